@@ -74,5 +74,5 @@ $(VENV)/.run: pyproject.toml constraints.txt
 $(VENV)/.dev: pyproject.toml constraints.txt
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q -U pip
-	$(BIN)/pip install -q -c constraints.txt -e '.[cli,local,openai,anthropic,mcp,prices,otel,sign,channels,server]' --group dev
+	$(BIN)/pip install -q -c constraints.txt -e '.[cli,local,openai,anthropic,mcp,prices,otel,metrics,sensitive,sign,channels,server]' --group dev
 	@touch $@ $(VENV)/.run

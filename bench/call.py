@@ -10,7 +10,7 @@ from typing import Any
 
 
 def call(function: str, options: dict[str, Any]) -> Any:
-    """What ``module:name`` returns."""
+    """Return the result of calling ``module:name``."""
     module, _, name = function.partition(":")
     return getattr(importlib.import_module(module), name)(**options)
 

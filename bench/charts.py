@@ -1,4 +1,4 @@
-"""Charts as SVG, drawn so that they can be read on a light and on a dark page."""
+"""SVG charts that are readable on light and dark pages."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ STYLE = (
 
 
 class Bar(NamedTuple):
-    """One line: a value, what it says, and the quartiles."""
+    """One bar: its value, its label and the quartiles."""
 
     label: str
     value: float
@@ -26,7 +26,7 @@ class Bar(NamedTuple):
 
 
 def svg(height: float, title: str, parts: Sequence[str], style: str = STYLE, width: int = WIDTH) -> str:
-    """The whole file."""
+    """Return a complete SVG file."""
     body = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height:.0f}" role="img" '
@@ -35,24 +35,24 @@ def svg(height: float, title: str, parts: Sequence[str], style: str = STYLE, wid
 
 
 def text(x: float, y: float, words: str, *, anchor: str = "start", css: str = "") -> str:
-    """Words, whose base line is at y."""
+    """Return a text element with its baseline at ``y``."""
     given = f' class="{css}"' if css else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{given}>{escape(words)}</text>'
 
 
 def line(x1: float, y1: float, x2: float, y2: float, css: str = "g") -> str:
-    """A straight line."""
+    """Return a straight line."""
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{css}"/>'
 
 
 def decades(low: float, high: float) -> tuple[int, int]:
-    """Powers of ten around some values."""
+    """Return the powers of ten that enclose the values."""
     first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
     return first, max(last, first + 1)
 
 
 def bars(title: str, unit: str, rows: Sequence[Bar]) -> str:
-    """Horizontal bars on a logarithmic scale, shortest first, with marks from quartile to quartile."""
+    """Draw horizontal bars on a logarithmic scale, shortest first, with marks from quartile to quartile."""
     rows = sorted(rows, key=lambda row: row.value)
     left, right, step = 16 + 7.2 * max(len(row.label) for row in rows), WIDTH - 110, 26
     first, last = decades(min(row.value for row in rows) / 1.5, max(row.high for row in rows))
@@ -79,7 +79,7 @@ def bars(title: str, unit: str, rows: Sequence[Bar]) -> str:
 
 
 def lines(title: str, across: str, up: str, series: Mapping[str, Mapping[str, float]]) -> str:
-    """Lines on two logarithmic scales, where what grows with the size rises as the dashed line does."""
+    """Draw lines on two logarithmic scales. A dashed line shows linear growth."""
     points = {name: sorted((float(x), y) for x, y in given.items()) for name, given in series.items()}
     every = [point for given in points.values() for point in given]
     left, right, top, bottom = 90, WIDTH - 250, 56, 300
@@ -120,7 +120,7 @@ def lines(title: str, across: str, up: str, series: Mapping[str, Mapping[str, fl
 
 
 def stacks(title: str, unit: str, kinds: Sequence[str], rows: Mapping[str, Sequence[float]], total: float) -> str:
-    """Bars made of several parts, on a plain scale that ends at ``total``."""
+    """Draw stacked bars on a linear scale that ends at ``total``."""
     width, left, height = 640, 170, 30
     scale = 440 / total
     parts: list[str] = []

@@ -1,4 +1,4 @@
-"""An environment for each peer, under bench/venvs, with what bench/peers.txt says; and two for Hookline itself."""
+"""Virtual environments under bench/venvs: one for each peer in bench/peers.txt, and two for Hookline itself."""
 
 import hashlib
 import subprocess
@@ -18,7 +18,7 @@ PIP = ("-m", "pip", "--disable-pip-version-check", "-q")
 
 
 class Environment(NamedTuple):
-    """What is installed where; ``source`` is what stands for code that has no version of its own."""
+    """One virtual environment and the requirements installed in it; ``source`` identifies code without a version."""
 
     name: str
     install: tuple[str, ...]
@@ -49,8 +49,8 @@ class Environment(NamedTuple):
         return self.mark.exists() and self.mark.read_text() == self.wanted
 
     def make(self) -> str:
-        """Install it; why it cannot be, or nothing."""
-        if not self.mark.exists():  # there may be half of one
+        """Create and fill the environment. Return the error message, or nothing."""
+        if not self.mark.exists():  # an interrupted installation may have left a partial environment
             subprocess.run([sys.executable, "-m", "venv", "--clear", str(self.folder)], check=True, capture_output=True)
         if self.source:
             subprocess.run([str(self.python), *PIP, "uninstall", "-y", "hookline"], check=False, capture_output=True)
@@ -64,7 +64,7 @@ class Environment(NamedTuple):
 
 
 def peers() -> Iterator[Environment]:
-    """What ``peers.txt`` says."""
+    """Read ``peers.txt``."""
     for line in (HERE / "peers.txt").read_text().splitlines():
         if line and not line.startswith("#"):
             name, *install = line.split()
@@ -72,7 +72,7 @@ def peers() -> Iterator[Environment]:
 
 
 def ours() -> Iterator[Environment]:
-    """Hookline, as it is now."""
+    """Return the environments of the current Hookline."""
     digest = hashlib.sha256((ROOT / "pyproject.toml").read_bytes())
     for path in sorted((ROOT / "src").rglob("*.py")):
         digest.update(path.read_bytes())
@@ -81,7 +81,7 @@ def ours() -> Iterator[Environment]:
 
 
 def make_all(told: Callable[[str], None]) -> dict[str, Environment]:
-    """Those that could be made; of the others it is told why not."""
+    """Create all environments. Report those that fail, and return the others."""
     there: dict[str, Environment] = {}
     wanted = [*peers(), *ours()]
     with ThreadPoolExecutor(2) as pool:
@@ -98,6 +98,6 @@ def _made(each: Environment) -> str:
 
 
 def versions(each: Environment) -> dict[str, str]:
-    """Everything in it but pip and setuptools."""
+    """Return the installed packages with versions, without pip and setuptools."""
     found = {item.name: item.version for item in distributions(path=[str(each.packages)])}
     return {name: found[name] for name in sorted(found, key=str.lower) if name not in ("pip", "setuptools")}

@@ -1,4 +1,4 @@
-"""Where measurements are taken: each in a process of its own, in turns."""
+"""Run measurements, each in its own process, interleaved."""
 
 import json
 import os
@@ -27,17 +27,17 @@ T = TypeVar("T")
 
 
 def title(peer: str) -> str:
-    """What a peer is called on the page."""
+    """Return the name of a peer as shown on the page."""
     return "hand-written loop" if peer == "bare" else peer.strip("_").replace("_", "-")
 
 
 class Lab:
-    """What a section measures with.
+    """The interface through which a section measures.
 
     Args:
         pythons: the interpreter of each peer that has an environment.
-        quick: tiny sizes, once, and in this process: to see that it works.
-        tell: is told what is measured now, and how much of how much is done.
+        quick: run tiny sizes once in this process, to check that everything works.
+        tell: called with the current measurement, the number done and the total.
     """
 
     def __init__(
@@ -52,15 +52,15 @@ class Lab:
 
     @property
     def peers(self) -> list[str]:
-        """All that can be measured."""
+        """Return all peers that can be measured."""
         return [name for name in self.pythons if (HERE / "peers" / f"{name}.py").exists()]
 
     def pick(self, usual: T, quick: T) -> T:
-        """A size, or its tiny twin."""
+        """Return the size, or the tiny one in quick mode."""
         return quick if self.quick else usual
 
     def turns(self, things: Iterable[T], rounds: int, label: Callable[[T], str] = str) -> Iterator[T]:
-        """Each thing once in every round, each round in another order."""
+        """Yield every item once per round, in a different order each round."""
         taken = list(things)
         for number in range(rounds):
             random.Random(number).shuffle(order := list(taken))
@@ -70,21 +70,21 @@ class Lab:
                 yield thing
 
     def probe(self, function: str, **options: Any) -> Any:
-        """What a function of ours returns, as plain data."""
+        """Call a function of this folder in a new process and return its result as plain data."""
         if self.quick:
             return json.loads(json.dumps(call(function, options)))
         return self._apart(sys.executable, function, options, {})
 
     def peer(self, name: str, function: str, **options: Any) -> Any:
-        """The same of a function of ``probes.peer``, in the environment of a peer."""
+        """Call a function of ``probes.peer`` in the environment of a peer."""
         function, options = f"probes.peer:{function}", {"name": name, **options}
-        if self.quick and name != "bare":  # which is the only one that starts at once
+        if self.quick and name != "bare":  # the first line is printed at once
             return self.probe(function, **options)
         return self._apart(self.pythons[name], function, options, QUIET)
 
     @staticmethod
     def _apart(python: str, function: str, options: dict[str, Any], environment: Mapping[str, str]) -> Any:
-        path = os.pathsep.join((str(HERE), str(HERE.parent / "src")))  # what is measured is what is here
+        path = os.pathsep.join((str(HERE), str(HERE.parent / "src")))  # measure this checkout
         command = [python, str(HERE / "call.py"), function, json.dumps(options)]
         env = {**os.environ, **environment, "PYTHONHASHSEED": "0", "PYTHONPATH": path}
         done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)

@@ -1,4 +1,4 @@
-"""What machine this is."""
+"""Describe the machine."""
 
 import os
 import platform
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def machine() -> dict[str, str]:
-    """What a reader must know of it."""
+    """Return the facts that matter for the figures."""
     return {
         "processor": processor(),
         "cores": str(os.cpu_count()),
@@ -17,13 +17,13 @@ def machine() -> dict[str, str]:
     }
 
 
-def said(known: dict[str, str]) -> str:
-    """In one line."""
+def one_line(known: dict[str, str]) -> str:
+    """Format the facts in one line."""
     return "{processor}, {cores} cores, {memory} of memory, {system}, Python {python}".format(**known)
 
 
 def processor() -> str:
-    """The model of the CPU, as far as the system knows it."""
+    """Return the CPU model, if the system reports it."""
     try:
         listed = subprocess.run(["lscpu"], capture_output=True, text=True, check=True, env={"LC_ALL": "C"}).stdout
     except (OSError, subprocess.CalledProcessError):
@@ -34,7 +34,7 @@ def processor() -> str:
 
 
 def memory() -> str:
-    """How much there is."""
+    """Return the size of the memory."""
     try:
         pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
@@ -43,7 +43,7 @@ def memory() -> str:
 
 
 def system() -> str:
-    """The operating system and its kernel."""
+    """Return the operating system and its kernel version."""
     release = Path("/etc/os-release")
     named = (
         dict(line.split("=", 1) for line in release.read_text().splitlines() if "=" in line) if release.exists() else {}

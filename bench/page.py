@@ -1,4 +1,4 @@
-"""The page: every section that was measured, when, and on what machine."""
+"""Write the results page: every measured section with its date and machine."""
 
 import re
 from collections import Counter
@@ -15,7 +15,7 @@ COMMAND = "make bench"
 
 
 def write(folder: Path, results: dict[str, Any]) -> None:
-    """``RESULTS.md`` and the charts, from what was measured."""
+    """Write ``RESULTS.md`` and the charts from the figures."""
     charts = folder / "charts"
     charts.mkdir(parents=True, exist_ok=True)
     there = {name: found | results["runs"][found["run"]] for name, found in results["sections"].items()}
@@ -26,14 +26,14 @@ def write(folder: Path, results: dict[str, Any]) -> None:
 
 
 def page(there: dict[str, Any]) -> str:
-    """All of it as Markdown."""
+    """Return the page as Markdown."""
     main = Counter(found["run"] for found in there.values()).most_common(1)[0][0]
     run = next(found for found in there.values() if found["run"] == main)
     parts = [
         "# Benchmarks\n\n",
         summary(there),
         prose(
-            f"Measured on {main[:10]} on {machine.said(run['machine'])}. `{COMMAND}` measures all of this again "
+            f"Measured on {main[:10]} on {machine.one_line(run['machine'])}. `{COMMAND}` measures all of this again "
             f"and writes this page; `{COMMAND} SECTIONS=dispatch,loops` only some of it."
         ),
         prose(
@@ -55,20 +55,20 @@ def page(there: dict[str, Any]) -> str:
 
 
 def elsewhere(found: dict[str, Any], main: dict[str, Any]) -> str:
-    """When, and if it was another machine, on what."""
-    where = "" if found["machine"] == main["machine"] else f", on {machine.said(found['machine'])}"
+    """Return the date of a section, and its machine if that differs."""
+    where = "" if found["machine"] == main["machine"] else f", on {machine.one_line(found['machine'])}"
     return f"on {found['run'][:10]}{where}"
 
 
 def anchor(heading: str) -> str:
-    """How a heading is linked to."""
+    """Return the anchor of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def summary(there: dict[str, Any]) -> str:
-    """The page in a few sentences."""
-    said = [_loops(there), _dispatch(there), _concurrent(there), _watched(there), _growth(there)]
-    return prose(" ".join(sentence for sentence in said if sentence))
+    """Return a summary in a few sentences."""
+    sentences = [_loops(there), _dispatch(there), _concurrent(there), _watched(there), _growth(there)]
+    return prose(" ".join(sentence for sentence in sentences if sentence))
 
 
 def _loops(there: dict[str, Any]) -> str:
@@ -95,13 +95,15 @@ def _dispatch(there: dict[str, Any]) -> str:
         return ""
     data = there["dispatch"]["data"]
     mine = {label: out["sizes"]["10"]["median"] for label, out in data.items() if label.startswith("hookline")}
-    said = " and ".join(f"{number(time)} µs for {label.removeprefix('hookline, ')}" for label, time in mine.items())
+    sentences = " and ".join(
+        f"{number(time)} µs for {label.removeprefix('hookline, ')}" for label, time in mine.items()
+    )
     others = [
         (out["sizes"]["10"]["median"], label)
         for label, out in data.items()
         if not label.startswith(("hookline", "for-loop"))
     ]
-    first = f"Ten hooks that do nothing take {said}"
+    first = f"Ten hooks that do nothing take {sentences}"
     return first + (f", those of others from {number(min(others)[0])} µs ({min(others)[1]}) on." if others else ".")
 
 
@@ -134,7 +136,7 @@ def _growth(there: dict[str, Any]) -> str:
 
 
 def versions(there: dict[str, Any]) -> str:
-    """What was installed beside what."""
+    """Return the table of installed versions."""
     known: dict[str, dict[str, str]] = {}
     for found in there.values():
         known |= found["versions"]

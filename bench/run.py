@@ -41,7 +41,7 @@ PEERS = ("dispatch", "loops", "concurrent", "start", "watched")
 
 
 class Display:
-    """What is measured now, of how much, and for how long; a line for each section where there is no terminal."""
+    """Show progress and elapsed time; without a terminal, one line per section."""
 
     def __init__(self, console: Console, sections: int) -> None:
         self.console = console
@@ -92,19 +92,19 @@ def main() -> None:
 
 
 def tidy(results: Results) -> Results:
-    """Sections in the order of the page, and of the runs those that one of them was measured in."""
+    """Put the sections in the order of the page, and drop runs that no section refers to."""
     sections = {name: results["sections"][name] for name in SECTIONS if name in results["sections"]}
     used = {found["run"] for found in sections.values()}
     return {"runs": {run: about for run, about in results["runs"].items() if run in used}, "sections": sections}
 
 
 def measured(names: list[str], quick: bool, console: Console) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Each section as soon as it is measured: its name, what is known of this run, and its figures."""
+    """Measure the sections one by one; yield the name, the facts about this run, and the figures."""
     there: dict[str, Environment] = {}
     if beside := not quick and bool(set(names) & set(PEERS)):
         with console.status("Installing other frameworks ..."):
             there = environments.make_all(console.print)
-    compileall.compile_dir(HERE.parent / "src", quiet=1)  # imports are measured as users have them
+    compileall.compile_dir(HERE.parent / "src", quiet=1)  # users import compiled bytecode
     pythons = {name: str(each.python) for name, each in there.items()}
     if quick and find_spec("pluggy") is not None:
         pythons["pluggy_"] = sys.executable

@@ -1,4 +1,4 @@
-"""A section of the page: what is measured, what is said of it, and what is drawn."""
+"""A section of the page: its measurement, its text and its charts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from lab import Lab
 
 
 def no_charts(data: Any) -> dict[str, str]:
-    """Nothing is drawn."""
+    """Return no charts."""
     return {}
 
 
@@ -17,12 +17,12 @@ class Section:
     """One section.
 
     Args:
-        name: how the command line and the file of figures know it.
-        title: its heading.
-        measure: gives plain data, fit for JSON.
-        render: that data as Markdown.
-        draw: that data as SVG, by name of the file.
-        modules: what must be installed to measure it.
+        name: its name on the command line and in results.json.
+        title: its heading on the page.
+        measure: returns plain data that JSON can hold.
+        render: turns the data into Markdown.
+        draw: turns the data into SVG charts, by file name.
+        modules: modules that must be installed to measure it.
     """
 
     name: str

@@ -1,11 +1,11 @@
 """The standard workload, the same for every peer.
 
 ``steps`` model calls; each but the last asks for one call of the tool ``add(a=1, b=2)``, the last one
-says "done". An adapter in ``peers/`` has what it can have of
+says "done". An adapter in ``peers/`` defines as many of these as its framework supports:
 
-- ``build(spec)``: gives a coroutine function that does this once and returns the number of model calls
-- ``HOOKS``, ``TOOLS``: the names of its functions that are hooks and tools, to see that they are called
-- ``dispatchers()``: by label, whether it is async and a function of n that gives a callable firing n no-op hooks
+- ``build(spec)``: returns a coroutine function that does this once and returns the number of model calls
+- ``HOOKS``, ``TOOLS``: the names of its hook and tool functions, to check that they are called
+- ``dispatchers()``: by label, whether it is async, and a function that returns a callable which fires n no-op hooks
 """
 
 from dataclasses import dataclass
@@ -26,5 +26,5 @@ class Spec:
     events: bool = False
 
     def count(self) -> int:
-        """How many hooks go on each main point."""
+        """Return the number of hooks on each main point."""
         return 0 if self.hooks == "none" else self.n

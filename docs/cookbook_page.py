@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from hookline.hooks.catalogue import BUILTINS
+from hookline.hooks._catalog import BUILTINS
 from hookline.points import POINTS
 
 ROOT = Path(__file__).parent.parent

@@ -67,11 +67,13 @@ def test_every_link_leads_to_a_file_and_a_heading_that_exist(page):
 # What comes from the code, and the site.
 
 
+@pytest.mark.slow
 def test_what_is_generated_from_the_code_is_up_to_date():
     done = python("docs/generate.py", "--check")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr + done.stdout
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path):
     done = python(
         "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "dummy", "-c", "docs", "-d", tmp_path / "trees", ".", tmp_path

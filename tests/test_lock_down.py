@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
+
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/guides/lock-down.md").read_text()
 TOML = re.search(r"```toml\n(.*?)```", PAGE, re.DOTALL)[1]

@@ -275,6 +275,7 @@ async def test_concurrent_fires_count_every_call_of_a_faulty_hook():
 # The pytest plugin
 
 
+@pytest.mark.slow
 def test_the_fixtures_are_there_in_any_project(pytester):
     pytester.makepyfile(
         """
@@ -303,6 +304,7 @@ def test_the_fixtures_are_there_in_any_project(pytester):
     pytester.runpytest_subprocess("-p", "no:cacheprovider", "-W", "ignore").assert_outcomes(passed=4)
 
 
+@pytest.mark.slow
 def test_the_plugin_pulls_no_heavy_library_into_other_peoples_test_runs(pytester):
     pytester.makepyfile(
         """

@@ -1,4 +1,4 @@
-"""How fast the audit log is written, and verified."""
+"""Measure how fast the audit log is written and verified."""
 
 import tempfile
 import time
@@ -13,7 +13,7 @@ from hookline.stores.audit.keys import make_keys
 
 
 def rate(hook: AuditLogHook, count: int) -> tuple[float, float]:
-    """Records a second, and microseconds of the caller's thread for each."""
+    """Return records per second, and microseconds of the caller's thread per record."""
     hook.on_event(RunStarted(1, time.time(), "run_1", ids=Ids("run_1", "task_1", "task_1", "session_1", "bench")))
     event = HookExecuted(2, time.time(), "run_1", "before_tool", "careful", "guard", "block", "the amount is too high")
     began = time.perf_counter()
@@ -26,9 +26,9 @@ def rate(hook: AuditLogHook, count: int) -> tuple[float, float]:
 
 
 def rates(count: int) -> dict[str, list[float]]:
-    """By kind of log: records a second from ``on_event`` to the file, and microseconds of the run's thread for each.
+    """For each kind of log, return records per second and microseconds of the run's thread per record.
 
-    ``verify``: records a second that are verified.
+    ``verify``: records verified per second.
     """
     out: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as name:

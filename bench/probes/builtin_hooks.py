@@ -1,7 +1,7 @@
-"""What one fire of each built-in hook costs, beside a hook that does nothing.
+"""Measure one fire of each built-in hook beside a hook that does nothing.
 
-Each line of the tables is a hook: what it is called, how it is made, where it fires and with what. The hook and a no-op
-of its kind (sync or async) fire in turns through a registry, in one process and an empty folder.
+Each row of the tables is a hook with its name, constructor, point and payload. The hook and a no-op of the same kind
+(sync or async) fire alternately through a registry, in one process and an empty folder.
 """
 
 # ruff: noqa: PLW0108 - a hook is imported when its turn comes
@@ -42,7 +42,7 @@ from hookline import (
 )
 from hookline._kernel.scope import Scope
 from hookline._kernel.state import AgentState
-from hookline._run.context import make_window, services_of
+from hookline._run.context import build_context, services_of
 from hookline.models import GatedModel
 from hookline.payloads import ErrorInfo, Ids, Question, RunStart, Step, StepStart, Ticket, ToolCall, Usage
 from hookline.points import BEFORE_TICKET_COMPLETE
@@ -58,7 +58,7 @@ def read_file(path: str) -> str:
 
 
 def _turn(n: int) -> tuple[Message, ...]:
-    """A question, a call, its 2 KB result, and what the model says to it."""
+    """Return a question, a tool call, its 2 KB result and the model's reply."""
     return (
         Message("user", f"What is in the file number {n}? Be brief, and say if there is anything unusual in it."),
         Message("assistant", "", (ToolCall(f"c{n}", "read_file", {"path": f"notes/{n}.txt"}),)),
@@ -86,7 +86,7 @@ DONE = AgentResult("It is empty.", steps=(STEPPED,), usage=Usage(1500, 60), mess
 
 
 class Case(NamedTuple):
-    """One line: a hook, made here, at a point."""
+    """One row: a hook at a point."""
 
     name: str
     make: Callable[[], Any]
@@ -95,7 +95,7 @@ class Case(NamedTuple):
 
 
 class Pass:
-    """A guard that lets everything pass, for ``shadow``."""
+    """A guard that allows everything, for ``shadow``."""
 
     points, phase = frozenset({BEFORE_TOOL}), "guard"
 
@@ -110,7 +110,7 @@ def _warm_cache() -> Any:
 
 
 def _granted() -> Any:
-    """A store in which the call that is asked about is allowed for good."""
+    """Return a store that has a standing permission for the requested call."""
     store = stores.ApprovalStore(":memory:")
     row = store.ask(ASKED, seconds=3600, ids=Ids())
     store.decide(row.id, decision="approve", digest=row.digest, by="bench", remember="always")
@@ -204,7 +204,7 @@ def _notes() -> Any:
 
 
 def _ctx() -> AgentContext:
-    """A context as a run has it."""
+    """Return a context like that of a run."""
 
     async def ask(model: Any, request: ModelRequest) -> ModelReply:
         return REPLY
@@ -213,7 +213,7 @@ def _ctx() -> AgentContext:
     services_of(ctx).tools = TOOLS
     services_of(ctx).llm = GatedModel(_model(), ask)
     state = AgentState(messages=MESSAGES[1:], system_prompt="You are a careful assistant.")
-    return make_window(services_of(ctx), Scope(ctx, state), hook_state={}, scratch={})
+    return build_context(services_of(ctx), Scope(ctx, state), hook_state={}, scratch={})
 
 
 def _fire(registry: HookRegistry, point: str, payload: Any, ctx: AgentContext) -> Callable[[], Any]:
@@ -226,7 +226,7 @@ def _fire(registry: HookRegistry, point: str, payload: Any, ctx: AgentContext) -
 
 
 def _noop_like(hook: Any, point: str) -> HookRegistry:
-    """A registry with a hook that does nothing, of the same kind and in the same phase."""
+    """Return a registry with a no-op hook of the same kind and phase."""
 
     async def later(ctx: Any, payload: Any) -> None:
         pass
@@ -241,7 +241,7 @@ def _noop_like(hook: Any, point: str) -> HookRegistry:
 
 
 def fires(reps: int) -> dict[str, dict[str, list[float]]]:
-    """CPU microseconds of one fire of each hook, and of a no-op in the same moments, for each repetition."""
+    """Return CPU microseconds for one fire of each hook and of its no-op, per repetition."""
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         taken = {case.name: _measured(case, reps) for case in CASES}

@@ -1,8 +1,9 @@
 """Many conversations through a gateway, with a scripted model.
 
-Every message is kept on disk before it counts as arrived, and every reply before it is sent, as always. ``flood``:
-all messages are said as fast as they are accepted. ``talk``: each conversation says its next when it has its answer.
-Both within this process, and through a webhook: then by another process, which fetches its replies, or has them posted.
+As in production, every message is on disk before it is accepted, and every reply before it is sent. ``flood``: all
+messages are sent as fast as they are accepted. ``talk``: each conversation sends its next message after the reply.
+Both run in this process and through a webhook. Then another process sends the messages and polls for replies, or
+receives them as callbacks.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ KINDS = {
 
 
 class Platform(MemoryChannel):
-    """Notes when what was sent, by chat."""
+    """Record the time of every sent message, by chat."""
 
     def __init__(self) -> None:
         super().__init__("bench")
@@ -53,7 +54,7 @@ class Platform(MemoryChannel):
 
 @asynccontextmanager
 async def started(folder: str, channel: Channel, **options: Any) -> AsyncIterator[Gateway]:
-    """A gateway that answers what it is told with the same, as fast as it can."""
+    """Start a gateway that echoes every message."""
     model = ScriptedModel([lambda request: f"echo {request.messages[-1].content}"], loop=True)
     gateway = Gateway(
         Agent("bench", llm=model), [channel], mailbox=Mailbox(Path(folder) / "gateway.db"),
@@ -67,7 +68,7 @@ async def started(folder: str, channel: Channel, **options: Any) -> AsyncIterato
 
 
 async def inside(folder: str, kind: str, conversations: int, each: int) -> dict[str, Any]:
-    """Conversations of this process."""
+    """Run the conversations in this process."""
     platform, said = Platform(), dict[str, list[float]]()
 
     async def talk(chat: str) -> None:
@@ -98,7 +99,7 @@ async def inside(folder: str, kind: str, conversations: int, each: int) -> dict[
 
 
 async def through_http(folder: str, kind: str, conversations: int, each: int, posted: bool) -> dict[str, Any]:
-    """Conversations of another process, through a web server on this machine."""
+    """Run the conversations in another process, through a local web server."""
     command = [str(HERE / "gateway_client.py"), kind, "--conversations", str(conversations), "--each", str(each)]
     client = await asyncio.create_subprocess_exec(
         sys.executable, *command, *(["--posted"] if posted else []), limit=2**26,
@@ -121,7 +122,7 @@ async def through_http(folder: str, kind: str, conversations: int, each: int, po
 
 
 async def _measured(name: str, conversations: int, messages: int) -> dict[str, Any]:
-    """Messages a second, seconds from a message to its reply, and whether all is there and in order."""
+    """Return messages per second, reply latencies, and whether all replies are complete and in order."""
     kind, posted = KINDS[name]
     each = messages // conversations
     with tempfile.TemporaryDirectory() as folder:
@@ -138,5 +139,5 @@ async def _measured(name: str, conversations: int, messages: int) -> dict[str, A
 
 
 def talk(kind: str, conversations: int, messages: int) -> dict[str, Any]:
-    """One of the kinds."""
+    """Run one kind of measurement."""
     return asyncio.run(_measured(kind, conversations, messages))

@@ -1,7 +1,6 @@
-"""The people of ``gateway.py``, in a process of their own: they post signed messages and take what comes back.
+"""Clients of ``gateway.py`` in their own process: post signed messages and receive the replies.
 
-First it says on stdout where replies may be posted to, then it reads from stdin where to post messages, and at the end
-it says how it went.
+It prints the callback URL, reads the URL for messages from stdin, and prints the result at the end.
 """
 
 import argparse
@@ -24,7 +23,7 @@ PATH = "/webhook/bench"
 
 
 class Connection:
-    """A connection that is kept, and made again if the server has closed it: then a request is sent again."""
+    """A persistent connection. If the server closed it, the request is sent again on a new one."""
 
     def __init__(self, url: str) -> None:
         where = urlsplit(url)
@@ -33,7 +32,7 @@ class Connection:
         self.writer: asyncio.StreamWriter | None = None
 
     async def ask(self, method: str, target: str, body: bytes = b"") -> tuple[int, Any]:
-        """The status and the JSON of the answer to a signed request."""
+        """Send a signed request and return the status and the JSON of the response."""
         signed = sign(SECRET, body or f"{method} {target}".encode())
         head = f"{method} {target} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n{HEADER}: {signed}\r\n"
         if body:
@@ -62,58 +61,58 @@ class Connection:
 
 
 class People:
-    """Conversations that say numbers, and note when each was said and answered."""
+    """Conversations that send numbers and record when each was sent and answered."""
 
     def __init__(self, kind: str, conversations: int, each: int) -> None:
         self.kind, self.each = kind, each
         self.chats = [f"chat{number}" for number in range(conversations)]
-        self.said: dict[str, list[float]] = {chat: [] for chat in self.chats}
-        self.heard: dict[str, dict[str, tuple[str, float]]] = {chat: {} for chat in self.chats}
+        self.sent_at: dict[str, list[float]] = {chat: [] for chat in self.chats}
+        self.replies: dict[str, dict[str, tuple[str, float]]] = {chat: {} for chat in self.chats}
         self.again = 0
         self.news = {chat: asyncio.Event() for chat in self.chats}
 
-    def hear(self, reply: dict[str, Any]) -> None:
-        """Take a reply; one that comes again is counted, and not heard twice."""
-        chat = self.heard[reply["chat"]]
+    def receive(self, reply: dict[str, Any]) -> None:
+        """Record a reply; repeated replies are counted separately."""
+        chat = self.replies[reply["chat"]]
         self.again += reply["id"] in chat
         chat.setdefault(reply["id"], (reply["text"], time.perf_counter()))
         self.news[reply["chat"]].set()
 
     async def talk(self, url: str, chat: str) -> None:
-        """Say all numbers, each once the one before is accepted; in a ``talk``, once it is answered."""
+        """Send all numbers, each after the previous one was accepted (in a ``talk``: answered)."""
         connection = Connection(url)
         for number in range(self.each):
             body = json.dumps({"id": f"m{number}", "chat": chat, "text": str(number)}).encode()
-            self.said[chat].append(time.perf_counter())
-            status, said = await connection.ask("POST", PATH, body)
-            assert status in (200, 202), said
+            self.sent_at[chat].append(time.perf_counter())
+            status, response = await connection.ask("POST", PATH, body)
+            assert status in (200, 202), response
             if self.kind == "talk":
                 await self.until(chat, number + 1)
         connection.close()
 
     async def until(self, chat: str, count: int) -> None:
-        """Wait for so many replies in a chat."""
-        while len(self.heard[chat]) < count:
+        """Wait until a chat has ``count`` replies."""
+        while len(self.replies[chat]) < count:
             self.news[chat].clear()
             await self.news[chat].wait()
 
     async def fetch(self, url: str, chat: str) -> None:
-        """Fetch the replies of a chat until all are there."""
+        """Poll for the replies of a chat until all have arrived."""
         connection, after = Connection(url), 0
-        while len(self.heard[chat]) < self.each:
+        while len(self.replies[chat]) < self.each:
             query = urlencode({"chat": chat, "after": after, "wait": 30})
             status, found = await connection.ask("GET", f"{PATH}/replies?{query}")
             assert status == 200, found
             after = found["after"]
             for reply in found["replies"]:
-                self.hear(reply)
+                self.receive(reply)
         connection.close()
 
     def outcome(self, took: float) -> dict[str, Any]:
-        """How it went."""
+        """Return the result."""
         wanted = [f"echo {number}" for number in range(self.each)]
-        got = {chat: [text for text, _ in replies.values()] for chat, replies in self.heard.items()}
-        pairs = [zip(self.heard[chat].values(), self.said[chat], strict=False) for chat in self.chats]
+        got = {chat: [text for text, _ in replies.values()] for chat, replies in self.replies.items()}
+        pairs = [zip(self.replies[chat].values(), self.sent_at[chat], strict=False) for chat in self.chats]
         return {
             "took": took,
             "waits": [at - begun for pair in pairs for (_, at), begun in pair],
@@ -124,7 +123,7 @@ class People:
 
 
 class Inbox:
-    """Where replies are posted to."""
+    """The server that receives callbacks."""
 
     def __init__(self, people: People) -> None:
         self.people = people
@@ -135,7 +134,7 @@ class Inbox:
     async def post(self, request: Request) -> Response:
         body = await request.body()
         verify([SECRET], request.headers[HEADER], body)
-        self.people.hear(json.loads(body))
+        self.people.receive(json.loads(body))
         return Response(status_code=204)
 
 

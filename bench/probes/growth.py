@@ -1,4 +1,4 @@
-"""How the cost of Hookline grows with hooks, messages, tools and steps."""
+"""Measure how the cost grows with hooks, messages, tools and steps."""
 
 import asyncio
 import gc
@@ -25,7 +25,7 @@ Made = tuple[Run, int]
 
 
 def with_hooks(n: int, hooks: list[Any]) -> Made:
-    """N hooks on each main point."""
+    """Build a run with n hooks on each main point."""
     agent = Agent("bench", llm=FakeModel(Spec()), tools=[add], max_steps=math.inf, hooks=hooks)
     for point in MAIN:
         for _ in range(n):
@@ -34,25 +34,25 @@ def with_hooks(n: int, hooks: list[Any]) -> Made:
 
 
 def with_messages(n: int, hooks: list[Any]) -> Made:
-    """N messages said before."""
+    """Build a run with a history of n messages."""
     said = history(n)
     agent = Agent("bench", llm=FakeModel(Spec(), before=n), tools=[add], max_steps=math.inf, hooks=hooks)
     return lambda: agent.arun(PROMPT, session=Session(messages=said)), 10
 
 
 def history(n: int) -> list[Message]:
-    """Questions and answers."""
+    """Return a history of questions and answers."""
     return [Message("user", f"What is {i}?") if i % 2 == 0 else Message("assistant", f"It is {i}.") for i in range(n)]
 
 
 def with_tools(n: int, hooks: list[Any]) -> Made:
-    """N tools on offer."""
+    """Build a run with n tools."""
     agent = Agent("bench", llm=FakeModel(Spec()), tools=[add, *others(n - 1)], max_steps=math.inf, hooks=hooks)
     return lambda: agent.arun(PROMPT), 10
 
 
 def others(n: int) -> list[Tool]:
-    """Tools that nobody calls."""
+    """Return tools that are never called."""
 
     async def other(a: int, b: int) -> str:
         """Do something else with two numbers."""
@@ -62,7 +62,7 @@ def others(n: int) -> list[Tool]:
 
 
 def with_steps(n: int, hooks: list[Any]) -> Made:
-    """N steps."""
+    """Build a run with n steps."""
     agent = Agent("bench", llm=FakeModel(Spec(steps=n)), tools=[add], max_steps=math.inf, hooks=hooks)
     return lambda: agent.arun(PROMPT), n
 
@@ -76,9 +76,9 @@ KINDS: dict[str, Callable[[int, list[Any]], Made]] = {
 
 
 def steps(kind: str, sizes: list[int], reps: int, watched: bool) -> dict[str, list[float]]:
-    """CPU microseconds per step in all threads, for each repetition, the sizes taking turns.
+    """Return CPU microseconds per step in all threads, per repetition; sizes are interleaved.
 
-    ``watched``: with audit and observability on, and until all of it is written.
+    ``watched``: with audit and observability on, including all writes.
     """
     aio = asyncio.new_event_loop()
 
@@ -105,7 +105,7 @@ def steps(kind: str, sizes: list[int], reps: int, watched: bool) -> dict[str, li
 
 
 def register(n: int) -> None:
-    """N hooks, one by one."""
+    """Register n hooks one by one."""
     registry = HookRegistry()
     for _ in range(n):
         registry.on(BEFORE_STEP, noop)
@@ -113,14 +113,14 @@ def register(n: int) -> None:
 
 
 def made(sizes: list[int], reps: int) -> dict[str, dict[str, list[float]]]:
-    """CPU microseconds before a first run: to register n hooks, and to make n tools and an agent with them."""
+    """Return CPU microseconds of set-up: registering n hooks, and making n tools and an agent."""
     ways: dict[str, Callable[[int], Any]] = {
         "hooks registered one by one": register,
         "tools made, and an agent with them": lambda n: Agent("bench", llm=FakeModel(Spec()), tools=others(n)),
     }
     out: dict[str, dict[str, list[float]]] = {}
     for way, make in ways.items():
-        make(1)  # so that everything is loaded
+        make(1)  # warm up
         for _ in range(reps):
             for n in sizes:
                 began = time.process_time()
@@ -130,7 +130,7 @@ def made(sizes: list[int], reps: int) -> dict[str, dict[str, list[float]]]:
 
 
 class Clocked(FakeModel):
-    """Notes the CPU time at each of its calls."""
+    """A model that records the CPU time of each call."""
 
     def __init__(self, spec: Spec, before: int) -> None:
         super().__init__(spec, before)
@@ -142,7 +142,7 @@ class Clocked(FakeModel):
 
 
 def later_steps(sizes: list[int], reps: int) -> dict[str, list[float]]:
-    """CPU microseconds from one model call to the next in a conversation of n messages, without its begin and end."""
+    """Return CPU microseconds between model calls in a conversation of n messages."""
     aio, count = asyncio.new_event_loop(), 50
     out: dict[str, list[float]] = {str(n): [] for n in sizes}
     for number in range(reps):
@@ -155,7 +155,7 @@ def later_steps(sizes: list[int], reps: int) -> dict[str, list[float]]:
 
 
 def memory(sizes: list[int]) -> dict[str, float]:
-    """Bytes that a run takes at its largest, by its number of steps."""
+    """Return the peak memory of a run in bytes, by number of steps."""
     aio, out = asyncio.new_event_loop(), {}
     for n in sizes:
         run, _ = with_steps(n, [])

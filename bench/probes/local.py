@@ -1,4 +1,4 @@
-"""What the adapter of the local model adds to llama.cpp."""
+"""Measure what the adapter of the local model adds to llama.cpp."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ PROMPT = "Tell a long story about the sea."
 
 
 class Clocked:
-    """The server of an engine, what it was asked, and when it produced each piece of text."""
+    """Wrap the server of an engine and record its requests and the time of each piece of text."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
@@ -37,12 +37,12 @@ def has_text(chunk: Any) -> bool:
 
 
 def gaps(times: list[float]) -> list[float]:
-    """Seconds from each piece to the next."""
+    """Return the seconds between pieces."""
     return [after - before for before, after in pairwise(times)]
 
 
 def tokens(rounds: int, count: int) -> dict[str, list[float]]:
-    """Seconds per token, bare and adapted, taking turns; and from llama.cpp's callback to the reader."""
+    """Return seconds per token, bare and adapted, and the delay from the callback of llama.cpp to the reader."""
     from hookline import Message, ModelRequest
     from hookline.providers.local.model import LocalModel
 
@@ -75,7 +75,7 @@ def tokens(rounds: int, count: int) -> dict[str, list[float]]:
 
 
 def memory() -> dict[str, float]:
-    """Megabytes of this process before and after the weights are loaded, and after a request."""
+    """Return the memory of this process in megabytes: before and after loading the weights, and after a request."""
     from hookline import Message, ModelRequest
     from hookline.providers.local.model import LocalModel
 

@@ -1,4 +1,4 @@
-"""What is measured of one peer, in its own interpreter: nothing here may import more than Python has."""
+"""Measure one peer in its own interpreter. This module imports the standard library only."""
 
 import asyncio
 import gc
@@ -18,7 +18,7 @@ def adapter(name: str) -> Any:
 
 
 def check(name: str, steps: int = 10) -> dict[str, Any]:
-    """Whether the peer does the work: steps and tool calls are asserted, the calls of its hooks are counted."""
+    """Check that the peer does the work: assert steps and tool calls, and count the calls of its hooks."""
     peer = adapter(name)
     if not hasattr(peer, "build"):
         return {}
@@ -28,7 +28,7 @@ def check(name: str, steps: int = 10) -> dict[str, Any]:
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
         if event == "call" and frame.f_code.co_filename == peer.__file__:
-            seen[id(frame)] = frame  # kept, so that a coroutine that goes on is not counted again
+            seen[id(frame)] = frame  # kept, so that a resumed coroutine is not counted again
 
     threading.setprofile(note)
     sys.setprofile(note)
@@ -47,7 +47,7 @@ def check(name: str, steps: int = 10) -> dict[str, Any]:
 
 
 def dispatch(name: str, sizes: list[int], reps: int) -> dict[str, Any]:
-    """CPU microseconds for one fire of n no-op hooks, for each repetition."""
+    """Return CPU microseconds for one fire of n no-op hooks, per repetition."""
     peer = adapter(name)
     if not hasattr(peer, "dispatchers"):
         return {}
@@ -79,7 +79,7 @@ def dispatch(name: str, sizes: list[int], reps: int) -> dict[str, Any]:
 
 
 def loop(name: str, specs: dict[str, dict[str, Any]], reps: int) -> dict[str, list[float]]:
-    """CPU microseconds per step of each kind of run, for each repetition, the kinds taking turns."""
+    """Return CPU microseconds per step for each kind of run, per repetition; kinds are interleaved."""
     peer, aio = adapter(name), asyncio.new_event_loop()
     made = {label: Spec(**given) for label, given in specs.items()}
     runs = {label: peer.build(spec) for label, spec in made.items()}
@@ -96,7 +96,7 @@ def loop(name: str, specs: dict[str, dict[str, Any]], reps: int) -> dict[str, li
 
 
 def concurrent(name: str, runs: int, steps: int = 10, delay: float = 0.05) -> dict[str, float]:
-    """Wall time of many runs at once whose model sleeps, over the ideal, and the memory they take."""
+    """Return the wall time of many concurrent runs with a sleeping model, relative to the ideal, and their memory."""
     run = adapter(name).build(Spec(steps=steps, delay=delay))
 
     def resident() -> int:

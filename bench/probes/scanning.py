@@ -1,4 +1,4 @@
-"""How fast clean text is looked through for sensitive data, all kinds but `ssn`."""
+"""Measure how fast clean text is scanned for sensitive data of all kinds."""
 
 import json
 import random
@@ -18,7 +18,7 @@ WORDS = re.findall(r"\w+", TEXT)
 
 
 def prose(size: int) -> str:
-    """Sentences of English words, with a year and a price here and there."""
+    """Return English sentences with occasional years and prices."""
     pick, out, length = random.Random(1), [], 0
     while length < size:
         words = [pick.choice(WORDS) for _ in range(pick.randrange(6, 18))]
@@ -30,7 +30,7 @@ def prose(size: int) -> str:
 
 
 def code(size: int) -> str:
-    """The source of Hookline itself, without the modules that are about such values."""
+    """Return the source of Hookline, without the modules that contain such values."""
     import hookline
 
     root = Path(hookline.__file__).parent
@@ -41,7 +41,7 @@ def code(size: int) -> str:
 
 
 def logs(size: int) -> str:
-    """JSON lines with times, ids, sizes and durations."""
+    """Return JSON lines with times, ids, sizes and durations."""
     pick, out, length, n = random.Random(2), [], 0, 0
     while length < size:
         n += 1
@@ -64,7 +64,7 @@ def logs(size: int) -> str:
 
 
 def speeds(reps: int, size: int) -> dict[str, list[float]]:
-    """Megabytes in a second of CPU time, by kind of text, for each repetition."""
+    """Return megabytes per second of CPU time, by kind of text, per repetition."""
     texts = {"English prose": prose(size), "code": code(size), "JSON logs with many digits": logs(size)}
     out: dict[str, list[float]] = {name: [] for name in texts}
     for _ in range(reps):

@@ -1,8 +1,8 @@
-"""Many clients that follow runs of one server, with a scripted model.
+"""Measure many clients that follow runs of one server, with a scripted model.
 
-The server is made as ``hookline serve`` makes it: every run and every event is in a file before anybody is told of it.
-Each run has three steps and two tool calls, and says its text word by word, with a pause before each word. Clients are
-in another process. ``bare`` are the same runs without a server, ``service`` those that are served to this process.
+The server is built as ``hookline serve`` builds it: every run and event is on disk before a client sees it. Each run
+has three steps and two tool calls, and streams its text word by word, with a pause before each word. Clients run in
+another process. ``bare``: the same runs without a server. ``service``: served runs, read in this process.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ WORDS = {"go": ("I shall look at this first.", "Then I look again at that.", FIN
 
 
 def agent(delay: float) -> Agent:
-    """Says a little and looks, twice, and then tells what came of it; or says much."""
+    """Return the scripted agent: two tool calls and a short answer, or one long answer."""
 
     @tool
     async def look(at: int) -> str:
@@ -57,21 +57,21 @@ def agent(delay: float) -> Agent:
 
 
 class _Forgetful(list[Any]):
-    """Requests that nobody looks at."""
+    """A list that drops everything: recorded requests would distort the memory figures."""
 
     def append(self, _: Any) -> None:
         pass
 
 
 def rss() -> float:
-    """Megabytes that this process holds."""
+    """Return the resident memory of this process in megabytes."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 @asynccontextmanager
 async def serving(folder: str, delay: float, clients: int) -> Any:
-    """A server with room for all of them."""
+    """Start a server whose limits admit all clients."""
     room = {"max_runs": clients + 20, "max_runs_per_caller": clients + 50, "rate": 1e9, "burst": 1_000_000}
     settings = Settings(
         server={"port": 0, "max_streams_per_caller": clients + 50, **room},
@@ -84,7 +84,7 @@ async def serving(folder: str, delay: float, clients: int) -> Any:
 
 
 async def bare(clients: int, delay: float) -> int:
-    """Runs whose events are only counted; how many there were."""
+    """Run without a server, and return the number of events."""
     seen: list[None] = []
     bench = agent(delay)
     runs = [bench.start("go", sinks=[lambda _: seen.append(None)]) for _ in range(clients)]
@@ -93,7 +93,7 @@ async def bare(clients: int, delay: float) -> int:
 
 
 async def within(server: Any, clients: int) -> int:
-    """Served runs that this process reads itself; how many events they had."""
+    """Read served runs in this process, and return the number of events."""
 
     async def one() -> int:
         run = await server.service.start(ME, "go")
@@ -106,7 +106,7 @@ async def within(server: Any, clients: int) -> int:
 
 
 async def inside(kind: str, folder: str, clients: int, delay: float) -> dict[str, Any]:
-    """One of those without a client."""
+    """Run one of the kinds without clients."""
     if kind == "bare":
         await bare(2, 0.0)
         began, cpu = time.perf_counter(), time.process_time()
@@ -122,7 +122,7 @@ async def inside(kind: str, folder: str, clients: int, delay: float) -> dict[str
 
 
 async def outside(kind: str, folder: str, clients: int, delay: float) -> dict[str, Any]:
-    """Clients of another process."""
+    """Run the clients in another process."""
     async with serving(folder, delay, clients) as server:
         command = [str(HERE / "serve_client.py"), kind, server.url, "--clients", str(clients)]
         client = await asyncio.create_subprocess_exec(
@@ -132,8 +132,8 @@ async def outside(kind: str, folder: str, clients: int, delay: float) -> dict[st
         assert client.stdout is not None
         assert await client.stdout.readline() == b"ready\n"
         while server.service.under_way():
-            await asyncio.sleep(0.1)  # what nobody reads is being said
-        await server.service.list(ME)  # all of it is in the file now
+            await asyncio.sleep(0.1)  # the unread text is being streamed
+        await server.service.list(ME)  # everything is on disk now
         gc.collect()
         before, cpu = rss(), time.process_time()
         client.stdin.write(b"\n")
@@ -152,7 +152,7 @@ async def outside(kind: str, folder: str, clients: int, delay: float) -> dict[st
 
 
 async def _measured(kind: str, clients: int, delay: float) -> dict[str, Any]:
-    """How long it took, and what it cost; of clients, whether each got everything in order."""
+    """Return times and costs, and whether each client received everything in order."""
     delay = 0.0 if kind in AT_ONCE else delay
     with tempfile.TemporaryDirectory() as folder:
         how = outside if kind in STREAMED else inside
@@ -161,5 +161,5 @@ async def _measured(kind: str, clients: int, delay: float) -> dict[str, Any]:
 
 
 def serve(kind: str, clients: int, delay: float) -> dict[str, Any]:
-    """One of the kinds."""
+    """Run one kind of measurement."""
     return asyncio.run(_measured(kind, clients, delay))

@@ -1,6 +1,6 @@
-"""The clients of ``serve.py``, in a process of their own: each starts a run and follows it to its end.
+"""Clients of ``serve.py`` in their own process: each starts a run and follows it to its end.
 
-It says on stdout when it is ready, waits for a line on stdin, and says at the end how it went.
+It prints a line when it is ready, waits for a line on stdin, and prints the result at the end.
 """
 
 import argparse
@@ -18,7 +18,7 @@ FINAL = "And this is what came of it in the end, told word by word as a model te
 
 
 class Connection:
-    """A connection on which one request follows another."""
+    """An HTTP connection for consecutive requests."""
 
     def __init__(self, url: str) -> None:
         where = urlsplit(url)
@@ -27,7 +27,7 @@ class Connection:
         self.writer: asyncio.StreamWriter | None = None
 
     async def ask(self, method: str, target: str, body: Any = None, **headers: str) -> str:
-        """Send a request; the head of the answer."""
+        """Send a request and return the head of the response."""
         if self.reader is None or self.writer is None:
             self.reader, self.writer = await asyncio.open_connection(self.host, self.port)
         data = b"" if body is None else json.dumps(body).encode()
@@ -41,14 +41,14 @@ class Connection:
         return head
 
     async def json(self, method: str, target: str, body: Any = None, **headers: str) -> Any:
-        """The JSON of an answer."""
+        """Return the JSON of a response."""
         head = await self.ask(method, target, body, **headers)
         assert self.reader is not None
         length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
         return json.loads(await self.reader.readexactly(length))
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The blocks of a stream of events, as they come."""
+        """Yield the blocks of an event stream."""
         assert self.reader is not None
         left = b""
         while size := int(await self.reader.readline(), 16):
@@ -59,14 +59,14 @@ class Connection:
         await self.reader.readline()
 
     def close(self) -> None:
-        """Leave, whatever is still to come."""
+        """Close the connection at once."""
         if self.writer is not None:
             self.writer.transport.abort()
         self.reader = self.writer = None
 
 
 class Client:
-    """One that starts a run and follows it."""
+    """A client that starts a run and follows it."""
 
     def __init__(self, url: str) -> None:
         self.url, self.began, self.first, self.took = url, time.perf_counter(), 0.0, 0.0
@@ -74,7 +74,7 @@ class Client:
         self._last = 0
 
     def saw(self, seq: int) -> None:
-        """An event arrived."""
+        """Record an event."""
         self.first = self.first or time.perf_counter() - self.began
         self.events += 1
         self.repeated += seq <= self._last
@@ -82,11 +82,11 @@ class Client:
         self._last = max(seq, self._last)
 
     def end(self, whole: bool) -> None:
-        """The last event arrived; whether all was as it should be."""
+        """Record the last event, and whether everything arrived in order."""
         self.closed, self.took = whole, time.perf_counter() - self.began
 
     async def sse(self, leave: Callable[[], bool] = lambda: False) -> None:
-        """Through the plain API; ``leave`` says when to leave and come back."""
+        """Use the JSON API; ``leave`` says when to disconnect and resume."""
         here = Connection(self.url)
         run = await here.json("POST", "/runs", {"task": "go"})
         while not self.closed:
@@ -107,7 +107,7 @@ class Client:
         here.close()
 
     async def a2a(self) -> None:
-        """Through A2A; only what matters to a task is told there, so numbers have gaps."""
+        """Use A2A, which carries only the events of a task, so the numbers have gaps."""
         here, text = Connection(self.url), ""
         message = {"messageId": f"m{id(self)}", "role": "ROLE_USER", "parts": [{"text": "go"}]}
         asked = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": {"message": message}}
@@ -127,7 +127,7 @@ class Client:
         here.close()
 
     async def openai(self) -> None:
-        """As a chat completion; only text is told there."""
+        """Use chat completions, which carry only text."""
         here, text = Connection(self.url), ""
         asked = {"model": AGENT, "stream": True, "messages": [{"role": "user", "content": "go"}]}
         await here.ask("POST", "/v1/chat/completions", asked)
@@ -141,7 +141,7 @@ class Client:
 
 
 async def stall(url: str) -> Connection:
-    """Start a run that says much, ask for its events and read none of them."""
+    """Start a run with long output, request its events and read none of them."""
     here = Connection(url)
     run = await here.json("POST", "/runs", {"task": "say much"})
     await here.ask("GET", f"/runs/{run['id']}/events")
@@ -160,7 +160,7 @@ async def main(kind: str, url: str, clients: int) -> None:
         "openai": Client.openai,
         "resume": lambda each: each.sse(lambda: each.resumed < 2 and chance.random() < 0.2),
     }
-    await ways[kind](Client(url))  # so that everything is loaded
+    await ways[kind](Client(url))  # warm up
     slow = await asyncio.gather(*(stall(url) for _ in range(min(20, clients) if kind == "stalled" else 0)))
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.readline)

@@ -1,4 +1,4 @@
-"""What OpenTelemetry adds to a step of the standard run."""
+"""Measure what OpenTelemetry adds to a step of the standard run."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ from hookline.hooks import OpenTelemetryHook
 
 
 class Nowhere(SpanExporter):
-    """What is sent here is gone: sending is another thread's work in real life."""
+    """An exporter that drops everything: in production another thread exports."""
 
     def export(self, spans: Any) -> SpanExportResult:
         return SpanExportResult.SUCCESS
@@ -41,7 +41,7 @@ HOOKS: dict[str, Callable[[], list[Any]]] = {
 
 
 def steps(reps: int, runs: int) -> dict[str, list[float]]:
-    """CPU microseconds per step, for each repetition, the ways taking turns."""
+    """Return CPU microseconds per step, per repetition; variants are interleaved."""
     spec, aio = Spec(), asyncio.new_event_loop()
     agents = {name: Agent("bench", llm=FakeModel(spec), tools=[add], hooks=make()) for name, make in HOOKS.items()}
     taken: dict[str, list[float]] = {name: [] for name in agents}

@@ -1,4 +1,4 @@
-"""The standard run with those hooks on that people leave on, and until all of it is written."""
+"""Measure the standard run with the hooks that stay on in production, including all writes."""
 
 import asyncio
 import math
@@ -16,7 +16,7 @@ from hookline.hooks import AuditLogHook, ObservabilityHook, TimingHook
 
 
 def hooks() -> dict[str, list[Any]]:
-    """What is on, by what it is called; their files are in the working folder."""
+    """Return the hooks by name; their files are in the working folder."""
     audit, timing, observability = AuditLogHook("audit.jsonl"), TimingHook(), ObservabilityHook("runs.db")
     return {
         "none": [],
@@ -29,14 +29,14 @@ def hooks() -> dict[str, list[Any]]:
 
 
 def flush(given: list[Any]) -> None:
-    """Wait until all is written."""
+    """Wait until everything is written."""
     for hook in given:
         if hasattr(hook, "flush"):
             hook.flush()
 
 
 def steps(reps: int, runs: int) -> dict[str, list[float]]:
-    """CPU microseconds per step in all threads, for each repetition, the kinds taking turns."""
+    """Return CPU microseconds per step in all threads, per repetition; kinds are interleaved."""
     aio, spec = asyncio.new_event_loop(), Spec()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -56,7 +56,7 @@ def steps(reps: int, runs: int) -> dict[str, list[float]]:
                 began = time.process_time()
                 aio.run_until_complete(many(agents[label]))
                 flush(kinds[label])
-                if number:  # the first is to warm up
+                if number:  # the first round warms up
                     out[label].append((time.process_time() - began) * 1e6 / spec.steps / runs)
         os.chdir(os.sep)
     return out

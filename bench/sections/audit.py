@@ -1,4 +1,4 @@
-"""The audit log: how fast it is written."""
+"""Section: how fast the audit log is written."""
 
 from typing import Any
 

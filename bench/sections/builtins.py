@@ -1,4 +1,4 @@
-"""The built-in hooks: what one fire of each costs."""
+"""Section: the cost of one fire of each built-in hook."""
 
 from typing import Any
 

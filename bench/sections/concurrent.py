@@ -1,4 +1,4 @@
-"""A thousand runs at once in one thread, of every peer that can have them."""
+"""Section: a thousand concurrent runs in one thread, for every peer that supports it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""One fire of n hooks that do nothing: every peer that lets its hooks be called alone."""
+"""Section: one fire of n no-op hooks, for every peer whose hooks can be called alone."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def measure(lab: Lab) -> dict[str, Any]:
 
 
 def floor(data: Any, label: str) -> Any:
-    """The for-loop over functions of the same kind."""
+    """Return the figures of the for-loop over functions of the same kind."""
     is_async = data[label]["async"] and ", sync" not in label
     return data["for-loop, async hooks" if is_async else "for-loop, sync hooks"]["sizes"]
 
@@ -53,8 +53,8 @@ def draw(data: Any) -> dict[str, str]:
     rows = []
     for label, out in data.items():
         time = out["sizes"]["10"]
-        said = f"{shown({**time, 'n': 1}, 'µs')} · {ratio(time, floor(data, label)['10'])}"
-        rows.append(Bar(label, time["median"], said, time["q1"], time["q3"], color(label)))
+        label_text = f"{shown({**time, 'n': 1}, 'µs')} · {ratio(time, floor(data, label)['10'])}"
+        rows.append(Bar(label, time["median"], label_text, time["q1"], time["q3"], color(label)))
     return {"dispatch.svg": bars("One fire of ten hooks that do nothing", "CPU µs and ratio to the floor", rows)}
 
 

@@ -1,4 +1,4 @@
-"""The gateway: how many messages it answers, and how soon."""
+"""Section: throughput and latency of the gateway."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from lab import Lab
 from section import Section
 
 KINDS = {
-    "flood": "all said at once",
+    "flood": "all sent at once",
     "talk": "each conversation says its next when it has its answer",
     "webhook flood, fetched": "the first through a signed webhook, replies fetched",
     "webhook talk, fetched": "the second through a signed webhook, replies fetched",

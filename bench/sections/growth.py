@@ -1,4 +1,4 @@
-"""How cost grows with hooks, messages, tools and steps."""
+"""Section: how the cost grows with hooks, messages, tools and steps."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ SIZES = {
 ON = "with audit and observability"
 WORDS = {
     "hooks": "hooks on each main point: a step",
-    "messages": "messages said before: a run of ten steps, for each",
+    "messages": "earlier messages: a run of ten steps, for each",
     "tools": "tools on offer: a step",
     "steps": "steps: the whole run",
 }
@@ -60,11 +60,11 @@ def _spreads(found: dict[str, list[float]]) -> dict[str, Spread]:
 
 
 def costs(data: Any) -> dict[str, dict[str, dict[str, float]]]:
-    """By what grows and how it was measured: the cost by size, in µs; of steps that of the whole run, and bytes."""
+    """Return the cost by size for each dimension: in µs, for steps of the whole run, and in bytes."""
     out = {"hooks at one point: a fire": {label: _medians(found) for label, found in data["fires"].items()}}
     for kind, ways in data["kinds"].items():
         out[WORDS[kind]] = {way: _medians(found, whole=kind == "steps") for way, found in ways.items()}
-    out["messages said before: from one model call to the next"] = {"alone": _medians(data["later"])}
+    out["earlier messages: from one model call to the next"] = {"alone": _medians(data["later"])}
     for what, found in data["made"].items():
         out[f"{what}, before a first run"] = {"alone": _medians(found)}
     out["steps: memory"] = {"alone": data["memory"]}
@@ -76,7 +76,7 @@ def _medians(found: Any, whole: bool = False) -> dict[str, float]:
 
 
 def steepest(data: Any) -> tuple[float, str]:
-    """The largest slope of all, and where it is."""
+    """Return the steepest slope and its location."""
     return max(
         (max(slopes(found)), f"{what}, {way}") for what, ways in costs(data).items() for way, found in ways.items()
     )
@@ -126,7 +126,7 @@ def _cells(found: Any) -> dict[str, str]:
 
 
 def _sized(what: str, columns: dict[str, dict[str, str]]) -> str:
-    """A row for each size."""
+    """Return a row for each size."""
     sizes = next(iter(columns.values()))
     return table([what, *columns], [[f"{int(size):,}", *(cells[size] for cells in columns.values())] for size in sizes])
 
@@ -141,7 +141,7 @@ def draw(data: Any) -> dict[str, str]:
         }
         if kind == "hooks":
             series |= {f"a fire, {label}": costs for label, costs in found["hooks at one point: a fire"].items()}
-        what = {"hooks": "hooks on a point", "messages": "messages said before"}.get(kind, kind)
+        what = {"hooks": "hooks on a point", "messages": "earlier messages"}.get(kind, kind)
         charts[f"growth-{kind}.svg"] = lines(f"How cost grows with {kind}", what, "CPU µs", series)
     return charts
 

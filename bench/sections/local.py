@@ -1,4 +1,4 @@
-"""The local model: what our side of it adds to llama.cpp."""
+"""Section: what the adapter of the local model adds to llama.cpp."""
 
 from typing import Any
 

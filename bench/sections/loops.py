@@ -1,4 +1,4 @@
-"""The standard run of every peer that has a loop: what a step costs, with hooks and without."""
+"""Section: the cost of a step of the standard run, with and without hooks, for every peer with a loop."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -71,8 +71,8 @@ def draw(data: Any) -> dict[str, str]:
     kinds = data["kinds"]
 
     def bar(peer: str, kind: str, time: Spread) -> Bar:
-        said = f"{shown({**time, 'n': 1}, 'µs')} · {ratio(time, kinds[kind]['bare'])}"
-        return Bar(title(peer), time["median"], said, time["q1"], time["q3"], _color(peer))
+        label_text = f"{shown({**time, 'n': 1}, 'µs')} · {ratio(time, kinds[kind]['bare'])}"
+        return Bar(title(peer), time["median"], label_text, time["q1"], time["q3"], _color(peer))
 
     def chart(kind: str, words: str) -> str:
         rows: Sequence[Bar] = [bar(peer, kind, time) for peer, time in kinds[kind].items()]

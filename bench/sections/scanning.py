@@ -1,4 +1,4 @@
-"""The search for sensitive data: how much text it looks through."""
+"""Section: how fast text is scanned for sensitive data."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The server: how many streams it holds, how soon events arrive, and what they cost."""
+"""Section: streams, latency and cost of the server."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the hooks for small models do for the embedded one."""
+"""Section: what the hooks for small models change for the embedded model."""
 
 from typing import Any
 

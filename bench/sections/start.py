@@ -1,4 +1,4 @@
-"""How long a program takes to begin, and how much is installed for it."""
+"""Section: import time and installed size."""
 
 import os
 import resource
@@ -56,7 +56,7 @@ def measure(lab: Lab) -> dict[str, Any]:
 
 
 def cpu(python: str, arguments: list[str]) -> float:
-    """CPU milliseconds of a whole process."""
+    """Return the CPU milliseconds of a whole process."""
     env = {**os.environ, "PYTHONWARNINGS": "ignore"}
     env["PYTHONPATH"] = "" if Path(python).is_relative_to(VENVS) else str(HERE.parent / "src")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -66,12 +66,12 @@ def cpu(python: str, arguments: list[str]) -> float:
 
 
 def packages(python: str) -> Path:
-    """Where an interpreter has its packages."""
+    """Return the site-packages folder of an interpreter."""
     return next((Path(python).parent.parent / "lib").glob("python*/site-packages"))
 
 
 def size(folder: Path) -> dict[str, float]:
-    """Megabytes on disk and distributions, without those that every environment begins with."""
+    """Return megabytes on disk and the number of distributions, without those of an empty environment."""
     begun = ("pip", "setuptools", "pkg_resources", "_distutils_hack", "distutils-precedence")
     tops = [top for top in folder.iterdir() if not top.name.startswith(begun)]
     files = [path for top in tops for path in ([top] if top.is_file() else top.rglob("*"))]

@@ -1,4 +1,4 @@
-"""OpenTelemetry: what it adds to a step."""
+"""Section: what OpenTelemetry adds to a step."""
 
 from typing import Any
 

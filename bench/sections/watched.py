@@ -1,4 +1,4 @@
-"""The standard run with audit and observability, and without."""
+"""Section: the standard run with and without audit and observability."""
 
 from typing import Any
 

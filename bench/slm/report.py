@@ -1,4 +1,4 @@
-"""The ablation as tables and a chart: on the page of all benchmarks, and in docs/guides/small-models.md."""
+"""Tables and a chart of the ablation, for the results page and docs/guides/small-models.md."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,25 +19,25 @@ BEGIN, END = "<!-- measured -->\n", "<!-- end -->"
 
 
 def summaries(rows: Rows, model: str) -> Summaries:
-    """What is kept of all runs."""
+    """Return the figures that are kept of all runs."""
     seconds = sum(row["seconds"] for found in rows.values() for row in found)
     return {"model": model, "seconds": seconds, "setups": {setup: summary(found) for setup, found in rows.items()}}
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The figures of several tasks together."""
+    """Combine the figures of several tasks."""
     groups = {kind: [row["solved"] for row in rows if row["kind"] == kind] for kind in KINDS}
     kinds = {kind: [sum(group), len(group)] for kind, group in groups.items()}
     return {"kinds": kinds, **{name: sum(int(row[name]) for row in rows) for name in FIGURES}}
 
 
 def tasks(found: dict[str, Any]) -> int:
-    """How many tasks a setup was tried on."""
+    """Return the number of tasks of a setup."""
     return sum(count for _, count in found["kinds"].values())
 
 
 def table(data: Summaries) -> tuple[list[str], list[list[str]]]:
-    """Heads and cells, a line for each setup."""
+    """Return the header and one row per setup."""
     cells = [
         [
             setup,
@@ -51,7 +51,7 @@ def table(data: Summaries) -> tuple[list[str], list[list[str]]]:
 
 
 def words(data: Summaries) -> str:
-    """What the page of all benchmarks says."""
+    """Return the text for the results page."""
     return (
         "Each hook of the bundle alone, the bundle without each, and all of it, on the embedded model.\n"
         "[Small models](../docs/guides/small-models.md) says what the tasks are, and what came of this.\n\n"
@@ -60,13 +60,13 @@ def words(data: Summaries) -> str:
 
 
 def made(data: Summaries) -> str:
-    """The table, and how long it took."""
+    """Return the table and the duration."""
     runs = sum(map(tasks, data["setups"].values()))
     return figures.table(*table(data)) + f"\n{runs} runs on {data['model']}, {data['seconds'] / 60:.0f} minutes.\n"
 
 
 def write_guide(data: Summaries) -> None:
-    """Put table and chart in their places."""
+    """Write the table and the chart into the guide."""
     page = PAGE.read_text()
     before, after = page.partition(BEGIN)[0], page.partition(END)[2]
     PAGE.write_text(f"{before}{BEGIN}\n{made(data)}\n{END}{after}")
@@ -74,7 +74,7 @@ def write_guide(data: Summaries) -> None:
 
 
 def chart(data: Summaries) -> str:
-    """Tasks solved with each setup, as bars of the four kinds."""
+    """Draw the solved tasks of each setup as bars of the four kinds."""
     total = max(map(tasks, data["setups"].values()))
     rows = {setup: [solved for solved, _ in found["kinds"].values()] for setup, found in data["setups"].items()}
     return charts.stacks("Tasks solved with each setup", f"tasks solved, of {total}", KINDS, rows, total)

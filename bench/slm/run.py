@@ -1,9 +1,9 @@
-"""What the hooks for small models do for a small model: each on alone, each off alone, all together.
+"""Measure the hooks for small models: each on alone, each off alone, all together.
 
 python bench/slm/run.py --tasks OTHER.py       # other tasks of the same shape
 python bench/slm/run.py --only 2 --setups all  # two tasks of each kind: does it work?
 
-This shows what came of it and writes nothing: ``make bench SECTIONS=small_models`` does.
+This prints the results and writes nothing: ``make bench SECTIONS=small_models`` does.
 
 Runs on the embedded model, or on ``--model``. A task is solved if the needed calls were made, in order and with the
 right arguments, and the final text has the needed value; a task that needs no call, if none was made.
@@ -46,7 +46,7 @@ BUNDLE = {
 
 
 def bundled(*kinds: type) -> list[Any]:
-    """The hooks of these classes, as they are in the bundle."""
+    """Return the hooks of these classes as configured in the bundle."""
     return [hook for hook in default_slm_hooks() if type(hook) in kinds]
 
 
@@ -62,7 +62,7 @@ SETUPS: dict[str, Callable[[], list[Any]]] = {
 
 
 def measure(task: Task, hooks: list[Any], model: Any) -> dict[str, Any]:
-    """Run one task and see what came of it."""
+    """Run one task and return its result."""
     agent = Agent("small", "", INSTRUCTIONS, llm=model, tools=task.tools(), hooks=hooks, max_steps=MAX_STEPS)
     began = time.monotonic()
     result = agent.run(task.text)
@@ -84,7 +84,7 @@ def measure(task: Task, hooks: list[Any], model: Any) -> dict[str, Any]:
 
 
 def story(result: AgentResult) -> str:
-    """The run in one line."""
+    """Summarise the run in one line."""
     parts = []
     for message in result.messages[1:]:
         calls = [
@@ -96,7 +96,7 @@ def story(result: AgentResult) -> str:
 
 
 def has_calls(task: Task, made: list[ToolCall], ran: list[ToolCall]) -> bool:
-    """Whether the needed calls succeeded, in order; none at all, where none is needed."""
+    """Whether the required calls succeeded in order, or no call was made where none is required."""
     if not task.calls:
         return not made
     left = iter(ran)
@@ -104,17 +104,17 @@ def has_calls(task: Task, made: list[ToolCall], ran: list[ToolCall]) -> bool:
 
 
 def fits(given: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether arguments are the wanted ones; texts in any case."""
+    """Whether the arguments are the expected ones; text is compared without case."""
     return all(name in given and plain(given[name]) == plain(value) for name, value in wanted.items())
 
 
 def plain(value: Any) -> Any:
-    """A value as it is compared."""
+    """Normalise a value for comparison."""
     return value.strip().rstrip(".").casefold() if isinstance(value, str) else value
 
 
 def has_value(value: str, text: str) -> bool:
-    """Whether a value stands in a text, not as a part of a longer word or number."""
+    """Whether a text contains a value as a whole word or number."""
     return re.search(rf"(?<![\w.]){re.escape(value)}(?:\.0+)?(?![\w]|\.\d)", text, re.IGNORECASE) is not None
 
 
@@ -127,7 +127,7 @@ def is_payload(text: str) -> bool:
 
 
 def load(path: str | None) -> list[Task]:
-    """The tasks of a file."""
+    """Load the tasks of a file."""
     if path is None:
         return TASKS
     spec = spec_from_file_location("other_tasks", path)
@@ -140,14 +140,14 @@ def load(path: str | None) -> list[Task]:
 
 
 def few(tasks: list[Task], each: int | None) -> list[Task]:
-    """The first so many tasks of each kind."""
+    """Return the first ``count`` tasks of each kind."""
     if each is None:
         return tasks
     return [task for kind in KINDS for task in [t for t in tasks if t.kind == kind][:each]]
 
 
 def main() -> None:
-    """Run all tasks with all setups and show what came of it."""
+    """Run all tasks with all setups and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", help="a Python file with a list TASKS")
     parser.add_argument("--model", default="local")
@@ -179,7 +179,7 @@ def main() -> None:
 
 
 def show(rows: Rows, model: str, tasks: int) -> None:
-    """A table for people."""
+    """Print a table."""
     heads, cells = table(summaries(rows, model))
     shown = Table(title=f"{tasks} tasks: how many of each kind are solved, and what happened")
     for head in heads:

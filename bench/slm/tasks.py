@@ -16,7 +16,7 @@ KINDS: tuple[Kind, ...] = ("one call", "two calls", "fails first", "no call")
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked, with which tools, and what counts as solved.
+    """A task, its tools, and the condition for a solution.
 
     ``calls`` are the calls that must succeed, in this order, as (tool, arguments); for a task of kind
     "no call" there must be none. ``value`` must be in the final text, whole and in any case. ``tools`` makes
@@ -256,32 +256,32 @@ def door_state(door: str) -> dict[str, str]:
 
 
 def travel() -> list[Any]:
-    """Tools for travellers."""
+    """Return the travel tools."""
     return [weather_in, next_train, hotel_in, population_of]
 
 
 def shop() -> list[Any]:
-    """Tools for customers."""
+    """Return the shop tools."""
     return [price_of, stock_of, delivery_of, multiply]
 
 
 def office() -> list[Any]:
-    """Tools for colleagues."""
+    """Return the office tools."""
     return [phone_of, office_of, opening_hours, send_message]
 
 
 def numbers() -> list[Any]:
-    """Tools for sums."""
+    """Return the calculation tools."""
     return [multiply, subtract, percent_of, meters_from_feet]
 
 
 def home() -> list[Any]:
-    """Tools for a house."""
+    """Return the home tools."""
     return [set_heating, switch_light, start_timer, door_state]
 
 
 def failing(box: Callable[[], list[Any]], name: str, problem: str) -> Callable[[], list[Any]]:
-    """A box in which one tool fails the first time it is called."""
+    """Return tools of which one fails on its first call."""
 
     def made() -> list[Any]:
         tools = box()
@@ -307,22 +307,22 @@ OUT = "The connection was lost. Call it again."
 
 
 def one(text: str, box: Callable[[], list[Any]], value: str, name: str, /, **arguments: Any) -> Task:
-    """A task that one call solves."""
+    """A task that needs one call."""
     return Task("one call", text, box, value, ((name, arguments),))
 
 
 def two(text: str, tools: list[Any], value: str, *calls: tuple[str, Mapping[str, Any]]) -> Task:
-    """A task of which the second call needs what the first one gave."""
+    """A task whose second call needs the result of the first."""
     return Task("two calls", text, lambda: list(tools), value, calls)
 
 
 def fails(text: str, box: Callable[[], list[Any]], problem: str, value: str, name: str, /, **arguments: Any) -> Task:
-    """A task whose call fails the first time."""
+    """A task whose first call fails."""
     return Task("fails first", text, failing(box, name, problem), value, ((name, arguments),))
 
 
 def talk(text: str, box: Callable[[], list[Any]], value: str) -> Task:
-    """A task that needs no tool."""
+    """A task that needs no call."""
     return Task("no call", text, box, value)
 
 

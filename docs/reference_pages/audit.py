@@ -1,15 +1,15 @@
 """The table of records in `guides/audit.md`."""
 
-from hookline.stores.audit.records import TYPES, Fields
+from hookline.stores.audit.records import RECORD_TYPES, AuditRecord
 
 from .markdown import table, with_table
 
 
 def page(text: str) -> str:
     """The page, with that table made anew."""
-    return with_table(text, "records", table(("type", "written when", "fields"), map(_record, TYPES)))
+    return with_table(text, "records", table(("type", "written when", "fields"), map(_record, RECORD_TYPES)))
 
 
-def _record(kind: type[Fields]) -> tuple[str, ...]:
+def _record(kind: type[AuditRecord]) -> tuple[str, ...]:
     fields = [f"*`{name}`*" if name in kind.texts else f"`{name}`" for name in kind.__struct_fields__]
     return f"`{kind.type}`", kind.when, ", ".join(fields)

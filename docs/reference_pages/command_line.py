@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from typer.core import TyperArgument, TyperGroup
-from typer.main import get_command
 
 from hookline.cli.app import make_app
-from hookline.cli.exits import MEANINGS
+from hookline.cli.errors import EXIT_CODES
 from hookline.cli.options import APPROVALS
 from hookline.config.settings import KEYS
 
@@ -39,11 +38,11 @@ setting is, and how to set it in a file or in the environment. `--config FILE` r
 
 def page(_: str) -> str:
     """The page."""
-    root: Any = get_command(make_app())
+    root: Any = make_app()
     commands = list(_walk(root, "hookline"))
     rows = [(f"[`{name}`](#{name.replace(' ', '-')})", _first(command)) for name, command in commands[1:]]
     text = HEAD + table(("command", "what it does"), rows) + _options_of(root)
-    text += EXITS + table(("code", "meaning"), ((str(number), words) for number, words in MEANINGS.items()))
+    text += EXITS + table(("code", "meaning"), ((str(number), words) for number, words in EXIT_CODES.items()))
     text += SETTINGS + table(("option", "what it does"), map(_row, _setting_options(commands)))
     return text + "".join(_section(name, command) for name, command in commands[1:])
 

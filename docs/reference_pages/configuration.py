@@ -45,7 +45,7 @@ embedded model's weights are kept in. API keys are no settings either: they stay
 GROUPS = {"The model": MODEL, "Tools and hooks": WORK, "Limits": LIMITS, "Control": CONTROL}
 TYPES = {str: "text", bool: "true or false", int: "whole number", float: "number", dict: "table", Any: "any"}
 JSON = {"True": "true", "False": "false"}
-IN_DATA_FOLDER = {"sessions": "sessions", "runs": "runs.db", "approval_file": "approvals.db"}
+IN_DATA_FOLDER = {"sessions": "sessions", "runs": "runs-PROJECT-DIGEST.db", "approval_file": "approvals.db"}
 
 
 def page(_: str) -> str:

@@ -22,7 +22,7 @@ GROUPS = {
     "hookline._run.events": ("The course of a run", "Made by the loop, in every run."),
     "hookline._kernel.events": ("What hooks did", "Made wherever a point is fired."),
     "hookline.hooks.approvals": ("Of ApprovalsHook", "Made by [ApprovalsHook](hooks/approvals.md)."),
-    "hookline.hooks._shadow": ("Of shadow", "Made by a hook under [shadow](hooks/shadow.md)."),
+    "hookline.hooks.shadow_mode": ("Of shadow", "Made by a hook under [shadow](hooks/shadow_mode.md)."),
     "hookline.server.records": (
         "Of a server",
         "Around the events of a served run, which are stored as they happen and numbered anew. Every one has both.",

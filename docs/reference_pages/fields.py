@@ -192,7 +192,7 @@ def field_table(kind: type[Frozen], *, leave_out: tuple[str, ...] = ()) -> str:
     rows = []
     for field in msgspec.structs.fields(kind):
         if field.name not in leave_out:
-            star = "*" if field.name in kind.free else ""
+            star = "*" if field.name in kind.editable else ""
             rows.append((f"`{field.name}`{star}", code(type_words(field.type)), meaning(kind, field.name)))
     return table(("field", "type", "meaning"), rows)
 

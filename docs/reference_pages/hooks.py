@@ -3,7 +3,7 @@
 from typing import Any
 
 from hookline import hooks
-from hookline.hooks.catalogue import CONCERNS, BuiltinRow, builtin_rows
+from hookline.hooks._catalog import CONCERNS, BuiltinRow, builtin_rows
 
 from .markdown import GENERATED, block, call, cell, listed, table
 

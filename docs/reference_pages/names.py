@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any, Literal, get_args, get_origin
 
 from hookline import Event
-from hookline.hooks.catalogue import BUILTINS
+from hookline.hooks._catalog import BUILTINS
 from hookline.payloads import Frozen
 from hookline.points import POINTS, Point
 from hookline.tools import Tool

@@ -14,7 +14,7 @@ from hookline.points import Point
 class Deployment(Frozen, frozen=True):
     service: str
     version: str = "latest"
-    free = frozenset({"version"})  # what a hook may replace
+    editable = frozenset({"version"})  # what a hook may replace
 
 
 BEFORE_DEPLOY = Point("before_deploy", Deployment, verbs=("replace", "block"), when="before a service is deployed")

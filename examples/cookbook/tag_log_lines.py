@@ -1,7 +1,7 @@
 """Put the run and the call into every log line.
 
 Your tools log through libraries that know nothing of agents, and ten runs write into one log. A hook object with
-`around(ctx, payload)` gives a context manager that is entered around the run, each model call and each tool, in the
+`wrap(ctx, payload)` gives a context manager that is entered around the run, each model call and each tool, in the
 task where it runs: the place for context variables. It decides nothing.
 """
 
@@ -24,7 +24,7 @@ class TagLogLines:
         pass
 
     @contextmanager
-    def around(self, ctx: AgentContext, payload: object) -> Iterator[None]:
+    def wrap(self, ctx: AgentContext, payload: object) -> Iterator[None]:
         token = current.set(f"{ctx.agent_name}/{payload.name if isinstance(payload, ToolCallRequest) else '-'}")
         try:
             yield

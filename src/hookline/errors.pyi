@@ -7,4 +7,4 @@ from ._kernel.errors import InvalidResultError as InvalidResultError
 from ._kernel.errors import ModelError as ModelError
 from ._kernel.errors import OutputError as OutputError
 from ._kernel.errors import RegistrationError as RegistrationError
-from ._run.causes import RunFailedError as RunFailedError
+from ._run.termination import RunFailedError as RunFailedError

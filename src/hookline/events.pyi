@@ -26,7 +26,7 @@ from ._run.events import ToolEnded as ToolEnded
 from ._run.events import ToolProgressed as ToolProgressed
 from ._run.events import ToolSettled as ToolSettled
 from ._run.events import ToolStarted as ToolStarted
-from .hooks._shadow import ShadowDecided as ShadowDecided
 from .hooks.approvals import ApprovalPending as ApprovalPending
+from .hooks.shadow_mode import ShadowDecided as ShadowDecided
 from .server.records import RunAccepted as RunAccepted
 from .server.records import RunClosed as RunClosed

@@ -24,8 +24,8 @@ from ._kernel.points import resolve
 from ._kernel.registry import HookRegistry
 from ._kernel.results import Verdict
 from ._run.agent import Agent
-from ._run.context import AgentContext, services_of
-from ._run.type_vars import DepsT, OutputT
+from ._run.context import AgentContext, DepsT, services_of
+from ._run.output import OutputT
 from .models.scripted import ScriptedModel, call, reply
 from .tools._tool import Tool
 from .tools.registry import ToolRegistry, Toolset
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ._kernel.hook import Hook
     from ._run.agent import CommonAgentOptions
     from ._run.budget import Budget
-    from ._run.interrupt import Interrupt
+    from ._run.cancellation import Interrupt
     from ._run.session import Session
 
     class ContextOptions(TypedDict, total=False):
@@ -264,7 +264,7 @@ def inject_fault(
         }
         made: Callable[..., Any] = hang if fault == "hang" else fail
         (bad,) = compile_hook(made, points=entry.point, name=name, **options)
-        return msgspec.structs.replace(bad, hook=entry.hook, alone=entry.alone)
+        return msgspec.structs.replace(bad, hook=entry.hook, id_set=entry.id_set)
 
     spoiled = {id(entry): failing(entry) for entry in before if entry.name == name}
     healed = {id(bad): entry for entry in before if (bad := spoiled.get(id(entry)))}

@@ -17,8 +17,8 @@ from hookline._base.frozen import (
     MAX_DEPTH,
     FrozenDict,
     FrozenList,
-    Growing,
     History,
+    HistoryBuilder,
     empty,
     fingerprint,
     freeze,
@@ -228,7 +228,7 @@ def test_histories_compare_by_content_and_are_not_hashable():
 
 @given(st.lists(st.one_of(st.integers(0, 3), st.just("view"), st.just("branch")), max_size=30))
 def test_a_growing_history_and_its_views_never_interfere(steps):
-    growing, model, seen = Growing([7]), [7], []
+    growing, model, seen = HistoryBuilder([7]), [7], []
     for step in steps:
         if step == "view":
             seen.append((growing.view(), list(model)))
@@ -243,7 +243,7 @@ def test_a_growing_history_and_its_views_never_interfere(steps):
 
 
 def test_a_view_is_made_once_until_something_is_added():
-    growing = Growing()
+    growing = HistoryBuilder()
     assert growing.view() is growing.view()
     before = growing.view()
     growing.append(1)
@@ -256,7 +256,7 @@ def test_a_view_is_made_once_until_something_is_added():
 class Sample(Frozen, frozen=True):
     name: str
     count: int = 0
-    free = frozenset({"name"})
+    editable = frozenset({"name"})
 
 
 def test_a_value_cannot_be_assigned_to():

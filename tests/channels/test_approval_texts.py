@@ -40,6 +40,7 @@ def blocks(texts):
     return found
 
 
+@pytest.mark.slow
 @given(st.dictionaries(TEXTS, VALUES, max_size=5), st.integers(150, 5000) | st.none(), st.booleans())
 def test_arguments_are_there_exactly_however_they_are_split(arguments, limit, wide):
     def length(text):

@@ -435,6 +435,7 @@ async def test_nothing_is_logged_of_what_people_say(gateways, caplog):
     assert "1234" not in caplog.text
 
 
+@pytest.mark.slow
 async def test_a_conversation_with_the_embedded_model(gateways):
     agent = Agent("bot", llm="local", params={"max_tokens": 8})
     gateway, channel = await gateways(answerer=agent)

@@ -75,6 +75,7 @@ async def test_devices_get_every_answer_though_broker_and_gateway_restart(serve,
         broker.stop(kill=True)
 
 
+@pytest.mark.slow
 async def test_people_on_telegram_are_answered_where_they_wrote(serve):
     async with BotApi() as api:
         gateway = await serve(TelegramChannel("phone", token=TOKEN, base_url=api.url))

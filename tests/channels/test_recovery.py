@@ -25,6 +25,9 @@ from hookline.channels.runner import MAX_TRIES
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sessions import SqliteSessionStore
 
+pytestmark = pytest.mark.slow
+
+
 WORKER = Path(__file__).with_name("worker.py")
 
 

@@ -23,9 +23,12 @@ from .rig import Remembering, served
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 playwright = pytest.importorskip("playwright.async_api", reason="the browser tests need: pip install playwright")
-pytestmark = pytest.mark.skipif(
-    not CHROMIUM, reason="the browser tests need Chromium: install it (apt install chromium), or set CHROMIUM"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not CHROMIUM, reason="the browser tests need Chromium: install it (apt install chromium), or set CHROMIUM"
+    ),
+]
 
 HOSTILE = """Look: <img src=x onerror="document.title='owned'"> <script>document.title='owned'</script>
 [a link](javascript:document.title='owned') and [another](https://example.com/ok) and `<b>code</b>`

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from hookline.cli.app import run_app
-from hookline.cli.failures import report
+from hookline.cli.errors import report
 
 from .forks import CLIENT
 
@@ -75,10 +75,10 @@ def script(folder):
 def hookline(env, folder, forked):
     """Run the program to its end, without a terminal."""
 
-    def run(*args, input=None, **more):
+    def run(*args, input=None, cwd=folder, **more):
         stdin = {"input": input} if input is not None else {"stdin": subprocess.DEVNULL}
         return subprocess.run(
-            [*forked, *args], capture_output=True, text=True, cwd=folder, env=env | more, timeout=60, check=False,
+            [*forked, *args], capture_output=True, text=True, cwd=cwd, env=env | more, timeout=60, check=False,
             start_new_session=True, **stdin,
         )  # fmt: skip
 

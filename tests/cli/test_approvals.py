@@ -6,7 +6,7 @@ import time
 import pytest
 
 from hookline._kernel.payloads import ApprovalRequest, ToolCallRequest
-from hookline.cli import approval_answers
+from hookline.cli import approval_prompt
 from hookline.payloads import Ids, Question
 from hookline.stores import ApprovalStore
 
@@ -158,17 +158,18 @@ def test_what_a_model_says_cannot_move_the_cursor_or_add_lines(approvals, store)
     ],
 )
 def test_a_no_may_say_why(text, message):
-    assert (approval_answers._NO.match(text)[1] or "").strip() == message
+    assert (approval_prompt._NO.match(text)[1] or "").strip() == message
 
 
 @pytest.mark.parametrize("text", ["nothing", "not sure", "now", "maybe no"])
 def test_what_only_begins_like_a_no_is_none(text):
-    assert approval_answers._NO.match(text) is None
+    assert approval_prompt._NO.match(text) is None
 
 
 # At the terminal of a run.
 
 
+@pytest.mark.slow
 def test_a_question_that_is_answered_elsewhere_is_withdrawn(terminal, script, store, rules):
     screen = terminal("run", "task", "-m", script(CALL, "done"))
     screen.wait_for("edit: ")
@@ -178,6 +179,7 @@ def test_a_question_that_is_answered_elsewhere_is_withdrawn(terminal, script, st
     assert "tool calculate ok: 5" in screen.text
 
 
+@pytest.mark.slow
 def test_half_an_answer_to_a_question_that_is_withdrawn_is_said_to_nobody(terminal, script, store, rules):
     screen = terminal("chat", "-m", script(CALL, "done", "what is that?"))
     screen.wait_for("> ")
@@ -193,6 +195,7 @@ def test_half_an_answer_to_a_question_that_is_withdrawn_is_said_to_nobody(termin
     assert "what is that?" not in screen.text
 
 
+@pytest.mark.slow
 def test_an_answer_at_the_terminal_may_say_why_or_be_remembered(terminal, script, store, rules):
     turns = [[CALL, {"tool": "calculate", "arguments": {"expression": "6*8"}}], CALL, "done"]
     screen = terminal("run", "task", "-m", script(*turns))
@@ -212,6 +215,7 @@ def test_an_answer_at_the_terminal_may_say_why_or_be_remembered(terminal, script
     assert (grant.pattern, grant.by) == ({"expression": "6?[78]"}, "ann@terminal")
 
 
+@pytest.mark.slow
 def test_without_the_file_the_question_is_still_asked(terminal, script, folder, rules):
     (folder / "approvals.db").write_text("not a database, but long enough to look like one" * 100)
     screen = terminal("run", "task", "-m", script(CALL, CALL, "done"))
@@ -224,6 +228,7 @@ def test_without_the_file_the_question_is_still_asked(terminal, script, folder, 
     assert screen.text.count("only be answered here") == 1
 
 
+@pytest.mark.slow
 def test_a_run_without_a_terminal_can_wait(start, script, store, rules):
     running = start("run", "task", "-m", script(CALL, "done"), "--wait")
     row = waiting(store)

@@ -1,6 +1,6 @@
 """What a person is shown before approving a call."""
 
-from hookline.cli.approval_answers import described
+from hookline.cli.approval_prompt import described
 from hookline.payloads import Question
 
 FORGED = "\n\nread_file wants to run with {}\r\n  careful asks: Fine?\x1b[2J\u2028"

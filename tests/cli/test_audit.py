@@ -8,7 +8,7 @@ import time
 import pytest
 
 from hookline import Agent, HookResult, ScriptedModel, call, guard, reply, tool
-from hookline.cli.audit_rows import followed, what
+from hookline.cli.audit import followed, what
 from hookline.hooks import AuditLogHook
 from hookline.payloads import Usage
 from hookline.stores import AuditLog
@@ -216,7 +216,7 @@ def test_what_is_written_later_is_followed_into_the_next_file(here):
 
 
 def test_on_a_narrow_screen_the_date_stands_above_the_rows_of_its_day(run, made, monkeypatch):
-    monkeypatch.setattr("hookline.cli.screen.WIDE", 80)
+    monkeypatch.setattr("hookline.cli.output.WIDE", 80)
     day, _, clock = json.loads(made.read_bytes().splitlines()[-1])["time"].partition("T")
     out = run("audit", "show", "audit.jsonl", "--type", "run_end")[1].splitlines()
     assert out[1].strip() == day

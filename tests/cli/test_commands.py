@@ -11,7 +11,7 @@ import pytest
 
 from hookline.cli.doctor import EXTRAS
 from hookline.config.settings import KEYS
-from hookline.hooks.catalogue import BUILTINS
+from hookline.hooks._catalog import BUILTINS
 from hookline.points import POINTS
 
 ROOT = Path(__file__).parents[2]
@@ -92,7 +92,7 @@ def test_without_a_file_the_configured_hooks_are_shown_and_the_guards_that_are_a
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_terminal_never_breaks_the_names_of_hooks_or_where_they_are_written(hookline, here, monkeypatch, width):
     (here / "rules.py").write_text(RULES)
-    monkeypatch.setattr("hookline.cli.screen.WIDE", width)
+    monkeypatch.setattr("hookline.cli.output.WIDE", width)
     _, out, _ = hookline("hooks", "rules.py", "guards")
     lines = [line.split() for line in out.splitlines()]
     for name in ("careful", "ExecutionTimeLimitHook", "TokenUsageLimitHook"):
@@ -183,6 +183,7 @@ def test_config_shows_each_value_and_where_it_comes_from(hookline, here, monkeyp
     assert data["base_url"] == {"value": "https://***@host/v1", "from": "flag:--base-url"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hook", "tool"])
 def test_what_new_writes_works_and_its_test_passes(hookline, here, kind):
     code, out, _ = hookline("new", kind, "my_thing", "--dir", "made")

@@ -4,6 +4,8 @@ import pytest
 
 from hookline.providers.local import weights
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def env(env):

@@ -3,7 +3,7 @@
 import pytest
 
 from hookline import AgentResult, RunFailedError
-from hookline.cli.exits import exit_code
+from hookline.cli.errors import exit_code
 from hookline.errors import ModelError, NotInstalledError
 from hookline.models import AuthError, OverloadedError, UnknownModelError
 from hookline.payloads import Step

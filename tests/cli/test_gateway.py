@@ -12,8 +12,9 @@ import pytest
 from hookline.channels.gateway import Status
 from hookline.channels.protocol import Health
 from hookline.cli.app import run_app
-from hookline.cli.failures import report
-from hookline.cli.gateway_view import drawn, logged
+from hookline.cli.errors import report
+from hookline.cli.gateway import status_table
+from hookline.cli.services import logged
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.mailbox import gateway_database
 from hookline.stores.pairing import new_code
@@ -39,6 +40,7 @@ def gateway(folder, env, script):
     return start
 
 
+@pytest.mark.slow
 def test_lines_in_and_answers_out(gateway):
     out, err = gateway().communicate("hi\n", timeout=60)
     assert out == "Hello.\n"
@@ -46,6 +48,7 @@ def test_lines_in_and_answers_out(gateway):
     assert "stopped: 1 message received, 1 sent" in err
 
 
+@pytest.mark.slow
 def test_who_may_approve_is_asked_in_the_conversation(gateway, folder):
     (folder / "rules.py").write_text(
         "from hookline import HookResult, guard\n\n\n"
@@ -68,6 +71,7 @@ def test_who_may_approve_is_asked_in_the_conversation(gateway, folder):
     assert (row.status, row.by, row.owner) == ("approved", "console:you", "channel:console")
 
 
+@pytest.mark.slow
 def test_an_interrupt_stops_it_gracefully(gateway):
     process = gateway()
     while "listening" not in process.stderr.readline():
@@ -169,7 +173,7 @@ def test_the_live_view_shows_channels_and_numbers():
     status = Status({"web": Health(True), "mqtt": Health(False, "no\x1b[2J broker")}, 3, 1, 2, 0, 9, 0, 1, 7, 0, 0)
     console = Console(width=100, force_terminal=False)
     with console.capture() as shown:
-        console.print(drawn(status))
+        console.print(status_table(status))
     text = shown.get()
     assert "● web" in text
     assert "✗ mqtt" in text

@@ -108,14 +108,16 @@ def test_a_store_in_memory_is_no_place_for_keys(keys, folder):
 
 
 def test_decisions_are_shown_from_an_audit_log(in_process, tmp_path):
-    from hookline.stores.audit.format import kind_of
+    from hookline.stores.audit.format import encode_type
     from hookline.stores.audit.log import AuditLog
-    from hookline.stores.audit.records import Auth
+    from hookline.stores.audit.records import AuthRecord
 
     log = AuditLog(tmp_path / "a.jsonl")
-    kind = kind_of("auth", b'"correlation_id":"c1"')
-    log.put_short(time.time(), kind, Auth("granted", "", "k1", "ci", "run", "POST", "/runs", "192.0.2.1"))
-    log.put_short(time.time(), kind, Auth("denied", "no key was given", "", "", "run", "POST", "/runs", "192.0.2.1"))
+    kind = encode_type("auth", b'"correlation_id":"c1"')
+    log.put_short(time.time(), kind, AuthRecord("granted", "", "k1", "ci", "run", "POST", "/runs", "192.0.2.1"))
+    log.put_short(
+        time.time(), kind, AuthRecord("denied", "no key was given", "", "", "run", "POST", "/runs", "192.0.2.1")
+    )
     log.close()
     _, out, _ = in_process("audit", "show", str(tmp_path / "a.jsonl"), "--type", "auth")
     assert "granted: ci · POST /runs · needs run · from 192.0.2.1" in out

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
-from hookline.cli.live import LiveView
+from hookline.cli.live_view import LiveView
 from hookline.events import ToolStarted
 from hookline.testing import scripted_agent
 

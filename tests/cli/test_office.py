@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
+
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser tests need: pip install playwright")
 OFFICE = Path(__file__).parents[2] / "examples" / "office"
 CHROMIUM = "/usr/bin/chromium"

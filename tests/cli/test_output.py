@@ -4,7 +4,7 @@ import pytest
 
 from hookline import Agent, AgentContext, ScriptedModel, call
 from hookline.cli.app import run_app
-from hookline.cli.turn import perform_all, together
+from hookline.cli.runner import perform_all, together
 from hookline.teams import Team
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from hookline import HooklineError
 from hookline.cli.app import run_app
-from hookline.cli.failures import report
+from hookline.cli.errors import report
 from hookline.providers.local import weights
 from hookline.stores import JsonSessionStore
 
@@ -25,6 +25,7 @@ def people(folder):
 HANDOFF = {"tool": "handoff", "arguments": {"to": "critic", "message": "Judge it."}}
 
 
+@pytest.mark.slow
 def test_a_chat_shows_who_speaks_and_switches(terminal, people, script):
     chat = terminal("chat", "--model", script("Hello.", HANDOFF, "It is weak.", "Still weak."), "--session", "s")
     chat.wait_for("coder · turns.json")
@@ -131,6 +132,7 @@ def test_a_new_personality_can_be_used_at_once(program, folder, script):
     assert [path.name for path in folder.iterdir()] == ["personalities", "turns.json"]
 
 
+@pytest.mark.slow
 def test_a_personality_on_the_embedded_model(hookline, people, folder):
     (people / "critic.toml").write_text(
         'instructions = "Answer in one word."\ntools = []\nparams = { max_tokens = 12 }'

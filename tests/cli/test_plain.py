@@ -5,8 +5,7 @@ import io
 import pytest
 
 from hookline import HookResult, RunFailedError, call, guard, hook, reply, tool
-from hookline.cli.plain import PlainView
-from hookline.cli.stream import StreamView
+from hookline.cli.views import PlainView, StreamView
 from hookline.models.errors import OverloadedError
 from hookline.testing import scripted_agent
 

@@ -29,6 +29,7 @@ def write(folder, id, more=""):
     return place
 
 
+@pytest.mark.slow
 def test_a_new_plugin_works_and_its_test_passes(hookline, here):
     code, out, _ = hookline("new", "plugin", "word-watch")
     assert code == 0
@@ -57,6 +58,7 @@ def test_a_new_plugin_overwrites_nothing(hookline, here):
     assert list((here / "plugins" / "mine").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_plugin_is_enabled_used_and_disabled(hookline, here):
     (here / "turns.json").write_text(
         json.dumps([{"tool": "count_words", "arguments": {"text": "a password"}}, "done"])

@@ -47,7 +47,7 @@ def test_a_new_rule_shows_what_it_would_have_done_and_the_exit_code_tells(in_pro
     code, out, _ = in_process("replay", "monday.tape", "tuesday.tape", "--hooks", "rules.py")
     assert code == 1
     assert out.count("now before_tool no_notes: block (rule 7); then nothing") == 2
-    assert "from there on the tape has no answers: the model would have been sent other messages" in out
+    assert "from there on the tape has no answers: the request to the model has other messages" in out
     assert out.rstrip().endswith("2 tapes, 2 different")
 
 
@@ -69,12 +69,12 @@ def test_a_tape_can_be_shown_as_the_run_looked(in_process, tape):
 def test_what_is_no_tape_is_bad_input(in_process, tape):
     code, _, told = in_process("replay", "notes.txt")
     assert code == 2
-    assert told.startswith("error: notes.txt is no tape")
+    assert told.startswith("error: notes.txt is not a tape")
 
 
-def test_a_torn_tape_is_told(in_process, tape):
+def test_an_incomplete_last_line_is_noted(in_process, tape):
     tape.write_bytes(tape.read_bytes()[:-30])
-    assert "note: monday.tape: its last line is torn" in in_process("replay", "monday.tape")[2]
+    assert "note: monday.tape: its last line is incomplete" in in_process("replay", "monday.tape")[2]
 
 
 def test_plugins_that_take_no_part_are_told(in_process, tape):

@@ -113,6 +113,7 @@ def test_piped_text_is_the_task_or_follows_it(hookline, script, folder):
     assert hookline("run", *args, input="some text\n").stdout == "some text\n"
 
 
+@pytest.mark.slow
 def test_a_pipe_that_stays_open_is_mentioned_once_and_read_to_its_end(start, script):
     process = start("run", "task", "-m", script("done"), "--quiet", stdin=subprocess.PIPE)
     assert select.select([process.stderr], [], [], 30)[0]
@@ -173,6 +174,7 @@ def test_an_approver_of_the_users_own_comes_first(hookline, script, rules):
     assert "tool calculate ok: 42" in done.stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c_cancels_cleanly_and_shows_the_summary(start, script, rules, folder):
     process = start("run", "task", "-m", script("word " * 500, delay=0.05), "--hooks", "rules.py:note")
     assert process.stderr.readline() == "step 1\n"
@@ -183,6 +185,7 @@ def test_ctrl_c_cancels_cleanly_and_shows_the_summary(start, script, rules, fold
     assert (folder / "ended.txt").read_text() == "cancelled"
 
 
+@pytest.mark.slow
 def test_ctrl_c_twice_ends_at_once(start, script, rules, folder):
     process = start("run", "task", "-m", script("done"), "--hooks", "rules.py:hang")
     while not (folder / "hanging.txt").exists():
@@ -193,6 +196,7 @@ def test_ctrl_c_twice_ends_at_once(start, script, rules, folder):
     assert process.stderr.read() == "step 1\n"  # no summary: it did not wait for the hook
 
 
+@pytest.mark.slow
 def test_output_that_nobody_reads_ends_the_run_without_noise(start, script, rules, folder):
     process = start("run", "task", "-m", script("word " * 500, delay=0.05), "--json", "--hooks", "rules.py:note")
     process.stdout.readline()

@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from hookline._kernel.payloads import Question
-from hookline.cli.serve_view import LiveView, LogView, drawn, view_of
-from hookline.cli.times import roughly
+from hookline.cli.serve import ServerLog, ServerScreen, status_table, view_of
+from hookline.cli.text import roughly
 from hookline.server.agents import ServedAgent
 from hookline.server.app import Status
 from hookline.stores import verify_audit
@@ -25,6 +25,9 @@ from hookline.stores.keys import KeyStore
 from hookline.stores.runs import RunRecord, RunStore
 
 from .conftest import COMMAND, ROOT
+
+pytestmark = pytest.mark.slow
+
 
 EXAMPLE = ROOT / "examples" / "serve"
 CONFIG = """
@@ -324,7 +327,8 @@ def shown(width=80, height=45, **fields):
     }  # fmt: skip
     console = Console(width=width, force_terminal=False)
     with console.capture() as text:
-        console.print(drawn(Status(**{**given, **fields}), ["12:00:00 GET  /runs 200 " + "x" * 200], NOW, height))
+        status = Status(**{**given, **fields})
+        console.print(status_table(status, ["12:00:00 GET  /runs 200 " + "x" * 200], NOW, height))
     assert "\x1b" not in text.get()
     assert all(len(line) <= width for line in text.get().splitlines())
     return text.get()
@@ -395,7 +399,7 @@ def test_ages_are_short():
 
 @pytest.mark.parametrize(
     ("logs", "terminal", "kind"),
-    [("auto", True, LiveView), ("text", True, LiveView), ("json", True, LogView), ("auto", False, LogView)],
+    [("auto", True, ServerScreen), ("text", True, ServerScreen), ("json", True, ServerLog), ("auto", False, ServerLog)],
 )
 def test_a_terminal_gets_the_live_view_unless_json_is_wanted(monkeypatch, logs, terminal, kind):
     class Options:

@@ -3,7 +3,7 @@
 import pytest
 
 from hookline import Session
-from hookline.cli.sessions import opened, saved, store_at
+from hookline.cli.runner import opened, saved, store_at
 from hookline.config.errors import ConfigError
 from hookline.config.settings import Settings
 from hookline.stores import JsonSessionStore, SqliteSessionStore

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from hookline.cli.app import run_app
-from hookline.cli.failures import report
+from hookline.cli.errors import report
 from hookline.stores import Skill, SkillStore
 from hookline.stores.skills import QueuedRun, SkillQueue
 
@@ -98,6 +98,7 @@ def test_the_folder_is_that_of_the_setting_or_of_the_hook(skills, store, folder)
     assert "tidy-notes" in skills("list")[1]
 
 
+@pytest.mark.slow
 def test_a_person_decides_at_a_terminal(terminal, store, folder, env):
     editor = folder / "editor.py"
     editor.write_text(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hookline import __version__
-from hookline.cli.app import run_app
+from hookline.cli.app import COMMANDS, make_app, run_app
 from hookline.config.settings import KEYS
 
 ROOT = Path(__file__).parents[2]
@@ -20,13 +20,13 @@ def python(code):
 
 def test_help_and_version_need_neither_rich_nor_pydantic():
     done = python(
-        "import sys\nfrom hookline.cli.app import run_app\n"
+        "import sys\nfrom hookline.cli.app import COMMANDS, make_app, run_app\n"
         "run_app(['--help'])\nrun_app(['--version'])\n"
         "print({'rich', 'pydantic', 'openai', 'mcp', 'httpx'} & set(sys.modules))\n"
     )
     assert done.stdout.splitlines()[-1] == "set()", done.stderr
     assert f"hookline {__version__}" in done.stdout
-    for words in ("Give an agent one task.", "Exit codes:", "130  cancelled"):
+    for words in ("Run an agent on one task.", "Exit codes:", "130  cancelled"):
         assert words in done.stdout
 
 
@@ -57,9 +57,14 @@ def test_help_fits_80_columns(monkeypatch, capsys, name):
     assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
 
 
+def test_the_help_page_has_the_summary_of_every_command():
+    program = make_app()
+    assert {name: program.commands[name].get_short_help_str(200) for name in program.commands} == COMMANDS
+
+
 def test_the_list_of_commands_says_all_that_new_can_write(capsys):
     assert run_app(["--help"]) == 0
-    assert "a hook, tool, plugin or personality" in " ".join(capsys.readouterr().out.split())
+    assert "Write a hook, tool, plugin or personality" in " ".join(capsys.readouterr().out.split())
 
 
 def test_without_typer_it_says_what_to_install():
@@ -71,7 +76,7 @@ def test_without_typer_it_says_what_to_install():
 
 def test_completion_knows_commands_and_points():
     done = python(
-        "import os, sys\nfrom hookline.cli.app import run_app\n"
+        "import os, sys\nfrom hookline.cli.app import COMMANDS, make_app, run_app\n"
         "os.environ.update(_HOOKLINE_COMPLETE='complete_bash', COMP_WORDS='hookline points before_t', COMP_CWORD='2')\n"
         "run_app([])\n"
     )

@@ -1,11 +1,11 @@
 """``hookline stats``, and what the command line records."""
 
 import json
-import os
 import re
 import sqlite3
 import time
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from hookline import BEFORE_TOOL, HookResult, RunFailedError, call, guard, reply, tool
 from hookline.cli.app import run_app
-from hookline.cli.failures import report
-from hookline.cli.stats import since_time
-from hookline.cli.stats_views import spark
+from hookline.cli.errors import report
+from hookline.cli.stats import since_time, spark
 from hookline.config.errors import ConfigError
 from hookline.config.sources import load
 from hookline.hooks import ObservabilityHook
+from hookline.stores.paths import default_runs_path
 from hookline.testing import scripted_agent
 
 EVIL = "evil\x1b[2J\x1b]0;X\x07"
@@ -199,12 +199,30 @@ def test_a_row_of_blocks_is_as_long_as_its_numbers_and_highest_where_they_are(va
 # Recording.
 
 
-def test_a_run_is_recorded_in_the_users_data_folder(hookline, script, env):
+def files_of_runs(env):
+    """The names of the files of runs in the user's data folder."""
+    return sorted(path.name for path in Path(env["HOME"], ".local/share/hookline").glob("runs*.db"))
+
+
+def test_a_run_is_recorded_in_the_users_data_folder(hookline, script, env, folder):
     assert hookline("run", "hi", "--model", script("hello")).returncode == 0
-    assert os.path.exists(f"{env['HOME']}/.local/share/hookline/runs.db")
+    assert files_of_runs(env) == [default_runs_path(folder).name]
     done = hookline("stats", "--last", "1", "--json")
     (row,) = json.loads(done.stdout)
     assert (row["status"], row["agent"], row["steps"]) == ("completed", "hookline", 1)
+
+
+def test_stats_shows_only_the_runs_of_this_project(hookline, script, env, folder):
+    (folder / "other").mkdir()
+    (folder / "other" / "hookline.toml").write_text("")
+    (folder / "other" / "sub").mkdir()
+    model = script("hello").replace("scripted:", f"scripted:{folder}/")
+    assert hookline("run", "hi", "--model", model).returncode == 0
+    assert hookline("run", "hi", "--model", model, cwd=folder / "other" / "sub").returncode == 0
+    assert hookline("run", "hi", "--model", model, cwd=folder / "other").returncode == 0
+    assert len(files_of_runs(env)) == 2
+    assert len(json.loads(hookline("stats", "--last", "9", "--json").stdout)) == 1
+    assert len(json.loads(hookline("stats", "--last", "9", "--json", cwd=folder / "other").stdout)) == 2
 
 
 def test_recording_goes_where_it_is_told_or_not_at_all(hookline, script, env, folder):
@@ -212,7 +230,7 @@ def test_recording_goes_where_it_is_told_or_not_at_all(hookline, script, env, fo
     assert hookline("run", "hi", "--model", model, "--runs", "mine.db").returncode == 0
     assert (folder / "mine.db").exists()
     assert hookline("run", "hi", "--model", model, "--runs", "none").returncode == 0
-    assert not os.path.exists(f"{env['HOME']}/.local/share/hookline/runs.db")
+    assert files_of_runs(env) == []
 
 
 def test_a_file_that_cannot_be_used_is_noted_and_the_run_goes_on(hookline, script, folder):
@@ -229,7 +247,7 @@ def test_the_setting_is_a_path_from_where_it_is_written(tmp_path):
     (tmp_path / "hookline.toml").write_text('runs = "none"')
     assert load(env={}, folder=tmp_path).settings.runs is None
     (tmp_path / "hookline.toml").write_text("")
-    assert load(env={}, folder=tmp_path).settings.runs.endswith("runs.db")
+    assert load(env={}, folder=tmp_path).settings.runs == str(default_runs_path(tmp_path))
 
 
 def test_a_killed_run_is_shown_as_interrupted(hookline, script, start, folder):

@@ -8,11 +8,10 @@ import pytest
 from rich.console import Console
 
 from hookline import Agent, AgentContext, ScriptedModel, call, guard, tool
-from hookline.cli.live import LiveView
-from hookline.cli.plain import PlainView
-from hookline.cli.stream import StreamView
+from hookline.cli.live_view import LiveView
+from hookline.cli.runner import perform, perform_all, together
 from hookline.cli.text import summary
-from hookline.cli.turn import perform, perform_all, together
+from hookline.cli.views import PlainView, StreamView
 from hookline.events import RunFinished, SubagentEvent
 from hookline.models.scripted import reply
 from hookline.teams import Team

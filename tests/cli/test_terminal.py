@@ -19,6 +19,7 @@ def rules(folder):
     (folder / "rules.py").write_text(RULES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answers", "result"),
     [
@@ -39,6 +40,7 @@ def test_a_person_can_approve_deny_or_edit_a_call(terminal, script, answers, res
     assert result in screen.text
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_the_question_cancels_the_run(terminal, script):
     screen = terminal("run", "task", "-m", script(CALL, "done"), "--hooks", "rules.py")
     screen.wait_for("edit: ")
@@ -46,6 +48,7 @@ def test_ctrl_c_at_the_question_cancels_the_run(terminal, script):
     assert screen.end() == 130
 
 
+@pytest.mark.slow
 def test_what_was_typed_before_the_question_approves_nothing(terminal, script):
     screen = terminal(
         "run", "task", "-m", script(["one two three four ", CALL], "done", delay=0.2), "--hooks", "rules.py"
@@ -58,6 +61,7 @@ def test_what_was_typed_before_the_question_approves_nothing(terminal, script):
     assert "The user denied this call." in screen.text
 
 
+@pytest.mark.slow
 def test_a_conversation_is_streamed_saved_and_resumed(terminal, script, folder):
     args = ["--session", "notes", "--sessions", "kept"]
     chat = terminal("chat", "-m", script("Hello there.", "It is late."), *args)
@@ -81,6 +85,7 @@ def test_a_conversation_is_streamed_saved_and_resumed(terminal, script, folder):
     assert again.end() == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_cancels_the_reply_and_the_conversation_goes_on(terminal, script):
     chat = terminal("chat", "-m", script("one two three " * 100, "I am back.", delay=0.05))
     chat.wait_for("> ")
@@ -97,6 +102,7 @@ def test_ctrl_c_cancels_the_reply_and_the_conversation_goes_on(terminal, script)
     assert chat.end() == 0
 
 
+@pytest.mark.slow
 def test_slash_commands_tell_about_the_conversation(terminal, script):
     chat = terminal(
         "chat", "-m", script("Two words.", {"error": "OverloadedError", "message": "too busy"}), "--hooks", "rules.py"
@@ -123,6 +129,7 @@ def test_slash_commands_tell_about_the_conversation(terminal, script):
     assert chat.end() == 0
 
 
+@pytest.mark.slow
 def test_a_model_cannot_take_over_the_terminal(terminal, script):
     turn = {"tool": "calculate", "arguments": {"expression": "\x1b[2J\u202e1"}}
     screen = terminal("run", "task", "-m", script(turn, "\x1b]0;owned\x07done"), "--hooks", "rules.py")
@@ -135,6 +142,7 @@ def test_a_model_cannot_take_over_the_terminal(terminal, script):
     assert "\x1b]0;" not in screen.text
 
 
+@pytest.mark.slow
 def test_a_model_cannot_take_over_the_conversation_with_its_name(terminal, script):
     chat = terminal("chat", "-m", script("x", name="evil\x1b[2J.json"))
     chat.wait_for(r"evil\x1b[2J.json (scripted)")
@@ -144,6 +152,7 @@ def test_a_model_cannot_take_over_the_conversation_with_its_name(terminal, scrip
     assert "\x1b[2J" not in chat.text
 
 
+@pytest.mark.slow
 def test_a_session_that_cannot_be_saved_does_not_end_the_conversation(terminal, script, folder):
     args = ["--session", "notes", "--sessions", "kept"]
     chat = terminal("chat", "-m", script("Hello there.", "It is late."), *args)

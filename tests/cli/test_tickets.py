@@ -6,7 +6,7 @@ import pytest
 
 from hookline.cli import tickets as command
 from hookline.cli.app import run_app
-from hookline.cli.failures import report
+from hookline.cli.errors import report
 from hookline.stores import TicketBoard
 
 EVIL = "evil\x1b[2J\u202ename"
@@ -96,6 +96,7 @@ def test_a_board_on_which_all_is_done_says_so(tickets, board):
     assert tickets("list")[1] == "There are no open tickets: --column all shows the others.\n"
 
 
+@pytest.mark.slow
 def test_lists_are_chosen_paged_and_given_as_json(tickets, board):
     for n in range(5):
         board.create(f"job {n}", by="ann", assignee="bob" if n % 2 else "")

@@ -6,10 +6,9 @@ import sys
 import pytest
 
 from hookline._toolbox.files import file_tools
-from hookline.config.build import build_agent, build_hooks
+from hookline.config.build import build_agent, build_hooks, build_plugins, use_plugins
 from hookline.config.editing import add_to_list, take_from_list
 from hookline.config.errors import ConfigError
-from hookline.config.plugins import build_plugins, use_plugins
 from hookline.config.settings import Settings
 from hookline.config.sources import load
 from hookline.plugins import PluginError, PluginManager

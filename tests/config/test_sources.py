@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hookline.config.errors import ConfigError
 from hookline.config.settings import KEYS, DeclaredHook, Settings
 from hookline.config.sources import Flag, load
+from hookline.stores.paths import default_runs_path
 
 words = st.text("abcdef", min_size=1, max_size=6)
 VALUES = {
@@ -57,9 +58,10 @@ def test_the_later_source_wins_and_is_remembered(given_by):
         env = {KEYS[key].env: as_text(value) for key, value in in_env.items()}
         flags = [Flag(key, f"--{key}", value) for key, value in in_flags.items()]
         config = load(flags, folder=folder, env=env)
+        default = Settings(runs=str(default_runs_path(folder)))
     expected = {**in_file, **in_env, **in_flags}
     for key in KEYS:
-        assert getattr(config.settings, key) == expected.get(key, getattr(Settings(), key))
+        assert getattr(config.settings, key) == expected.get(key, getattr(default, key))
         if key in in_flags:
             assert config.origins[key] == f"flag:--{key}"
         elif key in in_env:
@@ -68,6 +70,18 @@ def test_the_later_source_wins_and_is_remembered(given_by):
             assert config.origins[key] == f"file:{file}"
         else:
             assert config.origins[key] == "default"
+
+
+def test_the_default_file_of_runs_belongs_to_the_folder_of_the_configuration(tmp_path):
+    below = tmp_path / "project" / "below"
+    below.mkdir(parents=True)
+    assert load(folder=below, env={}).settings.runs == str(default_runs_path(below))
+    (tmp_path / "project" / "hookline.toml").write_text("")
+    assert load(folder=below, env={}).settings.runs == str(default_runs_path(tmp_path / "project"))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "all.toml").write_text("")
+    config = load(file=tmp_path / "mine" / "all.toml", folder=below, env={})
+    assert config.settings.runs == str(default_runs_path(below))
 
 
 def test_hooks_of_all_sources_are_kept_and_none_takes_away_those_before(tmp_path):

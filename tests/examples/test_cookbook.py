@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
+
 ROOT = Path(__file__).parent.parent.parent
 FILES = sorted((ROOT / "examples/cookbook").glob("*.py"))
 

@@ -426,6 +426,7 @@ def test_each_call_gets_one_decision_and_what_runs_is_what_was_decided(plans, se
 # Another program, and a real model.
 
 
+@pytest.mark.slow
 async def test_a_run_of_another_program_is_answered_from_here(store):
     code = """
 import sys
@@ -444,6 +445,7 @@ print(ran)
     assert process.communicate(timeout=60)[0].strip() == "[{'env': 'b'}]"
 
 
+@pytest.mark.slow
 def test_a_call_of_the_embedded_model_waits_and_runs_when_it_is_approved(store):
     pytest.importorskip("xllamacpp")
     minutes_set, answered = [], []

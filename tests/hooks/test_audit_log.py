@@ -42,7 +42,7 @@ from hookline.events import TaskTaken, ToolStarted
 from hookline.hooks import AuditLogHook, ObservabilityHook, SensitiveDataHook, shadow
 from hookline.payloads import Usage
 from hookline.stores import AuditLog, verify_audit
-from hookline.stores.audit.records import OWN, TYPES
+from hookline.stores.audit.records import LOG_RECORDS, RECORD_TYPES
 from hookline.testing import scripted_agent
 
 IDS = ["run_id", "task_id", "correlation_id", "session_id", "agent", "parent_run_id"]
@@ -311,10 +311,10 @@ def test_every_record_has_exactly_the_fields_of_its_type(path):
 
     turns = [[call("add", a=1, b=2), call("none")], reply("x")]
     run(path, turns, [careful], {"content": True, "on_failure": "closed"})
-    by_type = {kind.type: kind for kind in TYPES}
+    by_type = {kind.type: kind for kind in RECORD_TYPES}
     for line in lines(path):
         kind = by_type[line["type"]]
-        ids = [] if kind in OWN else IDS
+        ids = [] if kind in LOG_RECORDS else IDS
         names = [name for name in line if name not in ("v", "seq", "time", "type", "prev", *ids)]
         assert set(names) <= set(kind.__struct_fields__)
         assert set(kind.__struct_fields__) - set(names) <= kind.texts
@@ -676,7 +676,7 @@ def test_closed_a_disk_that_could_not_be_forced_stops_the_run_though_it_works_ag
 
 def test_closed_an_event_of_which_no_record_can_be_made_stops_the_run(path, monkeypatch, caplog):
     audit = AuditLogHook(path, on_failure="closed")
-    monkeypatch.setitem(audit._scribe._makers, TaskTaken, lambda event: {}["no such"])
+    monkeypatch.setitem(audit._records._makers, TaskTaken, lambda event: {}["no such"])
     agent = scripted_agent([reply("x")], hooks=[audit])
     with pytest.raises(RunFailedError, match="1 records of the audit log were lost: KeyError"):
         agent.run("x")
@@ -686,7 +686,7 @@ def test_closed_an_event_of_which_no_record_can_be_made_stops_the_run(path, monk
 def test_closed_a_logger_that_drops_the_records_stops_the_run(caplog):
     caplog.set_level(logging.WARNING, "my.audit")
     agent = scripted_agent([reply("x")], hooks=[AuditLogHook(None, logger="my.audit", on_failure="closed")])
-    with pytest.raises(RunFailedError, match="the logger takes no INFO"):
+    with pytest.raises(RunFailedError, match="the logger discards INFO"):
         agent.run("x")
     assert agent.model.requests == []
 

@@ -101,5 +101,5 @@ def test_it_only_observes():
 
 @pytest.mark.parametrize("maximum", [0, -1, 1.5, True, None, "9"])
 def test_nonsense_is_refused(maximum):
-    with pytest.raises(RegistrationError, match="max_entries is a whole number, 1 or more"):
+    with pytest.raises(RegistrationError, match="max_entries must be a whole number, 1 or more"):
         AuditTrailHook(maximum)

@@ -437,6 +437,7 @@ def test_only_a_compactor_is_taken(compactor):
         ContextCompactionHook(compactor if compactor is not True else -1)
 
 
+@pytest.mark.slow
 def test_the_embedded_model_shortens_a_conversation():
     pytest.importorskip("xllamacpp")
     session = Session("s", talk(3, each=3))

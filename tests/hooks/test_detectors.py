@@ -2,16 +2,18 @@
 
 import random
 import string
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import RegistrationError
-from hookline.hooks import Redactor, SensitiveValue, find_sensitive
+from hookline.errors import NotInstalledError
+from hookline.hooks import Redactor, SensitiveDataHook, SensitiveValue, find_sensitive
 from hookline.hooks._sensitive import detectors
 from hookline.hooks._sensitive.credentials import _PREFIXES
-from hookline.hooks._sensitive.detectors import DEFAULT_KINDS, KINDS
+from hookline.hooks._sensitive.detectors import KINDS
 
 
 def found(text, kind=None, **options):
@@ -358,9 +360,54 @@ def test_private_networks_count_if_asked_for():
     assert found(text, private_ips=True) == text.split()[:-1]
 
 
-def test_social_security_numbers_are_found_only_if_asked_for():
-    assert found("SSN 219-09-9999") == []
-    assert found("SSN 219-09-9999, 000-12-3456, 666-12-3456, 900-12-3456", kinds=["ssn"]) == ["219-09-9999"]
+@pytest.mark.parametrize("text", ["219-09-9998", "219 09 9998", "SSN:219-09-9998.", "(219-09-9998)", "a, 219 09 9998;"])
+def test_us_social_security_numbers_are_found_by_default(text):
+    (number,) = found(text, "ssn")
+    assert number in ("219-09-9998", "219 09 9998")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "219099998",  # too common without separators
+        "219-09 9998",
+        "219.09.9998",
+        "000-12-3456",
+        "666-12-3456",
+        "900-12-3456",
+        "219-00-9998",
+        "219-09-0000",
+        "078-05-1120",  # printed in wallets
+        "1219-09-9998",
+        "219-09-99981",
+        "A219-09-9998",
+        "219-09-9998-1",
+        "120 219 09 9998",  # a row of numbers
+        "219 09 9998 15",
+        "219  09  9998",
+    ],
+)
+def test_other_numbers_are_no_us_social_security_numbers(text):
+    assert found(text, "ssn") == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "module", "package"),
+    [
+        ("phone", "phonenumbers", "phonenumbers"),
+        ("card", "stdnum", "python-stdnum"),
+        ("iban", "stdnum", "python-stdnum"),
+        ("ssn", "stdnum", "python-stdnum"),
+    ],
+)
+def test_without_its_library_a_kind_cannot_be_looked_for_and_the_error_says_how_to_install_it(
+    monkeypatch, kind, module, package
+):
+    monkeypatch.setitem(sys.modules, module, None)
+    for make in (Redactor, SensitiveDataHook):
+        with pytest.raises(NotInstalledError, match=rf"{package} is not installed: pip install .*\[sensitive\]"):
+            make([kind])
+    assert Redactor(["secret", "email", "ip"]).apply("bob@example.com") == "[email]"
 
 
 SECRETS = {
@@ -587,7 +634,6 @@ def test_only_the_kinds_that_are_named_are_looked_for():
     text = "bob@example.com 203.0.113.7 4111111111111111"
     assert found(text, kinds=["ip"]) == ["203.0.113.7"]
     assert found(text, kinds=[]) == []
-    assert set(DEFAULT_KINDS) == set(KINDS) - {"ssn"}
 
 
 @pytest.mark.parametrize("kinds", ["email", ["mail"], [3], {"email": 1}, None])

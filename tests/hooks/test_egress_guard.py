@@ -208,6 +208,7 @@ PIECES = st.sampled_from(
 TEXTS = st.text(max_size=40) | st.lists(PIECES, max_size=14).map("".join)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     st.recursive(
@@ -219,6 +220,7 @@ def test_whatever_is_sent_has_a_defined_outcome(value):
     assert all(isinstance(text, str) for text in found)
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(TEXTS, TEXTS)
 def test_no_other_host_behind_a_scheme_is_overlooked(before, after):
@@ -228,6 +230,7 @@ def test_no_other_host_behind_a_scheme_is_overlooked(before, after):
     assert any(said is not None for said in judged)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece", ["://", "a://", "1://", "a:/", "https://good.com ", "https://", "@", "a", "'", "\n", "\u200b", "http:a"]
 )

@@ -55,7 +55,7 @@ def test_it_has_the_last_word_after_a_step():
 @pytest.mark.parametrize(
     ("reasons", "problem"),
     [
-        ("stop", r"stop_reasons is a list: \['stop'\]"),
+        ("stop", r"stop_reasons must be a list: \['stop'\]"),
         ([], "at least one"),
         (None, "at least one"),
         ([1], "list of names"),

@@ -99,13 +99,13 @@ async def test_a_shared_registry_gets_the_hooks_once():
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"max_steps": 0}, "max_steps is a whole number, 1 or more"),
-        ({"max_tokens": -1}, "max_total_tokens is a"),
-        ({"max_execution_time": "1"}, "max_seconds is a"),
-        ({"max_cost": float("nan")}, "max_cost is a"),
-        ({"max_tool_calls": 1.5}, "max_tool_calls is a"),
+        ({"max_steps": 0}, "max_steps must be a whole number, 1 or more"),
+        ({"max_tokens": -1}, "max_total_tokens must be a"),
+        ({"max_execution_time": "1"}, "max_seconds must be a"),
+        ({"max_cost": float("nan")}, "max_cost must be a"),
+        ({"max_tool_calls": 1.5}, "max_tool_calls must be a"),
         ({"finish_reasons": ["done"]}, "unknown finish reason 'done'"),
-        ({"finish_reasons": "stop"}, "is a list"),
+        ({"finish_reasons": "stop"}, "must be a list"),
         ({"soft_limit": 2}, "write a share between 0 and 1"),
     ],
 )

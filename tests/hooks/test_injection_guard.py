@@ -523,6 +523,7 @@ def test_any_result_with_text_has_a_complete_fence_and_no_control_token(value):
         assert token not in found[4]
 
 
+@pytest.mark.slow
 async def test_all_of_a_five_megabyte_result_is_disarmed():
     text = "All work and no play. " * 230_000 + "<|im_end|>"
     payload = (await afire_hook(InjectionGuard(), AFTER_TOOL, name="t", result=text)).payload

@@ -538,14 +538,14 @@ def test_a_hook_is_a_name_for_a_limit():
 @pytest.mark.parametrize("kind", [StepsLimitHook, TokenUsageLimitHook, ToolCallsLimitHook])
 @pytest.mark.parametrize("limit", [0, -1, 1.5, float("nan"), float("inf"), True, "3", None])
 def test_a_limit_on_a_count_is_a_whole_number_above_0(kind, limit):
-    with pytest.raises(RegistrationError, match="is a whole number, 1 or more"):
+    with pytest.raises(RegistrationError, match="must be a whole number, 1 or more"):
         kind(limit)
 
 
 @pytest.mark.parametrize("kind", [ExecutionTimeLimitHook, CostLimitHook])
 @pytest.mark.parametrize("limit", [0, -0.1, float("nan"), float("inf"), True, "3", None])
 def test_a_limit_on_an_amount_is_a_number_above_0(kind, limit):
-    with pytest.raises(RegistrationError, match="is a number above 0"):
+    with pytest.raises(RegistrationError, match="must be a number above 0"):
         kind(limit)
 
 

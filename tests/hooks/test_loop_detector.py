@@ -195,7 +195,7 @@ def test_a_huge_result_does_not_become_a_huge_hint_or_reply():
     "options", [{"hint_after": 0}, {"break_after": 1.5}, {"hint_after": True}, {"hint_after": "1"}]
 )
 def test_nonsense_is_refused(options):
-    with pytest.raises(RegistrationError, match="is a whole number, 1 or more"):
+    with pytest.raises(RegistrationError, match="must be a whole number, 1 or more"):
         LoopDetectorHook(**options)
 
 

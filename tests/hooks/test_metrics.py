@@ -1,14 +1,16 @@
-"""What runs do, counted and given as Prometheus reads it."""
+"""MetricsHook: metrics of runs in Prometheus' text format."""
 
 import asyncio
 import logging
 import os
 import re
 import signal
+import sys
 import threading
 from math import inf, nan
 from pathlib import Path
 
+import prometheus_client
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,6 +35,7 @@ from hookline import (
     observer,
     tool,
 )
+from hookline.errors import NotInstalledError
 from hookline.events import ApprovalAsked, ToolEnded
 from hookline.hooks import MetricsHook
 from hookline.models import OverloadedError
@@ -45,7 +48,7 @@ HEAD = re.compile(rf"# (HELP|TYPE) ({NAME}) ([^\n]*)")
 
 
 def parsed(text):
-    """The samples of a text, by name and labels, after a strict look at every line of it."""
+    """The samples of a text by name and labels, after a strict check of every line."""
     assert text.endswith("\n")
     assert "\r" not in text
     text.encode()
@@ -140,7 +143,7 @@ def test_a_reply_without_a_price_is_counted_apart():
     assert value(metrics, "hookline_cost_usd_total", model="m", provider="p") == 0
 
 
-def test_what_a_hook_answers_is_no_reply_of_a_model():
+def test_an_answer_of_a_hook_is_not_counted_as_a_model_call():
     @hook(BEFORE_LLM)
     def cached(ctx, request):
         return HookResult.answer("known")
@@ -151,7 +154,7 @@ def test_what_a_hook_answers_is_no_reply_of_a_model():
     assert value(metrics, "hookline_verdicts_total", point="before_llm", hook="cached", verb="answer") == 1
 
 
-def test_a_reply_that_is_rejected_was_paid_too():
+def test_a_rejected_reply_is_counted_too():
     @hook(AFTER_LLM)
     def no_maybe(ctx, answer):
         return HookResult.retry("Be sure.") if answer.content == "maybe" else None
@@ -162,7 +165,7 @@ def test_a_reply_that_is_rejected_was_paid_too():
     assert sum(samples(metrics, "hookline_tokens_total").values()) == result.usage.total_tokens
 
 
-def test_a_gauge_tells_which_runs_go_on_and_which_calls_wait():
+def test_gauges_show_runs_in_progress_and_pending_approvals():
     metrics, seen = MetricsHook(), []
 
     @guard(BEFORE_TOOL)
@@ -185,7 +188,7 @@ def test_a_gauge_tells_which_runs_go_on_and_which_calls_wait():
     assert value(metrics, "hookline_tool_calls_total", tool="add", outcome="blocked") == 1
 
 
-async def test_a_cancelled_run_leaves_nothing_that_goes_on_or_waits():
+async def test_after_a_cancelled_run_no_run_is_in_progress_and_no_approval_pending():
     metrics, asked = MetricsHook(), asyncio.Event()
 
     @guard(BEFORE_TOOL)
@@ -227,7 +230,7 @@ def test_failures_are_counted_by_where_and_type():
     assert "secret" not in metrics.text()
 
 
-def test_hooks_are_timed_only_where_that_is_asked_for(caplog):
+def test_hooks_are_timed_only_with_every_call(caplog):
     @guard(BEFORE_TOOL)
     def fine(ctx, request):
         pass
@@ -244,7 +247,7 @@ def test_hooks_are_timed_only_where_that_is_asked_for(caplog):
     assert not caplog.records
 
 
-def test_runs_inside_a_run_count_once():
+def test_steps_and_tokens_of_runs_inside_a_run_count_once():
     metrics = MetricsHook()
     inner = Agent("inner", llm=ScriptedModel(["deep"]), hooks=[metrics])
 
@@ -270,7 +273,7 @@ def test_only_tools_that_ran_are_timed():
     assert value(metrics, "hookline_tool_seconds_count", tool="t") == 2
 
 
-def test_names_without_end_take_a_bounded_room():
+def test_label_sets_beyond_the_limit_are_counted_as_other():
     metrics = MetricsHook(limit=5)
     for number in range(50):
         outcome = "error" if number % 2 else "ok"
@@ -292,7 +295,7 @@ TEXTS = st.text(st.characters() | st.sampled_from('"\\\n\r\x1b\x85\u2028\ud800{}
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(TEXTS, TEXTS, st.floats(), st.integers(-5, 5)), max_size=8), st.integers(1, 4))
-def test_any_label_gives_text_that_can_be_read(rows, limit):
+def test_any_label_value_gives_valid_text(rows, limit):
     metrics = MetricsHook(limit=limit)
     own = metrics.counter("own_total", 'a "help"\nwith \\ lines', ["x", "y"])
     metrics.gauge("own_gauge", "", lambda: {(one, two): number for one, two, number, _ in rows}, ["x", "y"])
@@ -305,14 +308,14 @@ def test_any_label_gives_text_that_can_be_read(rows, limit):
     assert sum(number for key, number in found.items() if key[0] == "hookline_tool_calls_total") == len(rows)
 
 
-def test_control_characters_of_a_name_are_shown_and_not_obeyed():
+def test_control_characters_in_a_name_are_escaped():
     metrics = MetricsHook()
     metrics.on_event(ToolEnded(tool='a"b\\c\nd\x1b[31m', outcome="ok"))
     assert value(metrics, "hookline_tool_calls_total", tool='a"b\\c\\nd\\x1b[31m', outcome="ok") == 1
     assert "\x1b" not in metrics.text()
 
 
-def test_whoever_serves_it_adds_metrics_of_his_own(caplog):
+def test_a_program_can_add_metrics_and_a_failing_gauge_is_logged_once(caplog):
     metrics, state = MetricsHook(), {"open": 3.5}
     requests = metrics.counter("app_requests_total", "Requests.", ["method", "status"])
     took = metrics.histogram("app_seconds", "Time.", ["route"], iter((0.1, 1)))
@@ -323,7 +326,7 @@ def test_whoever_serves_it_adds_metrics_of_his_own(caplog):
     for seconds in (0.1, 0.5, 7, -3, nan):
         took.observe(seconds, "/runs")
     assert value(metrics, "app_requests_total", method="GET", status="200") == 3
-    buckets = [value(metrics, "app_seconds_bucket", route="/runs", le=le) for le in ("0.1", "1", "+Inf")]
+    buckets = [value(metrics, "app_seconds_bucket", route="/runs", le=le) for le in ("0.1", "1.0", "+Inf")]
     assert buckets == [2, 3, 4]
     assert value(metrics, "app_open") == 3.5
     assert value(metrics, "app_rows", table="events") == 5
@@ -343,26 +346,26 @@ def test_whoever_serves_it_adds_metrics_of_his_own(caplog):
 @pytest.mark.parametrize(
     ("kind", "arguments", "why"),
     [
-        ("counter", ("app_requests", "x"), "ends with _total"),
+        ("counter", ("app_requests", "x"), "must end with _total"),
         ("counter", ("hookline_runs_total", "x"), "already"),
         ("counter", ("a b_total", "x"), "letters, digits"),
         ("counter", ("a_total", "x", "method"), "list of names"),
         ("counter", ("a_total", "x", ["a-b"]), "letters, digits"),
         ("counter", ("a_total", "x", ["a", "a"]), "different names"),
         ("histogram", ("a", "x", ["le"]), "another name"),
-        ("histogram", ("a", "x", [], (2, 1)), "each above"),
+        ("histogram", ("a", "x", [], (2, 1)), "ascending order"),
         ("histogram", ("a", "x", [], ("0.1", "1")), "finite numbers"),
         ("histogram", ("hookline_run_seconds", "x"), "already"),
         ("gauge", ("hookline_run_seconds_count", "x", float), "already"),
-        ("gauge", ("a", "x", 3), "calling a function"),
+        ("gauge", ("a", "x", 3), "must be a function"),
     ],
 )
-def test_a_metric_that_does_not_fit_is_refused(kind, arguments, why):
+def test_invalid_metrics_are_rejected(kind, arguments, why):
     with pytest.raises(RegistrationError, match=why):
         getattr(MetricsHook(), kind)(*arguments)
 
 
-def test_threads_lose_no_count():
+def test_counts_from_several_threads_add_up():
     metrics = MetricsHook()
     own = metrics.counter("own_total", "x")
 
@@ -381,7 +384,7 @@ def test_threads_lose_no_count():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of newer Pythons, for a fork beside threads
-def test_a_fork_starts_at_zero_even_if_somebody_held_the_lock():
+def test_a_fork_begins_at_zero_even_if_another_thread_held_the_lock():
     metrics, held, go_on = MetricsHook(), threading.Event(), threading.Event()
     metrics.on_event(ToolEnded(tool="t", outcome="ok"))
     metrics.on_event(ApprovalAsked(run_id="r", call_id="c", tool="t"))
@@ -396,11 +399,11 @@ def test_a_fork_starts_at_zero_even_if_somebody_held_the_lock():
     held.wait(60)
     child = os.fork()
     if child == 0:
-        signal.alarm(60)  # it would wait for ever for a lock that nobody gives back
+        signal.alarm(60)  # ends the child if it waits for the parent's lock
         try:
             metrics.on_event(ToolEnded(tool="u", outcome="ok"))
-            told = [key for key in parsed(metrics.text()) if key[0] == "hookline_tool_calls_total"]
-            right = told == [("hookline_tool_calls_total", ("outcome", "ok"), ("tool", "u"))]
+            counted = [key for key in parsed(metrics.text()) if key[0] == "hookline_tool_calls_total"]
+            right = counted == [("hookline_tool_calls_total", ("outcome", "ok"), ("tool", "u"))]
             os._exit(0 if right and value(metrics, "hookline_approvals_pending") == 0 else 1)
         except BaseException:
             os._exit(2)
@@ -410,8 +413,19 @@ def test_a_fork_starts_at_zero_even_if_somebody_held_the_lock():
     assert value(metrics, "hookline_tool_calls_total", tool="t", outcome="ok") == 1
 
 
-def test_the_page_lists_every_metric():
+def test_without_prometheus_client_the_error_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(NotInstalledError, match=r"prometheus-client is not installed: pip install .*\[metrics\]"):
+        MetricsHook()
 
+
+def test_metrics_made_with_prometheus_client_are_exported_too():
+    metrics = MetricsHook()
+    prometheus_client.Counter("app_jobs", "Jobs.", registry=metrics.registry).inc()
+    assert value(metrics, "app_jobs_total") == 1
+
+
+def test_the_page_lists_every_metric():
     page = (Path(__file__).parents[2] / "docs" / "reference" / "hooks" / "metrics.md").read_text()
     listed = re.findall(r"^\| `(hookline_\w+)`", page, re.MULTILINE)
     assert listed == re.findall(r"^# TYPE (\w+)", MetricsHook(every_call=True).text(), re.MULTILINE)

@@ -20,7 +20,7 @@ from hookline import (
 )
 from hookline.events import RetryIgnored
 from hookline.hooks import ModelRetryHook
-from hookline.hooks.backoff import Backoff
+from hookline.hooks._support.backoff import Backoff
 from hookline.models import BadRequestError, ModelTimeoutError, OverloadedError, RateLimitError, UnreachableError
 from hookline.payloads import ErrorInfo
 from hookline.testing import EventLog, fire_hook, scripted_agent
@@ -118,25 +118,25 @@ def test_it_does_not_wait_longer_than_the_run_has_time_left():
 
 def test_waits_double_with_chance_in_them_and_end_at_the_maximum():
     ctx = AgentContext(random=Random(1))
-    waits = [[Backoff(1, 100).wait(ctx, attempt) for _ in range(200)] for attempt in (1, 2, 3)]
+    waits = [[Backoff(1, 100).delay(ctx, attempt) for _ in range(200)] for attempt in (1, 2, 3)]
     for mean, some in zip((1, 2, 4), waits, strict=True):
         assert 0.5 * mean <= min(some) < max(some) <= 1.5 * mean
         assert len(set(some)) > 100
-    assert Backoff(10, 12).wait(ctx, 5) == 12
-    assert Backoff(0, 12).wait(ctx, 5) == 0
+    assert Backoff(10, 12).delay(ctx, 5) == 12
+    assert Backoff(0, 12).delay(ctx, 5) == 0
     again = AgentContext(random=Random(1))
-    assert Backoff(1, 100).wait(again, 1) == waits[0][0]
+    assert Backoff(1, 100).delay(again, 1) == waits[0][0]
 
 
 def test_a_wait_that_was_asked_for_is_the_least_and_is_spread_too():
     ctx = AgentContext(random=Random(1))
-    waits = [Backoff(1, 100).wait(ctx, 1, 7.0) for _ in range(100)]
+    waits = [Backoff(1, 100).delay(ctx, 1, 7.0) for _ in range(100)]
     assert 7.5 <= min(waits) < max(waits) <= 8.5
-    assert Backoff(1, 7).wait(ctx, 1, 7.0) == 7
-    assert Backoff(1, 7).wait(ctx, 1, 7.1) is None
-    assert Backoff(0, 7).wait(ctx, 1, float("nan")) == 0
-    assert Backoff(0, 7).wait(ctx, 1, -3.0) == 0
-    assert Backoff(0, 7).wait(AgentContext(budget=Budget(Limits(seconds=0))), 1) is None
+    assert Backoff(1, 7).delay(ctx, 1, 7.0) == 7
+    assert Backoff(1, 7).delay(ctx, 1, 7.1) is None
+    assert Backoff(0, 7).delay(ctx, 1, float("nan")) == 0
+    assert Backoff(0, 7).delay(ctx, 1, -3.0) == 0
+    assert Backoff(0, 7).delay(AgentContext(budget=Budget(Limits(seconds=0))), 1) is None
 
 
 async def test_a_cancel_during_the_wait_takes_effect_at_once():
@@ -153,7 +153,7 @@ async def test_a_cancel_during_the_wait_takes_effect_at_once():
 async def test_a_time_limit_breaks_off_the_wait():
     model = ScriptedModel([RateLimitError("no"), reply("never")])
     hook = ModelRetryHook(base_delay=600, max_delay=600)
-    hook.backoff.wait = lambda *_: 600  # as if the time left had looked enough
+    hook.backoff.delay = lambda *_: 600  # as if the time left had looked enough
     ctx = AgentContext(budget=Budget(Limits(seconds=0.05)))
     result = await Agent("a", llm=model, hooks=[hook]).arun("go", ctx=ctx)
     assert (result.status, result.stop.kind) == ("stopped", "time_limit")
@@ -175,7 +175,7 @@ async def test_concurrent_runs_share_one_hook():
         ({"max_retries": 0}, "1 or more"),
         ({"max_retries": True}, "whole number"),
         ({"max_retries": 1.5}, "whole number"),
-        ({"base_delay": -1}, "base_delay is a number of seconds"),
+        ({"base_delay": -1}, "base_delay must be a number of seconds"),
         ({"base_delay": "1"}, "base_delay"),
         ({"max_delay": float("nan")}, "max_delay"),
         ({"max_delay": float("inf")}, "max_delay"),

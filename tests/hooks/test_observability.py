@@ -305,7 +305,7 @@ def test_a_store_of_ones_own_can_be_given():
         ("a\0b", {}, "path= is a SQLite file"),
         ("x.db", {"keep_days": 0}, "number of days must be above 0"),
         ("x.db", {"keep_days": "7"}, "number of days must be above 0"),
-        ("x.db", {"every_call": "yes"}, "every_call is True or False"),
+        ("x.db", {"every_call": "yes"}, "every_call must be True or False"),
     ],
 )
 def test_nonsense_is_refused_when_it_is_made(path, options, match):
@@ -474,6 +474,7 @@ turn = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(turn, min_size=1, max_size=5), min_size=1, max_size=4), st.booleans())
 def test_the_totals_of_random_runs_are_the_sums_over_their_results(runs, mend):

@@ -251,7 +251,7 @@ def test_it_is_a_guard_at_100_that_fails_closed():
 @pytest.mark.parametrize(
     ("args", "options", "problem"),
     [
-        (("deploy",), {}, r"confirm is a list: \['deploy'\]"),
+        (("deploy",), {}, r"confirm must be a list: \['deploy'\]"),
         (([],), {}, "at least one"),
         (([3],), {}, "list of names"),
         ((["x"], "yes"), {}, "approver is a function"),

@@ -213,11 +213,11 @@ def test_it_judges_first_among_the_guards():
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"max_calls_per_run": 0}, "max_calls_per_run is a whole number, 1 or more"),
-        ({"max_calls_per_run": True}, "max_calls_per_run is a"),
-        ({"per_minute": 1.5}, "per_minute is a"),
-        ({"per_tool": -1}, "per_tool of '\\*' is a"),
-        ({"per_tool": {"a": "many"}}, "per_tool of 'a' is a"),
+        ({"max_calls_per_run": 0}, "max_calls_per_run must be a whole number, 1 or more"),
+        ({"max_calls_per_run": True}, "max_calls_per_run must be a"),
+        ({"per_minute": 1.5}, "per_minute must be a"),
+        ({"per_tool": -1}, "per_tool of '\\*' must be a"),
+        ({"per_tool": {"a": "many"}}, "per_tool of 'a' must be a"),
         ({"per_tool": {1: 1}}, "maps globs"),
         ({"max_calls_per_run": None}, "name a limit"),
         ({"max_calls_per_run": None, "per_tool": {}}, "name a limit"),

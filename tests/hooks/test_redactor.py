@@ -213,6 +213,7 @@ def test_nothing_is_left_in_any_json(value):
 # Streams
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(TEXTS, st.lists(st.integers(1, 12), max_size=60), st.sampled_from(["redact", "mask", "hash"]))
 def test_the_pieces_given_out_are_together_the_redacted_whole(text, cuts, action):
@@ -278,6 +279,7 @@ def test_a_blocked_value_ends_a_stream_with_nothing_of_it_shown():
     assert stream.feed("More. ") + stream.finish() == ""
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "piece", ["a", "1 ", "4 ", "@", "eyJ", "-----BEGIN PRIVATE KEY-----\n", "'", "\u200b", "password='"]

@@ -330,6 +330,7 @@ async def test_concurrent_runs_share_it():
     assert cache.hits + cache.misses == 200
 
 
+@pytest.mark.slow
 def test_it_is_safe_from_several_threads():
     cache = ResponseCacheHook(3)
 

@@ -94,7 +94,7 @@ def test_it_is_a_guard_at_100():
 @pytest.mark.parametrize(
     ("rules", "problem"),
     [
-        ("deploy", r"rules is a list: \['deploy'\]"),
+        ("deploy", r"rules must be a list: \['deploy'\]"),
         ([], "at least one"),
         ({}, "at least one"),
         (None, "at least one"),

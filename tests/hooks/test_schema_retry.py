@@ -116,10 +116,11 @@ def test_a_tool_that_is_no_longer_offered_is_not_asked_for():
 
 @pytest.mark.parametrize("given", [0, -1, True, 1.0, "2", None])
 def test_nonsense_is_refused(given):
-    with pytest.raises(RegistrationError, match="max_retries_per_tool is a whole number"):
+    with pytest.raises(RegistrationError, match="max_retries_per_tool must be a whole number"):
         SchemaRetryHook(given)
 
 
+@pytest.mark.slow
 def test_the_embedded_model_is_held_to_the_tool():
     attempts = []
 

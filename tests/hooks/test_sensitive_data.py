@@ -426,6 +426,7 @@ def test_odd_texts_pass(text):
     assert fire_hook(guard, ON_TOKEN, ctx=ctx, delta=text, final=True).payload.delta == text
 
 
+@pytest.mark.slow
 def test_the_embedded_model_streams_no_address_that_it_was_told():
     pytest.importorskip("xllamacpp")
     log = EventLog()

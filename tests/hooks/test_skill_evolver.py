@@ -32,7 +32,7 @@ from hookline import (
     tool,
 )
 from hookline.hooks import AuditLogHook, Redactor, SkillEvolverHook, StepsLimitHook, skill_evolver
-from hookline.hooks.skill_analysis import NAME, Unusable, found_in, question
+from hookline.hooks._skill_analysis import NAME, Unusable, found_in, question
 from hookline.payloads import ToolCall
 from hookline.stores.skills import QueuedRun
 
@@ -393,6 +393,7 @@ assert float(sys.argv[3]) or asked.wait(30)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", ["3600", "0"], ids=["before the analysis", "in its midst"])
 def test_a_program_that_ends_leaves_the_run_in_the_queue(tmp_path, delay):
     args = [str(tmp_path / "skills"), str(Path(__file__).parent), delay]

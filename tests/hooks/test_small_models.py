@@ -5,9 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from hookline import Agent, ScriptedModel, call, get_model, reply, tool
 from hookline.hooks import EchoedPayloadHook, default_slm_hooks
 from hookline.testing import scripted_agent
+
+pytestmark = pytest.mark.slow
+
 
 ROOT = Path(__file__).parents[2]
 

@@ -195,6 +195,7 @@ def test_nonsense_is_told_where_it_is_written(options):
         TicketJudgeHook(**options)
 
 
+@pytest.mark.slow
 def test_the_embedded_model_gives_verdicts_that_can_be_read():
     board = TicketBoard(":memory:")
     board.create("Write a poem", by="ann", criteria=["the poem has two lines"])

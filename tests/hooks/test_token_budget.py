@@ -295,6 +295,7 @@ def test_nonsense_is_refused_at_once(tokens, reserve):
         TokenBudgetHook(tokens, reserve=reserve)
 
 
+@pytest.mark.slow
 def test_the_embedded_models_prompts_really_stay_below():
     pytest.importorskip("xllamacpp")
     replies = []

@@ -20,7 +20,7 @@ from hookline import (
     tool,
 )
 from hookline.hooks import ToolOutputTruncatorHook
-from hookline.hooks.excerpt import excerpt
+from hookline.hooks._support.messages import excerpt
 from hookline.stores import ArtifactStore
 from hookline.testing import fire_hook, scripted_agent
 

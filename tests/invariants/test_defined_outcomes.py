@@ -70,7 +70,7 @@ from hookline.hooks import (
     ToolOutputTruncatorHook,
     ToolRetryHook,
 )
-from hookline.hooks.catalogue import BUILTINS
+from hookline.hooks._catalog import BUILTINS
 from hookline.models import OverloadedError
 from hookline.payloads import ErrorInfo
 from hookline.stores import (
@@ -500,6 +500,7 @@ def test_a_wall_clock_that_no_calendar_knows_is_reported_and_the_run_completes(w
     assert {source for source, _ in it.failures()} == {"AuditTrailHook"}
 
 
+@pytest.mark.slow
 async def test_a_thousand_runs_at_once_share_one_memory_and_one_session_store(world: Any, tmp_path: Path) -> None:
     def turn(request: Any) -> Any:
         topic = next(m.content for m in request.messages if m.role == "user")

@@ -148,6 +148,7 @@ def rewriters(draw: st.DrawFn) -> Any:
     return hook(BEFORE_TOOL, tools=only, priority=draw(st.integers(-3, 3)))(rewrite_later if is_async else rewrite)
 
 
+@pytest.mark.slow
 @quick
 @given(batches, st.lists(rewriters(), max_size=4))
 def test_a_tool_gets_exactly_what_the_last_guard_saw(batch: Any, hooks: list[Any]) -> None:
@@ -164,6 +165,7 @@ def test_a_tool_gets_exactly_what_the_last_guard_saw(batch: Any, hooks: list[Any
             assert (event.tool, event.arguments) == judged[event.call_id]
 
 
+@pytest.mark.slow
 @quick
 @given(batches, st.lists(rewriters(), max_size=2), targets, st.sampled_from(["approve", "edit", "deny"]))
 def test_what_an_approver_edits_is_judged_again(batch: Any, hooks: list[Any], edit: Any, answer: str) -> None:

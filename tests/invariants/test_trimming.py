@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -205,6 +206,7 @@ class Watch:
         return [look, look_again]
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(histories(), scripts, st.integers(100, 900), st.integers(0, 8), st.lists(summaries, max_size=4))
 @example((Message("user", "t" * 3000), Message("assistant", "a")), [[call("give", n=300)]] * 4, 400, 2, [])

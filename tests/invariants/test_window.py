@@ -34,7 +34,7 @@ from hookline import (
     tool,
 )
 from hookline._kernel.scope import scope_of
-from hookline._run.context import for_call
+from hookline._run.context import context_for_call
 from hookline.payloads import AgentState, ErrorInfo, StopSignal, Usage
 from hookline.testing import sample
 
@@ -223,7 +223,7 @@ async def test_what_is_kept_of_a_context_changes_nothing_of_later_runs(name: str
 
 @pytest.mark.parametrize("name", [name for name in NAMES if isinstance(getattr(AgentContext, name), property)])
 def test_what_a_context_shows_cannot_be_assigned(name: str) -> None:
-    for ctx in (AgentContext(), for_call(AgentContext(), print)):  # type: ignore[arg-type]
+    for ctx in (AgentContext(), context_for_call(AgentContext(), print)):  # type: ignore[arg-type]
         with pytest.raises(AttributeError):
             setattr(ctx, name, None)
         with pytest.raises(AttributeError):

@@ -28,7 +28,7 @@ from hookline import (
 from hookline._kernel import dispatch
 from hookline._kernel import points as points_module
 from hookline._kernel.dispatch import Firing
-from hookline._kernel.scope import CURRENT, Scope, Window, entered, scope_of
+from hookline._kernel.scope import CURRENT, BaseContext, Scope, running_hooks, scope_of
 from hookline.errors import CallRefusedError, HookTimeoutError
 from hookline.events import HookExecuted, JudgedBeforeRewrite, MergeLost, PointFired, RetryIgnored
 from hookline.payloads import AgentState, ErrorInfo, PromptParts, RunStart, StopSignal
@@ -49,7 +49,7 @@ class Hurry:
     def is_cancelled(self):
         return asyncio.current_task().cancelling() > 0
 
-    def hurry(self):
+    def start_grace_period(self):
         self.hurried += 1
 
 
@@ -57,7 +57,7 @@ class Quiet(Scope):
     """A scope whose hooks see its state. Nobody listens."""
 
     def __init__(self):
-        super().__init__(Window())
+        super().__init__(BaseContext())
         self.ctx._scope = self
         self.cancellation = Hurry()
 
@@ -833,18 +833,18 @@ async def test_it_is_known_which_hooks_are_running_around(is_async):
     registry = HookRegistry()
 
     def sync(ctx, payload):
-        seen.append(entered())
+        seen.append(running_hooks())
 
     async def later(ctx, payload):
         await asyncio.sleep(0)
-        seen.append(entered())
+        seen.append(running_hooks())
 
     made = later if is_async else sync
     for phase in ("rewrite", "rewrite", "guard", "observe"):
         registry.on(BEFORE_TOOL, made, phase=phase)
     await registry.fire(BEFORE_TOOL, CALL)
     assert seen == [{id(made)}] * 4
-    assert entered() == frozenset()
+    assert running_hooks() == frozenset()
 
 
 @pytest.mark.parametrize("phase", ["rewrite", "guard", "observe"])
@@ -852,14 +852,14 @@ async def test_hooks_around_a_fire_within_a_hook_are_known_too(phase):
     seen, registry = [], HookRegistry()
 
     async def inner(ctx, payload):
-        seen.append(entered())
+        seen.append(running_hooks())
 
     def inner_sync(ctx, payload):
-        seen.append(entered())
+        seen.append(running_hooks())
 
     async def outer(ctx, payload):
         await registry.fire(ON_RUN_START, {"task": "hi"})
-        seen.append(entered())
+        seen.append(running_hooks())
 
     registry.on(BEFORE_TOOL, outer, phase=phase)
     for made in (inner, inner_sync, inner):
@@ -867,7 +867,7 @@ async def test_hooks_around_a_fire_within_a_hook_are_known_too(phase):
     await registry.fire(BEFORE_TOOL, CALL)
     ids = frozenset({id(outer)})
     assert seen == [ids | {id(inner)}, ids | {id(inner_sync)}, ids | {id(inner)}, ids]
-    assert entered() == frozenset()
+    assert running_hooks() == frozenset()
 
 
 async def test_a_rewriter_that_fails_closed_keeps_guards_from_judging():

@@ -24,7 +24,7 @@ from hookline import (
 )
 from hookline._kernel.hook import compile_hook, selects, unmatched_globs
 from hookline._kernel.hook_types import HookContext
-from hookline._kernel.scope import Window
+from hookline._kernel.scope import BaseContext
 from hookline.points import MESSAGE_RECEIVED, MESSAGE_SENDING
 
 CALL = ToolCallRequest("1", "read", {"path": "a"})
@@ -122,7 +122,7 @@ def shapes(calls):
 @pytest.mark.parametrize("timeout", [None, 5], ids=["", "timeout"])
 async def test_every_shape_is_called_with_point_context_and_payload(shape, timeout):
     calls = []
-    ctx = Window()
+    ctx = BaseContext()
     registry = HookRegistry()
     registry.register(shapes(calls)[shape], timeout=timeout)
     verdict = await registry.fire(BEFORE_TOOL, CALL, ctx=ctx)
@@ -279,7 +279,7 @@ async def test_an_object_that_has_a_function_is_still_called_itself():
 
 def test_an_entry_knows_its_hook_by_identity():
     entry = entry_of(two, points=BEFORE_TOOL)
-    assert (entry.hook, entry.alone) == (two, {id(two)})
+    assert (entry.hook, entry.id_set) == (two, {id(two)})
 
 
 def test_no_glob_selects_a_payload_without_a_tool():
@@ -407,7 +407,7 @@ async def test_tools_selects_calls_by_glob(globs, tool, called):
 
 
 async def test_a_hook_for_some_tools_is_called_like_any_other():
-    seen, ctx = [], Window()
+    seen, ctx = [], BaseContext()
     registry = HookRegistry()
     registry.on(BEFORE_TOOL, lambda ctx, call: seen.append((ctx, call)), tools="read")
     await registry.fire(BEFORE_TOOL, CALL, ctx=ctx)
@@ -742,5 +742,5 @@ def test_globs_that_match_no_tool_are_found():
 def test_every_context_of_a_hook_has_what_its_type_promises():
     promised = {name for name in vars(HookContext) if not name.startswith("_")}
     assert promised == {"scratch", "state"}
-    for ctx in (Window(), hookline.AgentContext()):
+    for ctx in (BaseContext(), hookline.AgentContext()):
         assert all(hasattr(ctx, name) for name in promised)

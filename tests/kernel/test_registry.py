@@ -21,8 +21,8 @@ from hookline import (
     observer,
 )
 from hookline._kernel.hook import compile_hook
-from hookline._kernel.registry import fire_outside, intercepting
-from hookline._kernel.scope import CURRENT, Scope, Window, scope_of
+from hookline._kernel.registry import fire_outside_run, interceptor_entries
+from hookline._kernel.scope import CURRENT, BaseContext, Scope, scope_of
 from hookline.compat import HookStack
 from hookline.hooks import PassThrough
 from hookline.payloads import InboundMessage, RunStart
@@ -68,7 +68,7 @@ def test_hooks_fire_in_order_of_phase_layer_priority_and_registration(made):
     rank = {"rewrite": 0, "guard": 1, "observe": 2}
     expected = sorted(range(len(made)), key=lambda n: (rank[made[n][0]], made[n][1], -made[n][2], n))
     assert labels(stack.at(BEFORE_TOOL)) == [str(n) for n in expected]
-    asyncio.run(fire_outside(stack.chain(BEFORE_TOOL), BEFORE_TOOL, CALL, Scope(Window())))
+    asyncio.run(fire_outside_run(stack.chain(BEFORE_TOOL), BEFORE_TOOL, CALL, Scope(BaseContext())))
     assert calls == [str(n) for n in expected]
 
 
@@ -254,7 +254,7 @@ def test_a_stack_knows_its_points_and_who_wants_more_than_to_be_called():
         def on_event(self, event): ...
 
     class Wrapper(Named):
-        def around(self, point, ctx, payload): ...
+        def wrap(self, point, ctx, payload): ...
 
     class Both(Listener, Wrapper):
         pass
@@ -334,7 +334,7 @@ def test_what_is_no_list_of_hooks_is_named():
 
 
 async def test_the_scope_that_fires_is_known_while_it_does_and_not_after():
-    seen, window = [], Window()
+    seen, window = [], BaseContext()
     registry = HookRegistry()
     registry.on(BEFORE_TOOL, lambda ctx, call: seen.append((CURRENT.get(), ctx)))
     await registry.fire(BEFORE_TOOL, CALL, ctx=window)
@@ -389,11 +389,11 @@ async def test_fire_hands_the_given_context_on_or_makes_one():
     seen = []
     registry = HookRegistry()
     registry.on(ON_RUN_START, lambda ctx, start: seen.append(ctx))
-    mine = Window()
+    mine = BaseContext()
     await registry.fire(ON_RUN_START, RunStart("hi"), ctx=mine)
     await registry.fire(ON_RUN_START, RunStart("hi"))
     assert seen[0] is mine
-    assert isinstance(seen[1], Window)
+    assert isinstance(seen[1], BaseContext)
 
 
 async def test_a_change_while_firing_counts_from_the_next_fire_on():
@@ -451,7 +451,7 @@ async def test_concurrent_fires_do_not_share_anything():
         ctx.scratch["seen"] = (start.task, verdict.hook)
 
     registry.extend([slow, watch])
-    windows = [Window() for _ in range(20)]
+    windows = [BaseContext() for _ in range(20)]
     verdicts = await asyncio.gather(
         *(registry.fire(ON_RUN_START, RunStart(str(n)), ctx=ctx) for n, ctx in enumerate(windows))
     )
@@ -485,8 +485,8 @@ class Recorder:
 
 
 async def fired(interceptor, *hooks, point=BEFORE_TOOL, payload=CALL, ctx=None):
-    stack = HookStack(intercepting(interceptor), *(compile_hook(each) for each in hooks))
-    return await fire_outside(stack.chain(point), point, payload, Scope(ctx))
+    stack = HookStack(interceptor_entries(interceptor), *(compile_hook(each) for each in hooks))
+    return await fire_outside_run(stack.chain(point), point, payload, Scope(ctx))
 
 
 def test_an_interceptor_is_a_hook_at_every_point():
@@ -498,7 +498,7 @@ def test_an_interceptor_is_a_hook_at_every_point():
 def test_the_hook_of_an_interceptor_tells_whose_it_is():
     """So two agents with the same interceptor, one inside the other, have it once."""
     recorder = Recorder()
-    assert all(entry.hook.interceptor is recorder for entry in intercepting(recorder))
+    assert all(entry.hook.interceptor is recorder for entry in interceptor_entries(recorder))
 
 
 def test_a_stack_that_is_an_interceptor_stands_for_its_hooks():
@@ -508,16 +508,16 @@ def test_a_stack_that_is_an_interceptor_stands_for_its_hooks():
 
 
 def test_the_interceptor_that_lets_everything_pass_is_no_hook_at_all():
-    assert intercepting(PassThrough()) == ()
+    assert interceptor_entries(PassThrough()) == ()
 
     class Mine(PassThrough):
         pass
 
-    assert len(intercepting(Mine())) == len(POINTS)
+    assert len(interceptor_entries(Mine())) == len(POINTS)
 
 
 async def test_an_interceptor_gets_point_payload_and_context():
-    recorder, window = Recorder(), Window()
+    recorder, window = Recorder(), BaseContext()
     await fired(recorder, ctx=window)
     assert recorder.seen == [(BEFORE_TOOL, CALL, window)]
 
@@ -556,4 +556,4 @@ async def test_a_failure_of_an_interceptor_names_it():
 
 def test_what_is_no_interceptor_is_named():
     with pytest.raises(RegistrationError, match=r"takes an object with intercept\(point, payload, ctx\), not int"):
-        intercepting(3)
+        interceptor_entries(3)

@@ -25,7 +25,7 @@ from hookline import (
     ToolCallRequest,
 )
 from hookline._base.frozen import FrozenDict
-from hookline._kernel.scope import Scope, Window
+from hookline._kernel.scope import BaseContext, Scope
 from hookline._kernel.values import STOP_KINDS
 from hookline.errors import InvalidResultError
 from hookline.hooks import HookAction
@@ -114,7 +114,7 @@ async def test_an_observer_may_not_decide(point):
 async def test_every_verb_takes_reason_and_state(point, verb):
     if verb not in point.verbs and verb != "cont":
         return
-    ctx = Window()
+    ctx = BaseContext()
     result = VERBS[verb](reason="because", state=ctx.state.with_metadata(seen=True))
     assert result.reason == "because"
     verdict = await fire(point, result, ctx=ctx)
@@ -363,7 +363,7 @@ def test_a_verb_may_be_given_by_its_name_and_must_exist():
 )
 async def test_a_verb_that_is_checked_keeps_its_reason_and_state(point, result):
     reasons = []
-    ctx = Window()
+    ctx = BaseContext()
     scope = ctx._scope = Scope(ctx, emit=lambda kind, /, **fields: reasons.append(fields["reason"]))
     await fire(point, result(scope.state.with_metadata(seen=1)), ctx=ctx)
     assert scope.state.metadata == {"seen": 1}
@@ -552,7 +552,7 @@ async def test_a_state_of_the_wrong_type_is_refused(bad):
 
 @pytest.mark.parametrize("junk", ["hi", {"content": "no role"}, None])
 async def test_a_state_with_messages_that_are_none_is_refused(junk):
-    ctx, registry = Window(), HookRegistry()
+    ctx, registry = BaseContext(), HookRegistry()
     registry.on(ON_RUN_START, lambda ctx, start: HookResult.cont(state=ctx.state.with_messages(junk)), name="judge")
     with pytest.raises(HookError, match=r"hook 'judge' failed at on_run_start: .*AgentState.messages"):
         await registry.fire(ON_RUN_START, {"task": "hi"}, ctx=ctx)
@@ -574,14 +574,14 @@ async def test_a_merge_or_claim_with_a_state_is_refused():
 
 
 async def test_state_from_an_observer_is_refused_and_not_applied():
-    ctx = Window()
+    ctx = BaseContext()
     result = HookResult.cont(state=ctx.state.with_messages(Message("user", "hi")))
     await refused(ON_RUN_START, result, ctx=ctx, phase="observe", on_failure="closed")
     assert len(ctx.state.messages) == 0
 
 
 async def test_a_refused_verb_leaves_the_state_alone():
-    ctx = Window()
+    ctx = BaseContext()
     await refused(AFTER_STEP, HookResult.block("no", state=ctx.state.with_metadata(a=1)), ctx=ctx)
     assert ctx.state.metadata == {}
 
@@ -598,7 +598,7 @@ async def test_a_block_without_a_message_elsewhere_names_the_hook():
 
 async def test_a_block_keeps_its_message_reason_and_state():
     for message in ("no", ""):
-        ctx = Window()
+        ctx = BaseContext()
         told = HookResult.block(message, reason="why", state=ctx.state.with_metadata(seen=True))
         verdict = await fire("before_tool", told, ctx=ctx)
         assert verdict.reason == "why"

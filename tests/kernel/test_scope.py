@@ -4,17 +4,17 @@ import asyncio
 
 import pytest
 
-from hookline._kernel.scope import CURRENT, Scope, Window, is_being_closed, scope_of
+from hookline._kernel.scope import CURRENT, BaseContext, Scope, is_being_closed, scope_of
 from hookline.payloads import AgentState
 
 
 def test_a_bare_scope_is_quiet_and_has_no_deadline():
-    scope = Scope(Window())
+    scope = Scope(BaseContext())
     assert (scope.recording, scope.tracing, scope.cancellation.deadline, scope.entry) == (False, False, None, None)
 
 
 def test_windows_share_neither_state_nor_what_hooks_keep_in_them():
-    one, two = Window(), Window()
+    one, two = BaseContext(), BaseContext()
     one.hook_state[1], one.scratch["a"] = "mine", 1
     assert (two.hook_state, two.scratch) == ({}, {})
     scope_of(one).accept_state(one.state.with_metadata(a=1))
@@ -22,13 +22,13 @@ def test_windows_share_neither_state_nor_what_hooks_keep_in_them():
 
 
 def test_a_state_is_made_once():
-    window = Window()
+    window = BaseContext()
     assert window.state is window.state
     assert scope_of(window) is scope_of(window)
 
 
 def test_a_window_gives_hooks_nothing_to_assign():
-    window = Window()
+    window = BaseContext()
     for name in ("state", "scratch", "hook_state", "anything"):
         with pytest.raises(AttributeError):
             setattr(window, name, {})
@@ -37,11 +37,11 @@ def test_a_window_gives_hooks_nothing_to_assign():
 def test_an_object_that_is_no_context_of_ours_gets_a_fresh_scope():
     mine = object()
     assert scope_of(mine).ctx is mine
-    assert isinstance(scope_of(None).ctx, Window)
+    assert isinstance(scope_of(None).ctx, BaseContext)
 
 
 def test_the_state_of_a_scope_that_is_over_stays_readable():
-    window = Window()
+    window = BaseContext()
     over = scope_of(window)
     over.accept_state(over.state.with_metadata(a=1))
     over.ctx = None
@@ -50,7 +50,7 @@ def test_the_state_of_a_scope_that_is_over_stays_readable():
 
 
 def test_a_coroutine_is_closed_outside_the_context_of_its_scope():
-    scope = Scope(Window())
+    scope = Scope(BaseContext())
     assert is_being_closed(scope)
     token = CURRENT.set(scope)
     assert not is_being_closed(scope)

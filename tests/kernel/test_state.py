@@ -22,7 +22,7 @@ from hookline import (
 from hookline._base.frozen import FrozenDict, History
 from hookline._kernel import payloads, values
 from hookline._kernel.payloads import ApprovalAnswer, Compaction, PromptBuild
-from hookline._run.causes import strength
+from hookline._run.termination import signal_rank
 from hookline.events import PointFired
 from hookline.hooks import HookAction
 from hookline.payloads import AgentState, ErrorInfo, Frozen, Ids, Step, StopSignal, ToolCall, ToolSpec, Usage
@@ -275,8 +275,8 @@ def test_the_model_reads_the_error_or_the_result_as_text(fields, text):
 
 def test_stop_signals_rank_as_in_the_design():
     signals = [StopSignal(kind) for kind in ("completed", "error", "stop_requested")]
-    assert [signal.kind for signal in sorted(signals, key=strength)] == ["error", "stop_requested", "completed"]
-    assert strength(StopSignal("error")) == 0
+    assert [signal.kind for signal in sorted(signals, key=signal_rank)] == ["error", "stop_requested", "completed"]
+    assert signal_rank(StopSignal("error")) == 0
 
 
 # AgentState

@@ -257,6 +257,7 @@ def same_host(theirs, ours):
     return theirs == ours or (":" in ours and ip_address(theirs) == ip_address(ours))
 
 
+@pytest.mark.slow
 @settings(max_examples=600, deadline=None)
 @given(urls)
 @example("https://XN--00K")

@@ -7,7 +7,6 @@ from functools import cache
 
 from typer import Exit
 from typer._click.exceptions import MissingParameter
-from typer.main import get_command
 
 from hookline.cli.app import make_app
 
@@ -80,7 +79,7 @@ def parse(args, *, named=False):
 
 @cache
 def _app():
-    return _harmless(get_command(make_app()))
+    return _harmless(make_app())
 
 
 def _harmless(command):

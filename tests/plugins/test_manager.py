@@ -215,7 +215,7 @@ class Raises:
     phase = "observe"
     def __call__(self, point, ctx, payload): raise OSError(f"at {point}")
     def on_event(self, event): raise OSError("an event")
-    def around(self, ctx, payload): raise OSError("around")
+    def wrap(self, ctx, payload): raise OSError("around")
 class Set:
     def tools(self): return [fall]
 @tool

@@ -73,6 +73,7 @@ def events(final):
 # What is sent
 
 
+@pytest.mark.slow
 async def test_a_conversation_goes_out_in_alternating_turns(script, model):
     script.say(whole(message(text("Yes."))))
     story = (

@@ -94,6 +94,7 @@ def test_connections_that_are_kept_open_leave_nothing_behind(script, no_warnings
     assert said == [["Hello.", "Hello."]] * 6
 
 
+@pytest.mark.slow
 def test_a_model_that_is_dropped_leaves_nothing_open_in_the_background_loop(script, no_warnings):
     script.say(whole(REPLY))
     for _ in range(3):
@@ -104,6 +105,7 @@ def test_a_model_that_is_dropped_leaves_nothing_open_in_the_background_loop(scri
         gc.collect()
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_leaves_nothing_open(script):
     script.say(whole(REPLY))
     program = f"""

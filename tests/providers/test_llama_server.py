@@ -15,6 +15,9 @@ from hookline.providers.openai import OpenAIModel
 
 from .conftest import KEY
 
+pytestmark = pytest.mark.slow
+
+
 MADE = {
     "chat": lambda url, **options: OpenAIModel("smol", base_url=f"{url}/v1", **options),
     "responses": lambda url, **options: OpenAIModel("smol", api="responses", base_url=f"{url}/v1", **options),

@@ -137,6 +137,7 @@ async def test_what_these_tests_spoil_is_good(api, script):
         assert response.usage.output_tokens == 2
 
 
+@pytest.mark.slow
 @GENTLE
 @EACH
 @given(st.data())
@@ -146,6 +147,7 @@ async def test_any_reply_gives_a_response_or_one_of_our_errors(api, script, data
         check(await MAKERS[api](script.url).complete(ASKED))
 
 
+@pytest.mark.slow
 @GENTLE
 @EACH
 @given(st.data())
@@ -215,6 +217,7 @@ async def test_a_strange_count_does_not_spoil_a_good_reply(script, given_tokens,
     assert (response.content, response.usage) == ("Hi.", Usage(counted, 2))
 
 
+@pytest.mark.slow
 @EACH
 @pytest.mark.parametrize("usage", ["lots", 7, ["a"], None])
 async def test_a_usage_that_is_none_is_guessed(api, script, usage):

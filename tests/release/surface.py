@@ -11,14 +11,13 @@ from importlib import import_module
 from pathlib import Path
 
 import msgspec
-from typer.main import get_command
 
 import hookline
 from hookline import Event
 from hookline.cli.app import make_app
-from hookline.cli.exits import MEANINGS
+from hookline.cli.errors import EXIT_CODES
 from hookline.config.settings import KEYS
-from hookline.hooks.catalogue import BUILTINS
+from hookline.hooks._catalog import BUILTINS
 from hookline.payloads import Frozen
 from hookline.points import POINTS
 from hookline.server import ServerOptions
@@ -38,7 +37,7 @@ def public_modules():
 
 def surface():
     """Everything that holds now."""
-    now = {"built-in hooks": set(BUILTINS), "settings": set(KEYS), "exit codes": {str(code) for code in MEANINGS}}
+    now = {"built-in hooks": set(BUILTINS), "settings": set(KEYS), "exit codes": {str(code) for code in EXIT_CODES}}
     now["settings of the server"] = set(ServerOptions.__struct_fields__)
     for path, module in public_modules().items():
         now[f"module {path}"] = set(module.__all__)
@@ -51,7 +50,7 @@ def surface():
     events = import_module("hookline.events")
     for event in filter(_is_event, (getattr(events, name) for name in events.__all__)):
         now[f"event {msgspec.inspect.type_info(event).tag}"] = set(event.__struct_fields__)
-    return now | _commands("hookline", get_command(make_app()))
+    return now | _commands("hookline", make_app())
 
 
 def _is_event(value):

@@ -30,7 +30,7 @@ from hookline import (
     tool,
 )
 from hookline._run.cancellation import GRACE, Cancellation
-from hookline._run.causes import Stopped
+from hookline._run.termination import RunStoppedError
 from hookline.events import TextDelta
 from hookline.points import APPROVAL_DECIDED
 from hookline.testing import EventLog, scripted_agent
@@ -385,10 +385,10 @@ def test_the_time_to_clean_up_is_counted_from_the_first_cancellation():
     cancellation = Cancellation()
     assert (cancellation.deadline, cancellation.grace_left) == (None, GRACE)
     before = time.monotonic()
-    cancellation.hurry()
+    cancellation.start_grace_period()
     first = cancellation.deadline
     assert before + GRACE <= first <= time.monotonic() + GRACE
-    cancellation.hurry()
+    cancellation.start_grace_period()
     assert cancellation.deadline == first
     assert cancellation.grace_left <= GRACE
 
@@ -408,9 +408,9 @@ async def test_a_request_is_taken_in_and_leaves_the_task_as_it_was():
         cancellation = Cancellation()
         cancellation.begin()
         cancellation.request()
-        cause = await cancellation.take_in()
-        assert not cancellation.is_owed
-        return type(cause), cancellation.by_caller, cancellation.broke_off, cancellation.pending
+        cause = await cancellation.resolve()
+        assert not cancellation.caller_was_cancelled
+        return type(cause), cancellation.by_caller, cancellation.interrupted_work, cancellation.pending
 
     assert await in_task(work) == ((asyncio.CancelledError, 0, True, False), 0)
 
@@ -424,7 +424,7 @@ async def test_an_abort_is_replaced_by_what_caused_it():
         cancellation.abort(ValueError("later"))
         with pytest.raises(asyncio.CancelledError):
             await asyncio.sleep(1)
-        taken = await cancellation.take_in(asyncio.CancelledError())
+        taken = await cancellation.resolve(asyncio.CancelledError())
         return taken is cause, cancellation.requested, cancellation.deadline
 
     assert await in_task(work) == ((True, False, None), 0)
@@ -437,11 +437,11 @@ async def test_a_cancellation_of_the_caller_is_given_back_when_the_run_is_over()
         asyncio.current_task().cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.sleep(1)
-        cause = await cancellation.take_in(asyncio.CancelledError())
+        cause = await cancellation.resolve(asyncio.CancelledError())
         assert (type(cause), cancellation.by_caller, cancellation.requested) == (asyncio.CancelledError, 1, True)
         assert asyncio.current_task().cancelling() == 0
         with pytest.raises(asyncio.CancelledError):
-            await cancellation.give_back()
+            await cancellation.restore()
 
     assert await in_task(work) == (None, 1)
 
@@ -453,7 +453,7 @@ async def test_cancellations_from_before_the_run_are_not_its_own():
             await asyncio.sleep(1)
         cancellation = Cancellation()
         cancellation.begin()
-        return cancellation.is_cancelled(), await cancellation.take_in()
+        return cancellation.is_cancelled(), await cancellation.resolve()
 
     assert await in_task(work) == ((False, None), 1)
 
@@ -463,7 +463,7 @@ async def test_nothing_pending_means_nothing_to_take_in():
         cancellation = Cancellation()
         cancellation.begin()
         cancellation.check()
-        return await cancellation.take_in(), cancellation.broke_off, cancellation.deadline
+        return await cancellation.resolve(), cancellation.interrupted_work, cancellation.deadline
 
     assert await in_task(work) == ((None, False, None), 0)
 
@@ -483,7 +483,7 @@ async def test_a_request_near_the_end_hurries_the_hooks_and_breaks_nothing_off()
         cancellation.finish()
         cancellation.request()
         await asyncio.sleep(0)
-        return cancellation.broke_off, cancellation.deadline is not None
+        return cancellation.interrupted_work, cancellation.deadline is not None
 
     assert await in_task(work) == ((False, True), 0)
 
@@ -505,11 +505,11 @@ async def test_a_time_limit_breaks_off_what_is_waited_for():
         clock.ring()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.sleep(1)
-        cause = await cancellation.take_in(asyncio.CancelledError())
+        cause = await cancellation.resolve(asyncio.CancelledError())
         cancellation.finish()
         return type(cause), clock.seconds >= 7.0
 
-    assert await in_task(work) == ((Stopped, True), 0)
+    assert await in_task(work) == ((RunStoppedError, True), 0)
 
 
 def test_a_request_for_a_run_whose_loop_is_closed_is_ignored():
@@ -533,7 +533,7 @@ async def test_a_request_from_another_thread_before_the_run_begins_breaks_it_off
         cancellation.begin()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(asyncio.Event().wait(), 1)
-        return type(await cancellation.take_in())
+        return type(await cancellation.resolve())
 
     assert await in_task(work) == (asyncio.CancelledError, 0)
 
@@ -542,7 +542,7 @@ async def test_a_request_after_a_cancellation_was_taken_in_does_not_break_off_th
     async def work():
         cancellation = Cancellation()
         cancellation.begin()
-        cancellation.hurry()
+        cancellation.start_grace_period()
         cancellation.request()
         return asyncio.current_task().cancelling()
 
@@ -556,7 +556,7 @@ async def test_an_abort_is_found_at_the_next_checkpoint():
         cancellation.abort(ValueError("beside"))
         with pytest.raises(asyncio.CancelledError):
             cancellation.check()
-        return str(await cancellation.take_in())
+        return str(await cancellation.resolve())
 
     assert await in_task(work) == ("beside", 0)
 
@@ -581,7 +581,7 @@ async def test_only_the_task_of_the_run_may_have_cancellations_from_before_it():
 
 
 async def test_a_run_that_never_began_has_nothing_to_take_in():
-    assert await Cancellation().take_in() is None
+    assert await Cancellation().resolve() is None
 
 
 async def test_another_task_does_not_take_in_the_cancellation_of_the_runs_task():
@@ -591,7 +591,7 @@ async def test_another_task_does_not_take_in_the_cancellation_of_the_runs_task()
         asyncio.current_task().cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.sleep(1)
-        taken = await asyncio.create_task(cancellation.take_in())
+        taken = await asyncio.create_task(cancellation.resolve())
         return taken, asyncio.current_task().cancelling(), cancellation.by_caller
 
     assert await in_task(work) == ((None, 1, 0), 1)
@@ -601,9 +601,9 @@ async def test_a_request_counts_more_than_a_time_limit_at_the_same_moment():
     async def work():
         cancellation = Cancellation()
         cancellation.begin()
-        cancellation.abort(Stopped())
+        cancellation.abort(RunStoppedError())
         cancellation.request()
-        return type(await cancellation.take_in()), cancellation.deadline is not None
+        return type(await cancellation.resolve()), cancellation.deadline is not None
 
     assert await in_task(work) == ((asyncio.CancelledError, True), 0)
 
@@ -612,7 +612,7 @@ async def test_a_cancelled_error_that_somebody_raised_hurries_the_hooks_though_n
     async def work():
         cancellation, raised = Cancellation(), asyncio.CancelledError()
         cancellation.begin()
-        taken = await cancellation.take_in(raised)
-        return taken is raised, cancellation.requested, cancellation.broke_off, cancellation.deadline is not None
+        taken = await cancellation.resolve(raised)
+        return taken is raised, cancellation.requested, cancellation.interrupted_work, cancellation.deadline is not None
 
     assert await in_task(work) == ((True, False, True, True), 0)

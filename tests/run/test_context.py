@@ -30,8 +30,8 @@ from hookline import (
     reply,
     tool,
 )
-from hookline._run.context import for_call, services_of
-from hookline._run.interrupt import Interrupt
+from hookline._run.cancellation import Interrupt
+from hookline._run.context import context_for_call, services_of
 from hookline.events import RunStarted
 from hookline.payloads import AgentState, Ids, ToolCall
 from hookline.testing import EventLog, scripted_agent
@@ -297,7 +297,7 @@ def test_ids_of_calls_are_remembered_though_a_hook_changed_the_state_since():
 
 def test_a_tool_sees_the_context_of_its_run_and_may_report_how_far_it_is():
     reports, ctx = [], AgentContext(deps="d")
-    seen = for_call(ctx, lambda fraction, message: reports.append((fraction, message)))
+    seen = context_for_call(ctx, lambda fraction, message: reports.append((fraction, message)))
     assert seen.deps == "d"
     seen.progress(0, "begun")
     seen.progress(1)

@@ -858,10 +858,10 @@ async def test_what_began_in_a_run_is_broken_off_at_its_end_and_waited_for():
     over, going = engine.add_child(told.append), engine.add_child(told.append)
     over.set_result(None)
     asyncio.get_running_loop().call_soon(going.set_result, None)
-    await engine.end_children()
+    await engine.cancel_children()
     assert told == ["the run is over"]
     assert going.done()
-    await engine.end_children()
+    await engine.cancel_children()
     assert told == ["the run is over"]
 
 
@@ -872,12 +872,12 @@ async def test_what_does_not_end_is_waited_for_half_of_the_time_that_is_left(mon
         limits.append(limit)
         await work
 
-    monkeypatch.setattr("hookline._run.engine.within", within)
+    monkeypatch.setattr("hookline._run.engine.with_timeout", within)
     monkeypatch.setattr("hookline._run.cancellation.GRACE", 8.0)
     engine = engine_of()
     going = engine.add_child(lambda reason: None)
     asyncio.get_running_loop().call_soon(going.set_result, None)
-    await engine.end_children()
+    await engine.cancel_children()
     assert limits == [4.0]
 
 
@@ -893,7 +893,7 @@ def test_an_engine_that_is_closed_leaves_a_context_that_only_shows():
 
 def test_the_switch_is_set_at_the_end_of_a_run_that_was_broken_off():
     engine = engine_of()
-    engine.cancellation.broke_off = True
+    engine.cancellation.interrupted_work = True
     interrupt, told = engine.ctx.interrupt, []
     interrupt.subscribe(told.append)
     engine.close()
@@ -904,14 +904,14 @@ async def test_a_run_does_not_wait_for_ever_for_what_does_not_end(monkeypatch):
     monkeypatch.setattr("hookline._run.cancellation.GRACE", 0.02)
     engine = engine_of()
     going = engine.add_child(lambda reason: None)
-    await engine.end_children()
+    await engine.cancel_children()
     assert not going.done()
 
 
 async def test_a_run_that_is_cancelled_while_it_waits_for_its_children_goes_on_waiting():
     engine = engine_of()
     going = engine.add_child(lambda reason: None)
-    waiting = asyncio.create_task(engine.end_children())
+    waiting = asyncio.create_task(engine.cancel_children())
     for _ in range(3):
         await asyncio.sleep(0)
     waiting.cancel()
@@ -926,22 +926,22 @@ async def test_a_generator_exit_is_a_cause_inside_the_run_and_is_raised_again_wh
     engine, cause = engine_of(), GeneratorExit()
     token = CURRENT.set(engine)
     try:
-        assert await engine.settle_cause(cause) is cause
+        assert await engine.resolve_cause(cause) is cause
     finally:
         CURRENT.reset(token)
     with pytest.raises(GeneratorExit):
-        await engine.settle_cause(cause)
+        await engine.resolve_cause(cause)
 
 
 async def test_a_failure_outside_the_context_of_the_run_is_settled_and_not_raised():
     cause = ValueError("x")
-    assert await engine_of().settle_cause(cause) is cause
+    assert await engine_of().resolve_cause(cause) is cause
 
 
 async def test_a_cancelled_error_that_somebody_raised_is_settled_like_a_cancellation():
     engine, raised = engine_of(), asyncio.CancelledError()
-    assert await engine.settle_cause(raised) is raised
-    assert (engine.cancellation.broke_off, engine.cancellation.deadline is None) == (True, False)
+    assert await engine.resolve_cause(raised) is raised
+    assert (engine.cancellation.interrupted_work, engine.cancellation.deadline is None) == (True, False)
 
 
 def test_the_failure_of_those_who_are_told_says_what_the_point_itself_concluded():

@@ -3,7 +3,8 @@
 import re
 import threading
 
-from hookline._run.interrupt import Interrupt, make_id
+from hookline._run.cancellation import Interrupt
+from hookline._run.environment import make_id
 
 
 def test_ids_are_made_of_their_prefix_and_96_random_bits():
@@ -61,13 +62,13 @@ def test_a_watcher_that_fails_is_logged_and_the_others_are_told(caplog):
 
 def test_a_switch_is_followed_when_anybody_but_its_own_run_would_notice():
     switch = Interrupt(print)
-    assert not switch.followed
+    assert not switch.has_other_watchers
     leave = switch.subscribe(repr)
-    assert switch.followed
+    assert switch.has_other_watchers
     leave()
-    assert not switch.followed
+    assert not switch.has_other_watchers
     assert not switch.cancel_token.is_set()
-    assert switch.followed
+    assert switch.has_other_watchers
 
 
 def test_sync_code_can_wait_for_the_cancellation_however_late_it_asks():

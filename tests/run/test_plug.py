@@ -79,7 +79,7 @@ def test_a_new_version_takes_the_place_of_the_old_one():
     seen = []
     agent = scripted_agent([reply("x")] * 2, tools=[named("mine")])
     agent.plug(plugin(seen, tools=("do", "old")))
-    agent.plug(plugin(seen, version="2", tools=("do", "new")), renew=True)
+    agent.plug(plugin(seen, version="2", tools=("do", "new")), replace=True)
     assert state(agent) == (["do", "mine", "new"], ["p"], 1)
     assert agent.plugins[0].version == "2"
     agent.run("x")
@@ -104,7 +104,7 @@ def test_a_plugin_that_cannot_be_put_in_leaves_everything_as_it_was(options, err
         agent.plug(plugin(seen))
     before, seen[:] = state(agent), []
     with pytest.raises((ValueError, RegistrationError), match=error):
-        agent.plug(plugin(seen, version="2", **options), renew=renew)
+        agent.plug(plugin(seen, version="2", **options), replace=renew)
     assert state(agent) == before
     assert seen == ["+p2", "-p2"]
     agent.run("x")
@@ -148,12 +148,12 @@ def test_what_is_taken_out_of_an_agent_is_out_of_those_that_follow_it():
     seen = []
     leader = scripted_agent([reply("x")], plugins=[plugin(seen), plugin(seen, "q", tools=("other",))])
     follower = Agent("f", llm=ScriptedModel([reply("x")]), tools=list(leader.tools), hooks=leader.hooks)
-    leader.lead(follower)
+    leader.share_plugins_with(follower)
     assert [p.name for p in follower.plugins] == ["p", "q"]
     assert [tool.name for tool in follower.tools_for(("q",))] == ["other"]
     leader.unplug("p")
     assert ([p.name for p in follower.plugins], [tool.name for tool in follower.tools]) == (["q"], ["other"])
-    leader.plug(plugin(seen, "q", version="2", tools=("other",)), renew=True)
+    leader.plug(plugin(seen, "q", version="2", tools=("other",)), replace=True)
     assert (follower.plugins, list(follower.tools)) == ((), [])
     assert [p.version for p in leader.plugins] == ["2"]
 

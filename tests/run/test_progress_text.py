@@ -18,7 +18,7 @@ from hookline import (
     tool,
 )
 from hookline._base.text import duration_text
-from hookline._run.progress_text import ended_text, progressed_text, started_text
+from hookline._run.tool_call import ended_text, progressed_text, started_text
 from hookline.events import ToolEnded, ToolProgressed, ToolStarted
 from hookline.testing import EventLog, scripted_agent
 

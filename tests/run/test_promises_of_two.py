@@ -20,7 +20,7 @@ from hookline import (
     reply,
     tool,
 )
-from hookline._run.session import news
+from hookline._run.session import added_messages
 from hookline.payloads import ToolCall, Usage
 from hookline.plugins import Plugin
 from hookline.testing import scripted_agent
@@ -66,7 +66,7 @@ async def test_a_plugin_that_is_renewed_keeps_the_hook_that_both_versions_have()
     agent = scripted_agent(
         [call("add", a=1, b=2), reply("ok")], tools=[add], plugins=[Plugin("p", hooks=[both_have_it])]
     )
-    agent.plug(Plugin("p", hooks=[both_have_it]), renew=True)
+    agent.plug(Plugin("p", hooks=[both_have_it]), replace=True)
     await agent.arun("go")
     assert blocked == ["add"]
 
@@ -90,8 +90,8 @@ async def test_two_calls_with_one_id_get_one_each():
 
 def test_a_message_that_was_said_twice_is_not_new():
     yes = Message("user", "yes")
-    assert list(news([yes, yes], [yes, yes])) == []
-    assert list(news([yes, yes], [yes, yes, yes])) == [yes]
+    assert list(added_messages([yes, yes], [yes, yes])) == []
+    assert list(added_messages([yes, yes], [yes, yes, yes])) == [yes]
 
 
 async def test_guards_do_not_judge_a_reply_that_was_broken_off():

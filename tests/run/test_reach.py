@@ -160,7 +160,7 @@ async def test_what_a_watcher_raises_is_logged_and_disturbs_no_run(raised, where
         def __call__(self, point, ctx, payload):
             ended.append(payload.status)
 
-        def around(self, ctx, payload):
+        def wrap(self, ctx, payload):
             if where == "around":
                 raise raised
             return Leaving() if where == "leaving" else None

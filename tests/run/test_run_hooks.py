@@ -145,7 +145,7 @@ class Seen:
     def on_event(self, event):
         self.heard.append(event)
 
-    def around(self, ctx, payload):
+    def wrap(self, ctx, payload):
         self.around_.append((ctx.agent_name, type(payload).__name__))
 
 
@@ -528,7 +528,7 @@ class Wide:
     def on_event(self, event):
         return None
 
-    def around(self, ctx, payload):
+    def wrap(self, ctx, payload):
         return None
 
 
@@ -541,8 +541,8 @@ class Owner:
             self.hooks.register(each, plugin=plugin)
 
 
-def hooks_of(agent, *, conversation=(), own=(), outer=None, allowed=None, around=frozenset()):
-    return RunHooks(agent, HookRegistry(conversation), HookRegistry(own).stack, outer, allowed, around)
+def hooks_of(agent, *, conversation=(), own=(), outer=None, allowed=None, running=frozenset()):
+    return RunHooks(agent, HookRegistry(conversation), HookRegistry(own).stack, outer, allowed, running)
 
 
 def test_the_hooks_of_agent_conversation_and_run_come_in_this_order():
@@ -561,7 +561,7 @@ def test_hooks_are_filtered_by_plugin_and_what_is_around_is_heard_but_not_called
     mine, plugged = Wide(), Wide()
     outer = hooks_of(Owner(plugged, plugin="p"))
     assert hooks_of(Owner(mine), outer=outer, allowed=()).stack.at("before_tool") == [mine]
-    around = hooks_of(Owner(mine), outer=outer, allowed=("p",), around=frozenset({id(mine)}))
+    around = hooks_of(Owner(mine), outer=outer, allowed=("p",), running=frozenset({id(mine)}))
     assert around.stack.at("before_tool") == [plugged]
     assert around.allowed.listeners == (plugged, mine)
 

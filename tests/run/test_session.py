@@ -6,7 +6,7 @@ import pytest
 
 from hookline import Agent, AgentContext, HookResult, Message, Session, call, hook, observer, reply
 from hookline._base.frozen import History
-from hookline._run.session import news
+from hookline._run.session import added_messages
 from hookline.testing import ScriptedModel
 
 HI, HELLO = Message("user", "hi"), Message("assistant", "hello")
@@ -201,11 +201,11 @@ def test_a_copy_of_a_session_that_was_begun_is_begun_too():
 
 def test_what_was_added_to_a_transcript_is_found_though_it_was_rewritten_and_says_things_twice():
     a, b = Message("user", "a"), Message("user", "b")
-    assert list(news([a, b], [a, b])) == []
-    assert list(news([a], [b, a])) == [b]
-    assert list(news([a], [a, a])) == [a]
-    assert list(news([a, a], [a, b])) == [b]
-    assert list(news([], [a, b])) == [a, b]
+    assert list(added_messages([a, b], [a, b])) == []
+    assert list(added_messages([a], [b, a])) == [b]
+    assert list(added_messages([a], [a, a])) == [a]
+    assert list(added_messages([a, a], [a, b])) == [b]
+    assert list(added_messages([], [a, b])) == [a, b]
 
 
 def test_a_session_says_what_it_is():

@@ -74,7 +74,7 @@ class Watcher:
     def on_event(self, event):
         self.heard.append(type(event).__name__)
 
-    def around(self, ctx, payload):
+    def wrap(self, ctx, payload):
         self.around_.append(type(payload).__name__)
 
         @contextmanager

@@ -599,7 +599,7 @@ def test_what_lies_around_is_given_what_was_judged():
         def __call__(self, point, ctx, payload):
             return None
 
-        def around(self, ctx, payload):
+        def wrap(self, ctx, payload):
             self.seen.append(payload)
 
     outside = Around()

@@ -1425,7 +1425,7 @@ def test_json_that_no_tool_gave_for_this_task_is_no_echo():
 
 
 def test_truncation_below_the_length_of_its_mark_is_refused():
-    with pytest.raises(RegistrationError, match="max_chars is a whole number, 200 or more, not 199"):
+    with pytest.raises(RegistrationError, match="max_chars must be a whole number, 200 or more, not 199"):
         ToolOutputTruncatorHook(max_chars=199)
 
 

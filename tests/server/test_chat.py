@@ -519,6 +519,7 @@ def test_whatever_is_sent_the_server_is_not_to_blame(bodies):
         assert answer.status_code == 200 or {"type", "param"} < set(answer.json()["error"])
 
 
+@pytest.mark.slow
 async def test_the_embedded_model_chats(tmp_path):
     pytest.importorskip("xllamacpp")
     agent = Agent("helper", llm="local", params={"max_tokens": 8})

@@ -159,6 +159,7 @@ body = json_values | st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(body)
 def test_any_json_is_a_request_or_refused(value):

@@ -110,6 +110,7 @@ async def test_the_table_of_endpoints_is_all_that_is_served(rig):
     assert set(described["paths"]) == {each.path for each in endpoints}
 
 
+@pytest.mark.slow
 async def test_nobody_gets_anywhere_without_a_key_or_with_the_wrong_rights(rig):
     endpoints, routes = rig.server.endpoints(), rig.server.routes()
     async with client_of(routes) as client:

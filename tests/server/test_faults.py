@@ -21,6 +21,9 @@ from hookline.stores import sqlite
 from .rig import ADMIN, until
 from .wire import Door, Wire, is_whole, served
 
+pytestmark = pytest.mark.slow
+
+
 ROOT = Path(__file__).parents[2]
 HEAD = b"POST /runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 

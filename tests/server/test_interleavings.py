@@ -5,6 +5,7 @@ import json
 import threading
 from contextlib import suppress
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,6 +105,7 @@ class Callers:
                 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(DOINGS, max_size=25), st.booleans())
 async def test_each_run_ends_once_and_each_reader_gets_each_event_once(tmp_path_factory, doings, patient):

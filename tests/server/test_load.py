@@ -11,6 +11,8 @@ from hookline.server import live, reading
 from .rig import ME, serving, until
 from .wire import Door, Wire, is_whole, served
 
+pytestmark = pytest.mark.slow
+
 
 async def test_a_hundred_streams_over_all_transports_are_whole_and_in_order(tmp_path):
     door = Door()

@@ -105,6 +105,7 @@ VALUES = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(
     st.text(st.characters()) | VALUES, st.lists(VALUES, max_size=3), st.text(st.characters()),

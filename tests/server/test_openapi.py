@@ -113,6 +113,7 @@ OPERATIONS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_whatever_is_sent_is_answered_as_described(server, method, path):
     import requests

@@ -20,7 +20,7 @@ import pytest
 
 from hookline import BEFORE_LLM, BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
 from hookline._web.http_server import WebError
-from hookline.cli.approver import Approver
+from hookline.cli.approval_prompt import Approver
 from hookline.config.errors import ConfigError
 from hookline.config.settings import Settings
 from hookline.hooks import AuditLogHook
@@ -104,11 +104,11 @@ async def test_it_is_up_and_ready_and_tells_its_numbers(tmp_path):
         numbers = await client.get("/metrics")
     assert numbers.headers["content-type"].startswith("text/plain; version=0.0.4")
     lines = numbers.text.splitlines()
-    assert 'hookline_http_requests_total{method="GET",route="/runs/{id}",status="200"} 1' in lines
-    assert 'hookline_http_requests_total{method="POST",route="/runs",status="201"} 1' in lines
-    assert 'hookline_served_runs{state="running"} 0' in lines
-    assert "hookline_server_ready 1" in lines
-    assert "hookline_store_problem 0" in lines
+    assert 'hookline_http_requests_total{method="GET",route="/runs/{id}",status="200"} 1.0' in lines
+    assert 'hookline_http_requests_total{method="POST",route="/runs",status="201"} 1.0' in lines
+    assert 'hookline_served_runs{state="running"} 0.0' in lines
+    assert "hookline_server_ready 1.0" in lines
+    assert "hookline_store_problem 0.0" in lines
 
 
 async def test_while_it_starts_it_is_up_but_not_ready_and_takes_no_runs(tmp_path):
@@ -414,7 +414,7 @@ async def test_each_personality_is_an_agent_and_is_counted(tmp_path):
         assert [each["name"] for each in (await client.get("/agents")).json()["agents"]] == ["poet", "clerk"]
         run = (await client.post("/runs", json={"task": "hi", "agent": "clerk", "wait": 60})).json()
         assert (run["status"], run["agent"]) == ("completed", "clerk")
-        assert 'hookline_runs_total{agent="clerk",status="completed"} 1' in (await client.get("/metrics")).text
+        assert 'hookline_runs_total{agent="clerk",status="completed"} 1.0' in (await client.get("/metrics")).text
     async with built(settings(tmp_path, agents=["clerk"]), roster) as (_, client):
         assert [each["name"] for each in (await client.get("/agents")).json()["agents"]] == ["clerk"]
         assert (await client.post("/runs", json={"task": "hi", "agent": "poet"})).status_code == 404
@@ -426,7 +426,7 @@ async def test_how_long_hooks_take_is_a_number_and_no_event(tmp_path):
         run = (await client.post("/runs", json={"task": "hi", "wait": 60})).json()
         text = (await client.get("/metrics")).text
         page = await client.get(f"/runs/{run['id']}/events", headers={"Accept": "application/json"})
-    assert 'hookline_hook_seconds_count{point="before_llm",hook="quiet"} 1' in text
+    assert 'hookline_hook_seconds_count{hook="quiet",point="before_llm"} 1.0' in text
     assert not {"hook_executed", "point_fired"} & {event["type"] for event in page.json()["events"]}
 
 
@@ -440,6 +440,7 @@ async def test_all_numbers_are_in_the_guides(tmp_path):
     assert [name for name in names if f"`{name}`" not in told] == []
 
 
+@pytest.mark.slow
 async def test_a_run_that_its_program_left_is_interrupted_and_its_events_can_be_read_to_the_end(tmp_path):
     program = f"""
         import asyncio, sys

@@ -105,6 +105,7 @@ async def test_a_reader_sees_nothing_that_would_be_gone_with_the_program(tmp_pat
         reader.close()
 
 
+@pytest.mark.slow
 async def test_the_embedded_model_is_read_word_by_word(tmp_path):
     pytest.importorskip("xllamacpp")
     agent = Agent("local", llm=get_model("local"), params={"max_tokens": 12})
@@ -156,6 +157,7 @@ async def test_wherever_a_reader_stops_it_gets_exactly_the_rest(tmp_path_factory
     assert got == stored
 
 
+@pytest.mark.slow
 async def test_a_thousand_readers_that_leave_and_come_back_miss_and_repeat_nothing(tmp_path):
     dice, cycles = random.Random(3), 0
     async with api(tmp_path, busy(16)) as served:

@@ -91,10 +91,10 @@ def test_a_folder_that_may_not_be_used_says_what_to_give(store, monkeypatch):
     monkeypatch.setattr(module, "replace_file", closed)
     monkeypatch.setattr(Path, "unlink", closed)
     for use in (lambda: store.save("x", "2"), lambda: store.delete("x")):
-        with pytest.raises(StoreError, match="give a folder where you may write"):
+        with pytest.raises(StoreError, match="give a folder that you can write to"):
             use()
     monkeypatch.setattr(os, "scandir", closed)
-    with pytest.raises(StoreError, match="give a folder where you may read"):
+    with pytest.raises(StoreError, match="give a folder that you can read"):
         store.list()
 
 
@@ -189,6 +189,7 @@ for n in range(60):
 """
 
 
+@pytest.mark.slow
 def test_two_programs_that_save_at_once_never_leave_half_a_file(store):
     store.save("x", "a" * 50_000)
     env = {**os.environ, "PYTHONPATH": str(Path(module.__file__).parents[2])}

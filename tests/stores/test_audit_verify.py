@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from hookline.stores import AuditLog, StoreError, verify_audit
-from hookline.stores.audit.format import MAX_LINE, line_hash, signed_part
+from hookline.stores.audit.format import MAX_LINE, line_hash, split_signature
 from hookline.stores.audit.keys import make_keys
-from hookline.stores.audit.verify import MOST, files_of
+from hookline.stores.audit.verify import MAX_FINDINGS, log_files
 
 QUICK = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -147,7 +147,7 @@ def test_missing_doubled_and_moved_lines_are_called_so(log):
     path, was = log / "plain.jsonl", lines(log / "plain.jsonl")
     rewrite(path, was[:3] + was[5:])
     (finding,) = verify_audit(path).findings
-    assert (finding.kind, finding.line, finding.text) == ("missing", 4, "records 4 to 5 should come before it")
+    assert (finding.kind, finding.line, finding.text) == ("missing", 4, "records 4 to 5 are missing before this line")
     rewrite(path, was[:3] + was[2:])
     assert kinds(path) == ["doubled"]
     rewrite(path, [*was[:3], was[4], was[3], *was[5:]])
@@ -198,7 +198,7 @@ def test_a_log_written_anew_as_a_whole_is_found_by_a_head_that_was_kept(log):
 
 def test_missing_and_swapped_files_are_found(log):
     path = log / "many.jsonl"
-    first, second, third = files_of([path])[:3]
+    first, second, third = log_files([path])[:3]
     second.rename(log / "away")
     assert kinds(path) == ["missing"]
     third.rename(second)
@@ -210,13 +210,13 @@ def test_missing_and_swapped_files_are_found(log):
 
 def test_older_files_may_be_missing_if_that_is_said(log):
     path = log / "many.jsonl"
-    files_of([path])[0].unlink()
+    log_files([path])[0].unlink()
     assert kinds(path) == ["missing"]
     assert kinds(path, partial=True) == []
 
 
 def test_several_files_are_read_in_the_order_given(log):
-    files = files_of([log / "many.jsonl"])
+    files = log_files([log / "many.jsonl"])
     assert kinds(*files) == []
     assert kinds(*reversed(files))
 
@@ -226,7 +226,7 @@ def test_several_files_are_read_in_the_order_given(log):
 
 def test_stripped_signatures_are_found_with_the_key_and_without(log, made):
     path = log / "signed.jsonl"
-    rewrite(path, [signed_part(line)[0] + b"}" for line in lines(path)])
+    rewrite(path, [split_signature(line)[0] + b"}" for line in lines(path)])
     for options in ({"key": made[1]}, {}):
         assert set(kinds(path, **options)) >= {"unsigned"}
 
@@ -234,7 +234,7 @@ def test_stripped_signatures_are_found_with_the_key_and_without(log, made):
 def test_a_log_whose_chain_was_made_anew_without_the_key_is_found(log, made):
     changed, prev = [], b"0" * 64
     for line in lines(log / "signed.jsonl"):
-        data, sig = signed_part(line)
+        data, sig = split_signature(line)
         data = data[:-65] + prev + b'"'
         data = data.replace(b"line 3", b"LINE 3")
         changed.append(data + b',"sig":"' + sig + b'"}')
@@ -318,14 +318,14 @@ def test_findings_are_limited_and_like_ones_are_told_together(tmp_path):
     record = b'{"v":1,"seq":%d,"time":"","type":"x","prev":""}\n'
     path.write_bytes(b"".join(record % (n * 2) for n in range(5000, 1, -1)))
     report = verify_audit(path)
-    assert len(report.findings) == MOST
+    assert len(report.findings) == MAX_FINDINGS
     assert report.more > 3000
 
 
 def test_progress_is_told(log):
     seen = []
     verify_audit(log / "many.jsonl", progress=seen.append)
-    assert seen[-1] == sum(os.path.getsize(path) for path in files_of([log / "many.jsonl"]))
+    assert seen[-1] == sum(os.path.getsize(path) for path in log_files([log / "many.jsonl"]))
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"\n\n"])

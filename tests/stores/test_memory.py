@@ -168,6 +168,7 @@ class TestFacts:
         memory.add_episode("x", "second")
         assert [episode.summary for episode in memory.episodes()] == ["second", "first"]
 
+    @pytest.mark.slow
     @settings(deadline=None)
     @given(
         st.lists(
@@ -391,6 +392,7 @@ def test_threads_share_a_memory_and_lose_nothing(memory):
     assert [fact.valid_to for fact in said[:-1]] == [fact.valid_from for fact in said[1:]]
 
 
+@pytest.mark.slow
 async def test_a_thousand_runs_share_a_memory(memory):
     memory.add_fact("home", "Rome")
     turns = [call("remember", key="k", value="v"), reply("ok")]

@@ -197,6 +197,7 @@ def test_a_folder_is_no_file(tmp_path):
         RunStore(tmp_path).open()
 
 
+@pytest.mark.slow
 def test_two_programs_write_one_file(tmp_path):
     path = tmp_path / "runs.db"
     code = (

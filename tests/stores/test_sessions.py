@@ -122,6 +122,7 @@ def store(behind):
 
 
 class TestEverySessionStore:
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", [Json, Sqlite])
     @settings(deadline=None)
     @given(names, st.lists(messages, max_size=4), objects, st.text(), st.text(), st.text())
@@ -505,11 +506,11 @@ def test_a_folder_that_may_not_be_used_says_what_to_give(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "listdir", closed)
-        with pytest.raises(StoreError, match="cannot be listed.*give a folder where you may read"):
+        with pytest.raises(StoreError, match="cannot be listed.*give a folder that you can read"):
             store.list()
     monkeypatch.setattr(os, "open", closed)
     for use in (lambda: store.save(Session("x", [HELLO])), lambda: store.delete("x")):
-        with pytest.raises(StoreError, match="give a folder where you may write"):
+        with pytest.raises(StoreError, match="give a folder that you can write to"):
             use()
 
 

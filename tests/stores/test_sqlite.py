@@ -179,6 +179,7 @@ MemoryStore(sys.argv[1]).add_episode("opened", sys.argv[3])
 """
 
 
+@pytest.mark.slow
 def test_processes_that_make_the_file_at_the_same_moment_do_not_disturb_each_other(path):
     at = str(time.time() + 1)
     openers = [subprocess.Popen([sys.executable, "-c", OPENER, path, at, str(n)], env=ENV) for n in range(4)]

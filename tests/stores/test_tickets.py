@@ -477,6 +477,7 @@ def test_tickets_are_found_by_column_assignee_and_words_page_by_page(board):
     assert board.count(["todo"], text="milk") == 1
 
 
+@pytest.mark.slow
 def test_ten_thousand_tickets_are_paged_through_and_counted(board):
     board.count()
     with board._db.transaction(write=True) as db:

@@ -43,8 +43,9 @@ from hookline import (
     tool,
 )
 from hookline.models import OverloadedError
-from hookline.tape import Replay, Tape, TapeHook, areplay, entries
-from hookline.tape.order import Order, turns
+from hookline.tape import Replay, Tape, TapeHook, areplay
+from hookline.tape import format as fmt
+from hookline.tape.order import Order, settle
 from hookline.teams import Team
 
 POINTS = (BEFORE_STEP, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, ON_PROGRESS, ON_ERROR)
@@ -164,7 +165,14 @@ async def recorded(agent: Agent, path: Path, ctx: AgentContext | None = None) ->
 
 def outcome(replay: Replay) -> tuple[Any, ...]:
     """What a replay found."""
-    return replay.first, replay.left, replay.then, replay.now, replay.differences, replay.result.status
+    return (
+        replay.first_difference,
+        replay.stop_reason,
+        replay.recorded,
+        replay.replayed,
+        replay.differences,
+        replay.result.status,
+    )
 
 
 _batch = st.lists(st.integers(0, 9), min_size=1, max_size=3).map(tuple)
@@ -172,6 +180,7 @@ _steps = st.lists(_batch, max_size=2).map(tuple)
 plans = st.builds(Plan, _steps, st.lists(_steps, max_size=2).map(tuple), st.booleans())
 
 
+@pytest.mark.slow
 @given(plans, st.integers(0, 10**6))
 @settings(max_examples=12, deadline=None, derandomize=True, phases=(Phase.generate,))
 def test_delays_of_hooks_change_no_decision(plan: Plan, seed: int) -> None:
@@ -181,9 +190,9 @@ def test_delays_of_hooks_change_no_decision(plan: Plan, seed: int) -> None:
             result = await recorded(plan.agent(seed), path)
             for other in (seed, seed + 1, seed + 2):
                 again = await areplay(path, plan.agent(other))
-                assert (again.first, again.left) == ("", "")
-                assert again.then == again.now
-                assert again.then
+                assert (again.first_difference, again.stop_reason) == ("", "")
+                assert again.recorded == again.replayed
+                assert again.recorded
                 assert again.result.status == result.status == "completed"
 
     asyncio.run(play())
@@ -206,6 +215,7 @@ async def test_a_replay_waits_for_a_slow_hook(tmp_path: Path, slow: str) -> None
     assert slowed.same
 
 
+@pytest.mark.slow
 async def test_a_replay_beside_a_busy_loop_is_the_same(tmp_path: Path) -> None:
     path, plan = tmp_path / "run.tape", Plan(((0, 1, 2),), (((3,),), ((3, 4),)))
     await recorded(plan.agent(1), path)
@@ -233,6 +243,7 @@ def strict(*runs: str) -> Any:
     return no
 
 
+@pytest.mark.slow
 @given(st.permutations(["helper0", "helper1", "helper2"]), st.integers(1, 3), st.integers(0, 10**6))
 @settings(max_examples=8, deadline=None, derandomize=True, phases=(Phase.generate,))
 def test_a_replay_that_differs_reports_the_same_first_difference_whatever_is_slow(
@@ -249,7 +260,7 @@ def test_a_replay_that_differs_reports_the_same_first_difference_whatever_is_slo
             for other in range(4):
                 again = await areplay(path, plan.agent(seed + other, strict(*blocked)))
                 assert not again.same
-                found.add(again.first)
+                found.add(again.first_difference)
             assert len(found) == 1
             assert "not in helper" in found.pop()
 
@@ -270,7 +281,7 @@ async def test_a_request_that_differs_ends_the_replay_at_the_same_place_whatever
     assert (await areplay(path, plan.agent(1, hint(1)))).same
     outcomes = [outcome(await areplay(path, plan.agent(seed, hint(2)))) for seed in range(1, 6)]
     assert all(each == outcomes[0] for each in outcomes)
-    assert outcomes[0][1] == "the model would have been sent other settings"
+    assert outcomes[0][1] == "the request to the model has other settings"
 
 
 class Hanging(ScriptedModel):
@@ -314,8 +325,8 @@ async def test_a_time_limit_comes_where_it_came_whatever_is_slow(tmp_path: Path,
     assert (result.status, result.stop.kind if result.stop else "") == ("stopped", "time_limit")
     for seed in range(1, 5):
         again = await areplay(path, LIMITED[which](seed))
-        assert (again.first, again.left, again.result.stop) == ("", "", result.stop)
-        assert again.then == again.now
+        assert (again.first_difference, again.stop_reason, again.result.stop) == ("", "", result.stop)
+        assert again.recorded == again.replayed
 
 
 @pytest.mark.parametrize("which", LIMITED)
@@ -334,15 +345,15 @@ async def test_a_cancellation_comes_where_it_came_whatever_is_slow(tmp_path: Pat
         await run.settled()
     for seed in range(1, 5):
         again = await areplay(path, LIMITED[which](seed))
-        assert (again.left, again.result.status) == ("", "cancelled")
-        end = next(i for i, entry in enumerate(again.tape.entries) if isinstance(entry, entries.CancelledFrom))
+        assert (again.stop_reason, again.result.status) == ("", "cancelled")
+        end = next(i for i, entry in enumerate(again.tape.entries) if isinstance(entry, fmt.CancellationEntry))
         before = sum(_is_decision(entry) for entry in again.tape.entries[:end])
-        assert again.now[:before] == again.then[:before]
+        assert again.replayed[:before] == again.recorded[:before]
         assert before
 
 
 def _is_decision(entry: Any) -> bool:
-    event = entry.event if isinstance(entry, entries.Happened) else {"type": ""}
+    event = entry.event if isinstance(entry, fmt.EventEntry) else {"type": ""}
     return event["type"] == "hook_executed" and bool(event["verb"] != "continue" or event["reason"])
 
 
@@ -380,7 +391,7 @@ async def test_a_hook_that_breaks_its_own_model_call_off_does_so_again(tmp_path:
     await recorded(Agent("a", llm=Slow(["done"]), hooks=[judge]), path)
     again = await areplay(path, [judge])
     assert again.same
-    assert [decision.reason for decision in again.now] == ["no opinion"]
+    assert [decision.reason for decision in again.replayed] == ["no opinion"]
 
 
 async def test_a_run_that_a_hook_does_not_start_any_more_is_missing(tmp_path: Path) -> None:
@@ -401,7 +412,7 @@ async def test_a_run_that_a_hook_does_not_start_any_more_is_missing(tmp_path: Pa
     await recorded(agent(True), path)
     assert (await areplay(path, agent(True))).same
     again = await areplay(path, agent(False))
-    assert again.first == "then run began; now nothing"
+    assert again.first_difference == "then run; now nothing"
     assert again.result.status == "completed"
 
 
@@ -421,7 +432,7 @@ async def test_a_call_that_nothing_breaks_off_any_more_ends_the_replay(tmp_path:
     assert (await recorded(agent(fail), path)).status == "failed"
     assert (await areplay(path, agent(fail))).same
     again = await areplay(path, agent())
-    assert again.left == "what was broken off there then would have gone on"
+    assert again.stop_reason == "a call that was cancelled in the recording was not cancelled in the replay"
 
 
 async def test_a_tool_that_went_on_after_it_was_given_up_is_not_waited_for(tmp_path: Path) -> None:
@@ -453,12 +464,12 @@ async def test_a_tool_that_went_on_after_it_was_given_up_is_not_waited_for(tmp_p
 
     path = tmp_path / "run.tape"
     assert (await recorded(agent(), path)).status == "failed"
-    events = [entry.event for entry in Tape.load(path).entries if isinstance(entry, entries.Happened)]
+    events = [entry.event for entry in Tape.load(path).entries if isinstance(entry, fmt.EventEntry)]
     outcomes = [event["outcome"] for event in events if event["type"] == "tool_ended"]
     assert outcomes == ["ok", "cancelled"]
     again = await areplay(path, agent())
-    assert (again.first, again.left) == ("", "")
-    assert [decision.reason for decision in again.now][-1] == "waited"
+    assert (again.first_difference, again.stop_reason) == ("", "")
+    assert [decision.reason for decision in again.replayed][-1] == "waited"
 
 
 def test_a_replay_sets_no_timer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -499,15 +510,15 @@ def test_no_module_of_a_replay_waits_by_the_clock() -> None:
 # The order by itself.
 
 
-def happened(run: str, lane: int, text: str) -> entries.Happened:
-    return entries.Happened(lane=lane, event={"type": "text_delta", "run_id": run, "text": text})
+def happened(run: str, branch: int, text: str) -> fmt.EventEntry:
+    return fmt.EventEntry(branch=branch, event={"type": "text_delta", "run_id": run, "text": text})
 
 
-def lane_began(lane: int, parent: int = 0) -> entries.LaneBegan:
-    return entries.LaneBegan(lane=lane, parent=parent)
+def branch_entry(branch: int, parent: int = 0) -> fmt.BranchEntry:
+    return fmt.BranchEntry(branch=branch, parent=parent)
 
 
-def order_of(*tape: entries.Entry) -> tuple[Order, list[Any], list[int]]:
+def order_of(*tape: fmt.Entry) -> tuple[Order, list[Any], list[int]]:
     repeated: list[Any] = []
     missing: list[int] = []
     return Order(tape, repeated.append, missing.append), repeated, missing
@@ -521,11 +532,11 @@ async def test_an_answer_waits_for_all_that_was_recorded_before_it() -> None:
     assert not waiting.done()
     order.produced(0)
     await waiting
-    assert order.kept
+    assert order.intact
 
 
 async def test_what_came_from_outside_comes_when_all_before_it_has() -> None:
-    steered = entries.SteeredIn(text="hello")
+    steered = fmt.SteeringEntry(text="hello")
     order, repeated, _ = order_of(happened("r", 0, "a"), happened("r", 1, "b"), steered, happened("r", 0, "c"))
     order.produced(0)
     assert not repeated
@@ -535,47 +546,47 @@ async def test_what_came_from_outside_comes_when_all_before_it_has() -> None:
 
 @pytest.mark.parametrize("first", [1, 2])
 async def test_of_two_lanes_that_diverge_the_earlier_one_on_the_tape_counts(first: int) -> None:
-    tape = [lane_began(1), lane_began(2), happened("r", 0, "a"), happened("r", 2, "b"), happened("r", 1, "c")]
+    tape = [branch_entry(1), branch_entry(2), happened("r", 0, "a"), happened("r", 2, "b"), happened("r", 1, "c")]
     order, _, _ = order_of(*tape)
     order.diverge(first)
-    assert order.kept
+    assert order.intact
     order.diverge(3 - first)
     order.produced(2)
-    assert not order.kept
+    assert not order.intact
     assert order.reached == 3
 
 
 async def test_a_lane_that_ends_early_is_noticed_when_the_lane_above_waits_for_an_answer() -> None:
     order, _, missing = order_of(
-        happened("r", 0, "a"), lane_began(1), happened("r", 1, "b"), happened("r", 1, "c"), happened("r", 0, "d")
+        happened("r", 0, "a"), branch_entry(1), happened("r", 1, "b"), happened("r", 1, "c"), happened("r", 0, "d")
     )
     order.produced(0)
     order.produced(2)
-    await order.wait_for(4, lane=0)
+    await order.wait_for(4, branch=0)
     assert missing == [3]
-    assert not order.kept
+    assert not order.intact
 
 
 async def test_a_run_in_the_background_may_be_slower_than_it_was() -> None:
     order, _, missing = order_of(
-        happened("r", 0, "a"), lane_began(1), happened("s", 1, "b"), happened("s", 1, "c"), happened("r", 0, "d")
+        happened("r", 0, "a"), branch_entry(1), happened("s", 1, "b"), happened("s", 1, "c"), happened("r", 0, "d")
     )
     order.produced(0)
     order.produced(2)
-    waiting = asyncio.create_task(order.wait_for(4, lane=0))
-    await turns()
-    await turns()
+    waiting = asyncio.create_task(order.wait_for(4, branch=0))
+    await settle()
+    await settle()
     assert not waiting.done()
     order.produced(3)
     await waiting
     assert not missing
-    assert order.kept
+    assert order.intact
 
 
 async def test_lanes_that_a_diverging_lane_would_have_begun_are_not_waited_for() -> None:
     order, _, _ = order_of(
-        happened("r", 0, "a"), lane_began(1), happened("r", 1, "b"), happened("r", 0, "c"), happened("r", 0, "d")
+        happened("r", 0, "a"), branch_entry(1), happened("r", 1, "b"), happened("r", 0, "c"), happened("r", 0, "d")
     )
     order.produced(0)
     assert order.diverge(0) == 3
-    assert not order.kept
+    assert not order.intact

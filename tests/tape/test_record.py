@@ -31,7 +31,7 @@ from hookline import (
 )
 from hookline.events import RunFinished, SubagentEvent
 from hookline.tape import Tape, TapeError, TapeHook
-from hookline.tape import entries as on
+from hookline.tape import format as fmt
 from hookline.teams import Team
 
 
@@ -87,11 +87,11 @@ def test_what_tools_got_and_gave_is_there_and_what_validation_changed(path: Path
         raise ValueError("no")
 
     tape = record(path, [call("add", a=1, b="2"), call("broken")], "done", tools=[add, broken])
-    assert [(c.request.name, c.request.arguments) for c in of(tape, on.ToolCalled)][0] == ("add", {"a": 1, "b": 2})
-    answers = of(tape, on.ToolAnswered)
+    assert [(c.request.name, c.request.arguments) for c in of(tape, fmt.ToolCallEntry)][0] == ("add", {"a": 1, "b": 2})
+    answers = of(tape, fmt.ToolResultEntry)
     assert {answer.value for answer in answers} == {3, None}
     assert [answer.raised.type for answer in answers if answer.raised] == ["ValueError"]
-    assert of(tape, on.ArgumentsChecked)[0].checked == {"a": 1, "b": 2}
+    assert of(tape, fmt.ValidationEntry)[0].checked == {"a": 1, "b": 2}
 
 
 def test_only_its_owner_may_read_a_tape(path: Path) -> None:
@@ -146,8 +146,8 @@ def test_the_tape_of_a_cancelled_run_is_complete_and_says_who_cancelled(path: Pa
 
     asyncio.run(cancelled())
     tape = Tape.load(path)
-    assert [entry.reason for entry in of(tape, on.CancelledFrom)] == ["enough"]
-    assert [entry.cancelled for entry in of(tape, on.ToolAnswered)] == [True]
+    assert [entry.reason for entry in of(tape, fmt.CancellationEntry)] == ["enough"]
+    assert [entry.cancelled for entry in of(tape, fmt.ToolResultEntry)] == [True]
     assert tape.result is not None
     assert tape.result.status == "cancelled"
 
@@ -163,7 +163,7 @@ def test_what_happened_before_a_crash_is_on_the_tape(path: Path) -> None:
     record(path, call("add", a=1, b=2), "done", hooks=[look])
     (tape,) = seen
     assert tape.result is None
-    assert [answer.response.tool_calls[0].name for answer in of(tape, on.ModelAnswered)] == ["add"]
+    assert [answer.response.tool_calls[0].name for answer in of(tape, fmt.ModelReplyEntry)] == ["add"]
 
 
 def test_a_torn_last_line_is_left_out_and_told(path: Path) -> None:
@@ -171,20 +171,26 @@ def test_a_torn_last_line_is_left_out_and_told(path: Path) -> None:
     data = path.read_bytes()
     path.write_bytes(data[:-20])
     torn = Tape.load(path)
-    assert torn.torn
-    assert not whole.torn
+    assert torn.truncated
+    assert not whole.truncated
     assert len(torn.entries) == len(whole.entries) - 1
 
 
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b'{"entry":"tape_began","version":1}\n', "format 1 of tapes, and this version of Hookline reads 2"),
-        (b'{"entry":"tape_began","version":99}\n', "format 99 of tapes, and this version of Hookline reads 2"),
-        (b'{"turns": []}\n', "is no tape"),
-        (b"\xff\xfe\n", "is no tape"),
-        (b"", "is no tape"),
-        (b'{"entry":"tape_began","version":2}\n', "ends before its run begins"),
+        (
+            b'{"entry":"tape_began","version":1}\n',
+            "version 1 of the tape format, and this version of Hookline reads only 2",
+        ),
+        (
+            b'{"entry":"tape_began","version":99}\n',
+            "version 99 of the tape format, and this version of Hookline reads only 2",
+        ),
+        (b'{"turns": []}\n', "is not a tape"),
+        (b"\xff\xfe\n", "is not a tape"),
+        (b"", "is not a tape"),
+        (b'{"entry":"tape_began","version":2}\n', "ends before its run starts"),
         (b'{"entry":"tape_began","version":2}\n{"entry":"unheard"}\n', "is damaged in line 2"),
     ],
 )
@@ -198,14 +204,14 @@ def test_what_is_no_tape_is_refused_in_words(path: Path, data: bytes, says: str)
 
 @pytest.mark.parametrize("wrong", ["", 3, None])
 def test_a_path_that_is_none_is_refused(wrong: Any) -> None:
-    with pytest.raises(RegistrationError, match="path= takes"):
+    with pytest.raises(RegistrationError, match="path= must be"):
         TapeHook(wrong)
 
 
 def test_a_path_where_something_else_is_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "folder.tape").mkdir()
-    with pytest.raises(RegistrationError, match=r"is a file: end it in .tape"):
+    with pytest.raises(RegistrationError, match=r"is a file, but its name does not end in .tape"):
         TapeHook(tmp_path / "file")
     with pytest.raises(RegistrationError, match="is a folder"):
         TapeHook(tmp_path / "folder.tape")
@@ -225,10 +231,10 @@ def test_the_runs_inside_are_on_the_tape_and_told_apart(path: Path) -> None:
     boss = Agent("boss", llm=ScriptedModel([call("delegate", to="helper", task="sum"), "ok"]), tools=[Team([helper])])
     boss.run("go", hooks=[TapeHook(path)])
     tape = Tape.load(path)
-    assert [began.ids.agent for began in of(tape, on.RunBegan)] == ["boss", "helper"]
+    assert [began.ids.agent for began in of(tape, fmt.RunEntry)] == ["boss", "helper"]
     inner = [event for event in tape.events() if isinstance(event, SubagentEvent)]
     assert any(isinstance(event.event, RunFinished) for event in inner)
-    assert len([asked for asked in of(tape, on.ModelAsked) if not asked.inside]) == 4
+    assert len([asked for asked in of(tape, fmt.ModelRequestEntry) if not asked.inside]) == 4
     assert tape.result is not None
     assert tape.result.reply == "ok"
 
@@ -238,7 +244,7 @@ def test_the_limits_that_a_run_was_under_are_there_with_what_was_used_before(pat
     ctx = AgentContext(budget=budget)
     Agent("a", llm=ScriptedModel([reply("one two three")])).run("first", ctx=ctx)
     tape = record(path, "done", ctx=ctx)
-    (ledger,) = tape.run.ledgers
+    (ledger,) = tape.run.budgets
     assert (ledger.limits.tokens, ledger.limits.seconds) == (1000, 60)
     assert ledger.output == 3
 

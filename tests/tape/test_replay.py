@@ -42,7 +42,7 @@ from hookline import (
 from hookline.hooks import TokenUsageLimitHook
 from hookline.models import OverloadedError
 from hookline.tape import Replay, Tape, TapeHook, areplay, replay
-from hookline.tape import entries as on
+from hookline.tape import format as fmt
 from hookline.teams import Team
 
 CALLED: list[str] = []
@@ -91,9 +91,9 @@ def check(path: Path, *hooks: Any, **options: Any) -> Replay:
     """Replay with the same hooks: all is the same, and nothing is called."""
     CALLED.clear()
     again = replay(path, hooks, **options)
-    assert (again.first, again.left) == ("", "")
+    assert (again.first_difference, again.stop_reason) == ("", "")
     assert again.same
-    assert again.then == again.now
+    assert again.recorded == again.replayed
     assert not again.differences
     assert CALLED == []
     then = again.tape.result
@@ -110,7 +110,7 @@ def no_ones(ctx: Any, payload: Any) -> HookResult | None:
 def test_a_replay_needs_neither_model_nor_tools(path: Path) -> None:
     record(path, [[call("add", a=1, b=2), call("add", a=3, b="4"), call("add", a="x")], "done"], no_ones)
     assert CALLED == ["add"]
-    assert len(check(path, no_ones).then) == 1
+    assert len(check(path, no_ones).recorded) == 1
 
 
 def test_the_agent_itself_may_be_given_and_is_not_asked(path: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_limit_of_time_decides_the_same_although_no_time_passes(path: Path) ->
     record(path, [call("wait"), call("wait"), "done"], slow, tools=[wait])
     began = time.monotonic()
     again = check(path, slow)
-    assert [decision.verb for decision in again.now] == ["block"]
+    assert [decision.verb for decision in again.replayed] == ["block"]
     assert time.monotonic() - began < 30
 
 
@@ -207,7 +207,7 @@ async def test_a_time_limit_that_broke_off_a_model_does_so_at_once(path: Path) -
     result = await run.result()
     assert (result.status, result.stop.kind if result.stop else "") == ("stopped", "time_limit")
     again = await asyncio.to_thread(replay, path)
-    assert (again.first, again.left) == ("", "")
+    assert (again.first_difference, again.stop_reason) == ("", "")
     assert again.result.stop == result.stop
 
 
@@ -282,8 +282,8 @@ def test_a_call_that_nobody_was_asked_about_then_is_not_approved(path: Path) -> 
         return HookResult.ask("Really?")
 
     again = replay(path, [careful])
-    assert [decision.verb for decision in again.now] == ["ask"]
-    assert again.left == "the model would have been sent other messages"
+    assert [decision.verb for decision in again.replayed] == ["ask"]
+    assert again.stop_reason == "the request to the model has other messages"
 
 
 def test_retries_failures_and_calls_of_judges_are_answered_from_the_tape(path: Path) -> None:
@@ -314,7 +314,7 @@ def test_tokens_that_a_hook_had_counted_are_the_same(path: Path) -> None:
             return 4711
 
     record(path, [], count, model=Counting(["done"]))
-    assert "4711" in check(path, count).now[0].reason
+    assert "4711" in check(path, count).replayed[0].reason
 
 
 def test_progress_that_tools_reported_comes_again(path: Path) -> None:
@@ -377,7 +377,7 @@ async def test_a_cancelled_run_is_cancelled_again(path: Path, by_caller: bool) -
         run.cancel("enough")
         await run.settled()
     again = await asyncio.to_thread(replay, path)
-    assert (again.first, again.left, again.result.status) == ("", "", "cancelled")
+    assert (again.first_difference, again.stop_reason, again.result.status) == ("", "", "cancelled")
 
 
 def team(model: Any = None) -> Agent:
@@ -394,9 +394,9 @@ def test_runs_inside_are_replayed_under_the_same_hooks_without_their_models_and_
     assert CALLED == ["add"]
     CALLED.clear()
     again = replay(path, team(Silent()))
-    assert (again.first, again.left) == ("", "")
-    assert [(decision.hook, decision.verb) for decision in again.now] == [("no_ones", "block")]
-    assert again.now[0].run_id != again.result.ids.run_id
+    assert (again.first_difference, again.stop_reason) == ("", "")
+    assert [(decision.hook, decision.verb) for decision in again.replayed] == [("no_ones", "block")]
+    assert again.replayed[0].run_id != again.result.ids.run_id
     assert CALLED == []
 
 
@@ -407,7 +407,7 @@ def test_model_calls_inside_a_tool_are_not_replayed_and_that_is_told(path: Path)
         return str((await ctx.llm.complete("hm")).content)
 
     record(path, [call("think"), "thought", "done"], tools=[think])
-    assert "model calls and runs inside think are not replayed: no tool is called" in check(path).notes
+    assert "model calls and runs inside think are not replayed because a replay calls no tools" in check(path).notes
 
 
 def test_what_was_used_inside_a_tool_counts_again(path: Path) -> None:
@@ -421,6 +421,7 @@ def test_what_was_used_inside_a_tool_counts_again(path: Path) -> None:
     check(path)
 
 
+@pytest.mark.slow
 def test_the_embedded_model_is_recorded_and_not_needed_again(path: Path) -> None:
     from hookline import get_model
 
@@ -443,11 +444,11 @@ def test_a_changed_hook_is_seen_with_what_it_said_then_and_now(path: Path) -> No
     gone = replay(path, [milder])
     assert not gone.same
     assert [str(each) for each in gone.differences] == ["then before_tool no_ones: block (rule 1); now nothing"]
-    assert gone.left == "add was not called there then"
+    assert gone.stop_reason == "add was not called at this position in the recording"
     more = replay(path, [no_ones, no_threes])
     assert [str(each) for each in more.differences] == ["now before_tool no_threes: block (rule 3); then nothing"]
-    assert more.first.startswith("then before_tool: allowed; now before_tool no_threes")
-    assert more.left == "the model would have been sent other messages"
+    assert more.first_difference.startswith("then before_tool: allowed; now before_tool no_threes")
+    assert more.stop_reason == "the request to the model has other messages"
     assert more.result.status == "cancelled"
 
 
@@ -458,8 +459,8 @@ def test_a_loose_replay_goes_on_with_what_the_model_said(path: Path) -> None:
 
     record(path, [call("add", a=3, b=4), call("add", a=1, b=4), "done"], no_ones)
     again = replay(path, [no_ones, no_threes], strict=False)
-    assert (again.left, again.result.reply, again.same) == ("", "done", False)
-    assert [decision.hook for decision in again.now] == ["no_threes", "no_ones"]
+    assert (again.stop_reason, again.result.reply, again.same) == ("", "done", False)
+    assert [decision.hook for decision in again.replayed] == ["no_threes", "no_ones"]
 
 
 def test_rewritten_arguments_leave_the_tape(path: Path) -> None:
@@ -469,7 +470,7 @@ def test_rewritten_arguments_leave_the_tape(path: Path) -> None:
     def double(ctx: Any, payload: Any) -> Any:
         return payload.replace(arguments={"a": 6, "b": 8})
 
-    assert replay(path, [double]).left == "add was called with other arguments then"
+    assert replay(path, [double]).stop_reason == "add was called with other arguments in the recording"
 
 
 def test_a_hook_that_stops_earlier_is_different(path: Path) -> None:
@@ -480,7 +481,7 @@ def test_a_hook_that_stops_earlier_is_different(path: Path) -> None:
         return HookResult.stop("enough") if payload.index == 1 else None
 
     again = replay(path, [halt])
-    assert (again.same, again.left, again.result.status) == (False, "", "stopped")
+    assert (again.same, again.stop_reason, again.result.status) == (False, "", "stopped")
 
 
 def test_a_tape_that_ends_early_is_replayed_up_to_there(path: Path) -> None:
@@ -489,9 +490,9 @@ def test_a_tape_that_ends_early_is_replayed_up_to_there(path: Path) -> None:
     end = next(i for i, line in enumerate(lines) if line.startswith(b'{"entry":"tool_called"'))
     path.write_bytes(b"\n".join(lines[: end + 1]) + b"\n" + lines[end + 1][:30])
     again = replay(path, [no_ones])
-    assert (again.first, again.left) == ("", "the tape ends before add does")
+    assert (again.first_difference, again.stop_reason) == ("", "the tape ends before add does")
     assert again.notes == (
-        "its last line is torn: the program was killed while it wrote",
+        "its last line is incomplete: the program was killed while it wrote",
         "it ends before its run does",
     )
 
@@ -544,7 +545,7 @@ async def test_two_tapes_of_one_run_are_both_whole(tmp_path: Path) -> None:
     await run.result()
     for path in paths:
         check(path)
-        assert any(isinstance(entry, on.SteeredIn) for entry in Tape.load(path).entries)
+        assert any(isinstance(entry, fmt.SteeringEntry) for entry in Tape.load(path).entries)
 
 
 def test_a_run_in_a_tool_of_a_recorded_run_may_have_its_own_tape(path: Path, tmp_path: Path) -> None:
@@ -558,7 +559,7 @@ def test_a_run_in_a_tool_of_a_recorded_run_may_have_its_own_tape(path: Path, tmp
     check(path)
     again = replay(tmp_path / "inner.tape", [no_ones])
     assert again.same
-    assert len(again.then) == 1
+    assert len(again.recorded) == 1
 
 
 def test_a_subagent_with_a_tape_of_its_own_is_on_both(path: Path, tmp_path: Path) -> None:
@@ -615,7 +616,7 @@ def test_a_reply_that_a_hook_broke_off_then_has_no_end_now(path: Path) -> None:
 
     record(path, ["one two three"], cut)
     check(path, cut)
-    assert replay(path).left == "what was broken off there then would have gone on"
+    assert replay(path).stop_reason == "a call that was cancelled in the recording was not cancelled in the replay"
 
 
 async def test_giving_up_a_replay_ends_it(path: Path) -> None:

@@ -8,12 +8,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import Phase, assume, given, settings
 
 from hookline import Agent, AgentResult, RunFailedError, ScriptedModel, Session
 from hookline.tape._replay import Replay, areplay
-from hookline.tape.entries import CancelledFrom, Happened
-from hookline.tape.record import TapeHook
+from hookline.tape.format import CancellationEntry, EventEntry
+from hookline.tape.recording import TapeHook
 
 from ..invariants.strategies import TOOLS, Scenario, scenarios
 
@@ -55,11 +56,12 @@ async def played_twice(scenario: Scenario) -> tuple[AgentResult | None, Replay]:
 
 def decided_before_the_cancellation(replay: Replay) -> int:
     entries = replay.tape.entries
-    end = next((i for i, entry in enumerate(entries) if isinstance(entry, CancelledFrom)), len(entries))
-    executed = [entry.event for entry in entries[:end] if isinstance(entry, Happened)]
+    end = next((i for i, entry in enumerate(entries) if isinstance(entry, CancellationEntry)), len(entries))
+    executed = [entry.event for entry in entries[:end] if isinstance(entry, EventEntry)]
     return sum(event["type"] == "hook_executed" and event["verb"] != "continue" for event in executed)
 
 
+@pytest.mark.slow
 @given(scenarios())
 @settings(max_examples=40, deadline=None, phases=(Phase.reuse, Phase.generate))
 def test_the_same_hooks_decide_the_same_without_model_and_tools(scenario: Scenario) -> None:
@@ -68,8 +70,8 @@ def test_the_same_hooks_decide_the_same_without_model_and_tools(scenario: Scenar
     assert result is not None
     if isinstance(scenario.cancel, int):  # what was about to finish just then may finish now, or not
         before = decided_before_the_cancellation(replay)
-        assert replay.now[:before] == replay.then[:before]
+        assert replay.replayed[:before] == replay.recorded[:before]
         return
-    assert (replay.first, replay.left) == ("", "")
-    assert replay.then == replay.now
+    assert (replay.first_difference, replay.stop_reason) == ("", "")
+    assert replay.recorded == replay.replayed
     assert (replay.result.status, replay.result.stop) == (result.status, result.stop)

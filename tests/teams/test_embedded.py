@@ -6,6 +6,8 @@ from hookline import Agent, get_model, hook, observer
 from hookline.events import SubagentEvent
 from hookline.teams import Team
 
+pytestmark = pytest.mark.slow
+
 
 @hook("before_llm")
 def must_delegate(ctx, request):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import Agent, RegistrationError, ScriptedModel, call, observer, reply
-from hookline._base.files import folder_below
+from hookline._base.files import open_folder_inside
 from hookline._toolbox import files
 from hookline.tools import file_tools
 
@@ -333,7 +333,7 @@ def test_no_folder_stays_open(place):
         }.items():
             tools[name](**arguments)
         tools["write_file"]("sub/new/x.txt", "x")
-        with pytest.raises(NotADirectoryError), folder_below(place, place / "notes.txt"):
+        with pytest.raises(NotADirectoryError), open_folder_inside(place, place / "notes.txt"):
             pass
         assert len(os.listdir("/proc/self/fd")) == before
 

@@ -98,6 +98,7 @@ def texts(messages):
 # Listing.
 
 
+@pytest.mark.slow
 def test_its_tools_are_listed_with_their_schemas(shared):
     specs = {spec.name: spec for spec in ToolRegistry([shared.server]).specs}
     assert specs["add"].description == "About add."
@@ -358,6 +359,7 @@ def test_a_call_that_takes_too_long_is_cancelled(special):
 # Dying.
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_gives_an_error_result_and_is_started_again_each_time_it_answered(fresh):
     died, failed, again, added = run(fresh.server, call("die"), call("fail"), call("die"), call("add", a=1, b=2))
     for result in (died, again):
@@ -370,12 +372,14 @@ def test_a_server_that_dies_gives_an_error_result_and_is_started_again_each_time
     assert all(map(gone, fresh.pids[:2]))
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_between_calls_is_started_again_unnoticed(fresh):
     assert texts(run(fresh.server, call("leave"))) == ["in a moment"]
     until(lambda: not fresh.server._connection.usable)
     assert texts(run(fresh.server, call("add", a=1, b=2))) == ["3"]
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_at_once_again_stays_down_and_says_so(fresh):
     first, second, third, fourth = run(
         fresh.server, call("die"), call("die"), call("add", a=1, b=2), call("add", a=1, b=2)
@@ -387,6 +391,7 @@ def test_a_server_that_dies_at_once_again_stays_down_and_says_so(fresh):
     assert len(fresh.pids) == 2
 
 
+@pytest.mark.slow
 def test_all_calls_under_way_get_an_error_when_it_dies(fresh):
     results = run(fresh.server, [call("sleep"), call("sleep"), call("die")])
     assert all("is gone: it ended" in result.content for result in results)
@@ -514,6 +519,7 @@ def test_headers_are_sent(tmp_path):
 GARBAGE = "print('hello'); print('{}'); import sys; sys.exit('I am no server')"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "problem"),
     [
@@ -602,6 +608,7 @@ def test_a_missing_package_says_how_to_get_it(monkeypatch):
 # Closing.
 
 
+@pytest.mark.slow
 def test_closing_ends_the_process_and_later_calls_are_errors(fresh):
     agent = Agent("a", llm=ScriptedModel([call("add", a=1, b=2), reply("ok")]), tools=[fresh.server])
     fresh.server.close()
@@ -611,6 +618,7 @@ def test_closing_ends_the_process_and_later_calls_are_errors(fresh):
     fresh.server.close()
 
 
+@pytest.mark.slow
 def test_closing_during_a_call_gives_an_error_result(fresh):
     going = Agent("a", llm=ScriptedModel([call("sleep"), reply("ok")]), tools=[fresh.server]).start("go")
     until(lambda: "asleep" in fresh.notes)
@@ -618,6 +626,7 @@ def test_closing_during_a_call_gives_an_error_result(fresh):
     assert "it was closed" in going.wait(10).messages[2].content
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind_when_the_program_ends(tmp_path):
     notes = tmp_path / "notes"
     code = f"from hookline.tools import mcp; print(len(mcp([{sys.executable!r}, {SERVER!r}, {str(notes)!r}]).tools()))"

@@ -41,7 +41,7 @@ def below(folder: Path, path: str | Path) -> Path | None:
     return found if found.is_relative_to(folder) else None
 
 
-def is_match(path: str, globs: Iterable[str], within: str = "") -> bool:
+def matches_globs(path: str, globs: Iterable[str], within: str = "") -> bool:
     """Whether a path, or a folder that it lies in, is one of those that globs name, whatever the case of its letters.
 
     Args:
@@ -59,9 +59,9 @@ def is_match(path: str, globs: Iterable[str], within: str = "") -> bool:
     return False
 
 
-def is_kept(path: str, keep: Iterable[str]) -> bool:
-    """Whether a resolved path is one that globs (:func:`is_match`) or whole paths name."""
-    return is_match(path, keep) or any(path == os.path.realpath(kept) for kept in keep)
+def matches_path(path: str, keep: Iterable[str]) -> bool:
+    """Whether a resolved path is one that globs (:func:`matches_globs`) or whole paths name."""
+    return matches_globs(path, keep) or any(path == os.path.realpath(kept) for kept in keep)
 
 
 @lru_cache(64)
@@ -103,7 +103,7 @@ def _parts(path: str) -> list[str]:
 
 
 @contextmanager
-def folder_below(root: Path, folder: Path, make: bool = False) -> Iterator[int | None]:
+def open_folder_inside(root: Path, folder: Path, make: bool = False) -> Iterator[int | None]:
     """A folder below a resolved ``root``, opened step by step from there, so that no link can come in between.
 
     What is opened with this as ``dir_fd`` is in that very folder. Where systems cannot do that, it is ``None``.
@@ -136,7 +136,7 @@ def folder_below(root: Path, folder: Path, make: bool = False) -> Iterator[int |
         os.close(held)
 
 
-def name_in_file(text: str) -> str:
+def file_name_for(text: str) -> str:
     """Any text as a part of a file name: only characters that mean the same to every file system, others as ``%xx``.
 
     Raises:
@@ -222,7 +222,7 @@ def replace_file(path: Path, data: bytes, mode: int = 0o666, folder: int | None 
         path: the file.
         data: all that it is to hold.
         mode: who may do what with it.
-        folder: the folder of ``path``, if it is open (:func:`folder_below`): then only the name of ``path`` counts.
+        folder: the folder of ``path``, if it is open (:func:`open_folder_inside`); only the name of ``path`` counts.
         sync: whether it is on the disk before it takes that place.
 
     Raises:

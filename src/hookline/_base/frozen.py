@@ -368,7 +368,7 @@ def as_history(items: Sequence[Any]) -> History[Any]:
     return items if type(items) is History else History(items)
 
 
-class Growing(Generic[T]):
+class HistoryBuilder(Generic[T]):
     """The growing end of a history: ``append`` is cheap, and ``view`` is what there is so far."""
 
     __slots__ = ("_items", "_size", "_view")
@@ -505,7 +505,7 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
     Immutable values form no reference cycles, so the garbage collector need not look at them.
     """
 
-    free: ClassVar[frozenset[str]] = frozenset()
+    editable: ClassVar[frozenset[str]] = frozenset()
     """The fields a hook may change; with none named, all."""
 
     _other_keys: ClassVar[tuple[str, ...]] = ()
@@ -567,7 +567,7 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
         else:
             raise TypeError(f"{type(value).__name__} is not a {type(self).__name__}")
         new = self.replace({n: v for n, v in given.items() if n not in names or v is not getattr(self, n)})
-        moved = [n for n in names if self.free and n not in self.free and getattr(new, n) != getattr(self, n)]
+        moved = [n for n in names if self.editable and n not in self.editable and getattr(new, n) != getattr(self, n)]
         if moved:
             raise TypeError(f"{type(self).__name__}: a hook may not change {', '.join(moved)}")
         return new

@@ -33,11 +33,11 @@ class Chain(msgspec.Struct, frozen=True, eq=False):
     simple: bool = True
 
 
-Said = tuple[Entry, Any, BaseException | None]
+HookOutcome = tuple[Entry, Any, BaseException | None]
 """The hook that said something, what it returned, and what it raised."""
 
 
-def call_hooks(walk: Iterator[Entry], payload: Any, scope: Scope) -> Said | None:
+def call_hooks(walk: Iterator[Entry], payload: Any, scope: Scope) -> HookOutcome | None:
     """Call hooks in order until one has something to say: most fires are over after this loop.
 
     An async hook says something too: an awaitable, which :meth:`Firing.go_on` awaits.
@@ -88,7 +88,7 @@ class Firing(Settlement):
             self.error.verdict = verdict
         return verdict
 
-    async def go_on(self, entries: Iterable[Entry], phase: Phase, said: Said | None = None) -> None:
+    async def go_on(self, entries: Iterable[Entry], phase: Phase, said: HookOutcome | None = None) -> None:
         """Call hooks, await the async ones, and act on what they say, until one of them settles the point.
 
         The async continuation of :func:`call_hooks`: ``said`` is what the first of these hooks has said already. An
@@ -116,7 +116,7 @@ class Firing(Settlement):
                         result = entry.call(ctx, self.payload)
                         scope.entry = outer
                     if entry.is_async or hasattr(result, "__await__"):
-                        ACTIVE.set(around | entry.alone if around else entry.alone)
+                        ACTIVE.set(around | entry.id_set if around else entry.id_set)
                         marked = True
                         if entry.timeout is None and scope.cancellation.deadline is None:
                             result = await result
@@ -188,7 +188,7 @@ class Firing(Settlement):
                 raise
 
     async def _observed(self, entry: Entry, awaitable: Awaitable[Any], began: float) -> None:
-        token = ACTIVE.set(ACTIVE.get() | entry.alone)
+        token = ACTIVE.set(ACTIVE.get() | entry.id_set)
         try:
             self._take_observed(entry, await self._in_time(entry, awaitable), began)
         except asyncio.CancelledError as cancelled:
@@ -221,7 +221,7 @@ async def fire(
             return Verdict(payload), None
         firing = Firing(chain, point, payload, scope, no_retry)
         await firing.go_on((said[0], *walk), "rewrite", said)
-        if not firing.said:
+        if not firing.has_results:
             return Verdict(payload), None
     else:
         firing = Firing(chain, point, payload, scope, no_retry)

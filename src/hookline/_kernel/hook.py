@@ -248,7 +248,7 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     tools: tuple[str, ...]
     is_async: bool
     wants_verdict: bool
-    alone: frozenset[int]
+    id_set: frozenset[int]
 
 
 def compile_hook(

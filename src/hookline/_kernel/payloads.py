@@ -28,7 +28,7 @@ class RunStart(Frozen, frozen=True):
     task: str
     ids: Ids = Ids()
 
-    free = frozenset(("task",))
+    editable = frozenset(("task",))
 
 
 class PromptBuild(Frozen, frozen=True):
@@ -71,7 +71,7 @@ class ModelRequest(Frozen, frozen=True):
     params: Mapping[str, Any] = msgspec.field(default_factory=empty)
     ids: Ids = Ids()
 
-    free = frozenset(("messages", "tools", "model", "response_format", "tool_choice", "params"))
+    editable = frozenset(("messages", "tools", "model", "response_format", "tool_choice", "params"))
 
     def __post_init__(self) -> None:
         if type(self.messages) is not History:
@@ -95,7 +95,7 @@ class TokenDelta(Frozen, frozen=True):
     ids: Ids = Ids()
     generation: int = 0
 
-    free = frozenset(("delta",))
+    editable = frozenset(("delta",))
 
 
 class ModelReply(Frozen, frozen=True):
@@ -117,7 +117,7 @@ class ModelReply(Frozen, frozen=True):
     source: str = "model"
     ids: Ids = Ids()
 
-    free = frozenset(("content", "tool_calls", "finish_reason"))
+    editable = frozenset(("content", "tool_calls", "finish_reason"))
 
     def __post_init__(self) -> None:
         if type(self.tool_calls) is not tuple:
@@ -135,7 +135,7 @@ class ToolCallRequest(Frozen, frozen=True):
     raw: str | None = None
     ids: Ids = Ids()
 
-    free = frozenset(("name", "arguments", "raw"))
+    editable = frozenset(("name", "arguments", "raw"))
 
     def __post_init__(self) -> None:
         if type(self.arguments) is not FrozenDict:
@@ -174,7 +174,7 @@ class ToolCallResult(Frozen, frozen=True):
     attempt: int = 1
     ids: Ids = Ids()
 
-    free = frozenset(("result", "error"))
+    editable = frozenset(("result", "error"))
 
     def __post_init__(self) -> None:
         if type(self.arguments) is not FrozenDict:
@@ -231,7 +231,7 @@ class Compaction(Frozen, frozen=True):
     reason: str = ""
     ids: Ids = Ids()
 
-    free = frozenset(("messages", "reason"))
+    editable = frozenset(("messages", "reason"))
 
     def __post_init__(self) -> None:
         self._seal("messages", as_sealed)

@@ -35,7 +35,7 @@ class PassThrough:
         return None
 
 
-def intercepting(interceptor: Interceptor | HookStack) -> tuple[Entry, ...]:
+def interceptor_entries(interceptor: Interceptor | HookStack) -> tuple[Entry, ...]:
     """An interceptor as hooks: those of a stack, else one at every declared point.
 
     Raises:
@@ -76,7 +76,7 @@ class HookStack:
         self._chains = {point: _chain(entries) for point, entries in by_point.items()}
         self.points = frozenset(self._chains)
         hooks = {id(e.hook): e.hook for layer in self.layers for e in layer}.values()
-        names = ("on_event", "around", "instrument", "limits")
+        names = ("on_event", "wrap", "instrument", "limits")
         self.listeners, self.wrappers, self.instruments, self.limiting = (
             tuple(hook for hook in hooks if hasattr(hook, name)) for name in names
         )
@@ -188,7 +188,7 @@ class HookRegistry:
     def of(cls, interceptor: Interceptor | HookStack) -> HookRegistry:
         """A registry that holds an interceptor."""
         registry = cls()
-        registry._entries = intercepting(interceptor)
+        registry._entries = interceptor_entries(interceptor)
         return registry
 
     def unregister(self, hook: Any) -> None:
@@ -243,10 +243,10 @@ class HookRegistry:
         """
         where = resolve(point)
         chain = self.stack.only(allowed_plugins).chain(where)
-        return await fire_outside(chain, where, where.payload.of(payload), scope_of(ctx))
+        return await fire_outside_run(chain, where, where.payload.of(payload), scope_of(ctx))
 
 
-async def fire_outside(chain: Chain, point: Point[Any], payload: Any, scope: Scope) -> Verdict:
+async def fire_outside_run(chain: Chain, point: Point[Any], payload: Any, scope: Scope) -> Verdict:
     """Fire a point that no loop fires.
 
     Raises:

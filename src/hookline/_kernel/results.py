@@ -135,7 +135,7 @@ class HookResult(msgspec.Struct, frozen=True):
         return cls.claim(edit=dict(arguments), by=by, reason=reason)
 
 
-class Answer(msgspec.Struct, frozen=True):
+class HookAnswer(msgspec.Struct, frozen=True):
     """A value served in place of a tool or a model, and the hook that served it."""
 
     value: Any
@@ -155,7 +155,7 @@ class Verdict(msgspec.Struct, frozen=True):
     value: Any = None
     hook: str = ""
     reason: str = ""
-    answer: Answer | None = None
+    answer: HookAnswer | None = None
     asks: tuple[Question, ...] = ()
     signals: tuple[StopSignal, ...] = ()
     failures: tuple[ErrorInfo, ...] = ()
@@ -167,7 +167,7 @@ class Verdict(msgspec.Struct, frozen=True):
         return self.action is HookAction.CLAIM
 
 
-def understand(result: object, point: Point[Any], payload: Frozen, hook: str, phase: str) -> HookResult:
+def parse_result(result: object, point: Point[Any], payload: Frozen, hook: str, phase: str) -> HookResult:
     """A hook's return value as a checked ``HookResult``, its replacement payload already accepted.
 
     Raises:

@@ -18,7 +18,7 @@ CURRENT: ContextVar[Scope | None] = ContextVar("hookline_scope", default=None)
 """The scope whose hooks or tools are running: how nested runs find the run they are in."""
 
 
-class Window:
+class BaseContext:
     """What a hook gets as ``ctx`` when a point is fired outside a run. ``AgentContext`` adds the services of a run.
 
     It only shows: a hook changes something by returning a verb. ``scratch`` and ``hook_state`` are the user's.
@@ -58,7 +58,7 @@ class Cancellable(Protocol):
         """Whether the current task is really being cancelled; a hook may raise CancelledError itself."""
         ...
 
-    def hurry(self) -> None:
+    def start_grace_period(self) -> None:
         """Give the hooks that follow only a short time."""
         ...
 
@@ -72,7 +72,7 @@ class _Unlimited:
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
 
-    def hurry(self) -> None:
+    def start_grace_period(self) -> None:
         pass
 
 
@@ -130,15 +130,15 @@ class Scope:
 def scope_of(ctx: Any) -> Scope:
     """The scope behind a context; a fresh one for an object that is no context of ours."""
     if ctx is None:
-        ctx = Window()
-    if not isinstance(ctx, Window):
+        ctx = BaseContext()
+    if not isinstance(ctx, BaseContext):
         return Scope(ctx)
     if ctx._scope is None or ctx._scope.ctx is None:  # there was no run yet, or it is over
         ctx._scope = Scope(ctx, None if ctx._scope is None else ctx._scope.state)
     return ctx._scope
 
 
-def entered() -> frozenset[int]:
+def running_hooks() -> frozenset[int]:
     """Ids of all hooks that are running around the caller, sync and async, at any depth."""
     scope, active = CURRENT.get(), ACTIVE.get()
     if scope is not None and scope.entry is not None:

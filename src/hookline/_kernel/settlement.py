@@ -14,7 +14,7 @@ from .events import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
 from .hook import Entry, Phase, selects
 from .payloads import Question
 from .points import Point
-from .results import SETTLING, Answer, HookAction, Verdict, understand
+from .results import SETTLING, HookAction, HookAnswer, Verdict, parse_result
 from .scope import Scope
 from .values import ErrorInfo, StopSignal
 
@@ -30,12 +30,12 @@ class Settlement:
     """
 
     # Most fires settle nothing: what follows is set on the instance only when a hook says something.
-    said = False
+    has_results = False
     action: HookAction = HookAction.CONTINUE
     value: Any = None
     hook = ""
     reason = ""
-    answer: Answer | None = None
+    answer: HookAnswer | None = None
     asks: tuple[Question, ...] = ()
     signals: tuple[StopSignal, ...] = ()
     failures: tuple[ErrorInfo, ...] = ()
@@ -56,7 +56,7 @@ class Settlement:
 
     def settle(self, action: HookAction, value: Any, hook: str = "", reason: str = "") -> None:
         """Conclude with this verb."""
-        self.said = True
+        self.has_results = True
         self.action, self.value = action, value
         self.hook, self.reason = hook, reason
 
@@ -69,8 +69,8 @@ class Settlement:
         if result is None:
             self._record(entry, HookAction.CONTINUE)
             return False
-        self.said = True
-        said = understand(result, self.point, self.payload, entry.name, phase)
+        self.has_results = True
+        said = parse_result(result, self.point, self.payload, entry.name, phase)
         if said.state is not None:
             self._take_state(entry, phase, said.state)
         verb, value, name = said.action, said.value, entry.name
@@ -79,7 +79,7 @@ class Settlement:
             self.payload = value
             self.changed += (entry,)
         elif verb is HookAction.ANSWER:
-            self.answer = self.answer or Answer(value, name, said.reason)
+            self.answer = self.answer or HookAnswer(value, name, said.reason)
             return phase == "rewrite"
         elif verb is HookAction.ASK:
             self.asks += (Question(value, name, said.reason),)
@@ -112,10 +112,10 @@ class Settlement:
 
     def fail(self, entry: Entry, failure: BaseException) -> bool:
         """Apply a hook's failure policy (DESIGN 5.1); whether no further decider is asked."""
-        self.said = True
+        self.has_results = True
         cancellation = self.scope.cancellation
         if self.point.resilient and isinstance(failure, asyncio.CancelledError) and cancellation.is_cancelled():
-            cancellation.hurry()  # cut short by a cancellation, which is no failure; the hooks left still run
+            cancellation.start_grace_period()  # a cancellation is no failure; the remaining hooks still run
             return False
         if isinstance(failure, CallRefusedError):
             self.error = self.error or failure
@@ -148,7 +148,7 @@ class Settlement:
 
     def verdict(self) -> Verdict:
         """What the deciders concluded, strongest first."""
-        if not self.said:
+        if not self.has_results:
             return Verdict(self.payload)
         action, value, hook, reason = self.action, self.value, self.hook, self.reason
         failed: ErrorInfo | None = None

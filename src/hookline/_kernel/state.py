@@ -42,7 +42,7 @@ class AgentState(Frozen, frozen=True):
     version: int = 0
     """Grows with every change of the run's state: tells which state a hook read before it returned ``state=``."""
 
-    free = frozenset(("messages", "metadata", "system_prompt", "response_format"))
+    editable = frozenset(("messages", "metadata", "system_prompt", "response_format"))
 
     def __post_init__(self) -> None:
         if type(self.messages) is not History:
@@ -144,7 +144,7 @@ class AgentResult(Frozen, Generic[OutputT], frozen=True):
     ids: Ids = Ids()
     output: OutputT = None  # type: ignore[assignment]
 
-    free = frozenset(("reply", "hook_ended", "task", "messages", "errors", "cost"))
+    editable = frozenset(("reply", "hook_ended", "task", "messages", "errors", "cost"))
 
     @property
     def output_text(self) -> str:

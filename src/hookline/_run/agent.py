@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import contextvars
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,10 +13,8 @@ from .._base.frozen import EMPTY, freeze
 from .._base.tasks import running_loop
 from .._kernel.errors import RegistrationError
 from .._kernel.events import Event
-from .._kernel.payloads import RunStart
 from .._kernel.registry import HookRegistry, HookStack, Interceptor
 from .._kernel.state import AgentResult
-from .._kernel.values import Ids, Message
 from ..models.protocol import Model
 from ..plugins.loading import load_plugins, without_plugins
 from ..plugins.plugin import Plugin
@@ -26,15 +22,12 @@ from ..providers.names import as_model
 from ..tools._tool import Tool
 from ..tools.registry import ToolRegistry, Toolset
 from .budget import NO_LIMITS, Limits
-from .causes import RunFailedError, status_of
-from .engine import Engine
-from .event_loops import NESTED, background_loop, must_nest, own_loop
+from .context import DepsT
 from .events import Sink
-from .interrupt import Interrupt
 from .loop import Loop
 from .options import Preparation, RunOptions, plugin_names
-from .output import OUTPUT_RETRIES, output_spec
-from .type_vars import DepsT, OutputT
+from .output import OUTPUT_RETRIES, OutputT, output_spec
+from .run import Run, background_loop, needs_own_loop, own_loop
 
 if TYPE_CHECKING:
     from typing import Required
@@ -176,19 +169,19 @@ class Agent(Generic[DepsT, OutputT]):
             if not any(hook is known for known in self.hooks):
                 self.hooks.register(hook)
         self.plugins: tuple[Plugin, ...] = ()
-        self._brought: Mapping[str, frozenset[str]] = EMPTY
+        self._plugin_tools: Mapping[str, frozenset[str]] = EMPTY
         self._plugging = threading.RLock()
         self._followers: WeakSet[Agent[Any, Any]] = WeakSet()
         for plugin in loaded:
             self.plug(plugin)
 
-    def plug(self, plugin: Plugin | str, *, renew: bool = False) -> None:
+    def plug(self, plugin: Plugin | str, *, replace: bool = False) -> None:
         """Put in a plugin, an installed one by its name: its hooks from the next fire of every run on, its tools from
         the next step on. A hook's ``on_event`` takes part from the next run on.
 
         Args:
             plugin: the plugin.
-            renew: whether it may take the place of one of its name; that one's hooks go when the new ones are there.
+            replace: whether it may take the place of one of its name; that one's hooks go when the new ones are there.
 
         Raises:
             RegistrationError: it cannot work here, such as a tool whose name is taken; nothing of it is left.
@@ -196,15 +189,15 @@ class Agent(Generic[DepsT, OutputT]):
         (plugin,) = load_plugins([plugin])
         with self._plugging:
             before = [other for other in self.plugins if other.name == plugin.name]
-            if before and not renew:
+            if before and not replace:
                 raise RegistrationError(f"plugin {plugin.name!r} is there already: unplug it first")
             known = [e for layer in self.hooks.stack.layers for e in layer if e.plugin == plugin.name]
-            had = self.tools, self.plugins, self._brought
+            had = self.tools, self.plugins, self._plugin_tools
             plugin.hold()
             undo: list[Callable[[], None]] = []
             try:
                 tools = ToolRegistry(plugin.tools)
-                rest = self.tools.without(self._brought.get(plugin.name, ())) if before else self.tools
+                rest = self.tools.without(self._plugin_tools.get(plugin.name, ())) if before else self.tools
                 for tool in tools:
                     self._check_free(tool.name, plugin.name, rest)
                 both = ToolRegistry([*rest, *tools])
@@ -213,7 +206,7 @@ class Agent(Generic[DepsT, OutputT]):
                 for hook in (*plugin.hooks, *_tool_hooks(plugin.tools)):
                     if id(hook) not in there:  # another agent on the same registry brought it already
                         undo.append(self.hooks.register(hook, plugin=plugin.name))
-                self._brought = {**self._brought, plugin.name: frozenset(tool.name for tool in tools)}
+                self._plugin_tools = {**self._plugin_tools, plugin.name: frozenset(tool.name for tool in tools)}
                 # Before its tools: a filter must know whose they are.
                 self.plugins = (*(other for other in self.plugins if other not in before), plugin)
                 self.tools = both
@@ -222,9 +215,9 @@ class Agent(Generic[DepsT, OutputT]):
                     plugin.configure(self)
             except BaseException:
                 if before:
-                    self.tools, self.plugins, self._brought = had
+                    self.tools, self.plugins, self._plugin_tools = had
                 else:
-                    self._take_out(plugin.name)
+                    self._remove_plugin(plugin.name)
                 for each in undo:
                     each()
                 with suppress(RegistrationError):  # of two failures the first one counts
@@ -233,7 +226,7 @@ class Agent(Generic[DepsT, OutputT]):
             if before:
                 self.hooks._change(lambda entries: tuple(e for e in entries if not any(e is k for k in known)))
                 for follower in list(self._followers):
-                    follower._take_out(plugin.name)
+                    follower._remove_plugin(plugin.name)
                 for other in before:
                     other.release()
 
@@ -248,40 +241,42 @@ class Agent(Generic[DepsT, OutputT]):
         """
         with self._plugging:
             gone = [plugin for plugin in self.plugins if plugin.name == name]
-            self._take_out(name)
+            self._remove_plugin(name)
             self.hooks.unregister_plugin(name)
             for plugin in gone:
                 plugin.release()
 
-    def lead(self, other: Agent[Any, Any]) -> None:
+    def share_plugins_with(self, other: Agent[Any, Any]) -> None:
         """Share the plugins with an agent that has this one's hooks and tools: taken out here, they are out there."""
         with self._plugging:
-            other.plugins, other._brought = self.plugins, self._brought
+            other.plugins, other._plugin_tools = self.plugins, self._plugin_tools
             self._followers.add(other)
 
     def _check_free(self, tool: str, plugin: str, tools: ToolRegistry) -> None:
         if tool in tools:
-            owner = next((f"plugin {name!r}" for name, names in self._brought.items() if tool in names), "the agent")
+            owner = next(
+                (f"plugin {name!r}" for name, names in self._plugin_tools.items() if tool in names), "the agent"
+            )
             raise RegistrationError(
                 f"plugin {plugin!r}: two tools are named {tool!r}, the other is of {owner}; give one another name"
             )
 
-    def _take_out(self, name: str) -> None:
+    def _remove_plugin(self, name: str) -> None:
         """The tools first: they may not run without their plugin's guards."""
-        gone = self._brought.get(name)
+        gone = self._plugin_tools.get(name)
         if gone:
             self.tools = self.tools.without(gone)
         self.plugins = tuple(plugin for plugin in self.plugins if plugin.name != name)
-        self._brought = {plugin: tools for plugin, tools in self._brought.items() if plugin != name}
+        self._plugin_tools = {plugin: tools for plugin, tools in self._plugin_tools.items() if plugin != name}
         for follower in list(self._followers):
-            follower._take_out(name)
+            follower._remove_plugin(name)
 
     def tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:
         """The tools of a run: a plugin that is filtered out takes its tools with it, or they would lack its guards."""
-        if allowed_plugins is None or not self._brought:
+        if allowed_plugins is None or not self._plugin_tools:
             return self.tools
         tools = self.tools  # before whose they are: what comes in meanwhile is not in them
-        out = [tool for name, names in self._brought.items() if name not in allowed_plugins for tool in names]
+        out = [tool for name, names in self._plugin_tools.items() if name not in allowed_plugins for tool in names]
         return tools.without(out) if out else tools
 
     @overload
@@ -347,7 +342,7 @@ class Agent(Generic[DepsT, OutputT]):
         Raises:
             RunFailedError: the run ended ``failed``; it carries the result.
         """
-        return await self._prepare(task, options, output_type).here()
+        return await self._prepare(task, options, output_type).run_in_caller()
 
     @overload
     def run(
@@ -368,7 +363,7 @@ class Agent(Generic[DepsT, OutputT]):
             >>> print(result.reply)
         """
         run = self._prepare(task, options, output_type)
-        if must_nest():
+        if needs_own_loop():
             with own_loop() as aio:
                 return run.begin(aio, nested=True).wait()
         return run.begin(background_loop()).wait()
@@ -400,141 +395,6 @@ class Agent(Generic[DepsT, OutputT]):
         elif (ctx := options.get("ctx")) is not None:
             run.follow_interrupt(ctx.interrupt)
         return run
-
-
-class Run(Generic[OutputT]):
-    """A run that was started. Everything here may be used from any thread."""
-
-    def __init__(self, engine: Engine, loop: Loop) -> None:
-        self._engine = engine
-        self._loop = loop
-        self._aio: asyncio.AbstractEventLoop | None = None
-        self._task: asyncio.Task[None] | None = None  # held, so that it is not collected while it runs
-        self._future: concurrent.futures.Future[AgentResult[OutputT]] | None = None
-        self._unsubscribe: Callable[[], None] | None = None
-        self._in_outer: concurrent.futures.Future[None] | None = None
-
-    @property
-    def id(self) -> str:
-        """The run's id."""
-        return self._engine.ids.run_id
-
-    @property
-    def ids(self) -> Ids:
-        """The run's id, and all others that its payloads carry."""
-        return self._engine.ids
-
-    async def here(self) -> AgentResult[OutputT]:
-        """Run in the caller's own task; cancelling the caller cancels the run first.
-
-        Raises:
-            RunFailedError: the run ended ``failed``.
-        """
-        result = await self._run()
-        if self._engine.cancellation.is_owed:
-            await self._engine.cancellation.give_back()
-        return self._judge(result)
-
-    def begin(self, aio: asyncio.AbstractEventLoop, *, nested: bool = False) -> Run[OutputT]:
-        """Start in a task of its own, from that loop's thread or another."""
-        self._aio, self._future = aio, concurrent.futures.Future()
-        self._engine.cancellation.expect(aio)
-        work = self._run_for(self._future)
-        if running_loop() is aio:
-            self._task = aio.create_task(work)
-        else:
-            context = contextvars.copy_context()
-            if nested:
-                context.run(NESTED.set, True)
-            aio.call_soon_threadsafe(lambda: setattr(self, "_task", aio.create_task(work, context=context)))
-        return self
-
-    async def _run(self) -> AgentResult[OutputT]:
-        engine, loop = self._engine, self._loop
-        try:
-            return await engine.instrumented(RunStart(loop.task, engine.ids), loop.run)
-        finally:
-            if self._unsubscribe is not None:
-                self._unsubscribe()
-            engine.close()
-            if self._in_outer is not None:
-                self._in_outer.set_result(None)
-
-    async def _run_for(self, future: concurrent.futures.Future[AgentResult[OutputT]]) -> None:
-        try:
-            future.set_result(await self._run())
-        except BaseException as error:  # noqa: BLE001 - a KeyboardInterrupt would take the loop's thread with it
-            future.set_exception(error)
-
-    def follow(self, outer: Engine) -> None:
-        """Be cancelled when the run around this one is, which is not over before this one."""
-        self.follow_interrupt(outer.services.interrupt)
-        self._in_outer = outer.add_child(self.cancel)
-
-    def follow_interrupt(self, interrupt: Interrupt) -> None:
-        """Be cancelled when this switch is used."""
-        self._unsubscribe = interrupt.subscribe(self._engine.services.interrupt.cancel)
-
-    @property
-    def done(self) -> bool:
-        """Whether the run is over."""
-        return self._future is not None and self._future.done()
-
-    async def events(self, after: int = 0) -> AsyncIterator[Event]:
-        """The run's events, live, from the one after ``after`` to the last."""
-        async for event in self._engine.events.read(after):
-            yield event
-
-    def cancel(self, reason: str = "cancelled") -> None:
-        """Cancel the run. Its hooks get up to 5 s to clean up; cancelling again changes nothing."""
-        self._engine.services.interrupt.cancel(reason)
-
-    def steer(self, message: str) -> bool:
-        """Put a user message into the run before its next model call; false if the run is over."""
-        if not isinstance(message, str):
-            raise TypeError(f"steer() takes the text of a user message, not {type(message).__name__}")
-        if self.done:
-            return False
-        return self._engine.steer(Message("user", message))
-
-    async def result(self) -> AgentResult[OutputT]:
-        """Wait for the end of the run; giving up waiting does not cancel it.
-
-        Raises:
-            RunFailedError: the run ended ``failed``.
-        """
-        return self._judge(await asyncio.shield(asyncio.wrap_future(self._started())))
-
-    async def settled(self) -> None:
-        """Wait until the run is over, however it ended."""
-        with suppress(Exception):
-            await asyncio.shield(asyncio.wrap_future(self._started()))
-
-    def wait(self, timeout: float | None = None) -> AgentResult[OutputT]:
-        """Block until the run is over; Ctrl-C cancels it.
-
-        Raises:
-            RunFailedError: the run ended ``failed``.
-            TimeoutError: it is still running after ``timeout`` seconds.
-        """
-        if self._aio is not None and running_loop() is self._aio:
-            raise RuntimeError("run.wait() would block the loop the run needs: use 'await run.result()'")
-        try:
-            return self._judge(self._started().result(timeout))
-        except KeyboardInterrupt:
-            self.cancel("interrupted")
-            concurrent.futures.wait([self._started()], timeout=10)
-            raise
-
-    def _started(self) -> concurrent.futures.Future[AgentResult[OutputT]]:
-        assert self._future is not None, "begin() made it"
-        return self._future
-
-    def _judge(self, result: AgentResult[OutputT]) -> AgentResult[OutputT]:
-        if result.status == "failed":
-            cause = self._engine.cause
-            raise RunFailedError(result, cause if status_of(cause) == "failed" else None)
-        return result
 
 
 def _tool_hooks(tools: Iterable[Any]) -> list[Any]:

@@ -31,14 +31,14 @@ from .._kernel.payloads import (
     ToolPath,
 )
 from .._kernel.points import AFTER_TOOL, APPROVAL_DECIDED, APPROVAL_REQUESTED, BEFORE_TOOL, TOOL_END_WITH_PATH
-from .._kernel.results import Answer, HookAction, Verdict
+from .._kernel.results import HookAction, HookAnswer, Verdict
 from .._kernel.scope import is_being_closed
 from .._kernel.values import ErrorInfo, Message, Outcome, StopSignal, ToolCall
 from ..tools._tool import jsonable
-from .causes import Ended, Stopped, stronger
 from .engine import Engine
 from .events import ApprovalAsked, ApprovalDecided, ToolSettled
 from .model_call import MAX_RETRIES
+from .termination import RunEndedError, RunStoppedError, stronger_cause
 from .tool_call import CallReports, PendingCall
 
 replace = msgspec.structs.replace
@@ -73,7 +73,7 @@ class Batch:
         """Take every call to exactly one result in the transcript, whatever happens.
 
         Raises:
-            Stopped, Ended, HookError, CancelledError: why the run does not go on as usual.
+            RunStoppedError, RunEndedError, HookError, CancelledError: why the run does not go on as usual.
         """
         await self._attempt(self.calls)
         for index in range(len(self.calls)):
@@ -89,7 +89,7 @@ class Batch:
             engine.checkpoint()
             for call in calls:
                 await self._judge(call)
-                if engine.cancellation.alert:
+                if engine.cancellation.triggered:
                     engine.cancellation.check()
             if asked := [call for call in calls if call.asks and call.result is None]:
                 engine.checkpoint()
@@ -108,16 +108,16 @@ class Batch:
             elif ready:
                 await self._execute(ready)
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            await self._take_cause(cause)
-            for call in calls if not executing and not isinstance(cause, Stopped) else ():
+            await self._record_cause(cause)
+            for call in calls if not executing and not isinstance(cause, RunStoppedError) else ():
                 call.result = None
         for call in calls:
             if call.asking:
-                await self._in_any_case(self._decide(call, "cancelled"))
+                await self._collect_cause(self._decide(call, "cancelled"))
             if call.result is None:
                 call.settle(engine, "cancelled", error="Cancelled: the call did not finish.")
-            if not call.told:
-                await self._in_any_case(self._reports.end(call))
+            if not call.end_reported:
+                await self._collect_cause(self._reports.end(call))
 
     # Rewrite, validate, guard.
 
@@ -126,14 +126,14 @@ class Batch:
 
         An edited call has been rewritten already, and its questions count as answered.
         """
-        if not self.engine.hears(BEFORE_TOOL):  # nobody judges, but the arguments must be right all the same
+        if not self.engine.has_listeners(BEFORE_TOOL):  # nobody judges, but the arguments must be right all the same
             call.request, problem = self._validate(call, call.request)
             if problem is not None:
-                await self._refuse(call, problem)
+                await self._reject(call, problem)
             return
         if not edited:
-            call.handed_out = private_copy(call.request.arguments)
-            call.request = replace(call.request, arguments=call.handed_out)
+            call.arguments_copy = private_copy(call.request.arguments)
+            call.request = replace(call.request, arguments=call.arguments_copy)
         firing = self.engine.open(BEFORE_TOOL, call.request)
         if not edited:
             await firing.rewrite()
@@ -151,9 +151,9 @@ class Batch:
         if verdict.action is HookAction.BLOCK:
             self._block(call, verdict.value, verdict.hook)
         elif verdict.action is HookAction.INVALID:
-            await self._refuse(call, verdict.value)
+            await self._reject(call, verdict.value)
         elif call.answer is not None and not call.asks:
-            self._serve(call, call.answer)
+            self._use_answer(call, call.answer)
 
     def _validate(self, call: PendingCall, request: ToolCallRequest) -> tuple[ToolCallRequest, str | None]:
         """The request with validated arguments, or with what is wrong; the call keeps what the tool is called with."""
@@ -164,10 +164,10 @@ class Batch:
         if request.name in self._withdrawn:
             return request, f"The tool {request.name!r} is not available in this step."
         # Hooks got a copy of the call's arguments: where none was returned in its place, the call's own count.
-        arguments = call.call.arguments if request.arguments is call.handed_out else request.arguments
+        arguments = call.call.arguments if request.arguments is call.arguments_copy else request.arguments
         if request.raw is not None and not arguments:
             return request, f"The arguments of {request.name} are not a JSON object. You sent: {request.raw:.200}"
-        checked = self.engine.world.validate(tool, arguments)
+        checked = self.engine.environment.validate(tool, arguments)
         if isinstance(checked, str):
             return request, checked
         call.tool, call.values = tool, checked.values
@@ -176,18 +176,18 @@ class Batch:
         )
         return valid, None
 
-    async def _refuse(self, call: PendingCall, problem: str) -> None:
+    async def _reject(self, call: PendingCall, problem: str) -> None:
         call.settle(self.engine, "error", error=problem)
         await self._report(call, "InvalidCall", problem)
 
-    def _serve(self, call: PendingCall, answer: Answer) -> None:
+    def _use_answer(self, call: PendingCall, answer: HookAnswer) -> None:
         call.by = answer.hook
         call.settle(self.engine, "answered", answer.value)
 
     def _block(self, call: PendingCall, message: str, source: str) -> None:
         call.by = source
         call.settle(self.engine, "blocked", error=message)
-        self.engine.note_error(ErrorInfo("tool", "Blocked", message, source, call.request.id))
+        self.engine.record_error(ErrorInfo("tool", "Blocked", message, source, call.request.id))
 
     # Approve.
 
@@ -214,7 +214,7 @@ class Batch:
         elif answer.approve:
             await self._decide(call, "approved", by)
             if call.answer is not None:
-                self._serve(call, call.answer)
+                self._use_answer(call, call.answer)
         else:
             message = answer.deny or "Denied."
             call.denied = True
@@ -223,7 +223,7 @@ class Batch:
 
     async def _ask(self, asked: ApprovalRequest) -> Verdict:
         ask = partial(self.engine.fire, APPROVAL_REQUESTED, asked, fatal=False)
-        boundary = self.engine.world.boundary
+        boundary = self.engine.environment.boundary
         return await (ask() if boundary is None else boundary.approve(asked, ask, self.engine.report))
 
     async def _decide(self, call: PendingCall, decision: Decision, by: str = "", message: str = "") -> None:
@@ -276,7 +276,7 @@ class Batch:
             await _abandon([task for task in tasks if not task.done()])
             causes = [cause for task in done if (cause := task.exception()) is not None]
             if causes:
-                raise reduce(stronger, causes)
+                raise reduce(stronger_cause, causes)
             for task in done:
                 raise_exit(task.result())
         self.engine.cancellation.check()
@@ -285,23 +285,23 @@ class Batch:
         """Call the tool; whatever it raises becomes an error result."""
         engine = self.engine
         call.start(engine)
-        if engine.tells_calls:
+        if engine.reports_calls:
             await self._reports.start(call)
         value: Any = None
         failure: BaseException | None = None
         try:
             value = await self._call_tool(call)
-            if engine.cancellation.arrived:
+            if engine.cancellation.task_cancelled:
                 raise asyncio.CancelledError  # the tool swallowed the cancellation: its result comes too late
         except asyncio.CancelledError as cancelled:
-            if engine.cancellation.is_ours():
+            if engine.cancellation.is_cancelling():
                 raise
             failure = cancelled
         except StillRunningError:
             assert call.tool is not None
             failure = TimeoutError(f"no result after {call.tool.timeout:g} s")
         except CallRefusedError as refused:
-            if isinstance(refused.__cause__, (Ended, HookError)):
+            if isinstance(refused.__cause__, (RunEndedError, HookError)):
                 raise  # what a hook says about the model call of a tool counts for the run
             failure = refused
         except GeneratorExit as closed:
@@ -317,9 +317,9 @@ class Batch:
         else:
             said = error_text(failure) if isinstance(failure, PlainError) else describe(failure)
             call.settle(engine, "error", error=said)
-        if engine.tells_calls or call.reporter is not None:
+        if engine.reports_calls or call.reporter is not None:
             await self._reports.end(call)
-        call.ended = call.told = True
+        call.ended = call.end_reported = True
         if failure is not None:
             await self._report(call, type(failure).__name__, error_text(failure))
 
@@ -330,8 +330,8 @@ class Batch:
         if engine.tools is not self._tools and engine.tools.get(request.name) is not tool:
             raise LookupError(f"the tool {request.name!r} was switched off before this call of it began")
         ctx = self._reports.context_of(call) if tool.takes_ctx else None
-        work = engine.around(request, engine.world.call(request, tool, call.values, ctx))
-        limit = engine.world.timeout_of(tool)
+        work = engine.wrap(request, engine.environment.call(request, tool, call.values, ctx))
+        limit = engine.environment.timeout_of(tool)
         return jsonable(await work if limit is None else await with_timeout(limit, work))
 
     async def _report(self, call: PendingCall, kind: str, message: str) -> None:
@@ -347,23 +347,23 @@ class Batch:
         retried = False
         try:
             shown = result
-            if engine.hears(AFTER_TOOL) and isinstance(result.result, (dict, list)):
+            if engine.has_listeners(AFTER_TOOL) and isinstance(result.result, (dict, list)):
                 shown = replace(result, result=private_copy(result.result))  # hooks get a copy
             verdict = await engine.fire(AFTER_TOOL, shown, no_retry=self._no_retry(result))
             call.result = result if verdict.payload is shown else verdict.payload
             retried = verdict.action is HookAction.RETRY
-        except Ended as ended:
+        except RunEndedError as ended:
             call.result = ended.verdict.payload
-            await self._take_cause(ended)
+            await self._record_cause(ended)
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
             call.result = replace(result, result=None, error="The result was withheld: its hooks did not finish.")
-            await self._take_cause(cause)
+            await self._record_cause(cause)
         if retried:
             self.calls[index] = again = self._pending(call.call, result.attempt + 1)
             await self._attempt([again])
             await self._after(index)
-        elif engine.hears(TOOL_END_WITH_PATH):
-            await self._tell_paths(result)
+        elif engine.has_listeners(TOOL_END_WITH_PATH):
+            await self._report_paths(result)
 
     def _no_retry(self, result: ToolCallResult) -> str:
         """Why a ``retry`` of this call would not be honoured; empty if it would."""
@@ -373,13 +373,13 @@ class Batch:
             return f"the call was {result.outcome}"
         return "retry_limit" if result.attempt > MAX_RETRIES else ""
 
-    async def _tell_paths(self, result: ToolCallResult) -> None:
+    async def _report_paths(self, result: ToolCallResult) -> None:
         tool = self.engine.tools.get(result.name)
         if tool is None or result.outcome not in ("ok", "error"):
             return
         for path in tool.paths(result.arguments):
             told = ToolPath(result.name, path, tool.folder, result.id, result.ids)
-            await self._in_any_case(self.engine.fire(TOOL_END_WITH_PATH, told))
+            await self._collect_cause(self.engine.fire(TOOL_END_WITH_PATH, told))
 
     # Record.
 
@@ -405,15 +405,15 @@ class Batch:
         request = ToolCallRequest(call.id, call.name, call.arguments, self.hop, attempt, call.raw, self.engine.ids)
         return PendingCall(call, request)
 
-    async def _in_any_case(self, work: Coroutine[Any, Any, Any]) -> None:
+    async def _collect_cause(self, work: Coroutine[Any, Any, Any]) -> None:
         """Do what must be done although something went wrong; what goes wrong here counts too."""
         try:
             await work
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            await self._take_cause(cause)
+            await self._record_cause(cause)
 
-    async def _take_cause(self, cause: BaseException) -> None:
-        self.cause = stronger(self.cause, await self.engine.settle_cause(cause))
+    async def _record_cause(self, cause: BaseException) -> None:
+        self.cause = stronger_cause(self.cause, await self.engine.resolve_cause(cause))
 
 
 async def _abandon(tasks: Sequence[asyncio.Future[Any]]) -> None:

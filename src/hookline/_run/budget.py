@@ -255,7 +255,7 @@ class Budget:
         """What to tell the model at the model call of a step, if a limit is near, here or above; else nothing."""
         lines: dict[str, None] = {}
         self._collect_notes(lines, steps=self.steps - 1)  # this step has begun
-        return wrap_up(lines) if lines else ""
+        return wrap_up_note(lines) if lines else ""
 
     def _collect_notes(self, lines: dict[str, None], steps: int = 0) -> None:
         for meter, limit, own, share in self._soft:
@@ -405,7 +405,7 @@ def declared_limits(
     return tuple(dict.fromkeys(found))
 
 
-def wrap_up(lines: Iterable[str]) -> str:
+def wrap_up_note(lines: Iterable[str]) -> str:
     """A note to the model with these lines."""
     return "\n".join(lines) + " Wrap up now: finish with what you have and give your final answer."
 

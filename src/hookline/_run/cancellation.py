@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from .._base.tasks import running_loop
-from .causes import Stopped, stronger
+from .events import log
+from .termination import RunStoppedError, stronger_cause
 
 GRACE = 5.0
 """Seconds that hooks get, in all, after a cancellation."""
@@ -31,9 +33,9 @@ class Cancellation:
         """How often somebody else cancelled the run's task; it is told again when the run is over."""
         self.deadline: float | None = None
         """When hooks must have finished, by the monotonic clock; ``None`` until something was cancelled."""
-        self.alert = False
+        self.triggered = False
         """Whether the run was ever to be broken off: while it is false, there is nothing to look at."""
-        self.broke_off = False
+        self.interrupted_work = False
         """Whether work was broken off, so that threads of it may still be running."""
         self.finishing = False
         """Whether ``on_run_end`` is near: from here on nothing is broken off at once."""
@@ -60,7 +62,7 @@ class Cancellation:
 
     def request(self, _reason: str = "") -> None:
         """Cancel the run. Safe from any thread: its next checkpoint knows, also if nothing yields to the loop."""
-        self.requested = self.alert = True
+        self.requested = self.triggered = True
         aio = self._aio
         if aio is None or running_loop() is aio:
             self._cancel()
@@ -72,21 +74,21 @@ class Cancellation:
         if self._task is None or self._aio is None or self.deadline is not None:
             return
         if self.finishing:  # hooks of on_run_end are not interrupted, but may not take for ever
-            self.hurry()
+            self.start_grace_period()
             self._aio.call_later(GRACE, self._cut)
         else:
-            self._break_off()
+            self._cancel_task()
 
     def abort(self, cause: BaseException) -> None:
         """Break off what is running now, because of ``cause``."""
         if self._abort is None and self._task is not None:
             self._abort = cause
-            self.alert = True
-            self._break_off()
+            self.triggered = True
+            self._cancel_task()
 
-    def _break_off(self) -> None:
+    def _cancel_task(self) -> None:
         assert self._task is not None
-        self.broke_off = True
+        self.interrupted_work = True
         self._own += 1
         self._task.cancel()
 
@@ -115,7 +117,7 @@ class Cancellation:
             if self.finishing:
                 return
             if on_time():
-                self.abort(Stopped())
+                self.abort(RunStoppedError())
             else:
                 self.watch(seconds_left, clock, on_time)
 
@@ -131,11 +133,11 @@ class Cancellation:
 
     def check(self) -> None:
         """A checkpoint for cancellations that arrived while nothing was awaited."""
-        if self.alert and self.pending:
+        if self.triggered and self.pending:
             raise asyncio.CancelledError
 
     @property
-    def arrived(self) -> bool:
+    def task_cancelled(self) -> bool:
         """Whether the run's task was cancelled, and nobody has taken that in: some code may have swallowed it."""
         return self._task is not None and self._task.cancelling() > self._before
 
@@ -144,11 +146,11 @@ class Cancellation:
         task = asyncio.current_task()
         return task is not None and task.cancelling() > (self._before if task is self._task else 0)
 
-    def is_ours(self) -> bool:
+    def is_cancelling(self) -> bool:
         """Whether a CancelledError that arrives now is a cancellation of the run, and not one that somebody raised."""
         return self.requested or self.is_cancelled()
 
-    def hurry(self) -> None:
+    def start_grace_period(self) -> None:
         """From here on hooks get ``GRACE`` seconds in all."""
         if self.deadline is None:
             self.deadline = time.monotonic() + GRACE
@@ -158,7 +160,7 @@ class Cancellation:
         """Seconds that hooks still have."""
         return GRACE if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
-    async def take_in(self, cancelled: asyncio.CancelledError | None = None) -> BaseException | None:
+    async def resolve(self, cancelled: asyncio.CancelledError | None = None) -> BaseException | None:
         """Take in what is pending and give what caused it; ``None`` if nothing was.
 
         Without ``cancelled``: something else ended the main part of the run while a cancellation may be on its way.
@@ -179,10 +181,10 @@ class Cancellation:
         if cause is not None and not by_caller and not self.requested:
             return cause
         self.requested = self.requested or by_caller > 0
-        self.broke_off = True
-        self.hurry()
+        self.interrupted_work = True
+        self.start_grace_period()
         cancelled = cancelled or asyncio.CancelledError()
-        return cancelled if cause is None else stronger(cause, cancelled)
+        return cancelled if cause is None else stronger_cause(cause, cancelled)
 
     def finish(self) -> None:
         """``on_run_end`` is next: no time limit breaks it off, and a cancellation waits for its hooks."""
@@ -197,11 +199,11 @@ class Cancellation:
             self._task.uncancel()  # type: ignore[union-attr]
 
     @property
-    def is_owed(self) -> bool:
+    def caller_was_cancelled(self) -> bool:
         """Whether somebody else cancelled the run's task, which its caller must see now that the run is over."""
-        return self.by_caller > 0 or self.arrived
+        return self.by_caller > 0 or self.task_cancelled
 
-    async def give_back(self) -> None:
+    async def restore(self) -> None:
         """Hand the caller's own cancellations back to its task.
 
         Raises:
@@ -214,3 +216,60 @@ class Cancellation:
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)  # deliver what is pending, so that it comes once
         raise asyncio.CancelledError
+
+
+class Interrupt:
+    """A switch that cancels: the run it belongs to, and all runs started from its context."""
+
+    __slots__ = ("_lock", "_token", "_watchers", "cancelled", "reason")
+
+    def __init__(self, *watchers: Callable[[str], None]) -> None:
+        self.cancelled = False
+        self.reason = ""
+        self._watchers = watchers
+        self._token: threading.Event | None = None
+        self._lock = threading.Lock()
+
+    def cancel(self, reason: str = "cancelled") -> None:
+        """Cancel. Only the first call counts. Safe from any thread. A watcher that fails is logged."""
+        with self._lock:
+            if self.cancelled:
+                return
+            self.cancelled, self.reason = True, reason
+            watchers = self._watchers
+            if self._token is not None:
+                self._token.set()
+        for watcher in watchers:
+            try:
+                watcher(reason)
+            except Exception:  # noqa: BLE001 - the others are told all the same
+                log.exception("a watcher of a cancellation failed")
+
+    def subscribe(self, watcher: Callable[[str], None]) -> Callable[[], None]:
+        """Call ``watcher(reason)`` when cancelled, at once if it has been; the closure unsubscribes."""
+        with self._lock:
+            self._watchers += (watcher,)
+            late = self.cancelled
+        if late:
+            watcher(self.reason)
+        return lambda: self.drop(watcher)
+
+    def drop(self, watcher: Callable[[str], None]) -> None:
+        """Do not call ``watcher`` any more."""
+        with self._lock:
+            self._watchers = tuple(w for w in self._watchers if w != watcher)
+
+    @property
+    def has_other_watchers(self) -> bool:
+        """Whether anybody but its own run would notice."""
+        return len(self._watchers) > 1 or self._token is not None
+
+    @property
+    def cancel_token(self) -> threading.Event:
+        """An event that is set when cancelled, for sync code that waits."""
+        with self._lock:
+            if self._token is None:
+                self._token = threading.Event()
+                if self.cancelled:
+                    self._token.set()
+            return self._token

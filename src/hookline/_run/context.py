@@ -3,31 +3,131 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
+from .._base.frozen import EMPTY, json_text
 from .._base.text import is_number
+from .._base.workers import in_thread
 from .._kernel.errors import HooklineError
 from .._kernel.events import Event
+from .._kernel.payloads import ModelReply, ModelRequest
 from .._kernel.points import Point, resolve
 from .._kernel.registry import HookRegistry
 from .._kernel.results import Verdict
-from .._kernel.scope import Scope, Window, scope_of
+from .._kernel.scope import BaseContext, Scope, scope_of
 from .._kernel.state import AgentState
-from .._kernel.values import Ids
+from .._kernel.values import Ids, Message, ToolSpec
+from ..models.protocol import Model
 from ..tools.registry import ToolRegistry, ToolsView
 from .budget import Budget, BudgetView
+from .cancellation import Interrupt
+from .environment import Environment, make_id
 from .events import ENGINE_EVENTS
-from .interrupt import Interrupt, make_id
-from .llm import GatedModel
 from .session import Session
-from .type_vars import DepsT_co
-from .world import World
 
 if TYPE_CHECKING:
     from random import Random
 
+    from typing_extensions import TypeVar
+
     from .._kernel.hook import Hook
+
+    # Type variables with defaults come with Python 3.13; type checkers know them from typing_extensions.
+    DepsT = TypeVar("DepsT", default=object)
+    DepsT_co = TypeVar("DepsT_co", default=object, covariant=True)
+else:
+    from typing import TypeVar
+
+    DepsT = TypeVar("DepsT")
+    DepsT_co = TypeVar("DepsT_co", covariant=True)
+
+
+class GatedModel:
+    """An async handle on the run's model (DESIGN 4.8)."""
+
+    __slots__ = ("_ask", "_environment", "_model")
+
+    def __init__(
+        self,
+        model: Model,
+        ask: Callable[[Model, ModelRequest], Awaitable[ModelReply]],
+        environment: Environment | None = None,
+    ) -> None:
+        self._model = model
+        self._ask = ask
+        self._environment = environment
+
+    def using(self, model: Model) -> GatedModel:
+        """The same handle on another model: its calls pass the same hooks and count in the same budget."""
+        return GatedModel(model, self._ask, self._environment)
+
+    @property
+    def model(self) -> Model:
+        """The model behind it, for an agent of your own; what is asked of it directly passes no hooks."""
+        return self._model
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self._model.name
+
+    @property
+    def provider(self) -> str:
+        """Who serves it."""
+        return self._model.provider
+
+    def count_tokens(self, content: str | Sequence[Message]) -> int:
+        """How many tokens a text or some messages take."""
+        return self._counter.count_tokens(content)
+
+    estimate_tokens = count_tokens
+
+    async def count_request(self, request: ModelRequest) -> int:
+        """How many tokens a whole request takes, its tools too: exactly, where the model can tell."""
+        return int(await in_thread(getattr(self._counter, "count_request", self._count_parts), request))
+
+    @property
+    def _counter(self) -> Model:
+        """The model that counts tokens; in a replay, the counts come from the tape."""
+        return self._model if self._environment is None else self._environment.model(self._model)
+
+    def _count_parts(self, request: ModelRequest) -> int:
+        tools = "".join(f"{tool.name} {tool.description} {json_text(tool.parameters)}\n" for tool in request.tools)
+        return self.count_tokens(request.messages) + (self.count_tokens(tools) if tools else 0)
+
+    def complete(
+        self,
+        messages: str | Sequence[Message],
+        *,
+        purpose: str = "hook",
+        tools: Sequence[ToolSpec] = (),
+        response_format: Mapping[str, Any] | None = None,
+        tool_choice: str | None = None,
+        params: Mapping[str, Any] = EMPTY,
+    ) -> Awaitable[ModelReply]:
+        """Ask the model. The call fires ``before_llm`` and ``after_llm`` and counts in the budget.
+
+        Args:
+            messages: a conversation (messages, or mappings of their fields), or one user message as text.
+            purpose: what the call is for, as hooks see it.
+            tools: tools the model may call; calls come back in the reply and are not run.
+            response_format: a JSON schema for the reply.
+            tool_choice: ``None``, ``"none"``, ``"required"`` or a tool's name.
+            params: further settings for the model.
+
+        Raises:
+            CallRefusedError: the call was ended, stopped, out of budget, or failed.
+            HooklineError: it was made from sync code.
+        """
+        if purpose == "step":
+            raise HooklineError('purpose "step" is for the calls of the loop itself; name another')
+        given = (Message("user", messages),) if isinstance(messages, str) else tuple(map(Message.of, messages))
+        request = ModelRequest(
+            given, tuple(tools), self.name, purpose=purpose, response_format=response_format,
+            tool_choice=tool_choice, params=params,
+        )  # fmt: skip
+        return self._ask(self._model, request)
 
 
 class RunView(Protocol):
@@ -38,7 +138,7 @@ class RunView(Protocol):
         """The state as it is now."""
         ...
 
-    def fire_for(self, point: Point[Any], payload: Any) -> Awaitable[Verdict]:
+    def fire_from_hook(self, point: Point[Any], payload: Any) -> Awaitable[Verdict]:
         """Fire a point for a hook or a tool."""
         ...
 
@@ -55,14 +155,29 @@ class Services:
     """What a context hands to hooks and tools, in one place: all contexts of a run share it. Private to the engine."""
 
     __slots__ = (
-        "agent_name", "allowed_plugins", "artifacts", "blackboard", "budget", "deps", "depth", "hooks", "ids",
-        "interrupt", "llm", "memory", "origin", "run", "session", "tools", "world",
+        "agent_name",
+        "allowed_plugins",
+        "artifacts",
+        "blackboard",
+        "budget",
+        "deps",
+        "depth",
+        "environment",
+        "hooks",
+        "ids",
+        "interrupt",
+        "llm",
+        "memory",
+        "origin",
+        "run",
+        "session",
+        "tools",
     )  # fmt: skip
 
     def __init__(
         self,
         *,
-        world: World,
+        environment: Environment,
         session: Session,
         hooks: HookRegistry,
         budget: Budget,
@@ -73,7 +188,7 @@ class Services:
         deps: Any = None,
         allowed_plugins: tuple[str, ...] | None = None,
     ) -> None:
-        self.world = world
+        self.environment = environment
         self.session = session
         self.hooks = hooks
         self.budget = budget
@@ -98,12 +213,12 @@ class Services:
         new = Services.__new__(Services)
         for name in Services.__slots__:
             setattr(new, name, getattr(self, name))
-        new.world = self.world.copy()
+        new.environment = self.environment.copy()
         new.tools = new.llm = new.run = new.origin = None
         return new
 
 
-class AgentContext(Window, Generic[DepsT_co]):
+class AgentContext(BaseContext, Generic[DepsT_co]):
     """What hooks and tools see of a run: who and where, services, and the state, to read.
 
     Make one for a conversation and hand it to its runs with ``ctx=``; each run gets one of its own from it. Nothing on
@@ -138,7 +253,7 @@ class AgentContext(Window, Generic[DepsT_co]):
             raise TypeError(f"budget= takes a Budget(Limits(tokens=...)), not {type(budget).__name__}")
         self._report: Callable[[float | None, str], None] | None = None
         self._services = Services(
-            world=World(clock, new_id, random),
+            environment=Environment(clock, new_id, random),
             session=session if session is not None else Session(new_id("session")),
             hooks=hooks if isinstance(hooks, HookRegistry) else HookRegistry(hooks),
             budget=budget if budget is not None else Budget(clock=clock),
@@ -242,17 +357,17 @@ class AgentContext(Window, Generic[DepsT_co]):
     @property
     def clock(self) -> Any:
         """Where time comes from, so that runs can be replayed."""
-        return self._services.world.clock
+        return self._services.environment.clock
 
     @property
     def random(self) -> Random:
         """Where chance comes from; a seeded one makes runs repeatable."""
-        return self._services.world.random
+        return self._services.environment.random
 
     @property
     def new_id(self) -> Callable[[str], str]:
         """Makes fresh ids: ``ctx.new_id("note")``."""
-        return self._services.world.new_id
+        return self._services.environment.new_id
 
     # What a hook or tool may do.
 
@@ -267,7 +382,7 @@ class AgentContext(Window, Generic[DepsT_co]):
         run = self._services.run
         if run is None:
             raise HooklineError("ctx.fire belongs to a run: outside of one, use registry.fire(point, payload)")
-        return await run.fire_for(resolve(point), payload)
+        return await run.fire_from_hook(resolve(point), payload)
 
     def emit(self, kind: type[Event], /, **fields: Any) -> None:
         """Put an event of your own type into the run's stream.
@@ -316,10 +431,10 @@ class AgentContext(Window, Generic[DepsT_co]):
         services.origin = self._services.run
         if budget is not None:
             services.budget = budget
-        return make_window(services, Scope(None, AgentState(metadata=self.state.metadata)), hook_state={}, scratch={})
+        return build_context(services, Scope(None, AgentState(metadata=self.state.metadata)), hook_state={}, scratch={})
 
 
-def make_window(
+def build_context(
     services: Services,
     scope: Scope | None,
     *,
@@ -337,9 +452,9 @@ def make_window(
     return ctx
 
 
-def for_call(ctx: AgentContext[Any], report: Callable[[float | None, str], None]) -> AgentContext[Any]:
+def context_for_call(ctx: AgentContext[Any], report: Callable[[float | None, str], None]) -> AgentContext[Any]:
     """The context of a run as one tool call gets it: its ``progress`` reports for that call."""
-    return make_window(
+    return build_context(
         ctx._services, ctx._scope, hook_state=ctx._hook_state, scratch=ctx._scratch, report=report
     )  # fmt: skip
 
@@ -347,9 +462,12 @@ def for_call(ctx: AgentContext[Any], report: Callable[[float | None, str], None]
 def new_services(budget: Budget, interrupt: Interrupt) -> Services:
     """The services of a run that was given no context."""
     return Services(
-        world=World(time, make_id), session=Session(make_id("session")), hooks=HookRegistry(), budget=budget,
+        environment=Environment(time, make_id),
+        session=Session(make_id("session")),
+        hooks=HookRegistry(),
+        budget=budget,
         interrupt=interrupt,
-    )  # fmt: skip
+    )
 
 
 def services_of(ctx: AgentContext[Any]) -> Services:
@@ -357,6 +475,6 @@ def services_of(ctx: AgentContext[Any]) -> Services:
     return ctx._services
 
 
-def report_of(ctx: AgentContext[Any]) -> Callable[[float | None, str], None] | None:
+def progress_reporter_of(ctx: AgentContext[Any]) -> Callable[[float | None, str], None] | None:
     """Where the context of a tool call reports progress, for the engine."""
     return ctx._report

@@ -24,14 +24,14 @@ from .._kernel.state import AgentState
 from .._kernel.values import ErrorInfo, Message, StopSignal
 from ..models.protocol import Model
 from ..tools.registry import ToolRegistry
-from .around import around
 from .cancellation import Cancellation
-from .causes import Ended, Stopped, stronger
-from .context import Services, make_window
+from .context import Services, build_context
 from .events import EventStream, Failed, Signalled, Steered, TextDelta, ToolEnded, ToolStarted, log
 from .output import RunOutput
 from .run_hooks import RunHooks
 from .state import RunState
+from .termination import RunEndedError, RunStoppedError, stronger_cause
+from .wrapping import run_wrapped
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class _Everywhere:
         return True
 
 
-class Setup(Protocol):
+class AgentSetup(Protocol):
     """What a run needs to know of its agent."""
 
     model: Model
@@ -64,7 +64,7 @@ class Engine(Scope):
 
     def __init__(
         self,
-        agent: Setup,
+        agent: AgentSetup,
         services: Services,
         state: RunState,
         hooks: RunHooks,
@@ -74,7 +74,7 @@ class Engine(Scope):
         *,
         every_call: bool = False,
     ) -> None:
-        super().__init__(make_window(services, self, hook_state={}, scratch=scratch), emit=events.emit)
+        super().__init__(build_context(services, self, hook_state={}, scratch=scratch), emit=events.emit)
         self.agent = agent
         self.services = services
         self.run_state = state
@@ -85,7 +85,7 @@ class Engine(Scope):
         self.tracing = every_call
         self.budget = services.budget
         self.cancellation: Cancellation = cancellation  # pyright: ignore[reportIncompatibleVariableOverride] # set only here
-        self.world = services.world
+        self.environment = services.environment
         self.ids = services.ids
         self.cause: BaseException | None = None
         """Why the run leaves its normal course, if it does; the strongest cause gives it its status."""
@@ -94,7 +94,7 @@ class Engine(Scope):
         self.hop = 0
         self.generations = 0
         self.tools: ToolRegistry
-        self._take_over()
+        self._load_registrations()
         self._lock = threading.Lock()
         self.steered: list[Message] = []
         """Messages that were put in from outside and wait for the next model call."""
@@ -119,29 +119,29 @@ class Engine(Scope):
         """Take over what has changed since the last fire: hooks, tools, and which hooks hear of events."""
         if HookRegistry.changes != self.hooks.seen:
             self.hooks.compile()
-            self._take_over()
+            self._load_registrations()
             if self.events.hooked:
                 self.events.keep_hooks(self.hooks.allowed.listeners)
 
-    def _take_over(self) -> None:
+    def _load_registrations(self) -> None:
         self._set_limits()
         self.tools = self.services.tools = self.agent.tools_for(self.services.allowed_plugins)
-        self._heard: Container[str] = self.hooks.stack.points
+        self._listened_points: Container[str] = self.hooks.stack.points
         if self.recording:
-            self._heard = _Everywhere()
+            self._listened_points = _Everywhere()
         elif self.wants(TextDelta):
-            self._heard = self.hooks.stack.points | {ON_TOKEN}
-        self.tells_calls = ON_PROGRESS in self._heard or self.wants(ToolStarted) or self.wants(ToolEnded)
+            self._listened_points = self.hooks.stack.points | {ON_TOKEN}
+        self.reports_calls = ON_PROGRESS in self._listened_points or self.wants(ToolStarted) or self.wants(ToolEnded)
         """Whether anybody wants to know when tool calls start and end."""
 
-    def hears(self, point: Point[Any]) -> bool:
+    def has_listeners(self, point: Point[Any]) -> bool:
         """Whether anybody could notice a fire of this point now; text is streamed only if somebody wants it.
 
         Hooks that were registered a moment ago count: a guard must not miss a call.
         """
         if HookRegistry.changes != self.hooks.seen:
             self.refresh()
-        return point in self._heard
+        return point in self._listened_points
 
     def open(self, point: Point[Any], payload: Any) -> Firing:
         """Begin to fire a point; its steps are taken one by one, and :meth:`conclude` ends it."""
@@ -158,14 +158,14 @@ class Engine(Scope):
             fatal: whether a closed failure ends the run.
 
         Raises:
-            Ended: a hook said ``end``.
+            RunEndedError: a hook said ``end``.
             HookError: a hook failed closed.
-            CallRefusedError, Stopped: a model call that a hook made was refused.
+            CallRefusedError, RunStoppedError: a model call that a hook made was refused.
         """
-        if not self.hears(point):
+        if not self.has_listeners(point):
             return Verdict(payload)
         verdict, firing = await fire(self.hooks.chain(point), point, payload, self, no_retry)
-        return verdict if firing is None or not firing.said else await self._act(firing, verdict, fatal=fatal)
+        return verdict if firing is None or not firing.has_results else await self._act(firing, verdict, fatal=fatal)
 
     async def observe(self, point: Point[Any], payload: Any) -> None:
         """Show the observers of a point something that nobody decides any more."""
@@ -174,7 +174,7 @@ class Engine(Scope):
     async def conclude(self, firing: Firing) -> Verdict:
         """End a fire whose steps were taken one by one: see :meth:`fire`."""
         verdict = await firing.conclude()
-        return await self._act(firing, verdict) if firing.said else verdict
+        return await self._act(firing, verdict) if firing.has_results else verdict
 
     async def _act(self, firing: Firing, verdict: Verdict, *, fatal: bool = True) -> Verdict:
         """Do what follows from what was said: report failures, record signals, end the run."""
@@ -189,24 +189,24 @@ class Engine(Scope):
                     failed.verdict = verdict  # the point itself had concluded
                     raise
             if verdict.action is HookAction.END_TURN:
-                raise Ended(verdict)
+                raise RunEndedError(verdict)
             return verdict
         # A closed failure: of several failures the first one counts, but all of them are recorded.
         if isinstance(error, HookError):
             info = ErrorInfo("hook", type(error.cause).__name__, str(error), error.hook, fatal=fatal)
-            with suppress(HookError, CallRefusedError, Stopped):
+            with suppress(HookError, CallRefusedError, RunStoppedError):
                 await self.report(info, quiet=point is ON_ERROR)
         self.signal(*verdict.signals)
         for soft in verdict.failures:
-            with suppress(HookError, CallRefusedError, Stopped):
+            with suppress(HookError, CallRefusedError, RunStoppedError):
                 await self.report(soft, quiet=point is ON_ERROR)
         if isinstance(error, HookError):
             raise error from error.cause
         if error.status == "stopped":
-            raise Stopped from error
+            raise RunStoppedError from error
         raise error
 
-    async def fire_for(self, point: Point[Any], payload: Any) -> Verdict:
+    async def fire_from_hook(self, point: Point[Any], payload: Any) -> Verdict:
         """``ctx.fire``: what a hook or a tool fires. An ``end`` there is the asker's to act upon.
 
         Raises:
@@ -216,9 +216,9 @@ class Engine(Scope):
             raise HooklineError(f"{point} is fired by the loop itself: declare a point of your own for this")
         try:
             return await self.fire(point, payload, fatal=point.closed.startswith("the run fails"))
-        except Ended as ended:
+        except RunEndedError as ended:
             return ended.verdict
-        except Stopped as stopped:
+        except RunStoppedError as stopped:
             raise CallRefusedError("the run is stopping", status="stopped") from stopped
 
     async def report(
@@ -229,35 +229,35 @@ class Engine(Scope):
         Raises:
             HookError: a hook at ``on_error`` failed closed itself.
         """
-        self.note_error(error)
+        self.record_error(error)
         if quiet:
             return None
         payload = failure or Failure((error,), error.where, error.fatal, ids=self.ids)
         return await self.fire(ON_ERROR, payload, no_retry=no_retry)
 
-    def note_error(self, info: ErrorInfo) -> None:
+    def record_error(self, info: ErrorInfo) -> None:
         """Put an error into the state and the events."""
         self.run_state.add_error(info)
         self.emit(Failed, error=info)
 
     # What goes around a run, a model call or a tool (DESIGN 4.9).
 
-    def around(self, payload: Any, work: Awaitable[T]) -> Awaitable[T]:
+    def wrap(self, payload: Any, work: Awaitable[T]) -> Awaitable[T]:
         """Await ``work`` within what the hooks put around it."""
         wrappers = self.hooks.stack.wrappers
-        return around(wrappers, self.ctx, payload, work) if wrappers else work
+        return run_wrapped(wrappers, self.ctx, payload, work) if wrappers else work
 
     async def instrumented(self, start: RunStart, work: Callable[[], Awaitable[T]]) -> T:
         """Do ``work`` behind the hooks that stand between the run and the world (DESIGN 6.11)."""
         if not self.hooks.stack.instruments:
-            return await self.around(start, work())
+            return await self.wrap(start, work())
         with ExitStack() as stack:
             for hook in self.hooks.stack.instruments:
                 try:
                     stack.enter_context(hook.instrument(self, start))
                 except Exception:  # noqa: BLE001 - it only records
                     log.exception("hook %r failed to instrument the run", hook)
-            return await self.around(start, work())
+            return await self.wrap(start, work())
 
     # Stopping.
 
@@ -268,10 +268,10 @@ class Engine(Scope):
 
         Raises:
             CancelledError: the run is to be broken off.
-            Stopped: a signal is recorded, or a limit is reached.
+            RunStoppedError: a signal is recorded, or a limit is reached.
         """
         signals = self.run_state.signals
-        if not signals and not self._limited and not self.cancellation.alert:
+        if not signals and not self._limited and not self.cancellation.triggered:
             return  # nothing to look at, as nearly always
         self.cancellation.check()
         if not signals or not (inside_step or any(signal.kind not in DONE for signal in signals)):
@@ -279,7 +279,7 @@ class Engine(Scope):
             if limit is None:
                 return
             self.signal(limit)
-        raise Stopped
+        raise RunStoppedError
 
     def signal(self, *signals: StopSignal) -> None:
         """Record stop signals."""
@@ -294,19 +294,19 @@ class Engine(Scope):
         self.budget.join(self.hooks.limits())
         self._limited = self.budget.limited
         if self.budget.limits.seconds != before:
-            self.watch_the_time()
+            self.start_time_limit()
 
-    def watch_the_time(self) -> None:
+    def start_time_limit(self) -> None:
         """Have a time limit break off whatever is waited for when it is reached."""
-        self.cancellation.watch(self.budget.seconds_left, self.world.clock, self._out_of_time)
+        self.cancellation.watch(self.budget.seconds_left, self.environment.clock, self._time_limit_reached)
 
-    def _out_of_time(self) -> bool:
+    def _time_limit_reached(self) -> bool:
         limit = self.budget.out_of_time()
         if limit is not None:
             self.signal(limit)
         return limit is not None
 
-    async def settle_cause(self, cause: BaseException) -> BaseException:
+    async def resolve_cause(self, cause: BaseException) -> BaseException:
         """A cause as it counts: a cancellation is taken in first, and replaced by what caused it.
 
         Raises:
@@ -315,21 +315,21 @@ class Engine(Scope):
         if isinstance(cause, GeneratorExit) and is_being_closed(self):
             raise cause
         if isinstance(cause, asyncio.CancelledError):
-            return await self.take_in_cancellation(cause) or cause
+            return await self.resolve_cancellation(cause) or cause
         return cause
 
-    async def take_in_cancellation(self, cancelled: asyncio.CancelledError | None = None) -> BaseException | None:
+    async def resolve_cancellation(self, cancelled: asyncio.CancelledError | None = None) -> BaseException | None:
         """Take in a cancellation that arrived, or may be on its way; what caused it, if there was one."""
-        cause = await self.cancellation.take_in(cancelled)
+        cause = await self.cancellation.resolve(cancelled)
         if self.cancellation.by_caller:
             self.services.interrupt.cancel("the caller was cancelled")
         return cause
 
-    async def take_cause(self, cause: BaseException) -> None:
+    async def record_cause(self, cause: BaseException) -> None:
         """Take a cause into account; the strongest one gives the run its status."""
-        cause = await self.settle_cause(cause)
-        if not isinstance(cause, Stopped):  # the signal that it stands for is recorded
-            self.cause = stronger(self.cause, cause)
+        cause = await self.resolve_cause(cause)
+        if not isinstance(cause, RunStoppedError):  # the signal that it stands for is recorded
+            self.cause = stronger_cause(self.cause, cause)
 
     # Messages that are put into the run from outside.
 
@@ -339,11 +339,11 @@ class Engine(Scope):
             if self.cancellation.finishing:
                 return False
             self.steered.append(message)
-            if self.world.boundary is not None:
-                self.world.boundary.steered(self.ids.run_id, message.content)
+            if self.environment.boundary is not None:
+                self.environment.boundary.steered(self.ids.run_id, message.content)
             return True
 
-    def take_in_steering(self) -> None:
+    def append_steered(self) -> None:
         """Append the messages that were put in since the last time."""
         while self.steered:
             message = self.steered.pop(0)
@@ -367,7 +367,7 @@ class Engine(Scope):
         child.add_done_callback(lambda done: self.children.pop(done, None))
         return child
 
-    async def end_children(self) -> None:
+    async def cancel_children(self) -> None:
         """Break off what began in this run and is not over, and wait for it."""
         children = dict(self.children)
         for cancel in children.values():
@@ -383,6 +383,6 @@ class Engine(Scope):
         self.ctx = None
         interrupt = services.interrupt
         interrupt.drop(self.cancellation.request)
-        if self.cancellation.broke_off:  # threads of it may still be running
+        if self.cancellation.interrupted_work:  # threads of it may still be running
             interrupt.cancel("the run is over")
         self.events.close()

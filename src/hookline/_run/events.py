@@ -245,7 +245,7 @@ def is_silent(event: HookExecuted) -> bool:
     return event.duration is not None and event.verb == HookAction.CONTINUE
 
 
-class _Takers(dict[type[Event], tuple[Sink, ...]]):
+class _SinksByType(dict[type[Event], tuple[Sink, ...]]):
     """By type, the sinks that want such events."""
 
     def __init__(self, sinks: tuple[tuple[Sink, Kinds | None], ...]) -> None:
@@ -259,7 +259,7 @@ class _Takers(dict[type[Event], tuple[Sink, ...]]):
         return self[kind]
 
 
-def _hooked(pair: tuple[Sink, Kinds | None]) -> bool:
+def _is_hook_sink(pair: tuple[Sink, Kinds | None]) -> bool:
     return hasattr(pair[0], "hook")
 
 
@@ -275,8 +275,8 @@ class EventStream:
         every = [kinds for _, kinds in self._sinks]
         self.wanted: Kinds | None = None if keep or None in every else _NONE.union(*filter(None, every))
         self.recording = self.wants(PointFired)
-        self._takers = _Takers(self._sinks)
-        self.hooked = any(map(_hooked, self._sinks))
+        self._sinks_by_type = _SinksByType(self._sinks)
+        self.hooked = any(map(_is_hook_sink, self._sinks))
         self.aio: asyncio.AbstractEventLoop | None = None
         self._kept: list[Event] | None = [] if keep else None
         self._seq = 0
@@ -294,7 +294,7 @@ class EventStream:
             return
         self._seq += 1
         event = kind(seq=self._seq, at=self._now(), run_id=self._run_id, **fields)
-        for sink in self._takers[kind]:
+        for sink in self._sinks_by_type[kind]:
             try:
                 sink(event)
             except (Exception, asyncio.CancelledError, GeneratorExit):
@@ -306,14 +306,16 @@ class EventStream:
     def keep_hooks(self, hooks: Iterable[Any]) -> None:
         """Of the hooks that listen, only these hear of what follows."""
         kept = {id(hook) for hook in hooks}
-        sinks = tuple(pair for pair in self._sinks if id(getattr(pair[0], "hook", None)) in kept or not _hooked(pair))
+        sinks = tuple(
+            pair for pair in self._sinks if id(getattr(pair[0], "hook", None)) in kept or not _is_hook_sink(pair)
+        )
         if len(sinks) < len(self._sinks):
-            self._sinks, self._takers = sinks, _Takers(sinks)
-            self.hooked = any(map(_hooked, sinks))
+            self._sinks, self._sinks_by_type = sinks, _SinksByType(sinks)
+            self.hooked = any(map(_is_hook_sink, sinks))
 
     def relay(self, ids: Ids) -> Sink | None:
         """A sink that puts the events of a run inside this one into this stream; ``None`` if nobody would see them."""
-        if not self._takers[SubagentEvent] and self._kept is None:
+        if not self._sinks_by_type[SubagentEvent] and self._kept is None:
             return None
 
         def take(event: Event) -> None:

@@ -36,12 +36,12 @@ from .._kernel.scope import ACTIVE, CURRENT
 from .._kernel.state import AgentResult
 from .._kernel.values import ErrorInfo, Message, Status, Step, StopSignal, Usage
 from .batch import Batch
-from .causes import Ended, Stopped, status_of, strength
 from .engine import DONE, Engine
 from .events import RunFinished, RunStarted, StepFinished, StepStarted, TaskTaken
 from .model_call import call_model
 from .session import Session
 from .state import RunState
+from .termination import RunEndedError, RunStoppedError, signal_rank, status_of
 from .tool_call import CallReports
 
 MAX_KEEP_GOING = 3
@@ -67,7 +67,7 @@ class Loop:
         """Run to the end, whatever happens on the way."""
         engine = self.engine
         engine.cancellation.begin()
-        active, current = ACTIVE.set(engine.hooks.around), CURRENT.set(engine)
+        active, current = ACTIVE.set(engine.hooks.running), CURRENT.set(engine)
         engine.events.aio = asyncio.get_running_loop()
         try:
             engine.emit(RunStarted, ids=engine.ids)
@@ -77,12 +77,12 @@ class Loop:
                 await self._step()
             engine.cancellation.check()
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            await engine.take_cause(cause)
+            await engine.record_cause(cause)
         # A hook may have cancelled the run and then said something else: the cancellation is still on its way.
-        if engine.cancellation.arrived or engine.cancellation.pending:
-            pending = await engine.take_in_cancellation()
+        if engine.cancellation.task_cancelled or engine.cancellation.pending:
+            pending = await engine.resolve_cancellation()
             if pending is not None:
-                await engine.take_cause(pending)
+                await engine.record_cause(pending)
         result = await self._finish()
         engine.cancellation.end()
         CURRENT.reset(current)
@@ -95,7 +95,7 @@ class Loop:
         """Open the session and the run, take in the task, join the system prompt."""
         engine, session = self.engine, self.engine.services.session
         engine.budget.begin()
-        engine.watch_the_time()
+        engine.start_time_limit()
         if session.first_run():
             opened = SessionStart(session.id, session.key, session.platform, session.personality_id, engine.ids)
             await self._fire_early(SESSION_START, opened)
@@ -114,13 +114,13 @@ class Loop:
         """Fire a point before the first step: a stop takes effect there."""
         try:
             return await self.engine.fire(point, payload)
-        except Stopped:
+        except RunStoppedError:
             return Verdict(payload)
 
     def _nothing_to_look_at(self) -> bool:
         """Whether the run simply goes on to the next step, as nearly always."""
         engine = self.engine
-        return not self.state.signals and not engine.cancellation.alert and engine.budget.exceeded() is None
+        return not self.state.signals and not engine.cancellation.triggered and engine.budget.exceeded() is None
 
     async def _may_go_on(self) -> bool:
         """The checkpoint between steps: recorded signals are put to ``on_stop`` (DESIGN 4.7)."""
@@ -135,8 +135,10 @@ class Loop:
                     return True
                 engine.signal(limit)
             try:
-                verdict = await engine.fire(ON_STOP, Stopping(tuple(sorted(state.signals, key=strength)), engine.ids))
-            except Stopped:
+                verdict = await engine.fire(
+                    ON_STOP, Stopping(tuple(sorted(state.signals, key=signal_rank)), engine.ids)
+                )
+            except RunStoppedError:
                 return False
             if engine.steered and self._drop_completed():
                 continue
@@ -160,7 +162,7 @@ class Loop:
 
     async def _step(self) -> None:
         """One step: a model reply, and the tool calls in it. It always gets its ``after_step``."""
-        engine, state, clock = self.engine, self.state, self.engine.world.clock
+        engine, state, clock = self.engine, self.state, self.engine.environment.clock
         began = clock.monotonic()
         state.spent = None
         engine.hop = index = self._steps_begun
@@ -172,7 +174,7 @@ class Loop:
             engine.checkpoint()
             engine.budget.count_step()
             if engine.steered:
-                engine.take_in_steering()
+                engine.append_steered()
             request = self._request(index)
             reply = await call_model(engine, request, engine.agent.model)
             self._record(reply)
@@ -180,7 +182,7 @@ class Loop:
                 batch = Batch(engine, reply.tool_calls, index, _withdrawn(request, reply.request), self._reports)
                 await batch.run()
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            await engine.take_cause(cause)
+            await engine.record_cause(cause)
         step = Step(
             index,
             reply.content if reply else "",
@@ -195,7 +197,7 @@ class Loop:
         try:
             await engine.fire(AFTER_STEP, step)
         except BaseException as cause:  # noqa: BLE001
-            await engine.take_cause(cause)
+            await engine.record_cause(cause)
         engine.emit(StepFinished, index=index, tool_names=step.tool_names, usage=step.usage)
 
     def _request(self, hop: int) -> ModelRequest:
@@ -204,10 +206,10 @@ class Loop:
         try:
             tools = engine.tools.offered(engine.ctx)
         except HooklineError as error:
-            engine.note_error(ErrorInfo("tool", type(error).__name__, str(error), fatal=True))
+            engine.record_error(ErrorInfo("tool", type(error).__name__, str(error), fatal=True))
             raise
         params, response_format = engine.agent.params, state.response_format
-        if engine.hears(BEFORE_LLM):  # they are the agent's own: hooks get copies
+        if engine.has_listeners(BEFORE_LLM):  # they are the agent's own: hooks get copies
             params, response_format = private_copy(params), private_copy(response_format)
         messages = state.messages
         if state.system_prompt:
@@ -233,13 +235,13 @@ class Loop:
         engine, state = self.engine, self.state
         engine.finish()
         if engine.children:
-            await engine.end_children()
+            await engine.cancel_children()
         if self._recording:
-            engine.take_in_steering()  # it came too late for this run, and is there for the next
+            engine.append_steered()  # it came too late for this run, and is there for the next
         result = self._result()
         saved = _Saved(engine.services.session, self._base)
         saved.save(state, result.messages)
-        if engine.hears(ON_RUN_END):
+        if engine.has_listeners(ON_RUN_END):
             result = await self._fire_run_end(result, saved)
         engine.emit(RunFinished, result=result)
         output = engine.output
@@ -259,11 +261,11 @@ class Loop:
             saved.save(state)  # what hooks changed is in the session before its observers are called
             result = (await engine.conclude(firing)).payload
             if problem is not None:
-                engine.note_error(ErrorInfo("output", "OutputError", str(problem), fatal=True))
+                engine.record_error(ErrorInfo("output", "OutputError", str(problem), fatal=True))
                 raise problem
         except BaseException as failure:  # noqa: BLE001
             result = firing.payload  # what the other hooks made of it holds
-            await engine.take_cause(failure)
+            await engine.record_cause(failure)
             if status_of(engine.cause) == "failed":
                 result = msgspec.structs.replace(result, status="failed", output=None)
         if late := state.errors[known_errors:]:
@@ -298,11 +300,11 @@ class Loop:
     def _result(self) -> AgentResult[Any]:
         """The result as it stands before ``on_run_end``."""
         engine, state, cause = self.engine, self.state, self.engine.cause
-        strongest = min(state.signals, key=strength, default=None)
+        strongest = min(state.signals, key=signal_rank, default=None)
         status = status_of(cause)
         if cause is None and strongest is not None and strongest.kind in DONE:
             status = "completed"
-        ended = cause if status == "ended" and isinstance(cause, (Ended, CallRefusedError)) else None
+        ended = cause if status == "ended" and isinstance(cause, (RunEndedError, CallRefusedError)) else None
         if ended is not None and self._recording:
             state.append(Message("assistant", ended.reply, hook=ended.hook))
         added = self._added()

@@ -16,16 +16,16 @@ from .._base.text import describe, error_text
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, ModelError, OutputError
 from .._kernel.payloads import Failure, ModelReply, ModelRequest, TokenDelta
 from .._kernel.points import AFTER_LLM, BEFORE_LLM, ON_TOKEN
-from .._kernel.results import Answer, HookAction, Verdict
+from .._kernel.results import HookAction, HookAnswer, Verdict
 from .._kernel.scope import is_being_closed
 from .._kernel.values import ErrorInfo, Message, ModelResponse, ToolCall, Usage
 from ..models.errors import ProviderError
 from ..models.protocol import Model
-from .causes import Ended, Stopped
+from .context import GatedModel
 from .engine import Engine
 from .events import Discarded, ModelCalled, ModelReplied, OutputChecked, TextDelta, log
-from .llm import GatedModel
 from .output import RunOutput, retry_note
+from .termination import RunEndedError, RunStoppedError
 
 MAX_RETRIES = 2
 
@@ -38,13 +38,13 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
     """Ask the model, through ``before_llm``, ``on_token``, ``after_llm`` and ``on_error``; what left ``after_llm``.
 
     Raises:
-        Ended, Stopped: a hook said so.
+        RunEndedError, RunStoppedError: a hook said so.
         HookError: a hook failed closed; the reply is not used.
         ModelError: the model failed and no hook mended it.
         OutputError: the final reply does not fit the output type, and no retries are left.
     """
     inside_step = request.purpose == "step"
-    model = engine.world.model(model)
+    model = engine.environment.model(model)
     attempt = 1
     extra: tuple[Message, ...] = ()
     rejected = 0  # replies that did not fit the output type: they have a limit of their own
@@ -57,14 +57,14 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
             base = replace(base, messages=(*base.messages, Message("user", note)))
         verdict = await engine.fire(BEFORE_LLM, base)
         engine.checkpoint(inside_step=inside_step)
-        generation = Generation(engine, verdict.payload, model, engine.world.clock.monotonic())
+        generation = Generation(engine, verdict.payload, model, engine.environment.clock.monotonic())
         no_retry = "" if attempt - rejected <= MAX_RETRIES else "retry_limit"
         if verdict.answer is not None:
             await generation.serve(verdict.answer)
         elif (retry := await _ask(generation, no_retry)) is not None:
             attempt, extra = attempt + 1, retry
             continue
-        received = generation.reply(for_hooks=engine.hears(AFTER_LLM))
+        received = generation.reply(for_hooks=engine.has_listeners(AFTER_LLM))
         verdict = await engine.fire(AFTER_LLM, received, no_retry=no_retry)
         reply: ModelReply = verdict.payload
         if verdict.action is not HookAction.RETRY:
@@ -94,11 +94,11 @@ async def _ask(generation: Generation, no_retry: str) -> tuple[Message, ...] | N
     engine, request = generation.engine, generation.request
     generation.announce()
     try:
-        await engine.around(request, generation.ask())
-    except (Ended, HookError, CallRefusedError):
+        await engine.wrap(request, generation.ask())
+    except (RunEndedError, HookError, CallRefusedError):
         raise
     except (Exception, asyncio.CancelledError, GeneratorExit) as error:
-        if isinstance(error, asyncio.CancelledError) and engine.cancellation.is_ours():
+        if isinstance(error, asyncio.CancelledError) and engine.cancellation.is_cancelling():
             raise
         if isinstance(error, GeneratorExit) and is_being_closed(engine):
             raise
@@ -146,7 +146,7 @@ class Generation(msgspec.Struct):
 
     async def ask(self) -> None:
         """Get the reply from the model: piece by piece if anybody wants to see the pieces."""
-        if self.engine.hears(ON_TOKEN):
+        if self.engine.has_listeners(ON_TOKEN):
             await self.stream()
         else:
             self.take(await self.model.complete(self.request))
@@ -172,7 +172,7 @@ class Generation(msgspec.Struct):
             streamed = bool(self.text)
             self.take(complete)
             await self._show("" if streamed else self.response.content, final=True)
-        except (Ended, HookError, CallRefusedError):
+        except (RunEndedError, HookError, CallRefusedError):
             if complete is None:
                 self.take(self._partial())
             await self._withdraw()
@@ -185,15 +185,15 @@ class Generation(msgspec.Struct):
         finally:
             await _close(pieces)
 
-    async def serve(self, answer: Answer) -> None:
+    async def serve(self, answer: HookAnswer) -> None:
         """Take a hook's answer for the reply."""
         response: ModelResponse = answer.value
         self.source, self.text = answer.hook, ""
         self.response = self._checked(response if response.cost is not None else replace(response, cost=0.0))
-        if self.engine.hears(ON_TOKEN):
+        if self.engine.has_listeners(ON_TOKEN):
             try:
                 await self._show(response.content, final=True)
-            except (Ended, HookError):
+            except (RunEndedError, HookError):
                 await self._withdraw()
                 raise
 
@@ -203,7 +203,7 @@ class Generation(msgspec.Struct):
         calls = response.tool_calls
         if for_hooks and calls:
             calls = tuple([replace(call, arguments=private_copy(call.arguments)) for call in calls])
-        duration = self.engine.world.clock.monotonic() - self.began
+        duration = self.engine.environment.clock.monotonic() - self.began
         return ModelReply(
             response.content, calls, request.hop, request.attempt, request.purpose, response.usage,
             response.cost, response.finish_reason, response.model or model.name, response.provider or model.provider,
@@ -274,7 +274,7 @@ def _distinct(engine: Engine, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ..
     distinct: dict[str, ToolCall] = {}
     for call in calls:
         fresh = bool(call.id) and call.id not in engine.run_state.call_ids and call.id not in distinct
-        kept = call if fresh else replace(call, id=engine.world.new_id("call"))
+        kept = call if fresh else replace(call, id=engine.environment.new_id("call"))
         distinct[kept.id] = kept
     return tuple(distinct.values())
 
@@ -333,9 +333,9 @@ def _emit_reply(engine: Engine, reply: ModelReply) -> None:
     )  # fmt: skip
 
 
-def gated(engine: Engine, model: Model) -> GatedModel:
+def make_gated_model(engine: Engine, model: Model) -> GatedModel:
     """``ctx.llm`` for a run: its calls pass the hooks and the budget (DESIGN 4.8)."""
-    return GatedModel(model, partial(_begin_gated, engine), engine.world)
+    return GatedModel(model, partial(_begin_gated, engine), engine.environment)
 
 
 def _begin_gated(engine: Engine, model: Model, request: ModelRequest) -> Awaitable[ModelReply]:
@@ -348,12 +348,12 @@ async def _ask_gated(engine: Engine, model: Model, request: ModelRequest) -> Mod
     try:
         engine.checkpoint(inside_step=False)
         return await call_model(engine, request, model)
-    except Ended as ended:
+    except RunEndedError as ended:
         message = f"the call was ended by hook {ended.hook!r}"
         raise CallRefusedError(
             message, status="ended", reply=ended.reply, hook=ended.hook, reason=ended.reason
         ) from ended
-    except Stopped as stopped:
+    except RunStoppedError as stopped:
         raise CallRefusedError("the run is stopping", status="stopped") from stopped
     except HookError as error:
         raise CallRefusedError(str(error), status="failed", hook=error.hook) from error

@@ -10,21 +10,19 @@ from .._base.frozen import freeze
 from .._kernel.errors import HooklineError
 from .._kernel.hook import unmatched_globs
 from .._kernel.registry import EMPTY_STACK, HookRegistry, HookStack
-from .._kernel.scope import CURRENT, entered
+from .._kernel.scope import CURRENT, running_hooks
 from .._kernel.values import Ids
 from ..plugins.loading import without_plugins
 from .budget import Budget, Limits
-from .cancellation import Cancellation
-from .context import AgentContext, Services, new_services, services_of
-from .engine import Engine, Setup
+from .cancellation import Cancellation, Interrupt
+from .context import AgentContext, DepsT, Services, new_services, services_of
+from .engine import AgentSetup, Engine
 from .events import EventStream, Sink, listener, log
-from .interrupt import Interrupt
-from .model_call import gated
+from .model_call import make_gated_model
 from .output import OutputSpec, RunOutput, output_spec
 from .run_hooks import RunHooks
 from .session import Session
 from .state import RunState
-from .type_vars import DepsT
 
 if TYPE_CHECKING:
     from .._kernel.hook import Hook
@@ -68,7 +66,7 @@ KNOWN = frozenset((*RunOptions.__annotations__, "output_type"))
 _OF_CONTEXT = frozenset(("artifacts", "blackboard", "budget", "clock", "interrupt", "memory", "new_id", "random"))
 
 
-class Owner(Setup, Protocol):
+class RunAgent(AgentSetup, Protocol):
     """What preparing a run needs to know of its agent."""
 
     name: str
@@ -121,7 +119,7 @@ def plugin_names(allowed_plugins: Iterable[str] | None) -> tuple[str, ...] | Non
 class Preparation:
     """Makes the engine of a run from the agent, the options and the run around it, part by part."""
 
-    def __init__(self, agent: Owner, task: str, options: RunOptions[Any], output_type: Any, *, keep: bool) -> None:
+    def __init__(self, agent: RunAgent, task: str, options: RunOptions[Any], output_type: Any, *, keep: bool) -> None:
         check_options(task, options)
         self._agent = agent
         self._options = options
@@ -166,7 +164,7 @@ class Preparation:
             if isinstance(agent.deps_type, type) and not isinstance(deps, agent.deps_type):
                 wanted, got = agent.deps_type.__name__, type(deps).__name__
                 raise TypeError(f"deps= of agent {agent.name!r} takes a {wanted}, not a {got}")
-        run_id = services.world.new_id("run")
+        run_id = services.environment.new_id("run")
         task_id = str(options.get("task_id") or run_id)
         correlation_id = str(options.get("correlation_id") or parent.ids.correlation_id or task_id)
         services.ids = Ids(run_id, task_id, correlation_id, services.session.id, agent.name, parent.ids.run_id)
@@ -190,16 +188,16 @@ class Preparation:
         if session is None:  # a run inside a run is a conversation of its own
             session = Session() if base.ids.run_id else base.session
         if not session.id:
-            session.id = base.world.new_id("session")
+            session.id = base.environment.new_id("session")
         return session
 
     def _allowed_plugins(self, base: Services) -> tuple[str, ...] | None:
         """The narrowest of all filters: a run can only be given fewer plugins."""
         allowed = base.allowed_plugins
         if (names := plugin_names(self._options.get("allowed_plugins"))) is not None:
-            allowed = _both(names, allowed if self._inherits else None)
+            allowed = _intersection(names, allowed if self._inherits else None)
         if self._agent.allowed_plugins is not None:
-            allowed = _both(self._agent.allowed_plugins, allowed)
+            allowed = _intersection(self._agent.allowed_plugins, allowed)
         return allowed
 
     def _budget(self, base: Services) -> Budget:
@@ -229,7 +227,7 @@ class Preparation:
             HookRegistry(without_plugins(own)).stack if own else EMPTY_STACK,
             self.outer.hooks if self.outer is not None and self._inherit else None,
             services.allowed_plugins,
-            entered(),
+            running_hooks(),
         )
         events, every_call = self._make_events(hooks)
         shared = self._given or (self.outer.ctx if self.outer is not None else None)
@@ -239,7 +237,7 @@ class Preparation:
         )  # fmt: skip
         if output is not None:
             engine.output = RunOutput(output, agent.output_retries)
-        services.llm = gated(engine, agent.model)
+        services.llm = make_gated_model(engine, agent.model)
         if agent.unchecked_globs:
             agent.unchecked_globs = False
             _warn_of_unmatched_globs(agent.name, hooks.own(), [tool.name for tool in engine.tools])
@@ -264,7 +262,7 @@ class Preparation:
         every_call = every_call or any(getattr(sink, "every_call", False) for sink in sinks)
         if not sinks and not self._keep:
             return _SILENT, False
-        clock = services.world.clock
+        clock = services.environment.clock
         return EventStream(services.ids.run_id, getattr(clock, "stamp", clock.time), sinks, self._keep), every_call
 
 
@@ -280,5 +278,5 @@ def _warn_of_unmatched_globs(agent: str, hooks: HookStack, tools: list[str]) -> 
         )
 
 
-def _both(names: tuple[str, ...], filtered: tuple[str, ...] | None) -> tuple[str, ...]:
+def _intersection(names: tuple[str, ...], filtered: tuple[str, ...] | None) -> tuple[str, ...]:
     return names if filtered is None else tuple(name for name in names if name in filtered)

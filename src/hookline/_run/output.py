@@ -6,13 +6,22 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Union, get_args, get_origin
 
 import msgspec
 
 from .._base.frozen import freeze, json_text, plain, scrub
 from .._base.text import describe, error_text
 from .._kernel.errors import OutputError, RegistrationError
+
+if TYPE_CHECKING:  # type variables with defaults come with Python 3.13
+    from typing_extensions import TypeVar
+
+    OutputT = TypeVar("OutputT", default=str)
+else:
+    from typing import TypeVar
+
+    OutputT = TypeVar("OutputT")
 
 OUTPUT_RETRIES = 2
 """How often a reply that does not fit is asked for again, if the agent does not say."""

@@ -27,7 +27,7 @@ class RunHooks:
         own: hooks of this run only.
         outer: the hooks of the run that this one is inside of, which come first.
         allowed_plugins: the plugins that take part; ``None`` for all.
-        around: ids of the hooks that are running around this run, which are not entered again (DESIGN 4.8).
+        running: ids of the hooks that are running already, which this run does not call again (DESIGN 4.8).
     """
 
     def __init__(
@@ -37,15 +37,15 @@ class RunHooks:
         own: HookStack,
         outer: RunHooks | None,
         allowed_plugins: tuple[str, ...] | None,
-        around: frozenset[int],
+        running: frozenset[int],
     ) -> None:
         self._agent = agent
         self._conversation = conversation
         self._own = own
         self._outer = outer
         self.allowed_plugins = allowed_plugins
-        self.around = around
-        self._nested: tuple[HookStack | None, frozenset[int], HookStack] = (None, around, own)
+        self.running = running
+        self._nested: tuple[HookStack | None, frozenset[int], HookStack] = (None, running, own)
         self.compile()
 
     def compile(self) -> None:
@@ -54,7 +54,7 @@ class RunHooks:
         """The number of changes to registries that were taken over."""
         self.allowed = self.all().only(self.allowed_plugins)
         """All hooks that take part, those that are running around this run too: they still hear of its events."""
-        self.stack = self.allowed.without(self.around)
+        self.stack = self.allowed.without(self.running)
         """The hooks that are called at the points of this run."""
 
     def all(self) -> HookStack:
@@ -87,7 +87,7 @@ class RunHooks:
     def chain(self, point: Point[Any]) -> Chain:
         """The hooks to call at a point now: without those that are running around the caller."""
         active = ACTIVE.get()
-        if active is self.around or not active:
+        if active is self.running or not active:
             return self.stack.chain(point)
         if self._nested[0] is not self.stack or self._nested[1] != active:
             self._nested = self.stack, active, self.stack.without(active)

@@ -93,7 +93,9 @@ class Session:
         """Note what a store made of ``taken``, and take it over; what was added since stays at the end."""
         with self._lock:
             if merged is not taken:
-                self.messages = merged if self.messages is taken else History((*merged, *news(taken, self.messages)))
+                self.messages = (
+                    merged if self.messages is taken else History((*merged, *added_messages(taken, self.messages)))
+                )
             self._stored[place] = tuple(merged), tuple(merged)
 
     def save(
@@ -108,7 +110,7 @@ class Session:
             if self.messages is base:
                 self.messages = messages
             else:
-                self.messages = History((*self.messages, *with_free_call_ids(self.messages, added)))
+                self.messages = History((*self.messages, *with_unique_call_ids(self.messages, added)))
             self.metadata = data
 
 
@@ -130,7 +132,7 @@ class _Renamed(Session):
         self._stored[place] = tuple(taken), tuple(merged)
 
 
-def with_free_call_ids(before: Sequence[Message], added: Sequence[Message]) -> Sequence[Message]:
+def with_unique_call_ids(before: Sequence[Message], added: Sequence[Message]) -> Sequence[Message]:
     """Messages to put after others, with new ids for the calls whose ids are taken there, and for their results."""
     taken = {call.id for message in before for call in message.tool_calls}
     wanted = [call.id for message in added for call in message.tool_calls]
@@ -164,13 +166,13 @@ def _distinct(messages: Iterable[Message]) -> tuple[Message, ...]:
     turn: list[Message] = []
     for message in given:
         if message.role != "tool":
-            distinct += with_free_call_ids(distinct, turn)
+            distinct += with_unique_call_ids(distinct, turn)
             turn = []
         turn.append(message)
-    return (*distinct, *with_free_call_ids(distinct, turn))
+    return (*distinct, *with_unique_call_ids(distinct, turn))
 
 
-def news(before: Sequence[Message], after: Sequence[Message]) -> Sequence[Message]:
+def added_messages(before: Sequence[Message], after: Sequence[Message]) -> Sequence[Message]:
     """The messages that were added to a transcript, even if it was rewritten meanwhile."""
     known = Counter(message.to_json() for message in before)
     added = []

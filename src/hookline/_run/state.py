@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._base.frozen import Growing, History, as_history, empty, private_copy
+from .._base.frozen import History, HistoryBuilder, as_history, empty, private_copy
 from .._kernel.state import AgentState
 from .._kernel.values import ErrorInfo, Ids, Message, Step, StopSignal, Usage
 from .budget import Budget
@@ -43,8 +43,8 @@ class RunState:
         self.tool_names: dict[str, None] = {}
         self.spent: Usage | None = None
         """What the model calls of this step used."""
-        self._messages: Growing[Message] = Growing(messages)
-        self._steps: Growing[Step] = Growing()
+        self._messages: HistoryBuilder[Message] = HistoryBuilder(messages)
+        self._steps: HistoryBuilder[Step] = HistoryBuilder()
         self._open: Message | None = None
         self._held: tuple[Message, ...] = ()
         self.version = 1
@@ -191,4 +191,4 @@ class RunState:
             found = [i for i, message in enumerate(messages) if [call.id for call in message.tool_calls] == ids]
             self._held += tuple(messages[found[-1] + 1 :])
             messages = messages[: found[-1] + 1]
-        self._messages = Growing(messages)
+        self._messages = HistoryBuilder(messages)

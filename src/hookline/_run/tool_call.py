@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Literal
 
 import msgspec
 
 from .._base.frozen import EMPTY
 from .._base.tasks import running_loop
+from .._base.text import duration_text
 from .._kernel.payloads import Progress, Question, ToolCallRequest, ToolCallResult
 from .._kernel.points import ON_PROGRESS
-from .._kernel.results import Answer
+from .._kernel.results import HookAnswer
 from .._kernel.values import Outcome, ToolCall
 from ..tools._tool import Tool
-from .context import AgentContext, for_call
+from .context import AgentContext, context_for_call
 from .engine import Engine
 from .events import ToolEnded, ToolProgressed, ToolStarted
-from .progress_text import ended_text, progressed_text, started_text
 
 
 class PendingCall(msgspec.Struct):
@@ -27,7 +28,7 @@ class PendingCall(msgspec.Struct):
 
     call: ToolCall
     request: ToolCallRequest
-    handed_out: Mapping[str, Any] | None = None
+    arguments_copy: Mapping[str, Any] | None = None
     """The copy of the model's arguments that hooks got: what they do to it in place changes nothing."""
     judged: bytes = b""
     """A fingerprint of the validated arguments, if guards judged them."""
@@ -35,13 +36,13 @@ class PendingCall(msgspec.Struct):
     values: Mapping[str, Any] = EMPTY
     """What the tool is called with: what the validated arguments stand for."""
     result: ToolCallResult | None = None
-    answer: Answer | None = None
+    answer: HookAnswer | None = None
     asks: tuple[Question, ...] = ()
     asking: bool = False
     started: bool = False
     ended: bool = False
     """Whether the outcome stands: what the tool does afterwards comes too late."""
-    told: bool = False
+    end_reported: bool = False
     """Whether its end was told, to those who want to know."""
     by: str = ""
     """The hook or person that blocked, denied or answered the call."""
@@ -53,12 +54,12 @@ class PendingCall(msgspec.Struct):
     def start(self, engine: Engine) -> None:
         """The tool is called from here on."""
         self.started = True
-        self.began = engine.world.clock.monotonic()
+        self.began = engine.environment.clock.monotonic()
 
     def settle(self, engine: Engine, outcome: Outcome, value: Any = None, error: str | None = None) -> None:
         """Give the call its result."""
         request = self.request
-        spent = engine.world.clock.monotonic() - self.began if self.started else 0.0
+        spent = engine.environment.clock.monotonic() - self.began if self.started else 0.0
         self.result = ToolCallResult(
             request.id, request.name, request.arguments, value, error, outcome, spent, request.hop, request.attempt,
             request.ids,
@@ -87,15 +88,18 @@ class CallReports:
     async def end(self, call: PendingCall) -> None:
         """The outcome of the attempt is known."""
         result, engine = call.result, self._engine
-        if call.told or result is None:
+        if call.end_reported or result is None:
             return
         call.ended = True
         try:
             if call.reporter is not None:
                 await call.reporter
         finally:
-            told, call.told = call.told, True  # an abandoned tool may have come to its end at the same moment
-            if engine.tells_calls and not told:
+            told, call.end_reported = (
+                call.end_reported,
+                True,
+            )  # an abandoned tool may have come to its end at the same moment
+            if engine.reports_calls and not told:
                 message = ended_text(result, ran=call.started, by=call.by, denied=call.denied)
                 engine.emit(
                     ToolEnded, call_id=result.id, tool=result.name, outcome=result.outcome, duration=result.duration,
@@ -114,7 +118,7 @@ class CallReports:
             with suppress(RuntimeError):  # the run's loop is closed: an abandoned thread still talks
                 aio.call_soon_threadsafe(self._queue, call, fraction, message)
 
-        return for_call(self._engine.ctx, report)
+        return context_for_call(self._engine.ctx, report)
 
     def _queue(self, call: PendingCall, fraction: float | None, message: str) -> None:
         if call.ended:
@@ -146,3 +150,69 @@ class CallReports:
             ON_PROGRESS,
             Progress(phase, request.id, request.name, message, attempt=request.attempt, ids=request.ids, **fields),
         )
+
+
+# Messages about a call for people: one short line each.
+
+_NAME, _VALUE, _NOTE = 80, 60, 200
+_ARGUMENTS = 4
+
+
+def started_text(request: ToolCallRequest) -> str:
+    """``read_file: notes.txt``: the tool, and what it is called with."""
+    about = _about(request.arguments)
+    again = f" (attempt {request.attempt})" if request.attempt > 1 else ""
+    return f"{_line(request.name, _NAME)}{f': {about}' if about else ' started'}{again}"
+
+
+def progressed_text(request: ToolCallRequest, note: str, fraction: float | None) -> str:
+    """``shell: half way (50%)``: what the tool says, and how far it is."""
+    name, note = _line(request.name, _NAME), _line(note, _NOTE)
+    if fraction is None:
+        return f"{name}: {note}" if note else f"{name} is running"
+    return f"{name}: {note} ({fraction:.0%})" if note else f"{name}: {fraction:.0%}"
+
+
+def ended_text(result: ToolCallResult, *, ran: bool, by: str = "", denied: bool = False) -> str:
+    """``read_file finished in 0.2 s``: how it ended. It tells nothing of the result, which hooks may still change.
+
+    Args:
+        result: how the call ended.
+        ran: whether the tool was called at all.
+        by: the hook or person that blocked, denied or answered the call.
+        denied: whether that was an approver.
+    """
+    name, someone = _line(result.name, _NAME), f" by {_line(by, _NAME)}" if by else ""
+    match result.outcome:
+        case "ok":
+            return f"{name} finished in {duration_text(result.duration)}"
+        case "error":
+            return f"{name} failed after {duration_text(result.duration)}" if ran else f"{name} could not be called"
+        case "blocked":
+            return f"{name} was {'denied' if denied else 'blocked'}{someone}"
+        case "answered":
+            return f"{name} was answered{someone}"
+    return f"{name} was cancelled" + (f" after {duration_text(result.duration)}" if ran else "")
+
+
+def _about(arguments: Mapping[str, Any]) -> str:
+    """The arguments that say something, in a few words, however many and large they are."""
+    arguments = {name: value for name, value in arguments.items() if value is not None and value != ""}
+    if len(arguments) == 1:
+        return _line(_value(next(iter(arguments.values()))), _VALUE)
+    some = [f"{name}={_value(value)[:_VALUE]}" for name, value in islice(arguments.items(), _ARGUMENTS)]
+    return _line(", ".join(some), 2 * _VALUE) + (", …" if len(arguments) > _ARGUMENTS else "")
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (Mapping, list, tuple)):
+        return f"{len(value)} {'fields' if isinstance(value, Mapping) else 'items'}"
+    return str(value).lower()[:_VALUE]
+
+
+def _line(text: str, width: int) -> str:
+    """The text as one line of at most ``width`` characters that can all be shown."""
+    text = " ".join(text.split()) if len(text) <= width else f"{' '.join(text[: width - 1].split())}…"
+    return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from .._base.files import below, folder_below, is_match, replace_file
+from .._base.files import below, matches_globs, open_folder_inside, replace_file
 from .._kernel.errors import RegistrationError
 from ..tools._tool import Tool
 
@@ -40,7 +40,7 @@ def file_tools(folder: str | os.PathLike[str], write: bool = False, *, hide: Ite
         folder: it must exist.
         write: whether files may be written too.
         hide: globs of files, such as ``.env`` or ``.git/config``, that are listed, but neither read, searched nor
-            written; ``hookline.hooks.secret_files.SECRET_FILES`` is such a list.
+            written; ``hookline.hooks.SECRET_FILES`` is such a list.
 
     Raises:
         RegistrationError: there is no such folder, or ``hide`` is no list of globs.
@@ -74,7 +74,7 @@ class _Files:
         if not found.is_dir():
             raise NotADirectoryError(f"{path!r} is a file; use read_file")
         try:
-            with folder_below(self.root, found) as held, os.scandir(found if held is None else held) as entries:
+            with open_folder_inside(self.root, found) as held, os.scandir(found if held is None else held) as entries:
                 names = sorted(
                     self._shown(found / entry.name) + "/" * entry.is_dir(follow_symlinks=False) for entry in entries
                 )
@@ -158,7 +158,7 @@ class _Files:
         if not stat.S_ISREG(mode):
             raise PermissionError(f"{path!r} is not an ordinary file; write to another path")
         try:
-            with folder_below(self.root, parent, make=True) as held:
+            with open_folder_inside(self.root, parent, make=True) as held:
                 replace_file(place, content.encode("utf-8", "replace"), mode & 0o777, held)
         except OSError as error:
             raise _unusable(path, error) from error
@@ -177,7 +177,7 @@ class _Files:
         return found
 
     def _is_hidden(self, file: Path) -> bool:
-        return bool(self.hide) and is_match(str(file), self.hide, str(self.root))
+        return bool(self.hide) and matches_globs(str(file), self.hide, str(self.root))
 
     def _content(self, path: Path, name: str) -> bytes:
         """The first bytes of a resolved path, one more than ``MAX_BYTES`` if there are more."""
@@ -186,7 +186,7 @@ class _Files:
         try:
             if not path.is_file():  # a device or pipe may do anything when opened
                 raise ValueError(f"{name!r} is not a file" + ("; use list_files" if path.is_dir() else ""))
-            with folder_below(self.root, path.parent) as held:
+            with open_folder_inside(self.root, path.parent) as held:
                 found = os.open(path if held is None else path.name, _CAREFULLY, dir_fd=held)
             with open(found, "rb") as file:
                 if not stat.S_ISREG(os.fstat(found).st_mode):

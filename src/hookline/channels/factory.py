@@ -17,8 +17,8 @@ from .._kernel.errors import HooklineError
 from ..config.build import context
 from ..config.errors import ConfigError
 from ..config.loading import check_args
-from ..config.references import parse
 from ..config.settings import DeclaredChannel, Settings
+from ..config.sources import parse
 from ..plugins.errors import LoadError
 from ..plugins.files import importable, load_file
 from ..plugins.manager import PluginManager

@@ -1,38 +1,45 @@
-"""The commands, wired together."""
+"""All commands of ``hookline`` in one program."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
 
 from .. import __version__
-from . import (
-    approvals,
-    audit,
-    chat,
-    config,
-    doctor,
-    gateway,
-    hooks,
-    keys,
-    models,
-    new,
-    personalities,
-    plugins,
-    points,
-    replay,
-    run,
-    serve,
-    skills,
-    stats,
-    tickets,
-)
-from .exits import MEANINGS
+from .errors import EXIT_CODES
 from .help import Group
+
+COMMANDS = {
+    "run": "Run an agent on one task.",
+    "chat": "Chat with an agent.",
+    "replay": "Replay recorded runs under other hooks, and show which decisions differ.",
+    "serve": "Serve the agent over HTTP: a JSON API, A2A, and OpenAI's chat API.",
+    "approvals": "Approve or deny tool calls that wait for approval.",
+    "keys": "List, add and revoke API keys for hookline serve.",
+    "gateway": "Connect the agent to channels such as Telegram, MQTT or a web page.",
+    "personalities": "Show the personalities an agent can take on.",
+    "tickets": "Create, list and move tickets on a board.",
+    "skills": "Show, review, accept or reject skills that agents have learned.",
+    "plugins": "List, check, enable or disable plugins.",
+    "stats": "Show statistics of recorded runs: models, tools, hooks, tokens, cost and time.",
+    "audit": "Verify or show an audit log, or create a key pair for signing.",
+    "points": "Show the points at which hooks run, or the details of one.",
+    "hooks": "Show which hooks run at which point, in order.",
+    "new": "Write a hook, tool, plugin or personality to start from.",
+    "config": "Show every setting, its value, and where it comes from.",
+    "models": "List, download or remove models.",
+    "doctor": "Check the installation, and ask the configured model for one word.",
+}
+"""Every command with its summary, in the order of the help page.
+
+The modules of the commands are imported only when they are used, so the help page needs the summaries here. A test
+compares them with the help of the commands.
+"""
 
 EPILOG = """
 Examples:
@@ -41,27 +48,65 @@ Examples:
   hookline new hook keep_files
 
 Exit codes:
-""" + "\n".join(f"  {code:<5}{meaning}" for code, meaning in MEANINGS.items())
+""" + "\n".join(f"  {code:<5}{meaning}" for code, meaning in EXIT_CODES.items())
 
-_LOOK: Any = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_CONTEXT: Any = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class Commands(MutableMapping[str, Any]):
+    """The commands by name; each is imported when it is first looked up."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            if name not in COMMANDS:
+                raise KeyError(name)
+            app = typer.Typer(rich_markup_mode=None, context_settings=_CONTEXT)
+            app.callback()(root)  # makes it a group even with one command
+            import_module(f".{name}", __package__).add_to(app)
+            self._loaded[name] = get_command(app).commands[name]  # type: ignore[attr-defined]
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class Program(Group):
+    """The program ``hookline``."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands without importing them."""
+        return list(COMMANDS)
+
+    def summaries(self, ctx: Any) -> list[tuple[str, str]]:
+        """Return the names and summaries of all commands without importing them."""
+        return list(COMMANDS.items())
 
 
 def run_app(args: Sequence[str]) -> int:
-    """Run one command; the exit code."""
-    code = get_command(make_app()).main(list(args) or ["--help"], prog_name="hookline", standalone_mode=False)
+    """Run one command and return its exit code."""
+    code = make_app().main(list(args) or ["--help"], prog_name="hookline", standalone_mode=False)
     return code if isinstance(code, int) else 0
 
 
-def make_app() -> typer.Typer:
-    """The program."""
-    app = typer.Typer(cls=Group, rich_markup_mode=None, context_settings=_LOOK, epilog=EPILOG)
+def make_app() -> Any:
+    """Build the program as a Click group."""
+    app = typer.Typer(cls=Program, rich_markup_mode=None, context_settings=_CONTEXT, epilog=EPILOG)
     app.callback()(root)
-    for module in (
-        run, chat, replay, serve, approvals, keys, gateway, personalities, tickets, skills, plugins, stats,
-        audit, points, hooks, new, config, models, doctor,
-    ):  # fmt: skip
-        module.add_to(app)
-    return app
+    program: Any = get_command(app)
+    program.commands = Commands()
+    return program
 
 
 def _show_version(wanted: bool) -> None:
@@ -75,4 +120,4 @@ def root(
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version.")
     ] = False,
 ) -> None:
-    """Run LLM agents under hooks that see, change, block, answer or end what they do."""
+    """Run LLM agents under hooks that observe, change, block, answer or end what they do."""

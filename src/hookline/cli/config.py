@@ -11,6 +11,7 @@ from ..config.settings import KEYS
 from ..config.sources import Configuration
 from .help import Command
 from .options import takes_settings
+from .output import nearby, table, write_json
 
 EPILOG = """
 Settings come from hookline.toml or [tool.hookline] in pyproject.toml (in this folder or above),
@@ -33,7 +34,6 @@ def config(
 ) -> int:
     """Show every setting, its value, and where it comes from."""
     from ..config.secrets import masked
-    from .screen import table, write_json
 
     values = {name: masked(getattr(config.settings, name), name) for name in KEYS}
     if json:
@@ -63,7 +63,6 @@ def _inline(value: Any) -> str:
 
 
 def _short(origin: str) -> str:
-    from .screen import nearby
 
     kind, _, path = origin.partition(":")
     return f"file:{nearby(path)}" if kind == "file" else origin

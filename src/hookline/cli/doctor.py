@@ -12,15 +12,19 @@ from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from .. import __version__
 from .._base.errors import install_command
 from .._base.text import error_text
 from .._kernel.errors import HooklineError
 from ..config.sources import Configuration
-from .exits import BAD_INPUT
+from .errors import BAD_INPUT
 from .help import Command
 from .options import takes_settings
+from .output import console, nearby, table
+from .terminal import is_capable
+from .text import printable, short
 
 EPILOG = """
 Examples:
@@ -35,10 +39,12 @@ EXTRAS = {
     "anthropic": ("anthropic",),
     "mcp": ("mcp",),
     "otel": ("opentelemetry",),
+    "metrics": ("prometheus_client",),
+    "sensitive": ("phonenumbers", "stdnum"),
     "prices": ("genai_prices",),
     "sign": ("cryptography",),
     "channels": ("aiomqtt", "telegram", "starlette", "uvicorn", "websockets"),
-    "server": ("a2a", "starlette", "uvicorn"),
+    "server": ("a2a", "prometheus_client", "starlette", "uvicorn"),
     "cli": ("typer", "rich", "tomlkit"),
 }
 """The modules that each extra brings."""
@@ -60,9 +66,6 @@ def doctor(
     ask: Annotated[bool, typer.Option("--model-test/--no-model", help="Ask the model for one word. [default]")] = True,
 ) -> int:
     """Check the installation, and ask the configured model for one word."""
-    from .screen import console, table
-    from .text import printable
-
     table(("", "what", "state"), ((_mark(mark), what, state) for mark, what, state in findings(config)), keep=("what",))
     if not ask:
         return 0
@@ -74,7 +77,6 @@ def doctor(
 
 
 def _mark(mark: str) -> Any:
-    from rich.text import Text
 
     return Text(mark, style={GOOD: "green", BAD: "red"}.get(mark, "dim"))
 
@@ -82,8 +84,6 @@ def _mark(mark: str) -> Any:
 def findings(config: Configuration) -> Iterator[Row]:
     """What was found, a row each: good or bad, what it is, and what mends it."""
     from ..providers.local import weights
-    from .screen import nearby
-    from .view import is_capable
 
     good_python = sys.version_info >= (3, 11)
     yield GOOD if good_python else BAD, "Python", f"{platform.python_version()} on {platform.system()}"
@@ -120,7 +120,6 @@ def asked(config: Configuration) -> tuple[bool, str]:
     from .._kernel.values import Message
     from ..config.build import build_model
     from ..providers.local import weights
-    from .text import short
 
     if config.settings.model == "local" and not weights.is_fetched():
         return False, "no answer: its weights are not there yet: hookline models pull"

@@ -10,7 +10,7 @@ from typing import Any
 from typer import echo, style
 from typer.core import TyperCommand, TyperGroup
 
-from .exits import ReaderGone
+from .errors import ReaderGone
 
 
 def _heading(text: str) -> str:
@@ -79,13 +79,26 @@ class Group(TyperGroup):
             ctx.exit()
         return super().parse_args(ctx, args)
 
+    def summaries(self, ctx: Any) -> list[tuple[str, str]]:
+        """Return each command with the first sentence of its help."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        return [(name, command.get_short_help_str(100)) for name, command in commands if command is not None]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Commands first, then options."""
-        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        rows = [(name, command.get_short_help_str(100)) for name, command in commands if command is not None]
-        _write_rows(formatter, rows, "Commands")
+        _write_rows(formatter, self.summaries(ctx), "Commands")
         _write_params(self, ctx, formatter)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """The epilog: its text wrapped, its examples line by line."""
         _write_epilog(self, formatter)
+
+
+class ListingGroup(Group):
+    """A group of commands that runs its ``list`` command when no other one is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments, with ``list`` before options that stand alone."""
+        if not args or (args[0].startswith("-") and not {"-h", "--help"} & set(args)):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)

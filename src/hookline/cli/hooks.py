@@ -13,6 +13,7 @@ from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from .help import Command
 from .options import takes_settings
+from .output import console, facts, named, nearby, table, write_json
 
 if TYPE_CHECKING:
     from .._kernel.registry import HookRegistry
@@ -44,9 +45,10 @@ def hooks(
     built_in: Annotated[bool, typer.Option("--built-in", help="Show the built-in hooks that there are.")] = False,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> int:
-    """Show which hooks would fire where, in order, and where each is written."""
-    from .screen import write_json
+    """Show which hooks run at which point, in order.
 
+    The last column is the file and line where each hook is defined.
+    """
     if built_in:
         if files:
             raise ConfigError("--built-in shows all built-in hooks: leave out the names, or leave out --built-in")
@@ -63,8 +65,7 @@ def hooks(
 def show_built_in(json: bool) -> None:
     """Print every built-in hook: its name, where it fires, and what it does."""
     from .._base.frozen import plain
-    from ..hooks.catalogue import builtin_rows
-    from .screen import facts, write_json
+    from ..hooks._catalog import builtin_rows
 
     rows = builtin_rows()
     if json:
@@ -78,7 +79,6 @@ def hook_rows(registry: HookRegistry) -> list[tuple[Any, ...]]:
     """A row for each hook at each point, in firing order."""
     from .._kernel.points import POINTS
     from ..config.loading import origin
-    from .screen import nearby
 
     rows = []
     for point in POINTS:
@@ -91,8 +91,6 @@ def hook_rows(registry: HookRegistry) -> list[tuple[Any, ...]]:
 
 def show_hooks(registry: HookRegistry) -> None:
     """Print these rows, each point named once; where a table of them is too wide, in two lines for each hook."""
-    from .screen import console, named, table
-
     heads = ["point", "hook", "phase", "prio", "on_failure", "layer", "from"]
     rows = [(point, hook, phase, f"{priority:g}", *rest) for point, hook, phase, priority, *rest in hook_rows(registry)]
     if len({row[5] for row in rows}) == 1:  # nothing to tell apart
@@ -109,11 +107,10 @@ def show_hooks(registry: HookRegistry) -> None:
 
 def _registry(config: Configuration, files: Iterable[str]) -> HookRegistry:
     from .._kernel.registry import HookRegistry
-    from ..config.build import build_hooks, build_recorder
+    from ..config.build import build_hooks, build_plugins, build_recorder
     from ..config.loading import load_hooks
-    from ..config.plugins import build_plugins
-    from .approver import Approver
-    from .plain import PlainView
+    from .approval_prompt import Approver
+    from .views import PlainView
 
     if files:
         registry = HookRegistry()

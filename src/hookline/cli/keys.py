@@ -9,12 +9,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
-from .help import Command, Group
+from .help import Command, ListingGroup
 from .options import takes_settings
-from .times import seconds_of
+from .output import console, nearby, show, state, table, when, write_json
+from .text import printable, seconds_of, short
 
 if TYPE_CHECKING:
     from ..stores.keys import KeyStore
@@ -37,19 +39,10 @@ NARROW = 90
 """Columns below which it is not shown when keys were made and used."""
 
 
-class _Listing(Group):
-    """A group that lists where nothing else is asked for."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take the arguments."""
-        listing = not args or (args[0].startswith("-") and args[0] not in ("-h", "--help"))
-        return super().parse_args(ctx, ["list", *args] if listing else args)
-
-
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(
-        cls=_Listing, rich_markup_mode=None, help="Say who may call hookline serve: list, add and revoke API keys.",
+        cls=ListingGroup, rich_markup_mode=None, help="List, add and revoke API keys for hookline serve.",
         epilog=EPILOG,
     )  # fmt: skip
     commands: dict[str, Callable[..., int]] = {"list": list_keys, "add": add, "revoke": revoke}
@@ -60,11 +53,6 @@ def add_to(app: typer.Typer) -> None:
 
 def list_keys(config: Configuration, json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> int:
     """List all keys, revoked ones too. Nobody can see the keys themselves."""
-    from rich.text import Text
-
-    from .screen import console, nearby, show, state, table, when, write_json
-    from .text import printable, short
-
     store, now = _store(config), time.time()
     rows = store.keys()
     if json:
@@ -112,9 +100,6 @@ def add(
     ] = None,
 ) -> int:
     """Make a key. It is written to stdout, this once; all else goes to stderr."""
-    from .screen import nearby, when
-    from .text import printable
-
     rights = [right.strip() for given in scope or () for right in given.split(",") if right.strip()]
     if not rights:
         raise ConfigError("what may it do? Give --scope with some of read, run, approve, admin, as in --scope read,run")
@@ -139,8 +124,6 @@ def revoke(
     key: Annotated[str, typer.Argument(metavar="ID|NAME", help="Its id or its name, as hookline keys shows them.")],
 ) -> int:
     """End a key, also for a server that is running."""
-    from .text import printable
-
     row = _store(config).revoke(key)
     sys.stdout.write(f"Revoked {printable(row.name, keep='')} ({row.id}): nobody is let in with it from now on.\n")
     return 0

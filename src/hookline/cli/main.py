@@ -20,8 +20,7 @@ def main() -> None:
             sys.exit(0)
         sys.stderr.write(f"error: the command line needs typer and rich: {install_command('cli')}\n")
         sys.exit(2)
-    from .exits import CANCELLED, UNREAD, ReaderGone
-    from .failures import report
+    from .errors import CANCELLED, UNREAD, ReaderGone, report
 
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a model may say what this terminal cannot

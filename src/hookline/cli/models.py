@@ -12,6 +12,7 @@ import typer
 from .._base.errors import install_command
 from .._kernel.errors import HooklineError
 from .help import Command, Group
+from .output import nearby, table
 
 EPILOG = """
 Examples:
@@ -23,7 +24,7 @@ Examples:
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(cls=Group, rich_markup_mode=None, help="Show, fetch or remove models.", epilog=EPILOG)
+    group = typer.Typer(cls=Group, rich_markup_mode=None, help="List, download or remove models.", epilog=EPILOG)
     for name, function in {"list": list_models, "pull": pull, "remove": remove}.items():
         group.command(name, cls=Command)(function)
     app.add_typer(group, name="models")
@@ -32,7 +33,6 @@ def add_to(app: typer.Typer) -> None:
 def list_models() -> int:
     """Show the local weights, and which models can be used."""
     from ..providers.local import weights
-    from .screen import nearby, table
 
     state = "there" if weights.is_fetched() else "not fetched: hookline models pull"
     row = (weights.NAME, f"{weights.SIZE / 1e6:.0f} MB", weights.LICENSE, state, nearby(str(weights.weights_path())))

@@ -1,4 +1,4 @@
-"""``hookline new``: a hook, a tool or a plugin to start from, with a test that passes; or a personality."""
+"""``hookline new``: write a hook, tool, plugin or personality to start from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import typer
 
 from .._kernel.errors import HooklineError
 from .help import Command
-from .templates import PERSONALITY, TEMPLATES
 
 EPILOG = """
 Examples:
@@ -54,8 +53,6 @@ def new(
     if kind == "personality":
         return new_personality(name, Path(folder or "personalities"))
     if kind == "plugin":
-        from .new_plugin import write_plugin
-
         made = write_plugin(name, Path(folder or "plugins"))
         typer.echo(f"wrote {made}/: plugin.toml, a guard, a tool, a test and a README\n")
         typer.echo(f"look at it:    hookline plugins check {made}\ntest it:       pytest {made}")
@@ -138,3 +135,226 @@ def suggested(name: str) -> str:
     made = re.sub(r"\W+", "_", name).strip("_").lower() or "my_hook"
     made = f"_{made}" if made[0].isdigit() else made
     return f"{made}_" if keyword.iskeyword(made) else made
+
+
+HOOK = '''"""A guard: it judges each tool call before it runs."""
+
+from os.path import normpath
+
+from hookline import BEFORE_TOOL, HookResult, guard
+
+
+@guard(BEFORE_TOOL, tools="delete_*")
+def NAME(ctx, request):
+    """Block calls that delete something outside the folder tmp/."""
+    path = str(request.arguments.get("path", ""))
+    if not normpath(path).startswith("tmp/"):  # tmp/../thesis.doc is not in tmp/
+        return HookResult.block(f"Only files in tmp/ may be deleted, not {path!r}.", reason="outside tmp/")
+    return None  # let it pass
+'''
+
+HOOK_TEST = '''from NAME import NAME
+
+from hookline import BEFORE_TOOL, call, reply, tool
+from hookline.testing import fire_hook, scripted_agent
+
+
+def test_files_in_tmp_may_be_deleted():
+    verdict = fire_hook(NAME, BEFORE_TOOL, name="delete_file", arguments={"path": "tmp/a.txt"})
+    assert verdict.action == "cont"
+
+
+def test_other_files_stay():
+    deleted = []
+
+    @tool
+    def delete_file(path: str) -> str:
+        """Delete one file."""
+        deleted.append(path)
+        return "deleted"
+
+    turns = [call("delete_file", path="thesis.doc"), call("delete_file", path="tmp/../thesis.doc"), reply("I may not.")]
+    result = scripted_agent(turns, tools=[delete_file], hooks=[NAME]).run("clean up")
+    assert deleted == []
+    assert result.reply == "I may not."
+'''
+
+TOOL = '''"""A tool: the model sees its name, its parameters and its docstring."""
+
+from hookline import tool
+
+
+@tool
+def NAME(text: str, longest: bool = False) -> str:
+    """Count the words of a text.
+
+    Args:
+        text: the text.
+        longest: name the longest word too.
+    """
+    words = text.split()
+    answer = f"{len(words)} words"
+    if longest and words:
+        answer += f", the longest is {max(words, key=len)!r}"
+    return answer
+'''
+
+TOOL_TEST = """from NAME import NAME
+
+from hookline import call, reply
+from hookline.testing import scripted_agent
+
+
+def test_it_counts_words():
+    assert NAME("one two three") == "3 words"
+
+
+def test_a_model_can_call_it():
+    turns = [call("NAME", text="a little test", longest=True), reply("Done.")]
+    result = scripted_agent(turns, tools=[NAME]).run("count")
+    assert result.messages[2].content == "3 words, the longest is 'little'"
+"""
+
+PERSONALITY = """# Who the agent can be. What is left out here is as the settings say; their hooks always hold.
+description = "Finds what is wrong with a text, and says it kindly"
+instructions = \"\"\"
+You are NAME. Read what you are given, name its three weakest points, and say how to mend each.
+\"\"\"
+
+# model = "openai:gpt-5-mini"         # another model, and its settings:
+# params = { temperature = 0 }
+# tools = ["read_*", "tools.py"]      # only these tools; "*" for all, FILE.py for more
+# plugins = []                        # only these plugins
+# guards = [{ use = "RateLimitHook", args = { per_minute = 10 } }]    # hooks on top
+# delegates = ["coder"]               # whom it may delegate and hand over to
+# max_steps = 5
+"""
+
+TEMPLATES = {"hook": (HOOK, HOOK_TEST), "tool": (TOOL, TOOL_TEST)}
+
+
+MANIFEST = """id = "ID"
+version = "0.1.0"
+api = "API"
+description = "Counts words, and keeps certain words out of tool calls."
+hooks = ["rules.py:keep_out"]
+tools = ["tools.py:count_words"]
+permissions = []  # a guard and a harmless tool need none
+
+[settings.words]
+type = "array"
+default = ["password"]
+description = "words that no tool call may hold"
+"""
+
+RULES = '''"""A guard: it judges each tool call before it runs."""
+
+from hookline import BEFORE_TOOL, HookResult, guard
+
+
+def keep_out(settings):
+    """Make the guard with the plugin's settings."""
+    words = [word.lower() for word in settings["words"]]
+
+    @guard(BEFORE_TOOL, name="keep_out")
+    def judge(ctx, request):
+        """Block calls whose arguments hold one of the words."""
+        text = str(request.arguments).lower()
+        found = [word for word in words if word in text]
+        return HookResult.block(f"Not with {found[0]!r} in it.", reason="a word that is kept out") if found else None
+
+    return judge
+'''
+
+TOOLS = '''"""A tool: the model sees its name, its parameters and its docstring."""
+
+from hookline import tool
+
+
+@tool
+def count_words(text: str) -> str:
+    """Count the words of a text.
+
+    Args:
+        text: the text.
+    """
+    return f"{len(text.split())} words"
+'''
+
+TEST = """from pathlib import Path
+
+from hookline import call, reply
+from hookline.plugins import PluginManager, load_plugin
+from hookline.testing import scripted_agent
+
+HERE = Path(__file__).parent
+
+
+def outcomes(plugin, text):
+    agent = scripted_agent([call("count_words", text=text), reply("done")], plugins=[plugin])
+    return agent.run("count").steps[0].outcomes
+
+
+def test_nothing_is_wrong_with_it():
+    assert PluginManager(installed=False).check(str(HERE)) == []
+
+
+def test_a_model_can_count_words():
+    assert outcomes(load_plugin(HERE), "one two") == ("ok",)
+
+
+def test_words_are_kept_out():
+    assert outcomes(load_plugin(HERE), "my password is x") == ("blocked",)
+    assert outcomes(load_plugin(HERE, settings={"words": ["two"]}), "one two") == ("blocked",)
+
+
+def test_switched_off_nothing_of_it_is_left():
+    agent = scripted_agent([reply("hi")], plugins=[load_plugin(HERE)])
+    agent.unplug("ID")
+    assert len(agent.hooks) == len(agent.tools) == 0
+"""
+
+README = """# ID
+
+A plugin for Hookline. `plugin.toml` says what it brings and what it asks for.
+
+    hookline plugins check PLACE
+    hookline plugins enable ID
+    pytest PLACE
+
+Settings, in `hookline.toml`:
+
+    [plugin_settings.ID]
+    words = ["password", "secret"]
+
+Files of a plugin import one another with a dot: `from .rules import keep_out`.
+"""
+
+
+def write_plugin(name: str, folder: Path) -> Path:
+    """Write a plugin that works, with its test, into a new folder; that folder.
+
+    Raises:
+        HooklineError: the name or the place cannot be used.
+    """
+    from ..plugins.plugin import HOOKLINE_API
+
+    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", name):
+        made = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-_0123456789") or "my-plugin"
+        raise HooklineError(
+            f"{name!r} is no id of a plugin: small letters, digits, '-' and '_', beginning with a letter; "
+            f"how about {made!r}?"
+        )
+    place = folder / name
+    if place.exists():
+        raise HooklineError(f"{place} is already there; nothing was written")
+    ident = name.replace("-", "_")
+    files = {"plugin.toml": MANIFEST, "rules.py": RULES, "tools.py": TOOLS, f"test_{ident}.py": TEST}
+    try:
+        place.mkdir(parents=True)
+        for file, text in (files | {"README.md": README}).items():
+            made = text.replace("PLACE", str(place)).replace('"API"', f'"{HOOKLINE_API}"')
+            (place / file).write_text(re.sub(r"\bID\b", name, made), encoding="utf-8")
+    except OSError as error:
+        raise HooklineError(f"cannot write to {place}: {error}") from error
+    return place

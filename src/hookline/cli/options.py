@@ -12,7 +12,7 @@ import typer
 from ..config.errors import ConfigError
 from ..config.settings import KEYS, Key
 from ..config.sources import Flag, load
-from .failures import say_note
+from .errors import say_note
 
 APPROVALS = {
     "ask": "When a hook asks for approval, run and chat ask at the terminal (with none, they deny); serve and gateway "

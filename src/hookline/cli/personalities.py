@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from ..config.sources import Configuration
+from .errors import BAD_INPUT, quiet_logs
 from .help import Command
 from .options import takes_settings
+from .output import facts, nearby, write_json
 
 if TYPE_CHECKING:
     from ..teams.personalities import Personality
@@ -36,14 +39,14 @@ def add_to(app: typer.Typer) -> None:
 
 
 def personalities(config: Configuration, json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> int:
-    """Show the personalities: what each works with, and what is wrong with their files."""
+    """Show the personalities an agent can take on.
+
+    Lists the model, tools and plugins of each one, and problems in their files.
+    """
     import msgspec
 
     from ..teams.build import build_answerer
     from ..teams.roster import Roster
-    from .exits import BAD_INPUT
-    from .logs import quiet_logs
-    from .screen import write_json
 
     settings = config.settings
     quiet_logs(settings.debug)
@@ -68,11 +71,8 @@ def personalities(config: Configuration, json: Annotated[bool, typer.Option("--j
 
 def show(roster: Roster, first: str, problems: list[str]) -> None:
     """Print who there is, and what is wrong."""
-    from rich.text import Text
-
-    from .screen import facts, nearby
-    from .screen import problems as tell
-    from .screen import show as put
+    from .output import problems as tell
+    from .output import show as put
 
     put(Text(f"{nearby(str(roster.folder))}, on top of the settings", style="dim"))
     items = []
@@ -102,7 +102,6 @@ def _rows(each: Personality) -> list[tuple[str, str]]:
 
 
 def _short(guards: list[str]) -> str:
-    from .screen import nearby
 
     return ", ".join(nearby(guard) for guard in guards)
 

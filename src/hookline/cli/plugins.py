@@ -11,10 +11,10 @@ import typer
 from .._kernel.errors import HooklineError
 from ..config.errors import ConfigError
 from ..config.sources import FILE, Configuration
-from .exits import BAD_INPUT, CANCELLED, COMPLETED, FAILED
-from .failures import say_error, say_note
+from .errors import BAD_INPUT, CANCELLED, COMPLETED, FAILED, say_error, say_note
 from .help import Command, Group
 from .options import takes_settings
+from .output import facts, nearby, problems, state, table, write_json
 from .text import counted, printable, short
 
 if TYPE_CHECKING:
@@ -57,8 +57,6 @@ def close_plugins(plugins: PluginManager) -> None:
 
 def show(config: Configuration, json: AsJson = False) -> int:
     """Show the plugins that there are, and which are on. None of their code runs."""
-    from .screen import problems, state, table, write_json
-
     rows = _rows(config)
     if json:
         write_json(rows)
@@ -77,7 +75,7 @@ def show(config: Configuration, json: AsJson = False) -> int:
 
 def check(config: Configuration, name: Name) -> int:
     """Load a plugin, switch it on in an empty place and off again, and say what is wrong."""
-    from ..config.plugins import build_plugins
+    from ..config.build import build_plugins
 
     manager = build_plugins(config.settings, config.home)
     found = manager.find(_as_path(name))
@@ -97,9 +95,8 @@ def enable(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> int:
     """Show what a plugin asks for, and switch it on in the configuration file."""
+    from ..config.build import build_plugins
     from ..config.editing import add_to_list
-    from ..config.plugins import build_plugins
-    from .screen import nearby
 
     manager = build_plugins(config.settings, config.home)
     found = manager.find(_as_path(name))
@@ -132,9 +129,8 @@ def enable(
 
 def disable(config: Configuration, name: Name) -> int:
     """Switch a plugin off in the configuration file."""
+    from ..config.build import build_plugins
     from ..config.editing import take_from_list
-    from ..config.plugins import build_plugins
-    from .screen import nearby
 
     path = _file(config)
     names = [name]
@@ -157,7 +153,7 @@ def disable(config: Configuration, name: Name) -> int:
 
 
 def _rows(config: Configuration) -> list[dict[str, Any]]:
-    from ..config.plugins import build_plugins
+    from ..config.build import build_plugins
     from ..plugins.discovery import is_path
 
     found = build_plugins(config.settings, config.home).found()
@@ -183,8 +179,6 @@ def _row(found: FoundPlugin, on: bool) -> dict[str, Any]:
 
 def _place(row: dict[str, Any]) -> str:
     """Where a plugin is from, short: a folder is nearly always named as its plugin."""
-    from .screen import nearby
-
     if row["source"] in ("", "installed"):
         return str(row["where"])
     path = Path(row["where"])
@@ -192,7 +186,6 @@ def _place(row: dict[str, Any]) -> str:
 
 
 def _problem(row: dict[str, Any]) -> str:
-    from .screen import nearby
 
     text, where = f"{row['id']}: {row['problem']}", row["where"]
     return text.replace(where, nearby(where)) if where else text
@@ -219,7 +212,6 @@ def _brings(found: FoundPlugin) -> str:
 
 def _describe(found: FoundPlugin) -> None:
     from ..plugins.permissions import ENFORCED, meaning
-    from .screen import facts
 
     manifest = found.manifest
     if manifest is None:

@@ -9,6 +9,7 @@ import typer
 
 from .._kernel.points import POINTS, Point, resolve
 from .help import Command
+from .output import facts, table, write_json
 
 EPILOG = """
 Examples:
@@ -32,9 +33,7 @@ def points(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> int:
-    """Show the points where hooks can take part, or all about one."""
-    from .screen import table, write_json
-
+    """Show the points at which hooks run, or the details of one."""
     if name is None and json:
         write_json([described(point) for point in POINTS.values()])
     elif name is None:
@@ -67,7 +66,7 @@ def described(point: Point[Any]) -> dict[str, Any]:
 
 def _fields(kind: Any) -> list[dict[str, Any]]:
     return [
-        {"name": f.name, "type": _type(f.type), "replaceable": f.name in kind.free}
+        {"name": f.name, "type": _type(f.type), "replaceable": f.name in kind.editable}
         for f in msgspec.structs.fields(kind)
     ]
 
@@ -90,7 +89,6 @@ def _say(point: Point[Any]) -> str:
 
 
 def _show(point: Point[Any]) -> None:
-    from .screen import facts, table
 
     about = described(point)
     names = ", ".join(f"{name} ({source})" for source, name in point.names.items()) or "none"

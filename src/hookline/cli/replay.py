@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
+from rich.text import Text
 
 from ..config.sources import Configuration
-from .exits import COMPLETED, FAILED
-from .failures import say_note
+from .errors import COMPLETED, FAILED, quiet_logs, say_note
 from .help import Command
 from .options import takes_settings
+from .output import show, table
 from .text import counted, printable, summary
 
 if TYPE_CHECKING:
@@ -50,10 +51,9 @@ def replay(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="As JSON, one object a tape.")] = False,
 ) -> int:
-    """Replay recorded runs under hooks, and show which decisions differ."""
+    """Replay recorded runs under other hooks, and show which decisions differ."""
     from ..tape._replay import replay as play
     from ..tape.tape import Tape
-    from .logs import quiet_logs
 
     quiet_logs(config.settings.debug)
     found = [Tape.load(path) for path in tapes]
@@ -86,7 +86,7 @@ def _hooks(config: Configuration) -> Any:
 
 def _show(tape: Tape, *, alone: bool) -> None:
     """A tape as people see a run."""
-    from .plain import PlainView
+    from .views import PlainView
 
     view = PlainView(sys.stdout)
     if not alone:
@@ -104,9 +104,6 @@ def _show(tape: Tape, *, alone: bool) -> None:
 
 
 def _tell(replays: list[Replay]) -> None:
-    from rich.text import Text
-
-    from .screen import show, table
 
     for each in replays:
         for note in each.notes:
@@ -115,7 +112,8 @@ def _tell(replays: list[Replay]) -> None:
     for each in replays:
         then = each.tape.result
         rows.append((
-            each.tape.name, then.status if then is not None else "unfinished", f"{len(each.then)} / {len(each.now)}",
+            each.tape.name, then.status if then is not None else "unfinished",
+            f"{len(each.recorded)} / {len(each.replayed)}",
             Text("same", style="green") if each.same else Text("different", style="red"), _first(each),
         ))  # fmt: skip
     table(
@@ -127,20 +125,21 @@ def _tell(replays: list[Replay]) -> None:
             show(Text(f"\n{printable(each.tape.name, keep='')}", style="bold"))
         for difference in each.differences:
             show(Text(f"  {printable(str(difference), keep='')}"))
-        if each.left:
-            show(Text(f"  from there on the tape has no answers: {printable(each.left, keep='')}", style="dim"))
+        if each.stop_reason:
+            show(Text(f"  from there on the tape has no answers: {printable(each.stop_reason, keep='')}", style="dim"))
     different = sum(not each.same for each in replays)
     if len(replays) > 1:
         show(Text(f"\n{counted(len(replays), 'tape')}, {different} different"))
 
 
 def _first(each: Replay) -> str:
-    return each.first or each.left
+    return each.first_difference or each.stop_reason
 
 
 def _as_json(each: Replay) -> str:
     told = {
-        "tape": each.tape.name, "run_id": each.tape.run.ids.run_id, "same": each.same, "first": each.first,
-        "left": each.left, "then": each.then, "now": each.now, "differences": each.differences, "notes": each.notes,
+        "tape": each.tape.name, "run_id": each.tape.run.ids.run_id, "same": each.same, "first": each.first_difference,
+        "left": each.stop_reason, "then": each.recorded, "now": each.replayed, "differences": each.differences,
+        "notes": each.notes,
     }  # fmt: skip
     return msgspec.json.encode(told).decode()

@@ -13,16 +13,15 @@ import typer
 
 from .._kernel.errors import HooklineError
 from ..config.sources import Configuration
-from .exits import BAD_INPUT, MEANINGS, ReaderGone, exit_code
-from .failures import say_failure, say_note
+from .errors import BAD_INPUT, EXIT_CODES, ReaderGone, exit_code, quiet_logs, say_failure, say_note
 from .help import Command
 from .options import takes_settings
 from .text import printable, summary, wrapped
 
 if TYPE_CHECKING:
     from .._kernel.events import Event
+    from .._run.cancellation import Interrupt
     from .._run.events import Sink
-    from .._run.interrupt import Interrupt
 
 EPILOG = """
 Examples:
@@ -34,7 +33,7 @@ Examples:
 The reply goes to stdout, everything else to stderr. A limit may be "none".
 
 Exit codes:
-""" + "\n".join(f"  {code:<5}{meaning}" for code, meaning in MEANINGS.items())
+""" + "\n".join(f"  {code:<5}{meaning}" for code, meaning in EXIT_CODES.items())
 
 PATIENCE = 2.0
 """Seconds after which a pipe that stays open is mentioned."""
@@ -61,18 +60,13 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="Events on stdout, one JSON object a line.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing but the reply.")] = False,
 ) -> int:
-    """Give an agent one task."""
-    from ..config.build import context
-    from ..config.plugins import build_plugins
-    from ..tape.record import TapeHook
-    from .approver import Approver
-    from .logs import quiet_logs
+    """Run an agent on one task."""
+    from ..config.build import build_plugins, context
+    from ..tape.recording import TapeHook
+    from .approval_prompt import Approver
     from .plugins import close_plugins
-    from .recording import recorded, recorder
-    from .sessions import opened, saved
-    from .speaking import answering
-    from .turn import perform_all, together
-    from .view import choose_view
+    from .runner import answering, opened, perform_all, recorded, recorder, saved, together
+    from .views import choose_view
     from .weights import make_ready
 
     settings = config.settings

@@ -1,21 +1,32 @@
-"""``hookline skills``: what agents have learned, and what waits for a person to accept it."""
+"""``hookline skills``: list, review, accept and reject skills that agents have learned."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.padding import Padding
+from rich.text import Text
 
 from ..config.sources import Configuration
-from .exits import COMPLETED, FAILED
+from ..stores.errors import StoreError
+from .errors import CANCELLED, COMPLETED, FAILED, quiet_logs, say_error
 from .help import Command, Group
 from .options import takes_settings
+from .output import console, facts, nearby, problems, show, state, table, write_json
+from .terminal import Terminal
 from .text import counted, printable, short
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .._kernel.state import AgentResult
     from ..config.settings import Settings
-    from ..stores.skills import SkillQueue, SkillStore
+    from ..stores.skills import QueuedRun, Skill, SkillQueue, SkillStore
+
 
 EPILOG = """
 Examples:
@@ -34,11 +45,14 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the skill
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(
-        cls=Group, rich_markup_mode=None, help="Show, review, accept or reject what agents have learned.", epilog=EPILOG
+        cls=Group,
+        rich_markup_mode=None,
+        help="Show, review, accept or reject skills that agents have learned.",
+        epilog=EPILOG,
     )
     few = takes_settings("skills", "debug")
-    for command in (list_skills, show, review, accept, reject):
-        group.command(command.__name__.removesuffix("_skills"), cls=Command)(few(command))
+    for command in (list_skills, show_one, review, accept, reject):
+        group.command(command.__name__.partition("_")[0], cls=Command)(few(command))
     group.command("analyse", cls=Command)(takes_settings()(analyse))
     app.add_typer(group, name="skills")
 
@@ -49,8 +63,6 @@ def list_skills(
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> int:
     """Show the skills, and what waits for you."""
-    from .screen import nearby, problems, state, table, write_json
-
     store, queue = opened(config.settings)
     accepted, proposed, rejected = (store.list(state) for state in ("accepted", "proposed", "rejected"))
     waiting = len(queue.ids())
@@ -79,14 +91,12 @@ def list_skills(
     return COMPLETED
 
 
-def show(
+def show_one(
     config: Configuration,
     name: Name,
     raw: Annotated[bool, typer.Option("--raw", help="The file as it is.")] = False,
 ) -> int:
     """Show a skill or a proposal."""
-    from .skill_review import show_skill
-
     store, _ = opened(config.settings)
     skill = store.find(name)
     if raw:
@@ -103,8 +113,6 @@ def accept(
     rename: Annotated[str | None, typer.Option("--as", metavar="NAME", help="Call it something else.")] = None,
 ) -> int:
     """Make a skill of a proposal: agents may read it from their next run on."""
-    from .screen import nearby
-
     store, _ = opened(config.settings)
     skill = store.accept(name, rename=rename)
     typer.echo(f"accepted: {printable(nearby(str(store.path(skill.name))), keep='')}")
@@ -116,7 +124,6 @@ def reject(
 ) -> int:
     """Say no to proposals. They are kept, and not proposed again; 'accept' takes one back."""
     from ..stores.errors import StoreError
-    from .failures import say_error
 
     store, _ = opened(config.settings)
     code = COMPLETED
@@ -131,15 +138,11 @@ def reject(
 
 def review(config: Configuration) -> int:
     """Decide about proposals, one after another."""
-    from .skill_review import review_all
-
     return review_all(*opened(config.settings))
 
 
 def analyse(config: Configuration) -> int:
     """Have the model look at runs that wait, and propose skills. This costs a model call for each."""
-    from .skill_review import analyse_all
-
     return analyse_all(config, *opened(config.settings))
 
 
@@ -160,3 +163,202 @@ def folder_of(settings: Settings) -> str:
     hooks = [hook for hook in settings.hooks if isinstance(hook, DeclaredHook)]
     named = [hook.args.get("folder") for hook in hooks if hook.use in ("SkillEvolverHook", "SkillsHook")]
     return next((folder for folder in named if isinstance(folder, str) and folder), "skills")
+
+
+QUESTION = "accept / edit / reject / later / quit: "
+MAX_TOKENS, MAX_SECONDS = 20_000, 300.0
+"""What looking at one run may take, if the settings have no limits."""
+
+_MARKS = {"proposed": ("?", "yellow"), "unusable": ("·", "dim"), "nothing": ("·", "dim"), "failed": ("✗", "red")}
+
+
+def review_all(store: SkillStore, queue: SkillQueue) -> int:
+    """Decide about proposals, one after another."""
+    proposals, waiting = store.list("proposed"), len(queue.ids())
+    if waiting:
+        typer.echo(f"{counted(waiting, 'run')} to look at first, if you like: hookline skills analyse\n")
+    if not proposals:
+        typer.echo("There is nothing to review.")
+        return COMPLETED
+    terminal = Terminal.find() if sys.stdout.isatty() else None
+    if terminal is None:
+        for skill in proposals:
+            typer.echo(f"{skill.name}: {short(skill.description, 200)}")
+        typer.echo("\nThere is no terminal to ask at. For each:")
+        typer.echo("  hookline skills show NAME\n  hookline skills accept NAME\n  hookline skills reject NAME")
+        return COMPLETED
+    decided = {"accepted": 0, "rejected": 0}
+    for number, skill in enumerate(proposals, 1):
+        answer = _decide(store, skill, terminal, f"{number} of {len(proposals)}")
+        if answer == "quit":
+            break
+        if answer in decided:
+            decided[answer] += 1
+    left = len(store.list("proposed"))
+    typer.echo(f"{decided['accepted']} accepted, {decided['rejected']} rejected, {left} left")
+    return COMPLETED
+
+
+def _decide(store: SkillStore, skill: Skill, terminal: Terminal, which: str) -> str:
+    """What a person says to one proposal."""
+    with Draft() as draft:
+        return _answered(store, skill, terminal, which, draft)
+
+
+def _answered(store: SkillStore, skill: Skill, terminal: Terminal, which: str, draft: Draft) -> str:
+    show_skill(skill, store, which)
+    while True:
+        answer = (asyncio.run(terminal.ask(QUESTION)) or "quit").lower()
+        try:
+            if answer in ("a", "accept", "y", "yes"):
+                accepted = store.accept(skill.name)
+                terminal.show(f"accepted: {accepted.name}\n\n")
+                return "accepted"
+            if answer in ("r", "reject", "n", "no"):
+                store.reject(skill.name)
+                terminal.show(f"rejected: {skill.name}\n\n")
+                return "rejected"
+            if answer in ("l", "later"):
+                terminal.show("\n")
+                return "later"
+            if answer in ("q", "quit"):
+                return "quit"
+            if answer in ("e", "edit"):
+                skill = store.revise(skill.name, draft.edited(store.raw(skill)))
+                draft.drop()
+                show_skill(skill, store, which)
+            else:
+                terminal.show("Type accept, edit, reject, later or quit.\n")
+        except StoreError as error:
+            kept = ". What you wrote is kept: type edit to go on with it" if draft.path is not None else ""
+            terminal.show(f"{printable(str(error), keep='')}{kept}.\n")
+
+
+class Draft:
+    """What a person writes in their editor; if nothing came of it in the end, it is left, and they are told where."""
+
+    def __init__(self) -> None:
+        self.path: Path | None = None
+
+    def __enter__(self) -> Draft:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.path is not None:
+            sys.stderr.write(f"what you wrote is in {self.path}\n")
+
+    def edited(self, text: str) -> str:
+        """What a person makes of a text, or of what they wrote before.
+
+        Raises:
+            StoreError: there is no editor, or it failed.
+        """
+        import shlex
+        import subprocess
+        import tempfile
+        from pathlib import Path
+
+        usual = "notepad" if sys.platform == "win32" else "vi"
+        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or usual
+        path = self.path
+        if path is None:
+            path = Path(tempfile.mkdtemp(prefix="hookline-")) / "SKILL.md"
+            path.write_text(text, encoding="utf-8")
+        before, self.path = path.read_bytes(), path
+        try:
+            code = subprocess.run([*shlex.split(editor), str(path)], check=False).returncode
+        except (OSError, ValueError) as error:
+            code, problem = None, f"the editor {editor!r} cannot be started ({error}): set EDITOR to another"
+        else:
+            problem = f"the editor ended with {code}: nothing is changed"
+        if code == 0:
+            return path.read_text(encoding="utf-8", errors="replace")
+        if path.read_bytes() == before == text.encode():
+            self.drop()
+        raise StoreError(problem)
+
+    def drop(self) -> None:
+        """Forget it: it is in the folder of skills now."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+            self.path.parent.rmdir()
+            self.path = None
+
+
+def show_skill(skill: Skill, store: SkillStore, which: str = "") -> None:
+    """A skill: where it comes from, and its text as a model gets it, nothing left out."""
+    items = [
+        ("for", skill.description), ("state", skill.state), ("file", nearby(str(store.path(skill.name, skill.state)))),
+        ("date", skill.date), ("from run", skill.source_run), ("with task", short(skill.source_task, 300)),
+        ("with tools", ", ".join(skill.source_tools)),
+    ]  # fmt: skip
+    title = f"{skill.name}  ({which})" if which else skill.name
+    facts(title, [(label, printable(text, keep="")) for label, text in items if text])
+    lines = Text()
+    for line in printable(skill.text).splitlines():
+        lines.append(f"{line}\n", style="bold" if line.startswith("#") else "")
+    show(Text(""), Padding(lines, (0, 0, 0, 2)))
+
+
+def analyse_all(config: Configuration, store: SkillStore, queue: SkillQueue) -> int:
+    """Have the model look at runs that wait."""
+    from ..config.build import build_agent
+    from ..hooks._sensitive.redactor import Redactor
+    from ..hooks._skill_analysis import analyse
+    from .approval_prompt import Approver
+    from .runner import recorded, recorder
+    from .views import choose_view
+    from .weights import make_ready
+
+    settings = config.settings
+    waiting = queue.ids()
+    if not waiting:
+        typer.echo("There are no runs to look at.")
+        return COMPLETED
+    quiet_logs(settings.debug)
+    recorders = recorder(settings)
+    paused = choose_view(silent=True).paused
+    approver = Approver(settings.approvals, paused, settings.approval_file)
+    agent = build_agent(settings, home=config.home, hooks=[approver, *recorders], file=config.hooks_file)
+    make_ready(agent.model)
+    failed, proposed, redactor = 0, 0, Redactor()
+    for ident in waiting:
+        outcome = analyse(store, queue, ident, lambda run, text: _ask_model(agent, settings, run, text), redactor)
+        if outcome is not None and outcome.kind == "cancelled":
+            recorded(recorders)
+            return CANCELLED
+        if outcome is not None:
+            _print_outcome(outcome.kind, outcome.note)
+            failed += outcome.kind == "failed"
+            proposed += outcome.kind == "proposed"
+    recorded(recorders)
+    if proposed:
+        typer.echo(f"\n{counted(proposed, 'proposal')} to review: hookline skills review")
+    return FAILED if failed else COMPLETED
+
+
+def _ask_model(agent: Any, settings: Settings, run: QueuedRun, text: str) -> AgentResult[Any]:
+    """Ask the model of an agent about a run, under all its hooks."""
+    from .._run.budget import Budget, Limits
+    from .._run.context import AgentContext
+    from ..hooks._skill_analysis import analyst
+    from .runner import perform
+
+    tokens, seconds = settings.max_tokens, settings.max_seconds
+    limits = Limits(
+        tokens=MAX_TOKENS if tokens is None else tokens, cost=settings.max_cost,
+        seconds=MAX_SECONDS if seconds is None else seconds, soft=None,
+    )  # fmt: skip
+    sys.stderr.write(f"looking at: {short(run.task, 80)}\n")
+    ctx = AgentContext(budget=Budget(limits), allowed_plugins=run.allowed_plugins)
+    outcome = perform(analyst(agent.model, agent.hooks), text, ctx, [], settings.metadata)
+    if outcome.failure is not None:
+        raise outcome.failure
+    return outcome.result
+
+
+def _print_outcome(kind: str, note: str) -> None:
+
+    mark, style = _MARKS[kind]
+    text = f"proposed: {note}" if kind == "proposed" else note
+    console().print(Text.assemble((f"{mark} ", style), printable(text, keep="")))

@@ -1,22 +1,29 @@
-"""``hookline stats``: what runs did, in numbers."""
+"""``hookline stats``: statistics about recorded runs."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
+from .._base.text import duration_text
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
+from ..stores.run_statistics import RunStats, Totals
+from ..stores.runs import CallRow, RunRecord, VerdictRow
 from .help import Command
 from .options import takes_settings
-from .times import seconds_of
+from .output import console, nearby, show, table, when, write_json
+from .text import counted, printable, seconds_of, short
 
 if TYPE_CHECKING:
     from ..stores.runs import RunRecord, RunStore
+
 
 EPILOG = """
 Examples:
@@ -50,41 +57,39 @@ def stats(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> int:
-    """Show what runs did: models, tools, hooks, tokens, cost and time."""
+    """Show statistics of recorded runs: models, tools, hooks, tokens, cost and time."""
     from ..stores.run_statistics import run_stats
-    from . import stats_views
-    from .screen import write_json
 
     alone = [name for name, given in (("--last", last), ("--run", run)) if given is not None]
     if alone and (len(alone) > 1 or since or agent or model):
         raise ConfigError(f"{alone[0]} goes alone: leave out the other options that choose runs")
     begin = None if since is None else since_time(since)
-    store = _store(file, config)
+    store = _open_store(file, config)
     if store is None:
-        stats_views.show_nothing(file or config.settings.runs)
+        show_nothing(file or config.settings.runs)
     elif run is not None:
         found = store.find(run)
         calls, verdicts = store.calls(found.id), store.verdicts(found.id)
         if json:
             write_json({"run": _without_texts(found), "calls": calls, "verdicts": verdicts})
         else:
-            stats_views.show_run(found, calls, verdicts)
+            show_run(found, calls, verdicts)
     elif last is not None:
         rows = store.runs(last)
         if json:
             write_json([_without_texts(row) for row in rows])
         else:
-            stats_views.show_runs(rows, store.path)
+            show_runs(rows, store.path)
     else:
         told = run_stats(store, since=begin, agent=agent, model=model)
         if json:
             write_json(told)
         else:
-            stats_views.show_stats(told, store.path, chosen=bool(since or agent or model))
+            show_stats(told, store.path, chosen=bool(since or agent or model))
     return 0
 
 
-def _store(file: str | None, config: Configuration) -> RunStore | None:
+def _open_store(file: str | None, config: Configuration) -> RunStore | None:
     """The runs; ``None`` if nothing has been recorded."""
     from ..stores.runs import RunStore
 
@@ -114,3 +119,260 @@ def since_time(text: str, now: float | None = None) -> float:
         return datetime.fromisoformat(text.strip()).timestamp()
     except (ValueError, OverflowError, OSError) as error:
         raise ConfigError(f"--since: expected 30m, 24h, 7d, 2w or a date such as 2026-11-01; got {text!r}") from error
+
+
+_LEVELS = "▁▂▃▄▅▆▇█"
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+Cells = Sequence[str | Text]
+
+_UNBROKEN = ("", "call", "run", "began", "status", "verb", "last")
+_TOP = 10
+"""How many reasons and errors are shown."""
+_BAR = 60
+"""How wide the calls of a run may become."""
+_WIDTHS = {3600: "an hour", 86400: "a day", 7 * 86400: "a week", 28 * 86400: "four weeks", 364 * 86400: "a year"}
+_SAID = {"cont": "let pass"}
+_STYLES = {
+    "completed": "green", "ok": "green", "approved": "green", "stop": "green", "tool_calls": "green",
+    "failed": "red", "error": "red", "blocked": "red", "block": "red", "end": "red", "denied": "red", "reject": "red",
+    "interrupted": "red", "stopped": "magenta", "cancelled": "magenta", "ended": "magenta", "length": "magenta",
+    "retry": "yellow", "replace": "yellow", "edited": "yellow", "running": "cyan", "answered": "blue", "ask": "cyan",
+}  # fmt: skip
+
+
+def show_nothing(path: str | None) -> None:
+    """Say how runs come to be recorded."""
+    where = "Recording is off (runs = none)." if path is None else f"Nothing is recorded in {nearby(path)} yet."
+    show(
+        Text(printable(where, keep="")),
+        Text("hookline run and hookline chat record each run there: names, numbers and times, no texts."),
+        Text('In a program: Agent(..., hooks=[ObservabilityHook("runs.db")]), then: hookline stats runs.db'),
+    )
+
+
+def show_stats(told: RunStats, path: str, *, chosen: bool) -> None:
+    """Everything, added up."""
+    totals = told.totals
+    if not totals.runs:
+        if chosen:
+            show(Text("No run is like that."), Text(f"Look at all of them: hookline stats {nearby(path)}", style="dim"))
+        else:
+            show_nothing(path)
+        return
+    _show_totals(totals, path)
+    _show_timeline(told)
+    names = ("model", "calls", "errors", "in", "cached", "out", "cost", "p50", "p95")
+    models = [
+        (
+            m.model, _number(m.calls), _number(m.errors, "red"), _number(m.input_tokens), _number(m.cached_tokens),
+            _number(m.output_tokens), _cost(m.cost, m.unpriced, m.calls), _span(m.p50), _span(m.p95),
+        )
+        for m in told.models
+    ]  # fmt: skip
+    _table("Models", names, models)
+    names = ("tool", "calls", "ok", "error", "blocked", "answered", "cancelled", "p50", "p95")
+    tools: list[Cells] = [
+        (
+            t.tool, _number(t.calls), *(_number(t.outcomes.get(name, 0), _STYLES[name]) for name in names[2:7]),
+            _span(t.p50), _span(t.p95),
+        )
+        for t in told.tools
+    ]  # fmt: skip
+    _table("Tools", names, tools)
+    timed = any(hook.p50 is not None for hook in told.hooks)
+    said = [(h.hook, _counts(h.verbs), _span(h.p50), _span(h.p95)) for h in told.hooks]
+    if timed:
+        _table("Hooks", ("hook", "said", "p50", "p95"), said)
+    else:
+        _table("Hooks", ("hook", "said"), [row[:2] for row in said])
+    why = [
+        (
+            _number(r.count),
+            r.hook or "nobody",
+            _styled("reject" if r.verb == "claim" else r.verb),
+            short(r.tool or r.point, 24),
+            short(r.reason, 60),
+            _when(r.last),
+        )
+        for r in told.refusals
+    ]
+    _table("What hooks did not let happen", ("times", "hook", "verb", "what", "reason", "last"), why, most=_TOP)
+    asked = [(a.tool, _counts(a.decisions), _span(a.p50), _span(a.p95)) for a in told.approvals]
+    _table("Approvals", ("tool", "decided", "p50", "p95"), asked)
+    errors = [(_number(e.count), e.type, e.place, e.source, _when(e.last)) for e in told.errors if e.type != "Blocked"]
+    _table("Errors", ("times", "error", "of a", "name", "last"), errors, most=_TOP)
+
+
+def show_runs(rows: Sequence[RunRecord], path: str) -> None:
+    """A line for each run."""
+    if not rows:
+        show_nothing(path)
+        return
+    names = ("began", "run", "agent", "status", "steps", "tools", "tokens", "cost", "took")
+    lines = [
+        (
+            _when(r.started or r.created), _short_id(r.id), _on_one_line(r.agent), _styled(r.status),
+            _known(r, r.steps), _known(r, r.tool_calls), _known(r, _tokens(r)),
+            _cost(r.cost, r.cost is None, r.ended is not None),
+            _span(r.elapsed),
+        )
+        for r in rows
+    ]  # fmt: skip
+    _table("", names, lines)
+
+
+def show_run(run: RunRecord, calls: Sequence[CallRow], verdicts: Sequence[VerdictRow]) -> None:
+    """One run: its calls as bars over time, and what hooks said."""
+    out = console()
+    began = run.started or run.created
+    why = run.error_type or (run.stop if run.stop != run.status else "")
+    head = Text.assemble((run.id, "bold"), "  ", _styled(run.status), f" ({why})" if why else "")
+    facts = [
+        f"agent {run.agent}" if run.agent else "", _when(began), counted(run.steps, "step"),
+        counted(run.tool_calls, "tool call"), counted(_tokens(run), "token"),
+        "" if run.cost is None else f"${run.cost:.4f}", "" if run.elapsed is None else duration_text(run.elapsed),
+    ]  # fmt: skip
+    ids = [
+        f"{label} {printable(value, keep='')}"
+        for label, value in (("task", run.task_id), ("session", run.session_id), ("inside", run.parent_run_id))
+        if value and value != run.id
+    ]
+    show(
+        head,
+        Text(printable(" · ".join(filter(None, facts)), keep="")),
+        *([Text(" · ".join(ids), style="dim")] * bool(ids)),
+    )
+    if calls:
+        end = max([run.ended or 0.0, *(call.began + call.duration for call in calls)])
+        start = min(began, calls[0].began)
+        names = [short(call.name, 24) for call in calls]
+        width = max(10, min(_BAR, out.width - max(map(len, names)) - 44))
+        rows = [
+            (
+                _span(max(0.0, call.began - began)), Text(name, style="cyan" if call.kind == "model" else ""),
+                _bar(call, start, end, width), _span(call.duration), _became(call),
+                f"{call.tokens:,} tokens" if call.tokens else "",
+            )
+            for call, name in zip(calls, names, strict=True)
+        ]  # fmt: skip
+        _table("Calls", ("at", "call", "", "took", "became", "used"), rows)
+    told = [
+        (_span(max(0.0, v.at - began)), v.hook, _styled(v.verb), v.point, short(v.reason, 60))
+        for v in verdicts
+        if v.verb != "cont"
+    ]
+    _table("What hooks said", ("at", "hook", "verb", "point", "reason"), told)
+
+
+def spark(values: Sequence[int]) -> str:
+    """Numbers as a row of blocks; none at all is a dot."""
+    most = max(values, default=0)
+    return "".join(_LEVELS[-(-value * (len(_LEVELS) - 1) // most)] if value else "·" for value in values)
+
+
+def _show_totals(totals: Totals, path: str) -> None:
+    began = f", the first {_when(totals.first)}" if totals.first is not None else ""
+    cached = f" ({totals.cached_tokens:,} cached)" if totals.cached_tokens else ""
+    unpriced = f" and {counted(totals.unpriced, 'call')} of unknown price" if totals.unpriced else ""
+    took = (
+        ""
+        if totals.p50 is None or totals.p95 is None
+        else f"p50 {duration_text(totals.p50)}, p95 {duration_text(totals.p95)} a run"
+    )
+    rows: list[tuple[str, str | Text]] = [
+        ("runs", _counts(totals.statuses)),
+        ("calls", f"{counted(totals.model_calls, 'model call')}, {counted(totals.tool_calls, 'tool call')}"),
+        ("tokens", f"{totals.input_tokens:,} in{cached}, {totals.output_tokens:,} out"),
+        ("cost", f"${totals.cost:,.4f}{unpriced}"),
+        ("time", took),
+    ]
+    heading = Text.assemble((counted(totals.runs, "run"), "bold"), (f" in {nearby(path)}{began}", "dim"))
+    lines = [Text.assemble((f"  {name:<8}", "dim"), text) for name, text in rows if text]
+    show(heading, *lines)
+
+
+def _show_timeline(told: RunStats) -> None:
+    bars = told.timeline[-max(10, min(_BAR, console().width - 30)) :]
+    if len(bars) < 2:
+        return
+    runs, tokens = [bar.runs for bar in bars], [bar.tokens for bar in bars]
+    lines = [
+        Text.assemble((f"  {name:<8}", "dim"), (spark(values), style), (f"  most {max(values):,}", "dim"))
+        for name, values, style in (("runs", runs, "cyan"), ("tokens", tokens, "green"))
+    ]
+    each = _WIDTHS.get(int(told.width), duration_text(told.width))
+    show(Text(f"\nSince {_when(bars[0].began)}, each block {each}", style="bold"), *lines)
+
+
+def _table(title: str, names: Sequence[str], rows: Sequence[Cells], most: int | None = None) -> None:
+    if not rows:
+        return
+    numbers = [name for name, cell in zip(names, rows[0], strict=True) if isinstance(cell, Text) and cell.justify]
+    table(names, rows[:most], title=title, keep=_UNBROKEN, right=numbers)
+    if most is not None and len(rows) > most:
+        show(Text(f"and {len(rows) - most:,} more: hookline stats --json shows all", style="dim"))
+
+
+def _on_one_line(name: str) -> Text:
+    """A name that is cut where there is no room for it."""
+    return Text(printable(name, keep=""), no_wrap=True, overflow="ellipsis")
+
+
+def _bar(call: CallRow, start: float, end: float, width: int) -> Text:
+    """A call's time within that of the run."""
+    scale = width / max(end - start, 1e-9)
+    left, length = (call.began - start) * scale, call.duration * scale
+    blanks = min(int(left), width - 1)
+    full, part = divmod(max(1, round((left - blanks + length) * 8)), 8)
+    blocks = ("█" * full + _EIGHTHS[part].strip())[: width - blanks]
+    style = "cyan" if call.kind == "model" else _STYLES.get(call.outcome, "default")
+    return Text(" " * blanks) + Text(blocks or "▏", style=style) + Text(" " * (width - blanks - len(blocks or "▏")))
+
+
+def _became(call: CallRow) -> Text:
+    attempt = f", attempt {call.attempt}" if call.attempt > 1 else ""
+    purpose = f" ({call.purpose})" if call.purpose not in ("", "step") else ""
+    return _styled(call.outcome, f"{attempt}{purpose}")
+
+
+def _counts(counts: Mapping[str, int]) -> Text:
+    parts = [_styled(name, f" {count:,}") for name, count in sorted(counts.items(), key=lambda item: -item[1])]
+    return Text(" · ").join(parts)
+
+
+def _styled(word: str, more: str = "") -> Text:
+    return Text(printable(_SAID.get(word, word), keep=""), style=_STYLES.get(word, "")) + Text(more)
+
+
+def _number(value: int | None, style: str = "") -> Text:
+    return Text("" if value is None else f"{value:,}", style=style if value else "dim", justify="right")
+
+
+def _known(run: RunRecord, value: int) -> Text:
+    """A number of a run, which is known when the run has ended."""
+    return _number(None if run.ended is None else value)
+
+
+def _span(seconds: float | None) -> Text:
+    return Text("" if seconds is None else duration_text(seconds), justify="right")
+
+
+def _cost(cost: float | None, unpriced: int, calls: int) -> Text:
+    """What is known of a cost; a ``+`` says that there is more."""
+    if not calls:
+        return Text("", justify="right")
+    if unpriced and not cost:
+        return Text("unknown", style="dim", justify="right")
+    return Text(f"${cost or 0.0:,.4f}{'+' if unpriced else ''}", justify="right")
+
+
+def _tokens(run: RunRecord) -> int:
+    return run.input_tokens + run.output_tokens
+
+
+def _short_id(run_id: str) -> str:
+    return run_id[:12]
+
+
+def _when(at: float | None) -> str:
+    return "" if at is None else when(at)

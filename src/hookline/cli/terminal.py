@@ -8,6 +8,11 @@ import sys
 from contextlib import suppress
 
 
+def is_capable(terminal: bool) -> bool:
+    """Whether a terminal lets the cursor be moved; whether it wants colours is up to ``NO_COLOR``."""
+    return terminal and os.environ.get("TERM", "dumb") != "dumb"
+
+
 class Terminal:
     """A terminal that a person sits at.
 

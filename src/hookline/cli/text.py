@@ -1,7 +1,8 @@
-"""Text for a terminal: short, and free of what could deceive the reader."""
+"""Text for a terminal: short, and without control characters."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from shutil import get_terminal_size
 from textwrap import fill
@@ -15,6 +16,7 @@ from .._base.text import shorten
 
 if TYPE_CHECKING:
     from .._kernel.state import AgentResult
+
 
 JOINERS = "\u200c\u200d"
 """Invisible, harmless, and part of words and signs in many scripts."""
@@ -98,3 +100,22 @@ def summary(result: AgentResult[Any], broken: Collection[str] = (), within: With
         *([f"{counted(len(broken), 'hook')} failed"] if broken else []),
     )
     return " · ".join(filter(None, parts))
+
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+_SPAN = re.compile(r"(\d{1,9})([smhdw])")
+
+
+def seconds_of(text: str) -> float | None:
+    """How long ``30m``, ``24h`` or ``2w`` is; ``None`` for what is no span."""
+    found = _SPAN.fullmatch(text.strip())
+    return int(found[1]) * _UNITS[found[2]] if found else None
+
+
+def roughly(seconds: float) -> str:
+    """``42 s``, ``5 min``, ``3 h``, ``2 d``."""
+    seconds = max(0.0, seconds)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

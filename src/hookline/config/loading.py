@@ -1,4 +1,4 @@
-"""Hooks and tools from files and modules (``FILE.py``, ``FILE.py:name``, ``module:name``); built-in hooks by name."""
+"""Load hooks and tools from files (``FILE.py``, ``FILE.py:name``) and modules (``module:name``)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .._base.text import describe, did_you_mean, error_text
 from .._kernel.errors import RegistrationError
 from .._kernel.hook import function_of
 from .._kernel.registry import HookRegistry
-from ..hooks.catalogue import BUILTINS
+from ..hooks._catalog import BUILTINS
 from ..plugins.errors import LoadError
 from ..plugins.files import importable, load_file
 from ..plugins.plugin import Plugin
 from ..tools._tool import Tool
-from .references import Reference, parse
 from .secrets import masked, without
 from .settings import DeclaredHook
+from .sources import Reference, parse
 
 _WHAT_COUNTS = (
     "A hook is a function under @hook, @guard or @observer, an object with points, or a list named 'hooks'; "

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from .._base.files import user_folder
-from .._base.frozen import EMPTY, freeze
+from .._base.frozen import EMPTY, freeze, thaw
+from .._base.text import did_you_mean
+from ..stores.paths import default_runs_path
+from .errors import ConfigError
 
 INSTRUCTIONS = (
     "You are a careful assistant. Use the tools when they help, say plainly what you found, and answer briefly."
@@ -184,7 +187,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if not self.approval_file:
             msgspec.structs.force_setattr(self, "approval_file", str(user_folder("data") / "approvals.db"))
         if self.runs == "":
-            msgspec.structs.force_setattr(self, "runs", str(user_folder("data") / "runs.db"))
+            msgspec.structs.force_setattr(self, "runs", str(default_runs_path(".")))
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -253,3 +256,30 @@ def _keys() -> dict[str, Key]:
 
 KEYS: Mapping[str, Key] = _keys()
 """Every setting by name, in the order they are shown."""
+
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def options_of(kind: type[T], name: str, table: Mapping[str, Any]) -> T:
+    """The options in a table of settings, as a struct with a field for each.
+
+    Raises:
+        ConfigError: one that does not exist, or a value it cannot have.
+    """
+    kinds, fields = get_type_hints(kind), kind.__struct_fields__
+    for key, value in table.items():
+        choices = get_args(kinds[key]) if get_origin(kinds.get(key)) is Literal else (value,)
+        if value not in choices:
+            hint = did_you_mean(str(value), choices)
+            raise ConfigError(f"{name}.{key}: expected one of {', '.join(choices)}; got {value!r:.80}.{hint}")
+        if key not in fields and key in KEYS:
+            raise ConfigError(f"{name}: {key!r} is no setting of the {name}: it belongs above [{name}]")
+        if key not in fields:
+            hint = did_you_mean(key, fields)
+            raise ConfigError(f"{name}: there is no setting {key!r}.{hint} Known: {', '.join(fields)}")
+    try:
+        return msgspec.convert(thaw(table), kind)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at ")
+        raise ConfigError(f"{name}{where.strip('`').removeprefix('$')}: {what}") from None

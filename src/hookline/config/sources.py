@@ -1,9 +1,12 @@
-"""Where settings come from: defaults, a file, the environment, flags. The later one wins, and it is remembered."""
+"""Read settings from defaults, a file, the environment and flags; a later source overrides an earlier one."""
 
 from __future__ import annotations
 
 import math
 import os
+import re
+import stat
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,11 +14,12 @@ from typing import Any
 import msgspec
 
 from .._base.text import closest_match, did_you_mean, error_text
+from ..hooks._catalog import BUILTINS
+from ..plugins.discovery import is_path
+from ..stores.paths import default_runs_path
 from .errors import ConfigError
-from .references import anchored
 from .secrets import masked
 from .settings import KEYS, DeclaredChannel, DeclaredHook, Key, Settings
-from .trust import why_not_trusted
 
 FILE, SHARED_FILE = "hookline.toml", "pyproject.toml"
 PREFIX = "HOOKLINE_"
@@ -96,6 +100,9 @@ def load(
     for flag in sorted(flags, key=lambda flag: flag.key != "model"):
         value = anchored(flag.key, from_text(KEYS[flag.key], flag.value, flag.name), here)
         put(flag.key, value, f"flag:{flag.name}")
+    if values.get("runs", "") == "":
+        project = path.parent.resolve() if path is not None else here
+        values["runs"] = str(default_runs_path(project if here.is_relative_to(project) else here))
     return Configuration(Settings(**values), origins, path, tuple(notes))
 
 
@@ -282,3 +289,81 @@ def _toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
+
+
+_FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<name>[^:/\\]+))?")
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """What a text such as ``rules.py:keep_files`` or ``package.rules:Limit`` points at."""
+
+    text: str
+    file: Path | None = None
+    module: str = ""
+    name: str = ""
+
+
+def parse(text: str) -> Reference:
+    """A reference from its text; without ``.py`` it is a module's."""
+    found = _FILE.fullmatch(text)
+    if found:
+        return Reference(text, Path(found["file"]).expanduser(), "", found["name"] or "")
+    module, _, name = text.partition(":")
+    return Reference(text, None, module, name)
+
+
+_MODEL_FILES = ("local:", "scripted:")
+_PLACES = frozenset((
+    "folder", "sessions", "runs", "audit", "approval_file", "plugins_folder", "personalities", "tickets", "skills",
+))  # fmt: skip
+"""Settings that are a file or a folder."""
+_PATHS = frozenset(("path", "folder", "memory", "notes", "store", "artifacts", "sign", "checkpoint", "board"))
+"""What hooks of Hookline's own call their arguments that are paths."""
+
+
+def anchored(key: str, value: Any, folder: Path) -> Any:
+    """A setting's value with its relative paths made absolute, from ``folder``."""
+    if key in _PLACES:
+        return value if value in (None, "", ":memory:") else str(folder / Path(value).expanduser())
+    if key == "model":
+        kind = next((kind for kind in _MODEL_FILES if value.startswith(kind)), None)
+        return value if kind is None else f"{kind}{folder / Path(value.removeprefix(kind)).expanduser()}"
+    if key == "plugins":
+        return tuple(str(folder / Path(item).expanduser()) if is_path(item) else item for item in value)
+    if key in ("hooks", "tools", "channels"):
+        return tuple(_anchored(item, folder) for item in value)
+    return value
+
+
+def _anchored(item: Any, folder: Path) -> Any:
+    if not isinstance(item, str):
+        ours = item.use in BUILTINS or re.match(r"hookline[.:]", item.use) is not None
+        args = {k: _path(k, v, folder) for k, v in item.args.items()} if ours else item.args
+        return msgspec.structs.replace(item, use=_anchored(item.use, folder), args=args)
+    found = _FILE.fullmatch(item)
+    if not found:
+        return item
+    path = folder / Path(found["file"]).expanduser()
+    return f"{path}:{found['name']}" if found["name"] else str(path)
+
+
+def _path(name: str, value: Any, folder: Path) -> Any:
+    if name not in _PATHS or not isinstance(value, str) or value in ("", ":memory:"):
+        return value
+    return str(folder / Path(value).expanduser())
+
+
+def why_not_trusted(path: Path) -> str | None:
+    """Why somebody else may have written this file, ``None`` if only its user or root could. For POSIX systems."""
+    if sys.platform == "win32":
+        return None
+    try:
+        found = (path.lstat(), path.stat())  # whoever makes a link chooses the folder that its paths start at
+    except OSError as error:
+        return f"it cannot be looked at: {error.strerror}"
+    for state in found:
+        if state.st_uid not in (os.geteuid(), 0):
+            return "it belongs to another user"
+    if stat.S_IMODE(found[1].st_mode) & stat.S_IWOTH:
+        return "everybody may write it"
+    return None

@@ -5,15 +5,14 @@ from .._kernel.hook import observer as observer
 from .._kernel.registry import HookRegistry as HookRegistry
 from .._kernel.registry import Interceptor as Interceptor
 from .._kernel.registry import PassThrough as PassThrough
-from .._kernel.results import Answer as Answer
 from .._kernel.results import HookAction as HookAction
+from .._kernel.results import HookAnswer as HookAnswer
 from .._kernel.results import HookResult as HookResult
 from .._kernel.results import Verdict as Verdict
-from ._guards import guards as guards
 from ._sensitive.detectors import SensitiveValue as SensitiveValue
 from ._sensitive.detectors import find_sensitive as find_sensitive
 from ._sensitive.redactor import Redactor as Redactor
-from ._shadow import shadow as shadow
+from ._support.secret_files import SECRET_FILES as SECRET_FILES
 from .approvals import ApprovalsHook as ApprovalsHook
 from .audit_log import AuditLogHook as AuditLogHook
 from .audit_trail import AuditTrailHook as AuditTrailHook
@@ -33,6 +32,7 @@ from .limits import ExecutionTimeLimitHook as ExecutionTimeLimitHook
 from .limits import StepsLimitHook as StepsLimitHook
 from .limits import TokenUsageLimitHook as TokenUsageLimitHook
 from .limits import ToolCallsLimitHook as ToolCallsLimitHook
+from .limits import guards as guards
 from .loop_detector import LoopDetectorHook as LoopDetectorHook
 from .memory import MemoryInjectionHook as MemoryInjectionHook
 from .metrics import MetricsHook as MetricsHook
@@ -49,6 +49,7 @@ from .safety import SafetyGuardrailHook as SafetyGuardrailHook
 from .schema_retry import SchemaRetryHook as SchemaRetryHook
 from .sensitive_data import SensitiveDataHook as SensitiveDataHook
 from .sessions import PersistSessionHook as PersistSessionHook
+from .shadow_mode import shadow as shadow
 from .skill_evolver import SkillEvolverHook as SkillEvolverHook
 from .skills import SkillsHook as SkillsHook
 from .small_models import default_slm_hooks as default_slm_hooks

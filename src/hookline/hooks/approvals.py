@@ -22,7 +22,7 @@ from .._kernel.results import HookResult
 from .._kernel.values import Ids
 from ..stores.approvals import ApprovalRow, ApprovalStore
 from ..stores.errors import StoreError
-from .checks import path_of, positive
+from ._support.validation import check_path, check_positive
 
 log = logging.getLogger("hookline")
 
@@ -72,7 +72,7 @@ class ApprovalsHook:
     ) -> None:  # fmt: skip
         if not isinstance(store, ApprovalStore):
             try:
-                store = ApprovalStore(path_of(store, "store= is a SQLite file, such as 'approvals.db'"))
+                store = ApprovalStore(check_path(store, "store= is a SQLite file, such as 'approvals.db'"))
             except StoreError as error:
                 raise RegistrationError(str(error)) from error
         for name, text in (("owner", owner), ("root_id", root_id)):
@@ -80,7 +80,7 @@ class ApprovalsHook:
                 raise RegistrationError(f"{name} is text, not {text!r:.80}")
         if tell is not None and (not callable(tell) or isinstance(tell, type)):
             raise RegistrationError(f"tell is an async function of a row, not {tell!r:.80}")
-        self.store, self.seconds = store, positive(seconds, "seconds")
+        self.store, self.seconds = store, check_positive(seconds, "seconds")
         self.owner, self.root_id, self.tell = owner, root_id, tell
 
     async def __call__(self, point: str, ctx: Any, request: ApprovalRequest) -> HookResult:

@@ -2,32 +2,186 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from .._base.errors import HooklineError
-from .._base.frozen import digest
+from .._base.frozen import digest, json_text
+from .._base.text import snake_case
 from .._kernel.errors import RegistrationError
-from .._kernel.events import Event
+from .._kernel.events import Event, HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
+from .._kernel.payloads import ModelReply, ToolCallResult
 from .._kernel.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_PROGRESS, ON_RUN_END
 from .._kernel.results import Verdict
 from .._kernel.values import Ids
+from .._run import events as e
 from .._run.events import RunFinished, RunStarted, ToolStarted
+from ..stores.audit import records as r
 from ..stores.audit.file import Fsync, reason
-from ..stores.audit.format import ids_of, kind_of, record_of
-from ..stores.audit.log import LEAST_BYTES, AuditError, AuditLog
-from ..stores.audit.records import Fields
-from .audit_scribe import Redact, Scribe
-from .checks import flag, path_of, whole
+from ..stores.audit.format import MAX_ITEMS, encode_ids, encode_record, encode_type
+from ..stores.audit.log import MIN_FILE_BYTES, AuditError, AuditLog
+from ..stores.audit.records import AuditRecord
+from ._support.validation import check_bool, check_integer, check_path
+from .shadow_mode import ShadowDecided
+
+log = logging.getLogger("hookline")
 
 CLOSED_SECONDS = 10.0
 """How long a run that must not go on unrecorded waits for its records."""
 OPEN_SECONDS = 0.25
 """How long the end of a run waits to learn whether the log can be written at all."""
 
-_EVENTS = Scribe(False, str, 1).events
+Redact = Callable[[str], str]
+
+WINDOW = 1_000_000
+"""Characters beyond ``max_text`` that are redacted before a text is cut."""
+
+
+class _RecordBuilder:
+    """Makes records of events and payloads.
+
+    Args:
+        content: whether texts are written.
+        redact: makes texts safe, before they are cut.
+        max_text: characters of each text that are written.
+    """
+
+    def __init__(self, content: bool, redact: Redact, max_text: int) -> None:
+        self.content, self.max_text = content, max_text
+        self._redact = redact
+        self._makers: dict[type[Event], Callable[[Any], r.AuditRecord | None]] = {
+            e.RunStarted: lambda event: r.RunStartRecord(),
+            e.TaskTaken: lambda event: r.TaskRecord(len(event.task), self._text(event.task)),
+            e.ApprovalAsked: self._asked,
+            e.ApprovalDecided: self._decided,
+            e.Signalled: self._stop,
+            e.Failed: self._error,
+            e.Steered: lambda event: r.SteeredRecord(len(event.text), self._text(event.text)),
+            e.RunFinished: self._run_end,
+            HookExecuted: lambda event: None if e.is_silent(event) else self._verdict(event),
+            ShadowDecided: self._shadow,
+            JudgedBeforeRewrite: lambda event: _notice(event, event.by, ", ".join(event.hooks)),
+            MergeLost: lambda event: _notice(event, event.hook, f"{event.field}: {event.kept}"),
+            RetryIgnored: lambda event: _notice(event, event.hook, event.why),
+        }
+
+    @property
+    def events(self) -> frozenset[type[Event]]:
+        """The events that become records."""
+        return frozenset(self._makers)
+
+    def record(self, event: Event) -> r.AuditRecord | None:
+        """What is written of an event."""
+        make = self._makers.get(type(event))
+        return None if make is None else make(event)
+
+    def model(self, reply: ModelReply, verdict: Verdict) -> r.ModelRecord:
+        """What is written of a reply, and of what its hooks made of it."""
+        usage, calls, arguments = reply.usage, reply.tool_calls[:MAX_ITEMS], None
+        if self.content:
+            arguments = [self._json(call.arguments if call.raw is None else call.raw) for call in calls]
+        return r.ModelRecord(
+            reply.provider, reply.model, reply.organization_id, usage.input_tokens, usage.output_tokens,
+            usage.cached_tokens, reply.cost, reply.finish_reason, reply.purpose, reply.hop, reply.attempt,
+            _ms(reply.duration), reply.source, verdict.action, [call.name for call in calls],
+            [call.id for call in calls], self._text(reply.content), UNSET if arguments is None else arguments,
+        )  # fmt: skip
+
+    def tool_start(self, event: e.ToolStarted, digest: str) -> r.ToolStartRecord:
+        """What is written of a call that begins."""
+        return r.ToolStartRecord(event.call_id, event.tool, digest, event.attempt, self._json(event.arguments))
+
+    def tool(self, result: ToolCallResult, digest: str) -> r.ToolEndRecord:
+        """What is written of a call that is over."""
+        failed = result.error is not None
+        return r.ToolEndRecord(
+            result.id, result.name, digest, result.attempt, result.outcome, _ms(result.duration),
+            UNSET if failed else self._json(result.result), self._text(result.error or "") if failed else UNSET,
+        )  # fmt: skip
+
+    def _verdict(self, event: HookExecuted) -> r.VerdictRecord:
+        failed = UNSET if event.error is None else self._text(event.error)
+        return r.VerdictRecord(
+            event.hook, str(event.point), event.phase, str(event.verb), self._safe(event.reason), failed
+        )
+
+    def _shadow(self, event: ShadowDecided) -> r.ShadowRecord:
+        return r.ShadowRecord(event.hook, str(event.point), str(event.verb), self._safe(event.reason))
+
+    def _asked(self, event: e.ApprovalAsked) -> r.ApprovalAskedRecord:
+        questions = [self._safe(text) for text in event.questions[:MAX_ITEMS]] if self.content else UNSET
+        return r.ApprovalAskedRecord(event.call_id, event.tool, event.digest, self._json(event.arguments), questions)
+
+    def _decided(self, event: e.ApprovalDecided) -> r.ApprovalRecord:
+        message = self._text(event.message) if event.message else UNSET
+        return r.ApprovalRecord(event.call_id, event.decision, event.by, event.digest, message)
+
+    def _stop(self, event: e.Signalled) -> r.StopRecord:
+        return r.StopRecord(event.signal.kind, event.signal.hook, self._text(event.signal.message))
+
+    def _error(self, event: e.Failed) -> r.ErrorRecord:
+        error = event.error
+        return r.ErrorRecord(
+            error.where, error.type, error.source, error.call_id, error.fatal, self._text(error.message)
+        )  # fmt: skip
+
+    def _run_end(self, event: e.RunFinished) -> r.RunEndRecord:
+        result = event.result
+        usage, stop = result.usage, result.stop
+        return r.RunEndRecord(
+            result.status, stop.kind if stop else "", self._safe(result.hook_ended or ""), len(result.steps),
+            result.tool_calls, usage.input_tokens, usage.output_tokens, usage.cached_tokens, result.cost,
+            _ms(result.elapsed), len(result.errors), self._text(result.task), self._text(result.reply),
+        )  # fmt: skip
+
+    # Texts.
+
+    def _text(self, text: str) -> str | UnsetType:
+        return self._safe(text) if self.content else UNSET
+
+    def _json(self, value: Any) -> str | UnsetType:
+        if not self.content:
+            return UNSET
+        if isinstance(value, str):
+            return self._safe(value)
+        left = [self.max_text + WINDOW]
+        text = json_text(self._leaves(value, left))  # a secret may hold what JSON writes in another way
+        return self._safe(f"{text}…" if left[0] <= 0 else text)
+
+    def _leaves(self, value: Any, left: list[int]) -> Any:
+        """A JSON value with its texts redacted, as far as it could be shown."""
+        if isinstance(value, str):
+            left[0] -= len(value)
+            return self._redacted(value[: self.max_text + WINDOW])
+        left[0] -= 8
+        if isinstance(value, Mapping):
+            return {self._leaves(key, left): self._leaves(item, left) for key, item in value.items() if left[0] > 0}
+        if isinstance(value, list):
+            return [self._leaves(item, left) for item in value if left[0] > 0]
+        return value
+
+    def _safe(self, text: str) -> str:
+        """A text, redacted and then cut."""
+        if not text:
+            return text
+        shown, size = self._redacted(text[: self.max_text + WINDOW]), self.max_text
+        over = len(shown) - size + max(0, len(text) - size - WINDOW)
+        return shown if over <= 0 else f"{shown[:size]}…(+{over})"
+
+    def _redacted(self, text: str) -> str:
+        try:
+            return str(self._redact(text))
+        except Exception as error:
+            log.exception("the redactor of the audit log failed")
+            return f"[withheld: the redactor failed with {type(error).__name__}]"
+
+
+_EVENTS = _RecordBuilder(False, str, 1).events
 _ALWAYS = frozenset({AFTER_LLM, AFTER_TOOL, ON_RUN_END})
 _CLOSED = frozenset({BEFORE_LLM, BEFORE_TOOL, ON_PROGRESS, AFTER_TOOL, ON_RUN_END})
 
@@ -88,7 +242,9 @@ class AuditLogHook:
         sign: str | os.PathLike[str] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._scribe = Scribe(flag(content, "content"), _redactor(redact), whole(max_text, "max_text"))
+        self._records = _RecordBuilder(
+            check_bool(content, "content"), _redactor(redact), check_integer(max_text, "max_text")
+        )
         if on_failure not in ("open", "closed"):
             raise RegistrationError(f"on_failure is 'open' or 'closed', not {on_failure!r:.80}")
         self.on_failure = on_failure
@@ -96,9 +252,9 @@ class AuditLogHook:
             self.points, self.events = _ALWAYS | _CLOSED, _EVENTS | {ToolStarted}
         given = {
             "logger": _logger(logger),
-            "max_bytes": None if max_bytes is None else whole(max_bytes, "max_bytes", LEAST_BYTES),
-            "sign": None if sign is None else path_of(sign, "sign= is the path of a private key"),
-            "checkpoint": None if checkpoint is None else path_of(checkpoint, "checkpoint= is the path of a file"),
+            "max_bytes": None if max_bytes is None else check_integer(max_bytes, "max_bytes", MIN_FILE_BYTES),
+            "sign": None if sign is None else check_path(sign, "sign= is the path of a private key"),
+            "checkpoint": None if checkpoint is None else check_path(checkpoint, "checkpoint= is the path of a file"),
         }
         if fsync not in ("never", "batch", "always"):
             raise RegistrationError(f"fsync is 'never', 'batch' or 'always', not {fsync!r:.80}")
@@ -110,7 +266,7 @@ class AuditLogHook:
             if path is None and logger is None:
                 raise RegistrationError("give path=, the file to write into, or logger=, such as 'hookline.audit'")
             if path is not None:
-                path = path_of(path, "path= is the file to write into, such as 'audit.jsonl'")
+                path = check_path(path, "path= is the file to write into, such as 'audit.jsonl'")
             try:
                 self.log = AuditLog(path, fsync=fsync, **given)  # type: ignore[arg-type]
             except HooklineError as error:
@@ -129,13 +285,13 @@ class AuditLogHook:
     def on_event(self, event: Event) -> None:
         """Put the event into the log, without waiting."""
         if type(event) is RunStarted:
-            self._runs[event.run_id] = _Run(ids_of(event.ids), self.log.lost, self.log.failures)
+            self._runs[event.run_id] = _Run(encode_ids(event.ids), self.log.lost, self.log.failures)
         try:
-            fields = self._start(event) if type(event) is ToolStarted else self._scribe.record(event)
+            fields = self._start(event) if type(event) is ToolStarted else self._records.record(event)
             if fields is not None:
                 self._put(event.at, self._runs.get(event.run_id), event.run_id, fields)
         except Exception as error:
-            self.log.lose(1, reason(error))
+            self.log.count_lost(1, reason(error))
             raise
         finally:
             if type(event) is RunFinished:
@@ -153,32 +309,32 @@ class AuditLogHook:
             if point in _CLOSED and getattr(payload, "phase", "") != "progress":
                 return self._wait(ctx, CLOSED_SECONDS)
         elif point == ON_RUN_END:
-            if not self.log.working:
+            if not self.log.is_working:
                 return self._wait(ctx, OPEN_SECONDS)
             self._complain(ctx)
         return None
 
-    def _over(self, point: str, run: _Run | None, payload: Any, verdict: Verdict) -> Fields:
+    def _over(self, point: str, run: _Run | None, payload: Any, verdict: Verdict) -> AuditRecord:
         if point == AFTER_LLM:
-            return self._scribe.model(payload, verdict)
+            return self._records.model(payload, verdict)
         known = run.digests.pop((payload.id, payload.attempt), None) if run else None
-        return self._scribe.tool(payload, known or digest([payload.name, payload.arguments]))
+        return self._records.tool(payload, known or digest([payload.name, payload.arguments]))
 
-    def _start(self, event: ToolStarted) -> Fields:
+    def _start(self, event: ToolStarted) -> AuditRecord:
         made = digest([event.tool, event.arguments])
         if run := self._runs.get(event.run_id):
             run.digests[event.call_id, event.attempt] = made
-        return self._scribe.tool_start(event, made)
+        return self._records.tool_start(event, made)
 
-    def _put(self, at: float, run: _Run | None, run_id: str, fields: Fields) -> None:
-        kind = kind_of(fields.type, run.ids if run else ids_of(Ids(run_id)))
-        if self._scribe.content:
-            self.log.put(record_of(at, kind, fields))
+    def _put(self, at: float, run: _Run | None, run_id: str, fields: AuditRecord) -> None:
+        kind = encode_type(fields.type, run.ids if run else encode_ids(Ids(run_id)))
+        if self._records.content:
+            self.log.put(encode_record(at, kind, fields))
         else:
             self.log.put_short(at, kind, fields)
 
     async def _wait(self, ctx: Any, seconds: float) -> None:
-        if not await self.log.settled(seconds):
+        if not await self.log.flush_async(seconds):
             raise AuditError(f"records of the audit log are not written after {seconds:g} s: its disk or reader hangs")
         self._complain(ctx)
 
@@ -187,7 +343,7 @@ class AuditLogHook:
         lost = self.log.lost - (run.lost if run else 0)
         if lost:
             raise AuditError(f"{lost} records of the audit log were lost: {self.log.problem}")
-        if self.log.working is False or self.log.failures > (run.failures if run else 0):
+        if self.log.is_working is False or self.log.failures > (run.failures if run else 0):
             raise AuditError(f"records of the audit log may not be on the disk: {self.log.problem}")
 
 
@@ -206,3 +362,11 @@ def _logger(name: Any) -> str | None:
     if name is not None and (not isinstance(name, str) or not name.strip() or "\0" in name):
         raise RegistrationError(f"logger is the name of a logger, such as 'hookline.audit', not {name!r:.80}")
     return name
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)
+
+
+def _notice(event: Any, hook: str, about: str) -> r.NoticeRecord:
+    return r.NoticeRecord(snake_case(type(event).__name__), str(event.point), hook, about)

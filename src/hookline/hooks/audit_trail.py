@@ -9,7 +9,7 @@ from typing import Any
 
 from .._kernel.payloads import ToolCallResult
 from .._kernel.points import AFTER_TOOL
-from .checks import whole
+from ._support.validation import check_integer
 
 
 class AuditTrailHook:
@@ -29,7 +29,7 @@ class AuditTrailHook:
     phase = "observe"
 
     def __init__(self, max_entries: int = 10_000) -> None:
-        self._entries: deque[dict[str, Any]] = deque(maxlen=whole(max_entries, "max_entries"))
+        self._entries: deque[dict[str, Any]] = deque(maxlen=check_integer(max_entries, "max_entries"))
         self._lock = threading.Lock()
 
     def __call__(self, point: str, ctx: Any, result: ToolCallResult) -> None:

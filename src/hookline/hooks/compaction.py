@@ -12,9 +12,16 @@ from .._kernel.payloads import Compaction, ModelRequest
 from .._kernel.points import BEFORE_COMPACTION, BEFORE_STEP, ON_RUN_START
 from .._kernel.results import HookAction, HookResult
 from .._kernel.values import Message
-from .checks import able, whole
-from .excerpt import excerpt
-from .groups import Group, groups, last_user, least, must_stay, without
+from ._support.messages import (
+    MessageGroup,
+    excerpt,
+    group_messages,
+    last_user_message,
+    messages_without,
+    required_groups,
+    smallest_fitting,
+)
+from ._support.validation import check_integer, check_method
 
 MARK = "[Summary of the conversation so far]"
 """How a summary begins in the transcript."""
@@ -67,8 +74,11 @@ class Compactor:
         max_summary_tokens: int = 300,
         fallback: Callable[[Sequence[Message]], str | Awaitable[str]] | None = None,
     ) -> None:
-        self.max_tokens, self.keep_last = whole(max_tokens, "max_tokens"), whole(keep_last, "keep_last", 0)
-        self.max_summary_tokens = whole(max_summary_tokens, "max_summary_tokens")
+        self.max_tokens, self.keep_last = (
+            check_integer(max_tokens, "max_tokens"),
+            check_integer(keep_last, "keep_last", 0),
+        )
+        self.max_summary_tokens = check_integer(max_summary_tokens, "max_summary_tokens")
         if not isinstance(instructions, str) or not instructions.strip():
             raise RegistrationError("instructions= is the text that tells the model how to summarise")
         if fallback is not None and not callable(fallback):
@@ -92,8 +102,8 @@ class Compactor:
         size = await _count(ctx, messages) if messages else 0
         if size <= self.max_tokens:
             return None
-        parts = groups(messages)
-        folded = await self._middle(ctx, parts, must_stay(parts, *keep))
+        parts = group_messages(messages)
+        folded = await self._middle(ctx, parts, required_groups(parts, *keep))
         middle = tuple(message for i in folded for message in parts[i])
         if not middle or (len(middle) == 1 and _is_summary(middle[0])):
             return None  # what there is to fold has been folded
@@ -106,7 +116,7 @@ class Compactor:
             raise CallRefusedError(str(error), status="failed", hook=error.hook) from error
         if verdict.action is HookAction.BLOCK:
             return None
-        kept = without(parts, folded)
+        kept = messages_without(parts, folded)
         told: Sequence[Message] = verdict.payload.messages
         if told:
             summary = Message("user", f"{MARK}\n{await self._summary(ctx, told)}")
@@ -116,7 +126,7 @@ class Compactor:
             raise CompactionError("the history was not compacted: the summary is no shorter than what it stands for")
         return kept
 
-    async def _middle(self, ctx: Any, parts: Sequence[Group], stay: set[int]) -> list[int]:
+    async def _middle(self, ctx: Any, parts: Sequence[MessageGroup], stay: set[int]) -> list[int]:
         """Which groups to fold: all but those that stay and the last ones."""
         first, count = len(parts), 0
         while first and count < self.keep_last:
@@ -127,10 +137,10 @@ class Compactor:
             return [i for i in range(index) if i not in stay]
 
         async def fits(index: int) -> bool:
-            left = await _count(ctx, without(parts, before(index)))
+            left = await _count(ctx, messages_without(parts, before(index)))
             return left + self.max_summary_tokens <= self.max_tokens
 
-        return before(await least(first, len(parts), fits))
+        return before(await smallest_fitting(first, len(parts), fits))
 
     async def _summary(self, ctx: Any, messages: Sequence[Message]) -> str:
         try:
@@ -203,7 +213,7 @@ class ContextCompactionHook:
     def __init__(self, compactor: Compactor | int) -> None:
         if isinstance(compactor, int):
             compactor = Compactor(compactor)
-        able(compactor, "compact", "compactor= takes a Compactor(max_tokens)")
+        check_method(compactor, "compact", "compactor= takes a Compactor(max_tokens)")
         self.compactor = compactor
 
     async def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
@@ -213,7 +223,7 @@ class ContextCompactionHook:
         if point == ON_RUN_START:
             return await self._compact(ctx, own, messages, Message("user", payload.task))
         if payload.index == 0:
-            own["task"] = last_user(messages)
+            own["task"] = last_user_message(messages)
             return None
         return await self._compact(ctx, own, messages)
 

@@ -9,8 +9,8 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ModelReply
 from .._kernel.points import AFTER_LLM
 from .._kernel.results import HookResult
-from .groups import last_user
-from .wording import as_sentence, parsed, results
+from ._support.messages import last_user_message
+from ._tool_results import as_sentence, parse_json, recent_results
 
 
 class EchoedPayloadHook:
@@ -44,10 +44,10 @@ class EchoedPayloadHook:
         if not reply.content.lstrip("` \n\tjson").startswith(("{", "[")):
             return None
         messages = ctx.state.messages
-        asked = last_user(messages)
+        asked = last_user_message(messages)
         if asked is not None and "json" in asked.content.casefold():
             return None
-        for result in results(messages):
+        for result in recent_results(messages):
             if _echoes(reply.content, result.content):
                 return HookResult.replace({"content": self._words(result.content)}, reason="it echoed a tool result")
         return None
@@ -55,12 +55,12 @@ class EchoedPayloadHook:
     def _words(self, result: str) -> str:
         if isinstance(self.fallback, str):
             return self.fallback.replace("{result}", as_sentence(result))
-        return self.fallback(parsed(result))
+        return self.fallback(parse_json(result))
 
 
 def _echoes(text: str, result: str) -> bool:
     """Whether a reply is a tool result, or a part of it, and nothing else."""
-    data, given = parsed(text), parsed(result)
+    data, given = parse_json(text), parse_json(result)
     if isinstance(data, str):  # it was cut off
         begun = "".join(text.strip().removeprefix("```json").strip("`").split())
         return len(begun) > 1 and "".join(result.split()).startswith(begun)

@@ -13,7 +13,7 @@ from .._kernel.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_
 from .._kernel.results import HookAction, Verdict
 from .._kernel.state import AgentResult
 from .._kernel.values import Message
-from .checks import names_of
+from ._support.validation import check_names
 
 THE_SIX = (ON_RUN_START, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, ON_RUN_END)
 WIDTH = 100
@@ -42,7 +42,7 @@ class EchoingHook:
     def __init__(self, write: Callable[[str], object] = _to_stderr, *, points: Iterable[str] = THE_SIX) -> None:
         if not callable(write):
             raise RegistrationError(f"write= takes a function of a line, such as print, not {write!r:.80}")
-        self.write, self.points = write, frozenset(map(resolve, names_of(points, "points")))
+        self.write, self.points = write, frozenset(map(resolve, check_names(points, "points")))
 
     def __call__(self, point: str, ctx: Any, payload: Any, verdict: Verdict) -> None:
         """Write one line."""

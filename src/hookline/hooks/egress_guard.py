@@ -13,8 +13,8 @@ from .._kernel.results import HookResult
 from .._net.egress import Egress, EgressError
 from .._net.http_client import FetchError
 from .._net.urls import Url
-from .called_tool import judged_tool
-from .checks import flag, names_of, one_or_more
+from ._support.tools import require_tool
+from ._support.validation import check_bool, check_name_or_names, check_names
 
 LOCAL_TOOLS = ("write_*", "edit_*", "append_*", "find_text", "remember", "recall", "forget", "calculate")
 """Tools whose texts go nowhere: a link in a note is not a connection."""
@@ -54,12 +54,12 @@ class EgressGuard:
         resolve: bool = True,
     ) -> None:
         self.egress = hosts if isinstance(hosts, Egress) else Egress(hosts)
-        self.tools = one_or_more(tools, "tools")
-        self.local, self.resolve = names_of(local, "local", 0), flag(resolve, "resolve")
+        self.tools = check_name_or_names(tools, "tools")
+        self.local, self.resolve = check_names(local, "local", 0), check_bool(resolve, "resolve")
 
     async def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Judge one call."""
-        tool = judged_tool(ctx, request.name)
+        tool = require_tool(ctx, request.name)
         free = not any(fnmatchcase(request.name, glob) for glob in self.local)
         found: dict[str, Url] = {}
         try:

@@ -9,7 +9,7 @@ from .._base.frozen import json_text
 from .._kernel.payloads import ToolCallResult
 from .._kernel.points import AFTER_TOOL
 from .._kernel.results import HookAction, Verdict
-from .checks import whole
+from ._support.validation import check_integer
 from .memory import memory_of, scope_of
 
 
@@ -34,7 +34,7 @@ class EpisodeLoggerHook:
 
     def __init__(self, memory: Any = None, *, scope: str = "", max_chars: int = 500) -> None:
         self.memory, self.scope = memory_of(memory, "add_episode"), scope_of(scope)
-        self.max_chars = whole(max_chars, "max_chars", 1)
+        self.max_chars = check_integer(max_chars, "max_chars", 1)
 
     async def __call__(self, point: str, ctx: Any, result: ToolCallResult, *, verdict: Verdict) -> None:
         """Record one call."""

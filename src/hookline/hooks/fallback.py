@@ -11,8 +11,8 @@ from .._kernel.points import ON_ERROR
 from .._kernel.results import HookResult
 from ..models.protocol import Model
 from ..providers.names import as_model
-from .answers import as_answer
-from .checks import error_names, whole
+from ._support.messages import to_response
+from ._support.validation import check_error_names, check_integer
 
 PURPOSE = "fallback"
 """What hooks see as the purpose of the other model's call."""
@@ -53,8 +53,8 @@ class FallbackModelHook:
             raise RegistrationError(
                 "model is a model, a name such as 'openai:NAME', or a list of at least one of these"
             )
-        self.on = None if on is None else error_names(on, "on")
-        self.attempts = whole(attempts, "attempts")
+        self.on = None if on is None else check_error_names(on, "on")
+        self.attempts = check_integer(attempts, "attempts")
 
     async def __call__(self, point: str, ctx: Any, failure: Failure) -> HookResult | None:
         """Ask the other models in turn; the first reply is the answer."""
@@ -72,7 +72,7 @@ class FallbackModelHook:
                 if not isinstance(refused.__cause__, ModelError):
                     raise
             else:
-                return HookResult.answer(as_answer(reply), reason=f"{failure.errors[0].type}: {model.name} answers")
+                return HookResult.answer(to_response(reply), reason=f"{failure.errors[0].type}: {model.name} answers")
         return None
 
 

@@ -12,7 +12,7 @@ from .._kernel.results import HookResult
 from .._kernel.state import AgentState
 from .._kernel.values import Step
 from ..models.protocol import FINISH_REASONS
-from .checks import names_of
+from ._support.validation import check_names
 
 
 class FinishReasonHook:
@@ -32,7 +32,7 @@ class FinishReasonHook:
     def __init__(
         self, stop_reasons: Iterable[str], finish_reason_resolver: Callable[[AgentState], str | None] | None = None
     ) -> None:
-        self.stop_reasons = names_of(stop_reasons, "stop_reasons")
+        self.stop_reasons = check_names(stop_reasons, "stop_reasons")
         for reason in self.stop_reasons:
             if reason not in FINISH_REASONS:
                 known = ", ".join(FINISH_REASONS)

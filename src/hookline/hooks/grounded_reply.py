@@ -9,8 +9,8 @@ from .._kernel.payloads import ModelReply
 from .._kernel.points import AFTER_LLM
 from .._kernel.results import HookResult
 from .._kernel.values import Message
-from .groups import last_user
-from .wording import as_sentence, leaves, parsed, results
+from ._support.messages import last_user_message
+from ._tool_results import as_sentence, leaf_values, parse_json, recent_results
 
 _WORD = re.compile(r"[^\W_](?:[\w.:@/'-]*[\w%])?|-?\d[\w.:-]*")
 _FEW = 5
@@ -36,7 +36,7 @@ class GroundedReplyHook:
         if reply.purpose != "step" or reply.tool_calls or not reply.content or reply.request.response_format:
             return None
         messages = ctx.state.messages
-        last, asked = next(iter(results(messages)), None), last_user(messages)
+        last, asked = next(iter(recent_results(messages)), None), last_user_message(messages)
         if last is None or last.is_error or not _leaves_out(reply.content, last, asked.content if asked else ""):
             return None
         text = f"{reply.content.rstrip()} {as_sentence(last.content, _LONGEST)}"
@@ -45,7 +45,7 @@ class GroundedReplyHook:
 
 def _leaves_out(text: str, result: Message, asked: str) -> bool:
     known, said = _words(asked), _words(text)
-    given = [word for leaf in leaves(parsed(result.content[:_READ])) for word in _words_of(leaf)]
+    given = [word for leaf in leaf_values(parse_json(result.content[:_READ])) for word in _words_of(leaf)]
     news = [word for word in dict.fromkeys(given) if word not in known]
     numbers = [word for word in news if any(letter.isdigit() for letter in word)]
     if 0 < len(numbers) <= _FEW:

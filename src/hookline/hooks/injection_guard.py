@@ -21,8 +21,8 @@ from ._injection.control_tokens import Cleaned, neutralise
 from ._injection.fence import RULE, fence, fenced, unfenced
 from ._injection.judge import judge
 from ._injection.patterns import Suspicion, scan
-from .called_tool import called_tool
-from .checks import flag, names_of, positive, whole
+from ._support.tools import find_tool
+from ._support.validation import check_bool, check_integer, check_names, check_positive
 
 Action = Literal["flag", "withhold", "end"]
 REPLY = "I stopped: {source} contains text that tries to give me instructions ({kinds})."
@@ -108,14 +108,14 @@ class InjectionGuard:
         judge_timeout: float = 30.0,
         task: bool = False,
     ) -> None:
-        self.untrusted, self.dangerous = names_of(untrusted, "untrusted", 0), names_of(dangerous, "dangerous", 0)
+        self.untrusted, self.dangerous = check_names(untrusted, "untrusted", 0), check_names(dangerous, "dangerous", 0)
         if action not in get_args(Action):
             raise RegistrationError(f"action must be one of {', '.join(get_args(Action))}, not {action!r:.80}")
         self.action = action
         if not _is_fraction(threshold) or threshold == 0:
             raise RegistrationError(f"threshold must be a number above 0 and at most 1, not {threshold!r:.80}")
         self.threshold = threshold
-        self.taint_steps = None if taint_steps is None else whole(taint_steps, "taint_steps", 0)
+        self.taint_steps = None if taint_steps is None else check_integer(taint_steps, "taint_steps", 0)
         self.judge = judge if isinstance(judge, bool) else as_model(judge)
         low_high = tuple(judge_when) if isinstance(judge_when, (list, tuple)) else ()
         if len(low_high) != 2 or not all(map(_is_fraction, low_high)) or low_high[0] > low_high[1]:
@@ -123,8 +123,8 @@ class InjectionGuard:
                 f"judge_when must be two numbers from 0 to 1, the lower first, not {judge_when!r:.80}"
             )
         self.judge_when = low_high
-        self.judge_timeout = positive(judge_timeout, "judge_timeout")
-        self.task = flag(task, "task")
+        self.judge_timeout = check_positive(judge_timeout, "judge_timeout")
+        self.task = check_bool(task, "task")
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> Any:
         """Check a task, a prompt, a tool call or a tool result."""
@@ -205,7 +205,7 @@ class InjectionGuard:
         return HookResult.replace({field: f"[{' '.join(notes)}]\n{text}" if notes else text}, reason=about)
 
     def _is_untrusted(self, ctx: Any, result: ToolCallResult) -> bool:
-        tool = called_tool(ctx, result.name)
+        tool = find_tool(ctx, result.name)
         return tool is None or tool.untrusted or any(fnmatchcase(result.name, glob) for glob in self.untrusted)
 
     # Tool calls.
@@ -226,7 +226,7 @@ class InjectionGuard:
         return HookResult.ask(question, reason=f"{what} from {source}")
 
     def _is_dangerous(self, ctx: Any, name: str) -> bool:
-        tool = called_tool(ctx, name)
+        tool = find_tool(ctx, name)
         return tool is None or tool.dangerous or any(fnmatchcase(name, glob) for glob in self.dangerous)
 
     # The start of a run.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from .._base.text import is_number
@@ -11,8 +12,10 @@ from .._kernel.points import BEFORE_LLM, BEFORE_STEP, Point
 from .._kernel.results import HookResult
 from .._kernel.state import AgentState
 from .._kernel.values import Message
-from .._run.budget import COST, NO_LIMITS, SECONDS, STEPS, TOKENS, TOOL_CALLS, Limits, Meter, wrap_up
-from .checks import positive, whole
+from .._run.budget import COST, NO_LIMITS, SECONDS, STEPS, TOKENS, TOOL_CALLS, Limits, Meter, wrap_up_note
+from ..plugins.plugin import Plugin
+from ._support.validation import check_integer, check_names, check_positive
+from .finish_reason import FinishReasonHook
 
 
 class _LimitHook:
@@ -60,7 +63,7 @@ class StepsLimitHook(_LimitHook):
         *,
         soft_limit: float | None = 0.8,
     ) -> None:
-        super().__init__(whole(max_steps, "max_steps"), soft_limit)
+        super().__init__(check_integer(max_steps, "max_steps"), soft_limit)
         self.step_counter = step_counter
         if step_counter is not None:
             if not callable(step_counter):
@@ -85,7 +88,7 @@ class StepsLimitHook(_LimitHook):
             return None
         if (used := self.used(ctx)) / self.limit < self.soft_limit:
             return None
-        note = Message("user", wrap_up([STEPS.line(used, self.limit)]))
+        note = Message("user", wrap_up_note([STEPS.line(used, self.limit)]))
         return HookResult.replace({"messages": (*payload.messages, note)}, reason="the step limit is near")
 
 
@@ -105,7 +108,7 @@ class TokenUsageLimitHook(_LimitHook):
     meter = TOKENS
 
     def __init__(self, max_total_tokens: int, *, soft_limit: float | None = 0.8) -> None:
-        super().__init__(whole(max_total_tokens, "max_total_tokens"), soft_limit)
+        super().__init__(check_integer(max_total_tokens, "max_total_tokens"), soft_limit)
 
 
 class ExecutionTimeLimitHook(_LimitHook):
@@ -124,7 +127,7 @@ class ExecutionTimeLimitHook(_LimitHook):
     meter = SECONDS
 
     def __init__(self, max_seconds: float, *, soft_limit: float | None = 0.8) -> None:
-        super().__init__(positive(max_seconds, "max_seconds"), soft_limit)
+        super().__init__(check_positive(max_seconds, "max_seconds"), soft_limit)
 
 
 class CostLimitHook(_LimitHook):
@@ -143,7 +146,7 @@ class CostLimitHook(_LimitHook):
     meter = COST
 
     def __init__(self, max_cost: float, *, soft_limit: float | None = 0.8) -> None:
-        super().__init__(positive(max_cost, "max_cost"), soft_limit)
+        super().__init__(check_positive(max_cost, "max_cost"), soft_limit)
 
 
 class ToolCallsLimitHook(_LimitHook):
@@ -162,4 +165,51 @@ class ToolCallsLimitHook(_LimitHook):
     meter = TOOL_CALLS
 
     def __init__(self, max_tool_calls: int, *, soft_limit: float | None = 0.8) -> None:
-        super().__init__(whole(max_tool_calls, "max_tool_calls"), soft_limit)
+        super().__init__(check_integer(max_tool_calls, "max_tool_calls"), soft_limit)
+
+
+def guards(
+    max_steps: int | None = 20,
+    max_tokens: int | None = 32768,
+    max_execution_time: float | None = 300.0,
+    max_cost: float | None = None,
+    max_tool_calls: int | None = None,
+    finish_reasons: Iterable[str] | None = (),
+    *,
+    soft_limit: float | None = 0.8,
+) -> Plugin:
+    """A plugin called "guards" that stops runs at the usual limits; ``None`` switches one off.
+
+    The step limit becomes the agent's own too, unless the agent has a stricter one: so it holds even where
+    ``allowed_plugins`` leaves the plugin out. ``max_steps=None`` lifts the 20 steps of an agent without limits.
+
+    Args:
+        max_steps: steps.
+        max_tokens: input and output tokens of all model calls.
+        max_execution_time: seconds.
+        max_cost: USD.
+        max_tool_calls: tool calls that run.
+        finish_reasons: some of :data:`hookline.models.FINISH_REASONS`, which complete the run.
+        soft_limit: from this share of a limit on, each request ends with a note; ``None`` for none.
+
+    Raises:
+        RegistrationError: a limit that makes no sense, or an unknown finish reason.
+    """
+    given: list[tuple[Any, float | None]] = [
+        (StepsLimitHook, max_steps),
+        (TokenUsageLimitHook, max_tokens),
+        (ExecutionTimeLimitHook, max_execution_time),
+        (CostLimitHook, max_cost),
+        (ToolCallsLimitHook, max_tool_calls),
+    ]
+    hooks = [kind(limit, soft_limit=soft_limit) for kind, limit in given if limit is not None]
+    reasons = () if finish_reasons is None else check_names(finish_reasons, "finish_reasons", 0)
+    if reasons:
+        hooks.append(FinishReasonHook(reasons))
+
+    steps = Limits(steps=math.inf if max_steps is None else max_steps, soft=soft_limit)
+
+    def configure(agent: Any) -> None:
+        agent.limits = agent.limits.stricter(steps)
+
+    return Plugin("guards", hooks, configure=configure)

@@ -11,8 +11,8 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest, ToolCallResult
 from .._kernel.points import AFTER_TOOL, BEFORE_TOOL
 from .._kernel.results import HookResult
-from .checks import flag, whole
-from .wording import as_sentence
+from ._support.validation import check_bool, check_integer
+from ._tool_results import as_sentence
 
 
 class _Seen(msgspec.Struct):
@@ -46,10 +46,13 @@ class LoopDetectorHook:
     on_failure = "open"
 
     def __init__(self, hint_after: int = 1, break_after: int = 2, *, answer: bool = False) -> None:
-        self.hint_after, self.break_after = whole(hint_after, "hint_after"), whole(break_after, "break_after")
+        self.hint_after, self.break_after = (
+            check_integer(hint_after, "hint_after"),
+            check_integer(break_after, "break_after"),
+        )
         if break_after < hint_after:
             raise RegistrationError(f"break_after ({break_after}) comes before hint_after ({hint_after})")
-        self.answer = flag(answer, "answer")
+        self.answer = check_bool(answer, "answer")
 
     def __call__(self, point: str, ctx: Any, payload: ToolCallRequest | ToolCallResult) -> HookResult | None:
         """Look at a call before it runs, and at what came of it."""

@@ -10,8 +10,8 @@ from .._kernel.payloads import ModelRequest
 from .._kernel.points import BEFORE_LLM
 from .._kernel.results import HookResult
 from ..stores.memory import MemoryStore
-from .checks import able, path_of, whole
-from .system_text import inject
+from ._support.messages import add_system_text
+from ._support.validation import check_integer, check_method, check_path
 
 _EXPECTED = "memory takes a MemoryStore or the path of its file"
 
@@ -19,9 +19,9 @@ _EXPECTED = "memory takes a MemoryStore or the path of its file"
 def memory_of(memory: Any, method: str) -> Any:
     """The memory that a hook was given, or that of a path; ``None`` for that of the context."""
     if isinstance(memory, (str, os.PathLike)):
-        return MemoryStore(path_of(memory, _EXPECTED))
+        return MemoryStore(check_path(memory, _EXPECTED))
     if memory is not None:
-        able(memory, method, _EXPECTED)
+        check_method(memory, method, _EXPECTED)
     return memory
 
 
@@ -62,7 +62,10 @@ class MemoryInjectionHook:
         scope: str | None = None,
     ) -> None:
         self.memory = memory_of(memory, "render")
-        self.max_facts, self.max_episodes = whole(max_facts, "max_facts", 0), whole(max_episodes, "max_episodes", 0)
+        self.max_facts, self.max_episodes = (
+            check_integer(max_facts, "max_facts", 0),
+            check_integer(max_episodes, "max_episodes", 0),
+        )
         self.scope = None if scope is None else scope_of(scope)
 
     async def __call__(self, point: str, ctx: Any, request: ModelRequest) -> HookResult | None:
@@ -74,4 +77,4 @@ class MemoryInjectionHook:
         def make() -> str:
             return memory.render(max_facts=self.max_facts, max_episodes=self.max_episodes, scope=self.scope) or ""
 
-        return await inject(self, ctx, request, make)
+        return await add_system_text(self, ctx, request, make)

@@ -1,12 +1,11 @@
-"""What runs do, in numbers that Prometheus reads."""
+"""MetricsHook: metrics of runs for Prometheus."""
 
 from __future__ import annotations
 
-from collections import Counter as Tally
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from time import monotonic
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakSet
 
 from .._base.workers import after_fork_in_child
@@ -24,7 +23,10 @@ from .._run.events import (
     is_silent,
 )
 from ._prometheus import CONTENT_TYPE, SECONDS, Counter, Histogram, Labels, Metrics, Reading
-from .checks import flag, whole
+from ._support.validation import check_bool, check_integer
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 RUN_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 HOOK_SECONDS = (0.00001, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30)
@@ -32,18 +34,24 @@ APPROVAL_SECONDS = (1, 5, 15, 30, 60, 300, 900, 1800, 3600, 14_400, 86_400)
 
 
 class MetricsHook:
-    """Counts what runs do: runs, steps, model calls, tokens, cost, tools, verdicts, approvals, errors; for Prometheus.
+    """Counts runs, steps, model calls, tokens, cost, tool calls, verdicts, approvals and errors for Prometheus.
 
-    :meth:`text` gives the numbers of this process; serve it wherever you like. One object may serve many agents and
-    threads. Runs inside a run count as runs of their own, and what they spend counts once. A fork starts at 0.
+    One object may serve many agents and threads. Runs inside a run count as runs of their own, and what they spend
+    counts once. A forked process begins at zero.
+
+    Example:
+        >>> metrics = MetricsHook()
+        >>> agent = Agent("helper", llm="openai:gpt-5-mini", hooks=[metrics])
+        >>> print(metrics.text())
 
     Args:
-        every_call: whether the time that each hook takes is measured. That makes runs slower.
-        limit: how many sets of labels one metric may have. Names come from models and callers; what is new after that
-            is counted as ``other``.
+        every_call: whether to measure the duration of every hook call. That makes runs slower.
+        limit: the maximum number of label sets of one metric. Names come from models and callers; new ones beyond the
+            limit are counted as ``other``.
 
     Raises:
-        RegistrationError: a limit that is none.
+        RegistrationError: ``limit`` is not a positive whole number.
+        NotInstalledError: ``prometheus-client`` is missing.
     """
 
     points = frozenset({AFTER_LLM})
@@ -55,178 +63,190 @@ class MetricsHook:
     content_type: ClassVar[str] = CONTENT_TYPE
 
     def __init__(self, *, every_call: bool = False, limit: int = 200) -> None:
-        self.every_call = flag(every_call, "every_call")
-        self._metrics = made = Metrics(whole(limit, "limit"))
-        count, histogram = made.counter, made.histogram
-        self._began = count("hookline_runs_started_total", "Runs that began.", ["agent"])
-        self._ended = count("hookline_runs_total", "Runs that ended.", ["agent", "status"], fixed=1)
-        made.gauge("hookline_runs_running", "Runs that go on.", self._running_now, ["agent"])
-        self._run_seconds = histogram("hookline_run_seconds", "How long runs took.", ["agent"], RUN_SECONDS)
-        self._steps = count("hookline_steps_total", "Steps of runs.")
-        what = ["model", "provider", "finish_reason"]
-        self._model_calls = count("hookline_model_calls_total", "Replies of models.", what)
-        self._model_seconds = histogram("hookline_model_seconds", "How long models took.", ["model"], SECONDS)
-        what = ["model", "provider", "kind"]
-        self._tokens = count("hookline_tokens_total", "Tokens; input counts cached ones too.", what, fixed=1)
-        self._cost = count("hookline_cost_usd_total", "What models cost, in USD.", ["model", "provider"])
-        self._unpriced = count(
-            "hookline_model_calls_unpriced_total", "Replies whose cost is unknown.", ["model", "provider"]
+        self.every_call = check_bool(every_call, "every_call")
+        self._metrics = metrics = Metrics(check_integer(limit, "limit"))
+        counter, histogram, gauge = metrics.counter, metrics.histogram, metrics.gauge
+        by_model = ["model", "provider"]
+        self._runs_started = counter("hookline_runs_started_total", "Runs started.", ["agent"])
+        self._runs = counter("hookline_runs_total", "Runs finished.", ["agent", "status"], fixed=1)
+        gauge("hookline_runs_running", "Runs in progress.", self._running_by_agent, ["agent"])
+        self._run_seconds = histogram("hookline_run_seconds", "Duration of runs.", ["agent"], RUN_SECONDS)
+        self._steps = counter("hookline_steps_total", "Steps of runs.")
+        self._model_calls = counter(
+            "hookline_model_calls_total", "Replies of models.", ["model", "provider", "finish_reason"]
         )
-        self._tool_calls = count("hookline_tool_calls_total", "Attempts of tool calls.", ["tool", "outcome"], fixed=1)
-        self._tool_seconds = histogram("hookline_tool_seconds", "How long tools that ran took.", ["tool"], SECONDS)
-        what = ["point", "hook", "verb"]
-        self._verdicts = count("hookline_verdicts_total", "What hooks decided.", what, fixed=1)
-        self._hook_failures = count("hookline_hook_failures_total", "Hook calls that failed.", ["point", "hook"])
+        self._model_seconds = histogram("hookline_model_seconds", "Duration of model calls.", ["model"], SECONDS)
+        self._tokens = counter(
+            "hookline_tokens_total", "Tokens; input includes cached tokens.", [*by_model, "kind"], fixed=1
+        )
+        self._cost = counter("hookline_cost_usd_total", "Cost of model calls in USD.", by_model)
+        self._unpriced = counter("hookline_model_calls_unpriced_total", "Replies of unknown cost.", by_model)
+        self._tool_calls = counter("hookline_tool_calls_total", "Attempts of tool calls.", ["tool", "outcome"], fixed=1)
+        self._tool_seconds = histogram("hookline_tool_seconds", "Duration of tools that ran.", ["tool"], SECONDS)
+        self._verdicts = counter("hookline_verdicts_total", "Verdicts of hooks.", ["point", "hook", "verb"], fixed=1)
+        self._hook_failures = counter("hookline_hook_failures_total", "Failed hook calls.", ["point", "hook"])
         if every_call:
             self._hook_seconds = histogram(
-                "hookline_hook_seconds", "How long calls of hooks took.", ["point", "hook"], HOOK_SECONDS
+                "hookline_hook_seconds", "Duration of hook calls.", ["point", "hook"], HOOK_SECONDS
             )
-        self._asked = count("hookline_approvals_asked_total", "Calls that people were asked about.", ["tool"])
-        self._decided = count("hookline_approvals_decided_total", "What was decided.", ["decision"], fixed=1)
-        made.gauge("hookline_approvals_pending", "Calls that wait for a decision.", lambda: len(self._pending))
-        self._approval_seconds = histogram(
-            "hookline_approval_seconds", "How long calls waited for a decision.", (), APPROVAL_SECONDS
+        self._approvals_asked = counter("hookline_approvals_asked_total", "Approvals requested.", ["tool"])
+        self._approvals_decided = counter(
+            "hookline_approvals_decided_total", "Approvals decided.", ["decision"], fixed=1
         )
-        self._errors = count("hookline_errors_total", "What failed, or was blocked.", ["type", "where"], fixed=1)
-        self._running: dict[str, Labels] = {}
+        gauge("hookline_approvals_pending", "Calls that wait for an approval.", lambda: len(self._pending))
+        self._approval_seconds = histogram(
+            "hookline_approval_seconds", "Time until an approval was decided.", (), APPROVAL_SECONDS
+        )
+        self._errors = counter("hookline_errors_total", "Failures and blocked calls.", ["type", "where"], fixed=1)
+        self._running: dict[str, str] = {}
         self._pending: dict[tuple[str, str], float] = {}
-        self._takers: dict[type[Event], Callable[[Any], None]] = {
-            RunStarted: self._run_began, StepFinished: self._step_ended, ToolEnded: self._tool_ended,
-            HookExecuted: self._hook_ended, Failed: self._failed, ApprovalAsked: self._was_asked,
-            ApprovalDecided: self._was_decided, RunFinished: self._run_ended,
-        }  # fmt: skip
-        _ALIVE.add(self)
+        self._handlers: dict[type[Event], Callable[[Any], None]] = {
+            RunStarted: self._run_started,
+            StepFinished: self._step_finished,
+            ToolEnded: self._tool_ended,
+            HookExecuted: self._hook_executed,
+            Failed: self._failed,
+            ApprovalAsked: self._approval_asked,
+            ApprovalDecided: self._approval_decided,
+            RunFinished: self._run_finished,
+        }
+        _INSTANCES.add(self)
 
     def __call__(self, point: str, ctx: Any, reply: ModelReply) -> None:
-        """Count a reply of a model; what a hook answered in its place is none."""
+        """Count a reply of a model, but not an answer that a hook gave in its place."""
         if reply.source != "model":
             return
-        model, provider, usage, cost = reply.model, reply.provider, reply.usage, reply.cost
-        with self._metrics.lock:
-            self._model_calls.put((model, provider, reply.finish_reason))
-            self._model_seconds.put((model,), reply.duration)
-            for kind, tokens in (
-                ("input", usage.input_tokens), ("output", usage.output_tokens), ("cached", usage.cached_tokens)
-            ):  # fmt: skip
-                if tokens > 0:
-                    self._tokens.put((model, provider, kind), tokens)
-            if cost is None:
-                self._unpriced.put((model, provider))
-            elif 0 <= cost < inf:
-                self._cost.put((model, provider), cost)
+        model, provider, usage = reply.model, reply.provider, reply.usage
+        self._model_calls.add(model, provider, reply.finish_reason)
+        self._model_seconds.observe(reply.duration, model)
+        tokens = {"input": usage.input_tokens, "output": usage.output_tokens, "cached": usage.cached_tokens}
+        for kind, count in tokens.items():
+            if count > 0:
+                self._tokens.add(model, provider, kind, by=count)
+        if reply.cost is None:
+            self._unpriced.add(model, provider)
+        elif 0 <= reply.cost < inf:
+            self._cost.add(model, provider, by=reply.cost)
 
     def on_event(self, event: Event) -> None:
         """Count one event."""
-        taker = self._takers.get(type(event))
-        if taker is not None:
-            with self._metrics.lock:
-                taker(event)
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(event)
 
     def text(self) -> str:
-        """The numbers, in the text format of Prometheus, to be served as :attr:`content_type`."""
+        """All metrics in Prometheus' text format, to be served as :attr:`content_type`."""
         return self._metrics.text()
 
+    @property
+    def registry(self) -> CollectorRegistry:
+        """The registry of ``prometheus-client``, for exporters and for metrics that you make with that library."""
+        return self._metrics.registry
+
     def counter(self, name: str, help: str, labels: Sequence[str] = ()) -> Counter:
-        """A counter of your own: ``counter.add(value of each label, by=1)``.
+        """Make a counter of your own: ``counter.add(*label_values, by=1)``.
 
         Args:
             name: its name, which ends with ``_total``.
-            help: what it counts.
+            help: the description.
             labels: the names of its labels.
 
         Raises:
-            RegistrationError: no name for a metric or a label, or one that is taken.
+            RegistrationError: the name or a label is invalid, or the name is taken.
         """
         return self._metrics.counter(name, help, labels)
 
     def histogram(
         self, name: str, help: str, labels: Sequence[str] = (), bounds: Sequence[float] = SECONDS
     ) -> Histogram:
-        """A histogram of your own: ``histogram.observe(number, value of each label)``.
+        """Make a histogram of your own: ``histogram.observe(value, *label_values)``.
 
         Args:
             name: its name, such as ``app_request_seconds``.
-            help: what is measured.
+            help: the description.
             labels: the names of its labels.
-            bounds: the upper bounds of its buckets, in order; those for seconds if left out.
+            bounds: the upper bounds of its buckets, in ascending order.
 
         Raises:
-            RegistrationError: no name for a metric or a label, one that is taken, or bounds out of order.
+            RegistrationError: the name or a label is invalid, the name is taken, or the bounds are not ascending.
         """
         return self._metrics.histogram(name, help, labels, bounds)
 
     def gauge(self, name: str, help: str, read: Reading, labels: Sequence[str] = ()) -> None:
-        """A number that goes up and down, read when the text is made. One that cannot be read is left out, and logged.
+        """Make a gauge that is read whenever the metrics are exported. If reading fails, the gauge is left out.
 
         Args:
             name: its name.
-            help: what it is.
-            read: gives the number; with labels, a mapping from the value of the label (a tuple, if there are several)
-                to the number.
+            help: the description.
+            read: a function that returns the value; with labels, a mapping from the label value (a tuple, if there
+                are several labels) to the value.
             labels: the names of its labels.
 
         Raises:
-            RegistrationError: no name for a metric or a label, or one that is taken.
+            RegistrationError: the name or a label is invalid, or the name is taken.
         """
         self._metrics.gauge(name, help, read, labels)
 
-    def _running_now(self) -> Mapping[Labels, float]:
-        with self._metrics.lock:
-            return {**dict.fromkeys(self._began.values, 0), **Tally(self._running.values())}
+    def _running_by_agent(self) -> Mapping[Labels, float]:
+        running: dict[Labels, float] = dict.fromkeys(self._runs_started.label_sets(), 0)
+        for agent in tuple(self._running.values()):
+            key = self._runs_started.key((agent,), running)
+            running[key] = running.get(key, 0) + 1
+        return running
 
-    def _run_began(self, event: RunStarted) -> None:
-        self._running[event.run_id] = self._began.put((event.ids.agent,))
+    def _run_started(self, event: RunStarted) -> None:
+        self._runs_started.add(event.ids.agent)
+        self._running[event.run_id] = event.ids.agent
 
-    def _run_ended(self, event: RunFinished) -> None:
+    def _run_finished(self, event: RunFinished) -> None:
         agent, run_id = event.result.ids.agent, event.run_id
         self._running.pop(run_id, None)
-        for key in [key for key in self._pending if key[0] == run_id]:
-            del self._pending[key]
-        self._ended.put((agent, event.result.status))
-        self._run_seconds.put((agent,), event.result.elapsed)
+        for key in [key for key in tuple(self._pending) if key[0] == run_id]:
+            self._pending.pop(key, None)
+        self._runs.add(agent, event.result.status)
+        self._run_seconds.observe(event.result.elapsed, agent)
 
-    def _step_ended(self, event: StepFinished) -> None:
-        self._steps.put(())
+    def _step_finished(self, event: StepFinished) -> None:
+        self._steps.add()
 
     def _tool_ended(self, event: ToolEnded) -> None:
-        self._tool_calls.put((event.tool, event.outcome))
-        if event.duration > 0 or event.outcome == "ok":  # else it did not run
-            self._tool_seconds.put((event.tool,), event.duration)
+        self._tool_calls.add(event.tool, event.outcome)
+        if event.duration > 0 or event.outcome == "ok":  # else the tool did not run
+            self._tool_seconds.observe(event.duration, event.tool)
 
-    def _hook_ended(self, event: HookExecuted) -> None:
-        where = (event.point, event.hook)
+    def _hook_executed(self, event: HookExecuted) -> None:
         if self.every_call and event.duration is not None:
-            self._hook_seconds.put(where, event.duration)
+            self._hook_seconds.observe(event.duration, event.point, event.hook)
         if event.error is not None:
-            self._hook_failures.put(where)
+            self._hook_failures.add(event.point, event.hook)
         elif not is_silent(event):
-            self._verdicts.put((*where, event.verb))
+            self._verdicts.add(event.point, event.hook, event.verb)
 
     def _failed(self, event: Failed) -> None:
-        self._errors.put((event.error.type, event.error.where))
+        self._errors.add(event.error.type, event.error.where)
 
-    def _was_asked(self, event: ApprovalAsked) -> None:
-        self._asked.put((event.tool,))
+    def _approval_asked(self, event: ApprovalAsked) -> None:
+        self._approvals_asked.add(event.tool)
         self._pending[event.run_id, event.call_id] = monotonic()
 
-    def _was_decided(self, event: ApprovalDecided) -> None:
-        self._decided.put((event.decision,))
+    def _approval_decided(self, event: ApprovalDecided) -> None:
+        self._approvals_decided.add(event.decision)
         asked = self._pending.pop((event.run_id, event.call_id), None)
         if asked is not None:
-            self._approval_seconds.put((), monotonic() - asked)
+            self._approval_seconds.observe(monotonic() - asked)
 
-    def begin(self) -> None:
-        """Count from nothing again."""
+    def reset(self) -> None:
+        """Begin at zero."""
         self._metrics.reset()
         self._running, self._pending = {}, {}
 
 
-_ALIVE: WeakSet[MetricsHook] = WeakSet()
+_INSTANCES: WeakSet[MetricsHook] = WeakSet()
 
 
 def _after_fork() -> None:
-    for one in list(_ALIVE):
-        one.begin()
+    for hook in list(_INSTANCES):
+        hook.reset()
 
 
 after_fork_in_child(_after_fork)

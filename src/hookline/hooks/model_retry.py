@@ -9,8 +9,8 @@ from typing import Any
 from .._kernel.payloads import Failure
 from .._kernel.points import ON_ERROR
 from .._kernel.results import HookResult
-from .backoff import Backoff, allowed
-from .checks import error_names
+from ._support.backoff import Backoff, check_max_retries
+from ._support.validation import check_error_names
 
 TRANSIENT = ("RateLimitError", "OverloadedError", "ModelTimeoutError", "UnreachableError")
 """The failures of a provider that may be over in a moment."""
@@ -45,9 +45,9 @@ class ModelRetryHook:
         max_delay: float = 30.0,
         on: Iterable[str | type[BaseException]] = TRANSIENT,
     ) -> None:
-        self.max_retries = allowed(max_retries)
+        self.max_retries = check_max_retries(max_retries)
         self.backoff = Backoff(base_delay, max_delay)
-        self.on = error_names(on, "on")
+        self.on = check_error_names(on, "on")
 
     async def __call__(self, point: str, ctx: Any, failure: Failure) -> HookResult | None:
         """Wait and ask for a retry, if that may help."""
@@ -56,7 +56,7 @@ class ModelRetryHook:
         error = failure.errors[0]
         if error.type not in self.on:
             return None
-        wait = self.backoff.wait(ctx, failure.attempt, error.retry_after)
+        wait = self.backoff.delay(ctx, failure.attempt, error.retry_after)
         if wait is None:
             return None
         await asyncio.sleep(wait)

@@ -9,8 +9,8 @@ from .._kernel.payloads import ModelRequest
 from .._kernel.points import BEFORE_LLM
 from .._kernel.results import HookResult
 from ..stores.notes import NotesFile
-from .checks import able, path_of, whole
-from .system_text import inject
+from ._support.messages import add_system_text
+from ._support.validation import check_integer, check_method, check_path
 
 _EXPECTED = "notes takes a NotesFile or its path"
 
@@ -36,14 +36,14 @@ class NotesInjectorHook:
 
     def __init__(self, notes: Any, *, max_chars: int = 2000) -> None:
         if isinstance(notes, (str, os.PathLike)):
-            notes = NotesFile(path_of(notes, _EXPECTED))
-        able(notes, "tail", _EXPECTED)
+            notes = NotesFile(check_path(notes, _EXPECTED))
+        check_method(notes, "tail", _EXPECTED)
         self.notes = notes
-        self.max_chars = whole(max_chars, "max_chars", 1)
+        self.max_chars = check_integer(max_chars, "max_chars", 1)
 
     async def __call__(self, point: str, ctx: Any, request: ModelRequest) -> HookResult | None:
         """Add the text to one request."""
-        return await inject(self, ctx, request, self._text)
+        return await add_system_text(self, ctx, request, self._text)
 
     def _text(self) -> str:
         notes = self.notes.tail(self.max_chars)

@@ -20,7 +20,7 @@ from .._run.events import ApprovalAsked, ApprovalDecided, Failed, RunFinished, R
 from ..stores.errors import StoreError
 from ..stores.processes import born
 from ..stores.runs import PARTS, RunRecord, RunStore
-from .checks import flag, path_of
+from ._support.validation import check_bool, check_path
 
 log = logging.getLogger("hookline")
 
@@ -61,10 +61,10 @@ class ObservabilityHook:
     def __init__(
         self, path: str | os.PathLike[str] | RunStore, *, keep_days: float | None = None, every_call: bool = False
     ) -> None:
-        self.every_call = flag(every_call, "every_call")
+        self.every_call = check_bool(every_call, "every_call")
         if not isinstance(path, RunStore):
             try:
-                path = RunStore(path_of(path, "path= is a SQLite file, such as 'runs.db'"), keep_days=keep_days)
+                path = RunStore(check_path(path, "path= is a SQLite file, such as 'runs.db'"), keep_days=keep_days)
             except StoreError as error:
                 raise RegistrationError(str(error)) from error
         elif keep_days is not None:

@@ -21,7 +21,7 @@ from .._run.events import (
     ToolSettled,
     ToolStarted,
 )
-from .checks import able, flag
+from ._support.validation import check_bool, check_method
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -69,10 +69,10 @@ class OpenTelemetryHook:
         content: bool = False,
     ) -> None:
         if tracer_provider is not None:
-            able(tracer_provider, "get_tracer", "tracer_provider= is a TracerProvider of OpenTelemetry")
+            check_method(tracer_provider, "get_tracer", "tracer_provider= is a TracerProvider of OpenTelemetry")
         if meter_provider is not None:
-            able(meter_provider, "get_meter", "meter_provider= is a MeterProvider of OpenTelemetry")
-        self.content = flag(content, "content")
+            check_method(meter_provider, "get_meter", "meter_provider= is a MeterProvider of OpenTelemetry")
+        self.content = check_bool(content, "content")
         try:
             from ._otel.spans import Backend
         except ModuleNotFoundError as missing:
@@ -93,7 +93,7 @@ class OpenTelemetryHook:
         except Exception:
             log.exception("OpenTelemetry failed at %s", point)
 
-    def around(self, ctx: Any, payload: Any) -> AbstractContextManager[None] | None:
+    def wrap(self, ctx: Any, payload: Any) -> AbstractContextManager[None] | None:
         """Have a span of its own be the current one, in a run and in each model call and tool of it."""
         if isinstance(payload, RunStart):
             from ._otel.run_spans import RunSpans

@@ -10,15 +10,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from .._base.files import below, is_kept, is_match
+from .._base.files import below, matches_globs, matches_path
 from .._base.text import snake_case
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_TOOL
 from .._kernel.results import HookResult
-from .called_tool import judged_tool
-from .checks import folder_of, names_of
-from .secret_files import SECRET_FILES
+from ._support.secret_files import SECRET_FILES
+from ._support.tools import require_tool
+from ._support.validation import check_folder, check_names
 
 Folder = str | os.PathLike[str]
 
@@ -68,14 +68,14 @@ class PathGuard:
         read: Iterable[Folder] = (),
         secrets: Iterable[str] = SECRET_FILES,
     ) -> None:
-        self.folder = Path(folder_of(folder, "folder"))
+        self.folder = Path(check_folder(folder, "folder"))
         if isinstance(write, bool):
             self.write: tuple[Path, ...] = (self.folder,) if write else ()
         else:
             self.write = _folders(write, "write")
         self.read = tuple(dict.fromkeys((self.folder, *_folders(read, "read"), *self.write)))
-        self.write_tools, self.keep = names_of(write_tools, "write_tools", 0), names_of(keep, "keep", 0)
-        self.secrets = names_of(secrets, "secrets", 0)
+        self.write_tools, self.keep = check_names(write_tools, "write_tools", 0), check_names(keep, "keep", 0)
+        self.secrets = check_names(secrets, "secrets", 0)
 
     def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Judge one call."""
@@ -85,7 +85,7 @@ class PathGuard:
         if writes and not self.write:
             message = f"{request.name} is not allowed: files may only be read. Go on without writing."
             return HookResult.block(message, reason="writing is off")
-        tool, folders = judged_tool(ctx, request.name), self.write if writes else self.read
+        tool, folders = require_tool(ctx, request.name), self.write if writes else self.read
         for path in tool.paths(request.arguments):
             for place in _places(path, tool.folder):
                 root = None if place is None else next((root for root in folders if below(root, place)), None)
@@ -95,14 +95,14 @@ class PathGuard:
                 if self._is_secret(place, root):
                     message = f"{path!r:.200} is not allowed: it may hold secrets. Go on without it."
                     return HookResult.block(message, reason="a file with secrets")
-                if writes and is_kept(os.path.realpath(place), self.keep):
+                if writes and matches_path(os.path.realpath(place), self.keep):
                     return HookResult.block(f"{path!r:.200} may not be changed.", reason="it controls the agent")
         return None
 
     def _is_secret(self, place: str, root: Path) -> bool:
         spelled = os.path.normpath(place)
         names = {os.path.realpath(place), spelled if Path(spelled).is_relative_to(root) else ""}
-        return any(is_match(name, self.secrets, str(root)) for name in names)
+        return any(matches_globs(name, self.secrets, str(root)) for name in names)
 
 
 def _places(path: str, folder: str) -> Iterator[str | None]:
@@ -153,7 +153,7 @@ def _folders(folders: Any, name: str) -> tuple[Path, ...]:
     if isinstance(folders, (str, os.PathLike, Mapping)) or not isinstance(folders, Iterable):
         either = "True, False or " if name == "write" else ""
         raise RegistrationError(f"{name} is {either}a list of folders, not {folders!r:.80}")
-    return tuple(Path(folder_of(folder, name)) for folder in folders)
+    return tuple(Path(check_folder(folder, name)) for folder in folders)
 
 
 def _shown(folders: Iterable[Path]) -> str:

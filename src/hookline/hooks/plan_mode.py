@@ -13,7 +13,7 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ApprovalRequest
 from .._kernel.points import APPROVAL_REQUESTED, BEFORE_TOOL
 from .._kernel.results import HookAction, HookResult
-from .checks import names_of
+from ._support.validation import check_names
 
 
 class PlanModeHook:
@@ -45,7 +45,7 @@ class PlanModeHook:
         *,
         question: str = "May {tool} run?",
     ) -> None:
-        self.confirm = names_of(confirm, "confirm")
+        self.confirm = check_names(confirm, "confirm")
         if not isinstance(question, str) or not question.strip():
             raise RegistrationError(f"question is text, not {question!r}")
         self.approver, self.question = approver, question

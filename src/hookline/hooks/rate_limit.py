@@ -14,7 +14,7 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest, ToolCallResult
 from .._kernel.points import AFTER_TOOL, BEFORE_TOOL
 from .._kernel.results import HookResult
-from .checks import whole
+from ._support.validation import check_integer
 
 _MINUTE = 60.0
 
@@ -55,14 +55,14 @@ class RateLimitHook:
     ) -> None:
         for value, name in ((max_calls_per_run, "max_calls_per_run"), (per_minute, "per_minute")):
             if value is not None:
-                whole(value, name)
+                check_integer(value, name)
         if per_tool is not None and not isinstance(per_tool, Mapping):
             per_tool = {"*": per_tool}
         self.per_tool: dict[str, int] = dict(per_tool or {})
         for glob, value in self.per_tool.items():
             if not isinstance(glob, str) or not glob:
                 raise RegistrationError(f"per_tool is a number, or maps globs of tool names to numbers; not {glob!r}")
-            whole(value, f"per_tool of {glob!r}")
+            check_integer(value, f"per_tool of {glob!r}")
         if max_calls_per_run is None and per_minute is None and not self.per_tool:
             raise RegistrationError("name a limit: max_calls_per_run=, per_tool= or per_minute=")
         self.max_calls_per_run, self.per_minute = max_calls_per_run, per_minute

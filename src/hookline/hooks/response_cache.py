@@ -17,8 +17,8 @@ from .._kernel.payloads import ModelReply, ModelRequest
 from .._kernel.points import AFTER_LLM, BEFORE_LLM
 from .._kernel.results import HookResult
 from .._kernel.values import ModelResponse
-from .answers import as_answer
-from .checks import names_of, seconds, whole
+from ._support.messages import to_response
+from ._support.validation import check_integer, check_names, check_seconds
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -48,11 +48,11 @@ class ResponseCacheHook:
     def __init__(
         self, max_entries: int = 1000, *, ttl: float | None = None, purposes: Iterable[str] | None = None
     ) -> None:
-        self.max_entries = whole(max_entries, "max_entries")
-        self.ttl = None if ttl is None else seconds(ttl, "ttl")
+        self.max_entries = check_integer(max_entries, "max_entries")
+        self.ttl = None if ttl is None else check_seconds(ttl, "ttl")
         if self.ttl == 0:
             raise RegistrationError("ttl=0 would keep nothing: leave it out, or give seconds")
-        self.purposes = None if purposes is None else frozenset(names_of(purposes, "purposes"))
+        self.purposes = None if purposes is None else frozenset(check_names(purposes, "purposes"))
         self.hits = self.misses = 0
         self._kept: OrderedDict[bytes, tuple[ModelResponse, float]] = OrderedDict()
         self._lock = threading.Lock()
@@ -104,7 +104,7 @@ class ResponseCacheHook:
         until = float("inf") if self.ttl is None else ctx.clock.monotonic() + self.ttl
         replied.add(key)
         with self._lock:
-            self._kept[key] = as_answer(reply), until
+            self._kept[key] = to_response(reply), until
             self._kept.move_to_end(key)
             if len(self._kept) > self.max_entries:
                 self._kept.popitem(last=False)

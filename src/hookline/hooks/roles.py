@@ -10,7 +10,7 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_TOOL
 from .._kernel.results import HookResult
-from .checks import names_of, one_or_more
+from ._support.validation import check_name_or_names, check_names
 
 
 class RoleBasedAccessHook:
@@ -33,11 +33,11 @@ class RoleBasedAccessHook:
 
     def __init__(self, rules: Mapping[str, str | Iterable[str]] | Iterable[str], *, key: str = "user_role") -> None:
         if not isinstance(rules, Mapping):
-            rules = dict.fromkeys(names_of(rules, "rules"), "admin")
-        names_of(list(rules), "rules")
+            rules = dict.fromkeys(check_names(rules, "rules"), "admin")
+        check_names(list(rules), "rules")
         if not isinstance(key, str) or not key:
             raise RegistrationError(f"key is a name in the metadata, not {key!r}")
-        self.rules = {glob: one_or_more(roles, f"the roles for {glob!r}") for glob, roles in rules.items()}
+        self.rules = {glob: check_name_or_names(roles, f"the roles for {glob!r}") for glob, roles in rules.items()}
         self.key = key
 
     def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:

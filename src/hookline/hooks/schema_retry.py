@@ -13,8 +13,8 @@ from .._kernel.payloads import ModelRequest, ToolCallResult
 from .._kernel.points import AFTER_TOOL, BEFORE_LLM
 from .._kernel.results import HookResult
 from .._kernel.values import ToolSpec
-from .called_tool import called_tool
-from .checks import flag, whole
+from ._support.tools import find_tool
+from ._support.validation import check_bool, check_integer
 
 _UNKNOWN_OUTCOME = frozenset({"TimeoutError", "CancelledError"})
 
@@ -47,15 +47,15 @@ class SchemaRetryHook:
     on_failure = "open"
 
     def __init__(self, max_retries_per_tool: int = 1, *, any_error: bool = False) -> None:
-        self.max_retries_per_tool = whole(max_retries_per_tool, "max_retries_per_tool")
-        self.any_error = flag(any_error, "any_error")
+        self.max_retries_per_tool = check_integer(max_retries_per_tool, "max_retries_per_tool")
+        self.any_error = check_bool(any_error, "any_error")
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
         """See a result, or have the next request ask for the call again."""
         return self._constrain(ctx, payload) if point == BEFORE_LLM else self._explain(ctx, payload)
 
     def _explain(self, ctx: Any, result: ToolCallResult) -> HookResult | None:
-        tool = called_tool(ctx, result.name)
+        tool = find_tool(ctx, result.name)
         if result.outcome != "error" or tool is None:
             return None
         error = next((e.type for e in reversed(ctx.state.errors) if e.call_id == result.id), "")

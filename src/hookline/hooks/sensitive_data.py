@@ -25,10 +25,10 @@ from .._kernel.points import (
 from .._kernel.results import HookResult
 from .._kernel.state import AgentResult
 from .._kernel.values import Message, ToolCall
-from ._sensitive.detectors import DEFAULT_KINDS
+from ._sensitive.detectors import KINDS
 from ._sensitive.redactor import Action, RedactedStream, Redactor
-from .called_tool import called_tool
-from .checks import flag, names_of
+from ._support.tools import find_tool
+from ._support.validation import check_bool, check_names
 
 PLACES: Mapping[str, frozenset[Point[Any]]] = {
     "input": frozenset({ON_RUN_START, BEFORE_STEP, ON_RUN_END}),
@@ -84,7 +84,7 @@ class SensitiveDataHook:
 
     def __init__(
         self,
-        kinds: Iterable[str] = DEFAULT_KINDS,
+        kinds: Iterable[str] = KINDS,
         action: Action = "redact",
         *,
         actions: Mapping[str, Action] | None = None,
@@ -97,10 +97,10 @@ class SensitiveDataHook:
         private_ips: bool = False,
         reply: str = "I cannot go on: there is sensitive data in this.",
     ) -> None:
-        self.where = frozenset(names_of(where, "where"))
+        self.where = frozenset(check_names(where, "where"))
         for place in sorted(self.where - PLACES.keys()):
             raise RegistrationError(f"where: {place!r}?{did_you_mean(place, PLACES)} There are {', '.join(PLACES)}")
-        self.requests = flag(requests, "requests")
+        self.requests = check_bool(requests, "requests")
         if not isinstance(reply, str):
             raise RegistrationError(f"reply is text, not {type(reply).__name__}")
         self.reply = reply
@@ -188,7 +188,7 @@ class SensitiveDataHook:
     def _clean_named(self, ctx: Any, call: ToolCall) -> tuple[ToolCall, frozenset[str]]:
         """A call without values in its arguments, nor in its name if no tool is called so."""
         cleaned, kinds = _clean_call(self.argument_redactor, call)
-        if called_tool(ctx, call.name) is None:
+        if find_tool(ctx, call.name) is None:
             name, found = self.argument_redactor.clean(call.name)
             cleaned, kinds = (replace(cleaned, name=name), kinds | found) if found else (cleaned, kinds)
         return cleaned, kinds

@@ -12,7 +12,7 @@ from .._kernel.points import ON_RUN_END
 from .._kernel.state import AgentResult
 from .._run.session import Session
 from ..stores.sessions import session_store_at
-from .checks import able, path_of
+from ._support.validation import check_method, check_path
 
 _EXPECTED = "store takes a JsonSessionStore, a SqliteSessionStore or its path"
 
@@ -39,8 +39,8 @@ class PersistSessionHook:
 
     def __init__(self, store: Any, session_id: str | None = None) -> None:
         if isinstance(store, (str, os.PathLike)):
-            store = session_store_at(path_of(store, _EXPECTED))
-        able(store, "save", _EXPECTED)
+            store = session_store_at(check_path(store, _EXPECTED))
+        check_method(store, "save", _EXPECTED)
         self.store = store
         if session_id is not None and not (isinstance(session_id, str) and session_id):
             raise RegistrationError(f"session_id is text that is not empty, not {session_id!r}")

@@ -21,8 +21,8 @@ from ..models.protocol import Model
 from ..providers.names import as_model
 from ..stores.skills import Outcome, QueuedRun, SkillQueue
 from ._sensitive.redactor import Redactor
-from .checks import positive, seconds, whole
-from .skill_analysis import analyse, analyst, queued_run
+from ._skill_analysis import analyse, analyst, queued_run
+from ._support.validation import check_integer, check_positive, check_seconds
 from .skills import store_of
 
 log = logging.getLogger("hookline")
@@ -87,13 +87,16 @@ class SkillEvolverHook:
         delay: float = 2.0,
     ) -> None:
         self.store = store_of(folder)
-        self.min_tool_calls = whole(min_tool_calls, "min_tool_calls")
+        self.min_tool_calls = check_integer(min_tool_calls, "min_tool_calls")
         self.model = None if model is None else as_model(model)
-        self.max_waiting = whole(max_waiting, "max_waiting")
-        self.max_tokens, self.max_seconds = whole(max_tokens, "max_tokens"), positive(max_seconds, "max_seconds")
+        self.max_waiting = check_integer(max_waiting, "max_waiting")
+        self.max_tokens, self.max_seconds = (
+            check_integer(max_tokens, "max_tokens"),
+            check_positive(max_seconds, "max_seconds"),
+        )
         self.queue = SkillQueue(self.store.folder, self.max_waiting)
         self._redactor = Redactor()
-        linger = seconds(delay, "delay")
+        linger = check_seconds(delay, "delay")
         self._writer: BackgroundWriter[_Ended] = BackgroundWriter(self._keep, self._not_kept, limit=1000, linger=0)
         self._analyser: BackgroundWriter[_Waiting] = BackgroundWriter(
             self._look, self._not_looked, limit=self.max_waiting, linger=linger, drop_at_exit=True

@@ -10,8 +10,8 @@ from .._kernel.payloads import ModelRequest
 from .._kernel.points import BEFORE_LLM
 from .._kernel.results import HookResult
 from ..stores.skills import SkillStore
-from .checks import able, path_of, whole
-from .system_text import inject
+from ._support.messages import add_system_text
+from ._support.validation import check_integer, check_method, check_path
 
 log = logging.getLogger("hookline")
 
@@ -24,8 +24,8 @@ _MAX_DESCRIPTION = 200
 def store_of(folder: Any) -> SkillStore:
     """The skills that a hook was given, or those of a folder."""
     if isinstance(folder, (str, os.PathLike)):
-        return SkillStore(path_of(folder, _EXPECTED))
-    able(folder, "propose", _EXPECTED)
+        return SkillStore(check_path(folder, _EXPECTED))
+    check_method(folder, "propose", _EXPECTED)
     return folder  # type: ignore[no-any-return]
 
 
@@ -52,7 +52,7 @@ class SkillsHook:
 
     def __init__(self, folder: Any = "skills", *, max_skills: int = 50, max_chars: int = 6000) -> None:
         self.store = store_of(folder)
-        self.max_skills, self.max_chars = whole(max_skills, "max_skills"), whole(max_chars, "max_chars")
+        self.max_skills, self.max_chars = check_integer(max_skills, "max_skills"), check_integer(max_chars, "max_chars")
         self._told = False
 
     @property
@@ -67,7 +67,7 @@ class SkillsHook:
                 self._told = True
                 log.warning("SkillsHook adds nothing: the agent has no tool %s; give it tools=[SkillStore(...)]", TOOL)
             return None
-        return await inject(self, ctx, request, self._text)
+        return await add_system_text(self, ctx, request, self._text)
 
     def _text(self) -> str:
         skills = self.store.list()

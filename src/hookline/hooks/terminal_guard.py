@@ -25,13 +25,13 @@ from .._toolbox.command_line import (
     parse_command,
 )
 from .._toolbox.processes import search_path
-from .called_tool import called_tool
-from .checks import flag, folder_of, names_of, one_or_more
-from .secret_files import SECRET_FILES
-from .terminal.options import Refused, read_options
-from .terminal.paths import Place, is_below
-from .terminal.programs import judge_program, knows
-from .terminal.rules import HINTS, NICE, OPAQUE, SYSTEM_FOLDERS, TIMEOUT, VARIABLES
+from ._support.secret_files import SECRET_FILES
+from ._support.tools import find_tool
+from ._support.validation import check_bool, check_folder, check_name_or_names, check_names
+from ._terminal.allowlist import HINTS, NICE, OPAQUE, SYSTEM_FOLDERS, TIMEOUT, VARIABLES
+from ._terminal.arguments import judge_program, knows
+from ._terminal.options import Refused, read_options
+from ._terminal.paths import Place, is_below
 
 _PROGRAM = re.compile(r"[A-Za-z0-9_.+/\[-]+")
 _SIGN = re.compile("[=@:,]")
@@ -81,19 +81,19 @@ class TerminalGuard:
         secrets: Iterable[str] = SECRET_FILES,
         keep: Iterable[str] = (),
     ) -> None:
-        self.folder = None if folder is None else folder_of(folder, "folder")
+        self.folder = None if folder is None else check_folder(folder, "folder")
         if not isinstance(argument, str) or not argument:
             raise RegistrationError(f"argument is the name of an argument, not {argument!r:.80}")
         if unknown not in ("block", "ask"):
             raise RegistrationError(f"unknown is 'block' or 'ask', not {unknown!r:.80}")
-        self.tools, self.argument, self.unknown = one_or_more(tools, "tools"), argument, unknown
-        self.writes = flag(writes, "writes")
+        self.tools, self.argument, self.unknown = check_name_or_names(tools, "tools"), argument, unknown
+        self.writes = check_bool(writes, "writes")
         self._allow, self._deny, self._ask = _patterns(allow, "allow"), _patterns(deny, "deny"), _patterns(ask, "ask")
-        self._secrets, self._keep = names_of(secrets, "secrets", 0), names_of(keep, "keep", 0)
+        self._secrets, self._keep = check_names(secrets, "secrets", 0), check_names(keep, "keep", 0)
 
     async def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Judge one call."""
-        tool = called_tool(ctx, request.name)
+        tool = find_tool(ctx, request.name)
         start = tool.folder if tool is not None else self.folder or os.getcwd()
         return await in_thread(self._judge, request.arguments.get(self.argument), start)  # type: ignore[no-any-return]
 
@@ -312,7 +312,7 @@ def _paths_in(text: str) -> list[str]:
 
 
 def _patterns(given: Iterable[str], name: str) -> tuple[tuple[str, ...], ...]:
-    patterns = tuple(tuple(pattern.split()) for pattern in names_of(given, name, 0))
+    patterns = tuple(tuple(pattern.split()) for pattern in check_names(given, name, 0))
     for pattern in patterns:
         if not pattern or pattern[0] == "*":
             raise RegistrationError(f"{name}: a pattern begins with a program, such as 'git commit *'")

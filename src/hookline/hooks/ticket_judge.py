@@ -13,8 +13,8 @@ from ..providers.names import as_model
 from ..stores.ticket_points import BEFORE_TICKET_COMPLETE, Ticket
 from ._injection.control_tokens import neutralise
 from ._injection.fence import fence, unfenced
-from .checks import flag, positive
-from .excerpt import excerpt
+from ._support.messages import excerpt
+from ._support.validation import check_bool, check_positive
 
 PURPOSE = "judge"
 """What hooks see as the purpose of the judge's call."""
@@ -49,7 +49,7 @@ class TicketJudgeHook:
 
     def __init__(self, model: str | Model | None = None, *, timeout: float = 120.0, evidence: bool = True) -> None:
         self.model = None if model is None else as_model(model)
-        self.timeout, self.evidence = positive(timeout, "timeout"), flag(evidence, "evidence")
+        self.timeout, self.evidence = check_positive(timeout, "timeout"), check_bool(evidence, "evidence")
 
     async def __call__(self, point: str, ctx: Any, ticket: Ticket) -> HookResult | None:
         """Judge one completion."""

@@ -16,7 +16,7 @@ from .._kernel.points import BEFORE_TOOL
 from .._kernel.results import HookResult
 from .._toolbox.tickets import PREFIX, Asking, who_acts
 from ..stores.tickets import TicketBoard, TicketError, TicketRow
-from .checks import one_or_more, path_of
+from ._support.validation import check_name_or_names, check_path
 from .roles import roles_of_user
 
 ACTIONS = ("create", "assign", "list", "show", "start", "complete", "comment", "release")
@@ -53,7 +53,7 @@ class TicketRules:
         key: str = "user_role",
     ) -> None:
         if not isinstance(board, TicketBoard):
-            board = TicketBoard(path_of(board, "board is a TicketBoard, or the path of its file"))
+            board = TicketBoard(check_path(board, "board is a TicketBoard, or the path of its file"))
         if may is not None and not isinstance(may, Mapping):
             raise RegistrationError(f'may is a mapping such as {{"create": ["lead"]}}, not {may!r:.80}')
         for action in may or {}:
@@ -63,7 +63,7 @@ class TicketRules:
         if not isinstance(key, str) or not key:
             raise RegistrationError(f"key is a name in the metadata, not {key!r:.80}")
         self.board, self.key = board, key
-        self.may = {action: one_or_more(globs, f"who may {action}", 0) for action, globs in (may or {}).items()}
+        self.may = {action: check_name_or_names(globs, f"who may {action}", 0) for action, globs in (may or {}).items()}
 
     @property
     def own_files(self) -> tuple[str, ...]:

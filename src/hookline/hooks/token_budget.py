@@ -12,9 +12,16 @@ from .._kernel.payloads import ModelRequest
 from .._kernel.points import BEFORE_LLM
 from .._kernel.results import HookResult
 from .._kernel.values import Message
-from .checks import whole
-from .excerpt import excerpt
-from .groups import Group, groups, last_user, least, must_stay, without
+from ._support.messages import (
+    MessageGroup,
+    excerpt,
+    group_messages,
+    last_user_message,
+    messages_without,
+    required_groups,
+    smallest_fitting,
+)
+from ._support.validation import check_integer
 
 SHORTEST = 100
 """A tool result is not made shorter than so many characters."""
@@ -42,7 +49,7 @@ class TokenBudgetHook:
     priority = -200
 
     def __init__(self, max_context_tokens: int, *, reserve: int = 0) -> None:
-        limit = whole(max_context_tokens, "max_context_tokens") - whole(reserve, "reserve", 0)
+        limit = check_integer(max_context_tokens, "max_context_tokens") - check_integer(reserve, "reserve", 0)
         if limit < 1:
             raise RegistrationError(f"reserve={reserve} leaves nothing of {max_context_tokens} tokens: give it less")
         self.limit = limit
@@ -51,17 +58,17 @@ class TokenBudgetHook:
         """Count one request, and trim it if it is too long."""
         task = None
         if request.purpose == "step":
-            task = ctx.hook_state.setdefault(id(self), last_user(ctx.state.messages))
+            task = ctx.hook_state.setdefault(id(self), last_user_message(ctx.state.messages))
         if await ctx.llm.count_request(request) <= self.limit:
             return None
-        parts = groups(request.messages)
-        stay = must_stay(parts, task)
+        parts = group_messages(request.messages)
+        stay = required_groups(parts, task)
         if request.purpose == "step":
-            stay |= must_stay(parts[: _end(parts, ctx.state.messages)])
+            stay |= required_groups(parts[: _end(parts, ctx.state.messages)])
         free = [i for i in range(len(parts)) if i not in stay]
         left, takes = await self._newest(ctx, request, parts, stay, free), 0
         if left is None:
-            left, takes = await self._shortened(ctx, request, without(parts, free))
+            left, takes = await self._shortened(ctx, request, messages_without(parts, free))
         if left is None:
             message = f"Context limit: what must stay takes {takes} tokens, and {self.limit} are allowed."
             return HookResult.stop(message, "token_limit")
@@ -69,7 +76,7 @@ class TokenBudgetHook:
         return HookResult.replace(request.replace(messages=left), reason=done)
 
     async def _newest(
-        self, ctx: Any, request: ModelRequest, parts: Sequence[Group], stay: set[int], free: Sequence[int]
+        self, ctx: Any, request: ModelRequest, parts: Sequence[MessageGroup], stay: set[int], free: Sequence[int]
     ) -> Sequence[Message] | None:
         """As many of the newest groups as fit; ``None`` if not even those that must stay do."""
         first = min((i for i in stay if parts[i][0].role != "system"), default=len(parts))
@@ -77,11 +84,11 @@ class TokenBudgetHook:
         cuts += [len(free)] if free else []
 
         async def fits(index: int) -> bool:
-            return await self._count(ctx, request, without(parts, free[: cuts[index]])) <= self.limit
+            return await self._count(ctx, request, messages_without(parts, free[: cuts[index]])) <= self.limit
 
         if not cuts or not await fits(len(cuts) - 1):
             return None
-        return without(parts, free[: cuts[await least(0, len(cuts) - 1, fits)]])
+        return messages_without(parts, free[: cuts[await smallest_fitting(0, len(cuts) - 1, fits)]])
 
     async def _shortened(
         self, ctx: Any, request: ModelRequest, messages: Sequence[Message]
@@ -112,7 +119,7 @@ class TokenBudgetHook:
         return counted
 
 
-def _end(parts: Sequence[Group], transcript: Sequence[Message]) -> int:
+def _end(parts: Sequence[MessageGroup], transcript: Sequence[Message]) -> int:
     """How many groups there are up to the newest one of the transcript; what is after it, hooks have added."""
     newest = next((message for message in reversed(transcript) if message.role != "tool"), None)
     calls = [call.id for call in newest.tool_calls] if newest is not None else []

@@ -9,8 +9,8 @@ from typing import Any
 from .._kernel.payloads import ToolCallResult
 from .._kernel.points import AFTER_TOOL
 from .._kernel.results import HookResult
-from .backoff import Backoff, allowed
-from .checks import error_names, one_or_more
+from ._support.backoff import Backoff, check_max_retries
+from ._support.validation import check_error_names, check_name_or_names
 
 
 class ToolRetryHook:
@@ -44,10 +44,10 @@ class ToolRetryHook:
         on: Iterable[str | type[BaseException]] | None = None,
         tools: str | Iterable[str] | None = None,
     ) -> None:
-        self.max_retries = allowed(max_retries)
+        self.max_retries = check_max_retries(max_retries)
         self.backoff = Backoff(base_delay, max_delay)
-        self.on = None if on is None else error_names(on, "on")
-        self.tools = None if tools is None else one_or_more(tools, "tools")
+        self.on = None if on is None else check_error_names(on, "on")
+        self.tools = None if tools is None else check_name_or_names(tools, "tools")
 
     async def __call__(self, point: str, ctx: Any, result: ToolCallResult) -> HookResult | None:
         """Wait and ask for a retry, if that may help."""
@@ -59,7 +59,7 @@ class ToolRetryHook:
         kind = errors[-1].type if errors else ""
         if kind == "InvalidCall" or (self.on is not None and kind not in self.on):
             return None
-        wait = self.backoff.wait(ctx, result.attempt)
+        wait = self.backoff.delay(ctx, result.attempt)
         if wait is None:
             return None
         await asyncio.sleep(wait)

@@ -14,9 +14,9 @@ from .._kernel.payloads import ToolCallResult
 from .._kernel.points import AFTER_TOOL
 from .._kernel.results import HookResult
 from ..stores.artifacts import ArtifactStore
-from .called_tool import called_tool
-from .checks import able, path_of, whole
-from .excerpt import excerpt
+from ._support.messages import excerpt
+from ._support.tools import find_tool
+from ._support.validation import check_integer, check_method, check_path
 
 READER = "read_artifact"
 SHORTEST = 200
@@ -46,11 +46,11 @@ class ToolOutputTruncatorHook:
     priority = 40
 
     def __init__(self, max_chars: int = 4000, *, artifacts: Any = None) -> None:
-        self.max_chars = whole(max_chars, "max_chars", SHORTEST)
+        self.max_chars = check_integer(max_chars, "max_chars", SHORTEST)
         if isinstance(artifacts, (str, os.PathLike)):
-            artifacts = ArtifactStore(path_of(artifacts, _EXPECTED))
+            artifacts = ArtifactStore(check_path(artifacts, _EXPECTED))
         elif artifacts is not None and not isinstance(artifacts, bool):
-            able(artifacts, "save", _EXPECTED)
+            check_method(artifacts, "save", _EXPECTED)
         self.artifacts: Any = None if artifacts is False else artifacts
 
     def __call__(self, point: str, ctx: Any, result: ToolCallResult) -> Any:
@@ -71,7 +71,7 @@ class ToolOutputTruncatorHook:
         store = ctx.artifacts if self.artifacts is True else self.artifacts
         if store is None:
             raise HooklineError("artifacts=True needs a store in the context: AgentContext(artifacts=...)")
-        how, where = f": use {READER}" if called_tool(ctx, READER) is not None else "", {}
+        how, where = f": use {READER}" if find_tool(ctx, READER) is not None else "", {}
         for field, text in long.items():
             name = ctx.new_id(re.sub(r"[^A-Za-z0-9_-]", "_", result.name)[:_MAX_NAME] or "result") + ".txt"
             saved = await asyncio.to_thread(store.save, name, text)

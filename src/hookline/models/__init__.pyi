@@ -1,4 +1,4 @@
-from .._run.llm import GatedModel as GatedModel
+from .._run.context import GatedModel as GatedModel
 from ..providers.anthropic import AnthropicModel as AnthropicModel
 from ..providers.local.model import LocalModel as LocalModel
 from ..providers.names import get_model as get_model

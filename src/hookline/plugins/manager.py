@@ -27,8 +27,8 @@ Stamp = frozenset[tuple[str, int, int]]
 class Host(Protocol):
     """What plugins are plugged into, such as an ``Agent``."""
 
-    def plug(self, plugin: Plugin, *, renew: bool = False) -> None:
-        """Put one in, whole, or raise ``RegistrationError``; ``renew``: in the place of an older one of its name."""
+    def plug(self, plugin: Plugin, *, replace: bool = False) -> None:
+        """Put one in, whole, or raise ``RegistrationError``; ``replace``: in the place of an older one of its name."""
         ...
 
     def unplug(self, name: str) -> None:
@@ -295,11 +295,11 @@ class PluginManager:
         done: list[Host] = []
         try:
             for host in self._hosts:
-                host.plug(new, renew=True)
+                host.plug(new, replace=True)
                 done.append(host)
         except BaseException:
             for host in done:
-                host.plug(old, renew=True)
+                host.plug(old, replace=True)
             new.release()
             raise
         self._tell(old, False)
@@ -347,8 +347,8 @@ class _OfRegistry:
     def __init__(self, registry: HookRegistry) -> None:
         self.registry = registry
 
-    def plug(self, plugin: Plugin, *, renew: bool = False) -> None:
-        before = [entry for entry in self.registry._entries if renew and entry.plugin == plugin.name]
+    def plug(self, plugin: Plugin, *, replace: bool = False) -> None:
+        before = [entry for entry in self.registry._entries if replace and entry.plugin == plugin.name]
         done: list[Callable[[], None]] = []
         try:
             for hook in plugin.hooks:

@@ -12,9 +12,9 @@ import msgspec
 from .._base.frozen import freeze
 from .._base.workers import in_thread
 from .._web.middleware import Scope, is_local
-from ..stores.audit.format import json_fields, kind_of
+from ..stores.audit.format import encode_fields, encode_type
 from ..stores.audit.log import AuditLog
-from ..stores.audit.records import Auth
+from ..stores.audit.records import AuthRecord
 from ..stores.errors import StoreError
 from ..stores.keys import FRESH_SECONDS, RIGHTS, KeyRow, KeyStore
 from .callers import ANYBODY, LOCAL, Caller
@@ -177,9 +177,9 @@ class Admission:
     def _decide(self, visit: Visit, way: Way | None, why: str = "") -> None:
         """Write a decision down; the thread of the log does the work."""
         if self._audit is not None:
-            kind = kind_of(Auth.type, json_fields({"correlation_id": visit.correlation_id}))
+            kind = encode_type(AuthRecord.type, encode_fields({"correlation_id": visit.correlation_id}))
             right = "" if way is None else ",".join(way.scopes)
-            fields = Auth(
+            fields = AuthRecord(
                 "denied" if why else "granted", why, visit.caller.id, visit.caller.name, right, visit.method,
                 visit.route, visit.address,
             )  # fmt: skip

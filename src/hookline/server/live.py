@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from .._kernel.events import Event, HookExecuted, PointFired
-from .._run.agent import Run
 from .._run.events import (
     ApprovalAsked,
     ApprovalDecided,
@@ -23,6 +22,7 @@ from .._run.events import (
     ToolStarted,
     is_silent,
 )
+from .._run.run import Run
 from ..stores.runs import RunRecord, StoredEvent
 from .outcome import closing
 from .places import Places

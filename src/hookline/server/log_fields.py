@@ -48,7 +48,7 @@ class LogFieldsHook:
     def __call__(self, point: str, ctx: Any, payload: Any) -> None:
         """Nothing is to be done here."""
 
-    def around(self, ctx: Any, payload: Any) -> AbstractContextManager[None] | None:
+    def wrap(self, ctx: Any, payload: Any) -> AbstractContextManager[None] | None:
         """Set the fields around a run."""
         if not isinstance(payload, RunStart):
             return None

@@ -13,7 +13,7 @@ from .._base.files import user_folder
 from .._net.urls import UrlError, parse_host, parse_url
 from .._web.middleware import is_loopback
 from ..config.errors import ConfigError
-from ..config.tables import options_of
+from ..config.settings import options_of
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]

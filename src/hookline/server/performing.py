@@ -12,10 +12,10 @@ from typing import Any
 from .._base.text import error_text
 from .._kernel.errors import HooklineError
 from .._kernel.state import AgentResult
-from .._run.causes import RunFailedError
 from .._run.context import AgentContext, services_of
-from .._run.interrupt import make_id
+from .._run.environment import make_id
 from .._run.session import Session
+from .._run.termination import RunFailedError
 from ..hooks.approvals import ApprovalsHook
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
@@ -119,7 +119,7 @@ class Performer:
         )
         ctx = self._context(session)
         if first:
-            services_of(ctx).world.new_id = _first_id(record.id)
+            services_of(ctx).environment.new_id = _first_id(record.id)
         about = {"caller": caller.name, "caller_id": caller.id, "platform": record.transport, "session": record.session}
         live.run = run = answerer.start(
             task, session=session, ctx=ctx, hooks=[approver, LogFieldsHook()], sinks=[live.take], keep=False,

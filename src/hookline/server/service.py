@@ -19,7 +19,7 @@ from .._base.frozen import EMPTY
 from .._base.text import error_text
 from .._kernel.values import Message
 from .._run.context import AgentContext
-from .._run.interrupt import make_id
+from .._run.environment import make_id
 from .._run.session import Session
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from .._base.files import name_in_file, replace_file
+from .._base.files import file_name_for, replace_file
 from .._base.frozen import Frozen
 from ..tools._tool import Tool
 from .errors import StoreError
@@ -205,7 +205,7 @@ class ArtifactStore:
         if not name:
             raise StoreError("an artifact needs a name: give it one")
         try:
-            file = name_in_file(name)
+            file = file_name_for(name)
         except UnicodeEncodeError:
             raise StoreError(f"the artifact name {name!r:.80} is not valid text: use another") from None
         if len(file) > _MAX_NAME:
@@ -242,7 +242,7 @@ def _name_of(file: str) -> str | None:
     """The name of the artifact in a file; ``None`` if no artifact is called so."""
     try:
         name = unquote(file.removeprefix(_PREFIX), errors="strict")
-        return name if name and file == f"{_PREFIX}{name_in_file(name)}" else None
+        return name if name and file == f"{_PREFIX}{file_name_for(name)}" else None
     except UnicodeError:
         return None
 

@@ -1,16 +1,44 @@
-"""What stores are told about where to keep things."""
+"""Paths that stores are given, their default, and advice for paths that cannot be used."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
+from typing import TYPE_CHECKING
+
+from .._base.files import user_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def default_runs_path(project: str | os.PathLike[str]) -> Path:
+    """Path of the run store of a project: a file in the user's data folder, named after the project's folder.
+
+    Projects do not share it: a digest of the folder's full path is part of the name.
+
+    Args:
+        project: folder of the project.
+
+    Example::
+
+        default_runs_path("/work/shop")  # ~/.local/share/hookline/runs-shop-7d4c1a90b2.db
+    """
+    from hashlib import sha256
+    from pathlib import Path
+
+    folder = Path(project).expanduser().resolve()
+    name = re.sub(r"[^a-z0-9]+", "-", folder.name.lower()).strip("-")[:40] or "root"
+    digest = sha256(os.fsencode(folder)).hexdigest()[:10]
+    return user_folder("data") / f"runs-{name}-{digest}.db"
 
 
 def checked_path(path: str | os.PathLike[str], takes: str) -> str:
-    """A path as text; ``takes`` says what is wanted.
+    """Return a path as text; ``takes`` begins the error message.
 
     Raises:
-        TypeError: it is no path.
+        TypeError: ``path`` is not a path.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"{takes}, as text or a Path, not {type(path).__name__}")
@@ -18,9 +46,17 @@ def checked_path(path: str | os.PathLike[str], takes: str) -> str:
 
 
 def folder_advice(
-    folder: str | os.PathLike[str], error: OSError, may: str = "write", instead: str = "give a folder"
+    folder: str | os.PathLike[str], error: OSError, access: str = "write to", instead: str = "give a folder"
 ) -> str:
-    """What to do about a folder that cannot be used, for the end of a message; ``instead`` of a file in its place."""
+    """Advice for a folder that cannot be used, to end an error message with.
+
+    Args:
+        folder: the folder.
+        error: the problem.
+        access: the missing permission, ``read`` or ``write to``.
+        instead: the advice if ``folder`` is a file.
+    """
     if os.path.isfile(folder):
         return f": that is a file: {instead}"
-    return f": give a folder where you may {may}" if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else ""
+    denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+    return f": give a folder that you can {access}" if denied else ""

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from .._base.files import locked_folder, name_in_file, replace_file
+from .._base.files import file_name_for, locked_folder, replace_file
 from .._base.frozen import EMPTY, Frozen, History
 from .._kernel.values import Message
-from .._run.session import Session, news
+from .._run.session import Session, added_messages
 from .errors import StoreError
 from .paths import checked_path, folder_advice
 from .sqlite import Database
@@ -124,7 +124,7 @@ def _merged(session: Session, place: Any, messages: Sequence[Message], stored: S
     own, known = session._stored.get(place) or [_common(session._given, stored)] * 2
     if list(own) == list(known) == list(stored):
         return messages
-    return History((*stored, *news(own, messages)))
+    return History((*stored, *added_messages(own, messages)))
 
 
 def _common(one: Sequence[Message], other: Sequence[Message]) -> Sequence[Message]:
@@ -288,7 +288,7 @@ class JsonSessionStore:
 
     def _path(self, id: str) -> Path:
         """The file of a session."""
-        name = name_in_file(checked_id(id))
+        name = file_name_for(checked_id(id))
         if len(name) > _MAX_NAME:
             name = f"{name[: _MAX_NAME - 65]}~{sha256(id.encode()).hexdigest()}"
         return self.folder / f"session-{name}.json"
@@ -315,8 +315,8 @@ def _read(path: Path) -> SessionRecord | None:
         raise StoreError(f"{where} cannot be read ({error}){advice}") from error
 
 
-def _advice(folder: Path, error: OSError, may: str = "write") -> str:
-    return folder_advice(folder, error, may, "give a folder, or a file that ends in .db for SQLite")
+def _advice(folder: Path, error: OSError, access: str = "write to") -> str:
+    return folder_advice(folder, error, access, "give a folder, or a file that ends in .db for SQLite")
 
 
 def session_store_at(path: str | os.PathLike[str]) -> SessionStore:

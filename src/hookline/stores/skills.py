@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from .._base.files import folder_below, locked, locked_folder, name_in_file, replace_file
+from .._base.files import file_name_for, locked, locked_folder, open_folder_inside, replace_file
 from .._base.frozen import Frozen, json_text
 from .._base.text import did_you_mean
 from ..tools._tool import Tool
@@ -396,7 +396,7 @@ class SkillStore:
     def _raw(self, name: str, state: State) -> str | None:
         path = self.path(name, state)
         try:
-            with folder_below(self.folder.resolve(), self.folder.resolve() / path.parent.name) as place:
+            with open_folder_inside(self.folder.resolve(), self.folder.resolve() / path.parent.name) as place:
                 file = os.open(path if place is None else path.name, _FLAGS, dir_fd=place)
                 with os.fdopen(file, "rb") as reader:
                     about = os.fstat(file)
@@ -412,12 +412,12 @@ class SkillStore:
 
     def _write(self, skill: Skill, state: State) -> None:
         path, root = self.path(skill.name, state), self.folder.resolve()
-        with folder_below(root, root / path.parent.name, make=True) as place:
+        with open_folder_inside(root, root / path.parent.name, make=True) as place:
             replace_file(path, written(skill).encode(), 0o600, place)
 
     def _remove(self, name: str, state: State) -> None:
         path, root = self.path(name, state), self.folder.resolve()
-        with folder_below(root, root / path.parent.name) as place:
+        with open_folder_inside(root, root / path.parent.name) as place:
             os.unlink(path if place is None else path.name, dir_fd=place)
 
     @contextmanager
@@ -483,7 +483,7 @@ class SkillQueue:
             StoreError: it cannot be written.
         """
         try:
-            name = name_in_file(run.run_id.encode(errors="replace").decode())[:_MAX_ID]
+            name = file_name_for(run.run_id.encode(errors="replace").decode())[:_MAX_ID]
             ident = f"{time.time_ns():020d}-{name}"
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             replace_file(self._file(ident), msgspec.json.encode(run), 0o600)

@@ -1,4 +1,4 @@
-"""Replaying: the run again, with these hooks, no model and no tool."""
+"""Replay a tape: run it again with other hooks, without models and tools."""
 
 from __future__ import annotations
 
@@ -18,43 +18,49 @@ from .._kernel.registry import HookRegistry
 from .._kernel.state import AgentResult
 from .._run.agent import Agent
 from .._run.budget import Budget
-from .._run.causes import RunFailedError
 from .._run.context import AgentContext, services_of
-from .._run.event_loops import background_loop, must_nest, own_loop
 from .._run.events import OutputChecked
 from .._run.output import InvalidOutputError, Output, OutputSpec, find_json
+from .._run.run import background_loop, needs_own_loop, own_loop
 from .._run.session import Session
+from .._run.termination import RunFailedError
 from ..models.scripted import ScriptedModel
 from ..tools._tool import Checked, Tool
 from ..tools.arguments import paths_in
-from . import entries as on
+from . import format as fmt
 from .compare import Decision, Difference, differences
-from .errors import TapeError
-from .play import Player
+from .format import TapeError
+from .player import Player
 from .tape import Tape
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """What hooks made of a tape.
+    """The outcome of a replay.
 
-    ``first`` tells the first difference, ``left`` why the replay could not go on, if it could not; both are empty if
-    all was the same. ``differences`` are the decisions that differ, as far as the replay came. ``notes`` tell what a
-    replay of this tape does not show.
+    Attributes:
+        tape: the tape.
+        result: the result of the replayed run.
+        first_difference: the first difference between recording and replay, as text; ``""`` if there is none.
+        stop_reason: why the replay ended before the tape did; ``""`` if it did not.
+        recorded: the recorded decisions, up to where the replay ended.
+        replayed: the decisions of the replay.
+        differences: the decisions that differ.
+        notes: what a replay of this tape cannot show.
     """
 
     tape: Tape
     result: AgentResult[Any]
-    first: str
-    left: str
-    then: tuple[Decision, ...]
-    now: tuple[Decision, ...]
+    first_difference: str
+    stop_reason: str
+    recorded: tuple[Decision, ...]
+    replayed: tuple[Decision, ...]
     differences: tuple[Difference, ...]
     notes: tuple[str, ...]
 
     @property
     def same(self) -> bool:
         """Whether every event, decision and reply was the same."""
-        return not self.first and not self.left
+        return not self.first_difference and not self.stop_reason
 
 
 def replay(
@@ -65,21 +71,26 @@ def replay(
     run_hooks: Iterable[Hook] = (),
     strict: bool = True,
 ) -> Replay:
-    """Run again what is on a tape, under these hooks, and block; no model, tool or approver is asked.
+    """Replay a tape with these hooks, and block until it ends. No model, tool or approver is called.
 
     Args:
-        tape: the tape, or its file.
-        hooks: the hooks; or the agent that was recorded, for its hooks and for the agents that it runs.
+        tape: the tape or its file.
+        hooks: the hooks; or the recorded agent, for its hooks and its subagents.
         ctx: a context with the services that hooks need: hooks of the conversation, memory, deps.
-        run_hooks: hooks that the run had been given on its own.
-        strict: whether the replay ends where the model would have been sent something else; else the model says the
-            same as then.
+        run_hooks: the hooks that were passed to the run itself.
+        strict: whether the replay ends where the request to the model differs from the recorded one. If false, the
+            model replies as recorded.
 
     Raises:
         TapeError: the tape cannot be replayed.
+
+    Example::
+
+        again = replay("tapes/run-1.tape", [MyNewGuard()])
+        print(again.first_difference or "no difference")
     """
     work = areplay(tape, hooks, ctx=ctx, run_hooks=run_hooks, strict=strict)
-    if must_nest():
+    if needs_own_loop():
         with own_loop() as aio:
             return _wait(asyncio.run_coroutine_threadsafe(work, aio))
     return _wait(asyncio.run_coroutine_threadsafe(work, background_loop()))
@@ -101,61 +112,79 @@ async def areplay(
     run_hooks: Iterable[Hook] = (),
     strict: bool = True,
 ) -> Replay:
-    """:func:`replay`, without blocking. Cancelling the caller ends it.
+    """Replay a tape without blocking; see :func:`replay`. Cancelling the caller ends the replay.
 
     Raises:
         TapeError: the tape cannot be replayed.
     """
     tape = tape if isinstance(tape, Tape) else Tape.load(tape)
-    agent = hooks if isinstance(hooks, Agent) else stand_in(tape, hooks)
+    agent = hooks if isinstance(hooks, Agent) else replay_agent(tape, hooks)
     player, began = Player(tape, strict), tape.run
     playback = player.playback
     playback.run = agent.start(
-        began.task, ctx=_context(tape, ctx, player), session=_session(began), hooks=[*run_hooks, player],
-        metadata=began.metadata or {}, task_id=began.ids.task_id, correlation_id=began.ids.correlation_id,
-        allowed_plugins=began.allowed_plugins, keep=False,
-        output_type=_taped_output(tape) if agent.output_type is None else None,
-    )  # fmt: skip
+        began.task,
+        ctx=_context(tape, ctx, player),
+        session=_session(began),
+        hooks=[*run_hooks, player],
+        metadata=began.metadata or {},
+        task_id=began.ids.task_id,
+        correlation_id=began.ids.correlation_id,
+        allowed_plugins=began.allowed_plugins,
+        keep=False,
+        output_type=_replay_output(tape) if agent.output_type is None else None,
+    )
     try:
         result = await playback.run.result()
     except RunFailedError as failed:
         result = failed.result
     except asyncio.CancelledError:
-        playback.run.cancel("the replay was given up")
+        playback.run.cancel("the replay was cancelled")
         raise
     then, now = playback.finish()
     return Replay(
-        tape, result, playback.compare.first, playback.left, tuple(then), tuple(now), tuple(differences(then, now)),
+        tape,
+        result,
+        playback.compare.first,
+        playback.stop_reason,
+        tuple(then),
+        tuple(now),
+        tuple(differences(then, now)),
         tuple(_notes(tape)),
-    )  # fmt: skip
+    )
 
 
-def stand_in(tape: Tape, hooks: Iterable[Hook] | HookRegistry) -> Agent:
-    """An agent like the one that was recorded, with these hooks, tools that only look like its own, and no model."""
+def replay_agent(tape: Tape, hooks: Iterable[Hook] | HookRegistry) -> Agent:
+    """Make an agent like the recorded one, with these hooks, placeholders for its tools, and no model."""
     began = tape.run
     first = next((request for request in tape.requests if request.purpose == "step"), None)
     checks = {
         (entry.tool, digest(thaw(entry.arguments))): entry
         for entry in tape.entries
-        if isinstance(entry, on.ArgumentsChecked)
+        if isinstance(entry, fmt.ValidationEntry)
     }
     return Agent(
-        began.ids.agent, "", began.instructions, llm=_Nobody(began.model, began.provider),
-        tools=[StandIn(tool, checks) for tool in began.tools], hooks=hooks, max_steps=math.inf,
-        params=first.params if first is not None else {}, response_format=began.response_format,
+        began.ids.agent,
+        "",
+        began.instructions,
+        llm=_NamedModel(began.model, began.provider),
+        tools=[ReplayTool(tool, checks) for tool in began.tools],
+        hooks=hooks,
+        max_steps=math.inf,
+        params=first.params if first is not None else {},
+        response_format=began.response_format,
         output_retries=max((check.retries_left for check in _output_checks(tape)), default=0),
-    )  # fmt: skip
+    )
 
 
-class TapedOutput(OutputSpec):
-    """An output type that looks like the one on a tape; it finds in a reply what that one found."""
+class ReplayOutput(OutputSpec):
+    """The recorded output type. It returns the recorded result of validating a reply."""
 
     def __init__(self, schema: Any, checks: Sequence[OutputChecked]) -> None:
         self.name, self.schema = checks[0].output_type, freeze(schema)
-        self._checks = {check.content: check for check in reversed(checks)}  # the first of equal ones
+        self._checks = {check.content: check for check in reversed(checks)}  # the first one of a text wins
 
     def read(self, text: str) -> Output:
-        """What the type said of this reply; JSON in another one is taken as it is."""
+        """Return the recorded result for this reply. The JSON of an unknown reply is not validated."""
         known = self._checks.get(text)
         if known is not None and known.problem:
             if not known.retries_left:
@@ -165,39 +194,44 @@ class TapedOutput(OutputSpec):
         return Output(thaw(form), form)
 
 
-def _taped_output(tape: Tape) -> TapedOutput | None:
+def _replay_output(tape: Tape) -> ReplayOutput | None:
     checks = _output_checks(tape)
-    return TapedOutput(tape.run.response_format, checks) if checks else None
+    return ReplayOutput(tape.run.response_format, checks) if checks else None
 
 
 def _output_checks(tape: Tape) -> list[OutputChecked]:
     return [event for event in tape.events() if isinstance(event, OutputChecked)]
 
 
-class _Nobody(ScriptedModel):
-    """The name of a model."""
+class _NamedModel(ScriptedModel):
+    """A model that has only a name."""
 
     def __init__(self, name: str, provider: str) -> None:
         super().__init__(name=name)
         self.provider = provider
 
 
-class StandIn(Tool):
-    """A tool that looks like one on a tape; it finds with arguments what that one found."""
+class ReplayTool(Tool):
+    """A placeholder for a recorded tool. It returns the recorded result of validating arguments."""
 
-    def __init__(self, taped: on.TapedTool, checks: Mapping[tuple[str, str], on.ArgumentsChecked]) -> None:
+    def __init__(self, recorded: fmt.RecordedTool, checks: Mapping[tuple[str, str], fmt.ValidationEntry]) -> None:
         def call(**arguments: Any) -> Any:
-            raise TapeError(f"{taped.spec.name} is on a tape: it cannot be called")
+            raise TapeError(f"{recorded.spec.name} is a recorded tool: a replay cannot call it")
 
         super().__init__(
-            call, name=taped.spec.name, timeout=taped.timeout, folder=taped.folder, untrusted=taped.untrusted,
-            dangerous=taped.dangerous, offer=None if taped.offered else lambda ctx: None,
-        )  # fmt: skip
-        self.spec = taped.spec
-        self._taped, self._checks, self.takes_ctx = taped, checks, True
+            call,
+            name=recorded.spec.name,
+            timeout=recorded.timeout,
+            folder=recorded.folder,
+            untrusted=recorded.untrusted,
+            dangerous=recorded.dangerous,
+            offer=None if recorded.offered else lambda ctx: None,
+        )
+        self.spec = recorded.spec
+        self._recorded_tool, self._checks, self.takes_ctx = recorded, checks, True
 
     def validate(self, arguments: Mapping[str, Any]) -> Checked | str:
-        """What the tool said of these arguments; others are taken as they are."""
+        """Return the recorded result for these arguments. Unknown arguments are not validated."""
         known = self._checks.get((self.name, digest(thaw(arguments))))
         if known is not None and known.problem:
             return known.problem
@@ -205,35 +239,46 @@ class StandIn(Tool):
         return Checked(checked, thaw(checked))
 
     def paths(self, arguments: Mapping[str, Any]) -> list[str]:
-        """The paths that these arguments name."""
-        return paths_in(arguments, frozenset(self._taped.paths))
+        """Return the paths in these arguments."""
+        return paths_in(arguments, frozenset(self._recorded_tool.paths))
 
 
 def _context(tape: Tape, given: AgentContext | None, player: Player) -> AgentContext:
     services = given if given is not None else AgentContext()
     ctx = AgentContext(
-        hooks=services.hooks, budget=_budget(tape, player), memory=services.memory, artifacts=services.artifacts,
-        blackboard=services.blackboard, deps=services.deps, clock=player.clock, new_id=player.new_id,
-    )  # fmt: skip
-    services_of(ctx).world.boundary = player
+        hooks=services.hooks,
+        budget=_budget(tape, player),
+        memory=services.memory,
+        artifacts=services.artifacts,
+        blackboard=services.blackboard,
+        deps=services.deps,
+        clock=player.clock,
+        new_id=player.new_id,
+    )
+    services_of(ctx).environment.boundary = player
     return ctx
 
 
-def _session(began: on.RunBegan) -> Session:
-    taped = began.session
+def _session(began: fmt.RunEntry) -> Session:
+    recorded = began.session
     session = Session(
-        taped.id, began.messages, began.metadata or {}, key=taped.key, platform=taped.platform,
-        personality_id=taped.personality_id, personality_changes=taped.personality_changes or {},
-    )  # fmt: skip
-    if not taped.fresh:
+        recorded.id,
+        began.messages,
+        began.metadata or {},
+        key=recorded.key,
+        platform=recorded.platform,
+        personality_id=recorded.personality_id,
+        personality_changes=recorded.personality_changes or {},
+    )
+    if not recorded.fresh:
         session.first_run()
     return session
 
 
 def _budget(tape: Tape, player: Player) -> Budget:
-    """The ledgers that the run counted in, as they were when it began."""
+    """Rebuild the budgets of the run as they were when it started."""
     budget: Budget | None = None
-    for ledger in reversed(tape.run.ledgers):
+    for ledger in reversed(tape.run.budgets):
         budget = Budget(ledger.limits, parent=budget, clock=player.clock)
         budget._input, budget._output, budget._cached = ledger.input, ledger.output, ledger.cached
         budget._cost, budget._priced, budget.tool_calls = ledger.cost, ledger.priced, ledger.tool_calls
@@ -243,16 +288,18 @@ def _budget(tape: Tape, player: Player) -> Budget:
 
 
 def _notes(tape: Tape) -> Iterable[str]:
-    if tape.torn:
-        yield "its last line is torn: the program was killed while it wrote"
+    if tape.truncated:
+        yield "its last line is incomplete: the program was killed while it wrote"
     if tape.result is None:
         yield "it ends before its run does"
-    called = {entry.number: entry.request.name for entry in tape.entries if isinstance(entry, on.ToolCalled)}
+    called = {entry.number: entry.request.name for entry in tape.entries if isinstance(entry, fmt.ToolCallEntry)}
     inside = {
-        entry.inside for entry in tape.entries if entry.inside and isinstance(entry, (on.ModelAsked, on.RunBegan))
+        entry.inside
+        for entry in tape.entries
+        if entry.inside and isinstance(entry, (fmt.ModelRequestEntry, fmt.RunEntry))
     }
     if names := sorted({called[number] for number in inside if number in called}):
-        yield f"model calls and runs inside {', '.join(names)} are not replayed: no tool is called"
+        yield f"model calls and runs inside {', '.join(names)} are not replayed because a replay calls no tools"
     root = tape.run.ids.run_id
-    if any(isinstance(entry, on.SteeredIn) and entry.run != root for entry in tape.entries):
-        yield "messages that were put into runs inside it are not replayed"
+    if any(isinstance(entry, fmt.SteeringEntry) and entry.run != root for entry in tape.entries):
+        yield "steering messages to nested runs are not replayed"

@@ -1,113 +1,143 @@
-"""The order of a replay: which entries of the tape have come again, and whose turn it is (DESIGN 6.11).
+"""The order of a replay: which entries of the tape have been produced again, and what may come next (DESIGN 6.11).
 
-Nothing here looks at a clock. The order comes from the record alone:
+Nothing here looks at a clock. The order comes from the tape alone:
 
-- An entry is *needed* if a replay produces it again: an event, a request, a call. An answer of the tape is handed out
-  when every needed entry before it has been produced. So however long hooks take, answers of things that go on at once
-  come in the recorded order. The replay waits for a slow hook as a run does.
-- What came from outside (a steering message, a cancellation, the alarm of a time limit) comes again as soon as
-  everything recorded before it has been produced.
-- A lane is a sequence of entries with one order. A lane that produces anything else than its next entry has diverged.
-  The divergence counts once everything recorded before that entry has been produced: of two lanes that diverge, the one
-  that diverges earlier on the tape is the first, whichever is faster now.
-- A lane that waits for an answer has gone past its earlier entries, and past the lanes that it had begun and waited
-  for; so have the lanes that wait for it. Entries of these that have not been produced are missing: a divergence, too.
+- An entry is *needed* if a replay produces it again: an event, a request, a call. The tape returns an answer when every
+  needed entry before it has been produced. So answers to concurrent calls come in the recorded order, however long
+  hooks take. The replay waits for a slow hook just as a run does.
+- External input (a steering message, a cancellation, the timer of a time limit) is repeated as soon as everything
+  recorded before it has been produced.
+- A branch is a sequence of entries with a fixed order. A branch that produces anything but its next entry has diverged.
+  The divergence counts once everything recorded before that entry has been produced: if two branches diverge, the first
+  divergence is the earlier one on the tape, even if the other branch is faster now.
+- A branch that waits for an answer has passed its earlier entries, and the branches that it had started and waited for;
+  so have the branches that wait for it. Entries of these that have not been produced are missing, which is also a
+  divergence.
 
-After the first divergence, or a cancellation, the tape has no order to offer any more: waiting answers are handed out.
+After the first divergence or a cancellation the tape has no order any more, and all waiting answers are returned.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar, Token
 
-from . import entries as on
+from .._base.frozen import EMPTY
+from . import format as fmt
 from .compare import Comparison
 
-TURNS = 100
-"""Turns of the event loop. A task begins in one; a cancellation goes through each task on its way in a few."""
+SETTLE_ROUNDS = 100
+"""Iterations of the event loop. A task starts within one; a cancellation passes through nested tasks in a few."""
 
-_FROM_OUTSIDE = (on.SteeredIn, on.CancelledFrom, on.AlarmRang)
-_DATA = (on.TapeBegan, on.LaneBegan, on.Drawn, on.Counted, on.ArgumentsChecked)
+_EXTERNAL = (fmt.SteeringEntry, fmt.CancellationEntry, fmt.TimerEntry)
+_DATA = (fmt.HeaderEntry, fmt.BranchEntry, fmt.ReadingsEntry, fmt.CountEntry, fmt.ValidationEntry)
+
+
+class PerTape:
+    """A context variable that holds one number for each tape being recorded or replayed; 0 if none was set."""
+
+    def __init__(self, name: str) -> None:
+        self._numbers: ContextVar[Mapping[object, int]] = ContextVar(name, default=EMPTY)
+
+    def get(self, tape: object) -> int:
+        """Return the number for this tape."""
+        return self._numbers.get().get(tape, 0)
+
+    def set(self, tape: object, number: int) -> Token[Mapping[object, int]]:
+        """Set the number for the current task and the tasks that it starts."""
+        return self._numbers.set({**self._numbers.get(), tape: number})
+
+    def reset(self, token: Token[Mapping[object, int]]) -> None:
+        """Restore the previous number."""
+        self._numbers.reset(token)
+
+
+BRANCH = PerTape("hookline_tape_branch")
+"""The branch of the current task: a tool call, an approval or a nested run. The branch of a progress report has the
+number of its tool call, negated."""
+
+INSIDE_CALL = PerTape("hookline_tape_inside")
+"""The number of the tool call that the current task is part of, unless a replay calls that tool too."""
 
 
 class Order:
-    """How far a replay has come on its tape.
+    """The progress of a replay on its tape.
 
     Args:
         entries: the entries of the tape.
-        repeat: does again what came from outside.
-        missing: is called with the position of an entry that can not come any more.
+        repeat: repeats an external input.
+        missing: called with the position of an entry that cannot be produced any more.
     """
 
     def __init__(
-        self, entries: Sequence[on.Entry], repeat: Callable[[on.Entry], None], missing: Callable[[int], None]
+        self, entries: Sequence[fmt.Entry], repeat: Callable[[fmt.Entry], None], missing: Callable[[int], None]
     ) -> None:
         self._entries, self._repeat, self._missing = entries, repeat, missing
-        self._open = [_is_needed(entry) for entry in entries]
-        """Whether an entry has still to be produced."""
-        self._outside = [i for i, entry in enumerate(entries) if isinstance(entry, _FROM_OUTSIDE)]
-        self._lanes = Lanes(entries)
+        self._pending = [_is_needed(entry) for entry in entries]
+        """For each entry, whether it has still to be produced."""
+        self._external = [i for i, entry in enumerate(entries) if isinstance(entry, _EXTERNAL)]
+        self._branches = Branches(entries)
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._divergence = len(entries) + 1
         self.reached = 0
         """The first position that has not been produced."""
         self.furthest = 0
         """The position after the last one that has been produced."""
-        self.kept = True
-        """Whether the replay has kept to the order of the tape so far."""
+        self.intact = True
+        """Whether the replay has followed the order of the tape so far."""
 
     def produced(self, position: int) -> None:
-        """An entry has been produced again."""
-        self._open[position] = False
+        """Mark an entry as produced."""
+        self._pending[position] = False
         self.furthest = max(self.furthest, position + 1)
         self._advance()
 
-    def is_open(self, position: int) -> bool:
-        """Whether an entry has still to be produced."""
-        return self._open[position]
+    def is_pending(self, position: int) -> bool:
+        """Return whether an entry has still to be produced."""
+        return self._pending[position]
 
-    def next_in(self, lane: int) -> int:
-        """The position of what a lane did next; if it did nothing more, of what the lane it came from did next."""
-        position = next((i for i in self._lanes.positions(lane) if self._open[i]), None)
-        return self._lanes.after(lane) if position is None else position
+    def next_in(self, branch: int) -> int:
+        """Return the position of a branch's next entry, or of the next one of its ancestors if the branch has ended."""
+        position = next((i for i in self._branches.positions(branch) if self._pending[i]), None)
+        return self._branches.after(branch) if position is None else position
 
-    def diverge(self, lane: int) -> int:
-        """A lane does something else than its next entry, and the order ends there: the position of that entry."""
-        position = self.give_up(lane)
+    def diverge(self, branch: int) -> int:
+        """Note that a branch did something else than its next entry. Return the position of that entry."""
+        position = self.give_up(branch)
         self._divergence = min(self._divergence, position)
         self._advance()
         return position
 
-    def give_up(self, lane: int) -> int:
-        """A lane does not come to its next entry: the position of that entry.
+    def give_up(self, branch: int) -> int:
+        """Note that a branch does not get to its next entry. Return the position of that entry.
 
-        Lanes that it had begun just before that entry are not waited for.
+        The replay does not wait for branches that this one started just before that entry.
         """
-        position = self.next_in(lane)
-        done = [i for i in self._lanes.positions(lane) if i < position]
-        for child in self._lanes.begun_in(lane, after=done[-1] if done else -1):
-            for i in self._lanes.positions(child):
+        position = self.next_in(branch)
+        done = [i for i in self._branches.positions(branch) if i < position]
+        for child in self._branches.started_in(branch, after=done[-1] if done else -1):
+            for i in self._branches.positions(child):
                 if i < position:
-                    self._open[i] = False
+                    self._pending[i] = False
         self._advance()
         return position
 
-    async def wait_for(self, position: int, lane: int | None = None, *, in_hook: bool = False) -> None:
+    async def wait_for(self, position: int, branch: int | None = None, *, in_hook: bool = False) -> None:
         """Wait until everything recorded before this position has been produced, or the order is lost.
 
         Args:
-            position: that of an answer.
-            lane: the lane that waits for it, if one does.
-            in_hook: whether a hook of this lane waits for it. Others may run at the same time.
+            position: the position of an answer.
+            branch: the branch that waits for it, if any.
+            in_hook: whether a hook of this branch waits for it. Other hooks may run at the same time.
         """
-        while self.kept and self.reached < position:
+        while self.intact and self.reached < position:
             missing = self.reached
-            if lane is not None and self._went_past(missing, position, lane, in_hook):
-                await turns()  # a run that has just been started begins in one of these
-                if self.kept and self.reached == missing and self._went_past(missing, position, lane, in_hook):
+            if branch is not None and self._is_past(missing, position, branch, in_hook):
+                await settle()  # a run that was just started begins within these iterations
+                if self.intact and self.reached == missing and self._is_past(missing, position, branch, in_hook):
                     self._missing(missing)
-                    self.let_go()
+                    self.abandon()
             else:
                 future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._waiting.append((position, future))
@@ -116,148 +146,152 @@ class Order:
                 finally:
                     self._waiting = [pair for pair in self._waiting if pair[1] is not future]
 
-    def _went_past(self, missing: int, position: int, waiting: int, in_hook: bool) -> bool:
-        """Whether an entry can not be produced any more, since this lane waits for the answer at this position."""
-        lane, lanes = self._entries[missing].lane, self._lanes
-        for above, limit in lanes.way_to(waiting, position):
+    def _is_past(self, missing: int, position: int, waiting: int, in_hook: bool) -> bool:
+        """Return whether the branch ``waiting``, which waits for the answer at a position, is past a missing entry."""
+        branch, branches = self._entries[missing].branch, self._branches
+        run = branches.run_of(branch)
+        for ancestor, limit in branches.ancestors_at(waiting, position):
             if missing >= limit:
                 continue
-            if above == lane:
+            if ancestor == branch:
                 return not in_hook
-            if above == waiting and above in lanes.above(lane) and lanes.run_of(lane) == lanes.run_of(above):
-                return not in_hook and lane != -waiting  # which is the progress of the call that waits
-            if lanes.run_of(lane) != lanes.run_of(above) and above == next(lanes.above(lane), None):
-                return all(self._open[i] for i in lanes.positions(lane))  # one in the background may be slower now
+            same_run = run == branches.run_of(ancestor)
+            if ancestor == waiting and ancestor in branches.ancestors(branch) and same_run:
+                return not in_hook and branch != -waiting  # progress reports of the waiting call may still come
+            if not same_run and ancestor == next(branches.ancestors(branch), None):
+                # A run in the background that has produced something may only be slower now.
+                return all(self._pending[i] for i in branches.positions(branch))
         return False
 
     def repeat_before(self, position: int) -> None:
-        """Do again what came from outside before this position, although the replay has not reached it."""
-        while self._outside and self._outside[0] < position:
-            self._repeat(self._entries[self._outside.pop(0)])
+        """Repeat the external input before this position, although the replay has not reached it."""
+        while self._external and self._external[0] < position:
+            self._repeat(self._entries[self._external.pop(0)])
 
     def repeat_cancellation(self, position: int, *, at_once: bool) -> bool:
-        """Repeat the cancellation of the run that ended the call whose answer is here; false if there is none.
+        """Repeat the cancellation of the run that ended a call. Return false if the tape has none.
 
-        Where the task of the run is cancelled, the calls notice it first, and the run is cancelled because of that.
+        When the task of a run is cancelled, its calls notice first and the run is cancelled because of that. So the
+        cancellation comes after the answers of the calls on the tape.
 
         Args:
-            position: the answer.
-            at_once: whether only such answers may lie between the two; else it may come anywhere later.
+            position: the position of the call's answer.
+            at_once: whether only answers of cancelled calls may be between the two.
         """
         for index in range(position + 1, len(self._entries)):
             entry = self._entries[index]
-            if isinstance(entry, on.CancelledFrom) and index in self._outside:
-                self._outside.remove(index)
+            if isinstance(entry, fmt.CancellationEntry) and index in self._external:
+                self._external.remove(index)
                 self._repeat(entry)
                 return True
             if at_once and not isinstance(entry, _DATA) and not getattr(entry, "cancelled", False):
                 return False
         return False
 
-    def let_go(self) -> None:
-        """Keep to the order no longer."""
-        self.kept = False
+    def abandon(self) -> None:
+        """Stop following the order of the tape."""
+        self.intact = False
         self._wake()
 
     def _advance(self) -> None:
         before = self.reached
-        while self.kept and self.reached < len(self._entries) and not self._open[self.reached]:
+        while self.intact and self.reached < len(self._entries) and not self._pending[self.reached]:
             self.reached += 1
-            if isinstance(self._entries[self.reached - 1], _FROM_OUTSIDE):
+            if isinstance(self._entries[self.reached - 1], _EXTERNAL):
                 self.repeat_before(self.reached)
         if self.reached >= self._divergence:
-            self.kept = False
-        if not self.kept:
+            self.intact = False
+        if not self.intact:
             self.repeat_before(self.furthest)
-        if self.reached != before or not self.kept:
+        if self.reached != before or not self.intact:
             self._wake()
 
     def _wake(self) -> None:
-        """Have all that wait look whether it is their turn, in the order of the tape."""
+        """Wake all waiting tasks in the order of the tape; each checks whether it may go on."""
         for _, future in sorted(self._waiting, key=lambda pair: pair[0]):
             future.get_loop().call_soon_threadsafe(_finish, future)
 
 
-class Lanes:
-    """The lanes of a tape: what belongs to each, and which lane began it.
+class Branches:
+    """The branches of a tape: the entries of each, and the branch that started it.
 
     Args:
         entries: the entries of the tape.
     """
 
-    def __init__(self, entries: Sequence[on.Entry]) -> None:
+    def __init__(self, entries: Sequence[fmt.Entry]) -> None:
         self._entries = entries
         self._positions: dict[int, list[int]] = {}
         self._parents: dict[int, int] = {}
-        self._began: dict[int, int] = {}
+        self._started: dict[int, int] = {}
         for position, entry in enumerate(entries):
-            if isinstance(entry, on.LaneBegan) and not entry.inside:
-                self._parents.setdefault(entry.lane, entry.parent)
-                self._began.setdefault(entry.lane, position)
+            if isinstance(entry, fmt.BranchEntry) and not entry.inside:
+                self._parents.setdefault(entry.branch, entry.parent)
+                self._started.setdefault(entry.branch, position)
             elif _is_needed(entry):
-                self._positions.setdefault(entry.lane, []).append(position)
+                self._positions.setdefault(entry.branch, []).append(position)
         self._runs = {
-            lane: next((run for i in positions if (run := _run_of(entries[i]))), "")
-            for lane, positions in self._positions.items()
+            branch: next((run for i in positions if (run := _run_of(entries[i]))), "")
+            for branch, positions in self._positions.items()
         }
 
-    def positions(self, lane: int) -> Sequence[int]:
-        """The needed entries of a lane."""
-        return self._positions.get(lane, ())
+    def positions(self, branch: int) -> Sequence[int]:
+        """Return the positions of the needed entries of a branch."""
+        return self._positions.get(branch, ())
 
-    def after(self, lane: int) -> int:
-        """The position at which the lanes above went on after a lane had ended; the end of the tape if none did."""
-        end = max((*self.positions(lane), self._began.get(lane, -1)))
-        for above in self.above(lane):
-            for position in self.positions(above):
+    def after(self, branch: int) -> int:
+        """Return the position at which an ancestor went on after a branch had ended, or the end of the tape."""
+        end = max((*self.positions(branch), self._started.get(branch, -1)))
+        for ancestor in self.ancestors(branch):
+            for position in self.positions(ancestor):
                 if position > end:
                     return position
         return len(self._entries)
 
-    def begun_in(self, lane: int, after: int) -> Iterator[int]:
-        """The lanes that a lane began after a position, directly or not."""
-        return (child for child, began in self._began.items() if began > after and lane in self.above(child))
+    def started_in(self, branch: int, after: int) -> Iterator[int]:
+        """Return the branches that a branch or its descendants started after a position."""
+        return (child for child, start in self._started.items() if start > after and branch in self.ancestors(child))
 
-    def way_to(self, lane: int, position: int) -> Iterator[tuple[int, int]]:
-        """A lane that has come to a position, and the lanes above it, each with the position to which it has come."""
-        yield lane, position
-        while lane in self._parents:
-            position, lane = self._began[lane], self._parents[lane]
-            yield lane, position
+    def ancestors_at(self, branch: int, position: int) -> Iterator[tuple[int, int]]:
+        """Yield a branch at a position and its ancestors, each with the position that it had reached by then."""
+        yield branch, position
+        while branch in self._parents:
+            position, branch = self._started[branch], self._parents[branch]
+            yield branch, position
 
-    def run_of(self, lane: int) -> str:
-        """The id of the run that a lane belongs to."""
-        return self._runs.get(lane, "")
+    def run_of(self, branch: int) -> str:
+        """Return the id of the run that a branch belongs to."""
+        return self._runs.get(branch, "")
 
-    def above(self, lane: int) -> Iterator[int]:
-        """The lane that began a lane, the one that began that, and so on."""
-        while lane in self._parents:
-            lane = self._parents[lane]
-            yield lane
+    def ancestors(self, branch: int) -> Iterator[int]:
+        """Yield the branch that started a branch, the one that started that one, and so on."""
+        while branch in self._parents:
+            branch = self._parents[branch]
+            yield branch
 
 
-def _run_of(entry: on.Entry) -> str:
-    """The id of the run that an entry belongs to, if it tells."""
+def _run_of(entry: fmt.Entry) -> str:
+    """Return the id of the run that an entry belongs to, or ``""`` if the entry does not name it."""
     match entry:
-        case on.Happened():
+        case fmt.EventEntry():
             return str(entry.event["run_id"])
-        case on.RunBegan():
+        case fmt.RunEntry():
             return entry.ids.run_id
-        case on.ModelAsked() | on.ToolCalled() | on.ApprovalAnswered():
+        case fmt.ModelRequestEntry() | fmt.ToolCallEntry() | fmt.ApprovalEntry():
             return entry.run
     return ""
 
 
-def _is_needed(entry: on.Entry) -> bool:
-    """Whether a replay produces an entry again: not what is only data, and not what happened inside a tool."""
-    if isinstance(entry, on.Happened):
+def _is_needed(entry: fmt.Entry) -> bool:
+    """Return whether a replay produces an entry again: not if it is only data, or happened inside a tool."""
+    if isinstance(entry, fmt.EventEntry):
         return Comparison.is_compared(entry)
-    return not entry.inside and not isinstance(entry, (*_DATA, *_FROM_OUTSIDE))
+    return not entry.inside and not isinstance(entry, (*_DATA, *_EXTERNAL))
 
 
-async def turns() -> None:
-    """Let the event loop turn so often that everything that can go on has: tasks begin, cancellations arrive."""
-    for _ in range(TURNS):
+async def settle() -> None:
+    """Let the event loop run until all tasks that can make progress have: tasks start, cancellations arrive."""
+    for _ in range(SETTLE_ROUNDS):
         await asyncio.sleep(0)
 
 

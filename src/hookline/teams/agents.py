@@ -12,7 +12,7 @@ from .._kernel.registry import HookRegistry
 from .._run.agent import Agent
 from ..config.errors import ConfigError
 from ..config.loading import load_hooks, load_tools
-from ..config.references import parse
+from ..config.sources import parse
 from ..models.protocol import Model
 from ..tools.registry import ToolRegistry
 from .layers import LayeredRegistry
@@ -82,7 +82,7 @@ def make_agent(
         output_retries=base.output_retries,
         sinks=base.sinks,
     )
-    base.lead(agent)  # its plugins are not handed to Agent(): their hooks are in the base already
+    base.share_plugins_with(agent)  # its plugins are not handed to Agent(): their hooks are in the base already
     return agent
 
 

@@ -9,12 +9,13 @@ from weakref import WeakKeyDictionary
 
 from .._base.frozen import EMPTY
 from .._base.text import error_text
-from .._kernel.registry import HookStack, fire_outside
+from .._kernel.registry import HookStack, fire_outside_run
 from .._kernel.results import Verdict
 from .._kernel.scope import scope_of
 from .._kernel.state import AgentResult
-from .._run.agent import Agent, Run
+from .._run.agent import Agent
 from .._run.context import AgentContext
+from .._run.run import Run
 from .._run.session import Session
 from .crew import Crew
 from .errors import HandoffRefusedError, SwitchRefusedError
@@ -66,7 +67,9 @@ class Deputies(Team):
         stack = self._crew().base.hooks.stack.only(new)
         later = HookStack(*(tuple(e for e in layer if e.plugin and e.plugin not in mine) for layer in stack.layers))
         outside = AgentContext(session=ctx.session, allowed_plugins=new)
-        more = await fire_outside(later.chain(PERSONALITY_SWITCHED), PERSONALITY_SWITCHED, payload, scope_of(outside))
+        more = await fire_outside_run(
+            later.chain(PERSONALITY_SWITCHED), PERSONALITY_SWITCHED, payload, scope_of(outside)
+        )
         return more if getattr(verdict.value, "personality", None) is None else verdict
 
     def _at_the_end(self, ctx: Any, result: AgentResult[Any]) -> None:

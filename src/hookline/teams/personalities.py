@@ -13,10 +13,8 @@ from .._base.files import below
 from .._base.frozen import EMPTY, Frozen, freeze
 from .._base.text import did_you_mean, error_text
 from ..config.errors import ConfigError
-from ..config.references import anchored, parse
 from ..config.settings import KEYS, About, Count, DeclaredHook, Key
-from ..config.sources import checked
-from ..config.trust import why_not_trusted
+from ..config.sources import anchored, checked, parse, why_not_trusted
 
 MAIN, TEXT = "personality.toml", "instructions.md"
 """The files of a personality that has a folder of its own."""

@@ -20,7 +20,7 @@ from .._kernel.results import HookResult
 from .._kernel.state import AgentResult
 from .._run.agent import Agent
 from .._run.context import AgentContext
-from .._run.interrupt import make_id
+from .._run.environment import make_id
 from .._run.options import RunOptions
 from .._run.session import Session
 from ..config.errors import ConfigError

@@ -13,12 +13,13 @@ from .._kernel.points import Point
 from .._kernel.results import Verdict
 from .._kernel.state import AgentResult
 from .._kernel.values import ErrorInfo, Ids, ToolSpec
-from .._run.agent import Agent, Run
+from .._run.agent import Agent
 from .._run.cancellation import GRACE
-from .._run.causes import RunFailedError
 from .._run.context import AgentContext, services_of
 from .._run.engine import Engine
+from .._run.run import Run
 from .._run.session import Session
+from .._run.termination import RunFailedError
 from ..tools._tool import Tool
 from .errors import SubagentRefusedError, SubagentUnfinishedError
 from .handoffs import Handoffs
@@ -184,7 +185,7 @@ class Team(Handoffs):
         """Start the run, see it to its end, and say so, whatever happens."""
         engine = services_of(ctx).run
         assert isinstance(engine, Engine)  # the point before was fired with it
-        fire = engine.fire_for
+        fire = engine.fire_from_hook
         session = Session(ctx.new_id("session"), personality_id=told.personality_id)
         run = self._start(told.prompt, ctx, session)
         told = told.replace(child=run.ids)

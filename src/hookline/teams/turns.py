@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from .._kernel.state import AgentResult
-from .._run.agent import Agent, Run
+from .._run.agent import Agent
 from .._run.context import AgentContext
 from .._run.options import RunOptions
+from .._run.run import Run
 from .._run.session import Session
 
 

@@ -2,7 +2,7 @@
 
 from hookline import Agent, ScriptedModel, call, hook, observer, tool
 from hookline.hooks import SkillEvolverHook
-from hookline.hooks.skill_analysis import NAME
+from hookline.hooks._skill_analysis import NAME
 
 
 def test_whatever_the_embedded_model_makes_of_a_run_the_outcome_is_defined(local, tmp_path):

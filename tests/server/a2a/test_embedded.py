@@ -8,6 +8,8 @@ from hookline import Agent, get_model, hook, tool
 from .rig import put_together, saying, serving_a2a, state, text_of, told
 from .test_handler import updates
 
+pytestmark = pytest.mark.slow
+
 
 @tool
 def look_up(word: str, ctx) -> str:

@@ -9,7 +9,7 @@ from ..._base.tasks import StillRunningError, with_timeout
 from ..._kernel.errors import CallRefusedError, ModelError
 from ..._kernel.values import Message
 from ...models.protocol import Model
-from ..excerpt import excerpt
+from .._support.messages import excerpt
 from .fence import fence
 
 PURPOSE = "injection_judge"

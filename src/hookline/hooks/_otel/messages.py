@@ -7,7 +7,7 @@ from typing import Any
 
 from ..._base.frozen import json_text
 from ..._kernel.values import Message, ToolCall
-from ..excerpt import excerpt
+from .._support.messages import excerpt
 
 LONGEST = 8_000
 """Characters of one text: of longer ones, the beginning and the end are kept."""

@@ -8,16 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from ..._base.frozen import Frozen
 from ..._base.text import did_you_mean
 from ..._kernel.errors import RegistrationError
-from ..checks import flag, names_of
+from .._support.validation import check_bool, check_names
 from .credentials import holds_from, is_open, private_keys_in, secrets_in, url_login
 from .lookalikes import Plain
-from .numbers import Span, cards_in, ibans_in, ips_in, is_open_number, phones_in, shape_of, ssns_in
+from .numbers import Span, cards_in, check_installed, ibans_in, ips_in, is_open_number, phones_in, shape_of, ssns_in
 
 KINDS = ("secret", "card", "iban", "email", "phone", "ip", "ssn")
 """What can be looked for; of two findings of one length at one place, the one named first here counts."""
-
-DEFAULT_KINDS = tuple(kind for kind in KINDS if kind != "ssn")
-"""What is looked for if nothing is said: US social security numbers look like too many other numbers."""
 
 Extra = Mapping[str, re.Pattern[str]]
 
@@ -46,7 +43,7 @@ class SensitiveValue(Frozen, frozen=True):
 
 
 def find_sensitive(
-    text: str, kinds: Iterable[str] = DEFAULT_KINDS, *, extra: Extra | None = None, private_ips: bool = False
+    text: str, kinds: Iterable[str] = KINDS, *, extra: Extra | None = None, private_ips: bool = False
 ) -> list[SensitiveValue]:
     """The sensitive values in a text, in order; of two that overlap, the longer one.
 
@@ -61,17 +58,18 @@ def find_sensitive(
     Raises:
         RegistrationError: an unknown kind.
     """
-    return find(text, kinds_of(kinds), extra or {}, flag(private_ips, "private_ips"))
+    return find(text, kinds_of(kinds), extra or {}, check_bool(private_ips, "private_ips"))
 
 
 def kinds_of(kinds: Iterable[str]) -> tuple[str, ...]:
     """Kinds that are known; ``RegistrationError`` for others."""
-    given = names_of(kinds, "kinds", 0)
+    given = check_names(kinds, "kinds", 0)
     for kind in given:
         if kind not in KINDS:
             raise RegistrationError(
                 f"no kind is called {kind!r}.{did_you_mean(kind, KINDS)} There are: {', '.join(KINDS)}"
             )
+    check_installed(given)
     return given
 
 

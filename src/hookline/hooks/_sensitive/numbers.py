@@ -1,13 +1,20 @@
-"""What numbers of people look like: cards, bank accounts, telephones, network addresses."""
+"""Personal numbers in text: payment cards, bank accounts, telephone numbers, network addresses, US SSNs.
+
+``python-stdnum`` and ``phonenumbers`` decide whether a number is valid. Finding the candidates is our own code: it must
+work on text that is still being streamed, without cutting a number in two, and in linear time. The matcher of
+``phonenumbers`` does neither, and ``python-stdnum`` has none.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
+from ..._base.errors import NotInstalledError
+
 Span = tuple[int, int, str]
-"""Where a number starts and ends, and of which sort it is."""
+"""The start and end of a number, and its label."""
 
 _AFTER = "(?![0-9A-Za-z]|:[0-9])"
 
@@ -22,7 +29,7 @@ _LONE_CARD = re.compile(r"(?<![0-9A-Za-z])(?<![0-9]\.)(?<![0-9A-Za-z]-)[2-68][0-
 _STRETCH = re.compile("[0-9 _/-]+")
 _BEFORE_HIT = 40
 _LARGEST_GAP = 3
-_MOST_GROUPS = 64  # more small groups are a table
+_MAX_GROUPS = 64  # more small groups are a table
 _FIRST_DIGITS = "234568"
 _GROUP = re.compile("[0-9]+")
 _BRANDS: tuple[tuple[str, re.Pattern[str], frozenset[int]], ...] = (
@@ -40,17 +47,7 @@ _BRANDS: tuple[tuple[str, re.Pattern[str], frozenset[int]], ...] = (
 _LETTER_AND_TEN, _FOURS = b"a0000000000", b"0000-0000"
 _IBAN_HEAD = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{2}[0-9]{2}")
 _IBAN_REST = re.compile(r"(?:[ -]?+[A-Za-z0-9]){11,30}")
-_IBAN_LENGTHS = {
-    country: int(length)
-    for length, countries in {
-        "15": "NO", "16": "BE", "18": "DK FI FO GL NL SD", "19": "MK SI", "20": "AT BA EE KZ LT LU MN XK",
-        "21": "CH HR LI LV", "22": "BG BH CR DE GB GE IE ME RS VA", "23": "AE GI IL IQ OM TL SO",
-        "24": "AD CZ ES MD PK RO SA SE SK TN VG", "25": "LY PT ST", "26": "IS TR", "27": "BI DJ FR GR IT MC MR SM",
-        "28": "AL AZ BY CY DO GT HU LB NI PL SV", "29": "BR EG PS QA UA", "30": "JO KW MU YE", "31": "MT SC",
-        "32": "LC", "33": "RU",
-    }.items()
-    for country in countries.split()
-}  # fmt: skip
+_SHORTEST_IBAN, _LONGEST_IBAN = 15, 34
 
 _DIALLED = r"(?:[ .\-/()]{0,3}+[0-9])"
 _PLUS = re.compile(rf"\+\(?[1-9]{_DIALLED}{{6,16}}{_AFTER}")
@@ -64,21 +61,10 @@ _NAMED = re.compile(
     r"(?i)(?:phone|mobile|fax|tel(?:efon|\.)?)(?:[ _-]?(?:number|num|no|nr)\b\.?)?[\"']?(?: is| at)?"
     rf"[ \t]{{0,2}}[:.#=]?[ \t]{{0,3}}[\"']?(\(?[0-9]{_DIALLED}{{6,13}}){_AFTER}"
 )
+_SHORTEST_PHONE = 9  # digits with the country code
+_SMALLEST_NATIONAL = 100_000  # smaller numbers are mostly zeros
 _NAMES = (b"phone", b"mobile", b"fax", b"tel")
 _DATE = re.compile(r"(?:19|20)[0-9]{2}[-./ ](?:0?[1-9]|1[0-2])[-./ ]|[0-9]{1,2}[./-][0-9]{1,2}[./-](?:19|20)[0-9]{2}")
-_NATIONAL = {
-    "1": (10, 10), "7": (10, 10), "20": (8, 10), "27": (9, 9), "30": (10, 10), "31": (9, 9), "32": (8, 9),
-    "33": (9, 9), "34": (9, 9), "36": (8, 9), "39": (6, 11), "40": (9, 9), "41": (9, 9), "43": (7, 13), "44": (9, 10),
-    "45": (8, 8), "46": (7, 10), "47": (8, 8), "48": (9, 9), "49": (6, 13), "51": (8, 9), "52": (10, 11),
-    "53": (7, 8), "54": (10, 11), "55": (10, 11), "56": (9, 9), "57": (10, 10), "58": (10, 10), "60": (8, 10),
-    "61": (9, 9), "62": (8, 12), "63": (8, 10), "64": (8, 10), "65": (8, 8), "66": (8, 9), "81": (9, 10),
-    "82": (8, 10), "84": (9, 10), "86": (10, 11), "90": (10, 10), "91": (10, 10), "92": (9, 10), "93": (9, 9),
-    "94": (9, 9), "95": (7, 10), "98": (10, 10),
-}  # fmt: skip
-"""How many digits follow a country code; other countries have codes of three digits and 6 to 10 after them."""
-_LONG_CODES = frozenset(
-    map(str, (21, 22, 23, 24, 25, 26, 29, 35, 37, 38, 42, 50, 59, 67, 68, 69, 80, 85, 88, 96, 97, 99))
-)
 
 _V4 = re.compile(r"\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}(?![0-9A-Za-z_]|\.[0-9]|-(?![0-9]+\.)\w)")
 _V4_HEAD = re.compile(r"(?<![0-9A-Za-z._])[0-9]{1,3}\Z")
@@ -88,23 +74,39 @@ _V6_WHOLE = re.compile(r"[0-9A-Fa-f:]{4,39}(?:%\w+)?(?![0-9A-Za-z:])")
 _VERSION_BEFORE = re.compile(
     r"(?i)(?:version|release|build|firmware|revision|rev|ver|section|chapter|rfc)\b[\"']?[ :=.#v\"']{0,4}\Z"
 )
-_SSN = re.compile(r"[0-9](?<![0-9A-Za-z.-][0-9])[0-9]{2}([- ])[0-9]{2}\1[0-9]{4}(?![0-9A-Za-z-])")
+_SSN = re.compile(
+    r"[0-9](?<![0-9A-Za-z.-][0-9])[0-9]{2}(?:-[0-9]{2}-|(?<![0-9] [0-9]{3}) [0-9]{2} )[0-9]{4}(?![0-9A-Za-z-]| [0-9])"
+)  # with dashes or spaces only, and not within a row of more numbers: nine digits alone are too common
 
 _OPEN_IBAN = re.compile(r"(?i)(?<![A-Za-z0-9])[A-Z]{2}[0-9]{2}(?:[ -]?[A-Z0-9]){0,30}[ -]?\Z")
 
 
+def check_installed(kinds: Iterable[str]) -> None:
+    """Check that the libraries for these kinds are installed.
+
+    Raises:
+        NotInstalledError: one is missing.
+    """
+    try:
+        if "phone" in kinds:
+            import phonenumbers  # noqa: F401
+        if not {"card", "iban", "ssn"}.isdisjoint(kinds):
+            import stdnum  # noqa: F401
+    except ImportError as error:
+        raise NotInstalledError("python-stdnum" if error.name == "stdnum" else "phonenumbers", "sensitive") from None
+
+
 def is_open_number(tail: str, following: str) -> bool:
-    """Whether a number may go on after a text that ends so; ``following`` is its next character, if there is one."""
+    """Whether a number may continue after ``tail``; ``following`` is the next character, if there is one yet."""
     if tail[-1:] != " ":
         return False
-    account = _OPEN_IBAN.search(tail, max(0, len(tail) - 80))
-    if account is not None and account[0][:2].upper() in _IBAN_LENGTHS:
+    if _OPEN_IBAN.search(tail, max(0, len(tail) - 80)) is not None:
         return True
     return tail.rstrip(" .-_/()")[-1:].isdigit() and not following.isalpha()
 
 
 def places(raw: bytes, word: bytes) -> Iterator[int]:
-    """Where a word begins in some bytes."""
+    """Yield the positions of a word."""
     at = raw.find(word)
     while at >= 0:
         yield at
@@ -112,12 +114,12 @@ def places(raw: bytes, word: bytes) -> Iterator[int]:
 
 
 def shape_of(raw: bytes) -> bytes:
-    """A text's bytes by what they are: ``0`` digits, ``a`` letters, ``-`` what stands between groups, else spaces."""
+    """Classify bytes: ``0`` for digits, ``a`` for letters, ``-`` for separators of groups, else a space."""
     return raw.translate(_SHAPE)
 
 
 def cards_in(text: str, shape: bytes) -> Iterator[Span]:
-    """Payment cards: right brand, length and check digit, in groups of four or all alike if in groups at all."""
+    """Yield payment cards: known brand, its length, valid check digit; in one piece, groups of four or equal groups."""
     for at in places(shape, _LONG):
         lone = _LONE_CARD.match(text, at)
         if lone is not None and (brand := _brand(lone[0])):
@@ -136,7 +138,7 @@ def cards_in(text: str, shape: bytes) -> Iterator[Span]:
 
 
 def _cards_between(text: str, start: int, end: int) -> Iterator[Span]:
-    """Cards in the digits, spaces and dashes that end at ``end``."""
+    """Yield the cards in the digits, spaces and dashes before ``end``."""
     before = text[start:end]
     start = end - len(before) + len(before.rstrip("0123456789 -_/"))
     groups = [group.span() for group in _GROUP.finditer(text, start, end)]
@@ -152,13 +154,13 @@ def _cards_between(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _is_part_of_more(text: str, start: int) -> bool:
-    """Whether digits are the decimals of a number, or the end of something with letters such as a UUID."""
+    """Whether the digits are decimals of a number or part of an identifier with letters, such as a UUID."""
     before, sign = text[max(0, start - 2) : start - 1], text[max(0, start - 1) : start]
     return bool(before) and ((sign == "." and before.isdigit()) or (sign == "-" and _is_sign(before)))
 
 
 def _cards_of(text: str, groups: list[tuple[int, int]]) -> Iterator[Span]:
-    place, small = 0, len(groups) <= _MOST_GROUPS
+    place, small = 0, len(groups) <= _MAX_GROUPS
     while place < len(groups):
         first, end = groups[place]
         width, size, step = end - first, end - first, 1
@@ -185,58 +187,49 @@ def _cards_of(text: str, groups: list[tuple[int, int]]) -> Iterator[Span]:
 def _brand(digits: str) -> str:
     size = len(digits)
     brand = next((name for name, head, sizes in _BRANDS if size in sizes and head.match(digits)), "")
-    if not brand or len(set(digits)) == 1 or not _passes_luhn(digits) or (size == 13 and _is_ean(digits)):
+    if not brand or len(set(digits)) == 1:
         return ""
-    return brand
+    from stdnum import ean, luhn
 
-
-def _passes_luhn(digits: str) -> bool:
-    odd, even = digits[-1::-2], digits[-2::-2]
-    return (sum(map(int, odd)) + sum((0, 2, 4, 6, 8, 1, 3, 5, 7, 9)[int(digit)] for digit in even)) % 10 == 0
-
-
-def _is_ean(digits: str) -> bool:
-    return (sum(map(int, digits[::2])) + 3 * sum(map(int, digits[1::2]))) % 10 == 0
+    is_card = luhn.is_valid(digits) and not (size == 13 and ean.is_valid(digits))
+    return brand if is_card else ""
 
 
 def ibans_in(text: str, shape: bytes) -> Iterator[Span]:
-    """Bank accounts: a country's own length, and the check digits."""
+    """Yield bank accounts whose structure and check digits are valid in their country."""
     heads = chain(
         (head for at in places(shape, _LETTER_AND_TEN) for head in _IBAN_HEAD.finditer(text, max(0, at - 30), at + 3)),
         (head for at in places(shape, _FOURS) for head in _IBAN_HEAD.finditer(text, max(0, at - 32), at + 4)),
     )
     for head in heads:
-        country = head[0][:2].upper()
-        if country in _IBAN_LENGTHS:
-            rest = _IBAN_REST.match(text, head.end())
-            end = _end_of_account(text, head.start(), rest.end(), _IBAN_LENGTHS[country]) if rest else 0
-            if end:
-                yield head.start(), end, country
+        rest = _IBAN_REST.match(text, head.end())
+        if rest and (end := _end_of_iban(text, head.start(), rest.end())):
+            yield head.start(), end, head[0][:2].upper()
 
 
-def _end_of_account(text: str, start: int, end: int, length: int) -> int:
-    """Where an account of this length ends, if it is one: written as one word, or in groups of four."""
+def _end_of_iban(text: str, start: int, end: int) -> int:
+    """The end of the account that begins at ``start``, in one word or in groups of four; 0 if there is none."""
+    from stdnum import iban
+
     signs, separators = "", set()
     for place in range(start, end):
         if not text[place].isalnum():
             separators.add(text[place])
-            if len(signs) % 4:
+            if len(signs) % 4 or len(separators) > 1:
                 return 0
             continue
         signs += text[place].upper()
-        if len(signs) == length:
-            glued = text[place + 1 : place + 2]
-            alone = not _is_sign(glued) and not (glued in ("-", "_") and _is_sign(text[place + 2 : place + 3]))
-            return place + 1 if alone and len(separators) < 2 and _passes_97(signs) else 0
+        following = text[place + 1 : place + 2]
+        if len(signs) < _SHORTEST_IBAN or _is_sign(following):
+            continue
+        alone = following not in ("-", "_") or not _is_sign(text[place + 2 : place + 3])
+        if (alone or following in separators) and iban.is_valid(signs, check_country=False):
+            return place + 1 if alone else 0
     return 0
 
 
-def _passes_97(account: str) -> bool:
-    return int("".join(str(int(sign, 36)) for sign in account[4:] + account[:4])) % 97 == 1
-
-
 def phones_in(text: str, low: bytes) -> Iterator[Span]:
-    """Telephone numbers: with a country code, in the usual forms of North America, or after a word that says so."""
+    """Yield telephone numbers: with a country code, in North American notation, or after a word such as "phone"."""
     for found in _PLUS.finditer(text) if "+" in text else ():
         if not _follows(text, found.start(), "+"):
             yield from _international(text, found.start(), found.end(), found.start() + 1)
@@ -264,35 +257,40 @@ def _follows(text: str, start: int, signs: str = "") -> bool:
 
 
 def _is_sign(character: str) -> bool:
-    """Whether it is a letter or digit that could be part of the number; those of other scripts end one."""
+    """Whether a character is an ASCII letter or digit. Characters of other scripts end a number."""
     return character.isascii() and character.isalnum()
 
 
 def _international(text: str, start: int, end: int, code: int) -> Iterator[Span]:
-    """The number from ``code`` on, without groups at its end that would make it too long for its country."""
+    """Yield the number from ``code`` on, without last groups that make it too long for its country."""
     groups = [group.span() for group in _GROUP.finditer(text, code, end)]
     while groups:
         digits = "".join(text[first:last] for first, last in groups)
-        if _is_dialled(digits) and groups[-1][1] - groups[-1][0] > 1:
+        if _is_phone(digits) and groups[-1][1] - groups[-1][0] > 1:
             yield start, groups[-1][1], "international"
             return
         groups.pop()
 
 
-def _is_dialled(digits: str) -> bool:
-    for size in (1, 2):
-        if digits[:size] in _NATIONAL:
-            fewest, most = _NATIONAL[digits[:size]]
-            number = digits[size:]
-            trunk = number[:1] == "0" and digits[:1] != "1"  # as in +44 (0)20
-            if digits[0] == "1" and (number[:1] in "01" or number[3:4] in "01"):
-                return False
-            return fewest <= len(number) - trunk <= most
-    return digits[:2] in _LONG_CODES and 6 <= len(digits) - 3 <= 10 and digits[3:].strip("0") != ""
+def _is_phone(digits: str) -> bool:
+    """Whether digits that begin with a country code can be a telephone number of that country.
+
+    A possible length is enough for most numbers: a number too many is redacted rather than one of a new range missed.
+    """
+    from phonenumbers import NumberParseException, ValidationResult, is_possible_number_with_reason, parse
+
+    if len(digits) < _SHORTEST_PHONE:
+        return False
+    try:
+        number = parse(f"+{digits}")
+    except NumberParseException:
+        return False
+    has_area = (number.national_number or 0) >= _SMALLEST_NATIONAL
+    return has_area and is_possible_number_with_reason(number) == ValidationResult.IS_POSSIBLE
 
 
 def ips_in(text: str, private: bool) -> Iterator[Span]:
-    """Network addresses that a machine can have; those of private networks only if asked for."""
+    """Yield IP addresses of hosts; those of private networks only with ``private``."""
     for found in _V4.finditer(text):
         head = _V4_HEAD.search(text, max(0, found.start() - 4), found.start())
         parts = text[head.start() : found.end()].split(".") if head else []
@@ -331,8 +329,9 @@ def _is_v6(address: str, private: bool) -> bool:
 
 
 def ssns_in(text: str) -> Iterator[Span]:
-    """US social security numbers that were ever given out."""
+    """Yield US social security numbers that can have been issued."""
+    from stdnum.us import ssn
+
     for found in _SSN.finditer(text):
-        area, group, serial = found[0][:3], found[0][4:6], found[0][7:]
-        if area not in ("000", "666") and area < "900" and group != "00" and serial != "0000":
+        if ssn.is_valid(found[0].replace(" ", "-")):
             yield *found.span(), "us"

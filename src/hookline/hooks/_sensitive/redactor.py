@@ -9,9 +9,9 @@ from copy import copy
 from typing import Any, Literal, get_args
 
 from ..._kernel.errors import RegistrationError
-from ..checks import flag
+from .._support.validation import check_bool
 from .credentials import is_secret, name_of_secret
-from .detectors import BREAK, DEFAULT_KINDS, KINDS, SensitiveValue, find, kinds_of, last_break
+from .detectors import BREAK, KINDS, SensitiveValue, find, kinds_of, last_break
 from .lookalikes import Plain
 
 Action = Literal["redact", "mask", "hash", "block"]
@@ -48,7 +48,7 @@ class Redactor:
 
     def __init__(
         self,
-        kinds: Iterable[str] = DEFAULT_KINDS,
+        kinds: Iterable[str] = KINDS,
         action: Action = "redact",
         *,
         actions: Mapping[str, Action] | None = None,
@@ -62,7 +62,7 @@ class Redactor:
             raise RegistrationError(f"kinds names what to look for: {', '.join(KINDS)}")
         self.actions = self._by_kind(action, actions)
         self._values, self._patterns = _allowed(allow)
-        self._key, self.private_ips = _key(key), flag(private_ips, "private_ips")
+        self._key, self.private_ips = _key(key), check_bool(private_ips, "private_ips")
 
     def acting(self, action: Action, actions: Mapping[str, Action] | None = None) -> Redactor:
         """One that finds the same values, and does something else with them."""

@@ -1,4 +1,4 @@
-"""The format of an audit log: its records as JSON, its chained lines, and its files."""
+"""The format of an audit log: records as JSON, lines chained by hashes, and the names of its files."""
 
 from __future__ import annotations
 
@@ -15,200 +15,34 @@ import msgspec
 
 from ..._base.frozen import scrub
 from ..._kernel.values import Ids
-from .records import Fields
+from .records import AuditRecord, LostRecord, OpenRecord
 
 VERSION = 1
 START = "0" * 64
-"""What stands for the hash of a line before the first."""
+"""Value of ``prev`` in the first line, which has no line before it."""
 MAX_LINE = 16 << 20
-"""Bytes; a longer line is none that was written by us."""
+"""Maximum length of a line in bytes. Hookline never writes a longer one."""
+MAX_NAME = 256
+"""Maximum length of a name or an id. A model may call a tool by a name of several megabytes."""
+MAX_ITEMS = 1000
+"""Maximum number of list items in a record."""
 
 _SIG = b',"sig":"'
 _SIGNATURE = re.compile(rb',"sig":"([A-Za-z0-9+/]{86}==)"\}\Z')
 _TAIL = 1 << 16
-
-
-class Seal(msgspec.Struct):
-    """What every record has."""
-
-    v: int
-    seq: int
-    time: str
-    type: str
-    prev: str
-
-
-class Opening(msgspec.Struct):
-    """What the log says when a program begins to write."""
-
-    file: int = 1
-    key: str = ""
-    torn: int = 0
-
-
-class Loss(msgspec.Struct):
-    """What the log says of records that could not be written."""
-
-    count: int = 0
-    why: str = ""
-
-
-class AuditHead(msgspec.Struct, frozen=True):
-    """The end of a log at some time: kept elsewhere, it shows that records were cut off."""
-
-    seq: int
-    hash: str
-    time: str
-    key: str = ""
-    sig: str = ""
-
-    @property
-    def signed(self) -> bytes:
-        """The bytes that its signature is over."""
-        return msgspec.json.encode(["head", self.seq, self.hash, self.time, self.key])
-
-
-_seal, _opening = msgspec.json.Decoder(Seal), msgspec.json.Decoder(Opening)
-_loss, _head = msgspec.json.Decoder(Loss), msgspec.json.Decoder(AuditHead)
-_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-
-
-def seal_of(line: bytes) -> Seal | None:
-    """The seal of a line, if it is a record."""
-    try:
-        seal = _seal.decode(line)
-    except _UNREADABLE:
-        return None
-    return seal if seal.seq > 0 else None
-
-
-def opening_of(line: bytes) -> Opening:
-    """What an ``open`` record says."""
-    try:
-        return _opening.decode(line)
-    except _UNREADABLE:
-        return Opening()
-
-
-def loss_of(line: bytes) -> Loss:
-    """What a ``lost`` record says."""
-    try:
-        return _loss.decode(line)
-    except _UNREADABLE:
-        return Loss()
-
-
-def head_of(data: bytes) -> AuditHead | None:
-    """The head in a checkpoint file, if there is a readable one."""
-    try:
-        head = _head.decode(data)
-    except _UNREADABLE:
-        return None
-    return head if 0 < head.seq < 1 << 53 and re.fullmatch("[0-9a-f]{64}", head.hash) else None
-
-
-def line_hash(line: bytes) -> str:
-    """The SHA-256 of a line without its end, as the next line has it in ``prev``."""
-    return sha256(line).hexdigest()
-
-
-def with_signature(line: bytes, signature: bytes) -> bytes:
-    """A line without its last brace, closed by a signature over it."""
-    return b'%b%b%b"}' % (line, _SIG, b64encode(signature))
-
-
-def signed_part(line: bytes) -> tuple[bytes, bytes | None]:
-    """The bytes of a line that are signed, and its signature in Base64; ``None`` if it has none."""
-    found = _SIGNATURE.search(line, max(0, len(line) - 128))
-    return (line[: found.start()], found[1]) if found else (line, None)
-
-
-def archive(path: Path, number: int) -> Path:
-    """What the file at ``path`` is called when it is full and the ``number``-th one."""
-    return path.with_name(f"{path.stem}-{number:06d}{path.suffix}")
-
-
-def archives(path: Path) -> list[tuple[int, Path]]:
-    """The full files of the log at ``path``, with their numbers, oldest first."""
-    name = re.compile(rf"{re.escape(path.stem)}-(\d{{6,12}}){re.escape(path.suffix)}")
-    try:
-        with os.scandir(path.parent) as entries:
-            found = [
-                (int(match[1]), Path(e.path)) for e in entries if (match := name.fullmatch(e.name)) and e.is_file()
-            ]
-    except OSError:
-        return []
-    return sorted(found)
-
-
-def head_path(path: Path) -> Path:
-    """Where the head of the log at ``path`` is kept if nothing else is said."""
-    return path.with_name(f"{path.name}.head")
-
-
-class End(msgspec.Struct):
-    """Where a file ends: its last whole record, and how many bytes that are none come after it.
-
-    ``unended``: the last line lacks its end.
-    """
-
-    seq: int = 0
-    hash: str = START
-    torn: int = 0
-    unended: bool = False
-
-
-def end_of(file: int, size: int) -> End:
-    """The end of an open file, read from behind.
-
-    A line that was cut is never whole JSON: so a whole record whose line end alone is missing counts.
-    """
-    step, rest, unended = _TAIL, 0, False
-    while size:
-        at = max(0, size - step)
-        lines = _read(file, size - at, at).split(b"\n")
-        unended = bool(lines[-1])
-        if not unended:
-            lines.pop()
-        rest = -1  # bytes after the line that is looked at, but for the end of that line
-        for line in reversed(lines if at == 0 else lines[1:]):
-            if (seal := seal_of(line)) is not None:
-                return End(seal.seq, line_hash(line), max(0, rest), unended)
-            rest += len(line) + 1
-        if at == 0 or step > MAX_LINE:
-            break
-        step *= 4
-    return End(0, START, max(0, rest), unended)
-
-
-def _read(file: int, size: int, at: int) -> bytes:
-    os.lseek(file, at, os.SEEK_SET)
-    data = b""
-    while len(data) < size and (piece := os.read(file, size - len(data))):
-        data += piece
-    return data
-
-
-def first_line(file: int) -> bytes:
-    """The first line of an open file."""
-    return _read(file, _TAIL, 0).partition(b"\n")[0]
-
-
-NAME = 256
-"""Characters of a name or an id that are written: a model may call a tool by a name of megabytes."""
-MOST = 1000
-"""Items of a list that are written."""
-
 _SHORT = 1024
 _LONGEST = MAX_LINE // 2
-_BREAKS = {"\x85": b"\\u0085", "\u2028": b"\\u2028", "\u2029": b"\\u2029"}  # lines end here too, say some readers
+_BREAKS = {"\x85": b"\\u0085", "\u2028": b"\\u2028", "\u2029": b"\\u2029"}  # some readers split lines here too
 
 _encoder = msgspec.json.Encoder()
 _second: tuple[int, bytes] = (0, b"1970-01-01T00:00:00")
 
 
-def stamp(at: float) -> bytes:
-    """A Unix time as the log has it; one that no calendar knows becomes the nearest that one does."""
+# Encoding records.
+
+
+def timestamp(at: float) -> bytes:
+    """Format a Unix time as ISO 8601. A time outside the calendar becomes the nearest one inside it."""
     global _second
     try:
         second = floor(at)
@@ -221,8 +55,8 @@ def stamp(at: float) -> bytes:
         return b"9999-12-31T23:59:59.999Z" if at > 0 else b"0001-01-01T00:00:00.000Z"
 
 
-def json_fields(value: Any) -> bytes:
-    """A JSON object as it stands inside another: without braces, on one line whoever reads it."""
+def encode_fields(value: Any) -> bytes:
+    """Encode an object as JSON without the outer braces, and without any character that ends a line."""
     try:
         data = _encoder.encode(value)
     except UnicodeEncodeError:
@@ -233,41 +67,208 @@ def json_fields(value: Any) -> bytes:
     return data[1:-1]
 
 
-def ids_of(ids: Ids) -> bytes:
-    """The ids of a run, as all of its records have them."""
-    return json_fields({name: cut(str(getattr(ids, name))) for name in Ids.__struct_fields__})
+def encode_ids(ids: Ids) -> bytes:
+    """Encode the ids of a run, which all of its records contain."""
+    return encode_fields({name: truncate(str(getattr(ids, name))) for name in Ids.__struct_fields__})
 
 
-def kind_of(type: str, ids: bytes = b"") -> bytes:
-    """The part of a record that all of that type have in a run: its type, which is a name, and the ids."""
+def encode_type(type: str, ids: bytes = b"") -> bytes:
+    """Encode the fields that all records of a type have in common in one run: the type and the ids."""
     return f'"type":"{type}",'.encode() + ids if ids else f'"type":"{type}"'.encode()
 
 
-def record_of(at: float, kind: bytes, fields: Fields | dict[str, Any]) -> bytes:
-    """A record without its number and link; ``kind`` is made by :func:`kind_of`."""
-    body = json_fields(fields)
+def encode_record(at: float, kind: bytes, fields: AuditRecord | dict[str, Any]) -> bytes:
+    """Encode a record without its number and its link to the line before.
+
+    Args:
+        at: Unix time.
+        kind: result of :func:`encode_type`.
+        fields: the other fields.
+    """
+    body = encode_fields(fields)
     if len(body) > _SHORT:
-        body = json_fields(_capped(fields))
+        body = encode_fields(_truncate_fields(fields))
         if len(body) > _LONGEST:
             body = b'"too_long":%d' % len(body)
-    return b'"time":"%b",%b,%b' % (stamp(at), kind, body) if body else b'"time":"%b",%b' % (stamp(at), kind)
+    return b'"time":"%b",%b,%b' % (timestamp(at), kind, body) if body else b'"time":"%b",%b' % (timestamp(at), kind)
 
 
-def cut(text: str, size: int = NAME) -> str:
-    """A text of at most so many characters, and how many there were more."""
+def truncate(text: str, size: int = MAX_NAME) -> str:
+    """Shorten a text to ``size`` characters, followed by the number of omitted characters."""
     return text if len(text) <= size else f"{text[:size]}…(+{len(text) - size})"
 
 
-def _capped(fields: Fields | dict[str, Any]) -> dict[str, Any]:
-    """Fields whose names and ids are not too long."""
-    texts = fields.texts if isinstance(fields, Fields) else ()
+def _truncate_fields(fields: AuditRecord | dict[str, Any]) -> dict[str, Any]:
+    """Shorten all fields but texts, which have a limit of their own."""
+    texts = fields.texts if isinstance(fields, AuditRecord) else ()
     given = fields if isinstance(fields, dict) else msgspec.structs.asdict(fields)
     return {
-        name: value if name in texts else _cap(value) for name, value in given.items() if value is not msgspec.UNSET
+        name: value if name in texts else _truncate_value(value)
+        for name, value in given.items()
+        if value is not msgspec.UNSET
     }
 
 
-def _cap(value: Any) -> Any:
+def _truncate_value(value: Any) -> Any:
     if isinstance(value, str):
-        return cut(value)
-    return [_cap(item) for item in value[:MOST]] if isinstance(value, list) else value
+        return truncate(value)
+    return [_truncate_value(item) for item in value[:MAX_ITEMS]] if isinstance(value, list) else value
+
+
+# Lines.
+
+
+class Envelope(msgspec.Struct):
+    """Fields that every line has."""
+
+    v: int
+    seq: int
+    time: str
+    type: str
+    prev: str
+
+
+class AuditHead(msgspec.Struct, frozen=True):
+    """Number and hash of the last record at some time. A copy kept elsewhere reveals that records were cut off."""
+
+    seq: int
+    hash: str
+    time: str
+    key: str = ""
+    sig: str = ""
+
+    @property
+    def signed(self) -> bytes:
+        """The bytes that ``sig`` signs."""
+        return msgspec.json.encode(["head", self.seq, self.hash, self.time, self.key])
+
+
+_envelope_decoder = msgspec.json.Decoder(Envelope)
+_open_decoder = msgspec.json.Decoder(OpenRecord)
+_lost_decoder = msgspec.json.Decoder(LostRecord)
+_head_decoder = msgspec.json.Decoder(AuditHead)
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+def parse_envelope(line: bytes) -> Envelope | None:
+    """Parse the common fields of a line; ``None`` if the line is not a record."""
+    try:
+        envelope = _envelope_decoder.decode(line)
+    except _UNREADABLE:
+        return None
+    return envelope if envelope.seq > 0 else None
+
+
+def parse_open(line: bytes) -> OpenRecord:
+    """Parse an ``open`` record; the default values if it is not readable."""
+    try:
+        return _open_decoder.decode(line)
+    except _UNREADABLE:
+        return OpenRecord()
+
+
+def parse_lost(line: bytes) -> LostRecord:
+    """Parse a ``lost`` record; the default values if it is not readable."""
+    try:
+        return _lost_decoder.decode(line)
+    except _UNREADABLE:
+        return LostRecord()
+
+
+def parse_head(data: bytes) -> AuditHead | None:
+    """Parse a checkpoint file; ``None`` if it is not readable."""
+    try:
+        head = _head_decoder.decode(data)
+    except _UNREADABLE:
+        return None
+    return head if 0 < head.seq < 1 << 53 and re.fullmatch("[0-9a-f]{64}", head.hash) else None
+
+
+def line_hash(line: bytes) -> str:
+    """SHA-256 of a line without its line end. The next line contains it as ``prev``."""
+    return sha256(line).hexdigest()
+
+
+def append_signature(line: bytes, signature: bytes) -> bytes:
+    """Complete a line that lacks its closing brace with a signature of the line so far."""
+    return b'%b%b%b"}' % (line, _SIG, b64encode(signature))
+
+
+def split_signature(line: bytes) -> tuple[bytes, bytes | None]:
+    """Split a line into its signed bytes and the signature in Base64, or ``None`` if the line is not signed."""
+    found = _SIGNATURE.search(line, max(0, len(line) - 128))
+    return (line[: found.start()], found[1]) if found else (line, None)
+
+
+# Files.
+
+
+def archive_path(path: Path, number: int) -> Path:
+    """Path of the ``number``-th full file of the log at ``path``."""
+    return path.with_name(f"{path.stem}-{number:06d}{path.suffix}")
+
+
+def archive_paths(path: Path) -> list[tuple[int, Path]]:
+    """Numbers and paths of the full files of the log at ``path``, oldest first."""
+    name = re.compile(rf"{re.escape(path.stem)}-(\d{{6,12}}){re.escape(path.suffix)}")
+    try:
+        with os.scandir(path.parent) as entries:
+            found = [
+                (int(match[1]), Path(e.path)) for e in entries if (match := name.fullmatch(e.name)) and e.is_file()
+            ]
+    except OSError:
+        return []
+    return sorted(found)
+
+
+def checkpoint_path(path: Path) -> Path:
+    """Default path of the checkpoint of the log at ``path``."""
+    return path.with_name(f"{path.name}.head")
+
+
+class FileEnd(msgspec.Struct):
+    """Number and hash of the last complete record of a file, and the size of an incomplete line after it.
+
+    ``unended`` is true if the last line lacks its line end.
+    """
+
+    seq: int = 0
+    hash: str = START
+    torn: int = 0
+    unended: bool = False
+
+
+def find_end(file: int, size: int) -> FileEnd:
+    """Find the last complete record of an open file by reading backwards.
+
+    A record that lacks only its line end is complete, because a truncated line is never valid JSON.
+    """
+    step, rest, unended = _TAIL, 0, False
+    while size:
+        at = max(0, size - step)
+        lines = _read(file, size - at, at).split(b"\n")
+        unended = bool(lines[-1])
+        if not unended:
+            lines.pop()
+        rest = -1  # bytes after the current line, without the end of that line
+        for line in reversed(lines if at == 0 else lines[1:]):
+            if (envelope := parse_envelope(line)) is not None:
+                return FileEnd(envelope.seq, line_hash(line), max(0, rest), unended)
+            rest += len(line) + 1
+        if at == 0 or step > MAX_LINE:
+            break
+        step *= 4
+    return FileEnd(0, START, max(0, rest), unended)
+
+
+def read_first_line(file: int) -> bytes:
+    """Read the first line of an open file."""
+    return _read(file, _TAIL, 0).partition(b"\n")[0]
+
+
+def _read(file: int, size: int, at: int) -> bytes:
+    os.lseek(file, at, os.SEEK_SET)
+    data = b""
+    while len(data) < size and (piece := os.read(file, size - len(data))):
+        data += piece
+    return data

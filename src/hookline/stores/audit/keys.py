@@ -1,4 +1,4 @@
-"""Keys for signed audit logs: Ed25519, in PEM files."""
+"""Ed25519 keys in PEM files, for signed audit logs."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 
 class Signer:
-    """Signs with a private key; ``key`` is the id of its public one."""
+    """Sign data with a private key; ``key`` is the id of the public key."""
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
         self.sign = private.sign
         self.key = _id(private.public_key())
 
 
-class Checker:
-    """Checks signatures with a public key; ``key`` is its id."""
+class Verifier:
+    """Verify signatures with a public key; ``key`` is its id."""
 
     def __init__(self, public: Ed25519PublicKey) -> None:
         self._public = public
         self.key = _id(public)
 
-    def good(self, signature: bytes, data: bytes) -> bool:
-        """Whether a signature, in Base64, is that of the data."""
+    def is_valid(self, signature: bytes, data: bytes) -> bool:
+        """Whether a signature in Base64 belongs to the data."""
         from base64 import b64decode
         from binascii import Error
 
@@ -48,10 +48,10 @@ def _id(public: Ed25519PublicKey) -> str:
 
 
 def load_signer(path: str | os.PathLike[str]) -> Signer:
-    """The private key in a PEM file.
+    """Load a private key from a PEM file.
 
     Raises:
-        StoreError: there is none that can be used.
+        StoreError: the file holds no usable key.
         NotInstalledError: the package ``cryptography`` is missing.
     """
     ed25519, serialization = _crypto()
@@ -59,17 +59,19 @@ def load_signer(path: str | os.PathLike[str]) -> Signer:
     try:
         private = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError) as error:
-        raise StoreError(f"{path} holds no private key that can be used without a password ({error})") from None
+        raise StoreError(
+            f"{path} holds no private key without a password ({error}): make one with hookline audit keygen FILE"
+        ) from None
     if not isinstance(private, ed25519.Ed25519PrivateKey):
         raise StoreError(f"{path} is not an Ed25519 key: make one with hookline audit keygen FILE")
     return Signer(private)
 
 
-def load_checker(path: str | os.PathLike[str]) -> Checker:
-    """The public key in a PEM file; that of a private one will do.
+def load_verifier(path: str | os.PathLike[str]) -> Verifier:
+    """Load a public key from a PEM file, which may also hold the private key.
 
     Raises:
-        StoreError: there is none that can be used.
+        StoreError: the file holds no usable key.
         NotInstalledError: the package ``cryptography`` is missing.
     """
     ed25519, serialization = _crypto()
@@ -80,27 +82,32 @@ def load_checker(path: str | os.PathLike[str]) -> Checker:
         else:
             public = serialization.load_pem_public_key(data)
     except (ValueError, TypeError) as error:
-        raise StoreError(f"{path} holds no public key ({error})") from None
+        raise StoreError(
+            f"{path} holds no public key ({error}): give the .pub file that hookline audit keygen made"
+        ) from None
     if not isinstance(public, ed25519.Ed25519PublicKey):
         raise StoreError(f"{path} is not an Ed25519 key: give the .pub file that hookline audit keygen made")
-    return Checker(public)
+    return Verifier(public)
 
 
 def make_keys(path: str | os.PathLike[str]) -> tuple[Path, Path, str]:
-    """Make a private key at ``path`` for its owner only, and its public one beside it (``.pub``); both paths, the id.
+    """Create a private key at ``path``, readable by its owner only, and the public key beside it (``.pub``).
+
+    Returns:
+        Both paths, and the id of the public key.
 
     Raises:
-        StoreError: a file is there already, or cannot be written.
+        StoreError: a file exists already, or cannot be written.
         NotInstalledError: the package ``cryptography`` is missing.
     """
     ed25519, serialization = _crypto()
     private = ed25519.Ed25519PrivateKey.generate()
-    own, shared = Path(path), Path(f"{os.fspath(path)}.pub")
+    private_path, public_path = Path(path), Path(f"{os.fspath(path)}.pub")
     pem, raw = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     plain = serialization.NoEncryption()
-    _write(own, private.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain), 0o600)
-    _write(shared, private.public_key().public_bytes(pem, raw), 0o644)
-    return own, shared, _id(private.public_key())
+    _write(private_path, private.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain), 0o600)
+    _write(public_path, private.public_key().public_bytes(pem, raw), 0o644)
+    return private_path, public_path, _id(private.public_key())
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
@@ -108,7 +115,7 @@ def _write(path: Path, data: bytes, mode: int) -> None:
         with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(data)
     except FileExistsError:
-        raise StoreError(f"{path} is there already: give another name, or move it away") from None
+        raise StoreError(f"{path} exists already: give another path, or move the file away") from None
     except OSError as error:
         raise StoreError(f"{path} cannot be written ({error.strerror or error})") from None
 

@@ -1,4 +1,4 @@
-"""The audit log: what is put in is written by a thread, into a file of chained records and to a logger."""
+"""The audit log: a background thread writes records to a file of chained lines and to a logger."""
 
 from __future__ import annotations
 
@@ -22,54 +22,64 @@ from ..._base.workers import after_fork_in_child
 from ..._kernel.values import Ids
 from ..errors import StoreError
 from ..paths import checked_path
-from .file import AuditFile, Fsync, Unwritten, reason
-from .format import VERSION, AuditHead, head_path, kind_of, record_of
+from .file import AuditFile, AuditWriteError, Fsync, reason
+from .format import VERSION, AuditHead, checkpoint_path, encode_record, encode_type
 from .keys import load_signer
-from .records import OWN, Checkpoint, Fields, Lost
+from .records import LOG_RECORDS, AuditRecord, CheckpointRecord, LostRecord
 
 log = logging.getLogger("hookline")
 
-WAITING = 32 << 20
-"""Bytes that may wait to be written."""
-AT_EXIT = 2.0
-"""Seconds that the end of the program waits for the last records and the checkpoint."""
-LEAST_BYTES = 4096
-"""How short a file may be at most before it is put aside."""
+MAX_QUEUED_BYTES = 32 << 20
+"""Maximum size of the records that wait to be written."""
+EXIT_SECONDS = 2.0
+"""How long the process waits at exit for the last records and the checkpoint."""
+MIN_FILE_BYTES = 4096
+"""Smallest value of ``max_bytes``."""
 
-_SHORT = 512  # bytes that a record without texts is taken for
-_TAKEN = frozenset(("v", "seq", "time", "type", "prev", "sig"))
-_OWN_TYPES = frozenset(kind.type for kind in OWN)
+_SHORT = 512  # estimated size in bytes of a record without texts
+_RESERVED = frozenset(("v", "seq", "time", "type", "prev", "sig"))
+_LOG_TYPES = frozenset(kind.type for kind in LOG_RECORDS)
 _logs: weakref.WeakSet[AuditLog] = weakref.WeakSet()
 
 
 class AuditError(StoreError):
-    """Records of an audit log that could not be written."""
+    """Records of an audit log could not be written."""
 
 
 class AuditLog:
-    """A file of records, one JSON object per line, each holding the hash of the line before.
+    """Write records to a file, one JSON object per line, each with the hash of the line before it.
 
-    Whoever puts a record in does not wait: a thread writes. Threads and programs may share the file; records are
-    numbered without gaps through all of them, through restarts, and from one file to the next. What cannot be written
-    is counted, told in the log of the program, and written down as a ``lost`` record as soon as that is possible.
+    Adding a record does not block: a background thread writes it. Threads and processes may share the file. Records
+    are numbered without gaps across processes, restarts and rotated files. Records that cannot be written are counted
+    and reported to the logger ``hookline``; a ``lost`` record follows as soon as writing works again.
 
     Args:
-        path: the file; made, with its folder, for its owner only. A pipe will do, without checkpoints and rotation.
-            ``None``: no file.
-        logger: the name of a logger that gets each record too, at INFO: JSON as its message, and as ``record.audit``.
-        max_bytes: a file that would grow longer is renamed to ``NAME-000001``, and the chain goes on in a new one.
-        fsync: when records are forced to the disk: ``"batch"``, some milliseconds of them together; ``"always"``, each
-            by itself; ``"never"``: they outlive this program at once, but not a power cut.
-        sign: the path of an Ed25519 private key (``hookline audit keygen``) that signs every line.
-        checkpoint: where the head is written, so that a cut tail shows; beside the log, if left out. Another disk is
-            better.
-        checkpoint_every: after how many records at the latest; also after a second, and when the log is closed.
-        on_checkpoint: gets each head (``seq``, ``hash``, ``time``, ``key``, ``sig``), in the writing thread.
+        path: the file, created together with its folder, readable by its owner only. It may be a pipe, without
+            checkpoints and rotation. ``None`` writes no file.
+        logger: name of a logger that also gets each record at INFO: the JSON as message, the object as
+            ``record.audit``.
+        max_bytes: rename the file to ``NAME-000001`` before it grows larger, and continue the chain in a new file.
+        fsync: when to sync the file to disk: ``"batch"`` after every few milliseconds of records, ``"always"`` after
+            each record, ``"never"`` leaves it to the system: records survive a crash of the process, but not a power
+            failure.
+        sign: path of an Ed25519 private key (``hookline audit keygen``) to sign every line with.
+        checkpoint: file for the head of the log, which reveals that records were cut off; beside the log by default.
+            Another disk is safer.
+        checkpoint_every: maximum number of records between checkpoints. A checkpoint is also written after a second,
+            and when the log is closed.
+        on_checkpoint: called in the background thread with each head (``seq``, ``hash``, ``time``, ``key``, ``sig``).
 
     Raises:
-        StoreError: a path that is a folder, no path and no logger, or a key that cannot be used.
-        TypeError: no path.
+        StoreError: ``path`` is a folder, both ``path`` and ``logger`` are missing, or the key cannot be used.
+        TypeError: ``path`` is not a path.
         NotInstalledError: ``sign`` needs the package ``cryptography``.
+
+    Example::
+
+        log = AuditLog("audit.jsonl", max_bytes=100_000_000)
+        log.record("deploy", version="1.2.3")
+        log.close()
+        assert verify_audit("audit.jsonl").ok
     """
 
     def __init__(
@@ -85,70 +95,71 @@ class AuditLog:
         on_checkpoint: Callable[[AuditHead], object] | None = None,
     ) -> None:
         if path is None and not logger:
-            raise StoreError("an audit log needs a path, or the name of a logger, such as 'hookline.audit'")
+            raise StoreError("an audit log needs the path of a file, or the name of a logger such as 'hookline.audit'")
         if fsync not in ("never", "batch", "always"):
-            raise StoreError(f"fsync is never, batch or always, not {fsync!r:.80}")
-        if max_bytes is not None and max_bytes < LEAST_BYTES:
-            raise StoreError(f"max_bytes is {LEAST_BYTES} or more, not {max_bytes!r:.80}")
+            raise StoreError(f"fsync must be never, batch or always, not {fsync!r:.80}")
+        if max_bytes is not None and max_bytes < MIN_FILE_BYTES:
+            raise StoreError(f"max_bytes must be at least {MIN_FILE_BYTES}, not {max_bytes!r:.80}")
         self.path = None if path is None else _absolute(path)
         self._settings: dict[str, Any] = {
             "max_bytes": max_bytes,
             "fsync": fsync,
             "signer": None if sign is None else load_signer(sign),
-            "checkpoint": head_path(self.path or Path("none")) if checkpoint is None else _absolute(checkpoint),
+            "checkpoint": checkpoint_path(self.path or Path("none")) if checkpoint is None else _absolute(checkpoint),
             "every": checkpoint_every,
-            "on_head": self._headed,
+            "on_head": self._on_head,
         }
         self._on_checkpoint = on_checkpoint
         self._logger = None if logger is None else logging.getLogger(logger)
         self._background: BackgroundWriter[Any] = BackgroundWriter(
-            self._write, self._broke, limit=WAITING, idle=self._rest
+            self._write, self._on_error, limit=MAX_QUEUED_BYTES, idle=self._on_idle
         )
-        self._all_lost = self._failures = 0
+        self._total_lost = self._failures = 0
         self._why = ""
-        self.working: bool | None = None
-        """Whether the last records could be written; ``None`` before the first."""
-        self._forget()
+        self.is_working: bool | None = None
+        """Whether the last records were written; ``None`` before the first."""
+        self._reset()
         _logs.add(self)
 
-    def _forget(self) -> None:
-        """Start anew, also in a forked process: what is known of the file, and to be told in it, is its parent's."""
-        self._writing, self._counting = threading.Lock(), threading.Lock()
-        self._untold = 0
+    def _reset(self) -> None:
+        """Initialize the state of this process. A forked child must not keep the state of its parent."""
+        self._writing = threading.Lock()
+        self._counting = threading.Lock()
+        self._unreported = 0
         self._file = None if self.path is None else AuditFile(self.path, **self._settings)
 
     def record(self, type: str, **fields: Any) -> None:
-        """Put in a record of your own; what it says must be JSON. The ids of a run may be among the fields.
+        """Add a record of your own, with JSON values. The ids of a run may be among the fields.
 
         Raises:
-            StoreError: a type or field that the log itself uses, or what is no JSON.
+            StoreError: the type or a field name is reserved, or a value is not JSON.
         """
-        taken = sorted(_TAKEN & fields.keys())
-        if type in _OWN_TYPES or taken:
-            raise StoreError(f"{taken[0] if taken else type!r} is the log's own: choose another name")
+        taken = sorted(_RESERVED & fields.keys())
+        if type in _LOG_TYPES or taken:
+            raise StoreError(f"{taken[0] if taken else type!r} is reserved for the audit log: choose another name")
         if not type.isidentifier():
-            raise StoreError(f"the type of a record is a name such as 'auth', not {type!r:.80}")
+            raise StoreError(f"the type of a record must be an identifier such as 'auth', not {type!r:.80}")
         ids = {name: fields.pop(name) for name in Ids.__struct_fields__ if name in fields}
         try:
-            self.put(record_of(time.time(), kind_of(type), ids | fields))
+            self.put(encode_record(time.time(), encode_type(type), ids | fields))
         except (TypeError, ValueError, RecursionError) as error:
-            raise StoreError(f"the record {type!r} is no JSON ({error})") from None
+            raise StoreError(f"the fields of the record {type!r} are not JSON: {error}") from None
 
     def put(self, record: bytes) -> None:
-        """Put in a record as the log writes it, without waiting."""
-        self._wait_for_it(record, len(record))
+        """Add an encoded record without blocking; see :func:`encode_record`."""
+        self._enqueue(record, len(record))
 
-    def put_short(self, at: float, kind: bytes, fields: Fields) -> None:
-        """Put in a record without texts, which the writing thread makes: many at once cost less."""
-        self._wait_for_it((at, kind, fields), _SHORT)
+    def put_short(self, at: float, kind: bytes, fields: AuditRecord) -> None:
+        """Add a record without texts. The background thread encodes it, which is faster for many records."""
+        self._enqueue((at, kind, fields), _SHORT)
 
-    def _wait_for_it(self, item: Any, size: int) -> None:
+    def _enqueue(self, item: Any, size: int) -> None:
         if not self._background.put(item, size):
-            self.lose(1, "too many records were waiting to be written")
+            self.count_lost(1, "too many records were waiting to be written")
 
     @property
     def own_files(self) -> tuple[str, ...]:
-        """Its files: the paths of itself and of its checkpoint, and a glob of the names of those that are full."""
+        """Files of the log: the paths of the log and its checkpoint, and a glob for the names of full files."""
         if self.path is None:
             return ()
         stem, suffix = glob.escape(self.path.stem), glob.escape(self.path.suffix)
@@ -156,37 +167,37 @@ class AuditLog:
 
     @property
     def lost(self) -> int:
-        """How many records could not be written so far."""
-        return self._all_lost
+        """Number of records that could not be written so far."""
+        return self._total_lost
 
     @property
     def failures(self) -> int:
-        """How often records were lost, or could not be forced to the disk."""
+        """Number of times that records were lost or could not be synced to disk."""
         return self._failures
 
     @property
     def problem(self) -> str:
-        """Why records were last lost."""
+        """Reason of the last failure."""
         return self._why
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until what was put in is written or lost; false if time ran out."""
+        """Wait until all added records are written or lost; return false on timeout."""
         return self._background.flush(timeout)
 
-    async def settled(self, timeout: float) -> bool:
-        """The same for those who must not block."""
-        aio = asyncio.get_running_loop()
-        done = aio.create_future()
+    async def flush_async(self, timeout: float) -> bool:
+        """Do the same as :meth:`flush` without blocking the event loop."""
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
 
-        def settle() -> None:
+        def resolve() -> None:
             if not done.done():
                 done.set_result(None)
 
-        def tell() -> None:
-            with suppress(RuntimeError):  # that loop is closed: nobody waits any more
-                aio.call_soon_threadsafe(settle)
+        def on_written() -> None:
+            with suppress(RuntimeError):  # the loop is closed, so nothing waits for the future
+                loop.call_soon_threadsafe(resolve)
 
-        if not self._background.put(tell, 0):
+        if not self._background.put(on_written, 0):
             return False
         self._background.write_now()
         try:
@@ -197,9 +208,9 @@ class AuditLog:
         return True
 
     def close(self, timeout: float | None = None) -> None:
-        """Write what waits, and the checkpoint. A record that is put in later opens the file again."""
+        """Write all added records and the checkpoint, and close the file. A later record opens it again."""
         if self.flush(timeout):
-            self._rest()
+            self._on_idle()
             with self._writing:
                 if self._file is not None:
                     self._file.close()
@@ -208,16 +219,17 @@ class AuditLog:
         if getattr(self, "_file", None) is not None:
             self._file.close()  # type: ignore[union-attr]
 
-    # The writing thread.
+    # The background thread.
 
     def _write(self, items: list[Any]) -> None:
-        records = self._made(items)
+        records = self._encoded(items)
         if records:
-            heard = self._logger is not None and self._logger.isEnabledFor(logging.INFO) and self._logger.hasHandlers()
-            for record in records if heard else ():
-                self._tell(record)
-            if self._file is None and not heard:
-                self.lose(len(records), "the logger takes no INFO: give it that level and a handler")
+            logger = self._logger
+            logged = logger is not None and logger.isEnabledFor(logging.INFO) and logger.hasHandlers()
+            for record in records if logged else ():
+                self._log(record)
+            if self._file is None and not logged:
+                self.count_lost(len(records), "the logger discards INFO: set its level to INFO and add a handler")
             else:
                 with self._writing:
                     self._append(records)
@@ -225,100 +237,101 @@ class AuditLog:
             if callable(item):
                 item()
 
-    def _made(self, items: list[Any]) -> list[bytes]:
-        """The records among what was put in."""
+    def _encoded(self, items: list[Any]) -> list[bytes]:
+        """Encode the records among the queued items."""
         records = []
         for item in items:
             if type(item) is bytes:
                 records.append(item)
             elif type(item) is tuple:
                 try:
-                    records.append(record_of(*item))
-                except Exception as error:  # noqa: BLE001 - the others can be written all the same
-                    self.lose(1, reason(error))
+                    records.append(encode_record(*item))
+                except Exception as error:  # noqa: BLE001 - the other records can still be written
+                    self.count_lost(1, reason(error))
         return records
 
-    def _broke(self, error: Exception, items: list[Any]) -> None:
-        """What is not foreseen, such as a logging handler that raises."""
-        self.lose(sum(not callable(item) for item in items), reason(error))
+    def _on_error(self, error: Exception, items: list[Any]) -> None:
+        """Handle an unexpected error, such as a logging handler that raises."""
+        self.count_lost(sum(not callable(item) for item in items), reason(error))
         for item in items:
             if callable(item):
                 item()
 
     def _append(self, records: list[bytes]) -> None:
-        untold = self._untold
+        unreported = self._unreported
         try:
             if self._file is not None:
-                self._file.append(records, Lost(untold, self._why) if untold else None)
-        except Unwritten as broken:
-            self._tell_of(untold if broken.told else 0)
-            self.lose(len(records) - broken.written, broken.why)
+                self._file.append(records, LostRecord(unreported, self._why) if unreported else None)
+        except AuditWriteError as error:
+            self._mark_reported(unreported if error.lost_reported else 0)
+            self.count_lost(len(records) - error.written, error.why)
         else:
-            self._tell_of(untold)
-            before, self.working = self.working, True
+            self._mark_reported(unreported)
+            before, self.is_working = self.is_working, True
             if before is False:
-                log.warning("the audit log %s can be written again; %d records were lost", self.path, self._all_lost)
+                log.warning("the audit log %s can be written again; %d records were lost", self.path, self._total_lost)
 
-    def _tell(self, record: bytes) -> None:
+    def _log(self, record: bytes) -> None:
         line = b'{"v":%d,%b}' % (VERSION, record)
         assert self._logger is not None
         self._logger.info("%s", line.decode(), extra={"audit": msgspec.json.decode(line)})
 
-    def _headed(self, head: AuditHead) -> None:
+    def _on_head(self, head: AuditHead) -> None:
         if self._logger is not None:
-            self._tell(record_of(time.time(), kind_of(Checkpoint.type), Checkpoint(head.seq, head.hash)))
+            record = CheckpointRecord(head.seq, head.hash)
+            self._log(encode_record(time.time(), encode_type(record.type), record))
         if self._on_checkpoint is not None:
             try:
                 self._on_checkpoint(head)
             except Exception:
                 log.exception("on_checkpoint of the audit log %s failed", self.path)
 
-    def _rest(self) -> None:
-        """Nothing to write: the checkpoint is brought up to date."""
+    def _on_idle(self) -> None:
+        """Update the checkpoint while there is nothing to write."""
         with self._writing:
             try:
                 if self._file is not None:
-                    self._file.write_head()
-            except Exception as error:  # noqa: BLE001 - the next record will tell
-                log.warning("the checkpoint of the audit log %s was not written: %s", self.path, reason(error))
+                    self._file.write_checkpoint()
+            except Exception as error:  # noqa: BLE001 - writing the next record reports the problem
+                log.warning("cannot write the checkpoint of the audit log %s: %s", self.path, reason(error))
 
-    # What cannot be written.
+    # Lost records.
 
-    def lose(self, count: int, why: str) -> None:
-        """Count records that are not written, or not forced to the disk (0)."""
+    def count_lost(self, count: int, why: str) -> None:
+        """Count records that were not written; a ``count`` of 0 means that they were not synced to disk."""
         with self._counting:
-            self._all_lost += count
-            self._untold += count
+            self._total_lost += count
+            self._unreported += count
             self._failures += 1
             self._why = why
-            before, self.working = self.working, False
+            before, self.is_working = self.is_working, False
         if before is not False:
-            log.warning("records of the audit log %s are being lost: %s", self.path or "", why)
+            log.warning("audit log %s: records are being lost: %s", self.path or "", why)
 
-    def _tell_of(self, count: int) -> None:
+    def _mark_reported(self, count: int) -> None:
         if count:
             with self._counting:
-                self._untold -= count
+                self._unreported -= count
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:
     given = Path(checked_path(path, "an audit log takes the path of a file")).expanduser().absolute()
     if given.is_dir():
-        raise StoreError(f"{str(given)!r} is a folder: name a file in it")
+        raise StoreError(f"{str(given)!r} is a folder: give the path of a file")
     return given
 
 
 @atexit.register
-def _finish() -> None:
+def _at_exit() -> None:
     for each in list(_logs):
-        each.close(AT_EXIT)
+        each.close(EXIT_SECONDS)
 
 
 def _after_fork() -> None:
     for each in list(_logs):
         if each._file is not None:
             each._file.close()
-        each._forget()
+        each._reset()
 
 
 after_fork_in_child(_after_fork)

@@ -1,4 +1,7 @@
-"""What the records of an audit log say: one flat shape for each type."""
+"""The record types of an audit log, with one flat struct for each type.
+
+The class attributes ``type`` and the field names are written to the file, so they do not change.
+"""
 
 from __future__ import annotations
 
@@ -8,43 +11,43 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 Text = str | UnsetType
-"""Written only where the log keeps texts (``content=True``)."""
+"""A field that is written only if the log keeps texts (``content=True``)."""
 
 
-class Fields(msgspec.Struct, frozen=True, gc=False):
-    """What a record has besides its number, time, type and ids; ``when`` says when it is written."""
+class AuditRecord(msgspec.Struct, frozen=True, gc=False):
+    """Fields of a record besides its number, time, type and ids; ``when`` describes when it is written."""
 
     type: ClassVar[str] = ""
     when: ClassVar[str] = ""
     texts: ClassVar[frozenset[str]] = frozenset()
-    """The fields that are texts, and so are written only where the log keeps them."""
+    """Names of the fields that are texts."""
 
     def __init_subclass__(cls, **_: object) -> None:
         cls.texts = frozenset(name for name, kind in cls.__annotations__.items() if "Unset" in kind or kind == "Text")
 
 
-class RunStart(Fields, frozen=True):
-    """A run begins."""
+class RunStartRecord(AuditRecord, frozen=True):
+    """A run started."""
 
     type = "run_start"
-    when = "a run begins"
+    when = "a run starts"
 
 
-class Task(Fields, frozen=True):
+class TaskRecord(AuditRecord, frozen=True):
     """The task of a run."""
 
     type = "task"
-    when = "the task is taken in, as it left `on_run_start`"
+    when = "the run accepts its task, as changed by `on_run_start` hooks"
 
     chars: int
     text: Text = UNSET
 
 
-class Model(Fields, frozen=True):
-    """A model call."""
+class ModelRecord(AuditRecord, frozen=True):
+    """A model call ended."""
 
     type = "model"
-    when = "a model call is over; rejected replies too"
+    when = "a model call ends, also if its reply was rejected"
 
     provider: str
     model: str
@@ -66,11 +69,11 @@ class Model(Fields, frozen=True):
     arguments: list[Text] | UnsetType = UNSET
 
 
-class Verdict(Fields, frozen=True):
-    """What one hook said."""
+class VerdictRecord(AuditRecord, frozen=True):
+    """A hook returned a result, or failed."""
 
     type = "verdict"
-    when = "a hook said something, or failed"
+    when = "a hook returns a result other than `None`, or fails"
 
     hook: str
     point: str
@@ -80,11 +83,11 @@ class Verdict(Fields, frozen=True):
     error: Text = UNSET
 
 
-class Shadow(Fields, frozen=True):
-    """What a hook on trial would have said."""
+class ShadowRecord(AuditRecord, frozen=True):
+    """A hook in shadow mode would have returned a result."""
 
     type = "shadow"
-    when = "a hook under `shadow` would have said something"
+    when = "a hook under `shadow` would have returned a result other than `None`"
 
     hook: str
     point: str
@@ -92,11 +95,11 @@ class Shadow(Fields, frozen=True):
     reason: str
 
 
-class Notice(Fields, frozen=True):
-    """Something odd about the hooks themselves."""
+class NoticeRecord(AuditRecord, frozen=True):
+    """Hooks interfered with each other."""
 
     type = "notice"
-    when = "hooks got in each other's way: `judged_before_rewrite`, `merge_lost`, `retry_ignored`"
+    when = "hooks interfere with each other: `judged_before_rewrite`, `merge_lost`, `retry_ignored`"
 
     kind: str
     point: str
@@ -104,11 +107,11 @@ class Notice(Fields, frozen=True):
     about: str
 
 
-class ToolStart(Fields, frozen=True):
-    """An attempt of a call begins."""
+class ToolStartRecord(AuditRecord, frozen=True):
+    """An attempt of a tool call started."""
 
     type = "tool_start"
-    when = "an attempt of a call starts, after it was judged; a call that is refused never starts"
+    when = "an attempt of a tool call starts, after hooks allowed it; a blocked call never starts"
 
     call_id: str
     tool: str
@@ -117,11 +120,11 @@ class ToolStart(Fields, frozen=True):
     arguments: Text = UNSET
 
 
-class ToolEnd(Fields, frozen=True):
-    """An attempt of a call is over."""
+class ToolEndRecord(AuditRecord, frozen=True):
+    """An attempt of a tool call ended."""
 
     type = "tool"
-    when = "an attempt of a call is over, as it left `after_tool`"
+    when = "an attempt of a tool call ends, with its result as changed by `after_tool` hooks"
 
     call_id: str
     tool: str
@@ -133,11 +136,11 @@ class ToolEnd(Fields, frozen=True):
     error: Text = UNSET
 
 
-class ApprovalAsked(Fields, frozen=True):
-    """A call waits for approval."""
+class ApprovalAskedRecord(AuditRecord, frozen=True):
+    """A tool call waits for approval."""
 
     type = "approval_asked"
-    when = "a call waits for approval"
+    when = "a tool call waits for approval"
 
     call_id: str
     tool: str
@@ -146,11 +149,11 @@ class ApprovalAsked(Fields, frozen=True):
     questions: list[str] | UnsetType = UNSET
 
 
-class Approval(Fields, frozen=True):
+class ApprovalRecord(AuditRecord, frozen=True):
     """An approval was decided."""
 
     type = "approval"
-    when = "an approval was decided, or cancelled"
+    when = "an approval is decided or cancelled"
 
     call_id: str
     decision: str
@@ -159,8 +162,8 @@ class Approval(Fields, frozen=True):
     message: Text = UNSET
 
 
-class Stop(Fields, frozen=True):
-    """A stop was asked for."""
+class StopRecord(AuditRecord, frozen=True):
+    """A stop signal was recorded."""
 
     type = "stop"
     when = "a stop signal is recorded"
@@ -170,11 +173,11 @@ class Stop(Fields, frozen=True):
     message: Text = UNSET
 
 
-class Error(Fields, frozen=True):
+class ErrorRecord(AuditRecord, frozen=True):
     """Something failed."""
 
     type = "error"
-    when = "a model, a tool or a hook failed, or a call was blocked"
+    when = "a model, a tool or a hook fails, or a call is blocked"
 
     where: str
     error_type: str
@@ -184,21 +187,21 @@ class Error(Fields, frozen=True):
     message: Text = UNSET
 
 
-class Steered(Fields, frozen=True):
-    """Somebody spoke into a run."""
+class SteeredRecord(AuditRecord, frozen=True):
+    """A message was added to a running conversation."""
 
     type = "steered"
-    when = "somebody put a message into the running conversation"
+    when = "a message is added to the running conversation"
 
     chars: int
     text: Text = UNSET
 
 
-class RunEnd(Fields, frozen=True):
-    """A run is over."""
+class RunEndRecord(AuditRecord, frozen=True):
+    """A run ended."""
 
     type = "run_end"
-    when = "a run is over"
+    when = "a run ends"
 
     status: str
     stop: str
@@ -215,11 +218,11 @@ class RunEnd(Fields, frozen=True):
     reply: Text = UNSET
 
 
-class Auth(Fields, frozen=True):
-    """Whether somebody may call a server."""
+class AuthRecord(AuditRecord, frozen=True):
+    """A server accepted or rejected a request."""
 
     type = "auth"
-    when = "a server let a request in (`granted`) or not (`denied`, and why); of the ids it has only `correlation_id`"
+    when = "a server accepts (`granted`) or rejects (`denied`) a request; of the ids it has only `correlation_id`"
 
     decision: str
     why: str
@@ -231,52 +234,68 @@ class Auth(Fields, frozen=True):
     address: str
 
 
-class Open(Fields, frozen=True):
-    """A process begins to write, or a file begins."""
+class OpenRecord(AuditRecord, frozen=True):
+    """A process started to write to the log, or a new file started."""
 
     type = "open"
-    when = "a program begins to write, or a file begins; `torn`: so many bytes of half a line are before it"
+    when = (
+        "a process starts to write, or a new file starts; `torn` is the size in bytes of an incomplete line before it"
+    )
 
-    pid: int
-    version: str
+    pid: int = 0
+    version: str = ""
     file: int = 1
     key: str = ""
     torn: int = 0
 
 
-class Rotate(Fields, frozen=True):
-    """The last line of a file."""
+class RotateRecord(AuditRecord, frozen=True):
+    """Last record of a full file."""
 
     type = "rotate"
-    when = "the last line of a file that is full: its name from now on, and that of the next when it is full"
+    when = "a file is full; `file` is its new name, `next` the name that the next file will get"
 
     file: str
     next: str
 
 
-class Lost(Fields, frozen=True):
-    """Records that could not be written."""
+class LostRecord(AuditRecord, frozen=True):
+    """Earlier records could not be written."""
 
     type = "lost"
-    when = "writing works again after so many records could not be written"
+    when = "writing works again after `count` records could not be written"
 
-    count: int
-    why: str
+    count: int = 0
+    why: str = ""
 
 
-class Checkpoint(Fields, frozen=True):
-    """The head of the log, for a logger."""
+class CheckpointRecord(AuditRecord, frozen=True):
+    """The checkpoint was updated."""
 
     type = "checkpoint"
-    when = "the head was written beside the log; sent to the logger only, so that another machine knows it"
+    when = "the checkpoint is updated; sent to the logger only, so that another machine has a copy"
 
     seq: int
     hash: str
 
 
-OWN = (Open, Rotate, Lost, Checkpoint)
-"""What the log writes about itself: these records have no ids."""
-TYPES: tuple[type[Fields], ...] = (
-    RunStart, Task, Model, Verdict, Shadow, Notice, ToolStart, ToolEnd, ApprovalAsked, Approval, Stop, Error, Steered,
-    RunEnd, Auth, *OWN,
-)  # fmt: skip
+LOG_RECORDS = (OpenRecord, RotateRecord, LostRecord, CheckpointRecord)
+"""Records of the log about itself, which have no ids."""
+RECORD_TYPES: tuple[type[AuditRecord], ...] = (
+    RunStartRecord,
+    TaskRecord,
+    ModelRecord,
+    VerdictRecord,
+    ShadowRecord,
+    NoticeRecord,
+    ToolStartRecord,
+    ToolEndRecord,
+    ApprovalAskedRecord,
+    ApprovalRecord,
+    StopRecord,
+    ErrorRecord,
+    SteeredRecord,
+    RunEndRecord,
+    AuthRecord,
+    *LOG_RECORDS,
+)

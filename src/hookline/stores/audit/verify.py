@@ -1,4 +1,4 @@
-"""Whether an audit log is as it was written. Nothing is written here."""
+"""Verify that an audit log is unchanged since it was written. Nothing is written here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -18,26 +17,27 @@ from .format import (
     START,
     VERSION,
     AuditHead,
-    Seal,
-    archives,
-    head_of,
-    head_path,
+    Envelope,
+    archive_paths,
+    checkpoint_path,
     line_hash,
-    loss_of,
-    opening_of,
-    seal_of,
-    signed_part,
+    parse_envelope,
+    parse_head,
+    parse_lost,
+    parse_open,
+    split_signature,
 )
-from .keys import Checker, load_checker
+from .keys import Verifier, load_verifier
+from .records import OpenRecord
 
-MOST = 1000
-"""Findings that are told one by one."""
-BACKWARDS = 5.0
-"""Seconds that times may go back without a word: threads and programs write in turns."""
+MAX_FINDINGS = 1000
+"""Maximum number of findings in a report; further ones are only counted."""
+CLOCK_TOLERANCE = 5.0
+"""Seconds by which times may decrease without a warning, because threads and processes write in turn."""
 
 
 class AuditFinding(Frozen, frozen=True):
-    """Something that is not as it was written, in these lines of a file."""
+    """Something wrong in the lines ``line`` to ``last`` of a file."""
 
     kind: str
     file: str
@@ -47,7 +47,7 @@ class AuditFinding(Frozen, frozen=True):
 
 
 class AuditReport(Frozen, frozen=True):
-    """What was found in an audit log. It is ``ok`` without findings; warnings are worth knowing."""
+    """The result of :func:`verify_audit`. Findings mean that the log was changed; warnings do not."""
 
     files: tuple[str, ...] = ()
     records: int = 0
@@ -62,23 +62,23 @@ class AuditReport(Frozen, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
+        """Whether there are no findings."""
         return not self.findings
 
 
-def files_of(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
-    """The files of a log, oldest first: those given, or all that belong to the one given.
+def log_files(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
+    """The files of a log, oldest first: the given files, or for a single path also its archives.
 
     Raises:
-        StoreError: one is not there, or is no file.
+        StoreError: a path does not lead to a file.
     """
     given = [Path(path).expanduser() for path in paths]
     if len(given) == 1:
-        older = [path for _, path in archives(given[0])]
+        older = [path for _, path in archive_paths(given[0])]
         given = [*older, *(given if given[0].exists() or not older else [])]
     for path in given:
         if not path.is_file():
-            raise StoreError(f"there is no audit log {str(path)!r}: give the path of its file")
+            raise StoreError(f"there is no audit log at {str(path)!r}: give the path of its file")
     return given
 
 
@@ -90,255 +90,269 @@ def verify_audit(
     partial: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> AuditReport:
-    """Read an audit log from its first line to its last, and tell everything that is not as it was written.
+    """Read an audit log from its first to its last line and report every sign of a change.
 
-    Edits, missing, added, doubled and moved lines show in the chain. The last line, and lines cut off behind it, show
-    only against a checkpoint or a head that was kept; a log written anew as a whole, only by its signatures.
+    The chain reveals lines that were edited, removed, added, duplicated or moved. A change of the last line, or removed
+    lines at the end, are revealed only by a checkpoint or a head that was kept; a log that was rewritten completely,
+    only by its signatures.
 
     Args:
-        paths: the log; its older files are found beside it. Or several files, oldest first.
-        key: the public key (PEM): every line must be signed with it.
-        checkpoint: the file with the head; the one beside the log if left out.
-        head: the hash, or ``NUMBER:HASH``, of a line that must be there.
-        partial: whether older files may be missing.
-        progress: gets the number of bytes read so far, now and then.
+        paths: the log, whose archives are found beside it, or several files, oldest first.
+        key: public key (PEM) that every line must be signed with.
+        checkpoint: file with the head; by default the one beside the log.
+        head: hash, or ``NUMBER:HASH``, of a line that must exist.
+        partial: allow that older files are missing.
+        progress: called from time to time with the number of bytes read so far.
 
     Raises:
         StoreError: a file, the key or the head cannot be read.
         NotInstalledError: ``key`` needs the package ``cryptography``.
+
+    Example::
+
+        report = verify_audit("audit.jsonl")
+        for finding in report.findings:
+            print(finding.file, finding.line, finding.text)
     """
     if not paths:
-        raise StoreError("which audit log? Give the path of its file")
-    files = files_of(paths)
-    walk = _Walk(None if key is None else load_checker(key), partial, progress)
-    walk.expect(_kept(checkpoint, files[-1], walk, Path(paths[-1])))
+        raise StoreError("no audit log given: give the path of its file")
+    files = log_files(paths)
+    verification = _Verification(None if key is None else load_verifier(key), partial, progress)
+    verification.read_checkpoint(checkpoint, Path(paths[-1]), files[-1])
     if head is not None:
-        walk.demand(head)
+        verification.expect_head(head)
     for path in files:
-        walk.file(path, last=path is files[-1])
-    return walk.report(files)
+        verification.read_file(path, last=path is files[-1])
+    return verification.report(files)
 
 
-def _kept(checkpoint: Any, last: Path, walk: _Walk, given: Path) -> tuple[AuditHead | None, Path]:
-    path = head_path(given) if checkpoint is None else Path(checkpoint)
-    try:
-        head = head_of(path.read_bytes())
-    except OSError as error:
-        if checkpoint is not None:
-            raise StoreError(f"the checkpoint {str(path)!r} cannot be read ({error.strerror})") from None
-        walk.warn("checkpoint", str(last), 0, "no checkpoint is beside it: lines cut off at the end would not show")
-        return None, path
-    if head is None:
-        walk.find("checkpoint", str(path), 0, "the checkpoint is not readable")
-    return head, path
+class _Verification:
+    """One pass over the lines of a log."""
 
-
-class _Walk:
-    """One reading, line by line."""
-
-    def __init__(self, checker: Checker | None, partial: bool, progress: Callable[[int], object] | None) -> None:
-        self.checker, self.partial, self.progress = checker, partial, progress
-        self.found: dict[bool, list[AuditFinding]] = {True: [], False: []}
-        self.more = self.records = self.signed = self.first = self.read = 0
+    def __init__(self, verifier: Verifier | None, partial: bool, progress: Callable[[int], object] | None) -> None:
+        self.verifier = verifier
+        self.partial = partial
+        self.progress = progress
+        self.findings: list[AuditFinding] = []
+        self.warnings: list[AuditFinding] = []
+        self.more = self.records = self.signed = self.first = self.bytes_read = 0
         self.seq, self.hash = 0, START
-        self.sure = True  # whether the hash is that of the record before
-        self.bad: list[tuple[str, int, int]] = []
-        self.must_sign = checker is not None
+        self.hash_known = True  # whether ``hash`` is that of the record before the current line
+        self.unreadable: list[tuple[str, int, int]] = []  # file, number and length of lines before the current one
+        self.must_sign = verifier is not None
         self.latest = ""
-        self.heads: dict[int, list[tuple[str, str]]] = {}
-        self.hashes: dict[str, str] = {}
+        self.heads: dict[int, list[tuple[str, str]]] = {}  # by number: expected hash, and its source
+        self.hashes: dict[str, str] = {}  # by hash: source
 
-    # What is expected.
+    # Expectations.
 
-    def expect(self, kept: tuple[AuditHead | None, Path]) -> None:
-        """A head that was kept."""
-        head, path = kept
+    def read_checkpoint(self, given: str | os.PathLike[str] | None, log: Path, last: Path) -> None:
+        """Expect the head that is in the checkpoint."""
+        path = checkpoint_path(log) if given is None else Path(given)
+        try:
+            head = parse_head(path.read_bytes())
+        except OSError as error:
+            if given is not None:
+                raise StoreError(f"the checkpoint {str(path)!r} cannot be read ({error.strerror})") from None
+            self.warn("checkpoint", str(last), 0, "there is no checkpoint: lines cut off at the end are not detected")
+            return
         if head is None:
+            self.find("checkpoint", str(path), 0, "the checkpoint is not readable")
             return
         self.heads[head.seq] = [(head.hash, str(path))]
-        if self.checker is not None and not self.checker.good(head.sig.encode("utf-8", "replace"), head.signed):
+        self._check_checkpoint_signature(head, path)
+
+    def _check_checkpoint_signature(self, head: AuditHead, path: Path) -> None:
+        if self.verifier is None:
+            return
+        if not self.verifier.is_valid(head.sig.encode("utf-8", "replace"), head.signed):
             self.find("signature", str(path), 0, "the checkpoint is not signed with this key")
 
-    def demand(self, head: str) -> None:
-        """A head that somebody wrote down."""
+    def expect_head(self, head: str) -> None:
+        """Expect a line with this hash, or ``NUMBER:HASH``."""
         number, _, value = head.strip().lower().rpartition(":")
         if not re.fullmatch("[0-9a-f]{64}", value) or (number and not (number.isdecimal() and number.isascii())):
-            raise StoreError(f"a head is a hash of 64 characters, or NUMBER:HASH, not {head!r:.100}")
+            raise StoreError(f"a head must be a hash of 64 hex digits, or NUMBER:HASH, not {head!r:.100}")
         if number:
-            self.heads.setdefault(int(number[:18]), []).append((value, "the head that was given"))
+            self.heads.setdefault(int(number[:18]), []).append((value, "the given head"))
         else:
-            self.hashes[value] = "the head that was given"
+            self.hashes[value] = "the given head"
 
-    # What is found.
+    # Findings.
 
     def find(self, kind: str, file: str, line: int, text: str, *, serious: bool = True) -> None:
-        """Tell something; the same thing about the next line makes it longer."""
-        told = self.found[serious]
-        if (
-            told
-            and (last := told[-1]).kind == kind
-            and last.file == file
-            and last.text == text
-            and line == last.last + 1
-        ):
-            told[-1] = msgspec.structs.replace(last, last=line)
-        elif len(told) < MOST:
-            told.append(AuditFinding(kind, file, line, line, text))
+        """Add a finding, or extend the last one if it is the same for the line before."""
+        found = self.findings if serious else self.warnings
+        last = found[-1] if found else None
+        if last and (last.kind, last.file, last.text, last.last + 1) == (kind, file, text, line):
+            found[-1] = msgspec.structs.replace(last, last=line)
+        elif len(found) < MAX_FINDINGS:
+            found.append(AuditFinding(kind, file, line, line, text))
         else:
             self.more += serious
 
     def warn(self, kind: str, file: str, line: int, text: str) -> None:
-        """Tell something that need not be wrong."""
+        """Add a warning."""
         self.find(kind, file, line, text, serious=False)
 
-    # The lines.
+    # Lines.
 
-    def file(self, path: Path, *, last: bool) -> None:
-        """Read one file. Only the last one may end in half a line: a file that is put aside ends with a record."""
+    def read_file(self, path: Path, *, last: bool) -> None:
+        """Check one file. Only the last file may end with an incomplete line: an archive ends with a record."""
         name, ended = str(path), True
-        for number, line, whole in self._lines(path):
-            ended = whole
-            seal = seal_of(line) if len(line) <= MAX_LINE else None
-            if seal is None:
-                self.bad.append((name, number, len(line)))
+        for number, line, complete in self._lines(path):
+            ended = complete
+            envelope = parse_envelope(line) if len(line) <= MAX_LINE else None
+            if envelope is None:
+                self.unreadable.append((name, number, len(line)))
             else:
-                self._take(name, number, line, seal)
-        if last and self.bad and not ended:
-            first = self.bad[0][1]
-            text = f"half a line of {self._forgive():,} bytes is at the end: writing was cut short there"
+                self._check_line(name, number, line, envelope)
+        if last and self.unreadable and not ended:
+            first = self.unreadable[0][1]
+            text = f"the last line is incomplete ({self._unreadable_size():,} bytes): writing was interrupted"
             self.warn("torn", name, first, text)
-        self._blame()
+            self.unreadable.clear()
+        self._report_unreadable()
 
     def _lines(self, path: Path) -> Iterator[tuple[int, bytes, bool]]:
-        """The lines with their numbers, and whether they have an end; the rest of one that is too long is dropped."""
+        """Yield number, content and completeness of each line. Lines that are too long are truncated."""
         try:
             with open(path, "rb") as file:
                 number = 0
                 while line := file.readline(MAX_LINE + 1):
                     number += 1
-                    self.read += len(line)
+                    self.bytes_read += len(line)
                     rest = line
                     while len(rest) > MAX_LINE and not rest.endswith(b"\n"):
                         rest = file.readline(MAX_LINE + 1)
-                        self.read += len(rest)
+                        self.bytes_read += len(rest)
                     if self.progress is not None and not number % 4096:
-                        self.progress(self.read)
-                    whole = rest.endswith(b"\n")
-                    yield number, line[:-1] if line.endswith(b"\n") else line, whole
+                        self.progress(self.bytes_read)
+                    complete = rest.endswith(b"\n")
+                    yield number, line[:-1] if line.endswith(b"\n") else line, complete
         except OSError as error:
             raise StoreError(f"{path} cannot be read ({error.strerror or error})") from None
         if self.progress is not None:
-            self.progress(self.read)
+            self.progress(self.bytes_read)
 
-    def _forgive(self) -> int:
-        size = sum(size + 1 for _, _, size in self.bad) - 1
-        self.bad.clear()
-        return size
+    def _unreadable_size(self) -> int:
+        return sum(size + 1 for _, _, size in self.unreadable) - 1
 
-    def _blame(self) -> None:
-        for name, number, _ in self.bad:
-            self.find("no record", name, number, "this is no record: it was changed, or put in")
-            self.sure = False
-        self.bad.clear()
+    def _report_unreadable(self) -> None:
+        for name, number, _ in self.unreadable:
+            self.find("no record", name, number, "the line is not a record: it was changed or inserted")
+            self.hash_known = False
+        self.unreadable.clear()
 
-    def _take(self, name: str, number: int, line: bytes, seal: Seal) -> None:
-        opening = opening_of(line) if seal.type == "open" else None
-        if self.bad:
-            if opening is not None and opening.torn and opening.torn == sum(size + 1 for _, _, size in self.bad) - 1:
-                first = self.bad[0][1]
-                torn = self._forgive()
-                text = f"half a line of {torn:,} bytes: a program was cut short there, and the log went on"
-                self.warn("torn", name, first, text)
+    def _check_line(self, name: str, number: int, line: bytes, envelope: Envelope) -> None:
+        opening = parse_open(line) if envelope.type == "open" else None
+        if self.unreadable:
+            size = self._unreadable_size()
+            if opening is not None and opening.torn == size > 0:
+                first = self.unreadable[0][1]
+                self.warn("torn", name, first, f"an incomplete line of {size:,} bytes: a process was interrupted here")
+                self.unreadable.clear()
             else:
-                self._blame()
+                self._report_unreadable()
         digest = line_hash(line)
-        self._chain(name, number, seal, digest)
-        self._signature(name, number, line, opening)
-        self._heads(name, number, seal, digest)
-        self._rest(name, number, line, seal)
+        self._check_chain(name, number, envelope, digest)
+        self._check_signature(name, number, line, opening)
+        self._check_heads(name, number, envelope, digest)
+        self._check_content(name, number, line, envelope)
         self.records += 1
-        self.seq, self.hash, self.sure = seal.seq, digest, True
+        self.seq, self.hash, self.hash_known = envelope.seq, digest, True
 
-    def _chain(self, name: str, number: int, seal: Seal, digest: str) -> None:
-        """Number and link against those of the line before."""
+    def _check_chain(self, name: str, number: int, envelope: Envelope, digest: str) -> None:
+        """Compare number and link of a line with the line before."""
         due = self.seq + 1
         if not self.records and self.seq == 0:
-            self.first = seal.seq
-            if seal.seq > 1:
-                text = f"it begins with record {seal.seq:,}: the records before are not here"
+            self.first = envelope.seq
+            if envelope.seq > 1:
+                text = f"the log starts with record {envelope.seq:,}: earlier records are missing"
                 self.find("missing", name, number, text, serious=not self.partial)
-            elif seal.prev != START:
-                self.find("changed", name, number, "the first record names a line before it")
+            elif envelope.prev != START:
+                self.find("changed", name, number, "the first record has a link to a line before it")
             return
-        if seal.seq == due:
-            if self.sure and seal.prev != self.hash:
-                text = "the line before it is not the one that it was written after: one of the two was changed"
+        if envelope.seq == due:
+            if self.hash_known and envelope.prev != self.hash:
+                text = "the hash of the line before does not match: one of the two lines was changed"
                 self.find("changed", name, number, text)
-        elif seal.seq > due:
-            if self.sure or seal.seq > due + 1:
-                which = f"record {due:,}" if seal.seq == due + 1 else f"records {due:,} to {seal.seq - 1:,}"
-                self.find("missing", name, number, f"{which} should come before it")
+        elif envelope.seq > due:
+            if self.hash_known or envelope.seq > due + 1:
+                one = envelope.seq == due + 1
+                missing = f"record {due:,} is" if one else f"records {due:,} to {envelope.seq - 1:,} are"
+                self.find("missing", name, number, f"{missing} missing before this line")
         elif digest == self.hash:
-            self.find("doubled", name, number, f"record {seal.seq:,} is there twice")
+            self.find("doubled", name, number, f"record {envelope.seq:,} is duplicated")
         else:
-            text = f"record {seal.seq:,} comes after record {self.seq:,}: it was moved, put in or doubled"
+            text = f"record {envelope.seq:,} follows record {self.seq:,}: it was moved, inserted or duplicated"
             self.find("order", name, number, text)
 
-    def _signature(self, name: str, number: int, line: bytes, opening: Any) -> None:
+    def _check_signature(self, name: str, number: int, line: bytes, opening: OpenRecord | None) -> None:
         if opening is not None and opening.key:
             self.must_sign = True
-            if self.checker is not None and opening.key != self.checker.key:
-                text = f"the log was signed with the key {opening.key:.40}, and this one is {self.checker.key}"
+            if self.verifier is not None and opening.key != self.verifier.key:
+                text = f"the log was signed with the key {opening.key:.40}, but the given key is {self.verifier.key}"
                 self.find("key", name, number, text)
-        data, signature = signed_part(line)
+        data, signature = split_signature(line)
         self.signed += signature is not None
         if signature is None:
             if self.must_sign:
                 self.find("unsigned", name, number, "the signature is missing")
-        elif self.checker is not None and not self.checker.good(signature, data):
-            self.find("signature", name, number, "the signature is wrong: another key, or the line was changed")
+        elif self.verifier is not None and not self.verifier.is_valid(signature, data):
+            self.find(
+                "signature", name, number, "the signature is wrong: the line was changed, or signed by another key"
+            )
 
-    def _heads(self, name: str, number: int, seal: Seal, digest: str) -> None:
-        for value, source in self.heads.pop(seal.seq, ()):
+    def _check_heads(self, name: str, number: int, envelope: Envelope, digest: str) -> None:
+        for value, source in self.heads.pop(envelope.seq, ()):
             if value != digest:
-                self.find("head", name, number, f"record {seal.seq:,} is not the one that {source} knows")
+                self.find("head", name, number, f"record {envelope.seq:,} differs from {source}")
         self.hashes.pop(digest, None)
 
-    def _rest(self, name: str, number: int, line: bytes, seal: Seal) -> None:
-        if seal.v != VERSION:
-            self.find("version", name, number, f"it is of format {seal.v}: verify it with a newer Hookline")
-        if seal.type == "lost":
-            lost = loss_of(line)
+    def _check_content(self, name: str, number: int, line: bytes, envelope: Envelope) -> None:
+        if envelope.v != VERSION:
+            self.find("version", name, number, f"the line has format {envelope.v}: verify it with a newer Hookline")
+        if envelope.type == "lost":
+            lost = parse_lost(line)
             self.warn("lost", name, number, f"{lost.count:,} records could not be written here: {lost.why:.200}")
-        if seal.time < self.latest:
-            back = _seconds(seal.time, self.latest)
-            if back is None or back > BACKWARDS:
-                self.warn("time", name, number, "its time is before that of a line above")
-                self.latest = seal.time
+        if envelope.time < self.latest:
+            back = _seconds(envelope.time, self.latest)
+            if back is None or back > CLOCK_TOLERANCE:
+                self.warn("time", name, number, "the time is earlier than that of a line above")
+                self.latest = envelope.time
         else:
-            self.latest = seal.time
+            self.latest = envelope.time
 
     def report(self, files: Sequence[Path]) -> AuditReport:
-        """What was found in all."""
+        """Check the remaining expectations and return the report."""
         last = str(files[-1])
-        for seq, source in [(seq, source) for seq, kept in self.heads.items() for _, source in kept]:
+        for seq, source in [(seq, source) for seq, expected in self.heads.items() for _, source in expected]:
             if seq > self.seq:
-                text = f"it ends with record {self.seq:,}, but {source} knows record {seq:,}: the end was cut off"
+                text = f"the log ends with record {self.seq:,}, but {source} has record {seq:,}: the end was cut off"
                 self.find("cut", last, 0, text)
             elif seq < self.first:
-                self.warn("head", last, 0, f"{source} is of record {seq:,}, which is before these files")
+                self.warn("head", last, 0, f"{source} has record {seq:,}, which is before these files")
             else:
-                self.find("head", last, 0, f"record {seq:,}, which {source} knows, is missing")
+                self.find("head", last, 0, f"record {seq:,} of {source} is missing")
         for source in self.hashes.values():
             self.find("head", last, 0, f"the line of {source} is missing: it was changed or cut off")
         if not self.records:
             self.find("empty", last, 0, "there is no record in it")
-        if self.signed and self.checker is None:
-            self.warn("signature", last, 0, "signatures were not checked: give the public key with --key")
+        if self.signed and self.verifier is None:
+            self.warn("signature", last, 0, "signatures were not verified: give the public key with --key")
         return AuditReport(
-            tuple(str(path) for path in files), self.records, self.first, self.seq, self.hash, self.signed,
-            self.checker is not None, tuple(self.found[True]), tuple(self.found[False]), self.more,
-        )  # fmt: skip
+            files=tuple(str(path) for path in files),
+            records=self.records,
+            first=self.first,
+            last=self.seq,
+            head=self.hash,
+            signed=self.signed,
+            checked=self.verifier is not None,
+            findings=tuple(self.findings),
+            warnings=tuple(self.warnings),
+            more=self.more,
+        )
 
 
 def _seconds(earlier: str, later: str) -> float | None:

@@ -1,0 +1,1 @@
+"""Helpers that the built-in hooks share."""

@@ -1,0 +1,322 @@
+"""The format of tapes: one JSON entry per line, in the order in which things happened (DESIGN 6.11)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from .._base.errors import PlainError
+from .._base.frozen import EMPTY, Frozen, digest, plain, scrub
+from .._base.text import error_text
+from .._kernel.errors import ModelError
+from .._kernel.payloads import ApprovalAnswer, ModelRequest, ToolCallRequest
+from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec, Usage
+from .._run.budget import NO_LIMITS, Limits
+from ..models.errors import ProviderError
+
+VERSION = 2
+"""The version of the format. Hookline reads only this version."""
+
+
+class TapeError(PlainError):
+    """A tape cannot be read, written or replayed. The message says what to do."""
+
+
+class Entry(Frozen, frozen=True, tag_field="entry", omit_defaults=True, rename={"branch": "lane"}):
+    """One line of a tape.
+
+    ``at`` is the time in seconds since the tape started. ``inside`` is the number of the tool call that produced the
+    entry; a replay calls no tools, so it does not produce such entries again. ``branch`` is the number of the part of
+    the run that the entry belongs to: parts that run concurrently, such as the calls of a batch, have a branch each,
+    and the entries of one branch have a fixed order. On the tape the field is called ``lane``.
+    """
+
+    at: float = 0.0
+    inside: int = 0
+    branch: int = 0
+
+
+class HeaderEntry(Entry, frozen=True, tag="tape_began"):
+    """The first line. ``time`` and ``monotonic`` are the clock readings at the start of the tape."""
+
+    version: int = 0
+    hookline: str = ""
+    time: float = 0.0
+    monotonic: float = 0.0
+
+
+class BranchEntry(Entry, frozen=True, tag="lane_began"):
+    """The branch ``parent`` started this branch for a tool call, an approval, a progress report or a nested run.
+
+    ``run`` is set if the branch belongs to that run; ``call_id`` and ``attempt`` too if it belongs to a tool call.
+    """
+
+    parent: int = 0
+    run: str = ""
+    call_id: str = ""
+    attempt: int = 0
+
+
+class RecordedSession(Frozen, frozen=True, omit_defaults=True):
+    """The session in which a run started. ``fresh`` is true if the run was the first of the session."""
+
+    id: str = ""
+    key: str = ""
+    platform: str = ""
+    personality_id: str = ""
+    personality_changes: Any = None
+    fresh: bool = True
+
+
+class RecordedTool(Frozen, frozen=True, omit_defaults=True):
+    """The properties of a tool that guards use. ``offered`` says whether the model saw the tool."""
+
+    spec: ToolSpec
+    offered: bool = True
+    folder: str = ""
+    timeout: float | None = None
+    untrusted: bool = False
+    dangerous: bool = False
+    paths: tuple[str, ...] = ()
+
+
+class RecordedBudget(Frozen, frozen=True, omit_defaults=True):
+    """An outer budget of a run: its limits, and what had been used when the run started."""
+
+    limits: Limits = NO_LIMITS
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    cost: float = 0.0
+    priced: bool = True
+    tool_calls: int = 0
+    elapsed: float | None = None
+
+
+class RunEntry(Entry, frozen=True, tag="run_began", rename={"branch": "lane", "budgets": "ledgers"}):
+    """A run and its input. The first one of a tape is the recorded run; the others are nested in it."""
+
+    ids: Ids = Ids()
+    task: str = ""
+    instructions: str = ""
+    response_format: Any = None
+    messages: tuple[Message, ...] = ()
+    metadata: Any = None
+    session: RecordedSession = RecordedSession()
+    tools: tuple[RecordedTool, ...] = ()
+    model: str = ""
+    provider: str = ""
+    limits: Limits = NO_LIMITS
+    budgets: tuple[RecordedBudget, ...] = ()
+    allowed_plugins: tuple[str, ...] | None = None
+
+
+class ModelRequestEntry(Entry, frozen=True, tag="model_asked"):
+    """A request to the model. To save space, the first ``kept`` messages of the previous request are left out."""
+
+    number: int = 0
+    run: str = ""
+    request: ModelRequest = ModelRequest()
+    kept: int = 0
+    model: str = ""
+    provider: str = ""
+    digests: Mapping[str, str] = EMPTY
+
+
+class RecordedError(Frozen, frozen=True, omit_defaults=True):
+    """The properties of an error that a run can react to."""
+
+    type: str
+    message: str
+    family: str = ""
+    retry_after: float | None = None
+
+    @classmethod
+    def from_error(cls, error: BaseException) -> RecordedError:
+        """Record an error."""
+        family = next((name for name, kind in _FAMILIES.items() if isinstance(error, kind)), "")
+        return cls(type(error).__name__, error_text(error), family, getattr(error, "retry_after", None))
+
+    def error(self) -> BaseException:
+        """Make an error with the recorded type name, message and base class."""
+        kind = _FAMILIES.get(self.family, Exception)
+        made: BaseException = type(self.type, (kind,), {})(self.message)
+        if self.family == "provider":
+            made.retry_after = self.retry_after  # type: ignore[attr-defined]
+        return made
+
+
+_FAMILIES: dict[str, type[BaseException]] = {
+    "provider": ProviderError,
+    "model": ModelError,
+    "plain": PlainError,
+    "cancelled": asyncio.CancelledError,
+}
+
+
+class ModelReplyEntry(Entry, frozen=True, tag="model_answered"):
+    """The reply to a request: the pieces of a streamed reply, then the response or an error.
+
+    There is no response and no error if the call was ``cancelled``, or if the reader ``closed`` the stream early.
+    """
+
+    number: int = 0
+    pieces: tuple[str, ...] = ()
+    response: ModelResponse | None = None
+    raised: RecordedError | None = None
+    cancelled: bool = False
+    closed: bool = False
+
+
+class ToolCallEntry(Entry, frozen=True, tag="tool_called"):
+    """A call of a tool. A replay calls the tool only if it ``runs_agents``."""
+
+    number: int = 0
+    run: str = ""
+    request: ToolCallRequest = ToolCallRequest("", "")
+    runs_agents: bool = False
+
+
+class ToolProgressEntry(Entry, frozen=True, tag="tool_reported"):
+    """A progress report of a tool."""
+
+    number: int = 0
+    fraction: float | None = None
+    message: str = ""
+
+
+class ToolResultEntry(Entry, frozen=True, tag="tool_answered"):
+    """The result of a tool call. ``refused`` says that a hook blocked a model call made by the tool."""
+
+    number: int = 0
+    value: Any = None
+    raised: RecordedError | None = None
+    cancelled: bool = False
+    refused: bool = False
+
+
+class ValidationEntry(Entry, frozen=True, tag="arguments_checked"):
+    """Arguments that a tool's validation changed or rejected."""
+
+    tool: str = ""
+    arguments: Any = None
+    checked: Any = None
+    problem: str = ""
+
+
+class ApprovalEntry(Entry, frozen=True, tag="approval_answered"):
+    """The decision of the approvers on a call. ``failures`` are errors of approvers that did not end the request."""
+
+    number: int = 0
+    run: str = ""
+    call_id: str = ""
+    attempt: int = 1
+    answer: ApprovalAnswer | None = None
+    by: str = ""
+    failures: tuple[ErrorInfo, ...] = ()
+    failed: ErrorInfo | None = None
+    cancelled: bool = False
+
+
+class CountEntry(Entry, frozen=True, tag="counted"):
+    """A number from the model: a token count or a price."""
+
+    key: str = ""
+    value: float | None = None
+
+
+class ReadingsEntry(Entry, frozen=True, tag="drawn"):
+    """Values of ``ctx.clock``, ``ctx.random`` and ``ctx.new_id`` that were read before the next entry of the branch."""
+
+    values: tuple[tuple[str, Any], ...] = ()
+
+
+class EventEntry(Entry, frozen=True, tag="happened"):
+    """An event of a run."""
+
+    event: Any = None
+
+
+class SteeringEntry(Entry, frozen=True, tag="steered_in"):
+    """A message that was sent into a running run."""
+
+    run: str = ""
+    text: str = ""
+
+
+class TimerEntry(Entry, frozen=True, tag="alarm_rang"):
+    """A time limit was reached: the ``number``-th timer of the branch fired."""
+
+    number: int = 0
+
+
+class CancellationEntry(Entry, frozen=True, tag="cancelled_from"):
+    """The run was cancelled from outside."""
+
+    reason: str = ""
+
+
+AnyEntry = (
+    HeaderEntry
+    | BranchEntry
+    | RunEntry
+    | ModelRequestEntry
+    | ModelReplyEntry
+    | ToolCallEntry
+    | ToolProgressEntry
+    | ToolResultEntry
+    | ValidationEntry
+    | ApprovalEntry
+    | CountEntry
+    | ReadingsEntry
+    | EventEntry
+    | SteeringEntry
+    | TimerEntry
+    | CancellationEntry
+)
+
+decoder = msgspec.json.Decoder(AnyEntry)
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def without_addresses(text: str) -> str:
+    """Remove object addresses, as in ``<object at 0x7f...>``: they differ in every process."""
+    return _ADDRESS.sub(" at 0x", text) if " at 0x" in text else text
+
+
+def digests_of(request: ModelRequest) -> dict[str, str]:
+    """Return one digest per part of a request. The model's name is left out because a replay calls no model."""
+    parts = {
+        "messages": [without_addresses(message.to_json().decode()) for message in request.messages],
+        "tools": plain(request.tools),
+        "settings": [plain(request.response_format), request.tool_choice, plain(request.params)],
+    }
+    return {name: digest(part)[:16] for name, part in parts.items()}
+
+
+def count_key(content: str | Sequence[Message]) -> str:
+    """Return the key of the token count of a text or of messages."""
+    return digest(scrub(content) if isinstance(content, str) else [plain(message) for message in content])[:16]
+
+
+def request_key(request: ModelRequest) -> str:
+    """Return the key of the token count of a whole request."""
+    return "request " + " ".join(digests_of(request).values())
+
+
+def price_key(usage: Usage) -> str:
+    """Return the key of a price."""
+    return f"price {usage.to_json().decode()}"
+
+
+def outcome_of(error: BaseException) -> dict[str, Any]:
+    """Return the entry fields for a call that raised: cancelled from outside, or ended by its own error."""
+    task = asyncio.current_task() if isinstance(error, asyncio.CancelledError) else None
+    if isinstance(error, GeneratorExit) or (task is not None and task.cancelling()):
+        return {"cancelled": True}
+    return {"raised": RecordedError.from_error(error)}

@@ -1,0 +1,485 @@
+"""Play a tape: the tape answers for the model, the tools and the approvers of the replayed run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from random import Random
+from typing import Any, Never
+
+from .._base.tasks import StillRunningError, abandon
+from .._kernel.errors import CallRefusedError, HookError
+from .._kernel.events import Event
+from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
+from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
+from .._kernel.results import HookAction, Verdict
+from .._kernel.scope import ACTIVE, CURRENT, running_hooks
+from .._kernel.values import Message, ModelResponse, Usage
+from .._run.engine import Engine
+from .._run.events import ToolStarted
+from .._run.run import Run
+from ..models.protocol import Model
+from ..tools._tool import Checked, Tool
+from . import format as fmt
+from .compare import Comparison, Decision
+from .order import BRANCH, Order, settle
+from .sources import ReplayClock, ReplayReadings, ReplayTimer, ReplayTimers, install_sources
+from .tape import Tape
+
+NOT_CANCELLED = "a call that was cancelled in the recording was not cancelled in the replay"
+
+
+class Player:
+    """The :class:`~hookline._run.environment.Boundary` of a replayed run, and a hook of it that observes only.
+
+    Args:
+        tape: the tape.
+        strict: whether a request or call that differs from the tape ends the replay.
+    """
+
+    is_replay = True
+    points = frozenset({ON_RUN_END})
+    phase = "observe"
+
+    def __init__(self, tape: Tape, strict: bool) -> None:
+        self.tape, self.strict = tape, strict
+        self.playback = Playback(tape)
+        self.clock = self.playback.clock
+        self._index = EntryIndex(tape.entries)
+        self.counted: Mapping[str, float | None] = self._index.counted
+        self._readings = ReplayReadings(tape.entries, self.playback.order, self.clock, tape.header)
+        self._ids = [tape.run.ids.run_id]
+
+    # The hook.
+
+    def __call__(self, point: str, ctx: Any, payload: Any) -> None:
+        """Do nothing: this hook only observes events."""
+
+    def instrument(self, engine: Engine, start: RunStart) -> AbstractContextManager[None]:
+        """Make the run read clock, random numbers and ids from the tape."""
+        if engine.environment.clock is not self.clock:
+            return self._run_inside(engine.ids.run_id)
+        engine.environment.random = Random(self.tape.run.ids.run_id)
+        install_sources(engine, self.read, self.set_timer)
+        self.playback.produced(self._index.runs[self.tape.run.ids.run_id])
+        return nullcontext()
+
+    @contextmanager
+    def _run_inside(self, run_id: str) -> Iterator[None]:
+        branch = BRANCH.set(self.playback, self._index.branches.get((run_id, "", 0), self.playback.branch))
+        if run_id in self._index.runs:
+            self.playback.produced(self._index.runs[run_id])
+        try:
+            yield
+        finally:
+            BRANCH.reset(branch)
+
+    def on_event(self, event: Event) -> None:
+        """Compare an event with the one on the tape. The start of a tool call enters the recorded call's branch."""
+        if isinstance(event, ToolStarted):
+            call = event.run_id, event.call_id, event.attempt
+            BRANCH.set(self.playback, self._index.branches.get(call, self.playback.branch))
+        self.playback.compare_event(event)
+
+    # Clock readings, random numbers and ids.
+
+    def read(self, kind: str, real: Callable[[], Any]) -> Any:
+        """Return the value that was recorded at this position, or the actual one if there is none."""
+        return self._readings.read(self.playback.branch, kind, real)
+
+    def set_timer(self, clock: Any, seconds: float, callback: Callable[[], object]) -> ReplayTimer:
+        """Set a timer, which fires at its position on the tape."""
+        return self.playback.timers.set(self.playback.branch, callback)
+
+    def new_id(self, prefix: str = "id") -> str:
+        """Make the ids that a run needs before it starts."""
+        from .._run.environment import make_id
+
+        return self._ids.pop() if prefix == "run" and self._ids else make_id(prefix)
+
+    # The calls of the run.
+
+    def model(self, model: Model) -> Model:
+        """Return a model that replies from the tape."""
+        return ReplayModel(self, self.playback, model)
+
+    def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> Checked | str:
+        """Validate arguments with the tool."""
+        return tool.validate(arguments)
+
+    async def call(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
+        """Return the recorded result of the call.
+
+        A tool that only runs agents is called, because the calls of these agents are on the tape.
+        """
+        known = self._index.called.get((request.ids.run_id, request.id, request.attempt))
+        if known is None:
+            return await self.playback.stop(f"{request.name} was not called at this position in the recording")
+        position, called = known
+        if self.strict and called.request.arguments != request.arguments:
+            return await self.playback.stop(f"{request.name} was called with other arguments in the recording")
+        branch = BRANCH.set(self.playback, called.number)
+        try:
+            return await self._answer_of(request, called, position, tool, values, ctx)
+        finally:
+            BRANCH.reset(branch)
+            self._forget(called.number)
+
+    async def _answer_of(
+        self, request: ToolCallRequest, called: fmt.ToolCallEntry, position: int, tool: Tool, values: Any, ctx: Any
+    ) -> Any:
+        self.playback.produced(position)
+        given = self._index.results.get(called.number)
+        timed_out = self._timed_out(called, given) if tool.timeout is not None else None
+        if tool.runs_agents and called.runs_agents:
+            return await self._until(timed_out, tool.call(values, ctx))
+        for index, report in self._index.reports.get(called.number, ()):
+            await self.playback.wait_until(index)
+            self.playback.produced(index)
+            branch = BRANCH.set(self.playback, -called.number)
+            if ctx is not None:
+                ctx.progress(report.fraction, report.message)
+            BRANCH.reset(branch)
+        if timed_out is not None:
+            await self.playback.wait_until(timed_out)
+            raise StillRunningError
+        ended, outcome = self._index.ended.get((called.run, request.id, request.attempt), (len(self.tape.entries), ""))
+        if outcome == "cancelled" or (given is not None and given[1].cancelled):
+            await self.playback.wait_for_cancellation(ended if given is None else min(ended, given[0]))
+        if given is None:
+            return await self.playback.stop(f"the tape ends before {request.name} does")
+        end, answer = given
+        await self.playback.wait_until(end)
+        self.playback.produced(end)
+        self._charge(called)
+        if answer.refused:
+            return await self.playback.stop(f"a hook refused a model call inside {request.name}, which is not replayed")
+        if answer.raised is not None:
+            raise answer.raised.error()
+        return answer.value
+
+    def _forget(self, number: int) -> None:
+        """Do not wait any longer for what a call did after the run had stopped waiting for it."""
+        left = [position for position, _ in self._index.reports.get(number, ())]
+        if (given := self._index.results.get(number)) is not None:
+            left.append(given[0])
+        for position in left:
+            if self.playback.order.is_pending(position):
+                self.playback.produced(position)
+
+    def _timed_out(self, called: fmt.ToolCallEntry, given: tuple[int, fmt.ToolResultEntry] | None) -> int | None:
+        """Return the position at which a tool's time limit was reached before it had a result, if it was."""
+        request = called.request
+        ended, outcome = self._index.ended.get((called.run, request.id, request.attempt), (-1, ""))
+        if outcome != "error" or (given is not None and given[0] < ended and not given[1].cancelled):
+            return None
+        return ended if given is None else min(ended, given[0])
+
+    async def _until(self, position: int | None, work: Awaitable[Any]) -> Any:
+        """Await work, but not beyond this position on the tape."""
+        if position is None:
+            return await work
+        task, limit = asyncio.ensure_future(work), asyncio.ensure_future(self.playback.order.wait_for(position))
+        try:
+            await asyncio.wait({task, limit}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise StillRunningError
+        finally:
+            abandon(task)
+            abandon(limit)
+
+    def _charge(self, called: fmt.ToolCallEntry) -> None:
+        """Charge the budget for the calls inside a tool, which a replay does not make."""
+        for entry in self._index.inside.get(called.number, ()):
+            engine = CURRENT.get()
+            assert isinstance(engine, Engine)  # the run whose tool this is
+            if isinstance(entry, fmt.ToolCallEntry):
+                engine.budget.count_tool_call()
+            elif (known := self._index.replies.get(entry.number)) and (response := known[1].response) is not None:
+                payer = engine.run_state if entry.run == called.run else engine.budget
+                payer.charge(response.usage, response.cost)
+
+    async def approve(
+        self, asked: ApprovalRequest, ask: Callable[[], Awaitable[Verdict]], report: Callable[..., Awaitable[Any]]
+    ) -> Verdict:
+        """Return the recorded decision. If the recording has none, nobody approves."""
+        call = asked.call
+        known = self._index.approved.get((call.ids.run_id, call.id, call.attempt))
+        if known is None:
+            return Verdict(asked)
+        position, approval = known
+        BRANCH.set(self.playback, approval.number)
+        if approval.cancelled:
+            await self._wait_for_cancellation(position)
+        failed = approval.failed
+        for failure in approval.failures if failed is None else (failed, *approval.failures):
+            with suppress(HookError, CallRefusedError) if failed is not None else nullcontext():
+                await report(failure)
+        await self.playback.wait_until(position)
+        self.playback.produced(position)
+        if failed is not None:
+            raise HookError(failed.source, APPROVAL_REQUESTED, fmt.RecordedError(failed.type, failed.message).error())
+        action = HookAction.CONTINUE if approval.answer is None else HookAction.CLAIM
+        return Verdict(asked, action, approval.answer, approval.by)
+
+    async def _wait_for_cancellation(self, position: int) -> Never:
+        try:
+            await self.playback.wait_for_cancellation(position)
+        finally:
+            self.playback.produced(position)
+
+    def steered(self, run_id: str, text: str) -> None:
+        """Do nothing: the tape itself sends the steering messages."""
+
+    async def answer_to(self, request: ModelRequest) -> tuple[fmt.ModelReplyEntry, int]:
+        """Return the recorded reply to this request, and its position."""
+        digests, wanted = fmt.digests_of(request), (request.ids.run_id, request.purpose)
+        asked = [pair for pair in self._index.asked if (pair[1].run, pair[1].request.purpose) == wanted]
+        if not asked:
+            what = "model call" if request.purpose == "step" else f"model call for {request.purpose!r}"
+            return await self.playback.stop(f"the tape has no further {what}")
+        same = [pair for pair in asked if pair[1].digests == digests]
+        position, entry = (same or asked)[0]
+        if not same and self.strict:
+            parts = [name for name, value in digests.items() if entry.digests.get(name) != value]
+            return await self.playback.stop(f"the request to the model has other {' and '.join(parts)}")
+        self._index.asked.remove((position, entry))
+        self.playback.produced(position)
+        known = self._index.replies.get(entry.number)
+        if known is None:
+            return await self.playback.stop("the tape ends before the model's reply")
+        return known[1], known[0]
+
+    async def end_of(self, answer: fmt.ModelReplyEntry, end: int) -> ModelResponse | None:
+        """Wait until a reply may be returned, and return its response."""
+        if answer.cancelled:
+            await self._wait_for_cancellation(end)
+        if answer.closed:
+            return await self.playback.stop(NOT_CANCELLED)
+        await self.playback.wait_until(end)
+        self.playback.produced(end)
+        if answer.raised is not None:
+            raise answer.raised.error()
+        return answer.response
+
+
+class Playback:
+    """Keeps a replayed run to its tape: compares events, repeats external input, and ends the run.
+
+    Args:
+        tape: the tape.
+    """
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.run: Run[Any] | None = None
+        """The replayed run, once it is started."""
+        self.stop_reason = ""
+        """Why the replay stopped before the end of the tape, if it did."""
+        self.clock, self.timers = ReplayClock(tape.header), ReplayTimers()
+        self.compare = Comparison(tape)
+        self.order = Order(tape.entries, self._repeat, self._missing)
+        self._outer_hooks = running_hooks()
+        self._cancelled = self._exact = False
+        self._end = len(tape.entries)
+
+    @property
+    def branch(self) -> int:
+        """The branch of the current task."""
+        return BRANCH.get(self)
+
+    def compare_event(self, event: Event) -> None:
+        """Compare an event with the one on the tape."""
+        if self.stop_reason:
+            return
+        branch = self.branch
+        position, difference = self.compare.take(event, branch, lambda: self.order.next_in(branch))
+        if difference and (self.order.intact or not self.compare.first):
+            self.compare.differ(self.order.diverge(branch), difference)
+        if position is not None:
+            entry = self.tape.entries[position]
+            if isinstance(entry, fmt.EventEntry):
+                self.clock.advance(float(entry.event["at"]) - self.tape.header.time)
+            self.produced(position)
+
+    def produced(self, position: int) -> None:
+        """Mark an entry as produced and set the clock to its time."""
+        self.clock.advance(self.tape.entries[position].at)
+        self.order.produced(position)
+
+    def _missing(self, position: int) -> None:
+        self.compare.missing(position, self.tape.entries[position])
+
+    def _repeat(self, entry: fmt.Entry) -> None:
+        """Repeat an external input."""
+        self.clock.advance(entry.at)
+        if isinstance(entry, fmt.SteeringEntry) and self.run is not None and entry.run == self.tape.run.ids.run_id:
+            self.run.steer(entry.text)
+        elif isinstance(entry, fmt.TimerEntry):
+            self.timers.fire(entry)
+        elif isinstance(entry, fmt.CancellationEntry) and self.run is not None:
+            self._cancelled = True
+            self.run.cancel(entry.reason)
+            self.order.abandon()  # the tape does not say how fast each task notices
+
+    async def wait_until(self, position: int) -> None:
+        """Wait until everything recorded before an answer of this branch has been produced."""
+        await self.order.wait_for(position, self.branch, in_hook=self._in_hook())
+
+    def _in_hook(self) -> bool:
+        return ACTIVE.get() > self._outer_hooks
+
+    async def wait_for_cancellation(self, position: int) -> Never:
+        """Wait for the event that cancelled a call in the recording.
+
+        The run's owner, a time limit, the failure of a concurrent call or a hook cancelled it. All but the last are on
+        the tape. So if they have been repeated and the call goes on, the replay has no answer. A hook that awaits the
+        call may have its own timer, and the replay waits for that.
+        """
+        in_hook = self._in_hook()
+        await self.wait_until(position)
+        await settle()
+        if not self.order.intact:
+            self.order.repeat_before(position)
+            await settle()
+        if self.order.repeat_cancellation(position, at_once=in_hook):
+            await settle()
+        if not self._cancelled and not (in_hook and self.order.intact):
+            await self.stop(NOT_CANCELLED, position)
+        await _forever()
+
+    async def stop(self, why: str, position: int | None = None) -> Never:
+        """Stop the replay because the tape has no answer, once everything recorded before has been produced."""
+        await self.wait_until(self.order.give_up(self.branch) if position is None else position)
+        if not self.stop_reason:
+            self.stop_reason = why
+            self._end, self._exact = self.order.reached, self.order.intact
+            if self._exact:
+                self.compare.forget()
+            else:
+                self._end = self.order.furthest
+            assert self.run is not None  # areplay() sets it
+            self.run.cancel("the tape has no further answers")
+        await _forever()
+
+    def finish(self) -> tuple[list[Decision], list[Decision]]:
+        """Return the recorded decisions and those of the replay, after the last event."""
+        if not self.stop_reason:
+            self.compare.finish(self.order.intact)
+        return self.compare.decisions(self._end, self._exact)
+
+
+async def _forever() -> Never:
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError("the future never gets a result")
+
+
+class ReplayModel:
+    """A model that returns the recorded replies. Only the name of the actual model is used."""
+
+    def __init__(self, player: Player, playback: Playback, model: Model) -> None:
+        self._player, self._playback = player, playback
+        self.name, self.provider = model.name, model.provider
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Return the whole reply."""
+        answer, end = await self._player.answer_to(request)
+        response = await self._player.end_of(answer, end)
+        if response is None:
+            return await self._playback.stop("the recorded reply is incomplete")
+        return response
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
+        """Yield the recorded pieces, then the whole reply."""
+        answer, end = await self._player.answer_to(request)
+        try:
+            for piece in answer.pieces:
+                yield piece
+        except GeneratorExit:
+            self._playback.produced(end)
+            raise
+        response = await self._player.end_of(answer, end)
+        if response is not None:
+            yield response
+
+    def count_tokens(self, content: str | Sequence[Message]) -> int:
+        """Return the recorded number of tokens, or an estimate."""
+        known = self._player.counted.get(fmt.count_key(content))
+        if known is not None:
+            return int(known)
+        texts = [content] if isinstance(content, str) else [message.content for message in content]
+        return sum(len(text) // 4 + 1 for text in texts)
+
+    def count_request(self, request: ModelRequest) -> int:
+        """Return the recorded number of tokens of a request, or an estimate."""
+        known = self._player.counted.get(fmt.request_key(request))
+        return int(known) if known is not None else self.count_tokens(request.messages)
+
+    def price(self, usage: Usage) -> float | None:
+        """Return the recorded price, if there is one."""
+        return self._player.counted.get(fmt.price_key(usage))
+
+
+Call = tuple[str, str, int]
+"""The run id, call id and attempt of a tool call."""
+
+
+class EntryIndex:
+    """The entries that a replay answers from, by what it looks them up with, each with its position.
+
+    Args:
+        entries: the entries of the tape.
+    """
+
+    def __init__(self, entries: Sequence[fmt.Entry]) -> None:
+        self.asked: list[tuple[int, fmt.ModelRequestEntry]] = []
+        """The requests that a replay makes too, in order."""
+        self.replies: dict[int, tuple[int, fmt.ModelReplyEntry]] = {}
+        self.called: dict[Call, tuple[int, fmt.ToolCallEntry]] = {}
+        """The calls that a replay makes too."""
+        self.reports: dict[int, list[tuple[int, fmt.ToolProgressEntry]]] = {}
+        self.results: dict[int, tuple[int, fmt.ToolResultEntry]] = {}
+        self.ended: dict[Call, tuple[int, str]] = {}
+        """The position at which the run finished a call, and its outcome."""
+        self.approved: dict[Call, tuple[int, fmt.ApprovalEntry]] = {}
+        self.counted: dict[str, float | None] = {}
+        self.inside: dict[int, list[fmt.ModelRequestEntry | fmt.ToolCallEntry]] = {}
+        """The requests and calls that a tool made, by the number of its call. A replay does not make them."""
+        self.runs: dict[str, int] = {}
+        """The position at which each run started, by its id."""
+        self.branches: dict[Call, int] = {}
+        """The branch of an attempt at a call; of a run if the call id is empty."""
+        for position, entry in enumerate(entries):
+            self._put(position, entry)
+
+    def _put(self, position: int, entry: fmt.Entry) -> None:
+        match entry:
+            case fmt.BranchEntry(run=run) if run and not entry.inside:
+                self.branches[run, entry.call_id, entry.attempt] = entry.branch
+            case fmt.RunEntry() if not entry.inside:
+                self.runs.setdefault(entry.ids.run_id, position)
+            case fmt.ModelRequestEntry() | fmt.ToolCallEntry():
+                self._begin(position, entry)
+            case fmt.ModelReplyEntry():
+                self.replies[entry.number] = position, entry
+            case fmt.ToolProgressEntry():
+                self.reports.setdefault(entry.number, []).append((position, entry))
+            case fmt.ToolResultEntry():
+                self.results[entry.number] = position, entry
+            case fmt.ApprovalEntry() if not entry.inside:
+                self.approved[entry.run, entry.call_id, entry.attempt] = position, entry
+            case fmt.CountEntry():
+                self.counted[entry.key] = entry.value
+            case fmt.EventEntry(event={"type": "tool_ended"} as event):
+                call = event["run_id"], event["call_id"], event["attempt"]
+                self.ended.setdefault(call, (position, event["outcome"]))
+
+    def _begin(self, position: int, entry: fmt.ModelRequestEntry | fmt.ToolCallEntry) -> None:
+        if entry.inside:
+            self.inside.setdefault(entry.inside, []).append(entry)
+        elif isinstance(entry, fmt.ModelRequestEntry):
+            self.asked.append((position, entry))
+        else:
+            self.called[entry.run, entry.request.id, entry.request.attempt] = position, entry

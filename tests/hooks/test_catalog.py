@@ -1,0 +1,65 @@
+"""The table of all built-in hooks."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import hookline.hooks
+from hookline._kernel.hook import compile_hook
+from hookline.hooks._catalog import BUILTINS, CONCERNS, builtin_rows
+from hookline.points import POINTS
+
+PAGES = Path(__file__).parents[2] / "docs" / "reference" / "hooks"
+
+
+def test_every_built_in_has_one_row_and_belongs_to_one_concern():
+    assert sorted(row.name for row in builtin_rows()) == sorted(BUILTINS)
+    assert [row.concern for row in builtin_rows()] == [concern for concern, names in CONCERNS.items() for _ in names]
+
+
+@pytest.mark.parametrize("name", sorted(BUILTINS))
+def test_a_row_says_in_one_sentence_what_it_does_and_where(name):
+    (row,) = [row for row in builtin_rows() if row.name == name]
+    assert row.what.endswith(".")
+    assert len(row.what) < 130
+    if isinstance(getattr(hookline.hooks, name), type):
+        assert row.points
+        assert set(row.phase) == set(row.priority) == set(row.points) <= set(POINTS)
+
+
+@pytest.mark.parametrize("name", sorted(BUILTINS))
+def test_every_built_in_has_a_page(name):
+    assert name in (PAGES / f"{BUILTINS[name]}.md").read_text()
+
+
+def test_a_row_says_what_the_registry_makes_of_the_hook():
+    rows = {row.name: row for row in builtin_rows()}
+    for hook in (hookline.hooks.PathGuard("."), hookline.hooks.ResponseCacheHook(), hookline.hooks.ModelRetryHook()):
+        row = rows[type(hook).__name__]
+        for entry in compile_hook(hook):
+            assert (entry.phase, entry.priority) == (row.phase[entry.point], row.priority[entry.point])
+
+
+@pytest.mark.parametrize("row", [row for row in builtin_rows() if row.points], ids=lambda row: row.name)
+def test_its_page_says_where_it_fires_and_with_what_priority(row):
+    paragraphs = (PAGES / f"{row.page}.md").read_text().split("\n\n")
+    (said,) = [" ".join(text.split()) for text in paragraphs if text.startswith("Fires")]
+    assert [point for point in row.points if f"`{point}`" not in said] == []
+    priorities = re.findall(r"-?\b\d+\b", said.partition("· priority ")[2])
+    assert {f"{priority:g}" for priority in row.priority.values()} == set(priorities)
+    listens = hasattr(getattr(hookline.hooks, row.name), "on_event")
+    assert listens == ("listens to events" in said)
+
+
+def test_priorities_are_those_of_the_tiers():
+    elsewhere = {"GroundedReplyHook": 55, "ApprovalsHook": -100}  # DESIGN 4.4
+    for row in builtin_rows():
+        assert set(row.priority.values()) <= {200, 100, 80, 60, 50, 40, 0, -200, elsewhere.get(row.name, 0)}, row.name
+
+
+def test_cells_name_what_is_the_same_everywhere_once():
+    rows = {row.name: row for row in builtin_rows()}
+    assert rows["PathGuard"].cells == ("before_tool", "guard", "100")
+    assert rows["ResponseCacheHook"].cells == ("before_llm, after_llm", "guard, rewrite", "0, 200")
+    assert rows["shadow"].cells == ("where its hooks do", "", "")
