@@ -29,7 +29,7 @@ async def test_who_is_not_allowed_reaches_nobody_and_nothing_fires(guarded, capl
     await channel.say("hi", sender="eve", message_id="m1")
     await gateway.wait_until_idle()
     assert (channel.sent, fired) == ([], [])
-    assert "'eve' is not let in: not allowed" in caplog.text
+    assert "'eve' is not accepted: not allowed" in caplog.text
     await channel.say("hi", sender="ada")
     await gateway.wait_until_idle()
     assert channel.texts() == ["echo hi"]

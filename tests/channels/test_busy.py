@@ -108,7 +108,7 @@ async def test_stop_cancels_the_run_and_keeps_what_waits(held):
     model.go.set()
     await gateway.wait_until_idle()
     assert channel.texts() == [
-        "Stopped. 1 message that waited is still waiting; /stop all drops them.",
+        "Stopped. 1 message is still waiting; /stop all drops them.",
         "echo two",
     ]
 
@@ -118,7 +118,7 @@ async def test_stop_all_drops_what_waits(held):
     await channel.say("two", message_id="m2")
     await channel.say("/stop all")
     await gateway.wait_until_idle()
-    assert channel.texts() == ["Stopped. 1 message that waited is dropped."]
+    assert channel.texts() == ["Stopped. 1 waiting message was dropped."]
     assert len(model.asked) == 1
     assert not await channel.say("two", message_id="m2")
 
@@ -144,7 +144,7 @@ async def test_stop_is_for_its_own_conversation(held):
     [
         (
             "/stpo",
-            "There is no command /stpo. Did you mean /stop? /help shows all. To send it as a message, write //stpo.",
+            "There is no command /stpo. Did you mean /stop? /help lists all commands. To send it as a message, write //",
         ),
         ("//etc/passwd", "echo /etc/passwd"),
         ("/ is a slash", "echo / is a slash"),
@@ -309,8 +309,8 @@ async def test_a_command_that_must_wait_says_so_and_one_that_only_looks_does_not
     await channel.say("/name")
     await channel.say("/name y")
     await channel.replies(4)
-    later = "That is done after what is running; /stop ends that."
-    assert channel.texts() == ["named x", "We begin anew.", "named", later]
+    later = "This will be done after the current run. /stop ends that run."
+    assert channel.texts() == ["named x", "Started a new conversation.", "named", later]
     model.go.set()
     await gateway.wait_until_idle()
     assert channel.texts()[4:] == ["echo one", "named y"]

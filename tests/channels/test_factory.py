@@ -51,7 +51,7 @@ def test_a_channel_is_made_of_its_declaration_and_secrets_come_from_the_environm
     ("declared", "error", "says"),
     [
         (DeclaredChannel("weebhook"), LoadError, "there is no channel 'weebhook'. Did you mean 'webhook'?"),
-        (DeclaredChannel("ways.py"), LoadError, "name it"),
+        (DeclaredChannel("ways.py"), LoadError, "add the name of the class"),
         (DeclaredChannel("{home}/ways.py:Mien"), LoadError, "Did you mean 'Mine'?"),
         (DeclaredChannel("{home}/ways.py:number"), LoadError, "is a int, not a channel"),
         (DeclaredChannel("{home}/ways.py:Mine"), ConfigError, "channel .*Mine needs token: "),
@@ -65,9 +65,13 @@ def test_a_channel_is_made_of_its_declaration_and_secrets_come_from_the_environm
             ConfigError,
             "channel telegram has no argument 'tokn'. Did you mean 'token'? It takes name, ",
         ),
-        (DeclaredChannel("web", "", {"port": 1}), ConfigError, r"set in \[gateway\]: port"),
+        (DeclaredChannel("web", "", {"port": 1}), ConfigError, r"set port in \[gateway\]"),
         (DeclaredChannel("{home}/ways.py:ready", "", {"a": 1}), ConfigError, "takes no a"),
-        (DeclaredChannel("{home}/ways.py:Mine", "", {"token": {"env": "NO_SUCH"}}), ConfigError, "NO_SUCH is not set"),
+        (
+            DeclaredChannel("{home}/ways.py:Mine", "", {"token": {"env": "NO_SUCH"}}),
+            ConfigError,
+            "variable NO_SUCH, which is not set",
+        ),
         (DeclaredChannel("no.such:thing"), LoadError, "No module named"),
     ],
 )
@@ -126,7 +130,7 @@ def test_a_mistake_in_the_file_is_told_by_name(home, channels, says):
 
 
 def test_a_gateway_without_channels_says_so(home):
-    with pytest.raises(ConfigError, match=r"there are no channels: name some in bot\.toml, as in"):
+    with pytest.raises(ConfigError, match=r"no channels are configured: add some in bot\.toml, such as"):
         build_gateway(Settings(), Agent("bot", llm=ScriptedModel()), home=home, file="bot.toml")
 
 

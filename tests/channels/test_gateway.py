@@ -56,7 +56,7 @@ async def test_a_conversation_is_remembered_and_new_forgets_it(gateways):
     for text in ("one", "two", "/new", "three"):
         await channel.say(text)
         await gateway.wait_until_idle()
-    assert channel.texts() == ["1", "3", "We begin anew.", "1"]
+    assert channel.texts() == ["1", "3", "Started a new conversation.", "1"]
 
 
 async def test_conversations_do_not_mix(gateways):
@@ -157,7 +157,7 @@ async def test_a_message_is_not_handled_when_inbound_claim_fails_and_the_sender_
     gateway, channel = await gateways(hooks=[broken])
     await channel.say("hi")
     await gateway.wait_until_idle()
-    assert channel.texts() == ["Sorry, your message could not be handled."]
+    assert channel.texts() == ["Sorry, your message could not be processed."]
     assert "cannot tell" in caplog.text
 
 
@@ -182,7 +182,7 @@ async def test_a_run_that_was_stopped_by_a_limit_says_so(gateways):
     gateway, channel = await gateways(answerer=agent)
     await channel.say("hi")
     await gateway.wait_until_idle()
-    assert channel.texts() == ["I had to stop before I was done."]
+    assert channel.texts() == ["I had to stop before I was finished."]
 
 
 async def test_a_hook_that_ends_a_run_gives_the_reply(gateways):
@@ -351,7 +351,7 @@ async def test_a_follow_up_runs_at_once_and_both_replies_are_sent(gateways):
     assert "now kind" in channel.texts()
     assert any("/be: be somebody" in text for text in channel.texts())
     assert set(seen) == {"kept"}
-    kept = SqliteSessionStore(gateway._conversations._sessions.path).load(roster.asked[0])
+    kept = SqliteSessionStore(gateway._conversations._store.path).load(roster.asked[0])
     assert kept.personality_id == "kind"
 
 
@@ -444,5 +444,5 @@ async def test_a_conversation_with_the_embedded_model(gateways):
     await gateway.wait_until_idle()
     assert len(channel.texts()) == 2
     assert all(text.strip() for text in channel.texts())
-    session = next(iter(gateway._conversations._held.values()))
+    session = next(iter(gateway._conversations._cached.values()))
     assert [message.role for message in session.messages] == ["user", "assistant"] * 2

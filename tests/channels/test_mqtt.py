@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hookline._base.errors import NotInstalledError
 from hookline.channels.mqtt.channel import MqttChannel
-from hookline.channels.mqtt.messages import MessageIds, Topic, read, written
+from hookline.channels.mqtt.messages import MessageIds, Topic, parse_payload, reply_payload
 from hookline.channels.protocol import Address, ChannelError, UndeliverableError
 from hookline.stores.messages import OutboundMessage
 
@@ -214,7 +214,7 @@ async def test_what_is_no_message_is_left_out_and_the_next_one_arrives(broker, c
             assert [message.chat_id for message in inbox.messages] == ["r"]
             inbox.messages.clear()
     assert "max_size is 1,000,000" in caplog.text
-    assert "no UTF-8 text" in caplog.text
+    assert "not UTF-8 text" in caplog.text
 
 
 @needs_broker
@@ -255,7 +255,7 @@ async def test_a_message_that_cannot_be_read_does_not_stop_the_others(broker, ch
     def fails(payload):
         if payload == b"bad":
             raise RuntimeError("never seen before")
-        return read(payload)
+        return parse_payload(payload)
 
     monkeypatch.setattr("hookline.channels.mqtt.channel.parse_payload", fails)
     inbox = Inbox()
@@ -330,7 +330,7 @@ async def test_a_reply_that_the_broker_refuses_is_undeliverable(tmp_path):
     try:
         channel = MqttChannel("farm", "127.0.0.1", broker.port)
         await ready(channel, Inbox())
-        with pytest.raises(UndeliverableError, match=r"refuses what we publish to hookline/r/out: Not auth"):
+        with pytest.raises(UndeliverableError, match=r"rejects the message to hookline/r/out: Not auth"):
             await channel.send(Address("farm", "r"), OutboundMessage("hi"), key="k")
         await channel.stop()
     finally:
@@ -408,7 +408,7 @@ def certificate(folder):
 
 @pytest.mark.parametrize("device", ["", "a/b", "+", "#", "a\0", "x" * 70_000, "\ud800"])
 async def test_no_reply_goes_to_a_topic_that_is_no_devices(device):
-    with pytest.raises(UndeliverableError, match="not the name of a device"):
+    with pytest.raises(UndeliverableError, match="not a device name"):
         await MqttChannel().send(Address("mqtt", device), OutboundMessage("hi"), key="k")
 
 
@@ -416,32 +416,32 @@ async def test_no_reply_goes_to_a_topic_that_is_no_devices(device):
     ("settings", "words"),
     [
         ({"name": ""}, "needs a name"),
-        ({"host": "mqtt://x"}, "not the name of a machine"),
+        ({"host": "mqtt://x"}, "not a host name"),
         ({"port": 0}, "1 to 65535"),
         ({"topic": "hookline/in"}, "as a whole level"),
         ({"topic": "a/{device}x"}, "as a whole level"),
         ({"topic": "{device}/{device}"}, "as a whole level"),
         ({"topic": "a/{device}/#"}, "without the wildcards"),
         ({"topic": 3}, "not an MQTT topic"),
-        ({"topic": "$share/group/{device}"}, "broker's own"),
-        ({"reply_topic": "out"}, "reply_topic 'out' needs"),
+        ({"topic": "$share/group/{device}"}, "reserved for the broker"),
+        ({"reply_topic": "out"}, "reply_topic 'out' must contain"),
         ({"reply_topic": "hookline/{device}/in"}, "answer itself"),
         ({"topic": "a/{device}", "reply_topic": "{device}/b"}, "answer itself"),
         ({"status_topic": "hookline/x/in"}, "status_topic .* answer itself"),
-        ({"status_topic": "x" * 70_000}, "longer than"),
-        ({"version": "4"}, "not one of '5'"),
-        ({"qos": 2}, "not 0 or 1"),
+        ({"status_topic": "x" * 70_000}, "too long"),
+        ({"version": "4"}, "must be '5' or"),
+        ({"qos": 2}, "must be 0 or 1"),
         ({"reply_format": "xml"}, "'json' or 'text'"),
-        ({"password": "secret"}, "needs a username"),
+        ({"password": "secret"}, "requires a username"),
         ({"keepalive": 0}, "keepalive 0"),
         ({"session_expiry": -1}, "session_expiry"),
         ({"max_size": 1.5}, "max_size"),
-        ({"ca_file": "ca.pem"}, "need tls"),
-        ({"tls": True, "key_file": "k"}, "needs a cert_file"),
+        ({"ca_file": "ca.pem"}, "require tls"),
+        ({"tls": True, "key_file": "k"}, "requires a cert_file"),
         ({"tls": True, "ca_file": "/nowhere.pem"}, "cannot be read"),
     ],
 )
-def test_settings_that_cannot_work_are_told(settings, words):
+def test_invalid_settings_are_rejected(settings, words):
     with pytest.raises(ChannelError, match=words):
         MqttChannel(**settings)
 
@@ -461,20 +461,20 @@ def test_a_reply_is_never_on_a_topic_that_devices_speak_on(topic, reply, device)
         MqttChannel(topic=topic, reply_topic=reply)
     except ChannelError:
         return
-    assert Topic(topic, "topic").device(Topic(reply, "reply_topic").of(device)) is None
+    assert Topic(topic, "topic").device(Topic(reply, "reply_topic").for_device(device)) is None
 
 
 @given(st.text(st.characters(exclude_characters="/+#\0", exclude_categories=["Cs"]), min_size=1, max_size=20))
 def test_a_device_is_found_again_in_its_topic(device):
     topic = Topic("x/{device}/y", "topic")
-    assert topic.device(topic.of(device)) == device
+    assert topic.device(topic.for_device(device)) == device
     assert topic.device(f"x/{device}/z") is None
     assert topic.device(f"x/{device}") is None
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace")))
 def test_any_payload_is_text_or_nothing(payload):
-    said = read(payload)
+    said = parse_payload(payload)
     try:
         text = payload.decode()
     except UnicodeDecodeError:
@@ -486,7 +486,7 @@ def test_any_payload_is_text_or_nothing(payload):
 
 def test_json_that_is_nested_too_deeply_is_text_itself():
     payload = b'{"text": "x", "y": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
-    assert read(payload).text == payload.decode()
+    assert parse_payload(payload).text == payload.decode()
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=10)
@@ -496,7 +496,7 @@ json_values = scalars | st.lists(scalars, max_size=3) | st.dictionaries(st.text(
 @given(st.dictionaries(st.sampled_from(["id", "text", "sender", "thread", "x"]), json_values))
 def test_an_object_with_a_text_is_a_message_and_any_other_json_is_text_itself(form):
     payload = json.dumps(form).encode()
-    said = read(payload)
+    said = parse_payload(payload)
     fits = isinstance(form.get("text"), str) and isinstance(form.get("sender", ""), str)
     fits = fits and all(
         isinstance(form.get(name, ""), (str, int)) and not isinstance(form.get(name), bool) for name in ("id", "thread")
@@ -514,7 +514,7 @@ def test_an_object_with_a_text_is_a_message_and_any_other_json_is_text_itself(fo
 
 @given(st.text(max_size=50), st.text(max_size=5), st.text(max_size=5))
 def test_a_reply_can_always_be_read_back(text, reply_to, thread):
-    fields = json.loads(written(OutboundMessage(text, reply_to), thread, "key", "json"))
+    fields = json.loads(reply_payload(OutboundMessage(text, reply_to), thread, "key", "json"))
     assert fields["text"] == text
     assert fields["id"] == "key"
     assert (fields.get("reply_to", ""), fields.get("thread", "")) == (reply_to, thread)

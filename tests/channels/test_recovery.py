@@ -25,20 +25,12 @@ from hookline.channels.runner import MAX_TRIES
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sessions import SqliteSessionStore
 
+from .helpers import crash
+
 pytestmark = pytest.mark.slow
 
 
 WORKER = Path(__file__).with_name("worker.py")
-
-
-async def crash(gateway):
-    """End a gateway as ``kill -9`` would, as far as its files can tell: nothing is written any more."""
-    gateway._stopping = True
-    gateway._looking.cancel()
-    for lanes in gateway._lanes:
-        await lanes.stop()
-    await gateway._mailbox.detach()
-    gateway._over.set()
 
 
 class Forgetful(Mailbox):
@@ -206,7 +198,7 @@ async def test_who_was_taken_for_dead_does_not_answer_any_more(tmp_path, caplog)
     sleepy = made(tmp_path, one)
     sleepy._runner._answerer.model = Slow()
     await sleepy.start()
-    sleepy._looking.cancel()
+    sleepy._polling.cancel()
     await one.say("hi", message_id="m1")
     await asked.wait()
     await sleepy._mailbox.transact(lambda db: db.execute("UPDATE programs SET until = 0"))

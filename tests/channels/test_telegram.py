@@ -137,8 +137,8 @@ async def test_a_photo_and_the_like_come_as_a_note(channel, api):
         {"message": api.message(photo=photo, **caption)},
         {"message": api.message(voice=voice)},
     )
-    assert (first.text, first.mentioned) == ("[photo: it cannot be read here] look!", True)
-    assert second.text == "[voice: it cannot be read here]"
+    assert (first.text, first.mentioned) == ("[photo: not readable here] look!", True)
+    assert second.text == "[voice: not readable here]"
 
 
 @pytest.mark.parametrize("text", ["/start", "/start campaign-7", "/start@Agent_Bot"])
@@ -205,7 +205,7 @@ async def test_one_update_that_cannot_be_read_does_not_stop_the_others(channel, 
     await channel.start(inbox)
     await wait_until(lambda: inbox.texts == ["before", "after"])
     await wait_until(lambda: not api.updates)
-    assert "the update [101] cannot be read" in caplog.text
+    assert "the update [101] cannot be parsed" in caplog.text
 
 
 async def test_a_server_that_goes_away_is_waited_for(channel, api):
@@ -342,7 +342,7 @@ async def test_a_webhook_in_the_way_is_told(channel, api):
 
 async def test_a_token_that_telegram_does_not_know_is_told_at_once(api):
     channel = TelegramChannel("phone", token="99:wrong", base_url=api.url)
-    with pytest.raises(ChannelError, match="does not know the bot's token") as caught:
+    with pytest.raises(ChannelError, match="rejects the token of the bot") as caught:
         await channel.start(Inbox())
     assert "99:wrong" not in str(caught.value)
     await channel.stop()
@@ -401,7 +401,7 @@ def test_without_its_package_it_says_what_to_install(monkeypatch):
 async def test_a_proxy_in_the_environment_is_used(api, monkeypatch):
     monkeypatch.setenv("http_proxy", api.url)
     channel = TelegramChannel("phone", token=TOKEN, base_url="http://telegram.invalid")
-    with pytest.raises(ChannelError, match="does not know"):  # the proxy answered, which is no proxy
+    with pytest.raises(ChannelError, match="rejects the token"):  # the proxy answered, which is no proxy
         await channel.start(Inbox())
     monkeypatch.setenv("no_proxy", "telegram.invalid")
     await channel.start(Inbox())

@@ -15,11 +15,11 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from hookline.channels.protocol import Address, Channel, ChannelError, UndeliverableError
 from hookline.channels.web import channel as web
 from hookline.channels.web.channel import WebChannel, hashed_chat_id
-from hookline.channels.web.login import Door
+from hookline.channels.web.login import Login
 from hookline.payloads import OutboundMessage
 
 from ..waiting import wait_until
-from .rig import Remembering, reply, served
+from .helpers import RecordingGateway, reply, served
 
 ME = "m" * 32
 TOKEN = "a token that nobody can guess"
@@ -28,7 +28,7 @@ HERE = Address("web", hashed_chat_id(ME))
 
 @pytest.fixture
 async def deliver():
-    return Remembering()
+    return RecordingGateway()
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ async def test_what_is_said_is_delivered_and_stands_before_its_reply(channel, tm
         await answer(message)
         return await deliver(message)
 
-    deliver = Remembering()
+    deliver = RecordingGateway()
     async with served(channel, deliver=at_once) as url, opened(url) as page:
         assert isinstance(channel, Channel)
         await page.say(type="message", id=id_of(1), text="hello")
@@ -184,7 +184,7 @@ async def test_what_another_process_stored_is_shown(url, tmp_path, monkeypatch):
 
 
 async def test_what_cannot_be_stored_is_sent_again_later_and_not_kept_twice(channel, caplog):
-    broken, kept = [RuntimeError("the disk is full")], Remembering()
+    broken, kept = [RuntimeError("the disk is full")], RecordingGateway()
 
     async def deliver(message):
         if broken:
@@ -259,7 +259,7 @@ async def test_many_pages_at_once_each_have_their_own_conversation(channel):
     async def answer(message):
         await reply(channel, message, f"to {message.text}", f"r-{message.message_id}")
 
-    deliver = Remembering(answer)
+    deliver = RecordingGateway(answer)
 
     async def one(url, number):
         async with opened(url, chat=f"conversation-number-{number:04}") as page:
@@ -289,7 +289,7 @@ async def test_a_store_that_breaks_is_told_as_such(tmp_path):
     (tmp_path / "chats.db").write_text("my notes, " * 100)
     channel = WebChannel(store=tmp_path / "chats.db")
     with pytest.raises(ChannelError, match="not a SQLite database"):
-        await channel.start(Remembering())
+        await channel.start(RecordingGateway())
     with pytest.raises(ChannelError, match="not a SQLite database"):
         await channel.send(HERE, OutboundMessage("x"), key="k")
 
@@ -353,27 +353,27 @@ async def tries(client, cookie):
 async def test_the_token_is_asked_for_once(locked):
     with pytest.raises(InvalidStatus, match="403"):
         await tries(locked, "")
-    assert (await locked.get("/door")).status_code == 401
-    wrong = await locked.post("/door", json={"token": "not the token at all"})
+    assert (await locked.get("/login")).status_code == 401
+    wrong = await locked.post("/login", json={"token": "not the token at all"})
     assert (wrong.status_code, "set-cookie" in wrong.headers) == (401, False)
-    right = await locked.post("/door", json={"token": TOKEN})
+    right = await locked.post("/login", json={"token": TOKEN})
     assert right.status_code == 204
     (cookie,) = SimpleCookie(right.headers["set-cookie"]).values()
     assert (cookie["httponly"], cookie["samesite"], cookie["path"]) == (True, "strict", "/")
     assert not cookie["secure"]
     assert TOKEN not in cookie.value
-    assert (await locked.get("/door")).status_code == 200
+    assert (await locked.get("/login")).status_code == 200
     assert await tries(locked, f"{cookie.key}={cookie.value}")
 
 
 async def test_the_cookie_is_for_tls_alone_where_there_is_tls(locked):
     headers = {"Host": "chat.example", "Origin": "https://chat.example"}
-    right = await locked.post("/door", json={"token": TOKEN}, headers=headers)
+    right = await locked.post("/login", json={"token": TOKEN}, headers=headers)
     assert "secure" in right.headers["set-cookie"].lower()
 
 
 async def test_a_cookie_cannot_be_made_up_or_made_to_last_longer(locked):
-    cookie = (await locked.post("/door", json={"token": TOKEN})).headers["set-cookie"].partition(";")[0]
+    cookie = (await locked.post("/login", json={"token": TOKEN})).headers["set-cookie"].partition(";")[0]
     name, _, value = cookie.partition("=")
     until_, _, mac = value.partition(".")
     wrong = [f"{int(until_) + 1}.{mac}", f"{until_}.{'0' * 64}", f"1.{mac}", until_, "", ".", f"{until_}.é", "9" * 5000]
@@ -383,20 +383,20 @@ async def test_a_cookie_cannot_be_made_up_or_made_to_last_longer(locked):
 
 
 def test_a_cookie_ends():
-    door = Door("web", "/", TOKEN)
-    assert door.knows({"hookline_web": door._pass(str(int(time()) + 100))})
-    assert not door.knows({"hookline_web": door._pass(str(int(time()) - 1))})
+    login = Login("web", "/", TOKEN)
+    assert login.is_logged_in({"hookline_web": login._cookie_value(str(int(time()) + 100))})
+    assert not login.is_logged_in({"hookline_web": login._cookie_value(str(int(time()) - 1))})
 
 
 async def test_tokens_cannot_be_tried_out_quickly(locked):
-    statuses = [(await locked.post("/door", json={"token": "wrong"})).status_code for _ in range(12)]
+    statuses = [(await locked.post("/login", json={"token": "wrong"})).status_code for _ in range(12)]
     assert statuses == [401] * 10 + [429] * 2
-    assert (await locked.post("/door", json={"token": TOKEN})).status_code == 429
+    assert (await locked.post("/login", json={"token": TOKEN})).status_code == 429
 
 
-async def test_a_door_takes_nothing_but_a_token(locked):
+async def test_the_login_accepts_only_a_token(locked):
     for body in (b"", b"x", b"[]", b'{"token":1}', b'{"token":"\xff"}', b"[" * 100_000):
-        assert (await locked.post("/door", content=body)).status_code == 400, body[:20]
+        assert (await locked.post("/login", content=body)).status_code == 400, body[:20]
 
 
 @pytest.mark.parametrize("options", [{"token": "short"}, {"token": ""}, {"name": "a b"}, {"path": "chat"}])
@@ -407,7 +407,7 @@ def test_what_cannot_work_is_refused_at_once(options):
 
 async def test_neither_tokens_nor_conversations_are_logged(locked, caplog):
     caplog.set_level("DEBUG")
-    cookie = (await locked.post("/door", json={"token": TOKEN})).headers["set-cookie"].partition(";")[0]
+    cookie = (await locked.post("/login", json={"token": TOKEN})).headers["set-cookie"].partition(";")[0]
     async with opened(str(locked.base_url).rstrip("/"), additional_headers={"Cookie": cookie}) as page:
         await page.say(type="message", id=id_of(1), text="a private text")
         await page.hear("taken")

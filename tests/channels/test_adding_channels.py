@@ -21,7 +21,7 @@ from hookline.stores.sessions import SqliteSessionStore
 
 from ..waiting import wait_until
 from .conftest import echo
-from .rig import SECRET, signed
+from .helpers import SECRET, signed
 
 
 class Slow:
@@ -100,7 +100,7 @@ async def test_a_gateway_without_its_only_channel_goes_on_and_one_name_is_one_ch
     monkeypatch.setattr("hookline.channels.gateway.POLL_INTERVAL", 0.01)
     channel = MemoryChannel()
     gateway = gateway_of(tmp_path, channel)
-    with pytest.raises(ChannelError, match="does not run"):
+    with pytest.raises(ChannelError, match="is not running"):
         await gateway.add(MemoryChannel("other"))
     await gateway.start()
     with pytest.raises(ConfigError, match="two channels are called 'memory'"):
@@ -113,7 +113,7 @@ async def test_a_gateway_without_its_only_channel_goes_on_and_one_name_is_one_ch
     gateway._mailbox.poll = lambda channels: (seen.append(1), looks(channels))[1]
     while len(seen) < 3:
         await asyncio.sleep(0.01)
-    assert not gateway._stopping
+    assert not gateway._lifecycle.is_stopping
     await gateway.add(channel)
     await channel.say("hello")
     assert await channel.replies(1) == ["echo hello"]
@@ -225,7 +225,7 @@ async def test_what_waits_for_a_channel_that_is_not_configured_is_told_at_the_st
     await gateway.stop(grace=0)
     gateway = gateway_of(tmp_path, MemoryChannel("here"))
     await gateway.start()
-    assert "there is no channel 'gone' now, but 2 messages and 1 reply of it: kept, until there is" in caplog.text
+    assert "the mailbox has 2 messages and 1 reply of the channel 'gone', which is not configured" in caplog.text
     await gateway.stop()
     caplog.clear()
     gateway = gateway_of(tmp_path, again := MemoryChannel("gone"))
