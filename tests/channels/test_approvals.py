@@ -261,7 +261,7 @@ async def test_after_a_restart_it_is_asked_anew_and_the_old_code_is_out_of_date(
         (code,) = await second.wait_for_requests()
         assert code != old
         await second.say(f"/approve {old}")
-        assert code in await second.wait_for_text(f"{old} is out of date: nothing was decided. 1 call waits")
+        assert code in await second.wait_for_text(f"{old} is out of date: nothing was decided. 1 call is waiting")
         assert second.wrote == []
         await second.say(f"/approve {code}")
         await second.wait_for_text("The tool said: wrote a")
