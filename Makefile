@@ -2,16 +2,30 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUN_EXTRAS := cli,local
+ALL_EXTRAS := cli,local,openai,anthropic,mcp,prices,otel,metrics,sensitive,sign,channels,server
 
 # Tests start hundreds of Python processes, which would compile everything anew without bytecode files.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test test-slow fuzz cover cover-core mutants bench debian docs clean
 
+# $(call quietly,TEXT,COMMAND) prints TEXT with the elapsed seconds while COMMAND runs, and its output only if it fails.
+define quietly
+@log=$$(mktemp); start=$$(date +%s); ($(2)) >$$log 2>&1 & pid=$$!; trap 'kill $$pid; rm -f $$log; exit 130' INT TERM; \
+if ! test -t 1; then echo "$(1) ..."; fi; \
+while kill -0 $$pid 2>/dev/null; do \
+	if test -t 1; then printf '\r%s ... %d s ' "$(1)" $$(($$(date +%s) - start)); fi; sleep 0.5; \
+done; \
+if test -t 1; then echo; fi; \
+if wait $$pid; then rm -f $$log; else cat $$log; rm -f $$log; echo "$(1) failed: see above."; exit 1; fi
+endef
+
 run: $(VENV)/.run
-	@echo "A real model looks after notes, under the hooks in examples/tour/rules.py:"
-	@cd examples/tour && ../../$(BIN)/hookline run "Read a note: doctor." || test $$? -eq 3 # its step limit stops it
-	@echo "Your turn: $(BIN)/hookline chat, or $(BIN)/hookline --help"
+	@echo "A language model with 135 million parameters, on your CPU, under the hooks in examples/tour/rules.py:"
+	@cd examples/tour && ../../$(BIN)/hookline run "Read a note: doctor." \
+		|| { test $$? -eq 3 && echo "The model did not finish within the step limit; larger ones do."; }
+	@echo "A model this small writes odd sentences; the hooks are what to look at. Next: $(BIN)/hookline chat, or --help"
 
 # The checks and tests that take seconds; `make test-slow` has the rest.
 test: $(VENV)/.dev debian
@@ -66,13 +80,12 @@ clean:
 	rm -rf $(VENV) bench/venvs build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .mutants .import_linter_cache
 
 $(VENV)/.run: pyproject.toml constraints.txt
-	@echo "Setting up $(VENV): the command line and the embedded model ..."
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[cli,local]'
+	$(call quietly,Installing Hookline into $(VENV),$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[$(RUN_EXTRAS)]')
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -U pip
-	$(BIN)/pip install -q -c constraints.txt -e '.[cli,local,openai,anthropic,mcp,prices,otel,metrics,sensitive,sign,channels,server]' --group dev
+	$(call quietly,Installing Hookline and its test tools into $(VENV),$(BIN)/pip install -U pip && \
+		$(BIN)/pip install -c constraints.txt -e '.[$(ALL_EXTRAS)]' --group dev)
 	@touch $@ $(VENV)/.run

@@ -19,7 +19,7 @@ class Bar(NamedTuple):
 
     label: str
     value: float
-    said: str
+    label_text: str
     low: float
     high: float
     color: str = OTHER
@@ -74,7 +74,7 @@ def bars(title: str, unit: str, rows: Sequence[Bar]) -> str:
         )
         if row.high > row.low:
             parts.append(line(at(row.low), y + 9, at(row.high), y + 9, "w"))
-        parts.append(text(max(at(row.value), at(row.high)) + 8, y + 14, row.said))
+        parts.append(text(max(at(row.value), at(row.high)) + 8, y + 14, row.label_text))
     return svg(bottom + 26, title, parts)
 
 

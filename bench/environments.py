@@ -57,8 +57,8 @@ class Environment(NamedTuple):
         command = [str(self.python), *PIP, "install", *self.install]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
-            said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-            return said[-1] if said else f"pip ended with {done.returncode}"
+            errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+            return errors[-1] if errors else f"pip ended with {done.returncode}"
         self.mark.write_text(self.wanted)
         return ""
 

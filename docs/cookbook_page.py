@@ -1,4 +1,4 @@
-"""The cookbook as a page, made of the programs in examples/cookbook: `python docs/cookbook_page.py`."""
+"""Generate the cookbook page from the programs in examples/cookbook: `python docs/cookbook_page.py`."""
 
 import re
 from pathlib import Path
@@ -11,8 +11,8 @@ PROGRAMS = ROOT / "examples" / "cookbook"
 
 HEAD = """# Cookbook
 
-Short programs, each complete, that solve one problem with a hook or two written by hand. They run as they are, on a
-scripted model, with no key and no network:
+Each of these short programs solves one problem with one or two custom hooks. They run as they are, with a scripted
+model, without a key or a network:
 
 ```console
 $ cd examples/cookbook
@@ -21,41 +21,42 @@ It is Saturday, 03:00. Deploy from Monday to Friday, 9 to 17.
 shop is deployed
 ```
 
-Each is also a file of hooks that the command line takes, around a real model and with your tools, or those in the file:
+The command line accepts each file with `--hooks`, with a real model and your tools, or those in the file:
 
 ```console
 $ hookline run "Train a model." --hooks show_progress.py --tools show_progress.py
 ```
 
-Where [a built-in hook](../reference/hooks/index.md) does more than the few lines here, the text names it. Where hooks
-fire, and what they may say there, is in [points](../reference/points.md). This page is generated from the programs in
-[examples/cookbook](../../examples/cookbook), and the tests compare what each prints with what is shown.
+The text names [the built-in hook](../reference/hooks/index.md) for the problem, if there is one.
+[Points](../reference/points.md) lists where hooks fire, and what they can return there. This page is generated
+from the programs in [examples/cookbook](../../examples/cookbook), and tests compare their output
+with the page.
 
-| you want to | at | and say |
+| task | points | results |
 |---|---|---|
 """
 
 GROUPS = {
-    "Keep it from doing harm": (
+    "Safety": (
         "keep_to_office_hours", "ask_a_second_person", "ask_a_policy_server", "judge_calls_with_a_model",
-        "distrust_after_reading_the_web", "rehearse_without_doing", "stop_at_a_kill_switch", "end_when_a_canary_leaks",
+        "distrust_after_reading_the_web", "dry_run", "stop_at_a_kill_switch", "end_when_a_canary_leaks",
     ),
-    "Keep it within limits": ("limit_calls_per_tool", "limit_spending_per_user", "cache_tool_results"),
-    "Change what passes": (
-        "hide_secrets_in_results", "redact_while_streaming", "mend_arguments", "tell_who_the_user_is",
+    "Limits": ("limit_calls_per_tool", "limit_spending_per_user", "cache_tool_results"),
+    "Rewriting": (
+        "hide_secrets_in_results", "redact_while_streaming", "correct_arguments", "tell_who_the_user_is",
         "try_two_prompts", "translate_the_reply",
     ),
-    "Make it do the job": ("insist_on_sources", "run_tests_before_stopping", "survive_an_outage"),
-    "See what it does": ("write_json_lines", "show_progress", "tag_log_lines"),
-    "Go beyond one agent": (
+    "Quality": ("insist_on_sources", "run_tests_before_stopping", "survive_an_outage"),
+    "Observing": ("write_json_lines", "show_progress", "tag_log_lines"),
+    "Beyond one agent": (
         "brief_subagents", "answer_commands_without_a_model", "declare_your_own_point", "bundle_a_plugin",
     ),
 }  # fmt: skip
-"""Every program, by what it is good for; one that is missing here is an error."""
+"""All programs by topic; it is an error if one is missing."""
 
 
 def cookbook_page() -> str:
-    """All programs as one page: a table of what they do, then each with its text, code and output."""
+    """Return the page: a table of all programs, then each with its text, code and output."""
     names = [name for group in GROUPS.values() for name in group]
     if sorted(names) != sorted(path.stem for path in PROGRAMS.glob("*.py")):
         raise SystemExit("docs/cookbook_page.py: GROUPS must list every program in examples/cookbook once")

@@ -1,7 +1,7 @@
 """Draw the pictures of the docs from the code: ``python docs/draw.py``.
 
-``--record`` first runs the tour of ``make run`` anew on the embedded model, for ``run.svg``;
-``--check`` draws nothing and says which pictures are not as the code would draw them now.
+``--record`` first runs the tour of ``make run`` again on the embedded model, for ``run.svg``.
+``--check`` writes nothing and lists the pictures that are out of date.
 """
 
 import sys
@@ -17,14 +17,14 @@ HERE = Path(__file__).parent / "pictures"
 
 
 def every_picture() -> dict[str, str]:
-    """Every picture, by the name of its file.
+    """Draw every picture; return them by file name.
 
     Raises:
-        LookupError: a point is in none of them.
+        LookupError: no picture shows a point.
     """
     with_points = {"life": life(), "outside": outside()}
     if missing := POINTS.keys() - {name for picture in with_points.values() for name in picture.shown}:
-        raise LookupError(f"pictures/life.py shows no {', '.join(sorted(missing))}")
+        raise LookupError(f"pictures/life.py does not show {', '.join(sorted(missing))}")
     others = {draw.__name__: draw() for draw in (order, settlement, batch, failure, state, layers, run)}
     return {f"{name}.svg": picture.svg() for name, picture in (with_points | others).items()}
 
@@ -35,6 +35,6 @@ if __name__ == "__main__":
     drawn = every_picture()
     stale = [name for name, svg in drawn.items() if not (HERE / name).exists() or (HERE / name).read_text() != svg]
     if "--check" in sys.argv:
-        sys.exit(f"Not up to date, run python docs/draw.py: {', '.join(stale)}" if stale else 0)
+        sys.exit(f"Out of date, run python docs/draw.py: {', '.join(stale)}" if stale else 0)
     for name in stale:
         (HERE / name).write_text(drawn[name])

@@ -1,4 +1,4 @@
-"""A model tries to delete files; a hook in four lines keeps them. Runs on a scripted model.
+"""A model tries to delete files, and a hook of four lines blocks it. The model is scripted.
 
 python examples/first_hook.py
 """
@@ -47,13 +47,13 @@ def delete_file(path: str) -> str:
         path: the file to delete.
     """
     (FOLDER / Path(path).name).unlink()
-    return f"{path} is gone"
+    return f"{path} deleted"
 
 
 @guard(BEFORE_TOOL, tools="delete_*")
 def keep_originals(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
     if not request.arguments["path"].endswith(".tmp"):
-        return HookResult.block("Only .tmp files may be deleted.", reason="originals stay")
+        return HookResult.block("Only .tmp files may be deleted.", reason="not a temporary file")
     return None
 
 
@@ -66,7 +66,7 @@ def hide_secrets(ctx: AgentContext, result: ToolCallResult) -> HookResult | None
 SCRIPT: list[Any] = [
     call("list_files"),
     ["I tidy up.", call("delete_file", path="cache.tmp"), call("delete_file", path="thesis.doc")],
-    reply("I deleted cache.tmp. The thesis must stay, I was told, and that is fine."),
+    reply("I deleted cache.tmp. I may not delete thesis.doc."),
 ]
 
 BOLD, DIM, RED, GREEN, YELLOW, END = (
@@ -75,7 +75,7 @@ BOLD, DIM, RED, GREEN, YELLOW, END = (
 
 
 def show(event: Event) -> None:
-    """One line for each event a person cares about."""
+    """Print a line for each event worth reading."""
     match event:
         case ModelReplied(tool_calls=calls) if calls:
             print("".join(f"\n  {BOLD}{c.name}{END} {DIM}{dict(c.arguments)}{END}" for c in calls))

@@ -123,7 +123,7 @@ def test_the_examples_run(example):
     assert "completed" in done.stdout
 
 
-def test_ci_runs_the_readmes_test_command_and_nothing_else():
+def test_ci_runs_the_test_commands_of_the_readme_and_contributing():
     assert "make test" in (ROOT / "README.md").read_text()
     commands = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line and not line.startswith("#")]
-    assert commands[-1] == "make test"
+    assert commands[-2:] == ["make test", "make test-slow"]

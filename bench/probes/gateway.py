@@ -34,7 +34,7 @@ KINDS = {
     "webhook talk, fetched": ("talk", False),
     "webhook talk, posted": ("talk", True),
 }
-"""How it is said, and whether replies are posted; ``None`` for no webhook at all."""
+"""Kind of traffic, and whether replies are posted; ``None`` means no webhook."""
 
 
 class Platform(MemoryChannel):
@@ -69,7 +69,7 @@ async def started(folder: str, channel: Channel, **options: Any) -> AsyncIterato
 
 async def inside(folder: str, kind: str, conversations: int, each: int) -> dict[str, Any]:
     """Run the conversations in this process."""
-    platform, said = Platform(), dict[str, list[float]]()
+    platform, sent_at = Platform(), dict[str, list[float]]()
 
     async def talk(chat: str) -> None:
         answered = asyncio.Event()
@@ -77,7 +77,7 @@ async def inside(folder: str, kind: str, conversations: int, each: int) -> dict[
             platform.waiting[chat] = answered
         for number in range(each):
             answered.clear()
-            said.setdefault(chat, []).append(time.perf_counter())
+            sent_at.setdefault(chat, []).append(time.perf_counter())
             await platform.say(str(number), chat=chat, message_id=f"{chat}-{number}")
             if kind == "talk":
                 await answered.wait()
@@ -89,7 +89,7 @@ async def inside(folder: str, kind: str, conversations: int, each: int) -> dict[
         took = time.perf_counter() - began
     wanted = [f"echo {number}" for number in range(each)]
     got = {chat: [text for text, _ in sent] for chat, sent in platform.arrived.items()}
-    pairs = [zip(sent, said[chat], strict=False) for chat, sent in platform.arrived.items()]
+    pairs = [zip(sent, sent_at[chat], strict=False) for chat, sent in platform.arrived.items()]
     return {
         "took": took,
         "waits": [at - begun for pair in pairs for (_, at), begun in pair],

@@ -35,9 +35,9 @@ def with_hooks(n: int, hooks: list[Any]) -> Made:
 
 def with_messages(n: int, hooks: list[Any]) -> Made:
     """Build a run with a history of n messages."""
-    said = history(n)
+    earlier = history(n)
     agent = Agent("bench", llm=FakeModel(Spec(), before=n), tools=[add], max_steps=math.inf, hooks=hooks)
-    return lambda: agent.arun(PROMPT, session=Session(messages=said)), 10
+    return lambda: agent.arun(PROMPT, session=Session(messages=earlier)), 10
 
 
 def history(n: int) -> list[Message]:

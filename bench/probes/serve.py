@@ -22,8 +22,8 @@ from probes.serve_client import AGENT, FINAL
 
 from hookline import Agent, ScriptedModel, call, tool
 from hookline.config.settings import Settings
+from hookline.server.auth import Caller
 from hookline.server.build import build_server
-from hookline.server.callers import Caller
 
 HERE = Path(__file__).parent
 KINDS = ("bare", "service", "flood", "sse", "stalled", "resume", "a2a", "openai")
@@ -45,9 +45,9 @@ def agent(delay: float) -> Agent:
         return f"number {at} is there"
 
     def turn(request: Any) -> Any:
-        said = [message.role for message in request.messages]
+        roles = [message.role for message in request.messages]
         asked = next(message.content for message in reversed(request.messages) if message.role == "user")
-        step = said[::-1].index("user") // 2
+        step = roles[::-1].index("user") // 2
         text = WORDS[asked][step]
         return [text, call("look", at=step)] if step + 1 < len(WORDS[asked]) else text
 
@@ -131,7 +131,7 @@ async def outside(kind: str, folder: str, clients: int, delay: float) -> dict[st
         assert client.stdin is not None
         assert client.stdout is not None
         assert await client.stdout.readline() == b"ready\n"
-        while server.service.under_way():
+        while server.service.unfinished():
             await asyncio.sleep(0.1)  # the unread text is being streamed
         await server.service.list(ME)  # everything is on disk now
         gc.collect()

@@ -117,8 +117,8 @@ class Client:
                 continue
             ((kind, event),) = json.loads(block[6:])["result"].items()
             if kind == "artifactUpdate":
-                said = "".join(part.get("text", "") for part in event["artifact"].get("parts", ()))
-                text = text + said if event.get("append") else said
+                piece = "".join(part.get("text", "") for part in event["artifact"].get("parts", ()))
+                text = text + piece if event.get("append") else piece
             seq = int(event.get("metadata", {}).get("seq", self._last + 1))
             self._last = seq - 1 if seq > self._last else self._last
             self.saw(seq)

@@ -1,4 +1,4 @@
-"""A real run under hooks, as a terminal shows it; hooks in colour."""
+"""Draw a recorded run under hooks as a terminal shows it, with the hooks in colour."""
 
 import re
 import subprocess
@@ -15,24 +15,24 @@ VERBS = {"rewrites": "amber", "blocks": "red", "keeps it going": "blue"}
 
 
 def record() -> None:
-    """Run the tour of `make run` on the embedded model, and keep what it prints."""
+    """Run the tour of `make run` on the embedded model, and save its output."""
     command = [sys.executable, "-m", "hookline", "run", TASK]
     done = subprocess.run(command, cwd=ROOT / "examples/tour", capture_output=True, text=True, check=False)
-    lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-    RECORD.write_text("\n".join(lines) + "\n")
+    *lines, summary = done.stderr.splitlines()
+    RECORD.write_text("\n".join([*lines, f"  says: {done.stdout.strip()}", summary]) + "\n")
 
 
 class Terminal(Canvas):
-    """Rows of a run, one below the other."""
+    """The rows of a run, one below the other."""
 
     y = 64.0
 
     def who(self, name: str, tone: str) -> None:
-        """Who acts in this row."""
+        """Draw the label of the actor in this row."""
         self.label(22, self.y - 14, 56, 19, name, tone, size=11, r=9.5)
 
     def hook(self, name: str, verb: str, point: str, why: str) -> None:
-        """A hook has its say."""
+        """Draw the verdict of a hook."""
         tone = VERBS.get(verb, "amber")
         self.box(16, self.y - 17, 688, ROW + 1, tone, 6)
         self.text(50, self.y, "hook", tone, size=12, at="middle", bold=True)
@@ -41,7 +41,7 @@ class Terminal(Canvas):
         self.text(690, self.y, f"{point}: {why}", tone, size=11, at="end")
 
     def line(self, line: str) -> None:
-        """One line of the record."""
+        """Draw one line of the record."""
         if found := re.fullmatch(r"step (\d+)", line):
             self.rule(20, self.y - 5, 650)
             self.text(700, self.y - 1, f"step {found[1]}", "quiet", size=11.5, at="end")
@@ -58,9 +58,6 @@ class Terminal(Canvas):
             self.who("tool", tone)
             self.text(90, self.y, found[2] if tone == "red" else "gives", "quiet", size=12)
             self.text(90 + (54 if tone == "red" else 42), self.y, found[3], size=12, mono=True)
-        elif found := re.fullmatch(r"stop: (.*)", line):
-            self.who("limit", "red")
-            self.text(90, self.y, found[1], size=12, mono=True)
         else:
             self.rule(20, self.y - 9, 700)
             self.y += 14
@@ -69,8 +66,8 @@ class Terminal(Canvas):
 
 
 def run() -> Canvas:
-    """The record as a picture."""
-    pic = Terminal("A real model at work under hooks: rewritten, blocked, kept going, stopped", 0)
+    """Draw the recorded run."""
+    pic = Terminal("A real model at work under hooks: rewritten, blocked, kept going", 0)
     pic.text(22, 32, "$ make run", mono=True, size=13, bold=True)
     pic.text(700, 32, "a real model, SmolLM2-135M, at work under four hooks", "quiet", size=12, at="end")
     pic.who("you", "plain")

@@ -9,13 +9,12 @@ import msgspec
 
 from hookline.channels.factory import BUILT_IN
 from hookline.channels.options import GatewayOptions
-from hookline.cli.options import sentence
-from hookline.config.secrets import masked
+from hookline.cli.options import capitalize
+from hookline.config.secrets import mask
 from hookline.config.settings import CONTROL, KEYS, LIMITS, MODEL, WORK, DeclaredChannel, DeclaredHook, Key
-from hookline.plugins.manifest import Manifest
-from hookline.plugins.settings import Setting
+from hookline.plugins.manifest import Manifest, Setting
 from hookline.server.options import ServerOptions
-from hookline.teams.personalities import FIELDS, Personality
+from hookline.teams.personality import FIELDS, Personality
 
 from .markdown import GENERATED, cell, code, default_words, listed, table
 
@@ -81,7 +80,7 @@ def _setting(key: Key) -> str:
         ("default", _default(key)),
         ("may be", key.expected if "{" not in key.expected else key.expected.replace("{", "`{").replace("}", "}`")),
     ]
-    return f"\n### {key.name}\n\n{sentence(key.about.help)}.\n\n" + "".join(
+    return f"\n### {key.name}\n\n{capitalize(key.about.help)}.\n\n" + "".join(
         f"- {name}: {said}\n" for name, said in facts
     )
 
@@ -92,7 +91,7 @@ def _default(key: Key) -> str:
         return f"`{IN_DATA_FOLDER[key.name]}` in the user's data folder"
     if default in (None, "", ()) or (key.is_table and not default):
         return "none"
-    return f"`{default if isinstance(default, str) else msgspec.json.encode(masked(default)).decode()}`"
+    return f"`{default if isinstance(default, str) else msgspec.json.encode(mask(default)).decode()}`"
 
 
 def _declared(title: str, kind: type[msgspec.Struct], intro: str) -> str:

@@ -23,9 +23,9 @@ GROUPS = {
     "hookline._kernel.events": ("What hooks did", "Made wherever a point is fired."),
     "hookline.hooks.approvals": ("Of ApprovalsHook", "Made by [ApprovalsHook](hooks/approvals.md)."),
     "hookline.hooks.shadow_mode": ("Of shadow", "Made by a hook under [shadow](hooks/shadow_mode.md)."),
-    "hookline.server.records": (
+    "hookline.server.events": (
         "Of a server",
-        "Around the events of a served run, which are stored as they happen and numbered anew. Every one has both.",
+        "The first and the last event of every served run.",
     ),
 }
 COMMON = Event.__struct_fields__

@@ -1,8 +1,8 @@
 """Answer commands without a model.
 
-In a chat, "/hours" needs no thinking. A hook at `inbound_claim` takes such a message and gives the reply, so no run
-begins; all others go to the agent. A second hook signs whatever leaves, at `message_sending`. Both work with every
-channel of a gateway; here the channel is in memory.
+In a chat, "/hours" needs no model. A hook at `inbound_claim` answers such a message, so that no run starts; all other
+messages go to the agent. A second hook signs every outgoing message, at `message_sending`. Both work with every channel
+of a gateway; this example uses a channel in memory.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Ask a policy server, and do not hang with it.
+"""Ask a policy server, with a timeout.
 
-What is allowed is often decided elsewhere. The guard is async, so that a slow answer holds up this run and no other;
-`timeout=` ends the wait; `on_failure="block"` says what a timeout or a crash means: this call does not happen, and the
-run goes on. Without it a guard that fails ends the run, so that nothing slips through either way.
+Often another service decides what is allowed. The guard is async, so that a slow answer delays only this run.
+`timeout=` limits the wait, and `on_failure="block"` blocks the call after a timeout or an error, while the run goes on.
+Without `on_failure`, a guard that fails ends the run. Either way nothing gets past the guard.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from hookline import BEFORE_TOOL, Agent, AgentContext, HookResult, ScriptedModel
 
 
 async def allowed(service: str) -> bool:
-    """A request to your server, in real life."""
+    """Stands for a request to your server."""
     if service == "billing":
         await asyncio.sleep(60)  # it hangs
     return service == "shop"

@@ -1,8 +1,8 @@
-"""Ask a second person before money moves.
+"""Ask a second person before a payment.
 
-Payments above 100 need a yes from somebody other than the one who asked for them. The guard asks; the approver is a
-hook too, and may say no or change the amount, which the guard then judges again. `ApprovalsHook` keeps such questions
-in a store, so that people can answer them from anywhere.
+Payments above 100 need approval by a person other than the one who requested them. The guard asks; the approver is a
+hook too, and may deny the call or change the amount, which the guard then judges again. `ApprovalsHook` keeps such
+questions in a store, so that people can answer them from anywhere.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ class SecondPerson:
     def __init__(self, ask: Callable[[str], str]) -> None:
         self.ask = ask
 
-    async def __call__(self, point: str, ctx: AgentContext, asked: ApprovalRequest) -> HookResult:
-        question = f"{asked.questions[0].text} (NAME yes, NAME no, or NAME and an amount) "
-        name, _, said = (await asyncio.to_thread(self.ask, question)).partition(" ")  # the loop stays free meanwhile
+    async def __call__(self, point: str, ctx: AgentContext, request: ApprovalRequest) -> HookResult:
+        question = f"{request.questions[0].text} (NAME yes, NAME no, or NAME and an amount) "
+        name, _, decision = (await asyncio.to_thread(self.ask, question)).partition(" ")  # does not block the loop
         if name == ctx.state.metadata.get("user"):
             return HookResult.deny("Somebody else must agree.", by=name)
-        if said.isdigit():
-            return HookResult.edit({**asked.call.arguments, "amount": int(said)}, by=name)
-        return HookResult.approve(by=name) if said == "yes" else HookResult.deny("They said no.", by=name)
+        if decision.isdigit():
+            return HookResult.edit({**request.call.arguments, "amount": int(decision)}, by=name)
+        return HookResult.approve(by=name) if decision == "yes" else HookResult.deny("The payment was denied.", by=name)
 
 
 second_person = SecondPerson(input)
@@ -44,7 +44,7 @@ def pay(amount: int, to: str) -> str:
 
 
 if __name__ == "__main__":
-    answers = iter(["ann yes", "ben yes", "ben 250", "ben no"])  # of people, in place of input
+    answers = iter(["ann yes", "ben yes", "ben 250", "ben no"])  # instead of input
     llm = ScriptedModel([call("pay", amount=500, to="the printer"), "Done."], loop=True)
     agent = Agent(
         "clerk", llm=llm, tools=[pay], hooks=[ask_above_a_hundred, SecondPerson(lambda question: next(answers))]
@@ -56,4 +56,4 @@ if __name__ == "__main__":
 # Somebody else must agree.
 # paid 500 to the printer
 # paid 250 to the printer
-# They said no.
+# The payment was denied.

@@ -1,8 +1,8 @@
-"""Say what subagents may be told.
+"""Control the tasks of subagents.
 
-An agent that delegates writes the task of another one, which perhaps works for somebody else. This hook adds the house
-rules to every such task, takes names of customers out, and refuses what must not be delegated at all.
-`subagent_spawning` is a merge point: a hook gives a new `prompt`, or an `error` that refuses.
+An agent that delegates writes the task of another agent, which may work for someone else. This hook adds the house
+rules to every such task, removes names of customers, and refuses some tasks completely. `subagent_spawning` is a merge
+point: a hook returns a new `prompt`, or an `error` that refuses the task.
 """
 
 from hookline import Agent, AgentContext, HookResult, ScriptedModel, call, hook
@@ -31,11 +31,11 @@ if __name__ == "__main__":
     team.add(Agent("boss", llm=boss, tools=[team], hooks=[brief_subagents]))
     team.add(Agent("writer", "writes letters", llm=writer))
     result = team.run("Work through the list.")
-    print("The writer was told:", writer.requests[0].messages[-1].content)
-    print("The boss was told:", *(message.content for message in result.messages if message.role == "tool"), sep="\n")
+    print("Task of the writer:", writer.requests[0].messages[-1].content)
+    print("Results of the boss:", *(message.content for message in result.messages if message.role == "tool"), sep="\n")
 
 # prints:
-# The writer was told: Write a letter to a customer. Keep it under 100 words.
-# The boss was told:
+# Task of the writer: Write a letter to a customer. Keep it under 100 words.
+# Results of the boss:
 # Dear customer ...
 # writer was refused by brief_subagents: Contracts are not delegated.

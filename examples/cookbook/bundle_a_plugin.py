@@ -1,8 +1,8 @@
-"""Bundle tools with the rules for them.
+"""Bundle tools with their guards.
 
-Whoever gives an agent a tool should give it the guard, too. A plugin is a named bundle of both, switched on and off as
-one: in a run that leaves it out (`allowed_plugins=[]`) neither its tools nor its hooks take part. A package offers one
-through the entry point group `hookline.plugins`, and `Agent(plugins=["its-name"])` finds it there.
+Distribute a tool together with its guard. A plugin is a named bundle of both, switched on and off as one: in a run that
+excludes it (`allowed_plugins=[]`), neither its tools nor its hooks are active. A package provides a plugin through the
+entry point group `hookline.plugins`, and `Agent(plugins=["its-name"])` finds it there.
 """
 
 from hookline import BEFORE_TOOL, Agent, AgentContext, HookResult, ScriptedModel, ToolCallRequest, call, guard, tool

@@ -1,7 +1,7 @@
-"""Cache what slow tools return.
+"""Cache the results of slow tools.
 
-The same question to the same tool gets the same answer for a while, in all runs of the agent, without asking again. The
-hook stores at `after_tool` and answers at `before_tool`; guards still judge a call that is answered.
+The same call of the same tool gets the same result for a while, in all runs of the agent, without running the tool
+again. The hook stores results at `after_tool` and answers at `before_tool`; guards still judge a call that is answered.
 `ResponseCacheHook` caches replies of a model.
 """
 
@@ -15,16 +15,16 @@ class CacheToolResults:
     points = frozenset({BEFORE_TOOL, AFTER_TOOL})
 
     def __init__(self, *tools: str, seconds: float = 60.0) -> None:
-        self.tools, self.seconds = tools, seconds  # which calls reach a hook: an option, like priority
-        self.kept: dict[Any, tuple[float, Any]] = {}  # it only grows: for many calls, take a real cache
+        self.tools, self.seconds = tools, seconds  # `tools` selects the calls of a hook, an option like `priority`
+        self.cached: dict[Any, tuple[float, Any]] = {}  # never shrinks: for many calls, use a real cache
 
     def __call__(self, point: str, ctx: AgentContext, payload: ToolCallRequest | ToolCallResult) -> HookResult | None:
         key, now = (payload.name, payload.arguments), ctx.clock.monotonic()
         if isinstance(payload, ToolCallResult):
             if payload.outcome == "ok":
-                self.kept[key] = now + self.seconds, payload.result
+                self.cached[key] = now + self.seconds, payload.result
             return None
-        until, result = self.kept.get(key, (0.0, None))
+        until, result = self.cached.get(key, (0.0, None))
         return HookResult.answer(result, reason="from the cache") if now < until else None
 
 

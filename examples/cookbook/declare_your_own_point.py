@@ -1,8 +1,8 @@
 """Declare a point of your own.
 
-Your program has moments of its own that others should be able to judge: here, a deployment. A point says what travels
-through it and which verbs hold there; `ctx.fire` inside a tool asks all hooks of the run, and `registry.fire` does it
-outside of one. Hooks at it are hooks like all others, with phases, priorities and timeouts.
+Your program has events of its own that hooks should be able to judge: here, a deployment. A point declares its payload
+and its verbs. `ctx.fire` inside a tool calls all hooks of the run at that point; `registry.fire` does so outside of a
+run. These hooks have phases, priorities and timeouts like all others.
 """
 
 from hookline import Agent, AgentContext, HookResult, ScriptedModel, call, guard, hook, tool

@@ -1,8 +1,8 @@
 """End the run when the system prompt leaks.
 
-A word that nobody could guess stands in the system prompt. If it turns up in a reply, in a streamed piece or in the
-arguments of a call, somebody made the model recite its instructions: the run ends there, and the reply is not recorded.
-`before_prompt_build` is a merge point: what its hooks give is joined to the prompt.
+The system prompt contains a random word. If the word appears in a reply, in a streamed chunk or in the arguments of a
+call, someone made the model repeat its instructions: the run ends, and the reply is not recorded.
+`before_prompt_build` is a merge point: the results of its hooks are added to the prompt.
 """
 
 from hookline import AFTER_LLM, BEFORE_PROMPT_BUILD, ON_TOKEN
@@ -14,10 +14,10 @@ class EndWhenCanaryLeaks:
     priority = 100
 
     def __call__(self, point: str, ctx: AgentContext, payload: object) -> HookResult | None:
-        canary = ctx.hook_state.setdefault(id(self), ctx.new_id("canary"))  # another one in each run
+        canary = ctx.hook_state.setdefault(id(self), ctx.new_id("canary"))  # different in each run
         match payload:
-            case TokenDelta(text=said) | ModelReply(content=said, tool_calls=()):
-                leaked = canary in said
+            case TokenDelta(text=text) | ModelReply(content=text, tool_calls=()):
+                leaked = canary in text
             case ModelReply(tool_calls=calls):
                 leaked = canary in str(calls)
             case _:

@@ -1,8 +1,8 @@
-"""Hide secrets in what tools return.
+"""Hide secrets in tool results.
 
-A configuration file or a log holds keys that neither the model nor the transcript should ever see. What leaves
-`after_tool` is what both get, so that is the place to take them out. `SensitiveDataHook` knows many more kinds of
-secrets, and looks in tasks, replies and arguments too.
+A configuration file or a log contains keys that neither the model nor the transcript should get. Both get the result
+as it leaves `after_tool`, so a hook at this point removes the keys. `SensitiveDataHook` knows many more kinds of
+secrets, and also checks tasks, replies and arguments.
 """
 
 import re
@@ -17,7 +17,7 @@ def hide_secrets(ctx: AgentContext, done: ToolCallResult) -> HookResult | None:
     clean, found = SECRET.subn(r"\1\2[hidden]", done.text)
     if not found:
         return None
-    field = "result" if done.error is None else "error"  # an error message may quote a secret, too
+    field = "result" if done.error is None else "error"  # an error message may contain a secret too
     return HookResult.replace({field: clean}, reason=f"{found} hidden")
 
 

@@ -1,8 +1,7 @@
-"""Insist on sources.
+"""Require sources.
 
-An answer that names no source is sent back, with a note that says what is missing. A model gets at most two more tries;
-after that this rail does not give in, but ends the run with words of its own. `SchemaRetryHook` and `GroundedReplyHook`
-are rails of this kind.
+A reply without a source is rejected, with a note for the model. The model gets at most two more attempts; after that
+the hook ends the run with its own reply. `SchemaRetryHook` and `GroundedReplyHook` work in a similar way.
 """
 
 import re
@@ -15,7 +14,7 @@ def insist_on_sources(ctx: AgentContext, answer: ModelReply) -> HookResult | Non
     if answer.tool_calls or answer.purpose != "step" or re.search(r"\[\d+\]", answer.content):
         return None
     if answer.attempt > 2:
-        return HookResult.end("I found nothing that I could prove.", reason="no sources after three tries")
+        return HookResult.end("I found no reliable source.", reason="no sources after three tries")
     return HookResult.retry("Name your sources, as [1], [2] and so on. Leave out what you have no source for.")
 
 
@@ -28,4 +27,4 @@ if __name__ == "__main__":
 # prints:
 # completed after 2 tries: It rains [1].
 # [1] weather.example
-# ended after 3 tries: I found nothing that I could prove.
+# ended after 3 tries: I found no reliable source.

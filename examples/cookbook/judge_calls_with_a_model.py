@@ -1,8 +1,8 @@
-"""Have a second model judge what the first one does.
+"""Let a second model judge tool calls.
 
-Some rules cannot be written as code: "nothing that would embarrass us". This guard shows each mail to a model and lets
-only those pass that it finds harmless. `ctx.llm` asks the run's own model, through the same hooks and budget;
-`ctx.llm.using(other)` would ask another one.
+Some rules cannot be written as code: "nothing that would embarrass us". This guard shows each mail to a model, and
+blocks the mail unless the model finds it harmless. `ctx.llm` calls the model of the run, through the same hooks and
+budget; `ctx.llm.using(other)` would call another model.
 """
 
 import re

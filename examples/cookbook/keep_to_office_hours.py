@@ -1,7 +1,7 @@
-"""Keep to office hours.
+"""Allow deployments only in office hours.
 
-A deployment at three in the morning has nobody to watch it. This guard refuses it outside of working hours, and the
-model reads why. The time comes from `ctx.clock`, so that you can try Saturday on a Monday.
+A deployment at three in the morning has nobody to watch it. This guard blocks it outside of working hours, and the
+model gets the reason. The time comes from `ctx.clock`, so that you can test Saturday on a Monday.
 """
 
 from datetime import datetime

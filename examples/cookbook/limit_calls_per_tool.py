@@ -1,8 +1,8 @@
-"""Limit how often each tool is called.
+"""Limit the calls of each tool.
 
-A model that searches twenty times has lost the thread. Each tool gets a quota for one run; what goes beyond it is
-refused, and the model can go on with what it has. The count is in `ctx.hook_state`: fresh for every run, and shared
-with nobody. `ToolCallsLimitHook` limits all calls of a run together.
+A model that searches twenty times is stuck. Each tool gets a quota for one run; further calls are blocked, and the
+model goes on with what it has. The count is in `ctx.hook_state`, which is new for every run and private to the hook.
+`ToolCallsLimitHook` limits all calls of a run together.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ class LimitCallsPerTool:
         quota = self.quota.get(request.name)
         if quota is None or used[request.name] <= quota:
             return None
-        return HookResult.block(f"{request.name} may be used {quota} times, and was. Work with what you have.")
+        return HookResult.block(f"{request.name} may be called {quota} times in a run. Use the results that you have.")
 
 
 limit_calls_per_tool = LimitCallsPerTool(search=2)
@@ -48,4 +48,4 @@ if __name__ == "__main__":
 # prints:
 # ten pages about rain
 # ten pages about snow
-# search may be used 2 times, and was. Work with what you have.
+# search may be called 2 times in a run. Use the results that you have.

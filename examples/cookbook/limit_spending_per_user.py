@@ -1,8 +1,8 @@
-"""Limit what each user spends.
+"""Limit the spending of each user.
 
-Every model call is counted for the user it was made for, in all conversations together; whoever has used up the
-allowance gets no further call. The hook comes with the conversation (`AgentContext(hooks=...)`), so other users of the
-same agent need not have it. `CostLimitHook` limits one run.
+The cost of every model call is added to the account of its user, over all conversations. A user who has spent the
+allowance gets no further model call. The hook is registered for the conversation (`AgentContext(hooks=...)`), so other
+users of the same agent need not have it. `CostLimitHook` limits one run.
 """
 
 from collections import defaultdict
@@ -19,9 +19,9 @@ class LimitSpendingPerUser:
         self.spent: dict[str, float] = defaultdict(float)  # or a row in your database
 
     def __call__(self, point: str, ctx: AgentContext, payload: object) -> HookResult | None:
-        user = ctx.state.metadata.get("user", "somebody")
+        user = ctx.state.metadata.get("user", "unknown")
         if isinstance(payload, ModelReply):
-            self.spent[user] += payload.cost or 0.0  # an unknown price counts nothing: set prices for your model
+            self.spent[user] += payload.cost or 0.0  # an unknown price counts as 0: set prices for your model
         elif self.spent[user] >= self.dollars:
             return HookResult.stop(f"{user} has spent ${self.spent[user]:.2f} of ${self.dollars:.2f}.", "cost_limit")
         return None

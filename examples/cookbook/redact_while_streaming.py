@@ -1,8 +1,8 @@
 """Redact a reply while it is streamed.
 
-What `on_token` replaces is what people see; what `after_llm` replaces is what is recorded: a redactor needs both. The
-end of an address may come with a later piece, so the last word is held back until it is whole; the piece marked `final`
-brings what is left. `SensitiveDataHook` does this for many kinds of data.
+`on_token` changes what people see, `after_llm` changes what is recorded: a redactor needs both. The end of an address
+may come with a later chunk, so the hook holds back the last word until it is complete; the chunk marked `final` brings
+the rest. `SensitiveDataHook` does this for many kinds of data.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ class RedactWhileStreaming:
         if isinstance(payload, ModelReply):
             content = clean(payload.content)
             return HookResult.replace(payload.replace(content=content)) if content != payload.content else None
-        shown = ctx.hook_state.setdefault(id(self), {})  # how much of each reply, since a run has several
+        shown = ctx.hook_state.setdefault(id(self), {})  # number of characters shown of each reply
         whole = payload.text if payload.final else payload.text[: payload.text.rfind(" ") + 1]
         already = shown.get(payload.generation, 0)
         shown[payload.generation] = len(clean(whole))

@@ -1,8 +1,8 @@
-"""Have the tests run before the agent stops.
+"""Run the tests before the agent stops.
 
-A coding agent says "done" and has not run the tests since its last edit. At `on_stop` a hook looks at the steps of the
-run, and sends the model back to work. It can do so three times in a run, and a limit that was reached stands, so this
-cannot go on for ever.
+A coding agent says "done" without having run the tests since its last edit. At `on_stop` a hook checks the steps of the
+run, and makes the model continue. A run can be continued three times, and a limit that is reached still applies, so the
+run always ends.
 """
 
 from hookline import ON_STOP, Agent, AgentContext, HookResult, ScriptedModel, Stopping, call, hook, tool

@@ -1,8 +1,8 @@
-"""Show how far a long tool is.
+"""Show the progress of a long tool.
 
 A tool with a parameter `ctx` may report its progress; hooks at `on_progress` get each report, between one `tool_start`
-and one `tool_end` for every call. Here they become a bar in the terminal; the command line and the server show them by
-themselves.
+and one `tool_end` for every call. Here they print a bar in the terminal; the command line and the server show progress
+automatically.
 """
 
 from hookline import ON_PROGRESS, Agent, AgentContext, Progress, ScriptedModel, call, observer, tool

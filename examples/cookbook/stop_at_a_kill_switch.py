@@ -1,8 +1,8 @@
-"""Stop every agent at a kill switch.
+"""Stop every agent with a kill switch.
 
-Somebody puts a file there (`touch STOP`), and every run that looks for it stops before its next model call or tool, in
-whichever program it is. `stop` is not an error: calls that are open get a result, the session keeps what was done, and
-hooks at the end of the run are called.
+Create a file (`touch STOP`), and every run with this hook stops before its next model call or tool, in every program.
+`stop` is not an error: open calls get a result, the session keeps the work so far, and hooks at the end of the run are
+called.
 """
 
 import tempfile
@@ -33,7 +33,7 @@ if __name__ == "__main__":
         def work(n: int) -> str:
             """Work on the next part."""
             if n == 2:
-                switch.touch()  # somebody has seen enough
+                switch.touch()  # someone presses the switch
             return f"part {n} is done"
 
         llm = ScriptedModel([call("work", n=n) for n in range(1, 100)])

@@ -1,8 +1,8 @@
 """Survive an outage of the model.
 
-A provider that is overloaded is asked again, after as long as it wishes; if that does not help, people get an honest
-answer in place of an error, and the conversation goes on. Only failures of a model take a verb at `on_error`; what
-hooks and tools do wrong is shown there too. `ModelRetryHook` and `FallbackModelHook` are the built-in ones.
+If a provider is overloaded, the hook retries after the requested delay. If that does not help, the user gets an honest
+reply instead of an error, and the conversation continues. At `on_error`, a hook can only handle failures of a model;
+failures of hooks and tools are reported there too. `ModelRetryHook` and `FallbackModelHook` are the built-in hooks.
 """
 
 import asyncio

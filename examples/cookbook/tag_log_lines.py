@@ -1,8 +1,8 @@
-"""Put the run and the call into every log line.
+"""Add the run and the tool to every log line.
 
-Your tools log through libraries that know nothing of agents, and ten runs write into one log. A hook object with
-`wrap(ctx, payload)` gives a context manager that is entered around the run, each model call and each tool, in the
-task where it runs: the place for context variables. It decides nothing.
+Your tools log through libraries that know nothing of agents, and ten runs write to one log. A hook object with
+`wrap(ctx, payload)` returns a context manager that is entered around the run, each model call and each tool, in the
+task where it runs: the right place for context variables. It decides nothing.
 """
 
 import logging
@@ -17,7 +17,7 @@ current: ContextVar[str] = ContextVar("current", default="-")
 
 
 class TagLogLines:
-    points = frozenset({ON_RUN_END})  # a hook has a point; this one does nothing there
+    points = frozenset({ON_RUN_END})  # a hook needs a point; this one does nothing there
     phase = "observe"
 
     def __call__(self, point: str, ctx: AgentContext, payload: object) -> None:

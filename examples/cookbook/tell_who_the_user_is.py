@@ -1,9 +1,9 @@
-"""Tell the model who it talks to.
+"""Tell the model about the user.
 
-What you know of a user takes a lookup, and belongs into the system prompt: `before_prompt_build` is fired once per run,
-and what its hooks give is joined to the prompt. `ctx.scratch`, the notepad of a conversation, spares a second lookup.
-`session_start` is fired for the first run of a session only: a place to count newcomers, or to greet them.
-`MemoryInjectionHook` tells the model what an agent remembers.
+Information about the user takes a lookup, and belongs in the system prompt: `before_prompt_build` fires once per run,
+and the results of its hooks are added to the prompt. `ctx.scratch`, a dict that lives as long as the conversation,
+avoids a second lookup. `session_start` fires only for the first run of a session: use it to count or greet new users.
+`MemoryInjectionHook` adds what an agent remembers.
 """
 
 from hookline import BEFORE_PROMPT_BUILD, SESSION_START
@@ -11,7 +11,7 @@ from hookline import Agent, AgentContext, HookResult, PromptBuild, ScriptedModel
 
 
 async def look_up(user: str) -> str:
-    """A question to your database, in real life."""
+    """Stands for a query to your database."""
     print(f"(looking up {user})")
     return "Ann, an engineer who likes short answers"
 
@@ -19,7 +19,7 @@ async def look_up(user: str) -> str:
 @hook(BEFORE_PROMPT_BUILD, priority=80)
 async def tell_who_the_user_is(ctx: AgentContext, build: PromptBuild) -> HookResult:
     if "user" not in ctx.scratch:
-        ctx.scratch["user"] = await look_up(ctx.state.metadata.get("user", "somebody"))
+        ctx.scratch["user"] = await look_up(ctx.state.metadata.get("user", "unknown"))
     return HookResult.merge(append_system=f"You talk to {ctx.scratch['user']}.")
 
 

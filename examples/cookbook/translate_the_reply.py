@@ -1,8 +1,8 @@
 """Translate the reply for the user.
 
-The agent thinks and works in English; the user reads Dutch. When the model has answered, and calls no more tools, it is
-asked once more, for a translation, and that is what is recorded and returned. Whoever watches the stream sees the
-English first. `purpose` keeps the hook from translating the judges and summaries of other hooks.
+The agent works in English; the user reads Dutch. When the model has answered and calls no more tools, a second model
+call translates the reply, and the translation is recorded and returned. The stream still shows the English text first.
+`purpose` keeps the hook from translating the model calls of other hooks.
 """
 
 from hookline import AFTER_LLM, Agent, AgentContext, HookResult, ModelReply, ModelRequest, ScriptedModel, hook

@@ -1,7 +1,7 @@
-"""Try two system prompts side by side.
+"""Compare two system prompts.
 
-Half of the sessions get prompt A and half get prompt B, and a session keeps the one it has. At the end of each run it
-is counted how it went, so that you see which one does better. `override_system` replaces the instructions of the agent.
+Half of the sessions get prompt A and half get prompt B, and a session keeps its prompt. The hook counts the status of
+each run, so that you see which prompt works better. `override_system` replaces the instructions of the agent.
 """
 
 import zlib
@@ -32,7 +32,7 @@ try_two_prompts = TryTwoPrompts(a="Answer in one sentence.", b="Think aloud, the
 
 
 def model(request: ModelRequest) -> str:
-    return "" if "aloud" in request.messages[0].content else "42."  # the second one goes wrong
+    return "" if "aloud" in request.messages[0].content else "42."  # prompt b fails
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Write what happens as JSON lines.
+"""Log tool calls as JSON lines.
 
-One line for each call of a tool, with who asked, what was decided and why: enough to find out next week what the agent
-did today. An observer decides nothing and is always called, also after a block; where it has a parameter `verdict`, it
-sees what the point concluded. `AuditLogHook` writes an audit log whose lines cannot be changed unnoticed.
+The hook writes one line for each tool call, with the user, the decision and the hook that made it, so that you can find
+out next week what the agent did today. An observer decides nothing and is always called, also after a block; with a
+parameter `verdict`, it gets the outcome of the point. `AuditLogHook` writes a tamper-evident audit log.
 """
 
 import json
@@ -30,7 +30,7 @@ write_json_lines = WriteJsonLines(sys.stderr)
 
 
 @guard(BEFORE_TOOL, tools="restart")
-def spare_database(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
+def keep_database(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
     return HookResult.block("Not that one.") if request.arguments["service"] == "database" else None
 
 
@@ -42,9 +42,9 @@ def restart(service: str) -> str:
 
 if __name__ == "__main__":
     llm = ScriptedModel([[call("restart", service="shop"), call("restart", service="database")], "One of two."])
-    agent = Agent("ops", llm=llm, tools=[restart], hooks=[spare_database, WriteJsonLines(sys.stdout)])
+    agent = Agent("ops", llm=llm, tools=[restart], hooks=[keep_database, WriteJsonLines(sys.stdout)])
     agent.run("Restart both.", metadata={"user": "ann"})
 
 # prints:
 # {"user": "ann", "tool": "restart", "arguments": {"service": "shop"}, "decision": "cont", "by": ""}
-# {"user": "ann", "tool": "restart", "arguments": {"service": "database"}, "decision": "block", "by": "spare_database"}
+# {"user": "ann", "tool": "restart", "arguments": {"service": "database"}, "decision": "block", "by": "keep_database"}

@@ -1,4 +1,4 @@
-"""The rules of the office. A very small model works here: hooks see to it that it does."""
+"""The hooks of the office. They make a very small model reliable."""
 
 import re
 
@@ -31,7 +31,7 @@ HELP = (
 
 @hook(BEFORE_TICKET_COMPLETE)
 def says_how_many(ctx: AgentContext, ticket: Ticket) -> HookResult | None:
-    """A claim rejects: the ticket needs revision, and whoever completed it is told why."""
+    """Reject a completion without a number: the ticket needs revision, and the agent gets the reason."""
     if any(character.isdigit() for character in ticket.summary):
         return None
     return HookResult.claim(reason="the summary does not say how many")
@@ -39,34 +39,34 @@ def says_how_many(ctx: AgentContext, ticket: Ticket) -> HookResult | None:
 
 @hook(BEFORE_LLM)
 def one_tool_at_a_time(ctx: AgentContext, request: ModelRequest) -> HookResult | None:
-    """A small model chooses badly among many tools: it is offered the one that was meant, and has to use it.
+    """Offer only the tool that the message is about, and require its use: a small model chooses badly.
 
-    Where none is meant it would make one up: it is told what can be said instead.
+    If the message is about no tool, reply with the help text: a small model would invent a call.
     """
-    if request.messages[-1].role != "user" or not request.tools:  # the poet has none
+    if request.messages[-1].role != "user" or not request.tools:  # the poet has no tools
         return None
-    said = request.messages[-1].content.lower()
-    meant = next((tool for tool, words in WORDS.items() if any(word in said for word in words)), "")
-    tools = [tool for tool in request.tools if tool.name == meant]
+    message = request.messages[-1].content.lower()
+    wanted = next((tool for tool, words in WORDS.items() if any(word in message for word in words)), "")
+    tools = [tool for tool in request.tools if tool.name == wanted]
     if not tools:
-        return HookResult.answer(ModelResponse(HELP), reason="nothing to do with tickets")
-    return HookResult.replace(request.replace(tools=tools, tool_choice="required"), reason=f"{meant} is meant")
+        return HookResult.answer(ModelResponse(HELP), reason="not about tickets")
+    return HookResult.replace(request.replace(tools=tools, tool_choice="required"), reason=f"about {wanted}")
 
 
 @hook(BEFORE_TOOL, tools="ticket_*")
-def the_words_that_were_said(ctx: AgentContext, call: ToolCallRequest) -> HookResult | None:
-    """A small model mixes up ids and adds to summaries: what the person wrote counts."""
-    said = next(message.content for message in reversed(ctx.state.messages) if message.role == "user")
-    found = re.search(r"\b(T-\d+)\b\W*(.*)", said, flags=re.IGNORECASE | re.DOTALL)
+def use_the_words_of_the_user(ctx: AgentContext, call: ToolCallRequest) -> HookResult | None:
+    """Copy the id and the summary from the user's message: a small model mixes up ids and invents summaries."""
+    message = next(message.content for message in reversed(ctx.state.messages) if message.role == "user")
+    found = re.search(r"\b(T-\d+)\b\W*(.*)", message, flags=re.IGNORECASE | re.DOTALL)
     if found is None or "id" not in call.arguments:
         return None
-    meant = {"id": found[1].upper()}
+    arguments = {"id": found[1].upper()}
     if "summary" in call.arguments and found[2]:
-        meant["summary"] = found[2]
-    return HookResult.replace(call.replace(arguments={**call.arguments, **meant}), reason="as it was said")
+        arguments["summary"] = found[2]
+    return HookResult.replace(call.replace(arguments={**call.arguments, **arguments}), reason="words of the user")
 
 
 @hook(AFTER_TOOL, tools="ticket_*")
-def the_board_speaks_for_itself(ctx: AgentContext, done: ToolCallResult) -> HookResult:
-    """A small model retells badly: the board's own words are the reply."""
-    return HookResult.end(done.text, reason="the board has answered")
+def reply_with_the_tool_result(ctx: AgentContext, done: ToolCallResult) -> HookResult:
+    """Reply with the tool result itself: a small model summarises badly."""
+    return HookResult.end(done.text, reason="the tool result is the reply")

@@ -1,4 +1,4 @@
-"""A drawer full of notes, and two tools for it."""
+"""Some notes, and two tools for them."""
 
 from typing import Annotated
 

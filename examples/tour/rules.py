@@ -1,4 +1,4 @@
-"""The hooks of the tour: each one is an ordinary function."""
+"""The hooks of the tour. Each is an ordinary function."""
 
 import re
 
@@ -22,13 +22,13 @@ LIST = ["Throw a note away: taxes.", "Read a note: taxes."]
 
 @guard(BEFORE_TOOL, tools="discard_*")
 def keep_notes(ctx: AgentContext, call: ToolCallRequest) -> HookResult:
-    """The tool does not run; the model reads the message and goes on."""
+    """Block the call: the tool does not run, and the model gets the message."""
     return HookResult.block("Notes are kept.", reason="nobody may throw notes away")
 
 
 @hook(AFTER_TOOL, priority=50)
 def hide_codes(ctx: AgentContext, done: ToolCallResult) -> HookResult | None:
-    """What leaves this point is what the model and the transcript get."""
+    """Hide codes in tool results, before the model and the transcript get them."""
     hidden = re.sub(r"\d{4,}", "[hidden]", done.text)
     if done.error is not None or hidden == done.text:
         return None
@@ -37,7 +37,7 @@ def hide_codes(ctx: AgentContext, done: ToolCallResult) -> HookResult | None:
 
 @hook(BEFORE_LLM)
 def look_first(ctx: AgentContext, request: ModelRequest) -> HookResult | None:
-    """A small model would rather guess than look: its first reply to a request has to be a call."""
+    """Require a tool call as the first reply, because a small model guesses."""
     if request.messages[-1].role != "user":
         return None
     return HookResult.replace(request.replace(tool_choice="required"), reason="look before you answer")
@@ -45,7 +45,7 @@ def look_first(ctx: AgentContext, request: ModelRequest) -> HookResult | None:
 
 @hook(ON_STOP)
 def work_through_the_list(ctx: AgentContext, stopping: Stopping) -> HookResult | None:
-    """The model thinks it is done, but the list is not. A limit would hold, whatever this says."""
+    """Continue until the list is done. Limits still apply."""
     done = sum(message.role == "user" for message in ctx.state.messages) - 1
     if done >= len(LIST) or stopping.signals[0].kind != "completed":
         return None

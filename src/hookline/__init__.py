@@ -1,6 +1,6 @@
-"""Hookline: an agent loop with hooks at every moment.
+"""Hookline: an agent loop with hooks at every step.
 
-The names that most programs use are here; ``__init__.pyi`` lists them. The others are in the public modules:
+This module contains the names that most programs use; ``__init__.pyi`` lists them. All others are in public modules:
 ``agents``, ``hooks``, ``points``, ``payloads``, ``events``, ``errors``, ``tools``, ``models``, ``plugins``, ``stores``,
 ``channels``, ``teams``, ``server``, ``config``, ``tape`` and ``testing``. A name is imported when it is first used.
 """

@@ -1,4 +1,4 @@
-"""Agents, and what belongs to one run."""
+"""Agents, runs, sessions, contexts and budgets."""
 
 from ._base.lazy import attach
 

@@ -1,4 +1,4 @@
-"""Names that only one other system uses; its page in ``docs/coming-from`` tells which.
+"""Alternative names from other frameworks, for programs that are ported. ``docs/coming-from`` describes them.
 
 EdgeVox: :class:`LLMAgent`, :class:`ScriptedLLM`, :class:`AgentEvent`. Cognesy: :class:`HookStack`.
 """

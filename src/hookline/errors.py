@@ -1,4 +1,4 @@
-"""The errors of runs and hooks. Errors of a feature are in its module, such as ``hookline.stores.StoreError``."""
+"""The errors of hooks and runs. Errors of a feature are in its module, such as ``hookline.stores.StoreError``."""
 
 from ._base.lazy import attach
 

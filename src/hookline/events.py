@@ -1,4 +1,4 @@
-"""What a run reports while it works."""
+"""The events that a run emits."""
 
 from ._base.lazy import attach
 

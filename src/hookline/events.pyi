@@ -28,5 +28,5 @@ from ._run.events import ToolSettled as ToolSettled
 from ._run.events import ToolStarted as ToolStarted
 from .hooks.approvals import ApprovalPending as ApprovalPending
 from .hooks.shadow_mode import ShadowDecided as ShadowDecided
-from .server.records import RunAccepted as RunAccepted
-from .server.records import RunClosed as RunClosed
+from .server.events import RunAccepted as RunAccepted
+from .server.events import RunClosed as RunClosed

@@ -1,4 +1,4 @@
-"""What hooks receive: a payload for each point, and the values in it."""
+"""The payloads that hooks receive, one for each point, and the values in them."""
 
 from ._base.lazy import attach
 

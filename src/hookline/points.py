@@ -1,4 +1,4 @@
-"""Every point where a hook can take part, and the class to declare your own."""
+"""All points at which hooks are called, and the class to declare your own."""
 
 from ._base.lazy import attach
 

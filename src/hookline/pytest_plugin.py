@@ -1,4 +1,4 @@
-"""Fixtures for pytest, there wherever Hookline is installed. The rest of it is imported when a test uses one."""
+"""Fixtures for pytest, available where Hookline is installed. Hookline is only imported when a test uses one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture
 def scripted_agent() -> Callable[..., Any]:
-    """Make agents on a scripted model: :func:`hookline.testing.scripted_agent`."""
+    """Create agents with a scripted model: :func:`hookline.testing.scripted_agent`."""
     from . import testing
 
     return testing.scripted_agent
@@ -19,7 +19,7 @@ def scripted_agent() -> Callable[..., Any]:
 
 @pytest.fixture
 def fire_hook() -> Callable[..., Any]:
-    """Fire one hook at one point: :func:`hookline.testing.fire_hook`."""
+    """Call one hook at one point: :func:`hookline.testing.fire_hook`."""
     from . import testing
 
     return testing.fire_hook
@@ -27,7 +27,7 @@ def fire_hook() -> Callable[..., Any]:
 
 @pytest.fixture
 def inject_fault() -> Iterator[Callable[..., list[str]]]:
-    """Make a hook fail until the test is over: :func:`hookline.testing.inject_fault`."""
+    """Make a hook fail until the end of the test: :func:`hookline.testing.inject_fault`."""
     from . import testing
 
     with ExitStack() as stack:

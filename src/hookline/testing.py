@@ -1,7 +1,7 @@
-"""Tools for testing your own hooks: a scripted model, a clock, single fires, and faults on demand.
+"""Helpers for tests of your own hooks: a scripted model, a fake clock, single fires and injected faults.
 
-With Hookline installed, pytest offers the fixtures ``scripted_agent``, ``fire_hook`` and
-``inject_fault``; they are these functions.
+If Hookline is installed, pytest has the fixtures ``scripted_agent``, ``fire_hook`` and ``inject_fault``, which are the
+functions of this module.
 """
 
 from __future__ import annotations
@@ -80,10 +80,13 @@ _SAMPLES: dict[Any, Any] = {str: "", int: 0, float: 0.0, bool: False}
 
 
 def sample(point: str, **fields: Any) -> Frozen:
-    """A payload for a point; what you do not give is empty.
+    """Create a payload for a point. Fields that are not given are empty.
 
     Raises:
-        TypeError: a field the payload does not have, or of the wrong type.
+        TypeError: the payload does not have such a field, or it has another type.
+
+    Example:
+        >>> sample(BEFORE_TOOL, name="delete_file", arguments={"path": "/etc/passwd"})
     """
     kind: type[Frozen] = resolve(point).payload
     empty = {
@@ -109,29 +112,36 @@ async def afire_hook(hook: Any, point: str, payload: Any = None, *, ctx: Any = N
 
     Args:
         hook: the hook.
-        point: where to fire.
-        payload: the payload; a :func:`sample` made of ``fields`` if left out.
-        ctx: a context; a fresh one if left out.
+        point: the point.
+        payload: the payload; by default a :func:`sample` with ``fields``.
+        ctx: the context; by default a new one.
         fields: fields of the payload.
 
     Raises:
         HookError: the hook failed closed.
-        RegistrationError: it is no hook at that point.
+        RegistrationError: the hook is not registered at this point.
+
+    Example:
+        >>> verdict = await afire_hook(no_sudo, BEFORE_TOOL, name="shell", arguments={"command": "sudo ls"})
+        >>> assert verdict.action == "block"
     """
     where = resolve(point)
     registry = HookRegistry()
     registry.register(hook, points=None if hasattr(hook, "points") else where)
     if not registry.at(where):
-        raise RegistrationError(f"{hook!r} is not a hook at {where}: nothing would be tested")
+        raise RegistrationError(f"{hook!r} is not a hook at {where}, so nothing would be tested")
     given = payload if payload is not None else sample(where, **fields)
     return await registry.fire(where, given, ctx=ctx if ctx is not None else AgentContext())
 
 
 def fire_hook(hook: Any, point: str, payload: Any = None, *, ctx: Any = None, **fields: Any) -> Verdict:
-    """:func:`afire_hook`, for tests that are not async.
+    """Call :func:`afire_hook` in a test that is not async.
 
     Raises:
-        RuntimeError: it is called in an async test.
+        RuntimeError: the test is async.
+
+    Example:
+        >>> assert fire_hook(no_sudo, BEFORE_TOOL, name="shell", arguments={"command": "ls"}).action == "cont"
     """
     if running_loop() is not None:
         raise RuntimeError("an event loop is running: use await hookline.testing.afire_hook(...) in an async test")
@@ -141,7 +151,7 @@ def fire_hook(hook: Any, point: str, payload: Any = None, *, ctx: Any = None, **
 def make_context(
     *, tools: Iterable[Tool | Callable[..., Any] | Toolset] = (), **options: Unpack[ContextOptions]
 ) -> AgentContext[Any]:
-    """A context with the tools of a run, for hooks that are tried outside of one; options as for :class:`AgentContext`.
+    """Create a context with tools, to test hooks outside a run; options as for :class:`AgentContext`.
 
     Example:
         >>> fire_hook(guard, BEFORE_TOOL, name="delete_file", ctx=make_context(tools=[delete_file]))
@@ -153,32 +163,58 @@ def make_context(
 
 @overload
 def scripted_agent(
-    turns: Iterable[Any], *, name: str = "test", instructions: str = "",
-    output_type: None = None, **options: Unpack[CommonAgentOptions[DepsT]],
-) -> Agent[DepsT, str]: ...  # fmt: skip
+    turns: Iterable[Any],
+    *,
+    name: str = "test",
+    instructions: str = "",
+    output_type: None = None,
+    **options: Unpack[CommonAgentOptions[DepsT]],
+) -> Agent[DepsT, str]: ...
 @overload
 def scripted_agent(
-    turns: Iterable[Any], *, name: str = "test", instructions: str = "",
-    output_type: type[OutputT], **options: Unpack[CommonAgentOptions[DepsT]],
-) -> Agent[DepsT, OutputT]: ...  # fmt: skip
+    turns: Iterable[Any],
+    *,
+    name: str = "test",
+    instructions: str = "",
+    output_type: type[OutputT],
+    **options: Unpack[CommonAgentOptions[DepsT]],
+) -> Agent[DepsT, OutputT]: ...
 @overload
 def scripted_agent(
-    turns: Iterable[Any], *, name: str = "test", instructions: str = "",
-    output_type: Any, **options: Unpack[CommonAgentOptions[Any]],
-) -> Agent[Any, Any]: ...  # fmt: skip
+    turns: Iterable[Any],
+    *,
+    name: str = "test",
+    instructions: str = "",
+    output_type: Any,
+    **options: Unpack[CommonAgentOptions[Any]],
+) -> Agent[Any, Any]: ...
 def scripted_agent(
-    turns: Iterable[Any], *, name: str = "test", instructions: str = "",
-    output_type: Any = None, **options: Unpack[CommonAgentOptions[Any]],
-) -> Agent[Any, Any]:  # fmt: skip
-    """An agent on a :class:`ScriptedModel` that plays ``turns``; options as for :class:`Agent`."""
+    turns: Iterable[Any],
+    *,
+    name: str = "test",
+    instructions: str = "",
+    output_type: Any = None,
+    **options: Unpack[CommonAgentOptions[Any]],
+) -> Agent[Any, Any]:
+    """Create an agent with a :class:`ScriptedModel` of these ``turns``; options as for :class:`Agent`.
+
+    Example:
+        >>> agent = scripted_agent([call("shell", command="sudo ls"), "done"], tools=[shell], hooks=[no_sudo])
+        >>> assert agent.run("Try it.").tool_calls == 1
+    """
     return Agent(name, "", instructions, llm=ScriptedModel(turns), output_type=output_type, **options)
 
 
 class FakeClock:
-    """A clock that stands still until you advance it: ``AgentContext(clock=FakeClock(datetime(2026, 11, 14, 3)))``.
+    """A clock that only moves when you advance it.
 
     Args:
-        start: what time it is, as a ``datetime`` or in seconds since 1970; ``monotonic()`` begins at 0.
+        start: the initial time, as a ``datetime`` or in seconds since 1970. ``monotonic()`` starts at 0.
+
+    Example:
+        >>> clock = FakeClock(datetime(2026, 11, 14, 3))
+        >>> ctx = AgentContext(clock=clock)
+        >>> clock.advance(60)
     """
 
     def __init__(self, start: datetime | float = 1_700_000_000.0) -> None:
@@ -186,37 +222,43 @@ class FakeClock:
         self._passed = 0.0
 
     def time(self) -> float:
-        """Seconds since 1970, as ``time.time()`` gives them."""
+        """Return seconds since 1970, like ``time.time()``."""
         return self._start + self._passed
 
     def monotonic(self) -> float:
-        """Seconds since it was made, as ``time.monotonic()`` gives them."""
+        """Return seconds since the clock was created, like ``time.monotonic()``."""
         return self._passed
 
     def advance(self, seconds: float) -> None:
-        """Let time pass.
+        """Advance the clock.
 
         Raises:
-            ValueError: a number below 0.
+            ValueError: ``seconds`` is negative.
         """
         if not seconds >= 0:
-            raise ValueError(f"time does not go back: advance by 0 seconds or more, not by {seconds!r}")
+            raise ValueError(f"the clock cannot go back: advance it by 0 seconds or more, not by {seconds!r}")
         self._passed += seconds
 
 
 class EventLog(list[Event]):
-    """A sink that keeps the events: ``Agent(..., sinks=[log := EventLog()])``."""
+    """A list that collects the events of a run.
+
+    Example:
+        >>> log = EventLog()
+        >>> scripted_agent(["hello"], sinks=[log]).run("hi")
+        >>> assert len(log.of(ModelReplied)) == 1
+    """
 
     def __init__(self, *, every_call: bool = False) -> None:
         super().__init__()
         self.every_call = every_call
 
     def __call__(self, event: Event) -> None:
-        """Keep one event."""
+        """Append an event."""
         self.append(event)
 
     def of(self, kind: type[Event]) -> list[Any]:
-        """The events of one type."""
+        """Return the events of one type."""
         return [event for event in self if isinstance(event, kind)]
 
 
@@ -224,29 +266,38 @@ class EventLog(list[Event]):
 def inject_fault(
     hooks: Agent[Any, Any] | HookRegistry, name: str, fault: Fault, *, seconds: float | None = None
 ) -> Iterator[list[str]]:
-    """Make the hook called ``name`` fail at every call, until the block is left.
+    """Make a hook fail at every call inside the ``with`` block.
 
     Args:
-        hooks: the agent or registry that holds it.
-        name: the hook's name.
+        hooks: the agent or registry that contains the hook.
+        name: the name of the hook.
         fault: ``raise`` an error, ``hang`` for ``seconds``, or return ``nonsense``.
-        seconds: how long a hanging hook hangs; for ever, if it has a timeout and this is left out.
+        seconds: how long the hook hangs; by default until its timeout.
 
     Yields:
-        A list that grows by the name of the point at each call.
+        A list to which each call appends the name of its point.
 
     Raises:
-        RegistrationError: there is no hook of that name, or it is to hang and has no timeout.
+        RegistrationError: there is no hook with this name, or it would hang without a timeout.
+
+    Example:
+        >>> with inject_fault(agent, "no_sudo", "raise") as calls, pytest.raises(RunFailedError):
+        ...     agent.run("Try it.")
+        >>> assert calls == ["before_tool"]
     """
     if fault not in get_args(Fault):
         raise ValueError(f"unknown fault {fault!r}; expected one of {', '.join(get_args(Fault))}")
     registry = hooks.hooks if isinstance(hooks, Agent) else hooks
     before, calls = registry._entries, []
     if not any(entry.name == name for entry in before):
-        raise RegistrationError(f"no hook is called {name!r}.{did_you_mean(name, [entry.name for entry in before])}")
+        raise RegistrationError(
+            f"there is no hook named {name!r}.{did_you_mean(name, [entry.name for entry in before])}"
+        )
 
     if fault == "hang" and seconds is None and any(e.name == name and e.timeout is None for e in before):
-        raise RegistrationError(f"hook {name!r} has no timeout: a hang would never be noticed; give it timeout=")
+        raise RegistrationError(
+            f"hook {name!r} has no timeout and would hang forever: register it with timeout=, or pass seconds="
+        )
 
     def failing(entry: Any) -> Any:
         async def hang(ctx: Any, payload: Any) -> None:
@@ -266,10 +317,10 @@ def inject_fault(
         (bad,) = compile_hook(made, points=entry.point, name=name, **options)
         return msgspec.structs.replace(bad, hook=entry.hook, id_set=entry.id_set)
 
-    spoiled = {id(entry): failing(entry) for entry in before if entry.name == name}
-    healed = {id(bad): entry for entry in before if (bad := spoiled.get(id(entry)))}
-    registry._change(lambda entries: tuple(spoiled.get(id(entry), entry) for entry in entries))
+    faulty = {id(entry): failing(entry) for entry in before if entry.name == name}
+    originals = {id(bad): entry for entry in before if (bad := faulty.get(id(entry)))}
+    registry._change(lambda entries: tuple(faulty.get(id(entry), entry) for entry in entries))
     try:
         yield calls
     finally:
-        registry._change(lambda entries: tuple(healed.get(id(entry), entry) for entry in entries))
+        registry._change(lambda entries: tuple(originals.get(id(entry), entry) for entry in entries))

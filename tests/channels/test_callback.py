@@ -104,7 +104,7 @@ async def test_a_server_that_hangs_or_is_gone_is_not_waited_for(receiver):
     with pytest.raises(ChannelError, match=r"longer than 0\.2 s"):
         await send(slow)
     gone = WebhookChannel(secret=SECRET, callback="http://127.0.0.1:1/x")
-    with pytest.raises(ChannelError, match="does not take connections"):
+    with pytest.raises(ChannelError, match="refused the connection"):
         await send(gone)
 
 
@@ -114,7 +114,7 @@ async def test_a_name_that_leads_into_our_own_network_needs_to_be_allowed(monkey
     for private, outcome in ((False, 0), (True, 1)):
         channel = WebhookChannel(secret=SECRET, callback=f"http://callback.example:{port}/x", private=private)
         if not private:
-            with pytest.raises(ChannelError, match="private|not one to connect to"):
+            with pytest.raises(ChannelError, match="private|a special address"):
                 await send(channel)
         else:
             await send(channel)

@@ -28,9 +28,9 @@ async def test_a_personality_speaks_under_its_shown_name_and_the_gateway_under_n
         await channel.replies(number)
     assert said(channel) == [
         ("", "echo hi"),
-        ("", "Ada Lovelace speaks now."),
+        ("", "Switched to Ada Lovelace."),
         ("Ada Lovelace", "echo hi"),
-        ("", "ben speaks now."),
+        ("", "Switched to ben."),
         ("ben", "echo hi"),
     ]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from hookline.cli.app import run_app
-from hookline.cli.errors import report
+from hookline.cli.errors import report_error
 
 from .forks import CLIENT
 
@@ -180,7 +180,7 @@ def in_process(capsys):
         try:
             code = run_app(args)
         except Exception as error:
-            code = report(error, args)
+            code = report_error(error, args)
         return code, *capsys.readouterr()
 
     return run

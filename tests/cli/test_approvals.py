@@ -67,7 +67,7 @@ def decide(store, row, decision="approve", **more):
 
 
 def test_what_waits_is_listed_and_shown(approvals, store):
-    assert approvals() == (0, "Nothing waits for approval in approvals.db.\n", "")
+    assert approvals() == (0, "No calls waiting for approval in approvals.db.\n", "")
     row = ask(store, path="notes/a.md", text="x" * 100)
     code, out, _ = approvals()
     assert code == 0
@@ -90,8 +90,8 @@ def test_a_call_is_approved_denied_or_edited(approvals, store):
     approvals("deny", rows[1].id, "use", "the other file")
     assert f"in {rows[0].run_id[:16]}" in out
     _, out, _ = approvals("edit", rows[2].id, '{"n": 7, "m": 1}')
-    assert 'edited: it runs with {"n":7,"m":1}, if the guards let it pass' in out
-    assert "note: m is not among the arguments" in out
+    assert 'edited: the call runs with {"n":7,"m":1} if the guards allow it' in out
+    assert "note: the original call has no argument m" in out
     done = [store.find(row.id) for row in rows]
     assert [row.status for row in done] == ["approved", "denied", "edited"]
     assert (done[1].message, done[2].edit, done[0].by) == ("use the other file", {"n": 7, "m": 1}, "ann@terminal")
@@ -104,31 +104,31 @@ def test_a_call_is_approved_denied_or_edited(approvals, store):
 def test_permissions_are_given_listed_and_revoked(approvals, store):
     first, second = ask(store, path="notes/a"), ask(store, path="b")
     _, out, _ = approvals("approve", first.id, "--session", "--pattern", "path=notes/*")
-    assert out.splitlines()[-1] == "approved, and later ones in this session with path=notes/*"
+    assert out.splitlines()[-1] == "approved, and later calls in this session with path=notes/*"
     _, out, _ = approvals("approve", second.id, "--always")
-    assert out.splitlines()[-1] == "approved, and later ones of worker"
+    assert out.splitlines()[-1] == "approved, and later calls of worker"
     _, out, _ = approvals("grants")
     shown = ("path=notes/*", 'exactly {"path":"b"}', "session session_1", "agent worker")
     assert [words for words in shown if words not in out] == []
     assert len(json.loads(approvals("grants", "--json")[1])) == 2
     for grant in store.grants():
         assert approvals("revoke", grant.id[6:14]) == (0, "revoked\n", "")
-    assert "hookline approvals grants shows them" in approvals("revoke", "nothing")[2]
-    assert approvals("grants")[1] == "Nothing is allowed for a session or for good in approvals.db.\n"
+    assert "hookline approvals grants lists the ids" in approvals("revoke", "nothing")[2]
+    assert approvals("grants")[1] == "No permissions in approvals.db.\n"
 
 
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        (["approve", "ID", "--session", "--always"], "choose one"),
-        (["approve", "ID", "--pattern", "path=*"], "give --session or --always"),
+        (["approve", "ID", "--session", "--always"], "use only one"),
+        (["approve", "ID", "--pattern", "path=*"], "add --session or --always"),
         (["approve", "ID", "--always", "--pattern", "path"], "is not NAME=GLOB"),
-        (["approve", "ID", "--always", "--pattern", "path=*", "--pattern", "path=a"], "two globs"),
+        (["approve", "ID", "--always", "--pattern", "path=*", "--pattern", "path=a"], "two patterns"),
         (["approve", "ID", "--always", "--pattern", "other=*"], "has no argument 'other'"),
-        (["edit", "ID", "no JSON"], "no JSON object"),
+        (["edit", "ID", "no JSON"], "must be a JSON object"),
         (["show", "nothing"], "there is no call 'nothing'"),
         (["revoke", "nothing"], "there is no permission 'nothing'"),
-        (["--watch", "--all"], "leave out"),
+        (["--watch", "--all"], "cannot be combined"),
     ],
 )
 def test_bad_input_says_what_to_do_and_decides_nothing(approvals, store, args, why):
@@ -158,12 +158,12 @@ def test_what_a_model_says_cannot_move_the_cursor_or_add_lines(approvals, store)
     ],
 )
 def test_a_no_may_say_why(text, message):
-    assert (approval_prompt._NO.match(text)[1] or "").strip() == message
+    assert (approval_prompt._DENY.match(text)[1] or "").strip() == message
 
 
 @pytest.mark.parametrize("text", ["nothing", "not sure", "now", "maybe no"])
 def test_what_only_begins_like_a_no_is_none(text):
-    assert approval_prompt._NO.match(text) is None
+    assert approval_prompt._DENY.match(text) is None
 
 
 # At the terminal of a run.
@@ -205,7 +205,7 @@ def test_an_answer_at_the_terminal_may_say_why_or_be_remembered(terminal, script
     screen.send("session\n")
     screen.wait_for("(empty: these;")
     screen.send("expression='6?['\n")
-    screen.wait_for("is not like")
+    screen.wait_for("does not match")
     screen.wait_for("edit: ")
     screen.send("session expression='6?[78]'\n")
     assert screen.end() == 0
@@ -219,13 +219,13 @@ def test_an_answer_at_the_terminal_may_say_why_or_be_remembered(terminal, script
 def test_without_the_file_the_question_is_still_asked(terminal, script, folder, rules):
     (folder / "approvals.db").write_text("not a database, but long enough to look like one" * 100)
     screen = terminal("run", "task", "-m", script(CALL, CALL, "done"))
-    screen.wait_for("note: this can only be answered here: ")
+    screen.wait_for("note: hookline approvals cannot decide this call, only you can, here: ")
     for _ in range(2):
         screen.wait_for("yes / no [why] / edit: ")
         screen.send("yes\n")
     assert screen.end() == 0
     assert screen.text.count("tool calculate ok: 42") == 2
-    assert screen.text.count("only be answered here") == 1
+    assert screen.text.count("cannot decide this call") == 1
 
 
 @pytest.mark.slow
@@ -245,7 +245,7 @@ def test_watching_asks_about_each_call_as_it_comes(terminal, store, rules):
     screen.wait_for('write_file (worker) wants to run with {"path":"a"}')
     screen.wait_for("edit: ")
     screen.send("skip\n")
-    screen.wait_for("Ctrl-C leaves")
+    screen.wait_for("Ctrl-C quits")
     second = ask(store, path="b")
     screen.wait_for('{"path":"b"}')
     screen.wait_for("edit: ")

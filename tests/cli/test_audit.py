@@ -8,7 +8,7 @@ import time
 import pytest
 
 from hookline import Agent, HookResult, ScriptedModel, call, guard, reply, tool
-from hookline.cli.audit import followed, what
+from hookline.cli.audit import describe, follow_records
 from hookline.hooks import AuditLogHook
 from hookline.payloads import Usage
 from hookline.stores import AuditLog
@@ -58,7 +58,7 @@ def test_a_good_log_is_said_to_be_one(run, made):
     code, out, _ = run("audit", "verify", "audit.jsonl")
     assert code == 0
     assert "✓ audit.jsonl" in out
-    assert "as they were written" in out
+    assert "unchanged" in out
     assert verify(made).head in out
 
 
@@ -167,7 +167,7 @@ def test_records_are_shown_newest_last_and_nothing_in_them_is_obeyed(run, made):
 def test_filters(run, made, args, expected):
     code, out, err = run("audit", "show", "audit.jsonl", *args)
     assert (code, shown(out)) == (0, expected)
-    assert expected or "no record matches" in err
+    assert expected or "no matching records" in err
 
 
 def test_a_run_is_found_by_the_end_of_its_id(run, made):
@@ -191,7 +191,7 @@ def test_what_is_written_later_is_followed_into_the_next_file(here):
     log = AuditLog("audit.jsonl", max_bytes=4096)
     log.record("test", n=-1)
     log.flush()
-    seen, reading = [], followed(here / "audit.jsonl")
+    seen, reading = [], follow_records(here / "audit.jsonl")
 
     def read():
         for _, record in reading:
@@ -216,7 +216,7 @@ def test_what_is_written_later_is_followed_into_the_next_file(here):
 
 
 def test_on_a_narrow_screen_the_date_stands_above_the_rows_of_its_day(run, made, monkeypatch):
-    monkeypatch.setattr("hookline.cli.output.WIDE", 80)
+    monkeypatch.setattr("hookline.cli.output.PIPE_WIDTH", 80)
     day, _, clock = json.loads(made.read_bytes().splitlines()[-1])["time"].partition("T")
     out = run("audit", "show", "audit.jsonl", "--type", "run_end")[1].splitlines()
     assert out[1].strip() == day
@@ -227,7 +227,7 @@ def test_on_a_narrow_screen_the_date_stands_above_the_rows_of_its_day(run, made,
 
 def test_records_that_somebody_changed_are_shown_all_the_same():
     for kind in ("model", "run_end", "tool", "verdict", "open", "lost", "stop", "own"):
-        assert isinstance(what({"type": kind, "duration_ms": "x", "tool_calls": 5, "cost": []}), str)
+        assert isinstance(describe({"type": kind, "duration_ms": "x", "tool_calls": 5, "cost": []}), str)
 
 
 # --audit

@@ -92,7 +92,7 @@ def test_without_a_file_the_configured_hooks_are_shown_and_the_guards_that_are_a
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_terminal_never_breaks_the_names_of_hooks_or_where_they_are_written(hookline, here, monkeypatch, width):
     (here / "rules.py").write_text(RULES)
-    monkeypatch.setattr("hookline.cli.output.WIDE", width)
+    monkeypatch.setattr("hookline.cli.output.PIPE_WIDTH", width)
     _, out, _ = hookline("hooks", "rules.py", "guards")
     lines = [line.split() for line in out.splitlines()]
     for name in ("careful", "ExecutionTimeLimitHook", "TokenUsageLimitHook"):
@@ -141,7 +141,7 @@ def test_the_built_in_hooks_are_shown_with_what_they_do(hookline):
     lines = out.splitlines()
     named = {line.split()[0]: index for index, line in enumerate(lines) if line[2:3].strip() and line[:2] == "  "}
     assert set(named) == set(BUILTINS)
-    assert "Blocks calls that name a path" in lines[named["PathGuard"]]
+    assert "Blocks tool calls with paths outside" in lines[named["PathGuard"]]
     assert lines[named["PathGuard"] + 1].strip() == "before_tool · guard · 100"
     assert "Safety and access" in lines
     rows = {row["name"]: row for row in json.loads(hookline("hooks", "--built-in", "--json")[1])}
@@ -149,7 +149,7 @@ def test_the_built_in_hooks_are_shown_with_what_they_do(hookline):
     assert rows["ResponseCacheHook"]["phase"] == {"before_llm": "guard", "after_llm": "rewrite"}
     code, _, err = hookline("hooks", "rules.py", "--built-in")
     assert code == 2
-    assert "leave out the names" in err
+    assert "takes no names" in err
 
 
 def test_built_in_hooks_can_be_named_alone(hookline, here):
@@ -204,9 +204,9 @@ def test_new_overwrites_nothing_and_wants_an_identifier(hookline, here):
     (here / "test_mine.py").write_text("mine")
     code, _, err = hookline("new", "hook", "mine")
     assert (code, (here / "test_mine.py").read_text(), (here / "mine.py").exists()) == (2, "mine", False)
-    assert "already there" in err
-    assert "how about 'my_hook'?" in hookline("new", "hook", "my-hook")[2]
-    assert "how about 'class_'?" in hookline("new", "tool", "class")[2]
+    assert "already exists" in err
+    assert "try 'my_hook'" in hookline("new", "hook", "my-hook")[2]
+    assert "try 'class_'" in hookline("new", "tool", "class")[2]
 
 
 @pytest.mark.parametrize("kind", ["hook", "tool"])
@@ -217,7 +217,7 @@ def test_new_overwrites_nothing_and_wants_an_identifier(hookline, here):
 def test_new_refuses_names_that_would_stand_in_the_way_of_others(hookline, here, kind, name):
     code, _, err = hookline("new", kind, name)
     assert code == 2
-    assert err.endswith(f"; how about 'my_{name.lower()}'?\n")
+    assert err.endswith(f"; try 'my_{name.lower()}'\n")
     assert list(here.glob("*.py")) == []
 
 
@@ -242,7 +242,7 @@ def test_doctor_asks_the_model_and_fails_if_it_does_not_answer(hookline, here):
     (here / "bad.json").write_text('[{"error": "UnreachableError", "message": "there is no connection"}]')
     code, out, _ = hookline("doctor", "-m", "scripted:good.json")
     assert code == 0
-    assert "good.json (scripted) said 'Yes.' after" in out
+    assert "good.json (scripted) answered 'Yes.' after" in out
     code, out, _ = hookline("doctor", "-m", "scripted:bad.json")
     assert code == 2
     assert "no answer: there is no connection" in out
@@ -252,14 +252,14 @@ def test_doctor_shows_what_a_server_calls_its_model_and_does_not_obey_it(hooklin
     (here / "evil\x1b[2J.json").write_text('["Yes."]')
     code, out, _ = hookline("doctor", "-m", "scripted:evil\x1b[2J.json")
     assert code == 0
-    assert r"evil\x1b[2J.json (scripted) said 'Yes.'" in out
+    assert r"evil\x1b[2J.json (scripted) answered 'Yes.'" in out
     assert "\x1b" not in out
 
 
 def test_models_are_listed_and_removed_only_when_sure(hookline, here, monkeypatch):
     _, out, _ = hookline("models", "list")
-    assert "not fetched: hookline models pull" in out
-    assert "needs OPENAI_API_KEY" in out
+    assert "not downloaded: hookline models pull" in out
+    assert "set OPENAI_API_KEY" in out
     weights = here / "cache" / "SmolLM2-135M-Instruct.Q4_1.gguf"
     weights.parent.mkdir()
     weights.write_text("x")

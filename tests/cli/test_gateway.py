@@ -12,12 +12,12 @@ import pytest
 from hookline.channels.gateway import Status
 from hookline.channels.protocol import Health
 from hookline.cli.app import run_app
-from hookline.cli.errors import report
+from hookline.cli.errors import report_error
 from hookline.cli.gateway import status_table
-from hookline.cli.services import logged
+from hookline.cli.services import timestamped
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.mailbox import gateway_database
-from hookline.stores.pairing import new_code
+from hookline.stores.pairing import create_code
 
 from .conftest import COMMAND
 
@@ -79,14 +79,14 @@ def test_an_interrupt_stops_it_gracefully(gateway):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert "what is running may finish" in err
+    assert "stopping after the current runs" in err
     assert "stopped: 0 messages received" in err
 
 
 @pytest.mark.parametrize("package", ["starlette", "websockets"])
 def test_a_missing_package_is_told_before_the_model_is_loaded(here, monkeypatch, tmp_path, package):
     (tmp_path / "hookline.toml").write_text('channels = ["web"]\n[gateway]\ndatabase = "gateway.db"\nport = 0\n')
-    monkeypatch.setattr("hookline.cli.weights.make_ready", lambda model: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("hookline.cli.weights.prepare_model", lambda model: pytest.fail("the model was loaded"))
     monkeypatch.setitem(sys.modules, package, None)
     code, told = here()
     assert code == 2
@@ -122,7 +122,7 @@ def here(capsys, monkeypatch, tmp_path):
         try:
             code = run_app(["gateway", *args])
         except Exception as error:
-            code = report(error, args)
+            code = report_error(error, args)
         return code, "".join(capsys.readouterr())
 
     return run
@@ -136,22 +136,22 @@ def test_a_gateway_without_channels_says_what_to_do(here):
 
 
 def test_somebody_is_let_in_and_thrown_out(here, tmp_path):
-    assert "Nobody" in here("list")[1]
+    assert "No senders" in here("list")[1]
     database = gateway_database(tmp_path / "gateway.db")
     with database.transaction(write=True) as db:
-        code = new_code(db, "console", "bob\x1b[2J")
+        code = create_code(db, "console", "bob\x1b[2J")
     database.close()
-    assert re.search(r"console +bob.* +has a code until", here("list")[1])
-    assert here("pair", code)[1].endswith("may talk to the channel console now.\n")
+    assert re.search(r"console +bob.* +code valid until", here("list")[1])
+    assert here("pair", code)[1].endswith("may now talk to the agent through console.\n")
     listed = here("list")[1]
-    assert re.search(rf"console +bob.* +let in {time.strftime('%Y-')}", listed)
+    assert re.search(rf"console +bob.* +paired {time.strftime('%Y-')}", listed)
     assert "\x1b" not in listed
     assert here("pair", code) == (
         2,
-        "error: there is no such code, or it has expired: let them write again, and they get a new one\n",
+        "error: the code does not exist or has expired: the sender gets a new one by writing again\n",
     )
-    assert here("revoke", "console", "bob\x1b[2J")[1].startswith("Done")
-    assert "was not let in" in here("revoke", "console", "bob")[1]
+    assert here("revoke", "console", "bob\x1b[2J")[1].startswith("Revoked")
+    assert "is not paired" in here("revoke", "console", "bob")[1]
     assert here("pair")[0] == 2
 
 
@@ -160,7 +160,7 @@ def test_a_line_that_is_too_long_goes_on_below_its_beginning():
 
     console = Console(width=30, force_terminal=False)
     with console.capture() as shown:
-        console.print(logged("telegram: the server cannot be reached\x1b[2J"))
+        console.print(timestamped("telegram: the server cannot be reached\x1b[2J"))
     first, *rest = shown.get().splitlines()
     assert first[8:].startswith(" telegram: the")
     assert [line[:9].strip() for line in rest] == [""] * len(rest)

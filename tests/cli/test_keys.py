@@ -32,7 +32,7 @@ def test_the_key_alone_is_on_stdout(keys, store):
 
 
 def test_a_key_that_can_have_nothing_to_do_is_noted(keys):
-    assert "needs admin too" in keys("add", "approver", "--scope", "approve")[2]
+    assert "without admin it cannot see" in keys("add", "approver", "--scope", "approve")[2]
     for number, rights in enumerate(("approve,admin", "read,run", "admin")):
         assert "note" not in keys("add", f"k{number}", "--scope", rights)[2]
 
@@ -54,7 +54,7 @@ def test_the_list_shows_all_but_the_keys(keys, store):
     made = [keys("add", name, "--scope", "read,run")[1].strip() for name in ("ci", "old")]
     assert keys("revoke", "old")[0] == 0
     store.find(made[0])
-    store.used(store.keys()[0])
+    store.mark_used(store.keys()[0])
     store.flush()
     code, out, _ = keys()
     assert code == 0
@@ -82,10 +82,10 @@ def test_a_key_is_revoked_by_name_or_id(keys, store):
     [
         (("add", "x"), "--scope read,run"),
         (("add", "x", "--scope", "reed"), "Did you mean 'read'"),
-        (("add", "ci", "--scope", "run"), "already: revoke it first"),
+        (("add", "ci", "--scope", "run"), "already a key 'ci': revoke it first"),
         (("add", "x", "--scope", "run", "--expires", "soon"), "30d"),
         (("add", "x", "--scope", "run", "--expires", "999999w"), "30d"),
-        (("add", "x", "--scope", "run", "--expires", "2001-01-01"), "expired already"),
+        (("add", "x", "--scope", "run", "--expires", "2001-01-01"), "already be expired"),
         (("add", "x", "--scope", "run", "--metadata", "role"), "KEY=VALUE"),
         (("add", "x\x1b[2J", "--scope", "run"), "name of 1 to 64"),
         (("revoke", "cii"), "Did you mean 'ci'"),

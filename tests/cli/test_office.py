@@ -64,7 +64,7 @@ def test_a_newcomer_sees_a_ticket_rejected_and_revised_and_another_personality(o
         say("Start T-1", "You have it now")
         say("Complete T-1: the books are on the shelf.", "T-1 is NOT done", "the summary does not say how many")
         say("Complete T-1: 12 books are on the shelf.", "T-1 is done.")
-        say("/personality poet", "The poet speaks now")
+        say("/personality poet", "Switched to The poet")
         browser.close()
     told = hookline(folder, "tickets", "show", "T-1")
     assert re.findall(r"rejected|accepted", told.partition("History")[2]) == ["rejected", "accepted"]

@@ -11,7 +11,7 @@ OFFICE = Path(__file__).parents[2] / "examples" / "office"
 
 def test_small_talk_with_the_clerk_is_answered_in_a_sentence_and_the_poet_is_left_alone():
     rules, _ = load_file(OFFICE / "rules.py")
-    hooks = [rules.one_tool_at_a_time, rules.the_board_speaks_for_itself]
+    hooks = [rules.one_tool_at_a_time, rules.reply_with_the_tool_result]
 
     def ticket_list() -> str:
         return "T-1"

@@ -4,7 +4,7 @@ import pytest
 
 from hookline import Agent, AgentContext, ScriptedModel, call
 from hookline.cli.app import run_app
-from hookline.cli.runner import perform_all, together
+from hookline.cli.runner import combine, run_with_handovers
 from hookline.teams import Team
 
 
@@ -31,5 +31,5 @@ def test_what_several_agents_say_in_one_turn_is_put_together():
     turn = ["Over to judge.", call("handoff", to="judge", message="Yours.")]
     team.add(Agent("chief", llm=ScriptedModel([turn]), tools=[team]))
     team.add(Agent("judge", llm=ScriptedModel(['{"value": [1]}']), tools=[team], output_type=list[int]))
-    outcome = together(list(perform_all(team, "go", AgentContext(), [])))
+    outcome = combine(list(run_with_handovers(team, "go", AgentContext(), [])))
     assert outcome.result.output_text == "Over to judge.\n\n[1]"

@@ -7,7 +7,7 @@ import pytest
 
 from hookline import HooklineError
 from hookline.cli.app import run_app
-from hookline.cli.errors import report
+from hookline.cli.errors import report_error
 from hookline.providers.local import weights
 from hookline.stores import JsonSessionStore
 
@@ -34,12 +34,12 @@ def test_a_chat_shows_who_speaks_and_switches(terminal, people, script):
     chat.wait_for("Hello.")
     chat.wait_for("coder> ")
     chat.send("What of this?\n")
-    chat.wait_for("(critic speaks now)")
+    chat.wait_for("(critic takes over)")
     chat.wait_for("It is weak.")
     chat.wait_for("critic> ")
     (people / "critic.toml").write_text("instructions = ")
     chat.send("/personality\n")
-    chat.wait_for("(speaks now)")
+    chat.wait_for("(active)")
     chat.wait_for("note: ")
     chat.wait_for("is used")
     chat.wait_for("critic> ")
@@ -49,7 +49,7 @@ def test_a_chat_shows_who_speaks_and_switches(terminal, people, script):
     chat.send("/personality nobody\n")
     chat.wait_for("There is no personality 'nobody'.")
     chat.send("/personality coder\n")
-    chat.wait_for("coder speaks now.")
+    chat.wait_for("Switched to coder.")
     chat.wait_for("coder> ")
     chat.send("/clear\n")
     chat.wait_for("coder> ")
@@ -94,7 +94,7 @@ def program(folder, monkeypatch, capsys):
         try:
             code = run_app(args)
         except HooklineError as error:
-            code = report(error, args)
+            code = report_error(error, args)
         return code, *capsys.readouterr()
 
     return run
@@ -110,7 +110,7 @@ def test_the_personalities_are_shown_with_what_is_wrong(program, people, script)
     code, out, _ = program("personalities", "--model", model, "--personality", "nobody")
     assert code == 2
     assert "unknown key 'toolz'" in out
-    assert "there is none called 'nobody' to begin with" in out
+    assert "no personality is called 'nobody'" in out
     code, out, _ = program("personalities", "--model", model, "--json")
     assert code == 2
     shown = json.loads(out)
@@ -124,11 +124,11 @@ def test_a_new_personality_can_be_used_at_once(program, folder, script):
     assert program("new", "personality", "critic")[0] == 0
     model = script("hm")
     code, out, _ = program("personalities", "--personalities", "personalities", "--model", model)
-    assert (code, "critic · Finds what is wrong" in out) == (0, True)
+    assert (code, "critic · Finds weak points" in out) == (0, True)
     code, _, told = program("new", "personality", "critic")
     assert code == 2
-    assert "is already there; nothing was written" in told
-    assert "how about 'a_b'?" in program("new", "personality", "../a b")[2]
+    assert "already exists; nothing was written" in told
+    assert "try 'a_b'" in program("new", "personality", "../a b")[2]
     assert [path.name for path in folder.iterdir()] == ["personalities", "turns.json"]
 
 

@@ -154,7 +154,7 @@ def test_names_that_a_model_made_up_are_shown_and_not_obeyed():
 
 def test_a_terminal_shows_what_is_waited_for_and_takes_it_away_again():
     out, notes = io.StringIO(), io.StringIO()
-    view = StreamView(out, notes, patience=True)
+    view = StreamView(out, notes, show_progress=True)
     scripted_agent([call("copy", path="a"), "Done."], tools=[copy], sinks=[view]).run("go")
     view.finish("Done.")
     steps = ["...", "... copy: a", "... copy: halfway (50%)", "...", "Done.\n"]

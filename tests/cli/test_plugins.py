@@ -45,7 +45,7 @@ def test_a_new_plugin_works_and_its_test_passes(hookline, here):
     assert "4 passed" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(("name", "says"), [("Word Watch", "how about 'word-watch'?"), ("../x", "how about 'x'?")])
+@pytest.mark.parametrize(("name", "says"), [("Word Watch", "try 'word-watch'"), ("../x", "try 'x'")])
 def test_a_name_that_cannot_be_an_id_is_refused_with_another(hookline, here, name, says):
     code, _, err = hookline("new", "plugin", name)
     assert (code, says in err) == (2, True)
@@ -66,19 +66,19 @@ def test_a_plugin_is_enabled_used_and_disabled(hookline, here):
     (here / "hookline.toml").write_text('# mine\nmodel = "scripted:turns.json"  # a script\n')
     hookline("new", "plugin", "word-watch")
     code, out, _ = hookline("plugins", "enable", "word-watch", "--yes")
-    assert (code, "on: plugins in hookline.toml names word-watch now" in out) == (0, True)
+    assert (code, "enabled: added word-watch to plugins in hookline.toml" in out) == (0, True)
     text = (here / "hookline.toml").read_text()
     assert text == '# mine\nmodel = "scripted:turns.json"  # a script\nplugins = ["word-watch"]\n'
-    assert hookline("plugins", "enable", "word-watch")[1] == "word-watch is on already\n"
+    assert hookline("plugins", "enable", "word-watch")[1] == "word-watch is already enabled\n"
     assert "agent, plugin word-watch" in hookline("hooks")[1]
     code, _, err = hookline("run", "count")
-    assert (code, "Not with 'password' in it." in err) == (0, True)
+    assert (code, "'password' is not allowed here." in err) == (0, True)
     assert hookline("plugins", "list")[1].splitlines()[1].split()[:3] == ["word-watch", "0.1.0", "on"]
     code, out, _ = hookline("plugins", "disable", "word-watch")
-    assert (code, out) == (0, "off: plugins in hookline.toml does not name word-watch any more\n")
+    assert (code, out) == (0, "disabled: removed word-watch from plugins in hookline.toml\n")
     assert "plugins = []" in (here / "hookline.toml").read_text()
     code, _, err = hookline("plugins", "disable", "word-watch")
-    assert (code, "does not switch on 'word-watch'" in err) == (2, True)
+    assert (code, "does not enable 'word-watch'" in err) == (2, True)
 
 
 def test_a_plugin_elsewhere_is_enabled_and_disabled_by_its_path(hookline, here):
@@ -93,12 +93,12 @@ def test_a_plugin_elsewhere_is_enabled_and_disabled_by_its_path(hookline, here):
 def test_without_a_terminal_nothing_is_enabled_unless_it_is_said(hookline, here, monkeypatch):
     write(here / "plugins", "one", 'permissions = ["network", "rewrite", "secrets:ACME_KEY"]\n')
     code, out, err = hookline("plugins", "enable", "one")
-    assert (code, "say --yes" in err) == (2, True)
+    assert (code, "add --yes" in err) == (2, True)
     shown = [" ".join(line.split()) for line in out.splitlines()]
-    assert "network reach other computers" in shown
+    assert "network connect to other computers" in shown
     assert "rewrite* change tasks, prompts, requests, replies, tool calls or results" in shown
     assert "secrets:ACME_KEY* read the environment variable ACME_KEY" in shown
-    assert "A plugin is Python code: it runs with all your rights." in shown
+    assert "A plugin is Python code that runs with your permissions." in shown
     assert not (here / "hookline.toml").exists()
 
 
@@ -141,7 +141,7 @@ def test_the_list_tells_all_and_what_is_wrong(hookline, here):
     assert rows[3][:2] == ["three", "missing"]
     assert "two: " in out
     assert "is not valid TOML" in out
-    assert "three: plugins names it, but it is not there" in out
+    assert "three: enabled in plugins, but not found" in out
     rows = {row["id"]: row for row in json.loads(hookline("plugins", "list", "--json")[1])}
     assert (rows["one"]["state"], rows["one"]["permissions"]) == ("on", ["network"])
     assert rows["two"]["problem"]
@@ -152,7 +152,7 @@ def test_a_broken_plugin_keeps_a_run_from_starting_and_says_what_to_do(hookline,
     write(here / "plugins", "bad", 'hooks = ["gone.py:x"]')
     (here / "hookline.toml").write_text('model = "scripted:turns.json"\nplugins = ["bad"]')
     code, _, err = hookline("run", "go")
-    assert (code, "'hookline plugins disable bad', or '--plugin none'" in err) == (2, True)
+    assert (code, "'hookline plugins disable bad', or run once without" in err) == (2, True)
     assert hookline("run", "go", "--plugin", "none")[0] == 0
     write(here / "plugins", "soft", 'hooks = ["gone.py:x"]\nrequired = false\n')
     (here / "hookline.toml").write_text('model = "scripted:turns.json"\nplugins = ["soft"]')

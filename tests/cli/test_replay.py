@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hookline.config.build import build_agent, context
+from hookline.config.factory import build_agent, make_context
 from hookline.config.settings import Settings
 from hookline.tape import TapeHook
 
@@ -26,7 +26,7 @@ def tape(script, folder, monkeypatch):
     (folder / "notes.txt").write_text("Buy milk.\n")
     (folder / "rules.py").write_text(RULES)
     settings = Settings(model=script(READ, "Milk."))
-    build_agent(settings, hooks=[TapeHook("monday.tape")]).run("What must I buy?", ctx=context(settings))
+    build_agent(settings, hooks=[TapeHook("monday.tape")]).run("What must I buy?", ctx=make_context(settings))
     return folder / "monday.tape"
 
 
@@ -47,7 +47,7 @@ def test_a_new_rule_shows_what_it_would_have_done_and_the_exit_code_tells(in_pro
     code, out, _ = in_process("replay", "monday.tape", "tuesday.tape", "--hooks", "rules.py")
     assert code == 1
     assert out.count("now before_tool no_notes: block (rule 7); then nothing") == 2
-    assert "from there on the tape has no answers: the request to the model has other messages" in out
+    assert "the tape has no answers after this: the request to the model has other messages" in out
     assert out.rstrip().endswith("2 tapes, 2 different")
 
 
@@ -79,13 +79,13 @@ def test_an_incomplete_last_line_is_noted(in_process, tape):
 
 def test_plugins_that_take_no_part_are_told(in_process, tape):
     (tape.parent / "hookline.toml").write_text('plugins = ["absent"]\n')
-    assert "note: plugins take no part in a replay: absent" in in_process("replay", "monday.tape")[2]
+    assert "note: a replay does not use plugins: absent" in in_process("replay", "monday.tape")[2]
 
 
 def test_tools_may_not_change_a_tape(script, tape):
     before = tape.read_bytes()
     turns = {"tool": "write_file", "arguments": {"path": "monday.tape", "content": "x"}}, "ok"
     settings = Settings(model=script(*turns, name="write.json"), write=True)
-    result = build_agent(settings).run("go", ctx=context(settings))
+    result = build_agent(settings).run("go", ctx=make_context(settings))
     assert [error.source for error in result.errors] == ["PathGuard"]
     assert tape.read_bytes() == before

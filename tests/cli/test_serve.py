@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from hookline._kernel.payloads import Question
-from hookline.cli.serve import ServerLog, ServerScreen, status_table, view_of
-from hookline.cli.text import roughly
+from hookline.cli.serve import ServerLog, ServerScreen, make_view, status_table
+from hookline.cli.text import rough_duration
 from hookline.server.agents import ServedAgent
 from hookline.server.app import Status
 from hookline.stores import verify_audit
@@ -262,7 +262,7 @@ def here(in_process, monkeypatch, tmp_path):
     """Call the command in this process; the exit code and what it wrote."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "turns.json").write_text("[]")
-    monkeypatch.setattr("hookline.cli.weights.make_ready", lambda model: None)
+    monkeypatch.setattr("hookline.cli.weights.prepare_model", lambda model: None)
 
     def run(*args, server="port = 0"):
         (tmp_path / "hookline.toml").write_text(
@@ -278,12 +278,12 @@ def here(in_process, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("server", "args", "told"),
     [
-        ("prot = 1", (), "there is no setting 'prot'. Did you mean 'port'?"),
+        ("prot = 1", (), "unknown option 'prot'. Did you mean 'port'?"),
         ("port = 99999", (), "server.port: "),
         ("", ("--grace", "-1"), "server.grace: "),
         ("logs = 'yaml'", (), "server.logs: expected one of auto, json, text"),
         ("agents = ['hooklin']", (), "server.agents: there is no agent 'hooklin'. Did you mean 'hookline'?"),
-        ("max_steps = 3", (), "it belongs above [server]"),
+        ("max_steps = 3", (), "move it above [server]"),
         ("", ("--host", "0.0.0.0", "--port", "0"), "make one with hookline keys add"),
         ("port = 0", ("--host", "host.of.nobody"), "there is none: make one with hookline keys add"),
     ],
@@ -354,20 +354,20 @@ def call_of(number):
 def test_the_view_shows_where_it_listens_what_goes_on_and_what_waits(width):
     runs = ((run_of(1), "read_file", "ci\x1b[2J"), (run_of(2, status="queued"), "", "local"))
     text = shown(width, runs=runs, approvals=(call_of(7),), streams=2, refused=3, per_second=4.25, needs_keys=True)
-    assert "http://127.0.0.1:8420 · keys needed" in text
+    assert "http://127.0.0.1:8420 · keys required" in text
     assert "http://127.0.0.1:8420/a2a/desk" in text
     assert "run_000000000000  desk" in text
     assert "read_file" in text
     assert "1 min" in text
     assert "queued   Do this" in text
-    assert "1 call waits for approval" in text
+    assert "1 call waiting for approval" in text
     assert "hookline approvals approve 00000000  for 5 s, 2 h left" in text
     assert "4.2 requests/s · 2 streams · 3 refused · Ctrl-C stops it" in text
     assert "12:00:00 GET  /runs 200 xx" in text
 
 
 def test_the_view_says_whether_other_machines_reach_it():
-    assert "8420 and all other addresses of this machine · keys needed" in shown(host="0.0.0.0", needs_keys=True)
+    assert "8420 and all other addresses of this machine · keys required" in shown(host="0.0.0.0", needs_keys=True)
     assert "other addresses" not in shown()
 
 
@@ -382,19 +382,19 @@ def test_the_view_of_a_busy_server_fits_the_terminal(height):
     assert "http://127.0.0.1:8420 is stopping" in many
     assert "Ctrl-C stops it at once" in many
     assert "✗ runs cannot be stored: the disk is full" in many
-    assert "more than 5 calls wait for approval" in many
+    assert "more than 5 calls waiting for approval" in many
     assert "more" in many
 
 
 def test_an_idle_server_says_so():
     text = shown()
-    assert "no runs under way" in text
+    assert "no active runs" in text
     assert "no keys needed on this machine" in text
 
 
 def test_ages_are_short():
     ages = {-1: "0 s", 0.4: "0 s", 59: "59 s", 60: "1 min", 3700: "1 h", 200_000: "2 d"}
-    assert {seconds: roughly(seconds) for seconds in ages} == ages
+    assert {seconds: rough_duration(seconds) for seconds in ages} == ages
 
 
 @pytest.mark.parametrize(
@@ -408,4 +408,4 @@ def test_a_terminal_gets_the_live_view_unless_json_is_wanted(monkeypatch, logs, 
     server, Options.logs = type("S", (), {"options": Options})(), logs
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    assert type(view_of(server)) is kind
+    assert type(make_view(server)) is kind

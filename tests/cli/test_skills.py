@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from hookline.cli.app import run_app
-from hookline.cli.errors import report
+from hookline.cli.errors import report_error
 from hookline.stores import Skill, SkillStore
 from hookline.stores.skills import QueuedRun, SkillQueue
 
@@ -33,7 +33,7 @@ def skills(capsys, monkeypatch, folder):
         try:
             code = run_app(["skills", *args])
         except Exception as error:
-            code = report(error, args)
+            code = report_error(error, args)
         return code, *capsys.readouterr()
 
     return run
@@ -72,14 +72,14 @@ def test_all_of_a_proposal_is_shown_and_none_of_it_is_obeyed(skills, store, monk
 def test_an_unknown_name_is_told(skills, store, command, name):
     code, _, err = skills(command, name)
     assert code != 0
-    assert "error: there is no" in err or "cannot be the name" in err
+    assert "error: there is no" in err or "is not a valid name" in err
     assert ("Did you mean 'tidy-notes'?" in err) == (name == "tidy-note")
 
 
 def test_an_empty_folder_is_no_error(skills):
-    assert skills("list")[:2] == (0, "There are no skills in skills.\n")
-    assert skills("review")[:2] == (0, "There is nothing to review.\n")
-    assert skills("analyse")[:2] == (0, "There are no runs to look at.\n")
+    assert skills("list")[:2] == (0, "No skills in skills.\n")
+    assert skills("review")[:2] == (0, "No proposals to review.\n")
+    assert skills("analyse")[:2] == (0, "No runs to analyse.\n")
 
 
 def test_without_a_terminal_review_says_what_to_type(skills, store):
@@ -92,7 +92,7 @@ def test_without_a_terminal_review_says_what_to_type(skills, store):
 
 def test_the_folder_is_that_of_the_setting_or_of_the_hook(skills, store, folder):
     store.folder.rename(folder / "mine")
-    assert "no skills" in skills("list")[1]
+    assert "No skills" in skills("list")[1]
     assert "tidy-notes" in skills("list", "--skills", "mine")[1]
     (folder / "hookline.toml").write_text('hooks = [{ use = "SkillEvolverHook", args = { folder = "mine" } }]')
     assert "tidy-notes" in skills("list")[1]
@@ -117,7 +117,7 @@ def test_a_person_decides_at_a_terminal(terminal, store, folder, env):
     at.wait_for("tidy-notes  (2 of 2)")
     at.wait_for("quit: ")
     at.send("edit\n")
-    at.wait_for("type edit to go on")
+    at.wait_for("type edit to continue")
     at.wait_for("quit: ")
     at.send("edit\n")
     at.wait_for("right-name  (2 of 2)")
@@ -146,7 +146,7 @@ def test_a_run_that_was_left_is_looked_at_under_the_hooks_of_the_configuration(h
     model = script(json.dumps(FOUND))
     refused = hookline("skills", "analyse", "--model", model, "--hooks", "no.py")
     assert refused.returncode == 1
-    assert "asking the model was ended (skill-evolver)" in refused.stdout
+    assert "the analysis was ended (skill-evolver)" in refused.stdout
     analysed = hookline("skills", "analyse", "--model", model)
     assert analysed.returncode == 0, analysed.stderr
     assert "proposed: read-notes" in analysed.stdout
@@ -161,5 +161,5 @@ def test_a_model_that_fails_leaves_the_run_where_it_was(skills, script, folder):
         "analyse", "--model", script({"error": "OverloadedError", "message": "busy"}), "--runs", "none"
     )
     assert code == 1
-    assert "could not be asked" in out
+    assert "the analysis failed" in out
     assert len(queue.ids()) == 1

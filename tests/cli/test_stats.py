@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hookline import BEFORE_TOOL, HookResult, RunFailedError, call, guard, reply, tool
 from hookline.cli.app import run_app
-from hookline.cli.errors import report
-from hookline.cli.stats import since_time, spark
+from hookline.cli.errors import report_error
+from hookline.cli.stats import parse_since, spark
 from hookline.config.errors import ConfigError
 from hookline.config.sources import load
 from hookline.hooks import ObservabilityHook
@@ -45,7 +45,7 @@ def stats(capsys, monkeypatch, tmp_path):
         try:
             code = run_app(["stats", *args])
         except Exception as error:
-            code = report(error, args)
+            code = report_error(error, args)
         return code, *capsys.readouterr()
 
     return run
@@ -69,7 +69,7 @@ def test_everything_is_shown_and_nothing_that_a_model_sent_is_obeyed(stats, reco
     assert code == 0
     words = (
         "2 runs in runs.db", "completed 1", "failed 1", "$0.5000", "Models", "scripted", "Tools", "add", "Hooks",
-        "no_nines", "block 1", "What hooks did not let happen", "nines", "Errors", "TimeoutError", "InvalidCall",
+        "no_nines", "block 1", "Blocked by hooks", "nines", "Errors", "TimeoutError", "InvalidCall",
     )  # fmt: skip
     for word in words:
         assert word in out, word
@@ -91,7 +91,7 @@ def test_runs_are_chosen_by_agent_model_and_time(stats, recorded):
     assert json.loads(stats("--model", "scripted", "--json")[1])["totals"]["runs"] == 1  # the other one got no reply
     assert json.loads(stats("--since", "1h", "--json")[1])["totals"]["runs"] == 2
     code, out, _ = stats("--since", "2999-01-01")
-    assert (code, out.splitlines()[0]) == (0, "No run is like that.")
+    assert (code, out.splitlines()[0]) == (0, "No runs match.")
 
 
 def test_the_last_runs_have_a_line_each(stats, recorded):
@@ -105,7 +105,16 @@ def test_one_run_is_shown_call_by_call(stats, recorded):
     code, out, _ = stats("--run", run_id[:10])
     assert code == 0
     assert out.startswith(f"{run_id}  completed")
-    for word in ("agent helper", "2 steps", "3 tool calls", "scripted", "blocked", "█", "What hooks said", "no_nines"):
+    for word in (
+        "agent helper",
+        "2 steps",
+        "3 tool calls",
+        "scripted",
+        "blocked",
+        "█",
+        "Verdicts of hooks",
+        "no_nines",
+    ):
         assert word in out, word
     told = json.loads(stats("--run", run_id, "--json")[1])
     assert [call["kind"] for call in told["calls"]].count("tool") == 3
@@ -115,11 +124,11 @@ def test_one_run_is_shown_call_by_call(stats, recorded):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["nowhere.db"], "there is no file 'nowhere.db'"),
+        (["nowhere.db"], "no such file: 'nowhere.db'"),
         (["--run", "run_x"], "there is no run 'run_x'"),
         (["--since", "soon"], "--since: expected 30m, 24h, 7d, 2w or a date"),
-        (["--last", "3", "--run", "x"], "--last goes alone"),
-        (["--run", "x", "--agent", "a"], "--run goes alone"),
+        (["--last", "3", "--run", "x"], "--last cannot be combined"),
+        (["--run", "x", "--agent", "a"], "--run cannot be combined"),
         (["--last", "0"], "greater than or equal to 1"),
     ],
 )
@@ -140,7 +149,7 @@ def test_a_file_of_somebody_else_is_told(stats, tmp_path):
 def test_where_nothing_is_recorded_it_says_how_and_makes_no_file(stats, tmp_path, monkeypatch):
     code, out, _ = stats()
     assert code == 0
-    assert "Nothing is recorded in runs.db yet." in out
+    assert "No runs recorded in runs.db yet." in out
     assert "ObservabilityHook" in out
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv("HOOKLINE_RUNS", "none")
@@ -170,18 +179,18 @@ def test_a_run_has_one_line_however_long_the_name_of_its_agent(stats, tmp_path, 
     [("30m", 1000 - 1800), ("24h", 1000 - 86400), ("2d", 1000 - 2 * 86400), ("1w", 1000 - 7 * 86400)],
 )
 def test_a_time_ago_counts_from_now(text, expected):
-    assert since_time(text, now=1000) == expected
+    assert parse_since(text, now=1000) == expected
 
 
 def test_a_date_begins_at_midnight_here():
-    assert since_time("2026-11-01") == datetime(2026, 11, 1).timestamp()
-    assert since_time("2026-11-01 12:30") == datetime(2026, 11, 1, 12, 30).timestamp()
+    assert parse_since("2026-11-01") == datetime(2026, 11, 1).timestamp()
+    assert parse_since("2026-11-01 12:30") == datetime(2026, 11, 1, 12, 30).timestamp()
 
 
 @given(st.text(st.characters()) | st.text("0123456789mhdw-:T. "))
 def test_any_other_text_is_refused_in_words(text):
     try:
-        told = since_time(text)
+        told = parse_since(text)
     except ConfigError as error:
         told = str(error)
     assert isinstance(told, float) or told.startswith("--since: expected")
@@ -237,7 +246,7 @@ def test_a_file_that_cannot_be_used_is_noted_and_the_run_goes_on(hookline, scrip
     (folder / "bad.db").write_text("this is no database, and never was one" * 100)
     done = hookline("run", "hi", "--model", script("hello"), "--runs", "bad.db")
     assert (done.returncode, done.stdout) == (0, "hello\n")
-    assert "note: this is not recorded: " in done.stderr
+    assert "note: this run is not recorded: " in done.stderr
     assert "is not a SQLite database" in done.stderr
 
 

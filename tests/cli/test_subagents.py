@@ -9,8 +9,8 @@ from rich.console import Console
 
 from hookline import Agent, AgentContext, ScriptedModel, call, guard, tool
 from hookline.cli.live_view import LiveView
-from hookline.cli.runner import perform, perform_all, together
-from hookline.cli.text import summary
+from hookline.cli.runner import combine, run_once, run_with_handovers
+from hookline.cli.text import run_summary
 from hookline.cli.views import PlainView, StreamView
 from hookline.events import RunFinished, SubagentEvent
 from hookline.models.scripted import reply
@@ -38,7 +38,7 @@ def team_of(*members):
 
 def lines_of(team):
     out = io.StringIO()
-    perform(team, "go", AgentContext(), [PlainView(out)])
+    run_once(team, "go", AgentContext(), [PlainView(out)])
     return out.getvalue().splitlines()
 
 
@@ -77,10 +77,10 @@ def test_a_team_says_nothing_where_nothing_is_handed_over():
 
 def test_the_end_tells_what_the_runs_inside_did_and_tokens_and_cost_are_those_of_all():
     seen = []
-    outcome = perform(team_of(*DEEP), "go", AgentContext(), [seen.append])
+    outcome = run_once(team_of(*DEEP), "go", AgentContext(), [seen.append])
     inside = [event.event for event in seen if isinstance(event, SubagentEvent)]
     assert len([event for event in inside if isinstance(event, RunFinished)]) == 2
-    said = summary(outcome.result, outcome.broken, outcome.within)
+    said = run_summary(outcome.result, outcome.failed_hooks, outcome.subagents)
     assert said.startswith("completed · 2 steps · 1 tool call · 2 subagents (4 steps, 2 tool calls) · ")
     assert "cost $0.5000" in said
     line = next(line for line in lines_of(team_of(*DEEP)) if "writer: completed" in line)
@@ -88,8 +88,8 @@ def test_the_end_tells_what_the_runs_inside_did_and_tokens_and_cost_are_those_of
 
 
 def test_a_run_without_subagents_is_summed_up_as_ever():
-    outcome = perform(team_of(("chief", ["hi"])), "go", AgentContext(), [])
-    assert "subagent" not in summary(outcome.result, outcome.broken, outcome.within)
+    outcome = run_once(team_of(("chief", ["hi"])), "go", AgentContext(), [])
+    assert "subagent" not in run_summary(outcome.result, outcome.failed_hooks, outcome.subagents)
 
 
 def test_several_of_one_name_at_once_are_kept_apart_and_one_after_another_are_not():
@@ -123,11 +123,11 @@ def test_a_subagent_that_fails_and_a_hook_that_fails_in_it_are_told_and_counted(
     team.add(Agent("chief", llm=ScriptedModel([ask("writer", "x"), "sorry"]), tools=[team], hooks=[broken]))
     team.add(Agent("writer", llm=ScriptedModel([call("copy", path="a")]), tools=[copy]))
     out = io.StringIO()
-    outcome = perform(team, "go", AgentContext(), [PlainView(out)])
-    assert "1 hook failed" in summary(outcome.result, outcome.broken, outcome.within)
+    outcome = run_once(team, "go", AgentContext(), [PlainView(out)])
+    assert "1 hook failed" in run_summary(outcome.result, outcome.failed_hooks, outcome.subagents)
     shown = out.getvalue().splitlines()
     assert "    writer: hook 'broken' failed at before_tool: ValueError: oops" in shown
-    assert "    writer: model failed: the script has 1 turns, and this is request 2" in shown
+    assert "    writer: model failed: the script has only 1 turn, but this is request 2" in shown
     assert any(line.startswith("    writer: failed · ") for line in shown)
 
 
@@ -140,7 +140,7 @@ def handing_over(middle=()):
 def test_a_handoff_is_shown_as_who_takes_over():
     out = io.StringIO()
     team, ctx = handing_over(), AgentContext()
-    outcome = together(list(perform_all(team, "go", ctx, [PlainView(out)])))
+    outcome = combine(list(run_with_handovers(team, "go", ctx, [PlainView(out)])))
     assert outcome.result.reply == "mine now"
     assert out.getvalue().splitlines() == [
         "step 1",
@@ -156,15 +156,15 @@ def test_two_runs_of_different_agents_are_no_handoff():
     out = io.StringIO()
     view = PlainView(out)
     for name in ("one", "two"):
-        perform(Agent(name, llm=ScriptedModel(["hi"])), "go", AgentContext(), [view])
+        run_once(Agent(name, llm=ScriptedModel(["hi"])), "go", AgentContext(), [view])
     assert "takes over" not in out.getvalue()
 
 
 def test_runs_after_one_another_sum_up_with_what_was_inside_them():
     team = handing_over([ask("judge", "look")])
     team.members["judge"].model.turns.insert(0, "seen")
-    outcome = together(list(perform_all(team, "go", AgentContext(), [])))
-    assert (outcome.within.runs, outcome.within.steps) == (1, 1)
+    outcome = combine(list(run_with_handovers(team, "go", AgentContext(), [])))
+    assert (outcome.subagents.runs, outcome.subagents.steps) == (1, 1)
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def screen():
 def test_the_live_view_marks_lines_of_subagents_and_counts_the_tokens_and_cost_of_all(screen):
     console, out = screen
     with LiveView(console) as view:
-        result = perform(team_of(*DEEP), "go", AgentContext(), [view]).result
+        result = run_once(team_of(*DEEP), "go", AgentContext(), [view]).result
         assert view._usage == result.usage
         assert view._cost == result.cost == 0.5
     shown = [line.rstrip() for line in out.getvalue().replace("\r", "\n").splitlines()]
@@ -195,7 +195,7 @@ def test_the_live_view_shows_who_is_at_work_and_what_with(screen):
             console.print(view)
         seen.append([line.rstrip() for line in captured.get().splitlines()])
 
-    perform(team_of(*DEEP), "go", AgentContext(), [look])
+    run_once(team_of(*DEEP), "go", AgentContext(), [look])
     at_tool = next(lines for lines in seen if any("copy: halfway (50%)" in line for line in lines))
     assert "delegate: to=writer" in at_tool[0]
     assert at_tool[1][:3].strip()
@@ -231,8 +231,8 @@ def test_of_many_subagents_some_are_shown_and_the_others_counted(screen):
 
 def test_a_conversation_streams_its_own_words_only_and_tells_what_subagents_do():
     out, notes = io.StringIO(), io.StringIO()
-    view = StreamView(out, notes, patience=True)
-    result = perform(team_of(*DEEP), "go", AgentContext(), [view]).result
+    view = StreamView(out, notes, show_progress=True)
+    result = run_once(team_of(*DEEP), "go", AgentContext(), [view]).result
     view.finish(result.reply)
     assert "roses" not in out.getvalue()
     assert "... writer: copy: halfway (50%)" in out.getvalue()
@@ -243,7 +243,7 @@ def test_a_conversation_streams_its_own_words_only_and_tells_what_subagents_do()
 
 def test_a_conversation_says_itself_who_speaks():
     out, notes = io.StringIO(), io.StringIO()
-    list(perform_all(handing_over(), "go", AgentContext(), [StreamView(out, notes)]))
+    list(run_with_handovers(handing_over(), "go", AgentContext(), [StreamView(out, notes)]))
     assert "judge takes over\n" not in notes.getvalue().replace(": judge takes over.\n", "")
 
 
@@ -258,8 +258,8 @@ def test_a_run_broken_off_by_a_hook_in_the_middle_shows_what_a_subagent_had_said
     team.add(Agent("chief", llm=ScriptedModel([ask("writer", "x"), "sorry"]), tools=[team], hooks=[stop]))
     team.add(Agent("writer", llm=ScriptedModel(["one two three"])))
     with LiveView(console) as view:
-        perform(team, "go", AgentContext(), [view])
-    assert any("writer “ said so far: one two" in line for line in out.getvalue().replace("\r", "\n").splitlines())
+        run_once(team, "go", AgentContext(), [view])
+    assert any("writer “ unfinished reply: one two" in line for line in out.getvalue().replace("\r", "\n").splitlines())
 
 
 @pytest.fixture

@@ -41,6 +41,15 @@ def test_a_person_can_approve_deny_or_edit_a_call(terminal, script, answers, res
 
 
 @pytest.mark.slow
+def test_the_question_about_a_call_is_shown_once(terminal, script):
+    screen = terminal("run", "task", "-m", script(CALL, "done"), "--hooks", "rules.py")
+    screen.wait_for("edit: ")
+    screen.send("yes\n")
+    assert screen.end() == 0
+    assert [screen.text.count(part) for part in ("Is this needed?", "rule 7", "careful")] == [1, 1, 1]
+
+
+@pytest.mark.slow
 def test_ctrl_c_at_the_question_cancels_the_run(terminal, script):
     screen = terminal("run", "task", "-m", script(CALL, "done"), "--hooks", "rules.py")
     screen.wait_for("edit: ")
@@ -96,7 +105,7 @@ def test_ctrl_c_cancels_the_reply_and_the_conversation_goes_on(terminal, script)
     chat.send("and now?\n")
     chat.wait_for("I am back.")
     chat.wait_for("> ")
-    chat.interrupt("(Ctrl-D leaves)")
+    chat.interrupt("(Ctrl-D quits)")
     chat.wait_for("> ")
     chat.send("\x04")
     assert chat.end() == 0
@@ -116,7 +125,7 @@ def test_slash_commands_tell_about_the_conversation(terminal, script):
         "/hlep": "Did you mean '/help'?",
         "/help": "/clear",
         "/session": "without a name: 2 messages",
-        "/clear": "Forgotten.",
+        "/clear": "Conversation cleared.",
         "again": "error: too busy",
     }.items():
         chat.send(f"{said}\n")

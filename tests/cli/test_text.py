@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import AgentResult
-from hookline.cli.text import JOINERS, printable, short, summary
+from hookline.cli.text import JOINERS, printable, run_summary, short
 from hookline.payloads import StopSignal, Usage
 
 
@@ -28,7 +28,7 @@ def test_a_summary_says_how_it_ended_and_what_it_took():
     stopped = AgentResult(
         status="stopped", stop=StopSignal("stop_requested", "enough"), usage=Usage(1000, 200), cost=None
     )
-    assert summary(stopped) == "stopped (enough) · 0 steps · 0 tool calls · 1,200 tokens · 0.0 s · cost unknown"
+    assert run_summary(stopped) == "stopped (enough) · 0 steps · 0 tool calls · 1,200 tokens · 0.0 s · cost unknown"
     ended = AgentResult(status="ended", hook_ended="rule", tool_calls=1, cost=0.5, elapsed=2.06)
-    assert summary(ended) == "ended (rule) · 0 steps · 1 tool call · 0 tokens · 2.1 s · cost $0.5000"
-    assert summary(ended, {"log", "rule"}).endswith("cost $0.5000 · 2 hooks failed")
+    assert run_summary(ended) == "ended (rule) · 0 steps · 1 tool call · 0 tokens · 2.1 s · cost $0.5000"
+    assert run_summary(ended, {"log", "rule"}).endswith("cost $0.5000 · 2 hooks failed")

@@ -6,7 +6,7 @@ import pytest
 
 from hookline.cli import tickets as command
 from hookline.cli.app import run_app
-from hookline.cli.errors import report
+from hookline.cli.errors import report_error
 from hookline.stores import TicketBoard
 
 EVIL = "evil\x1b[2J\u202ename"
@@ -24,7 +24,7 @@ def tickets(capsys, monkeypatch, tmp_path):
         try:
             code = run_app(["tickets", *args])
         except Exception as error:
-            code = report(error, args)
+            code = report_error(error, args)
         return code, *capsys.readouterr()
 
     return run
@@ -80,7 +80,7 @@ def test_the_board_shows_each_column_and_hides_what_is_too_much(tickets, board):
     assert out.splitlines()[2].split() == ["todo", "running", "done"]
     assert out.splitlines()[3].split() == ["9", "2", "0"]
     assert "+ 1 more" in out
-    assert "bob · being judged" in out
+    assert "bob · in verification" in out
 
 
 def test_a_title_that_is_too_long_for_its_card_ends_with_a_whole_word(tickets, board):
@@ -93,7 +93,7 @@ def test_a_title_that_is_too_long_for_its_card_ends_with_a_whole_word(tickets, b
 def test_a_board_on_which_all_is_done_says_so(tickets, board):
     board.create("x", by="ann")
     board.move("T-1", "done", by="ann")
-    assert tickets("list")[1] == "There are no open tickets: --column all shows the others.\n"
+    assert tickets("list")[1] == "No open tickets (--column all shows all).\n"
 
 
 @pytest.mark.slow
@@ -111,8 +111,8 @@ def test_lists_are_chosen_paged_and_given_as_json(tickets, board):
     assert ids("--assignee", "bob") == ["T-2", "T-4"]
     assert ids("JOB", "t-4") == ["T-4"]
     assert tickets("list", "-n", "3")[1].endswith("and 1 more: --page 2 shows the next\n")
-    assert tickets("list", "nothing")[1] == "No ticket matches that.\n"
-    assert tickets("list", "--page", "9")[1] == "There are no more tickets.\n"
+    assert tickets("list", "nothing")[1] == "No tickets match.\n"
+    assert tickets("list", "--page", "9")[1] == "No more tickets.\n"
     told = json.loads(tickets("show", "T-1", "--json")[1])
     assert (told["ticket"]["column"], [entry["seq"] for entry in told["history"]]) == ("done", [1, 2])
     assert json.loads(tickets("create", "y", "--json")[1])["id"] == "T-6"
@@ -122,21 +122,21 @@ def test_lists_are_chosen_paged_and_given_as_json(tickets, board):
 def test_without_a_board_one_is_told_how_to_begin(tickets, board, monkeypatch, tmp_path):
     for name in ("list", "board"):
         code, out, _ = tickets(name)
-        assert (code, out.splitlines()[0]) == (0, "There is no board in board.db yet.")
-        assert 'hookline tickets create "What is to be done"' in out
+        assert (code, out.splitlines()[0]) == (0, "No board in board.db yet.")
+        assert 'hookline tickets create "Write the guide"' in out
     assert tickets("list", "--json") == (0, "[]\n", "")
     code, _, problem = tickets("move", "T-1", "done")
     assert (code, problem) == (
         2,
-        f"error: there is no board in {tmp_path / 'board.db'} yet: hookline tickets create TITLE makes it\n",
+        f"error: no board in {tmp_path / 'board.db'} yet: hookline tickets create TITLE creates it\n",
     )
     assert not (tmp_path / "board.db").exists()
     assert board.count() == 0
-    assert tickets("board")[1].startswith("There are no tickets in board.db.\n")
+    assert tickets("board")[1].startswith("No tickets in board.db.\n")
     monkeypatch.delenv("HOOKLINE_TICKETS")
     code, _, problem = tickets("list")
     assert code == 2
-    assert 'add tickets = "tickets.db" to hookline.toml, or give --tickets FILE.db' in problem
+    assert 'add tickets = "tickets.db" to hookline.toml, or --tickets FILE.db' in problem
     assert tickets("list", "--tickets", "board.db")[0] == 0
 
 
@@ -144,16 +144,16 @@ def test_without_a_board_one_is_told_how_to_begin(tickets, board, monkeypatch, t
     ("args", "problem"),
     [
         (("show", "T-7"), "there is no ticket T-7"),
-        (("show", "x"), "'x' is no ticket: ids look like T-1"),
-        (("move", "T-1", "dne"), "'dne' is no column to move to: give one of todo"),
-        (("move", "T-1", "verifying"), "'verifying' is no column to move to"),
-        (("move", "T-1", "running"), "nobody has T-1: say who is to run it"),
-        (("move", "T-1", "needs_revision"), "say why T-1 needs revision"),
-        (("move", "T-1", "todo"), "T-1 is todo already: created by ann"),
+        (("show", "x"), "'x' is not a ticket id: ids look like T-1"),
+        (("move", "T-1", "dne"), "'dne' is not a column to move to: give one of todo"),
+        (("move", "T-1", "verifying"), "'verifying' is not a column to move to"),
+        (("move", "T-1", "running"), "T-1 has no assignee: name one to run it"),
+        (("move", "T-1", "needs_revision"), "T-1 needs a reason for the revision"),
+        (("move", "T-1", "todo"), "T-1 is already todo: created by ann"),
         (("move", "T-1", "done", "--from", "review"), "T-1 is todo, not review"),
         (("create", " "), "the title is empty"),
-        (("create", "x", "--tier", "none"), "'none' is no tier"),
-        (("list", "--column", "dne"), "'dne' is no column"),
+        (("create", "x", "--tier", "none"), "'none' is not a tier"),
+        (("list", "--column", "dne"), "'dne' is not a column"),
     ],
 )
 def test_mistakes_are_told_and_change_nothing(tickets, board, args, problem):
@@ -186,4 +186,4 @@ def test_somebody_whom_the_system_does_not_know_has_a_name_too(monkeypatch):
         raise OSError("no such user")
 
     monkeypatch.setattr(command, "getuser", nobody)
-    assert command.person() == "person:unknown"
+    assert command.current_user() == "person:unknown"

@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from hookline.config.editing import add_to_list, take_from_list
+from hookline.config.editing import add_to_list, remove_from_list
 from hookline.config.errors import ConfigError
 
 APART = '[tool.hookline]\nmodel = "x"  # mine\n{}[project]\nname = "p"\n\n[tool.hookline.params]\na = 1\n'
@@ -27,7 +27,7 @@ def test_a_file_whose_tables_lie_apart_says_what_was_asked_for(tmp_path, text, b
     assert table["tool"]["hookline"].pop("plugins") == [*before, "new"]
     assert all(table[name] == value for name, value in tomllib.loads(text).items() if name != "tool")
     assert all(line in path.read_text() for line in text.splitlines() if "#" in line and "plugins" not in line)
-    assert take_from_list(path, "plugins", "new")
+    assert remove_from_list(path, "plugins", "new")
     assert tomllib.loads(path.read_text())["tool"]["hookline"]["plugins"] == before
 
 

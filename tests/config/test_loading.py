@@ -5,10 +5,11 @@ import sys
 import pytest
 
 from hookline import HookRegistry
-from hookline.config.loading import load_hooks, load_tools, origin
+from hookline.config.loading import load_hooks, load_tools, source_location
 from hookline.config.settings import DeclaredHook
 from hookline.plugins import Plugin
 from hookline.plugins.errors import LoadError
+from hookline.tape import TapeHook
 
 RULES = """
 from hookline import BEFORE_TOOL, HookResult, guard, observer
@@ -128,6 +129,13 @@ def test_a_name_alone_is_a_built_in_hook_made_with_its_args(folder):
     assert (entry.name, entry.priority) == ("mine", 7)
 
 
+def test_the_tape_hook_can_be_named_alone_and_needs_a_path(folder):
+    (loaded,), _ = load_hooks([DeclaredHook("TapeHook", {"path": "tapes"})], folder)
+    assert isinstance(loaded.hook, TapeHook)
+    with pytest.raises(LoadError, match=r"TapeHook needs path: { use = \"TapeHook\", args = { path = ... } }"):
+        load_hooks(["TapeHook"], folder)
+
+
 def test_bundles_of_built_in_hooks_are_made_when_they_are_used(folder):
     for item in ("guards", DeclaredHook("guards", {"max_steps": 5})):
         hooks, (plugin,) = load_hooks([item], folder)
@@ -150,7 +158,7 @@ def test_a_plain_function_is_a_hook_where_its_points_are_declared(folder):
         ("missing.py", "there is no file"),
         ("broken.py", "line 2: invalid syntax: def f(:"),
         ("crash.py", "crash.py, line 2: ZeroDivisionError"),
-        ("empty.py", "holds no hooks. A hook is a function under @hook"),
+        ("empty.py", "has no hooks. A hook is a function decorated with @hook"),
         ("classes.py", "Name its class: classes.py:Rule"),
         ("rules.py:keep_file", "Did you mean 'keep_files'?"),
         ("rules.py:number", "is a int, not a hook"),
@@ -163,12 +171,12 @@ def test_a_plain_function_is_a_hook_where_its_points_are_declared(folder):
         ),
         (DeclaredHook("TimingHook", {"path": "x"}), "TimingHook has no argument 'path'. It takes no args"),
         (DeclaredHook("TimingHook", points=("before_lm",)), "TimingHook with points: unknown point 'before_lm'"),
-        ("Agent", "no built-in hook 'Agent'. 'hookline hooks --built-in' shows all. For a hook of your own, write"),
+        ("Agent", "no built-in hook 'Agent'. 'hookline hooks --built-in' shows all. For your own hook, write"),
         (
             DeclaredHook("default_slm_hooks", priority=5, on_failure="open"),
-            "default_slm_hooks is a bundle of hooks: it takes no priority, on_failure. Name its hooks one by one",
+            "default_slm_hooks is a bundle of hooks, so priority, on_failure cannot be set for it.",
         ),
-        (DeclaredHook("rules.py:several", priority=5), "it takes no priority"),
+        (DeclaredHook("rules.py:several", priority=5), "so priority cannot be set for it"),
         ("no_such_module_here:x", "there is no module 'no_such_module_here'"),
         ("json:dump", "is a function, not a hook"),
         ("json:dmup", "Did you mean 'dump'?"),
@@ -177,13 +185,13 @@ def test_a_plain_function_is_a_hook_where_its_points_are_declared(folder):
         ("shadow", "shadow needs hook"),
         (DeclaredHook("ModelRetryHook", {"max_retries": 9}), "at most 2, not 9"),
         (DeclaredHook("FallbackModelHook", {"model": "opnai:x"}), "Did you mean 'openai'?"),
-        (":x", "is no hook: write FILE.py"),
+        (":x", "is not a hook: write FILE.py"),
         (DeclaredHook("rules.py:Limit", {"least": 1}), "has no argument 'least'. It takes most"),
         (DeclaredHook("rules.py:Limit", {"most": "x"}), "ValueError"),
         (DeclaredHook("rules.py:keep_files", {"a": 1}), "takes no args: it is a DecoratedFunction"),
         (DeclaredHook("rules.py:limit", tools="delete_*"), "tools= selects calls at tool points only"),
-        (DeclaredHook("rules.py:bundle", priority=3), "it takes no priority"),
-        (DeclaredHook("rules.py", {"a": 1}), "args are for one hook"),
+        (DeclaredHook("rules.py:bundle", priority=3), "so priority cannot be set for it"),
+        (DeclaredHook("rules.py", {"a": 1}), "args need a single hook"),
     ],
 )
 def test_what_cannot_be_loaded_is_told_in_a_sentence(folder, monkeypatch, declared, says):
@@ -206,7 +214,7 @@ def test_a_hook_that_cannot_be_made_does_not_tell_its_secrets(folder):
     args = {"api_key": "hunter2", "url": "https://me:hunter2@example.org"}
     with pytest.raises(LoadError) as failure:
         load_hooks([DeclaredHook(f"{folder}/keyed.py:Keyed", args)], folder)
-    assert "cannot be made with (api_key='***', url='https://***@example.org')" in str(failure.value)
+    assert "cannot be created with (api_key='***', url='https://***@example.org')" in str(failure.value)
     assert "is no key for" in str(failure.value)
     assert "hunter2" not in str(failure.value)
 
@@ -237,7 +245,7 @@ def test_a_broken_file_leaves_no_module_behind_and_can_be_mended(folder):
 def test_each_hook_remembers_the_file_and_line_it_is_written_at(folder):
     hooks, _ = load_hooks([str(folder / "rules.py")], folder)
     lines = RULES.splitlines()
-    assert [origin(item.hook) for item in hooks] == [
+    assert [source_location(item.hook) for item in hooks] == [
         f"{folder}/rules.py:{lines.index('@guard(BEFORE_TOOL)') + 1}",
         f"{folder}/rules.py:{lines.index('class Limit:') + 1}",
         f"{folder}/rules.py:{lines.index('''    @observer('on_run_end')'''.replace(chr(39), chr(34))) + 1}",
@@ -270,7 +278,7 @@ def test_tools_come_from_files_names_and_lists(folder):
     assert len(load_tools([f"{folder}/kit.py:more", f"{folder}/kit.py:a"], folder)) == 2
     with pytest.raises(LoadError, match="not a tool"):
         load_tools([f"{folder}/kit.py:number"], folder)
-    with pytest.raises(LoadError, match="holds no tools"):
+    with pytest.raises(LoadError, match="has no tools"):
         load_tools([f"{folder}/other_rules.py"], folder)
 
 

@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from hookline._toolbox.files import file_tools
-from hookline.config.build import build_agent, build_hooks, build_plugins, use_plugins
-from hookline.config.editing import add_to_list, take_from_list
+from hookline.config.editing import add_to_list, remove_from_list
 from hookline.config.errors import ConfigError
+from hookline.config.factory import build_agent, build_hooks, build_plugins, use_plugins
 from hookline.config.settings import Settings
 from hookline.config.sources import load
 from hookline.plugins import PluginError, PluginManager
@@ -79,7 +79,7 @@ def test_an_agent_is_not_built_without_a_plugin_that_is_listed_and_nothing_is_le
     config = settings_of(home, 'plugins = ["good", "loud"]')
     manager = build_plugins(config.settings, config.home)
     with pytest.raises(
-        PluginError, match=r"ZeroDivisionError.* does not start without it.*hookline plugins disable loud"
+        PluginError, match=r"ZeroDivisionError.* does not start without this plugin.*hookline plugins disable loud"
     ):
         build_agent(config.settings, home=config.home, plugins=manager)
     assert manager.active == ()
@@ -96,7 +96,7 @@ def test_a_plugin_that_says_it_is_not_required_is_left_out_and_told(home, write)
     agent = build_agent(config.settings, home=config.home, tell=told.append)
     assert names(agent) == ["good"]
     (note,) = told
-    assert note.endswith("The agent goes on without it")
+    assert note.endswith("The agent continues without it")
 
 
 def test_what_must_go_on_goes_on_without_a_broken_plugin(home, write):
@@ -113,7 +113,7 @@ def test_a_plugin_that_everybody_may_write_is_not_loaded(home, write):
     place = write("loud", rules="1 / 0")
     os.chmod(place / "rules.py", 0o666)
     config = settings_of(home, 'plugins = ["loud"]')
-    with pytest.raises(PluginError, match=r"rules\.py is not trusted: everybody may write it"):
+    with pytest.raises(PluginError, match=r"rules\.py is not trusted: every user may write to it"):
         build_agent(config.settings, home=config.home)
 
 
@@ -146,9 +146,9 @@ def test_a_list_in_a_file_is_changed_and_all_else_stays(tmp_path):
     assert add_to_list(path, "plugins", "b")
     assert path.read_text() == COMMENTED.replace('  "a",  # first\n', '  "a",  # first\n  "b",\n')
     assert not add_to_list(path, "plugins", "b")
-    assert take_from_list(path, "plugins", "b")
+    assert remove_from_list(path, "plugins", "b")
     assert path.read_text() == COMMENTED
-    assert not take_from_list(path, "plugins", "b")
+    assert not remove_from_list(path, "plugins", "b")
     assert path.stat().st_mode & 0o777 == 0o640
 
 
@@ -161,7 +161,7 @@ def test_a_list_that_is_not_there_is_put_before_the_tables(tmp_path):
 
 def test_a_file_that_is_not_there_is_made(tmp_path):
     path = tmp_path / "hookline.toml"
-    assert not take_from_list(path, "plugins", "b")
+    assert not remove_from_list(path, "plugins", "b")
     assert not path.exists()
     add_to_list(path, "plugins", "b")
     assert path.read_text() == 'plugins = ["b"]\n'

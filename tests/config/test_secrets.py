@@ -2,7 +2,7 @@
 
 import pytest
 
-from hookline.config.secrets import masked
+from hookline.config.secrets import mask
 from hookline.config.settings import DeclaredHook
 
 
@@ -32,7 +32,7 @@ from hookline.config.settings import DeclaredHook
     ],
 )
 def test_secrets_are_masked_wherever_they_stand(secret):
-    shown = masked(secret)
+    shown = mask(secret)
     assert "hunter2" not in str(shown)
     assert "***" in str(shown)
 
@@ -49,12 +49,10 @@ def test_secrets_are_masked_wherever_they_stand(secret):
     ],
 )
 def test_other_values_stay_as_they_are(harmless):
-    assert masked(harmless) == harmless
+    assert mask(harmless) == harmless
 
 
 def test_what_stands_beside_a_secret_is_still_shown():
-    assert (
-        masked('server --header "Authorization: Bearer x" --port 3') == 'server --header "Authorization: ***" --port 3'
-    )
-    assert masked("server --header x-api-key:abc --port 3") == "server --header x-api-key:*** --port 3"
-    assert masked("https://example.org/mcp?code=abc&page=2") == "https://example.org/mcp?code=***&page=2"
+    assert mask('server --header "Authorization: Bearer x" --port 3') == 'server --header "Authorization: ***" --port 3'
+    assert mask("server --header x-api-key:abc --port 3") == "server --header x-api-key:*** --port 3"
+    assert mask("https://example.org/mcp?code=abc&page=2") == "https://example.org/mcp?code=***&page=2"

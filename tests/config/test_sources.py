@@ -114,7 +114,7 @@ def test_a_file_given_by_hand_is_read_instead(tmp_path):
     other.write_text("max_steps = 4")
     assert load(file=other, folder=tmp_path, env={}).settings.max_steps == 4
     assert load(folder=tmp_path, env={"HOOKLINE_CONFIG": str(other)}).settings.max_steps == 4
-    with pytest.raises(ConfigError, match=r"no configuration file .*missing\.toml"):
+    with pytest.raises(ConfigError, match=r"no such configuration file: .*missing\.toml"):
         load(file=tmp_path / "missing.toml", env={})
 
 
@@ -129,7 +129,7 @@ def test_a_file_that_everybody_may_write_is_ignored_aloud_unless_it_is_named(tmp
     open_file.chmod(0o646)
     config = load(folder=below, env={})
     assert config.settings.max_steps == 3
-    assert config.notes == (f"{open_file} is ignored: everybody may write it; --config FILE takes it all the same",)
+    assert config.notes == (f"{open_file} is ignored: every user may write to it; use --config FILE to read it anyway",)
     named = load(file=open_file, folder=below, env={})
     assert (named.settings.max_steps, named.notes) == (4, ())
     open_file.chmod(0o664)
@@ -250,7 +250,7 @@ def test_a_list_can_be_a_json_array_so_that_items_may_hold_commas():
     assert settings.mcp == ("server --roots a,b", "https://example.org/mcp")
     assert settings.hooks == (DeclaredHook("a:B", {"most": 3}),)
     assert settings.plugins == ("p", "q")
-    with pytest.raises(ConfigError, match="HOOKLINE_MCP: that is no JSON array"):
+    with pytest.raises(ConfigError, match="HOOKLINE_MCP: invalid JSON array"):
         load(env={"HOOKLINE_MCP": '["server'}, folder="/")
     with pytest.raises(ConfigError, match="HOOKLINE_MCP: expected a list of texts"):
         load(env={"HOOKLINE_MCP": "[3]"}, folder="/")
@@ -267,7 +267,7 @@ def test_params_are_pairs_with_json_values():
     ).settings
     assert settings.params == {"temperature": 0.5, "stop": [1], "user": "me"}
     assert load(env={"HOOKLINE_PARAMS": '{"stop": ["a", "b"]}'}, folder="/").settings.params == {"stop": ["a", "b"]}
-    with pytest.raises(ConfigError, match="HOOKLINE_PARAMS: that is no JSON object"):
+    with pytest.raises(ConfigError, match="HOOKLINE_PARAMS: invalid JSON object"):
         load(env={"HOOKLINE_PARAMS": '{"stop"'}, folder="/")
     with pytest.raises(ConfigError, match="--param: expected KEY=VALUE"):
         load([Flag("params", "--param", ["temperature"])], env={}, folder="/")
@@ -309,6 +309,7 @@ def test_paths_in_the_args_of_built_in_hooks_start_at_the_file(tmp_path):
         '  { use = "rules.py:Mine", args = { path = "as/it/is" } },\n'
         '  { use = "RoleBasedAccessHook", args = { key = "role" } },\n'
         '  { use = "hookline.tape:TapeHook", args = { path = "tapes" } },\n'
+        '  { use = "TapeHook", args = { path = "tapes" } },\n'
         "]\n"
     )
     (tmp_path / "below").mkdir()
@@ -321,6 +322,7 @@ def test_paths_in_the_args_of_built_in_hooks_start_at_the_file(tmp_path):
         {"artifacts": True},
         {"path": "as/it/is"},
         {"key": "role"},
+        {"path": f"{tmp_path}/tapes"},
         {"path": f"{tmp_path}/tapes"},
     ]
 

@@ -1,4 +1,4 @@
-"""What sensitive values look like, and what only looks like them."""
+"""Detectors of sensitive values: true and false positives."""
 
 import random
 import string
@@ -49,7 +49,7 @@ EMAILS = [
 
 @pytest.mark.parametrize("value", EMAILS)
 @pytest.mark.parametrize("around", ["{}", "mail {} now", "<{}>", '"{}",', "mailto:{}?x", "邮箱{}。", "({})."])
-def test_addresses_are_found_whole(value, around):
+def test_email_addresses_are_found_completely(value, around):
     assert found(around.format(value)) == [value]
 
 
@@ -74,7 +74,7 @@ def test_addresses_are_found_whole(value, around):
         "requests @ git+https://example.org/x.git",
     ],
 )
-def test_not_every_at_sign_is_an_address(text):
+def test_other_at_signs_are_not_email_addresses(text):
     assert found(text) == []
 
 
@@ -109,7 +109,7 @@ PHONES = [
 
 @pytest.mark.parametrize("value", PHONES)
 @pytest.mark.parametrize("around", ["{}", "call {} today", "({})", "{}.", '"{}"', "tel:{}"])
-def test_telephone_numbers_are_found_whole(value, around):
+def test_telephone_numbers_are_found_completely(value, around):
     assert "".join(found(around.format(value), "phone")).strip("()") == value.strip("()")
 
 
@@ -156,7 +156,7 @@ def test_a_word_before_it_makes_a_number_a_telephone_number(text, value):
         "x = y +35236450.6",
     ],
 )
-def test_other_numbers_are_no_telephone_numbers(text):
+def test_other_numbers_are_not_telephone_numbers(text):
     assert found(text) == []
 
 
@@ -190,7 +190,7 @@ CARDS = [
 
 @pytest.mark.parametrize("value", CARDS)
 @pytest.mark.parametrize("around", ["{}", "card {} 12/28 123", "n={},", '"{}"', "order 17 {}", "a_{}"])
-def test_payment_cards_are_found_whole(value, around):
+def test_payment_cards_are_found_completely(value, around):
     assert found(around.format(value), "card") == [value]
 
 
@@ -202,7 +202,7 @@ def test_payment_cards_are_found_whole(value, around):
         "203.0.113.7", "bob@example.com", "ghp_1234567890abcdefghijABCDEFGHIJ123456", "AKIAIOSFODNN7EXAMPLZ",
     ],
 )  # fmt: skip
-def test_values_are_found_on_lines_that_are_written_with_escapes(value, sign):
+def test_values_next_to_escaped_line_breaks_are_found(value, sign):
     text = f'{{"body": "Hello{sign}{value}{sign}Bye"}}'
     assert found(text) == [value]
     assert Redactor().apply(text).count(sign) == 2
@@ -236,7 +236,7 @@ def test_payment_cards_are_found_in_columns_and_after_abbreviations(card, row):
         "5 3 4 6 7 8 9 1 2",
     ],
 )
-def test_other_long_numbers_are_no_cards(text):
+def test_other_long_numbers_are_not_cards(text):
     assert found(text) == []
 
 
@@ -265,7 +265,7 @@ IBANS = [
 
 @pytest.mark.parametrize("value", IBANS)
 @pytest.mark.parametrize("around", ["{}", "to {} OK", "IBAN:{}.", '"{}"', "DE12 {}"])
-def test_bank_accounts_are_found_whole(value, around):
+def test_bank_accounts_are_found_completely(value, around):
     assert found(around.format(value), "iban") == [value]
 
 
@@ -289,7 +289,7 @@ def test_bank_accounts_are_found_whole(value, around):
         "FI21 1234 5600 0007 86",
     ],
 )
-def test_other_codes_are_no_bank_accounts(text):
+def test_other_codes_are_not_bank_accounts(text):
     assert found(text) == []
 
 
@@ -315,7 +315,7 @@ def test_other_codes_are_no_bank_accounts(text):
     ],
 )
 @pytest.mark.parametrize("around", ["{}", "from {}, port", "[{}]:80", '"{}"', "http://{}/x", "src={} dst"])
-def test_network_addresses_are_found_whole(value, around):
+def test_ip_addresses_are_found_completely(value, around):
     assert found(around.format(value)) == [value]
 
 
@@ -351,11 +351,11 @@ def test_network_addresses_are_found_whole(value, around):
         "fd00::1",
     ],
 )
-def test_other_dots_and_colons_are_no_network_addresses(text):
+def test_other_dots_and_colons_are_not_ip_addresses(text):
     assert found(text) == []
 
 
-def test_private_networks_count_if_asked_for():
+def test_private_ip_addresses_are_found_only_with_private_ips():
     text = "10.1.2.3 192.168.1.10 172.16.0.1 fd00::1 fe80::1 127.0.0.1"
     assert found(text, private_ips=True) == text.split()[:-1]
 
@@ -387,7 +387,7 @@ def test_us_social_security_numbers_are_found_by_default(text):
         "219  09  9998",
     ],
 )
-def test_other_numbers_are_no_us_social_security_numbers(text):
+def test_other_numbers_are_not_us_social_security_numbers(text):
     assert found(text, "ssn") == []
 
 
@@ -400,9 +400,7 @@ def test_other_numbers_are_no_us_social_security_numbers(text):
         ("ssn", "stdnum", "python-stdnum"),
     ],
 )
-def test_without_its_library_a_kind_cannot_be_looked_for_and_the_error_says_how_to_install_it(
-    monkeypatch, kind, module, package
-):
+def test_a_missing_library_gives_an_error_that_says_how_to_install_it(monkeypatch, kind, module, package):
     monkeypatch.setitem(sys.modules, module, None)
     for make in (Redactor, SensitiveDataHook):
         with pytest.raises(NotInstalledError, match=rf"{package} is not installed: pip install .*\[sensitive\]"):
@@ -483,18 +481,18 @@ SECRETS = {
 }
 
 
-def test_the_tokens_of_at_least_forty_makers_are_known_by_their_prefixes():
+def test_token_prefixes_of_at_least_forty_vendors_are_known():
     assert len(_PREFIXES) >= 40
 
 
 @pytest.mark.parametrize("value", SECRETS.values(), ids=SECRETS)
 @pytest.mark.parametrize("around", ["{}", "use {} now", '"{}",', "X={}\n", "'k': '{}'", "({}).", "钥{}匙"])
-def test_tokens_are_found_whole(value, around):
+def test_tokens_are_found_completely(value, around):
     assert found(around.format(value), "secret") == [value]
 
 
 @pytest.mark.parametrize("name", ["github", "gitlab", "jwt", "stripe", "anthropic", "aws", "slack"])
-def test_tokens_are_found_behind_a_dash_or_an_underscore(name):
+def test_tokens_are_found_after_a_dash_or_an_underscore(name):
     assert SECRETS[name] in found(f"my_{SECRETS[name]}")[0]
     assert SECRETS[name] in found(f"old-{SECRETS[name]}")[0]
 
@@ -534,7 +532,7 @@ def test_tokens_are_found_behind_a_dash_or_an_underscore(name):
         ("your key 9f8a7b6c5d4e3f2g1h0", "9f8a7b6c5d4e3f2g1h0"),
     ],
 )
-def test_what_stands_before_it_makes_a_word_a_secret(text, value):
+def test_a_value_assigned_to_a_password_or_key_is_a_secret(text, value):
     assert found(text, "secret") == [value or "T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX"]
 
 
@@ -542,20 +540,20 @@ KEY = "-----BEGIN {0}-----\n" + "\n".join(chance(BASE62 + "+/", 64, n) for n in 
 
 
 @pytest.mark.parametrize("sort", ["RSA PRIVATE KEY", "PRIVATE KEY", "OPENSSH PRIVATE KEY", "EC PRIVATE KEY"])
-def test_a_private_key_is_found_from_its_first_line_to_its_last(sort):
+def test_a_private_key_is_found_from_its_first_to_its_last_line(sort):
     key = KEY.format(sort)
     assert found(f"here: {key} that was it") == [key]
     assert found(f'"{key}"'.replace("\n", "\\n")) == [key.replace("\n", "\\n")]
 
 
-def test_of_a_private_key_without_an_end_nothing_that_looks_like_one_stays():
+def test_a_private_key_without_an_end_is_found_as_far_as_it_looks_like_one():
     begun = KEY.format("RSA PRIVATE KEY").partition("-----END")[0]
     assert found(begun) == [begun]
     assert found("-----BEGIN PRIVATE KEY----- is how it starts") == []
 
 
 @pytest.mark.parametrize("sort", ["CERTIFICATE", "PUBLIC KEY", "RSA PUBLIC KEY"])
-def test_public_keys_and_certificates_are_no_secrets(sort):
+def test_public_keys_and_certificates_are_not_secrets(sort):
     assert found(KEY.format(sort)) == []
 
 
@@ -613,16 +611,16 @@ def test_public_keys_and_certificates_are_no_secrets(sort):
         "x-request-id: 7b1f0c0e-2f5a-4f0e-9d1c-8a2b3c4d5e6f",
     ],
 )
-def test_daily_work_holds_no_secrets(text):
+def test_ordinary_code_and_text_have_no_secrets(text):
     assert found(text) == []
 
 
-def test_a_line_of_a_file_in_base64_is_no_secret():
+def test_a_line_of_a_base64_file_is_not_a_secret():
     lines = "\n".join(chance(BASE62 + "+/", 76, n) for n in range(6))
     assert found(lines) == []
 
 
-def test_of_two_values_that_overlap_the_longer_one_counts_wherever_they_come_from():
+def test_of_two_overlapping_values_the_longer_one_is_found():
     text = "https://bob:s3cret@example.com"
     assert find_sensitive(text) == [SensitiveValue("secret", 8, 18, "login")]
     assert find_sensitive("x" * 8 + "bob@example.com") == [SensitiveValue("email", 0, 23)]
@@ -630,14 +628,14 @@ def test_of_two_values_that_overlap_the_longer_one_counts_wherever_they_come_fro
     assert [(one.kind, one.start, one.end) for one in both] == [("phone", 0, 16), ("card", 17, 36)]
 
 
-def test_only_the_kinds_that_are_named_are_looked_for():
+def test_only_the_given_kinds_are_found():
     text = "bob@example.com 203.0.113.7 4111111111111111"
     assert found(text, kinds=["ip"]) == ["203.0.113.7"]
     assert found(text, kinds=[]) == []
 
 
 @pytest.mark.parametrize("kinds", ["email", ["mail"], [3], {"email": 1}, None])
-def test_a_kind_that_is_not_known_is_told(kinds):
+def test_an_unknown_kind_is_rejected(kinds):
     with pytest.raises(RegistrationError):
         find_sensitive("x", kinds)
 
@@ -646,7 +644,7 @@ ODD = [*"\ud800\udfff\u200b\x00\x1e\u2028@+(:-.='\"\\", "eyJ", "00", *EMAILS, *C
 
 
 @given(st.lists(st.one_of(st.text(max_size=20), st.sampled_from(ODD), st.integers().map(str))))
-def test_findings_are_in_order_and_apart_whatever_the_text(parts):
+def test_findings_are_ordered_and_do_not_overlap_in_any_text(parts):
     text = "".join(parts)
     end = 0
     for one in find_sensitive(text, KINDS, private_ips=True):
@@ -655,7 +653,7 @@ def test_findings_are_in_order_and_apart_whatever_the_text(parts):
 
 
 @given(st.binary(max_size=300))
-def test_bytes_that_are_no_text_are_no_trouble(raw):
+def test_binary_data_is_searched(raw):
     text = raw.decode("utf-8", "surrogateescape")
     assert all(0 <= one.start < one.end <= len(text) for one in find_sensitive(text, KINDS))
 
@@ -669,19 +667,19 @@ HOSTILE = [
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("piece", HOSTILE)
-def test_text_made_to_be_slow_is_not(piece):
+def test_adversarial_text_is_searched_in_linear_time(piece):
     text = piece * (60_000 // len(piece))
     assert all(one.end <= len(text) for one in find_sensitive(text, KINDS))
 
 
-def test_ten_megabytes_with_one_secret_in_them():
+def test_a_secret_in_ten_megabytes_is_found():
     text = "all work and no play makes a dull text, 24 hours a day.\n" * 180_000
     at = len(text) // 2
     assert [one.start for one in find_sensitive(text[:at] + " bob@example.com " + text[at:])] == [at + 1]
 
 
 @given(st.lists(st.text("abcXYZ.,;'()!?/_-", min_size=1, max_size=19), max_size=40).map(" ".join))
-def test_a_short_text_of_plain_words_is_let_pass_unsearched_only_because_nothing_could_be_found(text):
+def test_the_shortcut_for_plain_words_never_misses_a_value(text):
     assert find_sensitive(text) == []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(detectors, "_SHORT", -1)

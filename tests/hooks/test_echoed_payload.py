@@ -1,4 +1,4 @@
-"""EchoedPayloadHook: data that is only copied out becomes a sentence."""
+"""EchoedPayloadHook: echoed JSON becomes a sentence."""
 
 import json
 
@@ -63,25 +63,25 @@ def test_an_echo_becomes_a_sentence_made_of_the_result(echo):
         "",
     ],
 )
-def test_everything_else_stays(text):
+def test_other_replies_stay_unchanged(text):
     assert final(text) == text
 
 
-def test_a_sentence_of_a_tool_may_be_passed_on_as_it_is():
+def test_a_sentence_from_a_tool_stays_unchanged():
     assert final("Nothing happened.", call("news")) == "Nothing happened."
 
 
-def test_where_json_was_asked_for_it_stays():
+def test_with_a_response_format_an_echo_stays():
     assert final(json.dumps(DATA), response_format={"type": "object"}) == json.dumps(DATA)
 
 
-def test_where_the_user_asked_for_json_in_words_it_stays():
+def test_if_the_user_asked_for_json_an_echo_stays():
     turns = [call("price_of", item="lamp"), reply('{"price": 12}')]
     agent = scripted_agent(turns, tools=[price_of], hooks=[EchoedPayloadHook()])
     assert agent.run("The price of a lamp as JSON, please").reply == '{"price": 12}'
 
 
-def test_an_array_is_an_echo_as_a_whole():
+def test_only_a_complete_array_is_an_echo():
     @tool
     def ids() -> list:
         """Ids."""
@@ -92,7 +92,7 @@ def test_an_array_is_an_echo_as_a_whole():
         assert agent.run("Which?").reply == said
 
 
-def test_data_of_an_earlier_turn_is_no_echo():
+def test_data_of_an_earlier_turn_is_not_an_echo():
     agent = scripted_agent(
         [call("price_of", item="lamp"), reply("12"), reply(json.dumps(DATA))],
         tools=[price_of],
@@ -102,13 +102,13 @@ def test_data_of_an_earlier_turn_is_no_echo():
     assert agent.run("b", session=Session(messages=run.messages)).reply == json.dumps(DATA)
 
 
-def test_a_fallback_may_be_a_text_or_a_function():
+def test_the_fallback_can_be_a_text_or_a_function():
     assert final('{"price": 12}', hooks=[EchoedPayloadHook("Found: {result}")]) == f"Found: {WORDS}"
     assert final('{"price": 12}', hooks=[EchoedPayloadHook("Please ask again.")]) == "Please ask again."
     assert final('{"price": 12}', hooks=[EchoedPayloadHook(lambda value: f"${value['price']}")]) == "$12"
 
 
-def test_calls_of_hooks_to_the_model_are_left_alone():
+def test_model_calls_of_hooks_stay_unchanged():
     seen = []
 
     @hook(BEFORE_LLM)
@@ -122,6 +122,6 @@ def test_calls_of_hooks_to_the_model_are_left_alone():
 
 
 @pytest.mark.parametrize("fallback", [None, "", "  ", 3, ["a"]])
-def test_nonsense_is_refused(fallback):
-    with pytest.raises(RegistrationError, match="fallback is a text, or a function"):
+def test_invalid_arguments_are_rejected(fallback):
+    with pytest.raises(RegistrationError, match="fallback must be a text, or a function"):
         EchoedPayloadHook(fallback)

@@ -1,4 +1,4 @@
-"""A line for every fire."""
+"""EchoingHook: a line for every fire."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def test_each_of_the_six_points_is_a_line():
+def test_each_of_the_six_default_points_prints_a_line():
     lines = []
     agent = scripted_agent([call("add", a=1, b=2), reply("three")], tools=[add], hooks=[EchoingHook(lines.append)])
     agent.run("add them")
@@ -42,14 +42,14 @@ def test_each_of_the_six_points_is_a_line():
     assert lines[7].endswith(": three")
 
 
-def test_it_writes_to_stderr_unless_told_otherwise(capsys):
+def test_it_writes_to_stderr_by_default(capsys):
     scripted_agent([reply("ok")], hooks=[EchoingHook()]).run("hello")
     out = capsys.readouterr().err.splitlines()
     assert out[0] == "on_run_start hello"
     assert len(out) == 4
 
 
-def test_what_hooks_said_is_in_the_line():
+def test_the_line_has_the_verdict_of_the_hooks():
     @guard(BEFORE_TOOL)
     def careful(ctx, request):
         return HookResult.block("no")
@@ -61,7 +61,7 @@ def test_what_hooks_said_is_in_the_line():
     assert "after_tool   add blocked, 0.000 s: no" in lines
 
 
-def test_a_line_is_short_and_one_line_whatever_is_in_it():
+def test_a_line_is_short_and_has_no_line_breaks():
     lines = []
     echo = EchoingHook(lines.append)
     for text in ("x" * 5_000_000, "a\nb\r\x1b[31m\x07\u202e\ud800é", "\n" * 200):
@@ -73,7 +73,7 @@ def test_a_line_is_short_and_one_line_whatever_is_in_it():
     assert lines[3] == r"on_run_start a\nb\r\x1b[31m\x07\u202e\ud800é"
 
 
-def test_calls_of_hooks_say_what_they_are_for():
+def test_model_calls_of_hooks_are_printed_with_their_purpose():
     @hook(ON_RUN_START)
     async def ask(ctx, start):
         await ctx.llm.complete("hello", purpose="judge")
@@ -91,7 +91,7 @@ def test_other_points_can_be_chosen():
     assert EchoingHook.points != echo.points
 
 
-def test_a_request_without_messages_is_a_line():
+def test_a_request_without_messages_prints_a_line():
     lines = []
     fire_hook(EchoingHook(lines.append), BEFORE_LLM)
     assert lines == ["before_llm   0 messages, 0 tools: "]
@@ -110,6 +110,6 @@ def test_a_writer_that_fails_does_not_stop_the_run():
     ("write", "points"),
     [("x", [BEFORE_LLM]), (None, [BEFORE_LLM]), (print, "before_llm"), (print, []), (print, ["no"])],
 )
-def test_nonsense_is_refused_at_once(write, points):
+def test_invalid_arguments_are_rejected(write, points):
     with pytest.raises(RegistrationError):
         EchoingHook(write, points=points)

@@ -1,4 +1,4 @@
-"""GroundedReplyHook: what a tool found reaches the user."""
+"""GroundedReplyHook: an omitted tool result is added to the reply."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def final(text, given, task="What is it?", **options):
         ("Yes.", ["oak", "ash"], "Oak, ash."),
     ],
 )
-def test_what_was_left_out_is_added(text, given, added):
+def test_an_omitted_result_is_added(text, given, added):
     assert final(text, given) == f"{text} {added}"
 
 
@@ -52,15 +52,15 @@ def test_what_was_left_out_is_added(text, given, added):
         ("", {"degrees": 14}),
     ],
 )
-def test_a_reply_that_has_it_stays(text, given):
+def test_a_reply_with_the_result_stays_unchanged(text, given):
     assert final(text, given) == text
 
 
-def test_what_the_user_said_is_no_news():
+def test_words_of_the_user_are_not_new_information():
     assert final("It is done.", "Order B52 is delivered", "When is order B52 delivered? Is it?") == "It is done."
 
 
-def test_many_numbers_need_not_all_be_there():
+def test_of_many_numbers_one_word_is_enough():
     assert final("There are 3 of them.", list(range(20))) == "There are 3 of them."
     assert final("There are some.", list(range(20))).startswith("There are some. 0, 1, 2")
 
@@ -69,13 +69,13 @@ def test_a_failed_call_adds_nothing():
     assert final("That did not work.", ValueError("code 17")) == "That did not work."
 
 
-def test_where_json_was_asked_for_nothing_is_added():
+def test_with_a_response_format_nothing_is_added():
     assert final("{}", {"degrees": 14}, response_format={"type": "object"}) == "{}"
 
 
-def test_a_run_without_calls_is_left_alone():
+def test_a_run_without_tool_calls_stays_unchanged():
     assert scripted_agent([reply("Hello 5.")], hooks=[GroundedReplyHook()]).run("Hi").reply == "Hello 5."
 
 
-def test_a_huge_result_is_added_in_short():
+def test_a_huge_result_is_added_in_short_form():
     assert len(final("Done.", "word " * 1_000_000 + "99")) < 300

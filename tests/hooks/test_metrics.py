@@ -135,7 +135,7 @@ def test_a_run_is_counted_with_its_steps_calls_and_tokens():
     assert value(metrics, "hookline_tool_seconds_count", tool="add") == 1
 
 
-def test_a_reply_without_a_price_is_counted_apart():
+def test_a_reply_of_unknown_cost_is_counted_separately():
     metrics = MetricsHook()
     for cost in (None, inf, nan, -1.0):
         metrics(AFTER_LLM, None, ModelReply("x", model="m", provider="p", cost=cost))

@@ -1,4 +1,4 @@
-"""What runs did, recorded while they go on."""
+"""ObservabilityHook: runs recorded in a SQLite file."""
 
 import asyncio
 import os
@@ -89,7 +89,7 @@ def test_a_run_is_recorded_with_its_ids_and_numbers(seen):
     assert started <= ended
 
 
-def test_a_model_call_has_every_field_that_is_known_of_it(seen):
+def test_a_model_call_is_recorded_with_all_fields(seen):
     turn = ModelResponse("x", (), Usage(12, 5, 3), "length", 0.25, "gpt-x", "openai", "org-1")
     scripted_agent([turn], hooks=[seen]).run("x")
     columns = (
@@ -101,7 +101,7 @@ def test_a_model_call_has_every_field_that_is_known_of_it(seen):
     ]
 
 
-def test_a_reply_that_a_hook_rejects_is_recorded_too(seen):
+def test_a_rejected_reply_is_recorded_too(seen):
     @hook(AFTER_LLM)
     def no_maybe(ctx, answer):
         return HookResult.retry("Be sure.", reason="unsure") if answer.content == "maybe" else None
@@ -122,7 +122,7 @@ def test_an_answer_of_a_hook_names_it_and_costs_nothing(seen):
     assert (totals.model_calls, totals.input_tokens) == (0, result.usage.input_tokens) == (0, 0)
 
 
-def test_what_did_not_happen_is_told_and_nothing_else(seen, tmp_path):
+def test_prevented_actions_are_listed_and_nothing_else(seen, tmp_path):
     @hook(AFTER_TOOL)
     def enough(ctx, result):
         return HookResult.end("Seven.") if result.name == "add" else None
@@ -151,15 +151,15 @@ def test_what_did_not_happen_is_told_and_nothing_else(seen, tmp_path):
         turns, tools=[add, broken, *ticket_tools(board)], hooks=[seen, enough, asks, strict, shaky, careless]
     ).run("x")
     seen.flush()
-    told = {(one.hook, one.verb, one.tool or one.point, one.reason) for one in run_stats(seen.store).refusals}
-    assert told == {
+    messages = {(one.hook, one.verb, one.tool or one.point, one.reason) for one in run_stats(seen.store).refusals}
+    assert messages == {
         ("strict", "claim", "before_ticket_complete", "too short"),
         ("", "denied", "broken", ""),
         ("shaky", "failed", "ticket_show", ""),
     }
 
 
-def test_a_closed_failure_is_told_as_something_that_did_not_happen(seen):
+def test_a_closed_failure_is_listed_as_a_prevented_action(seen):
     @hook(BEFORE_LLM, on_failure="closed")
     def brittle(ctx, request):
         raise OSError("gone")
@@ -187,7 +187,7 @@ def test_every_outcome_of_a_call_is_recorded(seen):
     ]  # fmt: skip
 
 
-def test_decisions_about_calls_are_recorded_with_who_and_how_long(seen):
+def test_approvals_are_recorded_with_person_and_duration(seen):
     clock = FakeClock()
 
     @hook(APPROVAL_REQUESTED)
@@ -201,14 +201,14 @@ def test_decisions_about_calls_are_recorded_with_who_and_how_long(seen):
     assert rows(seen, "approvals", "tool", "decision", "decided_by", "waited") == [("add", "denied", "person", 5.0)]
 
 
-def test_a_failed_run_tells_the_type_of_its_error(seen):
+def test_a_failed_run_is_recorded_with_the_type_of_its_error(seen):
     with pytest.raises(RunFailedError):
         scripted_agent([TimeoutError("too late")], hooks=[seen]).run("x")
     assert rows(seen, "runs", "status", "error") == [("failed", "TimeoutError")]
     assert rows(seen, "errors", "place", "type", "source", "fatal") == [("model", "TimeoutError", "scripted", 1)]
 
 
-def test_runs_inside_a_run_name_it_and_are_not_counted_twice(seen):
+def test_runs_inside_a_run_are_recorded_with_their_parent_and_counted_once(seen):
     inner = scripted_agent(["inner"], name="inner")
 
     @tool
@@ -239,7 +239,7 @@ def test_texts_arguments_and_results_are_nowhere_in_the_file(seen, tmp_path):
     assert b"r" * 201 not in (tmp_path / "runs.db").read_bytes()
 
 
-def test_durations_of_hooks_are_there_if_every_call_is_asked_for(tmp_path):
+def test_durations_of_hooks_are_recorded_with_every_call(tmp_path):
     silent = hook(BEFORE_LLM, name="silent")(lambda ctx, request: None)
     for every_call, expected in ((False, 0), (True, 1)):
         recorder = ObservabilityHook(tmp_path / f"{every_call}.db", every_call=every_call)
@@ -250,7 +250,7 @@ def test_durations_of_hooks_are_there_if_every_call_is_asked_for(tmp_path):
         recorder.store.close()
 
 
-def test_a_model_may_send_what_no_file_can_hold(seen):
+def test_invalid_unicode_from_a_model_is_recorded(seen):
     turn = ModelResponse("", (ToolCall("c\ud800", "tool\ud800" + "x" * 10**6, {}),), Usage(2**80, 1))
     scripted_agent([turn, "x"], hooks=[seen]).run("x")
     ((name, call_id),) = rows(seen, "tool_calls", "tool", "call_id")
@@ -261,7 +261,7 @@ def test_a_model_may_send_what_no_file_can_hold(seen):
     assert seen.problem() is None
 
 
-def test_a_run_that_goes_on_is_in_the_file_already(seen):
+def test_a_run_in_progress_is_already_in_the_file(seen):
     @tool
     def look() -> str:
         """Look into the file."""
@@ -271,7 +271,7 @@ def test_a_run_that_goes_on_is_in_the_file_already(seen):
     assert result.messages[2].content == '["running",null]'
 
 
-def test_one_hook_serves_many_runs_at_once(seen):
+def test_one_hook_records_concurrent_runs(seen):
     agent = Agent("a", llm=ScriptedModel(["x"], loop=True), hooks=[seen])
 
     async def many():
@@ -286,7 +286,7 @@ def test_one_hook_serves_many_runs_at_once(seen):
     assert len(rows(seen, "model_calls", "run_id")) == 200
 
 
-def test_a_store_of_ones_own_can_be_given():
+def test_a_store_can_be_given():
     store = RunStore(":memory:")
     recorder = ObservabilityHook(store)
     scripted_agent(["x"], hooks=[recorder]).run("x")
@@ -299,67 +299,67 @@ def test_a_store_of_ones_own_can_be_given():
 @pytest.mark.parametrize(
     ("path", "options", "match"),
     [
-        ("", {}, "path= is a SQLite file"),
-        (None, {}, "path= is a SQLite file"),
-        (3, {}, "path= is a SQLite file"),
-        ("a\0b", {}, "path= is a SQLite file"),
+        ("", {}, "path must be a SQLite file"),
+        (None, {}, "path must be a SQLite file"),
+        (3, {}, "path must be a SQLite file"),
+        ("a\0b", {}, "path must be a SQLite file"),
         ("x.db", {"keep_days": 0}, "number of days must be above 0"),
         ("x.db", {"keep_days": "7"}, "number of days must be above 0"),
         ("x.db", {"every_call": "yes"}, "every_call must be True or False"),
     ],
 )
-def test_nonsense_is_refused_when_it_is_made(path, options, match):
+def test_invalid_arguments_are_rejected(path, options, match):
     with pytest.raises(RegistrationError, match=match):
         ObservabilityHook(path, **options)
 
 
-# When the file cannot be written, the run goes on, and it is told.
+# If the file cannot be written, the run continues and the error is reported.
 
 
-def told_of(recorder, caplog):
+def reported(recorder, caplog):
     """Two runs; what the second one's result says of the first one's records."""
     agent = Agent("a", llm=ScriptedModel(["x"], loop=True), hooks=[recorder])
     assert agent.run("x").reply == "x"
     assert recorder.flush(20)
     second = agent.run("x")
     assert (second.status, second.reply) == ("completed", "x")
-    assert "records of runs are lost" in caplog.text
+    assert "records of runs were lost" in caplog.text
     recorder.flush(20)
     recorder.store.close()
     return [error.message for error in second.errors if error.source == "ObservabilityHook"]
 
 
-def test_a_damaged_file_is_told_and_the_run_goes_on(tmp_path, caplog):
+def test_a_damaged_file_is_reported_and_the_run_continues(tmp_path, caplog):
     (tmp_path / "runs.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
-    (message,) = told_of(ObservabilityHook(tmp_path / "runs.db"), caplog)
-    assert "records of runs are lost" in message
+    (message,) = reported(ObservabilityHook(tmp_path / "runs.db"), caplog)
+    assert "records of runs were lost" in message
     assert "move it away" in message
 
 
-def test_a_folder_in_the_way_is_told_and_the_run_goes_on(tmp_path, caplog):
-    (message,) = told_of(ObservabilityHook(tmp_path), caplog)
+def test_a_path_that_is_a_folder_is_reported_and_the_run_continues(tmp_path, caplog):
+    (message,) = reported(ObservabilityHook(tmp_path), caplog)
     assert "give the path of a file" in message
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written_is_told_and_the_run_goes_on(tmp_path, caplog):
+def test_a_read_only_folder_is_reported_and_the_run_continues(tmp_path, caplog):
     tmp_path.chmod(0o500)
-    (message,) = told_of(ObservabilityHook(tmp_path / "runs.db"), caplog)
+    (message,) = reported(ObservabilityHook(tmp_path / "runs.db"), caplog)
     assert "write" in message
 
 
-def test_a_file_that_another_program_holds_is_waited_for_and_then_told(tmp_path, caplog, monkeypatch):
+def test_a_locked_file_is_waited_for_and_then_reported(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.1)
     recorder = ObservabilityHook(tmp_path / "runs.db")
     recorder.store.open()
     holder = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    (message,) = told_of(recorder, caplog)
+    (message,) = reported(recorder, caplog)
     assert "was locked for" in message
     holder.close()
 
 
-def test_a_full_disk_is_told_and_what_comes_after_it_is_recorded(tmp_path, caplog):
+def test_a_full_disk_is_reported_and_later_records_are_written(tmp_path, caplog):
     recorder = ObservabilityHook(tmp_path / "runs.db")
     recorder.store.open()
     with recorder.store.db.transaction() as db:
@@ -370,7 +370,7 @@ def test_a_full_disk_is_told_and_what_comes_after_it_is_recorded(tmp_path, caplo
     assert recorder.flush(20)
     results.append(agent.run("x"))
     assert {result.reply for result in results} == {"x"}
-    assert "the disk is full: make room" in caplog.text
+    assert "the disk is full: free some space" in caplog.text
     assert any("the disk is full" in error.message for result in results for error in result.errors)
     recorder.flush(20)
     recorder.store.close()
@@ -381,7 +381,7 @@ def test_a_full_disk_is_told_and_what_comes_after_it_is_recorded(tmp_path, caplo
     again.store.close()
 
 
-def test_more_than_can_wait_is_lost_and_told(tmp_path, caplog, monkeypatch):
+def test_records_beyond_the_limit_are_lost_and_the_loss_is_reported(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(module, "LIMIT", 2)
     recorder, gate = ObservabilityHook(tmp_path / "runs.db"), threading.Event()
     keep = recorder.store.add
@@ -389,9 +389,9 @@ def test_more_than_can_wait_is_lost_and_told(tmp_path, caplog, monkeypatch):
     agent = Agent("a", llm=ScriptedModel(["x"], loop=True), hooks=[recorder])
     results = [agent.run("x") for _ in range(9)]
     gate.set()
-    told = [error.message for result in results for error in result.errors]
-    assert any("more than 2 of them wait to be written" in message for message in told)
-    assert "records of runs are lost" in caplog.text
+    messages = [error.message for result in results for error in result.errors]
+    assert any("more than 2 records wait to be written" in message for message in messages)
+    assert "records of runs were lost" in caplog.text
     recorder.flush(10)
     recorder.store.close()
 
@@ -402,10 +402,10 @@ def test_the_same_problem_is_logged_once_not_for_every_batch(tmp_path, caplog):
     for _ in range(5):
         agent.run("x")
         recorder.flush(10)
-    assert sum(record.message.startswith("records of runs are lost") for record in caplog.records) == 1
+    assert sum(record.message.startswith("records of runs were lost") for record in caplog.records) == 1
 
 
-def test_a_program_that_ends_at_once_has_recorded_its_run(tmp_path):
+def test_a_program_that_exits_immediately_has_recorded_its_run(tmp_path):
     code = (
         "import sys\nfrom hookline import Agent, ScriptedModel\nfrom hookline.hooks import ObservabilityHook\n"
         "Agent('a', llm=ScriptedModel(['x']), hooks=[ObservabilityHook(sys.argv[1])]).run('x')\n"
@@ -417,7 +417,7 @@ def test_a_program_that_ends_at_once_has_recorded_its_run(tmp_path):
     store.close()
 
 
-def test_a_killed_program_leaves_a_run_that_was_interrupted(tmp_path):
+def test_the_run_of_a_killed_program_is_shown_as_interrupted(tmp_path):
     code = (
         "import os, sys\nfrom hookline import Agent, ScriptedModel, call\n"
         "from hookline.hooks import ObservabilityHook\n"
@@ -436,7 +436,7 @@ def test_a_killed_program_leaves_a_run_that_was_interrupted(tmp_path):
 
 
 @fork
-def test_a_forked_process_records_its_own_runs_and_nothing_twice(tmp_path):
+def test_a_forked_process_records_its_own_runs_only(tmp_path):
     recorder = ObservabilityHook(tmp_path / "runs.db")
     agent = Agent("a", llm=ScriptedModel(["x"], loop=True), hooks=[recorder])
     agent.run("x")

@@ -1,4 +1,4 @@
-"""Runs as OpenTelemetry traces and metrics."""
+"""OpenTelemetryHook: runs as traces and metrics."""
 
 import asyncio
 import gc
@@ -170,7 +170,7 @@ def verdicts(span):
 # Spans.
 
 
-async def test_a_run_is_a_span_with_its_model_calls_and_tools_below(telemetry):
+async def test_the_span_of_a_run_has_its_model_calls_and_tools_as_children(telemetry):
     agent = scripted_agent([call("look"), "done"], tools=[look], hooks=[telemetry.hook], params={"temperature": 0.5})
     result = await agent.arun("hi", task_id="t1", correlation_id="c1")
     assert telemetry.tree() == [(CHAT, RUN), (CHAT, RUN), ("execute_tool look", RUN), (RUN, None)]
@@ -196,14 +196,14 @@ async def test_a_run_is_a_span_with_its_model_calls_and_tools_below(telemetry):
     }  # fmt: skip
 
 
-async def test_each_span_lies_in_its_parents_time_and_tools_take_as_long_as_they_do(telemetry):
+async def test_each_span_is_within_the_time_of_its_parent(telemetry):
     await scripted_agent([call("look"), "done"], tools=[look], hooks=[telemetry.hook]).arun("hi")
     run = telemetry.one(RUN)
     for span in telemetry.spans:
         assert run.start_time <= span.start_time <= span.end_time <= run.end_time
 
 
-async def test_cached_tokens_and_the_replys_own_model_are_told(telemetry):
+async def test_cached_tokens_and_the_model_of_the_reply_are_reported(telemetry):
     turn = reply("done", usage=Usage(100, 5, 80), model="scripted-2", provider="gemini", finish_reason="length")
     await scripted_agent([turn], hooks=[telemetry.hook]).arun("hi")
     told = telemetry.one(CHAT).attributes
@@ -216,11 +216,11 @@ async def test_cached_tokens_and_the_replys_own_model_are_told(telemetry):
     ("ours", "known"), [("openai", "openai"), ("mistral", "mistral_ai"), ("Azure-OpenAI", "azure.ai.openai"),
                         ("local", "local"), ("", "_OTHER")]
 )  # fmt: skip
-def test_providers_have_their_well_known_names(ours, known):
+def test_providers_have_their_conventional_names(ours, known):
     assert provider_name(ours) == known
 
 
-async def test_settings_of_a_request_are_told_if_there_is_a_place_for_them(telemetry):
+async def test_parameters_of_a_request_with_a_conventional_name_are_reported(telemetry):
     params = {"max_tokens": 7, "seed": 2**70, "stop": "END", "top_p": 1, "temperature": "warm", "other": {"x": 1}}
     agent = scripted_agent(["{}"], hooks=[telemetry.hook], params=params, response_format={"type": "object"})
     await agent.arun("hi")
@@ -230,7 +230,7 @@ async def test_settings_of_a_request_are_told_if_there_is_a_place_for_them(telem
     assert {"gen_ai.request.seed", "gen_ai.request.temperature"}.isdisjoint(told)
 
 
-async def test_a_run_is_below_the_callers_span_however_it_is_started(telemetry):
+async def test_a_run_is_a_child_of_the_callers_span_in_every_way_to_start_it(telemetry):
     agent = scripted_agent(["a"] * 4, hooks=[telemetry.hook])
     tracer = telemetry.provider.get_tracer("mine")
     with tracer.start_as_current_span("request") as request:
@@ -248,12 +248,12 @@ async def test_a_run_is_below_the_callers_span_however_it_is_started(telemetry):
 
 
 @pytest.mark.parametrize("tools", [[t] for t in LOOKS] + [LOOKS], ids=lambda tools: "+".join(t.name for t in tools))
-async def test_inside_a_tool_its_own_span_is_the_current_one(telemetry, tools):
+async def test_inside_a_tool_its_span_is_the_current_one(telemetry, tools):
     agent = scripted_agent([[call(t.name) for t in tools], "done"], tools=LOOKS, hooks=[telemetry.hook])
     assert results(await agent.arun("hi")) == [f"execute_tool {t.name}" for t in tools]
 
 
-async def test_spans_that_a_tool_makes_are_below_its_own(telemetry):
+async def test_spans_made_by_a_tool_are_children_of_its_span(telemetry):
     tracer = telemetry.provider.get_tracer("http")
 
     @tool
@@ -266,7 +266,7 @@ async def test_spans_that_a_tool_makes_are_below_its_own(telemetry):
     assert telemetry.parent(telemetry.one("GET")) == "execute_tool fetch"
 
 
-async def test_a_tool_that_leaves_its_own_span_behind_does_not_pass_it_on(telemetry):
+async def test_a_span_that_a_tool_leaves_attached_does_not_affect_the_run(telemetry):
     @tool
     async def messy() -> str:
         """Leave a span behind."""
@@ -278,7 +278,7 @@ async def test_a_tool_that_leaves_its_own_span_behind_does_not_pass_it_on(teleme
     assert {telemetry.parent(span) for span in telemetry.named(CHAT)} == {RUN}
 
 
-async def test_a_hook_that_leaves_its_own_span_behind_does_not_get_the_tools_below_it(telemetry):
+async def test_a_span_that_a_hook_leaves_attached_is_not_the_parent_of_tools(telemetry):
     @hook(BEFORE_TOOL)
     def messy(ctx, request):
         span = telemetry.provider.get_tracer("x").start_span("left behind")
@@ -290,7 +290,7 @@ async def test_a_hook_that_leaves_its_own_span_behind_does_not_get_the_tools_bel
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_inside_a_model_call_its_own_span_is_the_current_one(telemetry, streamed):
+async def test_inside_a_model_call_its_span_is_the_current_one(telemetry, streamed):
     seen = []
 
     class Looking(ScriptedModel):
@@ -309,7 +309,7 @@ async def test_inside_a_model_call_its_own_span_is_the_current_one(telemetry, st
     assert set(seen) == {CHAT}
 
 
-async def test_hooks_run_in_the_span_of_the_run_not_in_that_of_a_call(telemetry):
+async def test_hooks_run_in_the_span_of_the_run(telemetry):
     seen = set()
 
     @observer(BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL)
@@ -321,7 +321,7 @@ async def test_hooks_run_in_the_span_of_the_run_not_in_that_of_a_call(telemetry)
     assert seen == {RUN}
 
 
-async def test_a_model_call_of_a_tool_is_below_the_tool_and_one_of_a_hook_below_the_run(telemetry):
+async def test_model_calls_of_tools_and_hooks_have_the_right_parent(telemetry):
     @guard(BEFORE_TOOL)
     async def judge(ctx, request):
         await ctx.llm.complete("may it?", purpose="judge")
@@ -333,7 +333,7 @@ async def test_a_model_call_of_a_tool_is_below_the_tool_and_one_of_a_hook_below_
 
 
 @pytest.mark.parametrize("how", ["arun", "run", "start"])
-async def test_a_run_started_in_a_tool_is_below_that_tool(telemetry, how):
+async def test_a_run_started_in_a_tool_is_a_child_of_its_span(telemetry, how):
     child = Agent("child", llm=ScriptedModel(["found"]), hooks=[telemetry.hook])
 
     @tool
@@ -356,7 +356,7 @@ async def test_a_run_started_in_a_tool_is_below_that_tool(telemetry, how):
 # What hooks said.
 
 
-async def test_verdicts_about_a_call_are_on_its_span(telemetry):
+async def test_verdicts_on_a_tool_call_are_events_of_its_span(telemetry):
     @guard(BEFORE_TOOL, tools="look")
     def no(ctx, request):
         return HookResult.block("no", reason="policy") if request.id == "call_0_0" else None
@@ -377,7 +377,7 @@ async def test_verdicts_about_a_call_are_on_its_span(telemetry):
     assert verdicts(telemetry.one(RUN)) == []
 
 
-async def test_verdicts_about_a_model_call_are_on_its_span(telemetry):
+async def test_verdicts_on_a_model_call_are_events_of_its_span(telemetry):
     @hook(BEFORE_LLM)
     def shorten(ctx, request):
         return request.replace(messages=request.messages[-1:])
@@ -401,7 +401,7 @@ async def test_verdicts_about_a_model_call_are_on_its_span(telemetry):
     assert verdicts(telemetry.one(RUN)) == []
 
 
-async def test_a_call_that_a_hook_answered_has_no_span_and_its_verdict_is_on_the_run(telemetry):
+async def test_an_answered_model_call_has_no_span_and_its_verdict_is_on_the_run(telemetry):
     change = hook(BEFORE_LLM, name="change", priority=1)(lambda ctx, request: request.replace(tools=()))
     answer = hook(BEFORE_LLM, name="answer")(lambda ctx, request: HookResult.answer(ModelResponse("cached")))
     await scripted_agent([], hooks=[telemetry.hook, change, answer]).arun("hi")
@@ -409,7 +409,7 @@ async def test_a_call_that_a_hook_answered_has_no_span_and_its_verdict_is_on_the
     assert verdicts(telemetry.one(RUN)) == [("change", "before_llm", "replace"), ("answer", "before_llm", "answer")]
 
 
-async def test_the_verdict_on_a_call_that_was_answered_is_not_taken_for_one_on_the_next(telemetry):
+async def test_the_verdict_on_an_answered_model_call_is_not_on_the_next_call(telemetry):
     @hook(BEFORE_LLM)
     def answer(ctx, request):
         return HookResult.answer(ModelResponse("", (call("look"),))) if request.hop == 0 else None
@@ -419,7 +419,7 @@ async def test_the_verdict_on_a_call_that_was_answered_is_not_taken_for_one_on_t
     assert verdicts(telemetry.one(RUN)) == [("answer", "before_llm", "answer")]
 
 
-async def test_verdicts_on_model_calls_that_go_on_at_once_are_each_on_their_own(telemetry):
+async def test_verdicts_on_concurrent_model_calls_are_on_their_own_spans(telemetry):
     first, second = asyncio.Event(), asyncio.Event()
 
     @tool
@@ -444,7 +444,7 @@ async def test_verdicts_on_model_calls_that_go_on_at_once_are_each_on_their_own(
     assert said == {"step": [], "one": [("cross", "after_llm", "replace")], "two": []}
 
 
-async def test_the_verdict_on_a_tools_own_model_call_that_was_answered_is_on_the_tool(telemetry):
+async def test_the_verdict_on_an_answered_model_call_of_a_tool_is_on_the_tool(telemetry):
     @hook(BEFORE_LLM)
     def answer(ctx, request):
         return HookResult.answer(ModelResponse("known")) if request.purpose == "inner" else None
@@ -492,7 +492,7 @@ async def test_each_attempt_of_a_tool_has_a_span_with_its_own_verdicts(telemetry
 # Failures.
 
 
-async def test_a_tool_that_fails_has_the_errors_type_and_not_its_words(telemetry):
+async def test_a_failed_tool_has_the_type_of_the_error_but_not_its_message(telemetry):
     await scripted_agent([call("fail"), "x"], tools=[fail], hooks=[telemetry.hook]).arun("hi")
     span = telemetry.one("execute_tool fail")
     assert (span.attributes["error.type"], span.attributes["hookline.outcome"]) == ("ValueError", "error")
@@ -500,7 +500,7 @@ async def test_a_tool_that_fails_has_the_errors_type_and_not_its_words(telemetry
     assert telemetry.one(RUN).status.status_code is StatusCode.UNSET
 
 
-async def test_calls_that_cannot_run_have_a_span_and_invented_names_make_no_new_span_names(telemetry):
+async def test_calls_that_cannot_run_have_a_span_without_an_invented_name(telemetry):
     turns = [[call("nowhere"), call("look", no=1)], "x"]
     await scripted_agent(turns, tools=[look], hooks=[telemetry.hook]).arun("hi")
     unknown, wrong = telemetry.one("execute_tool"), telemetry.one("execute_tool look")
@@ -510,7 +510,7 @@ async def test_calls_that_cannot_run_have_a_span_and_invented_names_make_no_new_
     assert {p.attributes["gen_ai.tool.name"] for p in telemetry.points("hookline.tool.duration")} == {"_OTHER", "look"}
 
 
-async def test_a_model_that_fails_fails_the_run_and_says_how(telemetry):
+async def test_a_model_failure_is_on_its_span_and_on_the_run(telemetry):
     with pytest.raises(RunFailedError):
         await scripted_agent([RateLimitError("a secret")], hooks=[telemetry.hook]).arun("hi")
     chat, run = telemetry.one(CHAT), telemetry.one(RUN)
@@ -521,7 +521,7 @@ async def test_a_model_that_fails_fails_the_run_and_says_how(telemetry):
     assert "a secret" not in str([span.to_json() for span in telemetry.spans])
 
 
-async def test_a_failed_call_that_another_model_mends_has_the_verdict_and_the_others_call_is_below_the_run(telemetry):
+async def test_a_fallback_call_is_a_child_of_the_run_and_its_verdict_is_on_the_failed_call(telemetry):
     other = ScriptedModel(["mended"], name="other")
     hooks = [telemetry.hook, FallbackModelHook(other)]
     assert (await scripted_agent([RateLimitError("no")], hooks=hooks).arun("hi")).reply == "mended"
@@ -539,7 +539,7 @@ async def test_a_failed_attempt_and_the_next_are_two_spans(telemetry):
     assert "error.type" not in second.attributes
 
 
-async def test_a_hook_that_fails_is_told_where_it_failed(telemetry):
+async def test_a_failed_hook_is_reported_on_the_span_it_failed_in(telemetry):
     @guard(BEFORE_TOOL)
     def broken(ctx, request):
         raise ValueError("a secret")
@@ -554,7 +554,7 @@ async def test_a_hook_that_fails_is_told_where_it_failed(telemetry):
     assert run.attributes["error.type"] == "ValueError"
 
 
-async def test_a_generation_that_a_hook_ends_is_no_error(telemetry):
+async def test_a_reply_that_a_hook_ends_is_not_an_error(telemetry):
     @hook(ON_TOKEN)
     def stop(ctx, delta):
         return HookResult.end("stop there")
@@ -622,7 +622,7 @@ async def test_cancelled_tools_end_all_spans_in_the_callers_own_task(telemetry, 
     assert still_open(telemetry) == {}
 
 
-async def test_a_thread_that_is_abandoned_keeps_its_span_to_itself(telemetry):
+async def test_an_abandoned_thread_does_not_affect_the_current_span(telemetry):
     go, seen = threading.Event(), []
 
     @tool(timeout=0.02)
@@ -640,7 +640,7 @@ async def test_a_thread_that_is_abandoned_keeps_its_span_to_itself(telemetry):
     assert {telemetry.parent(span) for span in telemetry.named(CHAT)} == {RUN}
 
 
-async def test_a_model_call_of_a_tool_that_ran_out_of_time_is_over_before_the_tool_is(telemetry):
+async def test_a_model_call_of_a_timed_out_tool_ends_before_the_tool(telemetry):
     @tool
     async def impatient(ctx) -> str:
         """Ask, but not for long."""
@@ -662,7 +662,7 @@ async def test_a_model_call_of_a_tool_that_ran_out_of_time_is_over_before_the_to
     [(call("wait"), 3), ([call("wait"), call("wait")], 4), ("slow", 2)],
     ids=["tool", "tools", "model"],
 )
-def test_a_coroutine_that_is_closed_ends_all_spans(telemetry, turn, spans):
+def test_closing_the_coroutine_ends_all_spans(telemetry, turn, spans):
     model = ScriptedModel([turn], delay=60 if turn == "slow" else 0)
     loop = asyncio.new_event_loop()
     task = loop.create_task(Agent("test", llm=model, tools=[wait], hooks=[telemetry.hook]).arun("hi"))
@@ -680,7 +680,7 @@ def test_a_coroutine_that_is_closed_ends_all_spans(telemetry, turn, spans):
 
 
 @pytest.mark.slow
-async def test_a_thousand_runs_at_once_each_have_their_own_tree():
+async def test_a_thousand_concurrent_runs_have_separate_trees():
     telemetry = Telemetry()
     llm = ScriptedModel([lambda request: call("look") if len(request.messages) == 1 else "done"], delay=0.01, loop=True)
     agent = Agent("test", llm=llm, tools=[look], hooks=[telemetry.hook])
@@ -730,7 +730,7 @@ class Broken:
     ["start_span", "chat", "execute_tool", "set_attributes", "set_attribute", "add_event", "set_status", "end",
      "is_recording", "set_labels"],
 )  # fmt: skip
-async def test_a_provider_that_is_broken_disturbs_no_run(where, caplog):
+async def test_a_broken_provider_does_not_affect_runs(where, caplog):
     class Meters:
         def get_meter(self, *args, **kwargs):
             return self
@@ -757,7 +757,7 @@ async def test_a_provider_that_is_broken_disturbs_no_run(where, caplog):
     assert "oh no" in caplog.text
 
 
-async def test_an_exporter_that_fails_disturbs_no_run(caplog):
+async def test_a_failing_exporter_does_not_affect_runs(caplog):
     class Failing(InMemorySpanExporter):
         def export(self, spans):
             raise ConnectionError("oh no")
@@ -770,7 +770,7 @@ async def test_an_exporter_that_fails_disturbs_no_run(caplog):
     caplog.clear()
 
 
-async def test_a_wall_clock_that_jumps_back_makes_no_span_end_before_it_began(telemetry, monkeypatch):
+async def test_no_span_ends_before_its_start_if_the_wall_clock_jumps_back(telemetry, monkeypatch):
     now = time.time_ns()
     agent = scripted_agent([lambda r: monkeypatch.setattr(time, "time_ns", lambda: now - 10**12) or "x"],
                            hooks=[telemetry.hook])  # fmt: skip
@@ -778,13 +778,13 @@ async def test_a_wall_clock_that_jumps_back_makes_no_span_end_before_it_began(te
     assert all(0 <= span.end_time - span.start_time < 10**11 for span in telemetry.spans)
 
 
-async def test_without_providers_the_global_ones_are_used_and_nothing_is_needed():
+async def test_without_providers_the_global_ones_are_used():
     hook = hookline.hooks.OpenTelemetryHook()
     result = await scripted_agent([call("look"), "done"], tools=[look], hooks=[hook]).arun("hi")
     assert (result.reply, result.errors, hook._runs) == ("done", (), {})
 
 
-async def test_a_trace_that_is_not_sampled_costs_no_events_but_is_passed_on(telemetry):
+async def test_an_unsampled_trace_has_no_events_but_is_propagated(telemetry):
     from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
     provider = TracerProvider(ALWAYS_OFF, shutdown_on_exit=False)
@@ -802,7 +802,7 @@ async def test_a_trace_that_is_not_sampled_costs_no_events_but_is_passed_on(tele
     assert telemetry.points("hookline.runs")
 
 
-async def test_a_hook_registered_while_a_run_goes_on_waits_for_the_next_run(telemetry):
+async def test_a_hook_registered_during_a_run_takes_part_from_the_next_run(telemetry):
     @tool
     def register() -> str:
         """Register the hook."""
@@ -856,7 +856,7 @@ async def test_rejected_and_failed_attempts_count_too(telemetry):
     assert telemetry.values("hookline.runs", "hookline.status") == {("failed",): 1}
 
 
-async def test_hooks_that_let_pass_are_no_verdicts_even_if_every_call_is_recorded(telemetry):
+async def test_continue_is_not_a_verdict_even_if_every_call_is_recorded(telemetry):
     silent = hook(BEFORE_LLM, name="silent")(lambda ctx, request: None)
     agent = scripted_agent(["x"], hooks=[telemetry.hook, silent])
     await agent.arun("hi", every_call=True, sinks=[EventLog(every_call=True)])
@@ -867,14 +867,14 @@ async def test_hooks_that_let_pass_are_no_verdicts_even_if_every_call_is_recorde
 # Content.
 
 
-async def test_nothing_that_was_said_is_told_unless_asked_for(telemetry):
+async def test_content_is_not_reported_by_default(telemetry):
     turns = [reply("a secret", tool_calls=(call("echo", text="a secret"),)), "a secret"]
     await scripted_agent(turns, tools=[tool(lambda text: text, name="echo")], hooks=[telemetry.hook],
                          instructions="a secret").arun("a secret")  # fmt: skip
     assert "a secret" not in str([span.to_json() for span in telemetry.spans])
 
 
-async def test_content_is_told_as_the_conventions_have_it_after_the_hooks_have_seen_it():
+async def test_content_is_reported_in_the_conventional_form_after_all_hooks():
     telemetry = Telemetry(content=True)
 
     @hook(AFTER_TOOL)
@@ -904,7 +904,7 @@ async def test_content_is_told_as_the_conventions_have_it_after_the_hooks_have_s
 
 
 @pytest.mark.slow
-async def test_a_huge_result_and_a_long_conversation_are_told_in_part():
+async def test_huge_results_and_long_conversations_are_truncated():
     telemetry = Telemetry(content=True)
     huge = tool(lambda: "x" * 50_000_000, name="huge")
     turns = [call("huge"), *[reply("y" * 7_000, tool_calls=(call("look"),))] * 18, "done"]
@@ -949,7 +949,7 @@ def collector():
     server.server_close()
 
 
-def test_spans_and_metrics_reach_a_collector_whatever_is_in_them(collector, monkeypatch):
+def test_spans_and_metrics_with_any_content_reach_a_collector(collector, monkeypatch):
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
@@ -1016,7 +1016,7 @@ VERDICTS = st.dictionaries(
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(TURNS, max_size=5), VERDICTS, st.booleans(), st.none() | st.integers(0, 8))
-def test_whatever_happens_the_tree_of_spans_is_well_formed(turns, said, content, cancel_after):
+def test_the_tree_of_spans_is_well_formed_for_any_run(turns, said, content, cancel_after):
     telemetry, events, count = Telemetry(content=content), EventLog(), iter(range(1000))
 
     def verdict(point):
@@ -1076,13 +1076,13 @@ def test_whatever_happens_the_tree_of_spans_is_well_formed(turns, said, content,
 @pytest.mark.parametrize(
     ("arguments", "options", "words"),
     [
-        (("http://localhost",), {}, "tracer_provider= is a TracerProvider"),
-        ((TracerProvider,), {}, "tracer_provider= is a TracerProvider"),
-        ((None, 3), {}, "meter_provider= is a MeterProvider"),
+        (("http://localhost",), {}, "tracer_provider must be a TracerProvider"),
+        ((TracerProvider,), {}, "tracer_provider must be a TracerProvider"),
+        ((None, 3), {}, "meter_provider must be a MeterProvider"),
         ((), {"content": "no"}, "content must be True or False"),
     ],
 )
-def test_what_is_no_provider_is_refused(arguments, options, words):
+def test_a_provider_of_the_wrong_type_is_rejected(arguments, options, words):
     with pytest.raises(RegistrationError, match=words):
         hookline.hooks.OpenTelemetryHook(*arguments, **options)
 
@@ -1094,7 +1094,7 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch):
         hookline.hooks.OpenTelemetryHook()
 
 
-async def test_fired_outside_a_run_it_does_nothing(telemetry, fire_hook):
+async def test_outside_a_run_the_hook_does_nothing(telemetry, fire_hook):
     await hookline.HookRegistry([telemetry.hook]).fire(AFTER_LLM, hookline.ModelReply("x"), ctx=hookline.AgentContext())
     assert telemetry.hook.wrap(SimpleNamespace(run_id="nobody"), hookline.ModelRequest()) is None
     assert telemetry.spans == ()

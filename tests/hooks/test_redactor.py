@@ -1,4 +1,4 @@
-"""Sensitive values taken out of texts, JSON and streams."""
+"""Redactor: sensitive values in texts, JSON and streams."""
 
 import re
 import threading
@@ -70,16 +70,16 @@ def streamed(redactor, text, cuts):
         ("ghp_1234567890abcdefghijABCDEFGHIJ123456", "[secret]"),
     ],
 )
-def test_a_masked_value_keeps_a_little_to_be_recognised_by(value, masked):
+def test_a_masked_value_keeps_a_recognisable_part(value, masked):
     assert Redactor(action="mask").apply(f"a {value} b") == f"a {masked} b"
 
 
-def test_a_redacted_value_is_its_kind():
+def test_a_redacted_value_is_replaced_by_its_kind():
     text = "bob@example.com, 4111111111111111, password=hunter2"
     assert Redactor().apply(text) == "[email], [card], password=[secret]"
 
 
-def test_equal_values_have_equal_tags_and_others_have_others():
+def test_equal_values_have_equal_tags():
     hashed = Redactor(action="hash").apply("bob@example.com BOB@example.com eve@example.com").split()
     assert hashed[0] == hashed[1] != hashed[2]
     assert all(re.fullmatch(r"\[email:[0-9a-f]{6}\]", tag) for tag in hashed)
@@ -87,21 +87,21 @@ def test_equal_values_have_equal_tags_and_others_have_others():
     assert cards[0] == cards[1]
 
 
-def test_tags_depend_on_the_key_and_stay_the_same_under_one():
+def test_tags_depend_on_the_key():
     first, second = (Redactor(action="hash", key=letter * 16) for letter in "ab")
     assert first.apply("bob@example.com") == Redactor(action="hash", key=b"a" * 16).apply("bob@example.com")
     assert first.apply("bob@example.com") != second.apply("bob@example.com")
     assert Redactor(action="hash").apply("bob@example.com") not in (first.apply("bob@example.com"), "[email]")
 
 
-def test_each_kind_may_have_its_own_action():
+def test_each_kind_can_have_its_own_action():
     redactor = Redactor(actions={"email": "mask", "secret": "block"})
     assert redactor.apply("bob@example.com 203.0.113.7 password=hunter2") == "b***@example.com [ip] password=[secret]"
     assert redactor.blocked({"email", "secret", "ip"}) == ["secret"]
 
 
 @given(TEXTS)
-def test_what_is_clean_stays_as_it_is(text):
+def test_clean_text_stays_unchanged(text):
     for action in ("redact", "mask", "hash"):
         redactor = Redactor(action=action)
         once = redactor.apply(text)
@@ -111,18 +111,18 @@ def test_what_is_clean_stays_as_it_is(text):
 
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("action", ["redact", "mask", "hash"])
-def test_what_was_cleaned_is_not_found_again(value, action):
+def test_replacements_are_not_found_again(value, action):
     redactor = Redactor(action=action)
     assert redactor.find(redactor.apply(f"a {value} b")) == []
 
 
-def test_own_kinds_are_found_by_their_expressions_within_a_line():
+def test_extra_kinds_are_found_within_a_line():
     redactor = Redactor(["email"], extra={"employee": re.compile(r"E-\d{5}"), "case": "(?i)case \\d+"})
     assert redactor.apply("E-12345 Case 7 bob@example.com E-1\n2345") == "[employee] [case] [email] E-1\n2345"
     assert Redactor([], extra={"x": "q+"}).apply("aqqb bob@example.com") == "a[x]b bob@example.com"
 
 
-def test_allowed_values_domains_and_expressions_are_left_alone():
+def test_allowed_values_domains_and_expressions_are_kept():
     redactor = Redactor(allow=["Support@Example.com", "acme.com", "203.0.113.7", re.compile(r"\+49 30 .*")])
     text = "support@example.com a@acme.com b@mail.acme.com 203.0.113.7 +49 30 1234567"
     assert redactor.apply(text) == text
@@ -141,7 +141,7 @@ def test_allowed_values_domains_and_expressions_are_left_alone():
         {"allow": [re.compile(b"x")]}, {"key": "short"}, {"key": 3}, {"key": ""}, {"private_ips": 1},
     ],
 )  # fmt: skip
-def test_nonsense_is_told_where_it_is_written(options):
+def test_invalid_arguments_are_rejected(options):
     with pytest.raises(RegistrationError):
         Redactor(**options)
 
@@ -167,7 +167,7 @@ def test_json_is_cleaned_in_values_keys_and_long_numbers():
     assert value["card"] == 4111111111111111
 
 
-def test_json_that_is_clean_is_given_back_as_it_is():
+def test_clean_json_is_returned_unchanged():
     value = {"a": [1, 2, {"b": "all is well"}], "n": 10**5000, "token": "abc", "password": None}
     assert Redactor().apply_to(value) is value
 
@@ -181,18 +181,18 @@ def test_json_that_is_clean_is_given_back_as_it_is():
         ("client_secret", "0a1b2c3d4e5f"),
     ],
 )
-def test_a_field_may_say_by_its_name_that_it_holds_a_secret(field, value):
+def test_the_name_of_a_field_can_mark_its_value_as_a_secret(field, value):
     assert Redactor().apply_to([{field: value}]) == [{field: "[secret]"}]
     assert Redactor(["email"]).apply_to({field: value}) == {field: value}
     assert Redactor(allow=[value]).apply_to({field: value}) == {field: value}
 
 
 @pytest.mark.parametrize("item", [{"password": ""}, {"password": "***"}, {"token": "word"}, {"tokens": "12345678a"}])
-def test_other_fields_and_placeholders_hold_none(item):
+def test_other_fields_and_placeholders_are_not_secrets(item):
     assert Redactor().apply_to(item) is item
 
 
-def test_values_split_over_two_fields_are_two_values():
+def test_a_value_split_over_two_fields_is_not_found():
     assert Redactor().apply_to(["4111 1111", "1111 1111"]) == ["4111 1111", "1111 1111"]
 
 
@@ -204,7 +204,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_nothing_is_left_in_any_json(value):
+def test_no_value_is_left_in_any_json(value):
     redactor = Redactor()
     cleaned = redactor.apply_to(value)
     assert redactor.clean_value(cleaned)[1] == frozenset()
@@ -216,25 +216,25 @@ def test_nothing_is_left_in_any_json(value):
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(TEXTS, st.lists(st.integers(1, 12), max_size=60), st.sampled_from(["redact", "mask", "hash"]))
-def test_the_pieces_given_out_are_together_the_redacted_whole(text, cuts, action):
+def test_the_streamed_pieces_add_up_to_the_redacted_text(text, cuts, action):
     redactor = Redactor(action=action)
     assert streamed(redactor, text, cuts) == redactor.apply(text)
 
 
 @given(TEXTS)
-def test_so_they_are_when_every_character_comes_alone(text):
+def test_the_streamed_pieces_add_up_even_for_single_characters(text):
     redactor = Redactor()
     assert streamed(redactor, text, [1] * len(text)) == redactor.apply(text)
 
 
 @given(TEXTS, st.lists(st.integers(1, 12), max_size=60))
-def test_so_they_are_with_kinds_of_ones_own(text, cuts):
+def test_the_streamed_pieces_add_up_with_extra_kinds(text, cuts):
     redactor = Redactor(extra={"pair": re.compile(r"\w+ is \w+"), "rest": re.compile("world.*$")})
     assert streamed(redactor, text, cuts) == redactor.apply(text)
 
 
 @pytest.mark.parametrize("value", VALUES)
-def test_no_piece_shows_a_part_of_a_value_however_it_is_cut(value):
+def test_no_streamed_piece_has_a_part_of_a_value(value):
     whole = f"It says {value} there. "
     expected = Redactor().apply(whole)
     for cut in range(len(whole)):
@@ -244,7 +244,7 @@ def test_no_piece_shows_a_part_of_a_value_however_it_is_cut(value):
         assert first + stream.feed(whole[cut:]) + stream.finish() == expected
 
 
-def test_what_is_safe_is_given_out_at_once():
+def test_safe_text_is_streamed_immediately():
     stream = Redactor().stream()
     assert [stream.feed(word) for word in ("The ", "sky ", "is ", "blue, ", "bob", "@example.com", " knows. ")] == [
         "The ", "sky ", "is ", "blue, ", "", "", "[email] knows. ",
@@ -254,7 +254,7 @@ def test_what_is_safe_is_given_out_at_once():
     assert stream.feed("没有空格的文字") == "没有空格的文字"
 
 
-def test_a_private_key_is_held_until_its_end_however_many_lines_it_has():
+def test_a_private_key_is_held_back_until_its_end():
     stream = Redactor().stream()
     lines = "".join(f"{'Ab1/' * 16}\n" for _ in range(100))
     assert stream.feed("Key: -----BEGIN PRIVATE KEY-----\n") == "Key: "
@@ -262,7 +262,7 @@ def test_a_private_key_is_held_until_its_end_however_many_lines_it_has():
     assert stream.feed("-----END PRIVATE KEY-----\nDone. ") == "[secret]\nDone. "
 
 
-def test_a_private_key_that_does_not_end_is_held_only_so_long():
+def test_a_private_key_without_an_end_is_held_back_up_to_a_limit():
     redactor, stream = Redactor(), Redactor().stream()
     text = "-----BEGIN PRIVATE KEY-----\n" + f"{'Ab1/' * 16}\n" * 1000 + "And so on. "
     out = "".join(stream.feed(line) for line in text.splitlines(keepends=True))
@@ -271,7 +271,7 @@ def test_a_private_key_that_does_not_end_is_held_only_so_long():
     assert out.startswith("[secret]")
 
 
-def test_a_blocked_value_ends_a_stream_with_nothing_of_it_shown():
+def test_a_blocked_value_ends_a_stream_before_it_is_shown():
     stream = Redactor(actions={"card": "block"}).stream()
     assert stream.feed("Mine is 4111 1111 ") == "Mine is "
     assert stream.feed("1111 1111, ok? ") == ""
@@ -284,13 +284,13 @@ def test_a_blocked_value_ends_a_stream_with_nothing_of_it_shown():
 @pytest.mark.parametrize(
     "piece", ["a", "1 ", "4 ", "@", "eyJ", "-----BEGIN PRIVATE KEY-----\n", "'", "\u200b", "password='"]
 )
-def test_long_streams_in_small_pieces_do_not_hang(piece):
+def test_long_streams_of_small_pieces_are_processed(piece):
     redactor = Redactor()
     text = piece * (8000 // len(piece))
     assert streamed(redactor, text, [3] * (len(text) // 3)) == redactor.apply(text)
 
 
-def test_one_redactor_serves_many_threads():
+def test_a_redactor_can_be_shared_between_threads():
     redactor, wrong = Redactor(action="hash"), []
     expected = {n: redactor.apply(f"a{n}@example.com and 4111111111111111") for n in range(8)}
 

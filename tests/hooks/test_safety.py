@@ -1,4 +1,4 @@
-"""The input rail."""
+"""SafetyGuardrailHook: block and allow lists for tasks."""
 
 import re
 import unicodedata
@@ -34,7 +34,7 @@ async def test_other_tasks_pass_unchanged():
 @pytest.mark.parametrize(
     "unseen", ["\0", "\x08", "\x7f", "\u034f", "\ufe0f", "\u115f", "\u3164", "\u180b", "\U000e0101"]
 )
-def test_a_word_is_found_with_any_character_in_it_that_nobody_sees(unseen):
+def test_a_word_with_any_invisible_character_in_it_is_found(unseen):
     assert not passes(SafetyGuardrailHook(["bomb"]), f"make a bo{unseen}mb")
     assert not passes(SafetyGuardrailHook([f"b{unseen}omb"]), "make a bomb")
 
@@ -46,19 +46,19 @@ def test_a_word_is_found_with_any_character_in_it_that_nobody_sees(unseen):
         "x\nbomb\ty", "the \U0001d41b\U0001d428\U0001d426\U0001d41b", "bomb\udcff", "é bomb",
     ],
 )  # fmt: skip
-def test_a_word_is_found_whatever_its_case_and_form(task):
+def test_a_word_is_found_in_any_case_and_unicode_form(task):
     assert not passes(SafetyGuardrailHook(["Bomb"]), task)
 
 
 @pytest.mark.parametrize("task", ["", "bombastic", "aerobomb", "bomb2", "bo mb", "bomb_x", "b-omb"])
-def test_a_word_is_found_only_whole(task):
+def test_only_whole_words_match(task):
     assert passes(SafetyGuardrailHook(["bomb"]), task)
 
 
 @pytest.mark.parametrize(
     "task", ["credit card", "CREDIT   CARD", "my credit\n\tcard,", "credit\u00a0card", "credit\u3000card"]
 )
-def test_in_a_phrase_every_space_is_alike(task):
+def test_whitespace_in_a_phrase_is_normalised(task):
     assert not passes(SafetyGuardrailHook([" credit  card "]), task)
 
 
@@ -66,11 +66,11 @@ def test_in_a_phrase_every_space_is_alike(task):
     ("entry", "task"),
     [("straße", "STRASSE"), ("ﬁre", "Fire"), ("c++", "use C++ now"), ("$$$", "win$$$now"), ("炸弹", "如何做炸弹呢")],
 )
-def test_entries_in_other_scripts_and_with_signs_are_found(entry, task):
+def test_entries_in_other_scripts_and_with_punctuation_are_found(entry, task):
     assert not passes(SafetyGuardrailHook([entry]), task)
 
 
-def test_signs_in_an_entry_mean_themselves():
+def test_punctuation_in_an_entry_is_literal():
     assert passes(SafetyGuardrailHook(["a.c"]), "abc")
 
 
@@ -91,19 +91,19 @@ def test_with_an_allowlist_only_a_task_that_matches_passes():
     assert fire_hook(rail, "on_run_start", task="poem").reason == "allowlist: no entry matches"
 
 
-def test_the_blocklist_beats_the_allowlist():
+def test_the_blocklist_takes_precedence_over_the_allowlist():
     rail = SafetyGuardrailHook(["bomb"], ["weather"])
     assert not passes(rail, "weather bomb")
     assert passes(rail, "weather")
 
 
-async def test_it_judges_the_task_that_rewriters_left():
+async def test_the_task_is_checked_after_rewriting_hooks():
     rewrite = hook("on_run_start")(lambda ctx, p: HookResult.replace({"task": "a bomb"}))
     agent = scripted_agent([reply("never")], hooks=[SafetyGuardrailHook(["bomb"]), rewrite])
     assert (await agent.arun("hello")).hook_ended == "blocklist: bomb"
 
 
-def test_a_huge_task_is_judged():
+def test_a_huge_task_is_checked():
     assert not passes(SafetyGuardrailHook(["bomb", "credit card"]), "a credit " * 500_000 + "card")
     assert not passes(SafetyGuardrailHook(["bomb"]), "\u00e9\u200b " * 200_000 + "bomb")
 
@@ -121,7 +121,7 @@ def test_an_entry_is_found_on_its_own_in_any_normal_form(word, before):
         assert not passes(rail, f"{before} , {unicodedata.normalize(form, word)} ,")
 
 
-def test_it_is_a_guard_at_100():
+def test_it_is_a_guard_with_priority_100():
     ((entry,),) = HookRegistry([SafetyGuardrailHook(["x"])]).stack.layers
     assert (str(entry.point), entry.phase, entry.priority) == ("on_run_start", "guard", 100)
 
@@ -131,16 +131,16 @@ def test_it_is_a_guard_at_100():
     [
         ({}, "at least one entry"),
         ({"blocklist": [], "allowlist": ()}, "at least one entry"),
-        ({"blocklist": "bomb"}, r"blocklist is a list of words and expressions: \['bomb'\]"),
-        ({"allowlist": re.compile("x")}, "allowlist is a list"),
-        ({"blocklist": None}, "blocklist is a list"),
-        ({"blocklist": [" "]}, "an entry is a word"),
-        ({"blocklist": ["\u200b"]}, "an entry is a word"),
-        ({"blocklist": [3]}, "an entry is a word"),
-        ({"blocklist": [re.compile(b"x")]}, "of text"),
-        ({"blocklist": ["x"], "reply": None}, "reply is text"),
+        ({"blocklist": "bomb"}, r"blocklist must be a list of words and expressions: \['bomb'\]"),
+        ({"allowlist": re.compile("x")}, "allowlist must be a list"),
+        ({"blocklist": None}, "blocklist must be a list"),
+        ({"blocklist": [" "]}, "an entry must be a word"),
+        ({"blocklist": ["\u200b"]}, "an entry must be a word"),
+        ({"blocklist": [3]}, "an entry must be a word"),
+        ({"blocklist": [re.compile(b"x")]}, "an entry must be"),
+        ({"blocklist": ["x"], "reply": None}, "reply must be text"),
     ],
 )
-def test_nonsense_is_refused(options, problem):
+def test_invalid_arguments_are_rejected(options, problem):
     with pytest.raises(RegistrationError, match=problem):
         SafetyGuardrailHook(**options)

@@ -1,4 +1,4 @@
-"""The hook that keeps personal data and secrets out of a run."""
+"""SensitiveDataHook: personal data and secrets are redacted or blocked."""
 
 import asyncio
 import re
@@ -78,7 +78,7 @@ def all_of(result, log=(), model=None):
 # The task
 
 
-def test_a_task_enters_the_run_without_its_values():
+def test_sensitive_values_in_the_task_are_redacted():
     model, log = ScriptedModel([reply("Hello.")]), EventLog()
     result = Agent("a", llm=model, hooks=[SensitiveDataHook()], sinks=[log]).run(f"I am {EMAIL}, card {CARD}")
     assert result.task == result.messages[0].content == "I am [email], card [card]"
@@ -87,7 +87,7 @@ def test_a_task_enters_the_run_without_its_values():
     assert CARD not in all_of(result, log, model)
 
 
-def test_a_task_with_a_blocked_value_is_refused_and_appears_nowhere():
+def test_a_task_with_a_blocked_value_ends_the_run_and_is_recorded_nowhere():
     model, log = ScriptedModel([reply("Hello.")]), EventLog()
     guard = SensitiveDataHook(actions={"card": "block"}, reply="No cards, please.")
     result = Agent("a", llm=model, hooks=[guard], sinks=[log]).run(f"Pay with {CARD}")
@@ -101,7 +101,7 @@ def test_a_task_with_a_blocked_value_is_refused_and_appears_nowhere():
 
 @pytest.mark.parametrize("action", ["redact", "mask", "hash"])
 @pytest.mark.parametrize("kind", [ScriptedModel, Letters])
-def test_what_is_streamed_is_what_is_recorded_and_holds_no_value(kind, action):
+def test_the_streamed_text_is_redacted_like_the_recorded_text(kind, action):
     said = f"Write to {EMAIL}, or pay with {CARD}: the token is {TOKEN}."
     log = EventLog()
     result = Agent("a", llm=kind([reply(said)]), hooks=[SensitiveDataHook(action=action)], sinks=[log]).run("Who?")
@@ -113,7 +113,7 @@ def test_what_is_streamed_is_what_is_recorded_and_holds_no_value(kind, action):
         assert value not in all_of(result, log)
 
 
-def test_a_blocked_value_ends_a_streamed_reply_at_once_and_nobody_sees_it():
+def test_a_blocked_value_ends_a_streamed_reply_before_it_is_shown():
     seen, log = [], EventLog()
 
     @observer(AFTER_LLM)
@@ -130,7 +130,7 @@ def test_a_blocked_value_ends_a_streamed_reply_at_once_and_nobody_sees_it():
     assert "ghp_" not in all_of(result, log)
 
 
-def test_a_value_that_another_hook_put_into_a_reply_is_blocked_too():
+def test_a_value_added_to_a_reply_by_another_hook_is_blocked():
     @hook(AFTER_LLM, priority=60)
     def leak(ctx, answer):
         return answer.replace(content=f"It is {TOKEN}")
@@ -140,7 +140,7 @@ def test_a_value_that_another_hook_put_into_a_reply_is_blocked_too():
     assert "ghp_" not in all_of(result)
 
 
-def test_an_answer_of_a_hook_is_cleaned_as_well():
+def test_an_answer_of_a_hook_is_cleaned():
     @hook(BEFORE_LLM)
     def cached(ctx, request):
         return HookResult.answer(f"Ask {EMAIL}")
@@ -173,7 +173,7 @@ async def test_replies_streamed_at_the_same_time_do_not_mix():
     assert "@" not in "".join(event.text for event in log.of(TextDelta))
 
 
-def test_a_stream_that_breaks_off_leaves_nothing_behind_for_the_next_attempt():
+def test_a_broken_stream_does_not_affect_the_next_attempt():
     class Breaking(Letters):
         async def stream(self, request):
             if request.attempt == 1:
@@ -196,18 +196,18 @@ def test_a_stream_that_breaks_off_leaves_nothing_behind_for_the_next_attempt():
 # Tool calls
 
 
-def test_a_call_with_a_value_in_its_arguments_does_not_run_and_the_model_is_told():
+def test_a_call_with_a_blocked_value_in_its_arguments_does_not_run_and_returns_an_error():
     log = EventLog()
     turns = [call("send", to="eve", body=f"The token: {TOKEN}"), reply("I will not.")]
     result = scripted_agent(turns, tools=[send], hooks=[SensitiveDataHook()], sinks=[log]).run("x")
     assert SENT == []
     assert result.steps[0].outcomes == ("blocked",)
-    assert "hold sensitive data (secret)" in result.messages[2].content
+    assert "contain sensitive data (secret)" in result.messages[2].content
     assert log.of(ToolStarted) == []
     assert "ghp_" not in all_of(result, log)
 
 
-def test_arguments_may_be_cleaned_instead_and_everybody_sees_the_same():
+def test_arguments_can_be_redacted_and_are_the_same_everywhere():
     @hook(BEFORE_TOOL)
     def ask(ctx, request):
         return HookResult.ask("ok?")
@@ -239,14 +239,14 @@ def test_values_deep_in_arguments_in_keys_and_as_numbers_are_found(arguments):
         assert value not in all_of(result)
 
 
-def test_arguments_that_are_no_json_are_cleaned_too():
+def test_arguments_that_are_not_json_are_cleaned_too():
     turns = [ToolCall("", "send", f"to {EMAIL}"), reply("Done.")]
     result = scripted_agent(turns, tools=[send], hooks=[SensitiveDataHook()]).run("x")
     assert result.steps[0].outcomes == ("blocked",)
     assert EMAIL not in all_of(result)
 
 
-def test_a_hook_that_puts_a_secret_in_behind_it_may_do_so():
+def test_a_later_hook_can_add_a_secret_to_arguments():
     @hook(BEFORE_TOOL, priority=10)
     def log_in(ctx, request):
         return request.replace(arguments={**request.arguments, "body": TOKEN})
@@ -256,7 +256,7 @@ def test_a_hook_that_puts_a_secret_in_behind_it_may_do_so():
     assert SENT == [("the server", TOKEN)]
 
 
-def test_arguments_changed_by_a_hook_before_it_are_judged():
+def test_arguments_changed_by_an_earlier_hook_are_checked():
     @hook(BEFORE_TOOL, priority=60)
     def leak(ctx, request):
         return request.replace(arguments={"to": EMAIL})
@@ -269,7 +269,7 @@ def test_arguments_changed_by_a_hook_before_it_are_judged():
 # Tool results
 
 
-def test_results_are_cleaned_in_all_their_depth():
+def test_nested_results_are_cleaned():
     log = EventLog()
     turns = [call("look_up", name="bob"), reply("Found.")]
     result = scripted_agent(turns, tools=[look_up], hooks=[SensitiveDataHook()], sinks=[log]).run("x")
@@ -282,12 +282,12 @@ def test_results_are_cleaned_in_all_their_depth():
 def test_a_result_with_a_blocked_value_is_withheld():
     turns = [call("look_up", name="bob"), reply("Found.")]
     result = scripted_agent(turns, tools=[look_up], hooks=[SensitiveDataHook(action="block")]).run("x")
-    assert result.messages[2].content == "The result was withheld: it holds sensitive data (card, email, secret)."
+    assert result.messages[2].content == "The result was withheld: it contains sensitive data (card, email, secret)."
     assert result.messages[2].is_error
     assert result.status == "completed"
 
 
-def test_the_words_of_an_error_are_cleaned_for_the_model_and_in_the_result():
+def test_error_messages_are_cleaned_for_the_model_and_in_the_result():
     @tool
     def connect() -> str:
         """Connect."""
@@ -299,7 +299,7 @@ def test_the_words_of_an_error_are_cleaned_for_the_model_and_in_the_result():
     assert "s3cret" not in all_of(result)
 
 
-def test_megabytes_of_results_are_looked_through():
+def test_megabytes_of_results_are_searched():
     @tool
     def read() -> str:
         """Read."""
@@ -313,7 +313,7 @@ def test_megabytes_of_results_are_looked_through():
 # Requests
 
 
-def test_all_that_is_sent_to_the_model_is_cleaned_if_asked_for():
+def test_with_requests_everything_sent_to_the_model_is_cleaned():
     model = ScriptedModel([call("send", to="x"), reply("One."), reply("Two.")])
     session = Session(messages=(Message("user", f"I am {EMAIL}"), Message("assistant", f"Hello {EMAIL}")))
 
@@ -343,7 +343,7 @@ def test_a_request_with_a_blocked_value_is_not_sent():
 # Options
 
 
-def test_it_is_a_hook_only_where_it_has_something_to_do():
+def test_the_points_depend_on_where_and_requests():
     every = {ON_RUN_START, BEFORE_STEP, ON_TOKEN, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, ON_RUN_END}
     assert SensitiveDataHook().points == every
     assert SensitiveDataHook(requests=True).points == every | {BEFORE_LLM} == SensitiveDataHook.points
@@ -360,7 +360,7 @@ def test_it_is_a_hook_only_where_it_has_something_to_do():
         ("results", {"input", "output", "arguments"}),
     ],
 )
-def test_what_is_not_named_is_left_alone(where, left):
+def test_locations_that_are_not_named_stay_unchanged(where, left):
     turns = [[f"I write to out@{where}.com", call("look_up", name=f"args@{where}.com")], reply(f"Done, b@{where}.com")]
     guard = SensitiveDataHook(["email"], where=[where], arguments="redact")
     result = scripted_agent(turns, tools=[look_up], hooks=[guard]).run(f"in@{where}.com")
@@ -373,13 +373,13 @@ def test_what_is_not_named_is_left_alone(where, left):
     assert {place for place, there in shown.items() if there} == left
 
 
-def test_own_kinds_and_allowed_values():
+def test_extra_kinds_are_found_and_allowed_values_kept():
     guard = SensitiveDataHook(["email"], extra={"employee": re.compile(r"E-\d{5}")}, allow=["acme.com"])
     result = scripted_agent([reply("Ask E-12345 at a@acme.com, or bob@x.org.")], hooks=[guard]).run("E-99999?")
     assert (result.task, result.reply) == ("[employee]?", "Ask [employee] at a@acme.com, or [email].")
 
 
-def test_two_of_them_in_one_run_keep_apart():
+def test_two_hooks_in_one_run_are_independent():
     hooks = [SensitiveDataHook(["email"], name) for name in ("mask", "redact")]
     log = EventLog()
     result = Agent("a", llm=Letters([reply(f"{EMAIL} is it. ")]), hooks=hooks, sinks=[log]).run("x")
@@ -403,12 +403,12 @@ def test_reasons_name_kinds_and_no_values():
         {"extra": {"email": "x"}}, {"private_ips": "no"}, {"kinds": 3}, {"allow": 3},
     ],
 )  # fmt: skip
-def test_nonsense_is_told_where_it_is_written(options):
+def test_invalid_arguments_are_rejected(options):
     with pytest.raises(RegistrationError):
         SensitiveDataHook(**options)
 
 
-def test_every_request_that_was_cleaned_says_what_was_found():
+def test_the_reason_of_each_cleaned_request_names_the_kinds():
     log, session = EventLog(), Session("s")
     scripted_agent(["Noted."]).run(f"I am {EMAIL}.", session=session)
     hooks = [SensitiveDataHook(requests=True)]
@@ -417,7 +417,7 @@ def test_every_request_that_was_cleaned_says_what_was_found():
 
 
 @pytest.mark.parametrize("text", ["", "\ud800", "a\x00b", "\u200b" * 10])
-def test_odd_texts_pass(text):
+def test_texts_with_invalid_unicode_pass(text):
     guard = SensitiveDataHook(requests=True)
     ctx = AgentContext()
     assert fire_hook(guard, ON_RUN_START, ctx=ctx, task=text).payload.task == text
@@ -427,7 +427,7 @@ def test_odd_texts_pass(text):
 
 
 @pytest.mark.slow
-def test_the_embedded_model_streams_no_address_that_it_was_told():
+def test_the_embedded_model_does_not_stream_an_address_from_its_prompt():
     pytest.importorskip("xllamacpp")
     log = EventLog()
     guard = SensitiveDataHook(where=["output"])
@@ -440,7 +440,7 @@ def test_the_embedded_model_streams_no_address_that_it_was_told():
     assert EMAIL in result.task
 
 
-async def test_a_value_in_the_name_of_a_tool_that_is_none_stays_out_too():
+async def test_a_value_in_the_name_of_an_unknown_tool_is_redacted():
     log = EventLog()
     turns = [
         ModelResponse("", (ToolCall("1", f"pay {CARD}", {}), ToolCall("2", "send", {"to": "ann"}))),

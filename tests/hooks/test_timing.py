@@ -1,4 +1,4 @@
-"""How long models and tools take."""
+"""TimingHook: durations of models and tools."""
 
 import asyncio
 import threading
@@ -38,7 +38,7 @@ def rows(timing):
     return {(row.kind, row.name): (row.count, row.total) for row in timing.summary()}
 
 
-def test_work_and_whole_are_collected_for_models_and_tools(clock):
+def test_models_and_tools_are_timed_alone_and_including_hooks(clock):
     @tool
     def work() -> str:
         """Work."""
@@ -65,7 +65,7 @@ def test_work_and_whole_are_collected_for_models_and_tools(clock):
     }  # fmt: skip
 
 
-def test_the_wait_for_an_approval_shows_in_the_whole_and_an_edit_counts_once(clock):
+def test_the_whole_time_includes_approvals_and_an_edited_call_counts_once(clock):
     @tool
     def pay(amount: int) -> str:
         """Pay."""
@@ -115,7 +115,7 @@ def test_each_attempt_counts(clock):
 
 
 @pytest.mark.parametrize("verb", [HookResult.block("no"), HookResult.answer("known")])
-def test_calls_that_did_not_run_did_no_work(verb):
+def test_calls_that_did_not_run_count_only_as_whole(verb):
     @tool
     def work() -> str:
         """Work."""
@@ -132,13 +132,13 @@ def test_calls_that_did_not_run_did_no_work(verb):
     assert found["tool, whole", "work"][0] == 1
 
 
-def test_an_unknown_tool_did_no_work():
+def test_a_call_of_an_unknown_tool_counts_only_as_whole():
     timing = TimingHook()
     scripted_agent([call("nothing"), reply("ok")], hooks=[timing]).run("x")
     assert ("tool", "nothing") not in rows(timing)
 
 
-def test_an_answered_model_did_no_work_and_a_failed_one_does_not_count():
+def test_an_answered_model_call_counts_only_as_whole_and_a_failed_one_not_at_all():
     @hook(BEFORE_LLM)
     def known(ctx, request):
         return HookResult.answer("known") if request.messages[-1].content == "known?" else None
@@ -152,7 +152,7 @@ def test_an_answered_model_did_no_work_and_a_failed_one_does_not_count():
     assert set(rows(timing)) == {("model, whole", "scripted")}
 
 
-async def test_model_calls_at_once_inside_one_run_are_told_apart():
+async def test_concurrent_model_calls_of_one_run_are_measured_separately():
     @tool
     async def think(what: str, ctx) -> str:
         """Think."""
@@ -166,7 +166,7 @@ async def test_model_calls_at_once_inside_one_run_are_told_apart():
     assert found["model", "scripted"][0] == found["model, whole", "scripted"][0] == 4
 
 
-def test_rows_have_mean_and_percentiles():
+def test_the_summary_has_mean_and_percentiles():
     timing, ctx = TimingHook(), AgentContext()
     for seconds in range(1, 101):
         fire_hook(timing, AFTER_LLM, ctx=ctx, model="m", duration=float(seconds))
@@ -182,7 +182,7 @@ def test_memory_is_bounded(monkeypatch):
         timing(BEFORE_LLM, ctx, ModelRequest(()))
     assert sum(row.count for row in timing.summary()) == 3000
     assert [row.name for row in timing.summary()] == ["(others)", "t0", "t1", "t2"]
-    assert all(len(tally.recent) <= module.RECENT for tally in timing._tallies.values())
+    assert all(len(tally.recent) <= module.RECENT for tally in timing._statistics.values())
     assert len(ctx.hook_state[id(timing)]) <= 1000
 
 
@@ -195,7 +195,7 @@ def test_the_table_is_plain_text():
     assert len(head) == len(line)
 
 
-def test_reset_forgets():
+def test_reset_deletes_all_measurements():
     timing = TimingHook()
     fire_hook(timing, AFTER_LLM, model="m", duration=1.0)
     timing.reset()

@@ -135,7 +135,7 @@ async def test_the_parts_together_fire_every_point_with_its_payload(tmp_path, bu
     finally:
         await gateway.stop(grace=0)
 
-    assert channel.texts() == ["lead speaks now.", "All is done."]
+    assert channel.texts() == ["Switched to lead.", "All is done."]
     assert board.get("T-1").column == "done"
 
     assert len(built_in) == 29

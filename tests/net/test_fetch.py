@@ -184,7 +184,7 @@ def test_headers_are_not_carried_to_another_server():
 
 @pytest.mark.parametrize("name", ["Host", "content-length", "Connection", "Transfer-Encoding"])
 def test_headers_that_change_the_request_itself_are_refused(name):
-    with pytest.raises(ValueError, match="is not yours to set"):
+    with pytest.raises(ValueError, match="cannot be set"):
         Egress(["good.com"]).fetch("https://good.com", headers={name: "x"})
 
 
@@ -346,7 +346,7 @@ def test_a_certificate_must_be_good_and_for_that_name(certificate, names):
         hosts = [f"127.0.0.1:{server.port}", f"good.test:{server.port}", f"other.test:{server.port}"]
         for host in hosts[:2]:
             assert Egress(hosts, tls=trust).fetch(f"https://{host}").text == "safe"
-        with pytest.raises(FetchError, match=r"certificate of other\.test is not good"):
+        with pytest.raises(FetchError, match=r"certificate of other\.test is invalid"):
             Egress(hosts, tls=trust).fetch(f"https://{hosts[2]}")
         with pytest.raises(FetchError, match="certificate"):
             Egress(hosts).fetch(f"https://{hosts[0]}")
@@ -410,7 +410,7 @@ def test_a_run_reads_a_page_and_is_told_what_may_not_be_reached():
         result = scripted_agent([calls, "done"], tools=[tool]).run("go")
     assert result.steps[0].outcomes == ("ok", "error", "error")
     assert result.messages[2].content == f"200 OK, text/html, {server.url}/\n\nNews & more\nHi\nOne\ntwo"
-    assert "evil.com is not one of the hosts that may be reached (http://127.0.0.1:" in result.messages[3].content
+    assert "evil.com is not one of the allowed hosts (http://127.0.0.1:" in result.messages[3].content
     assert (tool.name, tool.untrusted, tool.dangerous) == ("fetch", True, False)
 
 
@@ -418,7 +418,7 @@ def test_a_long_page_is_cut_and_html_may_stay_as_it_is():
     with serving(lambda path: said("<p>" + "x" * 500, kind="text/html")) as server:
         turns = [call("fetch", url=server.url), "done"]
         result = scripted_agent(turns, tools=[fetch_tool(Egress([server.url]), max_text=50, html="raw")]).run("go")
-    assert result.messages[2].content.endswith("<p>" + "x" * 47 + "\n[the page goes on]")
+    assert result.messages[2].content.endswith("<p>" + "x" * 47 + "\n[the page is longer]")
 
 
 def test_cancelling_a_run_closes_the_connection_of_its_fetch():

@@ -59,12 +59,12 @@ PAIRING = """
 from hookline.stores.mailbox import gateway_database
 from hookline.channels.factory import database_path
 from hookline.channels.options import GatewayOptions
-from hookline.stores.pairing import new_code
+from hookline.stores.pairing import create_code
 from pathlib import Path
 
 database = gateway_database(database_path(GatewayOptions(), Path.cwd()))
 with database.transaction(write=True) as db:
-    print(new_code(db, "telegram", "123456789"))
+    print(create_code(db, "telegram", "123456789"))
 """
 NO_NOTES = """
 from hookline import BEFORE_TOOL, HookResult, guard

@@ -24,13 +24,13 @@ from hookline.config.sources import read_file
 from hookline.hooks import ObservabilityHook
 from hookline.payloads import Question
 from hookline.plugins.manifest import Manifest, read_manifest
-from hookline.providers.script import script_model
-from hookline.server.a2a.messages import Answer
+from hookline.providers.script_file import script_model
+from hookline.server.a2a.messages import DecisionData
 from hookline.server.logs import JsonFormatter
 from hookline.server.options import ServerOptions
 from hookline.stores.approvals import ApprovalRow
 from hookline.stores.audit.keys import make_keys
-from hookline.stores.skills import read
+from hookline.stores.skills import parse_skill
 from hookline.testing import fire_hook
 
 from .blocks import GENERATED, KINDS, PAGES, ROOT, blocks_in, of_kind
@@ -95,8 +95,8 @@ def is_a_script(block, folder):
 
 
 def is_a_decision(block, folder):
-    assert msgspec.json.decode(block.text).keys() <= set(Answer.__struct_fields__)
-    msgspec.json.decode(block.text, type=Answer)
+    assert msgspec.json.decode(block.text).keys() <= set(DecisionData.__struct_fields__)
+    msgspec.json.decode(block.text, type=DecisionData)
 
 
 def is_a_log_line(block, folder):
@@ -303,7 +303,7 @@ def test_a_unit_of_systemd_starts_a_command_that_there_is(block):
 @pytest.mark.parametrize("block", of_kind("markdown"), ids=str)
 def test_a_file_of_a_skill_is_one(block):
     assert block.page == "docs/guides/skills.md"
-    skill = read(block.text, "tidy-notes", "accepted")
+    skill = parse_skill(block.text, "tidy-notes", "accepted")
     assert skill.name == "tidy-notes"
     assert skill.description
 

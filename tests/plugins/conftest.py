@@ -1,4 +1,4 @@
-"""Plugins in folders and in installed packages, as tests need them."""
+"""Fixtures: plugins in folders and in installed packages."""
 
 import importlib
 import sys
@@ -28,7 +28,7 @@ MANIFEST = 'id = "{id}"\nversion = "1.0"\napi = "1"\n'
 
 @pytest.fixture(autouse=True)
 def nothing_is_left():
-    """Whatever a test does with plugins: their points and modules are gone after it."""
+    """After each test, the points and modules of plugins are gone."""
     points = dict(POINTS)
     yield
     for name in [name for name in sys.modules if name.startswith("_hookline_plugin_")]:

@@ -1,11 +1,10 @@
-"""What a manifest says, and what is wrong with it."""
+"""Manifests, permissions and settings of plugins."""
 
 import pytest
 
 from hookline.plugins import PluginError, load_plugin
 from hookline.plugins.errors import LoadError
-from hookline.plugins.manifest import read_manifest
-from hookline.plugins.permissions import PERMISSIONS, meaning
+from hookline.plugins.manifest import PERMISSIONS, permission_meaning, read_manifest
 
 GOOD = 'id = "a"\nversion = "1.0"\napi = "1"\n'
 
@@ -14,14 +13,14 @@ GOOD = 'id = "a"\nversion = "1.0"\napi = "1"\n'
     ("text", "says"),
     [
         ("id = ", "is not valid TOML"),
-        ('id = "a"\nversion = "1"', "it needs api"),
-        ('version = "1"\napi = "1"', "it needs id"),
+        ('id = "a"\nversion = "1"', "api is missing"),
+        ('version = "1"\napi = "1"', "id is missing"),
         (GOOD + 'hoks = ["x.py"]', "unknown key 'hoks'. Did you mean 'hooks'?"),
-        (GOOD.replace('"a"', '"A plugin"'), "use small letters"),
-        (GOOD.replace('"a"', '"../a"'), "use small letters"),
+        (GOOD.replace('"a"', '"A plugin"'), "lower-case letters"),
+        (GOOD.replace('"a"', '"../a"'), "lower-case letters"),
         (GOOD + 'hooks = "x.py"', "Expected `array`"),
         (GOOD + 'permissions = ["netwrk"]', "there is no permission 'netwrk'. Did you mean 'network'?"),
-        (GOOD + "settings = 3", "settings is a table"),
+        (GOOD + "settings = 3", "settings must be a table"),
         (
             GOOD + '[settings.n]\ntype = "int"',
             "settings.n: there is no type 'int'. Did you mean 'integer'. It is one of string,",
@@ -35,12 +34,12 @@ GOOD = 'id = "a"\nversion = "1.0"\napi = "1"\n'
         ),
         (GOOD + "x = " + "[" * 5000, "is not valid TOML"),
         (GOOD + "x = 1" + "0" * 5000, "is not valid TOML"),
-        (GOOD.replace('api = "1"', 'api = "²"'), "made for version ² .* get a version of it"),
+        (GOOD.replace('api = "1"', 'api = "²"'), "made for version ² .* install a version of the plugin"),
         (GOOD.replace('api = "1"', f'api = "{"9" * 5000}"'), "made for version 9+ .* update hookline"),
-        (GOOD.replace('api = "1"', "api = 0"), "made for version 0 .* get a version of it that was made for 1"),
+        (GOOD.replace('api = "1"', "api = 0"), "made for version 0 .* install a version of the plugin for API 1"),
     ],
 )
-def test_a_manifest_that_makes_no_sense_is_told_with_its_file(tmp_path, text, says):
+def test_an_invalid_manifest_gives_an_error_with_its_file(tmp_path, text, says):
     (tmp_path / "plugin.toml").write_text(text)
     with pytest.raises(LoadError, match=says) as caught:
         read_manifest(tmp_path / "plugin.toml")
@@ -54,8 +53,8 @@ def test_a_manifest_needs_only_three_keys(tmp_path):
 
 
 def test_every_permission_has_a_meaning():
-    assert all(meaning(name) for name in (*PERMISSIONS, "secrets:KEY"))
-    assert "KEY" in meaning("secrets:KEY")
+    assert all(permission_meaning(name) for name in (*PERMISSIONS, "secrets:KEY"))
+    assert "KEY" in permission_meaning("secrets:KEY")
 
 
 NEEDS = {
@@ -66,20 +65,20 @@ NEEDS = {
 
 
 @pytest.mark.parametrize("permission", NEEDS)
-def test_a_plugin_is_held_to_what_it_asked_for(write, permission):
+def test_a_plugin_that_needs_another_permission_is_rejected(write, permission):
     kind = "tools" if permission == "dangerous" else "hooks"
     parts = f'{kind} = ["parts.py:part"]\n'
     folder = write("p", parts, parts=NEEDS[permission])
-    with pytest.raises(PluginError, match=rf'plugin \'p\': .*that needs permissions = \["{permission}"\]'):
+    with pytest.raises(PluginError, match=rf'plugin \'p\': .*add permissions = \["{permission}"\]'):
         load_plugin(folder)
     write("p", parts + f'permissions = ["{permission}"]', parts=NEEDS[permission])
     assert load_plugin(folder).permissions == (permission,)
 
 
-def test_what_activate_adds_is_held_to_the_permissions_too(write, scripted_agent):
+def test_hooks_added_by_activate_need_permissions_too(write, scripted_agent):
     code = NEEDS["rewrite"] + "\ndef activate(api): api.add_hook(part)"
     plugin = load_plugin(write("p", 'activate = "parts.py:activate"', parts=code))
-    with pytest.raises(PluginError.__mro__[2], match="that needs permissions"):
+    with pytest.raises(PluginError.__mro__[2], match="add permissions"):
         scripted_agent([], plugins=[plugin])
 
 
@@ -126,12 +125,12 @@ def limited(write):
         ({"key": "k", "most": True}, "expected integer; got True"),
         ({"key": "k", "most": 0}, "expected integer; got 0 .*at least 1"),
         ({"key": "k", "most": 10}, "at most 9"),
-        ({"key": "k", "mode": "loud"}, "mode: .*none of 'soft', 'hard'"),
+        ({"key": "k", "mode": "loud"}, "mode: .*one of 'soft', 'hard'"),
         ({"key": "k", "moost": 3}, "no setting 'moost'. Did you mean 'most'?"),
-        ({}, r"key: it is required: give it in \[plugin_settings\.p\], or the environment variable ACME_KEY"),
+        ({}, r"key: it is required: give it in \[plugin_settings\.p\], or set the environment variable ACME_KEY"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(limited, monkeypatch, given, says):
+def test_invalid_settings_are_rejected(limited, monkeypatch, given, says):
     monkeypatch.delenv("ACME_KEY", raising=False)
     with pytest.raises(PluginError, match=says):
         load_plugin(limited, settings=given)
@@ -143,16 +142,16 @@ def test_a_secret_is_in_no_message(limited):
     assert "12345" not in str(caught.value)
 
 
-def test_hooks_are_made_with_the_settings_that_hold(limited, monkeypatch):
+def test_hooks_are_made_with_the_effective_settings(limited, monkeypatch):
     monkeypatch.setenv("ACME_KEY", "from outside")
     (hook,) = load_plugin(limited, settings={"most": 3}).hooks
     assert dict(hook.settings) == {"most": 3, "mode": "soft", "key": "from outside"}
 
 
-def test_a_value_in_the_environment_that_is_of_another_type_is_refused(write, monkeypatch):
+def test_an_environment_variable_of_the_wrong_type_is_rejected(write, monkeypatch):
     manifest = 'permissions = ["secrets:ACME_N"]\n[settings.n]\ntype = "integer"\nenv = "ACME_N"\n'
     monkeypatch.setenv("ACME_N", "many")
-    with pytest.raises(PluginError, match="environment variable ACME_N holds no integer"):
+    with pytest.raises(PluginError, match="environment variable ACME_N is not a valid integer"):
         load_plugin(write("p", manifest))
     monkeypatch.setenv("ACME_N", "7")
     assert load_plugin(write("p", manifest)).values == {"n": 7}

@@ -29,7 +29,7 @@ def tool_text(result):
     return [m.content for m in result.messages if m.role == "tool"]
 
 
-async def test_a_plugin_brings_hooks_tools_and_settings(scripted_agent):
+async def test_a_plugin_adds_hooks_tools_and_configuration(scripted_agent):
     def configure(agent):
         agent.instructions = "be kind"
 
@@ -48,18 +48,18 @@ async def test_a_plugin_brings_hooks_tools_and_settings(scripted_agent):
 @pytest.mark.parametrize(
     ("allowed", "text"), [(None, "no pings"), (["pings"], "no pings"), ([], "pong"), (["x"], "pong")]
 )
-async def test_a_plugins_hooks_are_switched_for_each_run(scripted_agent, allowed, text):
+async def test_allowed_plugins_selects_the_plugins_of_a_run(scripted_agent, allowed, text):
     agent = scripted_agent([call("ping"), "done"], tools=[ping], plugins=[Plugin("pings", [no_pings()])])
     assert tool_text(await agent.arun("go", allowed_plugins=allowed)) == [text]
 
 
-async def test_a_plugin_can_be_switched_off_for_good(scripted_agent):
+async def test_an_unplugged_plugin_is_off_in_later_runs(scripted_agent):
     agent = scripted_agent([call("ping"), "done"], plugins=[Plugin("pings", [no_pings()], [ping])])
     agent.hooks.unregister_plugin("pings")
     assert tool_text(await agent.arun("go")) == ["pong"]
 
 
-async def test_without_plugins_hooks_of_the_user_still_hold(scripted_agent):
+async def test_hooks_outside_plugins_run_even_if_no_plugin_is_allowed(scripted_agent):
     agent = scripted_agent([call("ping"), "done"], tools=[ping], hooks=[no_pings()])
     assert tool_text(await agent.arun("go", allowed_plugins=[])) == ["no pings"]
 
@@ -70,8 +70,8 @@ def test_a_plugin_needs_a_name(name):
         Plugin(name)
 
 
-def test_two_tools_of_one_name_are_refused(scripted_agent):
-    with pytest.raises(RegistrationError, match="two tools are named 'ping'"):
+def test_a_tool_with_the_name_of_another_is_rejected(scripted_agent):
+    with pytest.raises(RegistrationError, match="'ping' has the same name"):
         scripted_agent([], tools=[ping], plugins=[Plugin("pings", tools=[ping])])
 
 
@@ -171,7 +171,7 @@ def test_an_entry_point_that_cannot_be_loaded_names_the_plugin():
 
 
 @pytest.mark.usefixtures("installed")
-def test_an_unknown_plugin_is_refused_with_the_nearest():
+def test_the_error_for_an_unknown_plugin_suggests_a_similar_name():
     with pytest.raises(
         RegistrationError, match=r"no installed plugin 'acmee'\. Did you mean 'acme'\? Installed: \[.*'acme'"
     ):
@@ -198,24 +198,24 @@ def test_the_registry_given_to_an_agent_is_shared_with_its_plugins():
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"plugins": [default_slm_hooks()]}, r"holds a list: if these are hooks, write hooks=\[\*...\]"),
+        ({"plugins": [default_slm_hooks()]}, r"contains a list: if these are hooks, write hooks=\[\*...\]"),
         ({"plugins": [guards]}, r"guards is not a plugin: if it makes one, call it: plugins=\[guards\(\)\]"),
-        ({"plugins": [TimingHook()]}, r"TimingHook is a hook: give it as hooks=\[...\]"),
+        ({"plugins": [TimingHook()]}, r"TimingHook is a hook: pass it as hooks=\[...\]"),
         ({"plugins": [3]}, "3 is neither a plugin nor the name of an installed one"),
-        ({"plugins": "guards"}, r"plugins are a list of plugins, not 'guards': write plugins=\[...\]"),
+        ({"plugins": "guards"}, r"plugins must be a list of plugins, not 'guards': write plugins=\[...\]"),
         ({"plugins": guards()}, r"not Plugin: write plugins=\[...\]"),
-        ({"hooks": [guards()]}, r"Plugin\('guards', 3 hooks, 0 tools\) is a plugin: give it as plugins=\[...\]"),
+        ({"hooks": [guards()]}, r"Plugin\('guards', 3 hooks, 0 tools\) is a plugin: pass it as plugins=\[...\]"),
         ({"hooks": [default_slm_hooks()]}, r"it is a list: unpack it with \*"),
         ({"hooks": [TimingHook]}, r"it is a class: write TimingHook\(\)"),
-        ({"tools": [TimingHook()]}, r"TimingHook is a hook: give it as hooks=\[...\]"),
+        ({"tools": [TimingHook()]}, r"TimingHook is a hook: pass it as hooks=\[...\]"),
     ],
 )
-def test_what_stands_in_the_wrong_place_is_told_where_it_belongs(scripted_agent, given, says):
+def test_an_object_in_the_wrong_argument_gives_an_error_that_names_the_right_one(scripted_agent, given, says):
     with pytest.raises(RegistrationError, match=says):
         scripted_agent([], **given)
 
 
-def test_a_plugin_among_the_hooks_of_a_run_is_told_where_it_belongs(scripted_agent):
+def test_a_plugin_among_the_hooks_of_a_run_gives_an_error_that_names_the_right_argument(scripted_agent):
     with pytest.raises(RegistrationError, match="is a plugin"):
         scripted_agent(["hi"]).run("go", hooks=[guards()])
 

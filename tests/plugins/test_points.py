@@ -1,4 +1,4 @@
-"""Points of plugins: there while a plugin is on, and not after it."""
+"""Points of plugins exist only while the plugin is on."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from hookline import BEFORE_TOOL, HookRegistry, RegistrationError
 from hookline._kernel.points import TABLE
 from hookline.payloads import Frozen
 from hookline.plugins import Plugin, PluginManager
-from hookline.plugins.points import captured, declare, withdraw
+from hookline.plugins.plugin import capture_points, declare_points, withdraw_points
 from hookline.points import POINTS, Point, resolve
 
 CODE = """
@@ -23,7 +23,7 @@ def count(ctx, sale): seen.append(sale.amount)
 MANIFEST = 'points = ["sales.py:SALE"]\nhooks = ["sales.py:count"]\n'
 
 
-async def test_a_point_of_a_plugin_is_there_while_it_is_on(write, tmp_path):
+async def test_a_point_of_a_plugin_exists_while_the_plugin_is_on(write, tmp_path):
     write("sales", MANIFEST, sales=CODE)
     registry = HookRegistry()
     manager = PluginManager(registry, folder=tmp_path / "plugins", installed=False)
@@ -50,7 +50,7 @@ def test_two_plugins_may_share_a_point_of_one_shape(write, tmp_path):
     assert "acme_sale" not in POINTS
 
 
-def test_two_points_of_one_name_and_another_shape_are_a_conflict_and_the_later_is_refused(write, tmp_path):
+def test_a_second_point_of_the_same_name_and_another_shape_is_rejected(write, tmp_path):
     write("one", MANIFEST, sales=CODE)
     write("two", MANIFEST, sales=CODE.replace("class Sale", "class Gift").replace("Sale,", "Gift,"))
     manager = PluginManager(folder=tmp_path / "plugins", installed=False)
@@ -73,35 +73,35 @@ def test_a_reload_may_change_the_shape_of_a_point(write, tmp_path):
     manager.close()
 
 
-def test_a_plugin_may_not_take_the_name_of_a_point_that_is_there(write, tmp_path):
+def test_a_plugin_cannot_redefine_an_existing_point(write, tmp_path):
     before = dict(POINTS)
     code = CODE.replace('Point("acme_sale"', 'Point("BEFORE_TOOL"').replace('observer("acme_sale")', "observer(SALE)")
     write("thief", MANIFEST, sales=code)
     manager = PluginManager(folder=tmp_path / "plugins", installed=False)
     assert "belongs to point before_tool" in manager.activate_all(["thief"])["thief"]
-    with captured() as found:
+    with capture_points() as found:
         same = Point("before_tool", BEFORE_TOOL.payload, verbs=BEFORE_TOOL.verbs, tool=True)
     assert (found, POINTS["before_tool"]) == ([same], BEFORE_TOOL)
-    with pytest.raises(RegistrationError, match="is there already, and is not a plugin's"):
-        declare([same], object())
+    with pytest.raises(RegistrationError, match="already exists outside of plugins"):
+        declare_points([same], object())
     assert all(POINTS[name] is point for name, point in before.items())
 
 
-def test_of_several_points_all_are_declared_or_none():
-    with captured() as points:
+def test_several_points_are_declared_together_or_not_at_all():
+    with capture_points() as points:
         Point("acme_one", Frozen)
         Point("acme_two", Frozen, names={"x": "before_tool_two"})
-    with captured() as other:
+    with capture_points() as other:
         Point("acme_three", Frozen, names={"x": "before_tool_two"})
-    declare(points, "me")
+    declare_points(points, "me")
     with pytest.raises(RegistrationError, match="belongs to point acme_two"):
-        declare([*points, *other], "you")
-    withdraw(points, "me")
+        declare_points([*points, *other], "you")
+    withdraw_points(points, "me")
     assert not {"acme_one", "acme_two", "acme_three"} & POINTS.keys()
 
 
 def test_a_point_that_the_program_declared_itself_stays(scripted_agent):
-    with captured() as points:
+    with capture_points() as points:
         Point("acme_mine", Frozen)
     TABLE["acme_mine"] = points[0]
     try:

@@ -11,8 +11,8 @@ from hookline.errors import NotInstalledError
 from hookline.models import AuthError, BadRequestError, Model, OverloadedError, UnreachableError
 from hookline.payloads import ToolCall, ToolSpec, Usage
 from hookline.providers.anthropic import AnthropicModel
-from hookline.providers.dialects.messages import ANSWER, OPENING, Messages, MessagesStream
-from hookline.providers.wire import ToolNames
+from hookline.providers.apis.common import ToolNames
+from hookline.providers.apis.messages import ANSWER, OPENING, MessagesApi, MessagesStream
 
 from .servers import sse, whole
 
@@ -45,7 +45,7 @@ def message(*content, stop="end_turn", **fields):
 
 def turns(*messages, **fields):
     request = ModelRequest(messages, **fields)
-    return Messages(10).body(request, "claude-x", ToolNames.of(request))["messages"]
+    return MessagesApi(10).body(request, "claude-x", ToolNames.from_request(request))["messages"]
 
 
 def events(final):
@@ -232,7 +232,7 @@ def test_tools_of_the_history_stay_named_beside_the_final_answer():
         Message("tool", "Noon.", call_id="c"), Message("user", "Sum up."),
     )  # fmt: skip
     request = ModelRequest(story, response_format=SHAPE)
-    body = Messages(10).body(request, "claude-x", ToolNames.of(request))
+    body = MessagesApi(10).body(request, "claude-x", ToolNames.from_request(request))
     assert [tool["name"] for tool in body["tools"]] == ["the_time", ANSWER]
     assert body["tool_choice"] == {"type": "tool", "name": ANSWER}
 
@@ -283,7 +283,7 @@ def test_calls_in_the_history_have_their_tools_named_though_none_is_offered():
         Message("tool", "Noon.", call_id="c"), Message("user", "Sum up."),
     )  # fmt: skip
     request = ModelRequest(story)
-    body = Messages(10).body(request, "claude-x", ToolNames.of(request))
+    body = MessagesApi(10).body(request, "claude-x", ToolNames.from_request(request))
     assert [tool["name"] for tool in body["tools"]] == ["the_time"]
     assert body["tool_choice"] == {"type": "none"}
 
@@ -364,7 +364,7 @@ def test_a_stream_cut_into_any_fragments_is_the_same_reply(said, given_input, da
     stream = MessagesStream()
     shown = "".join(stream.add(event) for event in [first, *starts, *middle, last, end])
     assert shown == said
-    assert Messages(1).read(stream.whole()) == Messages(1).read(final)
+    assert MessagesApi(1).read(stream.whole()) == MessagesApi(1).read(final)
 
 
 @pytest.mark.parametrize("cut", [False, True])
@@ -379,7 +379,7 @@ async def test_a_stream_that_breaks_off_is_an_error(script, model, cut):
 
 
 def test_a_model_needs_a_key_or_a_base_url(monkeypatch):
-    with pytest.raises(AuthError, match="set ANTHROPIC_API_KEY, or give base_url="):
+    with pytest.raises(AuthError, match="set ANTHROPIC_API_KEY, or pass base_url="):
         get_model("anthropic:claude-x")
     model = get_model("anthropic:claude-x", base_url="http://localhost:1")
     assert isinstance(model, Model)

@@ -10,8 +10,8 @@ import warnings
 import pytest
 
 from hookline import Agent, Message, ModelRequest
-from hookline.providers.clients import LoopClients
 from hookline.providers.openai import OpenAIModel
+from hookline.providers.remote import LoopClients
 
 from .servers import sse, whole
 
@@ -58,7 +58,7 @@ def test_loops_that_are_closed_are_forgotten():
     clients = LoopClients(Client)
     for _ in range(3):
         asyncio.run(clients.get())
-    assert len(clients._kept) == 1
+    assert len(clients._clients_by_loop) == 1
 
 
 async def test_a_client_is_closed_in_its_loop_when_its_model_is_gone():

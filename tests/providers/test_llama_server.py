@@ -51,7 +51,7 @@ async def test_a_whole_reply_and_a_streamed_one_say_the_same(make):
     assert (streamed.provider, streamed.cost) == (model.provider, None)
 
 
-@pytest.mark.parametrize("api", ["chat", "messages"])  # llama.cpp does not tell it to Responses
+@pytest.mark.parametrize("api", ["chat", "messages"])  # llama.cpp does not tell it to ResponsesApi
 async def test_a_reply_that_was_cut_says_length(llama, api):
     assert (await MADE[api](llama, api_key=KEY).complete(asking())).finish_reason == "length"
 

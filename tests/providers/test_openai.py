@@ -13,7 +13,7 @@ from hookline._run.output import OutputSpec
 from hookline.errors import NotInstalledError
 from hookline.models import AuthError, Model, OverloadedError, UnreachableError
 from hookline.payloads import ToolCall, ToolSpec, Usage
-from hookline.providers.dialects.chat import Chat, ChatStream
+from hookline.providers.apis.chat_completions import ChatCompletionsApi, ChatCompletionsStream
 from hookline.providers.openai import OpenAIModel
 
 from .servers import Said, sse, whole
@@ -128,7 +128,7 @@ async def test_params_go_out_under_the_apis_names(script, chat):
 )
 def test_the_limit_has_its_new_name_at_openai_only(url, name):
     model = OpenAIModel("gpt-x", base_url=url, api_key="k")
-    assert model._dialect.body(ASKED.replace(params={"max_tokens": 5}), "gpt-x", None)[name] == 5
+    assert model._api.body(ASKED.replace(params={"max_tokens": 5}), "gpt-x", None)[name] == 5
 
 
 async def test_a_hook_may_choose_another_model(script, chat):
@@ -411,9 +411,9 @@ def test_a_stream_cut_into_any_fragments_is_the_same_reply(text, arguments, data
     while any(lanes):
         lane = data.draw(st.sampled_from([lane for lane in lanes if lane]))
         events.append(lane.pop(0))
-    stream = ChatStream()
+    stream = ChatCompletionsStream()
     shown = "".join(stream.add(event) for event in [*events, chunk({}, "stop"), LAST])
-    api = Chat("max_tokens")
+    api = ChatCompletionsApi("max_tokens")
     assert shown == text
     assert api.read(stream.whole()) == api.read(completion({"content": text, "tool_calls": calls}))
 
@@ -517,7 +517,7 @@ async def test_a_response_stream_that_breaks_off_is_an_error(script, responses):
 
 
 def test_a_model_needs_a_key_or_a_base_url(monkeypatch):
-    with pytest.raises(AuthError, match="set OPENAI_API_KEY, or give base_url="):
+    with pytest.raises(AuthError, match="set OPENAI_API_KEY, or pass base_url="):
         get_model("openai:gpt-x")
     model = get_model("openai:gpt-x", base_url="http://localhost:1/v1")
     assert isinstance(model, Model)
@@ -547,7 +547,7 @@ async def test_white_space_around_a_key_does_no_harm(script, monkeypatch):
 
 @pytest.mark.parametrize("key", ["sk-…", "sk-one\nsk-two"])
 def test_what_cannot_be_a_key_is_told_without_it(key):
-    with pytest.raises(AuthError, match="copy it once more") as raised:
+    with pytest.raises(AuthError, match="copy it again") as raised:
         OpenAIModel("gpt-x", api_key=key)
     assert "sk-" not in str(raised.value)
 
@@ -573,7 +573,7 @@ def test_wrong_arguments_are_told(name, options, told):
 
 
 def test_the_api_can_be_chosen_by_name():
-    assert get_model("openai:x", api_key="k", api="responses")._dialect.path == "/responses"
+    assert get_model("openai:x", api_key="k", api="responses")._api.path == "/responses"
 
 
 def test_a_missing_package_is_told_with_the_command(monkeypatch):

@@ -8,9 +8,9 @@ import pytest
 from hookline import ModelRequest, ModelResponse
 from hookline.payloads import Usage
 from hookline.providers.anthropic import AnthropicModel
+from hookline.providers.apis.common import ToolNames
 from hookline.providers.openai import OpenAIModel
 from hookline.providers.prices import cost_of, load_prices
-from hookline.providers.wire import ToolNames
 
 OPENAI, ANTHROPIC = "https://api.openai.com/v1", "https://api.anthropic.com"
 LOTS = Usage(1_000_000, 1_000_000)
@@ -24,9 +24,9 @@ def test_cached_tokens_cost_less():
 
 def test_tokens_written_into_a_cache_cost_more():
     plain = cost_of(Usage(1000, 0), "claude-sonnet-4-5", url=ANTHROPIC)
-    short = cost_of(Usage(1000, 0), "claude-sonnet-4-5", url=ANTHROPIC, written={"cache_write_tokens": 1000})
+    short = cost_of(Usage(1000, 0), "claude-sonnet-4-5", url=ANTHROPIC, cache_writes={"cache_write_tokens": 1000})
     hours = {"cache_write_tokens": 1000, "cache_write_1h_tokens": 1000}
-    assert 0 < plain < short < cost_of(Usage(1000, 0), "claude-sonnet-4-5", url=ANTHROPIC, written=hours)
+    assert 0 < plain < short < cost_of(Usage(1000, 0), "claude-sonnet-4-5", url=ANTHROPIC, cache_writes=hours)
 
 
 def test_the_name_that_is_known_counts():

@@ -1136,7 +1136,7 @@ def test_the_loop_detector_hints_on_the_2nd_identical_call_and_ends_the_turn_on_
     hint = result.messages[6]
     assert (hint.role, hint.is_error) == ("tool", True)
     assert "already called look" in hint.content
-    assert (result.status, result.hook_ended) == ("ended", "loop: look was called 3 times alike")
+    assert (result.status, result.hook_ended) == ("ended", "loop: look was called 3 times with the same arguments")
 
 
 def test_the_loop_detector_counts_each_run_anew_and_two_of_them_apart():

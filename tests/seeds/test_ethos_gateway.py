@@ -282,7 +282,7 @@ async def test_the_guards_of_the_active_personality_judge_its_messages(opened, f
     gateway, channel = await opened(Roster(bot(), folder, first="careful"))
     assert await said(gateway, channel, "a secret", "/personality full", "a secret") == [
         [],
-        ["full speaks now."],
+        ["Switched to full."],
         ["echo a secret"],
     ]
 
@@ -295,7 +295,7 @@ async def test_personality_switched_tells_the_session_and_both_personalities(ope
     gateway, channel = await opened(
         Roster(bot(hooks=[note(seen, "personality_switched", "message_received")]), folder, first="full")
     )
-    assert await said(gateway, channel, "/personality bare") == [["bare speaks now."]]
+    assert await said(gateway, channel, "/personality bare") == [["Switched to bare."]]
     received, switched = seen
     assert (switched.session_id, switched.from_, switched.to) == (received.session_id, "full", "bare")
 
@@ -319,10 +319,10 @@ async def test_personality_switched_can_name_another_and_a_handler_that_breaks_u
         return {"personality": "bare"}
 
     gateway, channel = await opened(Roster(bot(hooks=[judge]), folder))
-    assert await said(gateway, channel, "/personality full") == [["bare speaks now."]]
+    assert await said(gateway, channel, "/personality full") == [["Switched to bare."]]
     ((text,),) = (await said(gateway, channel, "hi", "/personality full"))[1:]
-    assert text.startswith("The switch to full is undone")
-    assert "bare (speaks now)" in (await said(gateway, channel, "/personality"))[0][0]
+    assert text.startswith("The switch to full was rejected")
+    assert "bare (active)" in (await said(gateway, channel, "/personality"))[0][0]
 
 
 async def test_a_config_that_can_no_longer_be_used_is_told_and_can_be_changed(opened, folder, caplog):
@@ -337,7 +337,7 @@ async def test_a_config_that_can_no_longer_be_used_is_told_and_can_be_changed(op
     gateway, channel = await opened(Roster(less, folder))
     ((sorry,), (now,), (text,)) = await said(gateway, channel, "hi", "/personality bare", "hi")
     assert sorry.startswith("Sorry, something went wrong")
-    assert (now, text) == ("bare speaks now.", "echo hi")
+    assert (now, text) == ("Switched to bare.", "echo hi")
     assert "there is no tool 'wipe'" in caplog.text
 
 

@@ -1,4 +1,4 @@
-"""Mailbox: every message is answered once, whichever process does it; pairing codes."""
+"""Mailbox: each message is answered once, even with several processes. Pairing codes."""
 
 import asyncio
 import sqlite3
@@ -12,7 +12,7 @@ from hookline.payloads import InboundMessage, OutboundMessage
 from hookline.stores import MemoryStore
 from hookline.stores.errors import StoreError
 from hookline.stores.mailbox import LeaseLostError, Mailbox, gateway_database
-from hookline.stores.pairing import is_known, new_code, pair, people
+from hookline.stores.pairing import create_code, is_paired, pair, people
 from hookline.stores.sqlite import GroupCommit
 
 KEY = '["c", "", "1", ""]'
@@ -249,18 +249,18 @@ def test_the_file_is_synced_to_disk_with_each_commit(tmp_path):
 def test_a_pairing_code_works_once_and_expires_after_an_hour(tmp_path):
     database = gateway_database(tmp_path / "g.db")
     with database.transaction(write=True) as db:
-        code = new_code(db, "c", "ada")
-        late = new_code(db, "c", "bob")
-        assert new_code(db, "c", "ada") is None
+        code = create_code(db, "c", "ada")
+        late = create_code(db, "c", "bob")
+        assert create_code(db, "c", "ada") is None
         db.execute("UPDATE codes SET until = ? WHERE sender = 'bob'", (time.time() - 1,))
     assert [person.sender for person in people(database)] == ["ada"]
     with pytest.raises(StoreError, match="expired"):
         pair(database, late)
     assert pair(database, f" {code.lower()} ").sender == "ada"
     with database.transaction(write=True) as db:
-        assert is_known(db, "c", "ada")
-        assert not is_known(db, "d", "ada")
-        assert not is_known(db, "c", "bob")
+        assert is_paired(db, "c", "ada")
+        assert not is_paired(db, "d", "ada")
+        assert not is_paired(db, "c", "bob")
     database.close()
 
 

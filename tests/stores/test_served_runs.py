@@ -1,4 +1,4 @@
-"""Runs that a server stores, in the file in which the hook records them too; and files of earlier formats."""
+"""RunStore: runs of a server, also recorded by the hook, and files of earlier formats."""
 
 import os
 import sqlite3
@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from hookline.stores import RunRecord, RunStore, StoreError, run_stats
-from hookline.stores.processes import born
-from hookline.stores.runs import OPEN, STATES, IdempotencyKey, StoredEvent, _chosen
+from hookline.stores.processes import process_start
+from hookline.stores.runs import OPEN_STATES, STATES, IdempotencyKey, StoredEvent, _chosen
 
 NOW = time.time()
 DAY = 24 * 3600.0
-ME = os.uname().nodename, os.getpid(), born(os.getpid())
+ME = os.uname().nodename, os.getpid(), process_start(os.getpid())
 FORMATS = Path(__file__).parent / "run_formats"
 
 
@@ -97,7 +97,7 @@ def test_a_run_without_an_end_is_interrupted_when_its_process_is_gone_and_is_end
     assert store.abandoned() == []
 
 
-# How long things are kept.
+# Pruning.
 
 
 def test_texts_and_events_are_deleted_while_the_numbers_stay_for_the_statistics(store):
@@ -160,7 +160,7 @@ def test_what_the_hook_recorded_is_deleted_while_the_server_keeps_the_run(store)
     assert run_stats(store).totals.runs == 0
 
 
-def test_a_run_that_began_long_ago_is_kept_from_its_end_on(store):
+def test_keep_days_count_from_the_end_of_a_run(store):
     times = {"created": NOW - 40 * DAY, "started": NOW - 40 * DAY, "ended": NOW - DAY}
     store.write([served("run_1", status="completed", **times)], [event("run_1")])
     store.add([observed("run_1", **times), observed("run_2", **times)], {"model_calls": [model_call("run_2")]})
@@ -168,7 +168,7 @@ def test_a_run_that_began_long_ago_is_kept_from_its_end_on(store):
     assert (len(store.events("run_1")), len(store.calls("run_2"))) == (1, 1)
 
 
-def test_a_run_that_goes_on_is_never_deleted_by_the_server(store):
+def test_prune_served_never_deletes_a_running_run(store):
     store.write([served("run_1", status="waiting", created=NOW - 90 * DAY)], [event("run_1")])
     assert store.prune_served(30) == 0
     assert len(store.events("run_1")) == 1
@@ -188,7 +188,7 @@ def plan(store, **chosen):
 @pytest.mark.parametrize("state", STATES)
 def test_runs_in_a_state_are_found_by_an_index_and_not_sorted(store, state, owner):
     told = plan(store, states=(state,), owner=owner)
-    if state in OPEN:
+    if state in OPEN_STATES:
         assert "USING INDEX open_runs" in told
     elif owner is None:
         assert "USING INDEX ended_by_status" in told
@@ -202,7 +202,7 @@ def test_runs_in_a_state_are_found_by_an_index_and_not_sorted(store, state, owne
         ({}, "served_by_time"),
         ({"owner": "me"}, "served_by_owner"),
         ({"session_id": "served-1"}, "served_by_session"),
-        ({"states": OPEN}, "open_runs"),
+        ({"states": OPEN_STATES}, "open_runs"),
     ],
 )
 def test_lists_come_from_an_index_in_their_order(store, chosen, index):
@@ -212,7 +212,7 @@ def test_lists_come_from_an_index_in_their_order(store, chosen, index):
 
 
 def test_runs_are_chosen_by_state_and_owner(store):
-    runs = [served(f"run_{n}", status=state, created=float(n + 1)) for n, state in enumerate(OPEN)]
+    runs = [served(f"run_{n}", status=state, created=float(n + 1)) for n, state in enumerate(OPEN_STATES)]
     runs += [ended("run_8", status="failed"), msgspec.structs.replace(ended("run_9"), owner="other")]
     store.write(runs, [])
 
@@ -221,7 +221,7 @@ def test_runs_are_chosen_by_state_and_owner(store):
         return [run.id for run in store.runs(served=True, states=states, **chosen)]
 
     assert found("waiting") == ["run_2"]
-    assert found(*OPEN) == ["run_2", "run_1", "run_0"]
+    assert found(*OPEN_STATES) == ["run_2", "run_1", "run_0"]
     assert found("failed", "completed") == ["run_9", "run_8"]
     assert found("failed", "queued", owner="me") == ["run_8", "run_0"]
     assert found("completed", owner="me") == []
@@ -279,7 +279,7 @@ def test_a_servers_file_of_the_earlier_format_is_converted_and_nothing_is_lost(t
     assert [each.data for each in store.events("run_1")] == [b"{}", b"[]"]
     key = IdempotencyKey("me", "key", "digest", "run_x", NOW, *ME)
     assert store.reserve(key) == (IdempotencyKey("me", "key", "digest", "run_1", 100.0, "h", 1, None), True)
-    assert [each.url for each in store.pushes.of("run_1")] == ["https://example.com"]
+    assert [each.url for each in store.push_subscriptions.for_run("run_1")] == ["https://example.com"]
     assert run_stats(store).totals.runs == 0
     store.close()
 
@@ -296,7 +296,7 @@ def test_a_file_that_several_open_at_once_is_converted_once(tmp_path, name):
 def test_a_file_of_an_earlier_format_that_may_not_be_written_says_what_to_do(tmp_path):
     store = RunStore(of_format(tmp_path / "runs.db", "statistics_1"))
     wanted = "earlier format, and its folder is read-only: make the file and its folder writable"
-    with pytest.raises(StoreError, match=wanted), store.db._standing_still():  # so it is read in such a folder
+    with pytest.raises(StoreError, match=wanted), store.db._immutable():  # as it is read in a read-only folder
         pass
 
 
@@ -306,7 +306,7 @@ def test_a_conversion_that_fails_leaves_the_file_as_it_was(tmp_path):
         db.execute("CREATE TABLE events (somebody_elses)")
     db.close()
     before = schema(path)
-    with pytest.raises(StoreError, match="is not as Hookline made it: move it away"):
+    with pytest.raises(StoreError, match="was changed by another program: move it away"):
         RunStore(path).open()
     assert schema(path) == before
     with sqlite3.connect(path) as db:
@@ -324,7 +324,7 @@ def test_a_file_of_a_newer_format_is_left_alone_and_says_what_to_do(tmp_path, st
         RunStore(store.path).runs()
 
 
-# A file that is moved away.
+# Files that were moved.
 
 
 def test_a_pinned_store_refuses_to_write_where_another_one_starts_a_new_file(tmp_path):
@@ -332,7 +332,7 @@ def test_a_pinned_store_refuses_to_write_where_another_one_starts_a_new_file(tmp
     for store in (pinned, loose):
         store.write([ended("run_1")], [])
         Path(store.path).rename(f"{store.path}.away")
-    with pytest.raises(StoreError, match="was moved or deleted while it is in use: put it back"):
+    with pytest.raises(StoreError, match="was moved or deleted while in use: put it back"):
         pinned.write([ended("run_2")], [])
     assert pinned.get("run_1") is not None
     loose.write([ended("run_2")], [])

@@ -1,4 +1,4 @@
-"""Who answers under settings."""
+"""Building an agent or a roster from settings."""
 
 import json
 
@@ -24,20 +24,20 @@ def settings(tmp_path, *turns, **more):
     return Settings(model=f"scripted:{tmp_path / 'turns.json'}", folder=str(tmp_path), **more)
 
 
-def test_without_a_folder_of_them_it_is_the_agent_as_ever(tmp_path):
+def test_without_a_personality_folder_the_agent_is_built(tmp_path):
     assert type(build_answerer(settings(tmp_path, "hi"))) is Agent
-    with pytest.raises(ConfigError, match="there is no folder to take 'critic' from: set personalities"):
+    with pytest.raises(ConfigError, match="no folder is set for 'critic': set personalities"):
         build_answerer(settings(tmp_path, "hi", personality="critic"))
 
 
-def test_with_one_it_is_a_roster_on_that_agent(tmp_path, people):
+def test_with_a_personality_folder_a_roster_is_built(tmp_path, people):
     roster = build_answerer(settings(tmp_path, "hi", personalities=str(people), personality="coder"), home=tmp_path)
     assert isinstance(roster, Roster)
     assert [type(hook).__name__ for hook in roster["coder"].hooks] == ["PathGuard"]
     assert roster.run("x").ids.agent == "coder"
 
 
-def test_the_server_of_the_settings_model_is_not_that_of_another_vendor(tmp_path, people, monkeypatch):
+def test_the_server_and_key_of_the_settings_are_not_used_for_another_vendor(tmp_path, people, monkeypatch):
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.setenv(name, "k")
     (people / "same.toml").write_text('model = "openai:other"')
@@ -52,7 +52,7 @@ def test_the_server_of_the_settings_model_is_not_that_of_another_vendor(tmp_path
     assert "127.0.0.1:9" not in str(roster["vendor"].model.__dict__)
 
 
-def test_a_personality_whose_model_lacks_its_key_does_not_concern_the_others(tmp_path, people, monkeypatch):
+def test_a_personality_whose_model_has_no_key_does_not_affect_the_others(tmp_path, people, monkeypatch):
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     (people / "vendor.toml").write_text('model = "anthropic:other"')
     roster = build_answerer(settings(tmp_path, "hi", personalities=str(people)), home=tmp_path)
@@ -61,7 +61,7 @@ def test_a_personality_whose_model_lacks_its_key_does_not_concern_the_others(tmp
 
 
 @pytest.mark.parametrize("name", ["write_file", "shell"])
-def test_no_personality_may_change_the_files_of_one_nor_code_that_they_name(tmp_path, people, name):
+def test_no_personality_can_change_personality_files_or_their_code(tmp_path, people, name):
     (tmp_path / "rules.py").write_text("from hookline import guard\n@guard('before_tool')\ndef r(ctx, p): ...\n")
     (people / "other.toml").write_text('guards = ["../rules.py"]')
 

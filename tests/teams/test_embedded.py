@@ -18,13 +18,13 @@ def must_delegate(ctx, request):
 must_delegate.inherit = False
 
 
-def test_the_model_delegates_to_the_only_one_there():
+def test_the_model_delegates_to_the_only_member():
     pytest.importorskip("xllamacpp")
-    events, told, model = [], [], get_model("local")
+    events, fired, model = [], [], get_model("local")
 
     @observer("subagent_spawned", "subagent_ended")
     def see(point, ctx, payload):
-        told.append((str(point), payload.child.agent))
+        fired.append((str(point), payload.child.agent))
 
     team = Team(max_handoffs=0)
     desk = Agent("desk", llm=model, tools=[team], hooks=[must_delegate, see], params={"max_tokens": 60}, max_steps=1)
@@ -32,7 +32,7 @@ def test_the_model_delegates_to_the_only_one_there():
     team.add(Agent("poet", "writes poems", llm=model, params={"max_tokens": 8}))
     result = team.run("Have the poet write a line about the sea.", sinks=[events.append])
     assert result.tool_names == ("delegate",)
-    assert told == [("subagent_spawned", "poet"), ("subagent_ended", "poet")]
+    assert fired == [("subagent_spawned", "poet"), ("subagent_ended", "poet")]
     answer = next(message for message in result.messages if message.role == "tool")
     assert answer.content
     assert {event.ids.agent for event in events if isinstance(event, SubagentEvent)} == {"poet"}

@@ -1,4 +1,4 @@
-"""Handing a conversation over is a tool call, ends the run, and another member goes on."""
+"""Handoffs: a tool call ends the run, and another member continues the conversation."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def pair(desk_turns, writer_turns=("a poem",), *, hooks=(), writer_hooks=(), **o
     return team, desk, writer
 
 
-def test_the_other_agent_goes_on_in_the_same_conversation():
+def test_the_other_agent_continues_the_same_conversation():
     team, desk, writer = pair([pass_on()], ["a poem", "another"])
     session = Session("s")
     result = team.run("A poem, please.", session=session)
@@ -41,7 +41,7 @@ def test_the_other_agent_goes_on_in_the_same_conversation():
     assert len(desk.model.requests) == 1
 
 
-async def test_the_run_that_hands_over_ends_normally_and_says_why():
+async def test_the_run_that_hands_over_completes_and_records_the_handoff():
     team, desk, _ = pair([pass_on()])
     session = Session()
     result = await desk.arun("x", session=session)
@@ -54,7 +54,7 @@ async def test_the_run_that_hands_over_ends_normally_and_says_why():
     assert team.follow_up(session, result) is None
 
 
-async def test_a_channel_drives_it_with_start_and_follow_up():
+async def test_a_channel_can_use_start_and_follow_up():
     team, _, _ = pair([pass_on()])
     answerer: Answerer = team
     session = Session()
@@ -71,7 +71,7 @@ def blocked(desk, writer, team, **options):
     assert writer.model.requests == []
 
 
-def test_a_guard_blocks_it():
+def test_a_guard_can_block_a_handoff():
     @guard("before_tool", tools="handoff")
     def stay(ctx, payload):
         return HookResult.block("stay here")
@@ -82,7 +82,7 @@ def test_a_guard_blocks_it():
     assert session.personality_id == "desk"
 
 
-def test_an_answer_in_its_place_hands_nothing_over():
+def test_an_answer_by_a_hook_does_not_hand_over():
     @guard("before_tool", tools="handoff")
     def serve(ctx, payload):
         return HookResult.answer("nobody is there")
@@ -91,7 +91,7 @@ def test_an_answer_in_its_place_hands_nothing_over():
     blocked(desk, writer, team)
 
 
-def test_a_hook_that_makes_an_error_of_it_takes_it_back():
+def test_a_hook_that_turns_the_result_into_an_error_cancels_the_handoff():
     @hook("after_tool", tools="handoff")
     def withhold(ctx, payload):
         return payload.replace(result=None, error="no")
@@ -101,12 +101,12 @@ def test_a_hook_that_makes_an_error_of_it_takes_it_back():
 
 
 @pytest.mark.parametrize(("answer", "who"), [(True, "writer"), (False, "desk")])
-def test_it_waits_for_approval(answer, who):
+def test_a_handoff_waits_for_approval(answer, who):
     team, _, _ = pair([pass_on(), "then I will"], hooks=[PlanModeHook(["handoff"], lambda request: answer)])
     assert team.run("x").ids.agent == who
 
 
-def test_an_approver_may_send_it_elsewhere():
+def test_an_approver_can_change_the_target_of_a_handoff():
     team, _, _ = pair(
         [pass_on(message="bad")],
         hooks=[PlanModeHook(["handoff"], lambda r: HookResult.edit({"to": "judge", "message": "good"}))],
@@ -117,7 +117,7 @@ def test_an_approver_may_send_it_elsewhere():
     assert judge.model.requests[0].messages[-1].content.endswith("desk. good")
 
 
-def test_a_hook_may_make_the_run_go_on():
+def test_a_hook_can_continue_a_run_in_spite_of_a_handoff():
     @hook("on_stop")
     def wait(ctx, payload):
         return HookResult.keep_going("not yet") if payload.signals[0].kind == "finish_reason" else None
@@ -126,7 +126,7 @@ def test_a_hook_may_make_the_run_go_on():
     blocked(desk, writer, team)
 
 
-def test_two_that_hand_to_and_fro_come_to_an_end_and_may_again_in_the_next_turn():
+def test_handoffs_back_and_forth_are_limited_per_turn():
     team, desk, writer = pair(
         [pass_on("writer"), pass_on("writer"), "enough", pass_on("writer"), "x"],
         [pass_on("desk"), "no"] * 2,
@@ -140,16 +140,16 @@ def test_two_that_hand_to_and_fro_come_to_an_end_and_may_again_in_the_next_turn(
     assert [m.content for m in session.messages].count("writer takes over this conversation.") == 2
 
 
-def test_only_one_of_a_batch_takes_over():
+def test_only_one_handoff_of_a_batch_succeeds():
     team, desk, _ = pair([[pass_on("writer"), pass_on("judge")]])
     team.add(Agent("judge", llm=script("guilty")))
     session = Session()
     assert team.run("x", session=session).ids.agent == "writer"
     assert [m.is_error for m in session.messages if m.role == "tool"] == [False, True]
-    assert "writer takes over already" in next(m.content for m in session.messages if m.is_error)
+    assert "writer already takes over" in next(m.content for m in session.messages if m.is_error)
 
 
-def test_a_run_that_fails_hands_nothing_over():
+def test_a_failed_run_does_not_hand_over():
     @observer("after_step", on_failure="closed")
     def broken(ctx, step):
         raise ValueError("oh")
@@ -162,7 +162,7 @@ def test_a_run_that_fails_hands_nothing_over():
     assert writer.model.requests == []
 
 
-def test_switching_fires_its_point_and_may_be_redirected_or_refused():
+def test_a_hook_at_personality_switched_can_redirect_or_reject_a_handoff():
     seen = []
 
     @hook("personality_switched")
@@ -184,34 +184,34 @@ def test_switching_fires_its_point_and_may_be_redirected_or_refused():
     assert "writer cannot take over" in desk.model.requests[-1].messages[-1].content
 
 
-def test_without_its_hook_it_says_what_is_missing():
+def test_without_the_hook_of_the_team_the_error_says_what_is_missing():
     team, _, _ = pair([])
     bare = Agent("bare", llm=script(pass_on(), "then I will"), tools=list(team.tools()))
     assert bare.run("x").reply == "then I will"
     assert "Agent(..., tools=[team])" in bare.model.requests[-1].messages[-1].content
 
 
-def test_a_session_of_somebody_who_left_goes_on_with_the_first(caplog):
+def test_a_session_of_a_removed_member_continues_with_the_first(caplog):
     team, _, _ = pair(["hello"])
     assert team.run("x", session=Session(personality_id="ghost")).ids.agent == "desk"
-    assert "no member any more" in caplog.text
+    assert "not a member any more" in caplog.text
 
 
-def test_the_member_that_begins_can_be_named():
+def test_the_first_member_can_be_chosen():
     team = Team([Agent(name, llm=script(name)) for name in "abc"], first="b")
     assert team.run("x").reply == "b"
     with pytest.raises(Exception, match="no members"):
         Team().run("x")
 
 
-def test_a_conversation_in_a_context_stays_there():
+def test_the_session_of_a_given_context_is_used():
     team, _, _ = pair([pass_on()], ["a poem", "another"])
     ctx = AgentContext()
     assert [team.run("x", ctx=ctx).reply, team.run("y", ctx=ctx).reply] == ["a poem", "another"]
     assert ctx.session.personality_id == "writer"
 
 
-def test_a_subagent_may_hand_its_task_over():
+def test_a_subagent_can_hand_its_task_over():
     team = Team(max_depth=1)
     chief = Agent("chief", llm=script(call("delegate", to="desk", task="a poem"), "done"), tools=[team])
     desk = Agent("desk", llm=script(pass_on()), tools=[team])
@@ -231,7 +231,7 @@ def test_a_subagent_may_hand_its_task_over():
     assert session.personality_id == "chief"
 
 
-def test_who_took_over_is_saved_with_the_session(tmp_path):
+def test_the_member_that_took_over_is_saved_with_the_session(tmp_path):
     save = PersistSessionHook(JsonSessionStore(tmp_path))
     team, desk, _ = pair([pass_on()], hooks=[save])
     desk.run("x", session=Session("s"))

@@ -1,4 +1,4 @@
-"""Built-in hooks of a parent see and judge its subagents, once each."""
+"""Built-in hooks of a parent apply to its subagents, once each."""
 
 import json
 
@@ -37,7 +37,7 @@ def run(*hooks):
     return result, writer
 
 
-def test_spans_are_nested_as_the_runs_are():
+def test_spans_are_nested_like_the_runs():
     sdk = pytest.importorskip("opentelemetry.sdk.trace")
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -57,7 +57,7 @@ def test_spans_are_nested_as_the_runs_are():
     assert [span.name for span in spans.values()].count("invoke_agent writer") == 2
 
 
-def test_the_audit_log_and_the_numbers_count_every_call_once(tmp_path):
+def test_the_audit_log_and_the_metrics_count_every_call_once(tmp_path):
     numbers = ObservabilityHook(tmp_path / "runs.db")
     log = AuditLogHook(tmp_path / "audit.jsonl")
     result, _ = run(numbers, log)
@@ -74,13 +74,13 @@ def test_the_audit_log_and_the_numbers_count_every_call_once(tmp_path):
     assert len([record for record in records if record["type"] == "tool"]) == 4
 
 
-def test_an_approver_is_asked_for_the_calls_of_subagents_too():
+def test_an_approver_is_asked_about_calls_of_subagents():
     asked = []
     run(PlanModeHook(["look"], lambda request: asked.append(request.call.ids.agent) or True))
     assert asked == ["writer", "writer"]
 
 
-def test_memory_is_there_for_subagents_and_their_calls_are_remembered(tmp_path):
+def test_subagents_get_memory_and_their_calls_are_recorded(tmp_path):
     memory = MemoryStore(tmp_path / "memory.db")
     memory.add_fact("home", "Oslo")
     _, writer = run(MemoryInjectionHook(memory), EpisodeLoggerHook(memory))

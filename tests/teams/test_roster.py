@@ -1,4 +1,4 @@
-"""Personalities as agents, and who speaks in which conversation."""
+"""Roster: personalities as agents, and switching between them."""
 
 import asyncio
 import logging
@@ -74,7 +74,7 @@ def offered(agent):
 # What an agent is made of.
 
 
-def test_each_personality_is_an_agent_on_top_of_the_base(folder):
+def test_each_personality_is_an_agent_derived_from_the_base(folder):
     put(folder, "writer.toml", 'params = { b = 2 }\nmax_steps = 99\ntools = ["*", "tools.py"]')
     put(folder, "tools.py", 'from hookline import tool\n@tool\ndef more() -> str:\n    """More."""\n    return ""\n')
     roster = crew(folder, max_steps=5)
@@ -93,7 +93,7 @@ def test_each_personality_is_an_agent_on_top_of_the_base(folder):
     assert (writer.name, roster["coder"].description) == ("writer", "Writes code")
 
 
-def test_a_model_of_its_own_is_made_once_for_all_who_name_it(folder):
+def test_a_model_is_made_once_for_all_personalities_that_use_it(folder):
     made = []
 
     def models(name):
@@ -116,16 +116,16 @@ def test_a_model_of_its_own_is_made_once_for_all_who_name_it(folder):
         ('tools = ["lok"]', "tools: there is no tool 'lok'. Did you mean 'look'? There are look, wipe, safe_tool."),
         ('tools = ["tools.py"]', "there is no file"),
         ('tools = ["look", "twice.py"]', "two tools are named 'look'"),
-        ('plugins = ["nope"]', "plugins: 'nope' is not on in the settings. The plugins that are on: safe"),
-        ('tools = ["safe_tool"]\nplugins = []', "'safe_tool' belongs to the plugin 'safe': name that in plugins too"),
+        ('plugins = ["nope"]', "plugins: 'nope' is not active in the settings. Active plugins: safe"),
+        ('tools = ["safe_tool"]\nplugins = []', "'safe_tool' belongs to the plugin 'safe': list that in plugins too"),
         ('guards = ["NoSuchHook"]', "there is no built-in hook 'NoSuchHook'"),
         ('guards = ["twice.py:bundle"]', "guards: p is a plugin"),
-        ('id = "Coder"', "id: 'Coder' is also that of"),
+        ('id = "Coder"', "id: 'Coder' is also the id of"),
         ('guards = ["broken.py"]', "broken.py, line 1: ZeroDivisionError"),
         ('model = "nobody:x"', "nobody"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_told_and_does_not_concern_the_others(folder, caplog, text, words):
+def test_an_invalid_file_is_reported_and_does_not_affect_the_others(folder, caplog, text, words):
     put(folder, "broken.py", "1 / 0")
     put(
         folder,
@@ -155,7 +155,7 @@ def test_a_file_that_cannot_be_used_is_told_and_does_not_concern_the_others(fold
     assert [record.getMessage() for record in caplog.records] == [problem]
 
 
-def test_the_first_one_and_the_folder_must_be_there(folder, tmp_path):
+def test_the_first_personality_and_the_folder_must_exist(folder, tmp_path):
     with pytest.raises(ConfigError, match="there is no personality 'codr'. Did you mean 'coder'\\? There are coder"):
         crew(folder, first="codr")
     with pytest.raises(ConfigError, match="there is no folder .*nowhere"):
@@ -180,7 +180,7 @@ def outcomes(result):
     return [outcome for step in result.steps for outcome in step.outcomes]
 
 
-def test_guards_of_the_base_hold_for_all_also_those_registered_later(folder):
+def test_guards_of_the_base_apply_to_all_personalities_even_if_registered_later(folder):
     roster = crew(folder, [call("wipe"), "done"])
     coder = Session(personality_id="coder")
     assert outcomes(roster.run("x", session=coder)) == ["ok"]
@@ -191,7 +191,7 @@ def test_guards_of_the_base_hold_for_all_also_those_registered_later(folder):
     assert outcomes(roster.run("x", session=coder)) == ["ok"]
 
 
-def test_guards_of_a_personality_are_its_own_and_come_on_top(folder):
+def test_guards_of_a_personality_apply_only_to_it_and_after_those_of_the_base(folder):
     put(folder, "coder.toml", 'guards = ["hooks.py"]')
     put(
         folder,
@@ -235,7 +235,7 @@ def plugged(folder):
     return roster, seen
 
 
-def test_only_the_plugins_of_the_active_personality_take_part_with_hooks_and_tools(folder):
+def test_only_the_plugins_of_the_active_personality_are_used(folder):
     roster, seen = plugged(folder)
     says = {id: roster.run("x", session=Session(personality_id=id)).reply for id in ("bare", "coder", "full")}
     assert says == {"bare": "look wipe", "coder": "look wipe extra", "full": "look wipe extra"}
@@ -245,7 +245,7 @@ def test_only_the_plugins_of_the_active_personality_take_part_with_hooks_and_too
     assert roster.plugins_for(Session()) is None
 
 
-def test_a_run_may_be_given_fewer_plugins_but_no_others(folder):
+def test_a_run_can_only_narrow_the_plugins(folder):
     roster, seen = plugged(folder)
     assert roster.run("x", session=Session(personality_id="bare"), allowed_plugins=["p"]).reply == "look wipe"
     assert roster.run("x", session=Session(personality_id="full"), allowed_plugins=[]).reply == "look wipe"
@@ -254,20 +254,20 @@ def test_a_run_may_be_given_fewer_plugins_but_no_others(folder):
     assert seen == []
 
 
-def test_the_filter_of_a_personality_holds_however_its_agent_is_run(folder):
+def test_the_plugin_filter_of_a_personality_applies_in_every_kind_of_run(folder):
     roster, seen = plugged(folder)
     assert roster["bare"].run("x").reply == "look wipe"
     assert seen == []
 
 
-def test_a_plugin_that_is_taken_out_of_the_base_is_gone_everywhere(folder):
+def test_a_plugin_removed_from_the_base_is_removed_from_all_personalities(folder):
     roster, seen = plugged(folder)
     roster.base.unplug("p")
     assert roster.run("x", session=Session(personality_id="coder")).reply == "look wipe"
     assert seen == []
 
 
-def test_a_plugin_that_is_taken_out_while_a_personality_runs_leaves_with_its_tools(folder):
+def test_a_plugin_removed_during_a_run_of_a_personality_takes_its_tools_along(folder):
     @tool
     def extra() -> str:
         """Extra."""
@@ -283,7 +283,7 @@ def test_a_plugin_that_is_taken_out_while_a_personality_runs_leaves_with_its_too
     assert (result.reply, [step.outcomes for step in result.steps]) == ("look wipe", [("ok",), ("error",), ()])
 
 
-def test_a_personality_has_no_plugins_that_its_base_is_not_allowed(folder):
+def test_a_personality_cannot_use_plugins_that_the_base_may_not_use(folder):
     put(folder, "full.toml", 'plugins = ["p", "q"]')
     plugins = [Plugin("p", [idle_hook()]), Plugin("q", [idle_hook()])]
     roster = crew(folder, plugins=plugins, allowed_plugins=["q"])
@@ -295,7 +295,7 @@ def idle_hook():
     return observer("on_run_end")(lambda ctx, result: None)
 
 
-def test_an_agent_may_be_limited_to_certain_plugins_and_a_run_only_further():
+def test_a_run_can_only_narrow_the_allowed_plugins_of_its_agent():
     seen = []
 
     @observer("on_run_start")
@@ -307,14 +307,14 @@ def test_an_agent_may_be_limited_to_certain_plugins_and_a_run_only_further():
     agent.run("x", allowed_plugins=["q", "r"])
     agent.run("x", ctx=AgentContext(allowed_plugins=["p", "r"]))
     assert seen == [("p", "q"), ("q",), ("p",)]
-    with pytest.raises(TypeError, match="allowed_plugins is a list of names"):
+    with pytest.raises(TypeError, match="allowed_plugins must be a list of names"):
         Agent("a", llm=ScriptedModel(), allowed_plugins="p")
 
 
 # Hot reload.
 
 
-def test_a_changed_file_counts_from_the_next_run(folder):
+def test_a_changed_file_takes_effect_in_the_next_run(folder):
     roster = crew(folder, first="coder")
     session = Session()
     assert roster.run("x", session=session).reply == "coder"
@@ -324,7 +324,7 @@ def test_a_changed_file_counts_from_the_next_run(folder):
     assert roster.run("x", session=Session(personality_id="new")).reply == "new"
 
 
-def test_changed_code_counts_from_the_next_run(folder):
+def test_changed_code_takes_effect_in_the_next_run(folder):
     put(folder, "a.toml", 'tools = ["tools.py"]')
     code = 'from hookline import tool\n@tool\ndef one() -> str:\n    """One."""\n    return ""\n'
     put(folder, "tools.py", code)
@@ -334,7 +334,7 @@ def test_changed_code_counts_from_the_next_run(folder):
     assert offered(roster["a"]) == ["two"]
 
 
-def test_agents_stay_as_they_are_while_their_files_do(folder):
+def test_agents_stay_the_same_while_their_files_do_not_change(folder):
     roster = crew(folder)
     before = dict(roster.items())
     put(folder, "coder.toml", (folder / "coder.toml").read_text())
@@ -343,7 +343,7 @@ def test_agents_stay_as_they_are_while_their_files_do(folder):
     assert roster["critic"] is before["critic"]
 
 
-def test_a_file_broken_meanwhile_keeps_the_last_good_one_until_it_is_mended(folder, caplog):
+def test_the_last_valid_version_is_used_until_a_broken_file_is_fixed(folder, caplog):
     roster = crew(folder, first="coder")
     session = Session()
     path = put(folder, "coder.toml", "instructions = ")
@@ -351,22 +351,22 @@ def test_a_file_broken_meanwhile_keeps_the_last_good_one_until_it_is_mended(fold
     for _ in range(3):
         assert roster.run("x", session=session).reply == "coder"
     assert list(roster) == ["coder", "critic"]
-    assert roster.problems[str(path)].endswith("; the last good one is used")
+    assert roster.problems[str(path)].endswith("; the last valid version is used")
     assert len(caplog.records) == 1
     put(folder, "coder.toml", 'instructions = "mended"')
     assert roster.run("x", session=session).reply == "mended"
     assert roster.problems == {}
-    assert caplog.records[-1].getMessage() == f"{path} can be used again"
+    assert caplog.records[-1].getMessage() == f"{path} is valid again"
 
 
-def test_a_file_that_is_empty_for_a_moment_does_not_take_the_guards_away(folder):
+def test_a_file_that_is_empty_while_it_is_saved_does_not_remove_guards(folder):
     put(folder, "coder.toml", 'guards = [{ use = "RateLimitHook", args = { per_tool = { wipe = 1 } } }]')
     roster = crew(folder, [call("wipe"), call("wipe"), "done"])
     put(folder, "coder.toml", "")
     assert outcomes(roster.run("x", session=Session(personality_id="coder"))) == ["ok", "blocked"]
 
 
-def test_guards_remember_when_only_the_base_changes(folder):
+def test_guards_keep_their_state_when_only_the_base_changes(folder):
     put(folder, "coder.toml", 'guards = [{ use = "RateLimitHook", args = { per_minute = 1 } }]')
     roster = crew(folder, [call("wipe"), "done"], plugins=[Plugin("p")])
     session = Session(personality_id="coder")
@@ -377,8 +377,8 @@ def test_guards_remember_when_only_the_base_changes(folder):
     assert roster["coder"] is not before
 
 
-def test_a_missing_part_that_turns_up_mends_a_personality(folder, monkeypatch):
-    monkeypatch.setattr("hookline.teams.watch.RACY", 0)
+def test_a_personality_is_loaded_once_its_missing_code_appears(folder, monkeypatch):
+    monkeypatch.setattr("hookline.teams.personality_folder.RACY", 0)
     put(folder, "a.toml", 'guards = ["rules.py"]')
     roster = crew(folder)
     assert "a" not in roster
@@ -387,26 +387,26 @@ def test_a_missing_part_that_turns_up_mends_a_personality(folder, monkeypatch):
     assert roster.problems == {}
 
 
-def test_sessions_of_a_removed_personality_fall_back_to_the_first_and_are_told_once(folder, caplog):
+def test_sessions_of_a_deleted_personality_fall_back_to_the_first_with_one_note(folder, caplog):
     roster = crew(folder, first="coder")
     session = Session("s", personality_id="critic")
     assert roster.run("x", session=session).reply == "critic"
     (folder / "critic.toml").unlink()
-    told = roster.run("x", session=session)
-    assert told.reply == "(The personality critic is gone; coder speaks now.)\n\ncoder"
+    result = roster.run("x", session=session)
+    assert result.reply == "(The personality critic was deleted; coder answers now.)\n\ncoder"
     assert session.personality_id == "coder"
-    assert "critic is gone" in caplog.text
+    assert "critic was deleted" in caplog.text
     assert roster.run("x", session=session).reply == "coder"
 
 
-def test_the_first_one_stays_even_if_its_file_goes(folder):
+def test_the_first_personality_stays_even_if_its_file_is_deleted(folder):
     roster = crew(folder, first="coder")
     (folder / "coder.toml").unlink()
     assert roster.run("x").reply == "coder"
-    assert "is gone; the last good one is used" in next(iter(roster.problems.values()))
+    assert "was deleted; the last valid version is used" in next(iter(roster.problems.values()))
 
 
-def test_all_stay_while_the_folder_cannot_be_read(folder, tmp_path):
+def test_all_personalities_stay_while_the_folder_cannot_be_read(folder, tmp_path):
     roster = crew(folder, first="coder")
     folder.rename(tmp_path / "away")
     assert roster.run("x", session=Session(personality_id="critic")).reply == "critic"
@@ -415,17 +415,17 @@ def test_all_stay_while_the_folder_cannot_be_read(folder, tmp_path):
     assert roster.problems == {}
 
 
-def test_who_has_an_id_keeps_it(folder):
+def test_the_first_file_with_an_id_keeps_it(folder):
     roster = crew(folder)
     put(folder, "aaa.toml", 'id = "coder"\ninstructions = "thief"')
     assert roster["coder"].instructions == "coder"
-    assert "also that of" in next(iter(roster.problems.values()))
+    assert "also the id of" in next(iter(roster.problems.values()))
 
 
 # Conversations.
 
 
-def test_a_session_begins_with_the_first_personality_and_session_start_says_so(folder):
+def test_a_session_starts_with_the_first_personality(folder):
     seen = []
 
     @observer("session_start")
@@ -441,7 +441,7 @@ def test_a_session_begins_with_the_first_personality_and_session_start_says_so(f
     assert crew(folder).run("x").reply == "base"
 
 
-async def test_a_switch_counts_from_the_next_run_and_is_told_to_the_hooks(folder):
+async def test_a_switch_takes_effect_in_the_next_run_and_fires_its_point(folder):
     seen = []
 
     @hook("personality_switched")
@@ -459,21 +459,21 @@ async def test_a_switch_counts_from_the_next_run_and_is_told_to_the_hooks(folder
 
 
 @pytest.mark.parametrize("name", ["codr", "../coder", "", "none", "x" * 10_000])
-async def test_an_unknown_personality_is_told_and_nothing_changes(folder, name):
+async def test_a_switch_to_an_unknown_personality_is_rejected(folder, name):
     roster = crew(folder, first="coder")
     session = Session(personality_id="critic")
     if name == "":
         assert (await roster.switch(session, name)).id == "coder"
         return
-    with pytest.raises(SwitchRefusedError, match="there is no personality") as told:
+    with pytest.raises(SwitchRefusedError, match="there is no personality") as error:
         await roster.switch(session, name)
-    assert "There are coder, critic" in str(told.value)
-    assert len(str(told.value)) < 300
+    assert "There are coder, critic" in str(error.value)
+    assert len(str(error.value)) < 300
     assert session.personality_id == "critic"
 
 
 @pytest.mark.parametrize("how", ["raise", "nonsense", "unknown", "field", "value", "tool", "delegates"])
-async def test_a_handler_that_fails_undoes_the_switch(folder, how):
+async def test_a_failing_hook_rejects_the_switch(folder, how):
     answers = {
         "nonsense": 7,
         "unknown": {"personality": "nobody"},
@@ -491,14 +491,14 @@ async def test_a_handler_that_fails_undoes_the_switch(folder, how):
 
     roster = crew(folder, first="coder", hooks=[decide])
     session = Session()
-    with pytest.raises(SwitchRefusedError, match="the switch to critic is undone"):
+    with pytest.raises(SwitchRefusedError, match="the switch to critic was rejected"):
         await roster.switch(session, "critic")
     assert session.personality_id == ""
     assert not session.personality_changes
     assert (await roster.arun("x", session=session)).reply == "coder"
 
 
-async def test_a_handler_may_substitute_another_personality(folder):
+async def test_a_hook_can_choose_another_personality(folder):
     @hook("personality_switched")
     def instead(ctx, payload):
         return {"personality": "critic"} if payload.to == "coder" else None
@@ -509,7 +509,7 @@ async def test_a_handler_may_substitute_another_personality(folder):
     assert (await roster.arun("x", session=session)).reply == "critic"
 
 
-async def test_a_handler_may_change_fields_for_this_session_alone(folder):
+async def test_a_hook_can_change_fields_for_one_session(folder):
     @hook("personality_switched")
     def stricter(ctx, payload):
         if payload.session_id == "guest":
@@ -527,12 +527,12 @@ async def test_a_handler_may_change_fields_for_this_session_alone(folder):
     assert roster.agent_for(member) is roster["coder"]
     put(folder, "coder.toml", 'max_steps = 3\ninstructions = "new"')
     assert (await roster.arun("x", session=guest)).reply == "guest"
-    assert roster.agent_for(guest).limits.steps == 3  # what was not changed there follows the file
+    assert roster.agent_for(guest).limits.steps == 3  # unchanged fields follow the file
     await roster.switch(guest, "critic")
     assert roster.active(guest).instructions == "guest"
 
 
-async def test_guards_of_a_change_are_added_and_those_of_the_personality_hold(folder):
+async def test_changed_guards_are_added_to_those_of_the_personality(folder):
     put(folder, "coder.toml", 'guards = [{ use = "RateLimitHook", args = { per_minute = 1 } }]')
 
     @hook("personality_switched")
@@ -549,7 +549,7 @@ async def test_guards_of_a_change_are_added_and_those_of_the_personality_hold(fo
 
 
 @pytest.mark.parametrize("kind", [JsonSessionStore, SqliteSessionStore])
-async def test_who_speaks_and_what_was_changed_survives_a_restart(folder, tmp_path, kind):
+async def test_the_personality_and_its_changes_survive_a_restart(folder, tmp_path, kind):
     @hook("personality_switched")
     def stricter(ctx, payload):
         return {"personality": {"instructions": "guest", "tools": ["look"]}}
@@ -566,7 +566,7 @@ async def test_who_speaks_and_what_was_changed_survives_a_restart(folder, tmp_pa
     assert offered(other.agent_for(again)) == ["look"]
 
 
-async def test_a_change_that_cannot_be_used_any_more_lets_nothing_run(folder):
+async def test_a_session_whose_changes_became_invalid_does_not_run(folder):
     roster = crew(folder)
     session = Session(personality_id="coder", personality_changes={"id": "coder", "tools": ["gone"]})
     with pytest.raises(ConfigError, match="personality coder, as changed in this session: tools: there is no tool"):
@@ -575,7 +575,7 @@ async def test_a_change_that_cannot_be_used_any_more_lets_nothing_run(folder):
     assert (await roster.arun("x", session=session)).reply == "coder"
 
 
-async def test_only_the_plugins_of_the_new_personality_are_asked_about_a_switch(folder):
+async def test_a_switch_fires_for_the_plugins_of_the_new_personality_only(folder):
     asked = []
 
     @hook("personality_switched")
@@ -590,7 +590,7 @@ async def test_only_the_plugins_of_the_new_personality_are_asked_about_a_switch(
     assert asked == ["coder", "critic"]
 
 
-async def test_the_guards_of_the_new_personality_are_asked_about_a_switch_and_in_its_conversations(folder):
+async def test_a_switch_fires_for_the_guards_of_the_new_personality(folder):
     rule = """
         from hookline import hook
 
@@ -610,7 +610,7 @@ async def test_the_guards_of_the_new_personality_are_asked_about_a_switch_and_in
     assert roster.hooks_for(guest) is roster.hooks
 
 
-async def test_of_two_switches_at_once_in_one_conversation_the_second_is_refused(folder):
+async def test_the_second_of_two_concurrent_switches_in_a_session_is_rejected(folder):
     entered, go = asyncio.Event(), asyncio.Event()
 
     @hook("personality_switched")
@@ -622,7 +622,7 @@ async def test_of_two_switches_at_once_in_one_conversation_the_second_is_refused
     session, other = Session("s"), Session("other")
     first = asyncio.create_task(roster.switch(session, "coder"))
     await entered.wait()
-    with pytest.raises(SwitchRefusedError, match="another switch is going on"):
+    with pytest.raises(SwitchRefusedError, match="another switch is in progress"):
         await roster.switch(session, "critic")
     beside = asyncio.create_task(roster.switch(other, "critic"))
     assert (await roster.arun("x", session=session)).reply == "base"  # not before all have agreed
@@ -631,7 +631,7 @@ async def test_of_two_switches_at_once_in_one_conversation_the_second_is_refused
     assert (await roster.switch(session, "critic")).id == "critic"
 
 
-async def test_a_cancelled_switch_changes_nothing_and_blocks_nothing(folder):
+async def test_a_cancelled_switch_changes_nothing_and_does_not_block_the_next(folder):
     entered = asyncio.Event()
 
     @hook("personality_switched")
@@ -651,7 +651,7 @@ async def test_a_cancelled_switch_changes_nothing_and_blocks_nothing(folder):
     assert (await roster.switch(session, "critic")).id == "critic"
 
 
-async def test_sessions_at_once_share_nothing(folder):
+async def test_concurrent_sessions_share_nothing(folder):
     for i in range(8):
         put(folder, f"p{i}.toml", f'instructions = "p{i}"\ntools = ["{"look" if i % 2 else "wipe"}"]')
     both = asyncio.Barrier(8)
@@ -679,19 +679,19 @@ async def test_the_command_lists_and_switches(folder):
     command = crew(folder, first="coder").commands["personality"]
     session = Session()
     assert await command.call(session, "") == (
-        "coder: Writes code (speaks now)\ncritic: Finds faults\n/personality NAME has another one speak."
+        "coder: Writes code (active)\ncritic: Finds faults\n/personality NAME switches to another."
     )
-    assert await command.call(session, " critic ") == "critic speaks now."
+    assert await command.call(session, " critic ") == "Switched to critic."
     assert session.personality_id == "critic"
     assert await command.call(session, "") == (
-        "coder: Writes code\ncritic: Finds faults (speaks now)\n"
-        "/personality NAME has another one speak. /personality default goes back to coder."
+        "coder: Writes code\ncritic: Finds faults (active)\n"
+        "/personality NAME switches to another. /personality default switches back to coder."
     )
     assert "/personality NAME" in command.help
-    told = await command.call(session, "codr")
-    assert told.startswith("There is no personality 'codr'. Did you mean 'coder'?")
+    result = await command.call(session, "codr")
+    assert result.startswith("There is no personality 'codr'. Did you mean 'coder'?")
     without = await crew(folder).commands["personality"].call(Session(), "")
-    assert without.startswith("default: the agent of the settings (speaks now)\ncoder: Writes code\n")
+    assert without.startswith("default: the agent of the settings (active)\ncoder: Writes code\n")
     put(folder, "default.toml", 'instructions = "default"')
     its_own = await crew(folder, first="coder").commands["personality"].call(Session(personality_id="critic"), "")
     assert "\ndefault\n" in its_own
@@ -704,12 +704,12 @@ def test_hooks_of_the_roster_are_those_of_the_base(folder):
     assert roster.hooks is registry
 
 
-def test_a_wrong_session_is_told(folder):
+def test_a_wrong_type_of_session_is_rejected(folder):
     with pytest.raises(TypeError, match="session= takes a Session, not str"):
         crew(folder).start("x", session="s")
 
 
-async def test_what_a_session_changed_about_the_agent_of_the_settings_follows_that_agent(folder):
+async def test_changes_to_the_base_agent_in_a_session_follow_the_base_agent(folder):
     @hook("personality_switched")
     def brief(ctx, switched):
         return {"personality": {"max_steps": 3}}

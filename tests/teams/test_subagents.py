@@ -1,4 +1,4 @@
-"""Delegation: a run inside a run, asked for by a model or by code (DESIGN 7.10)."""
+"""Delegation: a run inside a run, started by a model or by code (DESIGN 7.10)."""
 
 import asyncio
 
@@ -30,20 +30,20 @@ def ask(to, task="do it"):
     return call("delegate", to=to, task=task)
 
 
-class Told:
+class SubagentLog:
     """The subagent points, as an observer saw them."""
 
     points = ("subagent_spawning", "subagent_spawned", "subagent_ended")
     phase = "observe"
 
     def __init__(self):
-        self.log = []
+        self.entries = []
 
     def __call__(self, point, ctx, payload):
-        self.log.append((str(point), payload))
+        self.entries.append((str(point), payload))
 
     def of(self, point):
-        return [payload for name, payload in self.log if name == point]
+        return [payload for name, payload in self.entries if name == point]
 
 
 def team_of(chief_turns, *members, hooks=(), chief_options=None, **options):
@@ -59,26 +59,26 @@ def writer(*turns, **options):
 
 
 def results(agent):
-    """What the model was given for its calls."""
+    """The tool results in the last request to the model."""
     return [m.content for m in agent.model.requests[-1].messages if m.role == "tool"]
 
 
 def test_a_model_delegates_and_gets_the_answer():
-    told = Told()
+    log = SubagentLog()
     helper = writer("roses are red")
-    _, chief = team_of([ask("writer", "a poem"), "done"], helper, hooks=[told])
+    _, chief = team_of([ask("writer", "a poem"), "done"], helper, hooks=[log])
     result = chief.run("x")
     assert (result.reply, results(chief)) == ("done", ["roses are red"])
     assert helper.model.requests[0].messages[-1].content == "a poem"
-    spawning, spawned, ended = (payload for _, payload in told.log)
-    assert [point for point, _ in told.log] == list(Told.points)
+    spawning, spawned, ended = (payload for _, payload in log.entries)
+    assert [point for point, _ in log.entries] == list(SubagentLog.points)
     assert spawning.parent == spawned.parent == ended.parent == result.ids
     assert spawned.child == ended.child
     assert (spawned.child.agent, spawned.child.parent_run_id) == ("writer", result.ids.run_id)
     assert (ended.status, ended.reply, ended.personality_id) == ("completed", "roses are red", "writer")
 
 
-def test_the_model_is_told_who_is_there_now_and_not_of_itself():
+def test_the_tool_description_lists_the_other_members():
     team, chief = team_of(["one", "two"], writer())
     chief.run("x")
     team.add(Agent("judge", "judges", llm=script()))
@@ -90,7 +90,7 @@ def test_the_model_is_told_who_is_there_now_and_not_of_itself():
     assert "judges" in second["delegate"].description
 
 
-def test_a_mapping_is_looked_at_and_never_copied():
+def test_a_mapping_of_members_is_not_copied():
     members = {}
     team = Team(members)
     members["chief"] = chief = Agent("chief", llm=script(ask("poet"), ask("poet"), "done"), tools=[team])
@@ -102,10 +102,10 @@ def test_a_mapping_is_looked_at_and_never_copied():
 
     chief.run("x", hooks=[leave])
     assert results(chief)[0] == "a poem"
-    assert "there is no 'poet'" in results(chief)[1]
+    assert "there is no agent 'poet'" in results(chief)[1]
 
 
-def test_where_nobody_is_left_the_tools_are_not_offered():
+def test_without_other_members_the_tools_are_not_offered():
     _, chief = team_of(["alone"])
     chief.run("x")
     assert chief.model.requests[0].tools == ()
@@ -113,39 +113,39 @@ def test_where_nobody_is_left_the_tools_are_not_offered():
 
 @pytest.mark.parametrize(
     ("to", "said"),
-    [("writter", "Did you mean 'writer'?"), ("nobody", "Choose from: writer."), ("chief", "may not turn to chief")],
+    [("writter", "Did you mean 'writer'?"), ("nobody", "Choose from: writer."), ("chief", "may not use chief")],
 )
 def test_a_wrong_name_is_an_error_that_names_the_right_ones(to, said):
-    told = Told()
-    _, chief = team_of([ask(to), "sorry"], writer(), hooks=[told])
+    log = SubagentLog()
+    _, chief = team_of([ask(to), "sorry"], writer(), hooks=[log])
     assert chief.run("x").status == "completed"
     assert said in results(chief)[0]
     assert "writer" in results(chief)[0]
-    assert told.log == []
+    assert log.entries == []
 
 
-def test_who_may_turn_to_whom_can_be_said():
+def test_may_restricts_the_members_to_delegate_to():
     judge = Agent("judge", llm=script("guilty"))
     _, chief = team_of([ask("writer"), ask("judge"), "x"], writer(), judge, may=lambda who, whom: whom == "judge")
     chief.run("x")
-    assert "may not turn to writer" in results(chief)[0]
+    assert "may not use writer" in results(chief)[0]
     assert results(chief)[1] == "guilty"
 
 
-def test_spawning_changes_the_prompt_and_the_personality():
+def test_a_hook_at_spawning_can_change_the_prompt_and_the_personality():
     @hook("subagent_spawning")
     def change(ctx, payload):
         return {"prompt": f"{payload.prompt}, in verse", "personality": "judge"}
 
-    told, judge = Told(), Agent("judge", llm=script("guilty"))
-    _, chief = team_of([ask("writer", "a letter"), "x"], writer(), judge, hooks=[change, told])
+    log, judge = SubagentLog(), Agent("judge", llm=script("guilty"))
+    _, chief = team_of([ask("writer", "a letter"), "x"], writer(), judge, hooks=[change, log])
     chief.run("x")
     assert judge.model.requests[0].messages[-1].content == "a letter, in verse"
     assert results(chief) == ["guilty"]
-    assert told.of("subagent_spawned")[0].personality_id == "judge"
+    assert log.of("subagent_spawned")[0].personality_id == "judge"
 
 
-def test_a_personality_that_does_not_exist_is_refused():
+def test_a_hook_that_names_an_unknown_personality_refuses_the_subagent():
     @hook("subagent_spawning")
     def change(ctx, payload):
         return {"personality": "ghost"}
@@ -155,7 +155,7 @@ def test_a_personality_that_does_not_exist_is_refused():
     assert "no member 'ghost'" in results(chief)[0]
 
 
-def test_a_refusal_says_by_whom_and_why_and_nothing_starts():
+def test_a_refusal_names_the_hook_and_the_reason():
     @hook("subagent_spawning", priority=-5)
     def taste(ctx, payload):
         return {"prompt": "x", "error": None}
@@ -164,15 +164,15 @@ def test_a_refusal_says_by_whom_and_why_and_nothing_starts():
     def budget_office(ctx, payload):
         return {"error": "too dear"}
 
-    told, helper = Told(), writer()
-    _, chief = team_of([ask("writer"), "x"], helper, hooks=[taste, budget_office, told])
+    log, helper = SubagentLog(), writer()
+    _, chief = team_of([ask("writer"), "x"], helper, hooks=[taste, budget_office, log])
     chief.run("x")
     assert "writer was refused by budget_office: too dear" in results(chief)[0]
-    assert [point for point, _ in told.log] == ["subagent_spawning"]
+    assert [point for point, _ in log.entries] == ["subagent_spawning"]
     assert helper.model.requests == []
 
 
-def test_a_hook_that_fails_at_spawning_refuses_and_the_run_goes_on():
+def test_a_hook_that_fails_at_spawning_refuses_the_subagent_and_the_run_continues():
     @hook("subagent_spawning")
     def broken(ctx, payload):
         raise ValueError("oh")
@@ -192,37 +192,37 @@ def test_an_observer_that_fails_closed_fails_the_run(point):
     def broken(ctx, payload):
         raise ValueError("oh")
 
-    told = Told()
-    _, chief = team_of([ask("writer"), "x"], writer("a poem"), hooks=[broken, told])
+    log = SubagentLog()
+    _, chief = team_of([ask("writer"), "x"], writer("a poem"), hooks=[broken, log])
     with pytest.raises(RunFailedError, match="broken"):
         chief.run("x")
-    assert len(told.of("subagent_ended")) == 1
+    assert len(log.of("subagent_ended")) == 1
 
 
-def test_a_child_that_fails_is_an_error_that_says_so():
-    told = Told()
-    _, chief = team_of([ask("writer"), "x"], writer(ValueError("no ink")), hooks=[told])
+def test_a_failed_subagent_gives_an_error_result():
+    log = SubagentLog()
+    _, chief = team_of([ask("writer"), "x"], writer(ValueError("no ink")), hooks=[log])
     assert chief.run("x").status == "completed"
     assert "writer failed: " in results(chief)[0]
     assert "no ink" in results(chief)[0]
-    assert told.of("subagent_ended")[0].status == "failed"
+    assert log.of("subagent_ended")[0].status == "failed"
 
 
-def test_a_child_that_is_ended_or_stopped_is_an_error_that_says_so():
+def test_an_ended_or_stopped_subagent_gives_an_error_result():
     @hook("before_llm")
     def curfew(ctx, payload):
         return HookResult.end("It is late.") if ctx.agent_name == "writer" else None
 
     _, chief = team_of([ask("writer"), "x"], writer(), hooks=[curfew])
     chief.run("x")
-    assert results(chief) == ["writer was ended: by curfew. It said: It is late."]
+    assert results(chief) == ["writer was ended: by curfew. Its reply: It is late."]
     _, chief = team_of([ask("writer"), "x"], writer(ask("nobody"), max_steps=1))
     chief.run("x")
     assert "writer was stopped: Step limit reached: 1/1." in results(chief)[0]
 
 
 def test_a_child_at_the_limit_is_stopped_and_so_is_its_parent():
-    told = Told()
+    log = SubagentLog()
 
     @tool
     def look() -> str:
@@ -230,14 +230,14 @@ def test_a_child_at_the_limit_is_stopped_and_so_is_its_parent():
         return "seen"
 
     helper = writer([call("look"), "one two three four five six"], "never said", tools=[look])
-    _, chief = team_of([ask("writer"), "never said"], helper, hooks=[told])
+    _, chief = team_of([ask("writer"), "never said"], helper, hooks=[log])
     result = chief.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=6))))
     assert (result.status, result.stop.kind) == ("stopped", "token_limit")
-    assert told.of("subagent_ended")[-1].status == "stopped"
+    assert log.of("subagent_ended")[-1].status == "stopped"
     assert "writer was stopped: Token limit" in next(m.content for m in result.messages if m.role == "tool")
 
 
-def test_runs_may_be_only_so_deep_across_teams():
+def test_the_maximum_depth_applies_across_teams():
     """Each asks the next, through a team of its own: the depth is that of the runs."""
     teams = [Team(max_depth=2, max_handoffs=0) for _ in range(3)]
     d = Agent("d", llm=script("never asked"))
@@ -248,12 +248,12 @@ def test_runs_may_be_only_so_deep_across_teams():
         team.add(agent)
     assert a.run("x").reply == "a said"
     assert (results(a), results(b)) == (["b said"], ["c said"])
-    assert "runs may be 2 deep" in results(c)[0]
+    assert "the maximum depth of 2 runs" in results(c)[0]
     assert [len(agent.model.requests[0].tools) for agent in (a, b, c)] == [1, 1, 0]
     assert d.model.requests == []
 
 
-def test_agents_that_ask_one_another_for_ever_come_to_an_end():
+def test_endless_delegation_is_stopped_by_the_maximum_depth():
     def on(whom):
         return lambda request: ask(whom) if request.messages[-1].role == "user" and request.tools else "enough"
 
@@ -262,12 +262,12 @@ def test_agents_that_ask_one_another_for_ever_come_to_an_end():
     pong = Agent("pong", llm=script(on("ping"), loop=True), tools=[team])
     team.add(ping)
     team.add(pong)
-    told = Told()
-    assert ping.run("x", hooks=[told]).status == "completed"
-    assert len(told.of("subagent_spawned")) == len(told.of("subagent_ended")) == 3
+    log = SubagentLog()
+    assert ping.run("x", hooks=[log]).status == "completed"
+    assert len(log.of("subagent_spawned")) == len(log.of("subagent_ended")) == 3
 
 
-def test_a_run_may_start_only_so_many_and_refused_ones_do_not_count():
+def test_the_number_of_subagents_is_limited_and_refused_ones_do_not_count():
     refusals = ["not this one", None, None, None]
 
     @hook("subagent_spawning")
@@ -281,7 +281,7 @@ def test_a_run_may_start_only_so_many_and_refused_ones_do_not_count():
     chief.run("x")
     assert "not this one" in results(chief)[0]
     assert sorted(results(chief)[1:3]) == ["1", "2"]
-    assert "a run may start 2 subagents" in results(chief)[3]
+    assert "this run has already started the maximum of 2 subagents" in results(chief)[3]
 
 
 class Crowd:
@@ -301,7 +301,7 @@ class Crowd:
 
 
 @pytest.mark.parametrize(("limit", "most"), [(4, 3), (2, 2), (1, 1)])
-def test_calls_of_one_batch_run_in_parallel_as_far_as_allowed(limit, most):
+def test_delegations_of_one_batch_run_in_parallel_up_to_max_parallel(limit, most):
     crowd = Crowd()
     helper = writer("1", "2", "3", hooks=[crowd])
     _, chief = team_of([[ask("writer")] * 3, "x"], helper, max_parallel=limit)
@@ -323,7 +323,7 @@ def api_agent(use):
     return Agent("chief", llm=script(call("work"), "done"), tools=[work]), given
 
 
-def test_the_api_gives_the_result_however_it_ended():
+def test_delegate_returns_the_result_whatever_its_status():
     team = Team([writer(ValueError("no ink"), "a poem")])
 
     async def use(ctx):
@@ -334,7 +334,7 @@ def test_the_api_gives_the_result_however_it_ended():
     assert [(r.status, r.reply) for r in given[0]] == [("failed", ""), ("completed", "a poem")]
 
 
-def test_delegate_all_keeps_the_order_and_loses_nothing():
+def test_delegate_all_returns_all_results_in_order():
     team = Team(
         [Agent(name, llm=script(lambda r: f"did {r.messages[-1].content}", loop=True)) for name in "ab"],
         max_children=3,
@@ -348,12 +348,12 @@ def test_delegate_all_keeps_the_order_and_loses_nothing():
     first, ghost, third, fourth, fifth = given[0]
     assert [r.reply for r in (first, third, fourth)] == ["did 1", "did 3", "did 4"]
     assert (ghost.status, ghost.errors[0].type) == ("failed", "SubagentRefusedError")
-    assert "there is no 'ghost'" in ghost.errors[0].message
-    assert "a run may start 3" in fifth.errors[0].message
+    assert "there is no agent 'ghost'" in ghost.errors[0].message
+    assert "maximum of 3" in fifth.errors[0].message
 
 
 @pytest.mark.parametrize("task", ["", "  ", 5])
-async def test_a_task_that_says_nothing_is_refused(task):
+async def test_an_empty_task_is_rejected(task):
     team = Team([writer()])
 
     async def use(ctx):
@@ -386,8 +386,8 @@ async def test_the_hooks_of_the_parent_judge_the_child():
 
 @pytest.mark.parametrize("parallel", [1, 3])
 @pytest.mark.parametrize("by", ["run", "task"])
-async def test_cancelling_the_parent_ends_every_child_once_before_the_parent_is_over(parallel, by):
-    told, order, waiting = Told(), [], asyncio.Semaphore(0)
+async def test_cancelling_the_parent_ends_every_child_once_before_the_parent_ends(parallel, by):
+    log, order, waiting = SubagentLog(), [], asyncio.Semaphore(0)
 
     @tool
     async def wait() -> str:
@@ -408,7 +408,7 @@ async def test_cancelling_the_parent_ends_every_child_once_before_the_parent_is_
         order.append("ended")
 
     helper = writer(*[call("wait")] * parallel, tools=[wait])
-    _, chief = team_of([[ask("writer")] * parallel], helper, hooks=[told, ends, slow])
+    _, chief = team_of([[ask("writer")] * parallel], helper, hooks=[log, ends, slow])
     run = chief.start("x")
     for _ in range(parallel):
         await asyncio.wait_for(waiting.acquire(), 30)
@@ -420,12 +420,12 @@ async def test_cancelling_the_parent_ends_every_child_once_before_the_parent_is_
     assert (await run.result()).status == "cancelled"
     assert order[-1] == ("chief", "cancelled")
     assert order.count("ended") == order.count(("writer", "cancelled")) == parallel
-    assert [p.status for p in told.of("subagent_ended")] == ["cancelled"] * parallel
+    assert [p.status for p in log.of("subagent_ended")] == ["cancelled"] * parallel
 
 
 async def test_a_hook_that_ends_the_parent_ends_the_children():
     """One call of a batch ends the run while another child is at work."""
-    told = Told()
+    log = SubagentLog()
 
     @tool
     async def wait() -> str:
@@ -436,7 +436,7 @@ async def test_a_hook_that_ends_the_parent_ends_the_children():
     @hook("subagent_spawning")
     async def judge(ctx, payload):
         if payload.prompt == "bad":
-            while not told.of("subagent_spawned"):
+            while not log.of("subagent_spawned"):
                 await asyncio.sleep(0)
             await ctx.llm.complete("may it?")
 
@@ -445,14 +445,14 @@ async def test_a_hook_that_ends_the_parent_ends_the_children():
         return HookResult.end("no more") if payload.purpose == "hook" else None
 
     helper = writer(call("wait"), tools=[wait])
-    _, chief = team_of([[ask("writer", "good"), ask("writer", "bad")]], helper, hooks=[told, judge, stop_here])
+    _, chief = team_of([[ask("writer", "good"), ask("writer", "bad")]], helper, hooks=[log, judge, stop_here])
     result = await chief.arun("x")
     assert (result.status, result.reply) == ("ended", "no more")
-    assert [p.status for p in told.of("subagent_ended")] == ["cancelled"]
+    assert [p.status for p in log.of("subagent_ended")] == ["cancelled"]
 
 
-async def test_a_caller_that_gives_up_ends_the_child_and_goes_on():
-    team, told, waiting = Team(), Told(), asyncio.Event()
+async def test_a_caller_that_stops_waiting_cancels_the_child_and_continues():
+    team, log, waiting = Team(), SubagentLog(), asyncio.Event()
 
     @tool
     async def wait() -> str:
@@ -476,14 +476,14 @@ async def test_a_caller_that_gives_up_ends_the_child_and_goes_on():
 
     over = []
     chief, given = api_agent(use)
-    result = await chief.arun("x", hooks=[told, ends])
+    result = await chief.arun("x", hooks=[log, ends])
     assert (result.status, result.reply) == ("completed", "done")
     assert given == [[("writer", "cancelled")]]
-    assert [p.status for p in told.of("subagent_ended")] == ["cancelled"]
+    assert [p.status for p in log.of("subagent_ended")] == ["cancelled"]
 
 
-async def test_a_time_limit_breaks_off_the_whole_tree():
-    told = Told()
+async def test_a_time_limit_stops_the_whole_tree():
+    log = SubagentLog()
 
     @tool
     async def wait() -> str:
@@ -492,13 +492,13 @@ async def test_a_time_limit_breaks_off_the_whole_tree():
         return "never"
 
     helper = writer(call("wait"), tools=[wait])
-    _, chief = team_of([ask("writer")], helper, hooks=[told])
+    _, chief = team_of([ask("writer")], helper, hooks=[log])
     result = await chief.arun("x", ctx=AgentContext(budget=Budget(Limits(seconds=0.3))))
     assert (result.status, result.stop.kind) == ("stopped", "time_limit")
-    assert [p.status for p in told.of("subagent_ended")] in (["stopped"], ["cancelled"])
+    assert [p.status for p in log.of("subagent_ended")] in (["stopped"], ["cancelled"])
 
 
-def test_the_child_counts_in_the_ledger_of_the_parent():
+def test_the_child_counts_towards_the_budget_of_the_parent():
     _, chief = team_of([ask("writer"), "x"], writer("a poem of six words, yes"))
     result = chief.run("x")
     own = sum(step.usage.total_tokens for step in result.steps)
@@ -508,20 +508,20 @@ def test_the_child_counts_in_the_ledger_of_the_parent():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"members": "writer"}, "members are a list of agents"),
-        ({"members": ["writer"]}, "is no agent"),
+        ({"members": "writer"}, "members must be a list of agents"),
+        ({"members": ["writer"]}, "is not an agent"),
         ({"members": [writer(), writer()]}, "two members are named 'writer'"),
         ({"members": [writer()], "first": "nobody"}, "no member 'nobody'"),
-        ({"max_parallel": 0}, "max_parallel is a whole number, 1 or more"),
-        ({"max_depth": -1}, "max_depth is a whole number, 0 or more"),
-        ({"max_children": True}, "max_children is a whole number"),
+        ({"max_parallel": 0}, "max_parallel must be a whole number, 1 or more"),
+        ({"max_depth": -1}, "max_depth must be a whole number, 0 or more"),
+        ({"max_children": True}, "max_children must be a whole number"),
     ],
 )
-def test_what_cannot_work_is_said_at_once(options, said):
+def test_invalid_arguments_are_rejected(options, said):
     with pytest.raises(RegistrationError, match=said):
         Team(**options)
 
 
-def test_with_no_children_there_is_no_delegate():
+def test_with_max_children_zero_there_is_no_delegate():
     assert [tool.name for tool in Team(max_children=0).tools()] == ["handoff"]
     assert [tool.name for tool in Team(max_handoffs=0).tools()] == ["delegate"]

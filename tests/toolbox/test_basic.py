@@ -16,13 +16,31 @@ from hookline.tools import calculator, clock
 @pytest.mark.parametrize(
     ("expression", "result"),
     [
-        ("2 + 2", "4"), ("2 * (3 + 4)", "14"), ("7 / 2", "3.5"), ("7 // 2", "3"), ("7 % 4", "3"), ("2 ** 10", "1024"),
-        ("-3 + +5", "2"), ("0.1 + 0.2", "0.3"), ("sqrt(16)", "4"), ("round(2.567, 2)", "2.57"), ("round(2.6)", "3"),
-        ("max(1, 5, 3) - min(4, 2)", "3"), ("abs(-5)", "5"), ("2 * pi", "6.28318530717959"), ("factorial(5)", "120"),
-        ("3 × 4 ÷ 2 − 1 =", "5"), ("1e3", "1000"), ("log(100, 10)", "2"), ("pow(2, 0.5)", "1.4142135623731"),
-        ("2 ** -1", "0.5"), (" 1\t+ 1 ", "2"), ("hypot(3, 4)", "5"), ("1_000 * 2", "2000"),
+        ("2 + 2", "4"),
+        ("2 * (3 + 4)", "14"),
+        ("7 / 2", "3.5"),
+        ("7 // 2", "3"),
+        ("7 % 4", "3"),
+        ("2 ** 10", "1024"),
+        ("-3 + +5", "2"),
+        ("0.1 + 0.2", "0.3"),
+        ("sqrt(16)", "4"),
+        ("round(2.567, 2)", "2.57"),
+        ("round(2.6)", "3"),
+        ("max(1, 5, 3) - min(4, 2)", "3"),
+        ("abs(-5)", "5"),
+        ("2 * pi", "6.28318530717959"),
+        ("factorial(5)", "120"),
+        ("3 × 4 ÷ 2 − 1 =", "5"),
+        ("1e3", "1000"),
+        ("log(100, 10)", "2"),
+        ("pow(2, 0.5)", "1.4142135623731"),
+        ("2 ** -1", "0.5"),
+        (" 1\t+ 1 ", "2"),
+        ("hypot(3, 4)", "5"),
+        ("1_000 * 2", "2000"),
     ],
-)  # fmt: skip
+)
 def test_it_calculates(expression, result):
     assert calculator(expression)[:12] == result[:12]
 
@@ -30,22 +48,51 @@ def test_it_calculates(expression, result):
 @pytest.mark.parametrize(
     ("expression", "problem"),
     [
-        ("1 / 0", "division by zero"), ("1 % 0", "division by zero"), ("0 ** -1", "division by zero"),
-        ("9 ** 9 ** 9", "too large"), ("9.0 ** 9999", "too large"), ("1e308 * 10", "too large"),
-        ("factorial(99999999)", "too large"), ("(2 ** 9999) * (2 ** 9999)", "too large"), ("-1e999", "too large"),
-        ("round(1, -999999999)", "too many digits"), ("2 ^ 3", r"write \*\* for powers"), ("(-8) ** 0.5", "no real"),
-        ("sqrt(-1)", "."), ("1,000 + 1", "commas"), ("sqr(4)", "no 'sqr'. Did you mean 'sqrt'"), ("x + 1", "no 'x'"),
-        ("", "not an arithmetic"), ("2 +", "not an arithmetic"), ("'a' * 9", "not an arithmetic"),
-        ("True", "not an arithmetic"), ("1j", "not an arithmetic"), ("[1] * 9", "not an arithmetic"),
-        ("().__class__", "not an arithmetic"), ("min", "no 'min'"), ("min(1)", "."), ("min()", "."),
+        ("1 / 0", "division by zero"),
+        ("1 % 0", "division by zero"),
+        ("0 ** -1", "division by zero"),
+        ("9 ** 9 ** 9", "too large"),
+        ("9.0 ** 9999", "too large"),
+        ("1e308 * 10", "too large"),
+        ("factorial(99999999)", "too large"),
+        ("(2 ** 9999) * (2 ** 9999)", "too large"),
+        ("-1e999", "too large"),
+        ("round(1, -999999999)", "too many digits"),
+        ("2 ^ 3", r"write \*\* for powers"),
+        ("(-8) ** 0.5", "not a real number"),
+        ("sqrt(-1)", "."),
+        ("1,000 + 1", "commas"),
+        ("sqr(4)", "unknown name 'sqr'. Did you mean 'sqrt'"),
+        ("x + 1", "unknown name 'x'"),
+        ("", "not an arithmetic"),
+        ("2 +", "not an arithmetic"),
+        ("'a' * 9", "not an arithmetic"),
+        ("True", "not an arithmetic"),
+        ("1j", "not an arithmetic"),
+        ("[1] * 9", "not an arithmetic"),
+        ("().__class__", "not an arithmetic"),
+        ("min", "unknown name 'min'"),
+        ("min(1)", "."),
+        ("min()", "."),
         ("sqrt(1, 2)", "."),
-        ("__import__('os')", "there is no '__import__'"), ("(lambda: 1)()", "not an arithmetic"), ("max(*[1])", "."),
-        ("round(1, ndigits=2)", "."), ("1 if 1 else 2", "not an arithmetic"), ("1 << 9999", "not an arithmetic"),
-        ("1 < 2", "not an arithmetic"), ("(" * 250 + "1" + ")" * 249, "not an arithmetic"),
-        ("1" * 501, "too long"), ("a\0b", "."), ("1\ud800", "."), ("log(0)", "."), ("factorial(0.5)", "."),
-        ("round(1, 0.5)", "."), ("round(1e400)", "."), ("floor(1e999)", "."),
+        ("__import__('os')", "unknown name '__import__'"),
+        ("(lambda: 1)()", "not an arithmetic"),
+        ("max(*[1])", "."),
+        ("round(1, ndigits=2)", "."),
+        ("1 if 1 else 2", "not an arithmetic"),
+        ("1 << 9999", "not an arithmetic"),
+        ("1 < 2", "not an arithmetic"),
+        ("(" * 250 + "1" + ")" * 249, "not an arithmetic"),
+        ("1" * 501, "too long"),
+        ("a\0b", "."),
+        ("1\ud800", "."),
+        ("log(0)", "."),
+        ("factorial(0.5)", "."),
+        ("round(1, 0.5)", "."),
+        ("round(1e400)", "."),
+        ("floor(1e999)", "."),
     ],
-)  # fmt: skip
+)
 def test_what_it_cannot_calculate_it_explains_at_once(expression, problem):
     with pytest.raises(ValueError, match=problem) as caught:
         result = calculator(expression)
@@ -127,7 +174,7 @@ def test_the_local_time_is_the_default():
 
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "Europe", "../../etc/passwd", "/etc/passwd", "a\0b", "x" * 5000])
 def test_an_unknown_zone_is_explained(zone):
-    with pytest.raises(ValueError, match="there is no time zone") as caught:
+    with pytest.raises(ValueError, match="unknown time zone") as caught:
         clock(zone)
     assert len(str(caught.value)) < 250
 
@@ -141,5 +188,7 @@ def test_a_run_tells_the_time_of_its_own_clock():
     calls = [call("now", timezone="UTC"), call("calculate", expression="6 * 7"), call("calculate", expression="1/0")]
     result = Agent("a", llm=ScriptedModel([calls, reply("ok")]), tools=[clock, calculator]).run("go", ctx=ctx)
     assert [m.content for m in result.messages[2:5]] == [
-        "Thursday, 2024-02-29 12:00:05, UTC (UTC+00:00)", "42", "ValueError: division by zero",
-    ]  # fmt: skip
+        "Thursday, 2024-02-29 12:00:05, UTC (UTC+00:00)",
+        "42",
+        "ValueError: division by zero",
+    ]

@@ -74,9 +74,9 @@ def test_lists_and_pipelines_keep_their_order():
     line = parse_command("a | b && c || ! d; e & f\ng")
     shape = [[command.words[0].text for command in pipeline.commands] for pipeline in line.pipelines]
     assert shape == [["a", "b"], ["c"], ["d"], ["e"], ["f"], ["g"]]
-    assert line.joints == ("&&", "||", ";", "&", ";", "")
+    assert line.operators == ("&&", "||", ";", "&", ";", "")
     assert [pipeline.negated for pipeline in line.pipelines] == [False, False, True, False, False, False]
-    assert parse_command("a &&\n\n b |\n c # x\n").joints == ("&&", "")
+    assert parse_command("a &&\n\n b |\n c # x\n").operators == ("&&", "")
 
 
 def test_redirects_and_assignments_are_not_words():
@@ -115,7 +115,7 @@ def test_what_is_not_understood_is_an_error(text):
 
 def test_the_error_says_what_where_and_what_to_write_instead():
     with pytest.raises(
-        CommandError, match=r"^'\$\(' at position 6 is not understood: run that command by itself first$"
+        CommandError, match=r"^'\$\(' at position 6 is not supported: run that command separately first$"
     ):
         parse_command("echo $(id)")
 
@@ -127,7 +127,7 @@ def test_any_text_is_a_tree_or_an_error(text):
     except CommandError:
         return
     assert isinstance(line, CommandLine)
-    assert len(line.pipelines) == len(line.joints)
+    assert len(line.pipelines) == len(line.operators)
 
 
 PIECES = st.text("ab1$[]{}'\"\\#=.,-/;|&<>\n~!^%@:+", max_size=14)

@@ -64,7 +64,7 @@ def test_a_tiny_model_can_read_the_descriptions(tmp_path):
 
 @pytest.mark.parametrize("folder", ["missing", "notes.txt"])
 def test_the_folder_must_exist(place, folder):
-    with pytest.raises(RegistrationError, match="there is no folder"):
+    with pytest.raises(RegistrationError, match="does not exist"):
         file_tools(place / folder)
 
 
@@ -93,9 +93,9 @@ def test_names_that_do_not_print_are_quoted(tmp_path):
     [
         ({}, "one\ntwo\nthree"),
         ({"start_line": 2}, "two\nthree\n[lines 2 to 3 of 3]"),
-        ({"max_lines": 1}, "one\n[lines 1 to 1 of 3; read on with start_line=2]"),
-        ({"start_line": 2, "max_lines": 1}, "two\n[lines 2 to 2 of 3; read on with start_line=3]"),
-        ({"start_line": -5, "max_lines": -1}, "one\n[lines 1 to 1 of 3; read on with start_line=2]"),
+        ({"max_lines": 1}, "one\n[lines 1 to 1 of 3; continue with start_line=2]"),
+        ({"start_line": 2, "max_lines": 1}, "two\n[lines 2 to 2 of 3; continue with start_line=3]"),
+        ({"start_line": -5, "max_lines": -1}, "one\n[lines 1 to 1 of 3; continue with start_line=2]"),
     ],
 )
 def test_a_part_of_a_file_says_which_part_it_is(place, options, text):
@@ -135,10 +135,10 @@ def test_long_outputs_are_cut_and_say_so(tmp_path, monkeypatch):
         (tmp_path / f"{n:03}").write_text("")
     texts = {
         "line 1 is cut]": tools["read_file"]("long"),
-        "[lines 1 to 2285 of 5000; read on with start_line=2286]": tools["read_file"]("many", max_lines=9999),
-        "the file goes on after 60000 bytes, which cannot be read]": tools["read_file"]("huge"),
+        "[lines 1 to 2285 of 5000; continue with start_line=2286]": tools["read_file"]("many", max_lines=9999),
+        "the file is longer than 60000 bytes, and the rest cannot be read]": tools["read_file"]("huge"),
         "[103 more]": tools["list_files"](),
-        "[there are more than 200 hits]": tools["find_text"]("a"),
+        "[there are more than 200 matches]": tools["find_text"]("a"),
     }
     for note, text in texts.items():
         assert text.endswith(note), text[-200:]
@@ -149,7 +149,7 @@ def test_a_search_stops_somewhere_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "MAX_SEARCH", 10_000)
     for n in range(9):
         (tmp_path / f"{n}.txt").write_text("x" * 2000)
-    assert tools_of(tmp_path)["find_text"]("x").endswith("[not all files were searched; name a path]")
+    assert tools_of(tmp_path)["find_text"]("x").endswith("[not all files were searched; give a path]")
 
 
 def test_files_are_written_with_their_folders(tmp_path):
@@ -198,7 +198,7 @@ OUTSIDE = [
 def test_a_path_that_leads_out_is_refused(place, name, path):
     before = sorted(place.parent.rglob("*"))
     arguments = {"find_text": {"text": "secret"}, "write_file": {"content": "x"}}.get(name, {})
-    with pytest.raises(PermissionError, match="is not in the folder; use a path relative to it"):
+    with pytest.raises(PermissionError, match="is outside the folder; use a path relative to it"):
         tools_of(place)[name](path=path, **arguments)
     assert sorted(place.parent.rglob("*")) == before
     assert (place.parent / "secret.txt").read_text() == SECRET
@@ -237,7 +237,7 @@ def test_a_whole_run_reads_and_is_told_what_went_wrong(place):
     calls = [call("read_file", path="notes.txt"), call("read_file", path="../secret.txt"), call("list_files")]
     result = Agent("a", llm=ScriptedModel([calls, reply("ok")]), tools=file_tools(place)).run("go")
     assert result.steps[0].outcomes == ("ok", "error", "ok")
-    assert result.messages[3].content.startswith("PermissionError: '../secret.txt' is not in the folder")
+    assert result.messages[3].content.startswith("PermissionError: '../secret.txt' is outside the folder")
 
 
 def test_hooks_are_told_the_folder_that_paths_start_from(place):
@@ -346,9 +346,9 @@ def test_hidden_files_are_listed_but_neither_read_searched_nor_written(place):
     assert ".env" in tools["list_files"]()
     assert tools["find_text"]("KEY") == "No line contains 'KEY'."
     for path in (".env", "link", "sub/x.pem", "sub/../.env"):
-        with pytest.raises(PermissionError, match="holds secrets"):
+        with pytest.raises(PermissionError, match="contains secrets"):
             tools["read_file"](path)
-    with pytest.raises(PermissionError, match="holds secrets"):
+    with pytest.raises(PermissionError, match="contains secrets"):
         tools["write_file"]("sub/new.pem", "x")
     assert tools["find_text"]("KEY", ".env") == "No line contains 'KEY'."
     for wrong in ("x", [1]):

@@ -69,13 +69,13 @@ def pids_in(folder, count):
         ("echo c > new; echo d >> new; cat new", "c\nd\n[exit code 0]"),
         ("> new; wc -c new", "0 new\n[exit code 0]"),
         ("cd sub && pwd | xargs basename; cd ..; ls a.txt", "sub\na.txt\n[exit code 0]"),
-        ("cd nothing && echo no", "cd: there is no folder 'nothing'\n[exit code 1]"),
+        ("cd nothing && echo no", "cd: no such folder: 'nothing'\n[exit code 1]"),
         ("echo *.txt", "a.txt b.txt\n[exit code 0]"),
         ("echo *", "./-n a.txt b.txt sub\n[exit code 0]"),
         ("echo '*' \\* *.none [ab].txt", "* * *.none a.txt b.txt\n[exit code 0]"),
         ("echo 'two  words' \"$\"", "two  words $\n[exit code 0]"),
         ("X=5 sh -c 'echo $X'", "5\n[exit code 0]"),
-        ("nosuchprogram", "nosuchprogram: there is no such program\n[exit code 127]"),
+        ("nosuchprogram", "nosuchprogram: program not found\n[exit code 127]"),
         ("./a.txt", "{folder}/./a.txt: Permission denied\n[exit code 126]"),
         ("cat a.txt > sub/no/x", "{folder}/sub/no/x: No such file or directory\n[exit code 126]"),
         ("sh -c 'kill -TERM $$'", "[ended by signal 15, Terminated]"),
@@ -96,7 +96,7 @@ def test_home_is_the_home_of_the_environment(folder):
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("echo $HOME", "write the value itself"), ("echo $(id)", "by itself first"), ("sleep 9 &", "background"),
+        ("echo $HOME", "write the value itself"), ("echo $(id)", "separately first"), ("sleep 9 &", "background"),
         ("for x in y; do z; done", "without loops"), ("cat {a,b}.txt", "braces"), ("cat <<X", "pipe the text in"),
         ("cd sub | ls", "cd FOLDER &&"), ("echo x > *.txt", "one file"), ("ls ~root", "write the path"), ("", "empty"),
         ("a \ud800", "D800"), ("a\0b", "0000"),
@@ -138,7 +138,7 @@ def test_long_output_keeps_its_head_and_tail(folder):
     text = run(folder, "seq 1 200000", max_output=1000)
     assert text.startswith("1\n2\n3\n")
     assert text.endswith("\n199999\n200000\n[exit code 0]")
-    assert "bytes are left out here" in text
+    assert "bytes omitted" in text
     assert len(text) < 1200
     assert run(folder, "seq 1 100", max_output=1000).count("\n") == 100
 
@@ -156,7 +156,7 @@ def test_fifty_megabytes_do_not_fill_the_memory(folder):
 
 def test_what_prints_without_end_is_stopped(folder):
     text = run(folder, "yes")
-    assert text.endswith("[stopped after 200000000 bytes, because it prints too much]")
+    assert text.endswith("[stopped after 200000000 bytes, because it printed too much]")
 
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -287,5 +287,5 @@ def test_it_is_marked_and_described_for_guards_and_models(folder):
 def test_nonsense_is_told(folder, options):
     with pytest.raises(RegistrationError):
         shell_tool(folder, **options)
-    with pytest.raises(RegistrationError, match="there is no folder"):
+    with pytest.raises(RegistrationError, match="does not exist"):
         shell_tool(folder / "no")

@@ -69,7 +69,7 @@ def rejecting(reason="no proof"):
 def test_an_agent_takes_a_ticket_does_it_and_without_a_verifier_it_is_done(board):
     shown, done = run(board, START, COMPLETE)
     assert shown.splitlines()[:3] == ["T-1 [running, bob] Write it", "Criteria:", "1. it is written"]
-    assert shown.endswith("You have it now. Complete it when all of it is done.")
+    assert shown.endswith("It is yours now. Complete it when everything is done.")
     assert done == "T-1 is done."
     ticket = board.get("T-1")
     assert (ticket.column, ticket.assignee, ticket.summary) == ("done", "bob", "wrote it")
@@ -91,7 +91,7 @@ def test_agents_create_list_show_comment_and_release(board):
     assert told[4] == "T-2 [todo, eve] Test it"
     assert told[5] == "T-2 [todo, eve] Test it\nall of it\nCriteria:\n1. green"
     assert told[7:9] == ["Commented on T-1 [running, bob] Write it", "Released T-1 [todo] Write it"]
-    assert told[9].endswith("What was said so far:\n- commented by bob: looks hard\n- released by bob: too hard")
+    assert told[9].endswith("History:\n- commented by bob: looks hard\n- released by bob: too hard")
     assert told[10].startswith("T-1 [todo] Write it")
     assert (board.get("T-2").created_by, board.get("T-2").tier) == ("bob", "auto")
 
@@ -117,7 +117,7 @@ def test_of_a_long_story_the_end_is_shown(board):
     for n in range(30):
         board.comment("T-1", f"comment {n} " + "x" * 5000, by="ann")
     lines = run(board, call("ticket_show", id="T-1"))[0].splitlines()
-    assert lines[3] == "What was said so far (the last 10 of 30):"
+    assert lines[3] == "History (the last 10 of 30):"
     assert (len(lines), lines[-1][:35]) == (14, "- commented by ann: comment 29 xxxx")
     assert max(map(len, lines)) < 600
 
@@ -150,7 +150,7 @@ def test_the_one_who_acts_is_the_personality_if_there_is_one(board):
 def test_tools_need_a_board_and_agents_cannot_choose_the_tier(board):
     with pytest.raises(RegistrationError, match=r'TicketBoard\("tickets.db"\)'):
         ticket_tools("tickets.db")
-    with pytest.raises(RegistrationError, match="tier is one of auto, review, ask"):
+    with pytest.raises(RegistrationError, match="tier= must be one of auto, review, ask"):
         ticket_tools(board, tier="all")
     create = ticket_tools(board, tier="review")[0]
     assert "tier" not in create.spec.parameters["properties"]
@@ -203,7 +203,7 @@ def test_a_ticket_of_the_tier_review_is_judged_first_and_then_waits_for_somebody
     assert board.get("T-2").column == "needs_revision"
     told = run(board, complete, complete)
     assert told[0] == "T-2 is in review: you are finished."
-    assert "T-2 waits for a review" in told[1]
+    assert "T-2 is waiting for review" in told[1]
     assert board.get("T-2").column == "review"
 
 
@@ -246,7 +246,7 @@ def test_a_judge_that_fails_closed_completes_nothing_and_the_agent_is_told(board
         result = agent.run("go")
     assert (result.status, len(calls)) == ("completed", 1)
     told = [message.content for message in result.messages if message.role == "tool"][1]
-    assert "T-1 is not done: it could not be checked, so it is still running." in told
+    assert "T-1 is not done: the check failed, so the ticket is still running." in told
     assert board.get("T-1").column == "running"
     assert what(board) == ["created", "started", "completing", "not judged"]
     assert board.history("T-1")[-1].by == "hook:judge"
@@ -339,7 +339,7 @@ def test_a_person_who_moves_the_ticket_while_it_is_judged_wins(board):
         board.move("T-1", "cancelled", by="person:ann")
 
     told = run(board, START, COMPLETE, hooks=[judge])[1]
-    assert "T-1 is cancelled by now, so nothing was changed: moved by person:ann" in told
+    assert "T-1 is cancelled now, so nothing was changed: moved by person:ann" in told
     assert board.get("T-1").column == "cancelled"
 
 

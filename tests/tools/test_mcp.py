@@ -15,7 +15,7 @@ from hookline.errors import NotInstalledError
 from hookline.events import ToolProgressed
 from hookline.tools import McpError, ToolRegistry, mcp, mcp_connection
 from hookline.tools._mcp import McpTool
-from hookline.tools._tool import Checked
+from hookline.tools._tool import CheckedArguments
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
 
@@ -218,7 +218,7 @@ def test_what_is_no_text_is_described_in_words(shared):
     [
         ("fail", "McpError: out of paper"),
         ("broken", "McpError: Internal server error"),
-        ("unfit", "McpError: the answer is not usable: Invalid structured content"),
+        ("unfit", "McpError: the answer is invalid: Invalid structured content"),
     ],
 )
 def test_a_tool_that_fails_gives_an_error_result(shared, name, text):
@@ -267,7 +267,7 @@ def test_arguments_may_have_any_name_and_lone_surrogates(shared):
 def test_what_is_checked_is_what_is_sent(shared):
     made = ToolRegistry([shared.server]).get("tree")
     checked = made.validate({"root": {"n": 1}, "self": "\ud800"})
-    assert isinstance(checked, Checked)
+    assert isinstance(checked, CheckedArguments)
     assert checked.values == checked.arguments == {"root": {"n": 1}, "self": "?"}
 
 
@@ -365,7 +365,8 @@ def test_a_server_that_dies_gives_an_error_result_and_is_started_again_each_time
     for result in (died, again):
         assert result.is_error
         assert (
-            "is gone: it ended. It said: goodbye, cruel world. It is started again for the next call." in result.content
+            "is gone: the server ended. Its error output: goodbye, cruel world. The next call restarts it."
+            in result.content
         )
     assert (failed.content, added.content) == ("McpError: out of paper", "3")
     assert len(fresh.pids) == 3
@@ -384,17 +385,17 @@ def test_a_server_that_dies_at_once_again_stays_down_and_says_so(fresh):
     first, second, third, fourth = run(
         fresh.server, call("die"), call("die"), call("add", a=1, b=2), call("add", a=1, b=2)
     )
-    assert "It is started again for the next call." in first.content
+    assert "The next call restarts it." in first.content
     for result in (second, third, fourth):
         assert result.is_error
-        assert "stays down: find out why, then make a new mcp(...)." in result.content
+        assert "stays down: find out why, then create a new mcp(...)." in result.content
     assert len(fresh.pids) == 2
 
 
 @pytest.mark.slow
 def test_all_calls_under_way_get_an_error_when_it_dies(fresh):
     results = run(fresh.server, [call("sleep"), call("sleep"), call("die")])
-    assert all("is gone: it ended" in result.content for result in results)
+    assert all("is gone: the server ended" in result.content for result in results)
 
 
 def test_a_server_that_cannot_be_started_again_stays_down(tmp_path):
@@ -407,7 +408,7 @@ def test_a_server_that_cannot_be_started_again_stays_down(tmp_path):
         server.tools()
         script.write_text("import sys; sys.exit('no more licence')")
         died, down, still = run(server, call("die"), call("add", a=1, b=2), call("add", a=1, b=2))
-    assert "is started again for the next call" in died.content
+    assert "The next call restarts it" in died.content
     assert "no more licence" in down.content
     assert "stays down" in still.content
 
@@ -467,7 +468,7 @@ def test_a_server_over_http_is_used_the_same(tmp_path):
         started.stop()
         first, second = run(started.server, call("add", a=1, b=2), call("add", a=1, b=2))
         assert "cannot be reached" in first.content
-        assert "started again for the next call" in first.content
+        assert "The next call restarts it" in first.content
         assert "cannot be reached" in second.content
 
 
@@ -477,7 +478,7 @@ def test_a_session_that_is_lost_counts_as_a_death(tmp_path):
         started.stop()
         started.start()
         lost, again = run(started.server, call("add", a=1, b=2), call("add", a=1, b=2))
-        assert "it does not know the session any more. It is started again for the next call." in lost.content
+        assert "the server no longer knows the session. The next call restarts it." in lost.content
         assert again.content == "3"
 
 
@@ -492,7 +493,7 @@ async def test_a_server_that_stays_silent_beyond_the_limit_is_given_up(tmp_path,
     monkeypatch.setattr(mcp_connection, "SILENCE", 0.4)
     with http_server(tmp_path / "notes") as started:
         server = mcp(f"http://127.0.0.1:{started.port}/mcp", call_timeout=0.1)
-        with server, pytest.raises(McpError, match=r"is gone: it sent nothing for 0\.4 s"):
+        with server, pytest.raises(McpError, match=r"is gone: the server sent nothing for 0\.4 s"):
             await server.call("sleep", {})
 
 
@@ -509,7 +510,7 @@ def test_headers_are_sent(tmp_path):
         for _ in range(2):
             threading.Thread(target=serve, args=(listener,), daemon=True).start()
         port = listener.getsockname()[1]
-        with pytest.raises(McpError, match=r"127.0.0.1:\d+/mcp' cannot be used: it answered with HTTP status 401"):
+        with pytest.raises(McpError, match=r"127.0.0.1:\d+/mcp' .* answered with HTTP status 401"):
             mcp(f"http://127.0.0.1:{port}/mcp?key=s3cret", headers={"Authorization": "Bearer t0ken"}, timeout=5).tools()
     assert "Bearer t0ken" in seen[0]
 
@@ -523,32 +524,32 @@ GARBAGE = "print('hello'); print('{}'); import sys; sys.exit('I am no server')"
 @pytest.mark.parametrize(
     ("target", "problem"),
     [
-        ("no-such-program-here --x", "it cannot be started (No such file or directory); check the command"),
-        (["/etc/passwd"], "it cannot be started (Permission denied)"),
-        ([sys.executable, "-c", "pass"], "it does not answer as an MCP server (Connection closed)"),
-        ([sys.executable, "-c", GARBAGE], "does not answer as an MCP server (Connection closed)"),
-        ([sys.executable, "-c", "import sys; print('x'); sys.stdin.read()"], "did not answer within 1 s; is it an MCP"),
-        ("http://127.0.0.1:9/mcp", "it cannot be reached"),
-        ("http://host.invalid/mcp", "it cannot be reached"),
+        ("no-such-program-here --x", "the server cannot be started (No such file or directory); check the command"),
+        (["/etc/passwd"], "the server cannot be started (Permission denied)"),
+        ([sys.executable, "-c", "pass"], "the answer is not that of an MCP server (Connection closed)"),
+        ([sys.executable, "-c", GARBAGE], "is not that of an MCP server (Connection closed)"),
+        ([sys.executable, "-c", "import sys; print('x'); sys.stdin.read()"], "no answer within 1 s; is it an MCP"),
+        ("http://127.0.0.1:9/mcp", "the server cannot be reached"),
+        ("http://host.invalid/mcp", "the server cannot be reached"),
     ],
 )
 def test_what_is_no_server_is_a_short_error_that_says_what_to_do(target, problem):
     with pytest.raises(McpError) as caught:
-        Agent("a", llm=ScriptedModel([]), tools=[mcp(target, timeout=1 if "did not" in problem else 20)])
+        Agent("a", llm=ScriptedModel([]), tools=[mcp(target, timeout=1 if "no answer" in problem else 20)])
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
 
 
 def test_a_server_that_says_why_is_quoted():
-    with pytest.raises(McpError, match="It said: I am no server"):
+    with pytest.raises(McpError, match="Its error output: I am no server"):
         mcp([sys.executable, "-c", GARBAGE]).tools()
 
 
 def test_a_hanging_program_is_ended(tmp_path):
     pid = tmp_path / "pid"
     code = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
-    with pytest.raises(McpError, match="did not answer within 1 s"):
+    with pytest.raises(McpError, match="no answer within 1 s"):
         mcp([sys.executable, "-c", code], timeout=1).tools()
     assert gone(int(pid.read_text()))
 
@@ -614,7 +615,7 @@ def test_closing_ends_the_process_and_later_calls_are_errors(fresh):
     fresh.server.close()
     assert gone(fresh.pids[0])
     assert not any(str(fresh.server.name) in thread.name for thread in threading.enumerate())
-    assert "is closed; make a new mcp(...)" in agent.run("go").messages[2].content
+    assert "is closed; create a new mcp(...)" in agent.run("go").messages[2].content
     fresh.server.close()
 
 
@@ -623,7 +624,7 @@ def test_closing_during_a_call_gives_an_error_result(fresh):
     going = Agent("a", llm=ScriptedModel([call("sleep"), reply("ok")]), tools=[fresh.server]).start("go")
     until(lambda: "asleep" in fresh.notes)
     fresh.server.close()
-    assert "it was closed" in going.wait(10).messages[2].content
+    assert "the connection was closed" in going.wait(10).messages[2].content
 
 
 @pytest.mark.slow

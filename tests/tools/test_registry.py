@@ -71,12 +71,12 @@ def test_an_offer_that_fails_fails_the_run_and_names_the_tool():
 
 
 def test_two_tools_of_one_name_are_refused():
-    with pytest.raises(RegistrationError, match="two tools are named 'read_file'; give one another name"):
+    with pytest.raises(RegistrationError, match="two tools are named 'read_file'; rename one of them"):
         ToolRegistry([read_file, Tool(write_file, name="read_file")])
 
 
 def test_a_hook_among_the_tools_is_told_where_it_belongs():
-    with pytest.raises(RegistrationError, match=r"TimingHook is a hook: give it as hooks=\[...\]"):
+    with pytest.raises(RegistrationError, match=r"TimingHook is a hook: pass it as hooks=\[...\]"):
         ToolRegistry([TimingHook()])
 
 

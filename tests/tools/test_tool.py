@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field
 from hookline import RegistrationError, ToolCallResult, call, tool
 from hookline._base.frozen import FrozenDict, freeze
 from hookline.tools import Tool
-from hookline.tools._tool import Checked, jsonable
+from hookline.tools._tool import CheckedArguments, jsonable
 
 
 class Unit(enum.Enum):
@@ -54,7 +54,7 @@ def props(fn, **options):
 def checked(made, arguments):
     """What validation makes of good arguments."""
     result = made.validate(arguments)
-    assert isinstance(result, Checked), result
+    assert isinstance(result, CheckedArguments), result
     return result
 
 

@@ -1,1 +1,1 @@
-"""What the kernel is made with: frozen data, worker threads, name help. Knows nothing of hooks."""
+"""Helpers below the kernel: frozen data, threads, tasks, texts, files. They know nothing about hooks."""

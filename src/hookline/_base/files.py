@@ -1,4 +1,4 @@
-"""Help with files: the user's own folders, names and paths that stay in one, locks, writing that leaves no halves."""
+"""Helpers for files: user folders, paths that stay inside a folder, globs, locks and atomic writes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLAIN = frozenset(f"{string.ascii_lowercase}{string.digits}-_".encode())
 
 
 def user_folder(kind: Literal["cache", "data"]) -> Path:
-    """Where this user's files of that kind are kept, as the system likes it."""
+    """Return the folder for this user's cache or data, following the conventions of the operating system."""
     from pathlib import Path
 
     if sys.platform == "darwin":
@@ -33,22 +33,22 @@ def user_folder(kind: Literal["cache", "data"]) -> Path:
 
 
 def below(folder: Path, path: str | Path) -> Path | None:
-    """Where a path leads from a resolved ``folder``, links and ``..`` resolved; ``None`` if that is outside of it."""
+    """Resolve a path relative to a resolved ``folder``, with links and ``..``. Return ``None`` if it is outside."""
     try:
         found = (folder / path).resolve()
-    except (OSError, RuntimeError, ValueError):  # a loop of links, a NUL
+    except (OSError, RuntimeError, ValueError):  # a cycle of links, or a NUL character
         return None
     return found if found.is_relative_to(folder) else None
 
 
 def matches_globs(path: str, globs: Iterable[str], within: str = "") -> bool:
-    """Whether a path, or a folder that it lies in, is one of those that globs name, whatever the case of its letters.
+    """Whether a glob matches a path or one of its parent folders. The case of letters does not matter.
 
     Args:
         path: a full path.
-        globs: of names (``.env``, ``*.pem``) or of the last parts of paths (``.git/config``); one that begins with
-            ``!`` names exceptions.
-        within: a folder that the path lies in and that was chosen: its own name does not count.
+        globs: patterns for names (``.env``, ``*.pem``) or for the last parts of paths (``.git/config``). A glob that
+            begins with ``!`` is an exception.
+        within: a parent folder of the path that the user chose; this folder and its parents are not compared.
     """
     wanted, spared, depth = _compiled(tuple(globs))
     parts, chosen = _parts(path), len(_parts(within))
@@ -60,13 +60,13 @@ def matches_globs(path: str, globs: Iterable[str], within: str = "") -> bool:
 
 
 def matches_path(path: str, keep: Iterable[str]) -> bool:
-    """Whether a resolved path is one that globs (:func:`matches_globs`) or whole paths name."""
+    """Whether a glob (:func:`matches_globs`) or a whole path in ``keep`` matches a resolved path."""
     return matches_globs(path, keep) or any(path == os.path.realpath(kept) for kept in keep)
 
 
 @lru_cache(64)
 def _compiled(globs: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str], int]:
-    """What globs name, their exceptions, and how many parts of a path the longest one looks at."""
+    """Compile globs: the pattern, the pattern of exceptions, and the number of path parts in the longest glob."""
     wanted = [_pattern(glob) for glob in globs if not glob.startswith("!")]
     spared = [_pattern(glob[1:]) for glob in globs if glob.startswith("!")]
     return _last_of(wanted), _last_of(spared), max((len(_parts(glob)) for glob in globs), default=0)
@@ -77,14 +77,14 @@ def _last_of(patterns: list[str]) -> re.Pattern[str]:
 
 
 def _pattern(glob: str) -> str:
-    """A glob as an expression in which no wildcard reaches over a slash."""
+    """Convert a glob to a regular expression in which wildcards do not match a slash."""
     known = {"*": "[^/]*", "?": "[^/]"}
     pieces = re.split(r"(\*|\?|\[[^\]/]+\])", "/".join(_parts(glob)))
     return "".join(_set(piece) if piece[:1] == "[" else known.get(piece, re.escape(piece)) for piece in pieces)
 
 
 def _set(piece: str) -> str:
-    """``[ab]`` or ``[!ab]`` as a part of an expression."""
+    """Convert ``[ab]`` or ``[!ab]`` to a part of a regular expression."""
     if len(piece) < 3 or piece == "[!]":
         return re.escape(piece)
     inner = piece[1:-1]
@@ -94,7 +94,7 @@ def _set(piece: str) -> str:
 
 
 def _parts(path: str) -> list[str]:
-    """The names in a path, as those file systems see them that do not tell some names apart."""
+    """Split a path into names, normalised so that names match which some file systems do not distinguish."""
     from unicodedata import normalize
 
     plain = path if path.isascii() else normalize("NFC", path)
@@ -104,17 +104,18 @@ def _parts(path: str) -> list[str]:
 
 @contextmanager
 def open_folder_inside(root: Path, folder: Path, make: bool = False) -> Iterator[int | None]:
-    """A folder below a resolved ``root``, opened step by step from there, so that no link can come in between.
+    """Open a folder inside a resolved ``root``, name by name and without following links.
 
-    What is opened with this as ``dir_fd`` is in that very folder. Where systems cannot do that, it is ``None``.
+    A file opened with the result as ``dir_fd`` is guaranteed to be in this folder, even if a link replaces one of its
+    parents later. The result is ``None`` on systems that do not support this.
 
     Args:
-        root: where it starts.
-        folder: a resolved path below it.
-        make: whether to make the folders that are missing.
+        root: the folder to start from.
+        folder: a resolved path inside it.
+        make: whether to create missing folders.
 
     Raises:
-        OSError: it is not there, or a link has taken the place of a folder.
+        OSError: the folder does not exist, or a link has replaced a folder of the path.
     """
     if os.open not in os.supports_dir_fd or not hasattr(os, "O_NOFOLLOW"):
         if make:
@@ -137,25 +138,25 @@ def open_folder_inside(root: Path, folder: Path, make: bool = False) -> Iterator
 
 
 def file_name_for(text: str) -> str:
-    """Any text as a part of a file name: only characters that mean the same to every file system, others as ``%xx``.
+    """Encode a text as part of a file name: characters that are not safe on every file system become ``%xx``.
 
     Raises:
-        UnicodeEncodeError: it is not valid text.
+        UnicodeEncodeError: the text is not valid Unicode.
     """
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in text.encode())
 
 
 @contextmanager
 def locked(file: int, seconds: float) -> Iterator[None]:
-    """Hold the lock of an open file, against other processes and threads that take it too.
+    """Hold an exclusive lock on an open file, against other processes and threads.
 
     Raises:
-        TimeoutError: somebody else held it for so long.
+        TimeoutError: another process or thread held the lock for ``seconds``.
     """
     end = time.monotonic() + seconds
     while not _try_lock(file):
         if time.monotonic() >= end:
-            raise TimeoutError(f"it was locked for {seconds:g} s by another program")
+            raise TimeoutError(f"another program held the lock for more than {seconds:g} s")
         time.sleep(0.005)
     try:
         yield
@@ -165,10 +166,10 @@ def locked(file: int, seconds: float) -> Iterator[None]:
 
 @contextmanager
 def locked_folder(folder: str | os.PathLike[str], seconds: float) -> Iterator[None]:
-    """Hold the lock of a folder, a file ``.lock`` in it, as :func:`locked` does.
+    """Hold an exclusive lock on a folder, with a file ``.lock`` in it; see :func:`locked`.
 
     Raises:
-        OSError: there can be no such file, or somebody else held the lock for so long.
+        OSError: the lock file cannot be created, or the lock was not released in time.
     """
     file = os.open(os.path.join(folder, ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -181,7 +182,7 @@ def locked_folder(folder: str | os.PathLike[str], seconds: float) -> Iterator[No
 if sys.platform == "win32":
     import msvcrt
 
-    _FAR = 1 << 62  # a byte that is never written: a lock there keeps nobody from reading
+    _FAR = 1 << 62  # a byte far behind the end of the file: locking it does not prevent reading
 
     def _lock_byte(file: int, how: int) -> None:
         at = os.lseek(file, 0, os.SEEK_CUR)
@@ -216,17 +217,17 @@ else:
 
 
 def replace_file(path: Path, data: bytes, mode: int = 0o666, folder: int | None = None, *, sync: bool = True) -> None:
-    """Put a whole new file in the place of ``path``; a link there is replaced, not followed.
+    """Write a file atomically: readers see either the old or the new content. A link is replaced, not followed.
 
     Args:
         path: the file.
-        data: all that it is to hold.
-        mode: who may do what with it.
+        data: its new content.
+        mode: its permissions.
         folder: the folder of ``path``, if it is open (:func:`open_folder_inside`); only the name of ``path`` counts.
-        sync: whether it is on the disk before it takes that place.
+        sync: whether to flush the data to the disk before the file is replaced.
 
     Raises:
-        OSError: it cannot be written; what was there is still there.
+        OSError: the file cannot be written; the old file is unchanged.
     """
     fresh = path.with_name(f".{os.urandom(8).hex()}.tmp")
     old, new = (path, fresh) if folder is None else (path.name, fresh.name)

@@ -1,4 +1,4 @@
-"""What makes values immutable: frozen JSON, an append-only history, and the base of all values."""
+"""Immutable values: frozen JSON, an append-only history, and the base class of payloads and events."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def _refuse(self: object, *_: object, **__: object) -> NoReturn:
 
 
 class FrozenDict(dict[str, Any]):
-    """A JSON object that cannot be changed; equal to the plain dict it was made from."""
+    """An immutable JSON object. It equals the plain dict with the same items."""
 
     __slots__ = ()
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
 
     def __new__(cls, *args: Any, **kwargs: Any) -> FrozenDict:
-        """Frozen all the way down."""
+        """Freeze the items at every depth."""
         return freeze(dict(*args, **kwargs))  # type: ignore[no-any-return]
 
     def __init__(self, *_: object, **__: object) -> None:
-        """Nothing: ``dict``'s own would change it in place."""
+        """Do nothing: ``dict.__init__`` would change the object in place."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))
@@ -75,11 +75,11 @@ def _compared(operator: Callable[[Any, Any], bool]) -> Callable[[Any, object], b
 
 
 class FrozenList(tuple[Any, ...]):
-    """A JSON array that cannot be changed; equal to the plain list it was made from.
+    """An immutable JSON array. It equals the plain list with the same items.
 
-    It is stored as a tuple, because C code such as ``heapq`` changes a subclass of ``list`` without asking its
-    methods. ``isinstance(value, list)`` is true all the same, so that code which walks through JSON finds it.
-    What is made of it (a slice, a sum, a copy) is a plain list.
+    It is a tuple, because C code such as ``heapq`` changes a subclass of ``list`` without calling its methods.
+    ``isinstance(value, list)`` is true nevertheless, so that code that traverses JSON works. Slices, sums and copies
+    are plain lists.
     """
 
     __slots__ = ()
@@ -90,7 +90,7 @@ class FrozenList(tuple[Any, ...]):
     __gt__, __ge__ = _compared(operator.gt), _compared(operator.ge)
 
     def __new__(cls, items: Iterable[Any] = ()) -> FrozenList:
-        """Frozen all the way down."""
+        """Freeze the items at every depth."""
         return freeze(list(items))  # type: ignore[no-any-return]
 
     def __eq__(self, other: object) -> bool:
@@ -109,7 +109,7 @@ class FrozenList(tuple[Any, ...]):
         return list(item) if type(index) is slice else item
 
     def __add__(self, other: Any) -> list[Any]:  # type: ignore[override]
-        # No __radd__: with one, ``found += frozen`` would make a new list in place of changing ``found``.
+        # No __radd__: with it, ``found += frozen`` would create a new list instead of changing ``found``.
         return [*self, *other] if isinstance(other, list) else NotImplemented
 
     def __mul__(self, times: Any) -> list[Any]:  # type: ignore[override]
@@ -121,7 +121,7 @@ class FrozenList(tuple[Any, ...]):
         return repr(list(self))
 
     def copy(self) -> list[Any]:
-        """A plain list of the same items."""
+        """Return a plain list of the same items."""
         return list(self)
 
     __copy__ = copy
@@ -130,16 +130,16 @@ class FrozenList(tuple[Any, ...]):
         return thaw(self)  # type: ignore[no-any-return]
 
     def __reduce_ex__(self, protocol: object) -> tuple[Callable[[Any], Any], tuple[list[Any]]]:
-        # Not __reduce__: pickle looks for that one on ``self.__class__``, which is ``list``.
+        # Not __reduce__: pickle looks it up on ``self.__class__``, which is ``list``.
         return freeze, (thaw(self),)
 
 
 def freeze(value: Any, _depth: int = 0) -> Any:
-    """A frozen copy of a JSON value.
+    """Return a frozen copy of a JSON value.
 
     Raises:
-        TypeError: something in it is not JSON.
-        ValueError: it is nested more than ``MAX_DEPTH`` levels deep.
+        TypeError: the value contains something that is not JSON.
+        ValueError: the value is nested more than ``MAX_DEPTH`` levels deep.
     """
     kind = type(value)
     if kind in _SCALARS or kind is FrozenDict or kind is FrozenList:
@@ -158,7 +158,7 @@ def freeze(value: Any, _depth: int = 0) -> Any:
         return frozen
     if isinstance(value, (list, tuple)):
         return _new_list(FrozenList, [v if type(v) in _SCALARS else freeze(v, _depth + 1) for v in value])
-    if isinstance(value, str):  # enums and other subclasses, as what they are in JSON
+    if isinstance(value, str):  # enums and other subclasses become plain strings
         return str.__str__(value)
     for plain_type in (int, float):
         if isinstance(value, plain_type):
@@ -167,14 +167,14 @@ def freeze(value: Any, _depth: int = 0) -> Any:
 
 
 def freeze_flat(value: Mapping[str, Any]) -> FrozenDict:
-    """``freeze`` for an object that is known to hold nothing but scalars."""
+    """Freeze an object that contains only scalars."""
     frozen: FrozenDict = _new_dict(FrozenDict)
     dict.update(frozen, value)
     return frozen
 
 
 def thaw(value: Any) -> Any:
-    """A plain, mutable deep copy of a frozen JSON value."""
+    """Return a plain, mutable deep copy of a frozen JSON value."""
     if isinstance(value, dict):
         copy = value.copy()
         for key, item in value.items():
@@ -187,10 +187,10 @@ def thaw(value: Any) -> Any:
 
 
 def private_copy(value: Any) -> Any:
-    """A frozen deep copy of a JSON value that shares no dict with it. Scalars, and frozen lists of them, are shared.
+    """Return a frozen deep copy of a JSON value. Only scalars and frozen lists of scalars are shared.
 
-    ``dict.__setitem__`` and ``eval(text, frozen)`` change a frozen dict in spite of its methods. What must not
-    change is kept as a private copy, and hooks get the other one.
+    ``dict.__setitem__`` and ``eval(text, frozen)`` can change a frozen dict despite its methods. So hooks get one copy
+    of a value, and the run keeps another.
     """
     kind = type(value)
     if kind is FrozenDict:
@@ -210,20 +210,20 @@ def private_copy(value: Any) -> Any:
 
 
 class _Empty(FrozenDict):
-    """The type of ``EMPTY``: not that of a frozen value, so that freezing it gives a new one."""
+    """The type of ``EMPTY``. It differs from ``FrozenDict``, so that freezing ``EMPTY`` creates a new object."""
 
     __slots__ = ()
 
 
 EMPTY: FrozenDict = _new_dict(_Empty)
-"""An empty mapping for the defaults of parameters. Values that hooks see have an :func:`empty` one of their own."""
+"""An empty mapping for default parameters. Values that hooks see use a new :func:`empty` one each."""
 
 empty: Callable[[], FrozenDict] = partial(_new_dict, FrozenDict)
-"""A new empty frozen object: the default of fields (``msgspec.field(default_factory=empty)``)."""
+"""Create a new empty frozen object, for ``msgspec.field(default_factory=empty)``."""
 
 
 def parse_object(value: object) -> tuple[FrozenDict, str | None]:
-    """What was sent as a JSON object: the frozen object, or an empty one and the text that was none."""
+    """Parse a JSON object. Return it frozen and ``None``, or an empty object and the text that could not be parsed."""
     parsed = value
     try:
         if isinstance(value, str):
@@ -237,7 +237,7 @@ def parse_object(value: object) -> tuple[FrozenDict, str | None]:
 
 
 def scrub(value: Any) -> Any:
-    """A JSON value in which text that is no valid Unicode (lone surrogates) is mended, so that it can be encoded."""
+    """Replace invalid Unicode (lone surrogates) in a JSON value, so that it can be encoded."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, Mapping):
@@ -248,7 +248,7 @@ def scrub(value: Any) -> Any:
 
 
 def json_text(value: Any) -> str:
-    """Any JSON value as JSON text."""
+    """Return a JSON value as JSON text."""
     try:
         return msgspec.json.encode(value).decode()
     except UnicodeEncodeError:
@@ -256,31 +256,31 @@ def json_text(value: Any) -> str:
 
 
 def fingerprint(value: Any) -> bytes:
-    """What a JSON value is now, to tell later whether somebody changed it in place.
+    """Return the bytes of a JSON value, to detect later whether it was changed in place.
 
-    Stricter than ``==`` with a copy: ``True`` is not ``1``, and the order of keys counts.
+    This is stricter than ``==`` with a copy: ``True`` differs from ``1``, and the order of keys matters.
     """
     try:
         return msgspec.json.encode(value)
-    except Exception:  # noqa: BLE001 - text that is not valid Unicode, or no JSON any more
+    except Exception:  # noqa: BLE001 - invalid Unicode, or the value is no longer JSON
         return repr(value).encode("utf-8", "backslashreplace")
 
 
 def digest(value: Any) -> str:
-    """A SHA-256 over a JSON value, whatever the order of its keys."""
+    """Return the SHA-256 of a JSON value. The order of keys does not matter."""
     import hashlib
 
     try:
         data = msgspec.json.encode(value, order="sorted")
-    except (UnicodeEncodeError, TypeError):  # text that is not valid, or a mapping of another kind
+    except (UnicodeEncodeError, TypeError):  # invalid Unicode, or another kind of mapping
         data = msgspec.json.encode(scrub(value), order="sorted")
     return hashlib.sha256(data).hexdigest()
 
 
 class History(Sequence[T], Generic[T]):
-    """An immutable sequence whose ``plus`` does not copy what is already there.
+    """An immutable sequence whose ``plus`` does not copy the existing items.
 
-    All histories grown from one another share one buffer and see only their own part of it.
+    Histories derived from one another share one buffer, and each of them sees only its own part of it.
     """
 
     __slots__ = ("_head", "_items", "_size")
@@ -289,19 +289,19 @@ class History(Sequence[T], Generic[T]):
     _size: int
 
     def __new__(cls, items: Iterable[T] = ()) -> History[T]:
-        """A history of these items; there is no ``__init__`` that could be called again."""
+        """Create a history. There is no ``__init__``, which could be called again to change it."""
         new = super().__new__(cls)
         new._head, new._items = (), list(items)
         new._size = len(new._items)
         return new
 
     def plus(self, *items: T) -> History[T]:
-        """This history with ``items`` after it."""
+        """Return this history followed by ``items``."""
         buffer, size = self._items, self._size
         for item in items:
             if len(buffer) == size:
                 buffer.append(item)
-            # Another branch, or another thread, may have taken the place first: then copy.
+            # Another branch or thread may have appended to the buffer first: then copy.
             if buffer[size] is not item:
                 buffer = [*buffer[:size], item]
             size += 1
@@ -310,13 +310,13 @@ class History(Sequence[T], Generic[T]):
         return new
 
     def after(self, *head: T) -> History[T]:
-        """This history with ``head`` before it."""
+        """Return this history preceded by ``head``."""
         new: History[T] = object.__new__(History)
         new._head, new._items, new._size = (*head, *self._head), self._items, self._size
         return new
 
     def tail_after(self, other: Sequence[T]) -> tuple[T, ...] | None:
-        """What comes after ``other``, if this was grown from it; else ``None``."""
+        """Return the items after ``other`` if this history was derived from it, else ``None``."""
         if not isinstance(other, History) or self._items is not other._items or self._head != other._head:
             return None
         return tuple(self._items[other._size : self._size]) if other._size <= self._size else None
@@ -359,17 +359,17 @@ class History(Sequence[T], Generic[T]):
 
 
 def as_sealed(items: Sequence[Any]) -> Sequence[Any]:
-    """Items as a sequence that cannot be changed."""
+    """Return items as an immutable sequence."""
     return items if type(items) is History else tuple(items)
 
 
 def as_history(items: Sequence[Any]) -> History[Any]:
-    """Items as an immutable history."""
+    """Return items as a history."""
     return items if type(items) is History else History(items)
 
 
 class HistoryBuilder(Generic[T]):
-    """The growing end of a history: ``append`` is cheap, and ``view`` is what there is so far."""
+    """Builds a history: ``append`` is cheap, and ``view`` returns all items so far."""
 
     __slots__ = ("_items", "_size", "_view")
 
@@ -379,16 +379,16 @@ class HistoryBuilder(Generic[T]):
         self._view: History[T] | None = None
 
     def append(self, item: T) -> None:
-        """Add one item; views made before do not change."""
+        """Add one item. Earlier views do not change."""
         items, size = self._items, self._size
         if len(items) == size:
             items.append(item)
-        if items[size] is not item:  # somebody grew a view on their own: keep out of their way
+        if items[size] is not item:  # a view was extended separately: continue in a new buffer
             self._items = [*items[:size], item]
         self._size, self._view = size + 1, None
 
     def view(self) -> History[T]:
-        """All items so far."""
+        """Return all items so far."""
         if self._view is None:
             new: History[T] = object.__new__(History)
             self._view = new
@@ -403,7 +403,7 @@ def _encode(value: object) -> object:
         return str(value)
     from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-    try:  # the output of a run may be of any type that pydantic knows
+    try:  # the output of a run may have any type that pydantic supports
         return to_jsonable_python(value, by_alias=True)
     except PydanticSerializationError:
         raise TypeError(f"{type(value).__name__} has no JSON form") from None
@@ -413,7 +413,7 @@ _json = msgspec.json.Encoder(enc_hook=_encode)
 
 
 def plain(value: Any) -> Any:
-    """A value as plain, mutable lists and dicts."""
+    """Return a value as plain, mutable lists and dicts."""
     return _with_lists(msgspec.to_builtins(value, enc_hook=_encode))
 
 
@@ -429,12 +429,12 @@ _LOCATION = re.compile(r" - at `(?:key in )?\$(.*)`$")
 
 @lru_cache(maxsize=256)
 def _fields_of(cls: type[msgspec.Struct]) -> dict[str, tuple[Any, Reader | None]]:
-    """The type of each field, and what turns mappings in its value into structs, if its type holds any."""
+    """Return the type of each field, and a function that converts mappings in its value to structs, if needed."""
     return {f.name: (f.type, _reader(f.type)) for f in msgspec.structs.fields(cls)}
 
 
 def _checked(value: Any, field: tuple[Any, Reader | None], cls: type[msgspec.Struct], name: str) -> Any:
-    """``value`` as the type of a field."""
+    """Convert ``value`` to the type of a field."""
     kind, read = field
     if read is not None and not isinstance(value, msgspec.Struct):
         value = read(value, f"{cls.__name__}.{name}")
@@ -459,7 +459,7 @@ def _reader(kind: Any) -> Reader | None:
         return None
     origin = get_origin(kind)
     if origin in (Union, UnionType):
-        return readers[0] if len(readers) == 1 else None  # with two, nobody could tell which one is meant
+        return readers[0] if len(readers) == 1 else None  # with several, the mapping would be ambiguous
     if origin is Annotated:
         return readers[0]
     is_mapping = isinstance(origin, type) and issubclass(origin, Mapping)
@@ -468,7 +468,7 @@ def _reader(kind: Any) -> Reader | None:
 
 def _read_struct(cls: type[msgspec.Struct], value: Any, path: str) -> Any:
     if isinstance(value, cls) or not isinstance(value, Mapping):
-        return value  # the conversion says what is wrong with it
+        return value  # msgspec.convert reports what is wrong
     fields = _fields_of(cls)
     known: Iterable[str] = fields
     if issubclass(cls, Frozen):
@@ -500,25 +500,33 @@ def _read_items(read: Reader, value: Any, path: str) -> Any:
 
 
 class Frozen(msgspec.Struct, frozen=True, gc=False):
-    """The base of every value, payload and event: immutable, comparable, JSON both ways.
+    """Base class of payloads, events and the values in them: immutable, comparable, convertible to and from JSON.
 
-    Immutable values form no reference cycles, so the garbage collector need not look at them.
+    Immutable values have no reference cycles, so the garbage collector does not track them.
+
+    Example::
+
+        class Deployment(Frozen, frozen=True):
+            version: str
+            editable = frozenset({"version"})
+
+        changed = deployment.replace(version="1.3")
     """
 
     editable: ClassVar[frozenset[str]] = frozenset()
-    """The fields a hook may change; with none named, all."""
+    """The fields that a hook may change; all of them if this is empty."""
 
     _other_keys: ClassVar[tuple[str, ...]] = ()
-    """Keys beside the fields that ``_read_mapping`` understands."""
+    """Keys that ``_read_mapping`` accepts besides the fields."""
 
     def replace(self, changes: Mapping[str, Any] | None = None, /, **fields: Any) -> Self:
-        """A changed copy, from keywords or a mapping such as ``dict(payload)``.
+        """Return a changed copy; the changes are keywords or a mapping such as ``dict(payload)``.
 
-        Mappings inside the values become what the fields hold, if each of their keys is known; stored JSON is
-        read with ``from_json`` instead, which skips unknown keys.
+        Nested mappings are converted to the types of the fields. For stored JSON use ``from_json``, which ignores
+        unknown keys.
 
         Raises:
-            TypeError: an unknown field at any depth, or a value of the wrong type; it says where.
+            TypeError: an unknown field or a value of the wrong type, at any depth; the message names the path.
         """
         known = _fields_of(type(self))
         changed: dict[str, Any] = {}
@@ -528,7 +536,7 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
             if type(value) is not History:
                 changed[name] = _checked(value, known[name], type(self), name)
                 continue
-            # Checked like a list, but kept, so that it still shares its buffer.
+            # Check the items of a history, but keep the object, so that it still shares its buffer.
             old = getattr(self, name)
             tail = value.tail_after(old)
             items = list(value) if tail is None else list(tail)
@@ -539,7 +547,7 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, value: object) -> Self:
-        """``value`` itself if it is one of these, or one made of a mapping of its fields.
+        """Return ``value`` if it has this type, or convert it from a mapping of fields.
 
         Raises:
             TypeError: it is neither.
@@ -550,14 +558,14 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def _read_mapping(cls, given: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-        """A mapping of fields, from one that may have other names or shapes for them."""
+        """Convert a mapping with other names or formats to a mapping of fields."""
         return given
 
     def accept(self, value: object) -> Self:
-        """``value``, given back by a hook, as a checked copy of this with only free fields changed.
+        """Check a value that a hook returned, and return it as a changed copy of this one.
 
         Raises:
-            TypeError: it is no such payload, or changes a field that hooks may not change.
+            TypeError: the value has another type, or changes a field that is not editable.
         """
         names = self.__struct_fields__
         if type(value) is type(self):
@@ -567,17 +575,17 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
         else:
             raise TypeError(f"{type(value).__name__} is not a {type(self).__name__}")
         new = self.replace({n: v for n, v in given.items() if n not in names or v is not getattr(self, n)})
-        moved = [n for n in names if self.editable and n not in self.editable and getattr(new, n) != getattr(self, n)]
-        if moved:
-            raise TypeError(f"{type(self).__name__}: a hook may not change {', '.join(moved)}")
+        fixed = [n for n in names if self.editable and n not in self.editable and getattr(new, n) != getattr(self, n)]
+        if fixed:
+            raise TypeError(f"{type(self).__name__}: a hook may not change {', '.join(fixed)}")
         return new
 
     def refuses(self, verb: str) -> str | None:
-        """Why this very payload does not take a verb that its point allows; ``None`` if it does."""
+        """Return why this payload does not accept a verb that its point allows, or ``None``."""
         return None
 
     def keys(self) -> tuple[str, ...]:
-        """The field names, so that ``dict(payload)`` gives a plain, mutable copy."""
+        """Return the field names, so that ``dict(payload)`` is a plain, mutable copy."""
         return self.__struct_fields__
 
     def __getitem__(self, name: str) -> Any:
@@ -592,7 +600,7 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
         return name in self.__struct_fields__
 
     def to_json(self) -> bytes:
-        """This value as JSON."""
+        """Return this value as JSON."""
         try:
             return _json.encode(self)
         except UnicodeEncodeError:
@@ -600,7 +608,7 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def from_json(cls, data: bytes | str) -> Self:
-        """The value that ``to_json`` wrote."""
+        """Return the value that :meth:`to_json` wrote."""
         return msgspec.json.decode(data, type=cls)
 
     def _seal(self, name: str, how: Callable[[Any], Any]) -> None:

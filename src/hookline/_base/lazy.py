@@ -1,11 +1,11 @@
 """Public modules that import a name when it is first used.
 
-Each public module is a stub (``points.pyi``) that lists its names once, for type checkers and editors, and a module
-(``points.py``) that reads the same list when the first name is asked for. So ``import hookline`` costs next to nothing,
-and a program imports only the parts that it uses. Reading a stub takes less than a millisecond.
+Each public module consists of a stub (``points.pyi``), which lists its names for type checkers and editors, and a
+module (``points.py``), which reads the same list when a name is first used. So ``import hookline`` is fast, and a
+program imports only the parts that it uses. Reading a stub takes less than a millisecond.
 
-The library ``lazy-loader`` does the same with its ``attach_stub``. It is not used because it would be a dependency of
-every installation for these few lines, and because it accepts no import from a parent package (``from ..providers``).
+The library ``lazy-loader`` has ``attach_stub`` for this. It is not used because it would be a dependency of every
+installation for these few lines, and because it rejects imports from a parent package (``from ..providers``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-TYPE_CHECKING = False  # typing itself takes longer to import than everything else here
+TYPE_CHECKING = False  # importing typing would take longer than everything else here
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
@@ -22,7 +22,7 @@ _read: dict[str, dict[str, tuple[str, str]]] = {}
 
 
 def exports(module: str) -> Mapping[str, tuple[str, str]]:
-    """The names in the stub of a module that has been imported: for each, the module and the name it comes from."""
+    """Return the names in the stub of an imported module, each with its original module and name."""
     if module not in _read:
         import ast
         from importlib.util import resolve_name
@@ -39,7 +39,7 @@ def exports(module: str) -> Mapping[str, tuple[str, str]]:
 
 
 def attach(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The ``__getattr__`` and ``__dir__`` of a public module; ``__getattr__`` also makes its ``__all__``.
+    """Return ``__getattr__`` and ``__dir__`` for a public module; ``__getattr__`` also provides ``__all__``.
 
     Example::
 

@@ -1,1 +1,1 @@
-"""The hook system itself: points, payloads, results, hooks, registry, dispatch."""
+"""The hook system: points, payloads, hooks, registry and dispatch. It knows no vendors, files or networks."""

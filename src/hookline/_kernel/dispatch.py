@@ -1,8 +1,8 @@
-"""The hot path: one fire of one point (DESIGN 3 to 5).
+"""The hot path: fire one point (DESIGN 3 to 5).
 
-Everything that can be checked about a hook was checked when it was registered, so this file only calls hooks. A fire
-has three steps, in this order: rewriters, guards, observers. ``fire`` takes all of them; the loop takes them one by one
-at ``before_tool``, because it validates the arguments between rewriters and guards (DESIGN 4.2).
+Everything that can be checked about a hook was checked at registration, so this module only calls hooks. A fire has
+three phases: rewriters, guards, observers. ``fire`` runs all of them. At ``before_tool`` the loop runs them one by one,
+because it validates the arguments between rewriters and guards (DESIGN 4.2).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .settlement import Settlement
 
 
 class Chain(msgspec.Struct, frozen=True, eq=False):
-    """The hooks of one point, in the order in which they are called; ``simple`` if all of them are rewriters."""
+    """The hooks of one point in calling order. ``simple`` means that all of them are rewriters."""
 
     rewriters: tuple[Entry, ...] = ()
     guards: tuple[Entry, ...] = ()
@@ -34,17 +34,17 @@ class Chain(msgspec.Struct, frozen=True, eq=False):
 
 
 HookOutcome = tuple[Entry, Any, BaseException | None]
-"""The hook that said something, what it returned, and what it raised."""
+"""A hook with its return value and the exception it raised."""
 
 
-def call_hooks(walk: Iterator[Entry], payload: Any, scope: Scope) -> HookOutcome | None:
-    """Call hooks in order until one has something to say: most fires are over after this loop.
+def call_hooks(entries: Iterator[Entry], payload: Any, scope: Scope) -> HookOutcome | None:
+    """Call hooks in order until one returns a value or raises. Most fires end with this loop.
 
-    An async hook says something too: an awaitable, which :meth:`Firing.go_on` awaits.
+    The value may be the awaitable of an async hook, which :meth:`Firing.call_remaining` awaits.
     """
     ctx, outer = scope.ctx, scope.entry
     try:
-        for entry in walk:
+        for entry in entries:
             scope.entry = entry
             result = entry.call(ctx, payload)
             if result is not None:
@@ -57,7 +57,7 @@ def call_hooks(walk: Iterator[Entry], payload: Any, scope: Scope) -> HookOutcome
 
 
 class Firing(Settlement):
-    """One fire of one point: takes its steps, and collects what the hooks say."""
+    """One fire of one point: runs its phases and collects the results of the hooks."""
 
     def __init__(self, chain: Chain, point: Point[Any], payload: Any, scope: Scope, no_retry: str) -> None:
         self.chain = chain
@@ -68,15 +68,15 @@ class Firing(Settlement):
 
     async def rewrite(self) -> None:
         """Call the rewriters."""
-        await self.go_on(self.chain.rewriters, "rewrite")
+        await self.call_remaining(self.chain.rewriters, "rewrite")
 
     async def guard(self) -> None:
-        """Call the guards, unless the point is settled already."""
-        if self.open:
-            await self.go_on(self.chain.guards, "guard")
+        """Call the guards, unless the point is already settled."""
+        if self.is_open:
+            await self.call_remaining(self.chain.guards, "guard")
 
     async def conclude(self) -> Verdict:
-        """Call the observers, whatever happened before, and give the verdict. ``error`` holds a closed failure."""
+        """Call the observers in any case and return the verdict. ``self.error`` is set if a hook failed closed."""
         verdict = self.verdict()
         if self.chain.observers:
             await self._observe(self.chain.observers, verdict)
@@ -88,35 +88,35 @@ class Firing(Settlement):
             self.error.verdict = verdict
         return verdict
 
-    async def go_on(self, entries: Iterable[Entry], phase: Phase, said: HookOutcome | None = None) -> None:
-        """Call hooks, await the async ones, and act on what they say, until one of them settles the point.
+    async def call_remaining(self, entries: Iterable[Entry], phase: Phase, first: HookOutcome | None = None) -> None:
+        """Call hooks, await the async ones and apply their results, until one of them settles the point.
 
-        The async continuation of :func:`call_hooks`: ``said`` is what the first of these hooks has said already. An
-        async hook counts as running until it is done, so that a model call or run that it starts does not enter it
-        again (DESIGN 4.8); while a sync hook runs, ``scope.entry`` tells that.
+        This is the async continuation of :func:`call_hooks`; ``first`` is the outcome of the first entry if it was
+        called there. An async hook counts as running until it ends, so that a model call or run that it starts does
+        not call it again (DESIGN 4.8). For a sync hook, ``scope.entry`` has the same purpose.
         """
         scope, before = self.scope, self.payload
         ctx, outer, tracing = scope.ctx, scope.entry, scope.tracing
-        around, marked = ACTIVE.get(), False
+        active, marked = ACTIVE.get(), False
         try:
             for entry in entries:
                 raised = None
                 if tracing:
                     self.began = time.perf_counter()
                 try:
-                    if said is not None:
-                        (_, result, raised), said = said, None
+                    if first is not None:
+                        (_, result, raised), first = first, None
                         if raised is not None:
                             raise raised
                     else:
                         if marked and not entry.is_async:
-                            ACTIVE.set(around)
+                            ACTIVE.set(active)
                             marked = False
                         scope.entry = entry
                         result = entry.call(ctx, self.payload)
                         scope.entry = outer
                     if entry.is_async or hasattr(result, "__await__"):
-                        ACTIVE.set(around | entry.id_set if around else entry.id_set)
+                        ACTIVE.set(active | entry.id_set if active else entry.id_set)
                         marked = True
                         if entry.timeout is None and scope.cancellation.deadline is None:
                             result = await result
@@ -140,12 +140,12 @@ class Firing(Settlement):
         finally:
             scope.entry = outer
             if marked:
-                ACTIVE.set(around)
+                ACTIVE.set(active)
             if self.changed and phase == "rewrite":
-                self.report_early_judges(self.chain.rewriters, before)
+                self.report_judged_before_rewrite(self.chain.rewriters, before)
 
     async def _in_time(self, entry: Entry, awaitable: Awaitable[Any]) -> Any:
-        """Await what a hook returned, within its own timeout and the deadline after a cancellation."""
+        """Await the result of a hook, limited by its timeout and by the deadline after a cancellation."""
         limit, deadline = entry.timeout, self.scope.cancellation.deadline
         if deadline is not None:
             left = max(0.0, deadline - time.monotonic())
@@ -156,7 +156,7 @@ class Firing(Settlement):
             raise HookTimeoutError(f"still running after {limit:g} s") from None
 
     async def _observe(self, observers: tuple[Entry, ...], verdict: Verdict) -> None:
-        """Call every observer, async ones concurrently; none of them changes the verdict."""
+        """Call every observer, the async ones concurrently. None of them changes the verdict."""
         scope, pending = self.scope, list[Any]()
         outer = scope.entry
         for entry in observers:
@@ -168,7 +168,7 @@ class Firing(Settlement):
                 if hasattr(result, "__await__"):
                     pending.append(self._observed(entry, result, began))
                 else:
-                    self._take_observed(entry, result, began)
+                    self._apply_observed(entry, result, began)
             except (Exception, asyncio.CancelledError, GeneratorExit) as failure:  # noqa: BLE001 - on_failure decides
                 self.fail(entry, failure)
             finally:
@@ -182,7 +182,7 @@ class Firing(Settlement):
                 for task in tasks:
                     raise_exit(task.result())
             except asyncio.CancelledError:
-                await asyncio.sleep(0)  # each of them has at least been entered
+                await asyncio.sleep(0)  # every observer has at least started
                 for task in tasks:
                     abandon(task)
                 raise
@@ -190,7 +190,7 @@ class Firing(Settlement):
     async def _observed(self, entry: Entry, awaitable: Awaitable[Any], began: float) -> None:
         token = ACTIVE.set(ACTIVE.get() | entry.id_set)
         try:
-            self._take_observed(entry, await self._in_time(entry, awaitable), began)
+            self._apply_observed(entry, await self._in_time(entry, awaitable), began)
         except asyncio.CancelledError as cancelled:
             if self.scope.cancellation.is_cancelled():
                 raise
@@ -204,7 +204,7 @@ class Firing(Settlement):
         finally:
             ACTIVE.reset(token)
 
-    def _take_observed(self, entry: Entry, result: Any, began: float) -> None:
+    def _apply_observed(self, entry: Entry, result: Any, began: float) -> None:
         if result is not None or self.scope.tracing:
             self.began = began
             self.apply(entry, "observe", result)
@@ -213,14 +213,14 @@ class Firing(Settlement):
 async def fire(
     chain: Chain, point: Point[Any], payload: Any, scope: Scope, no_retry: str = ""
 ) -> tuple[Verdict, Firing | None]:
-    """Fire a point: rewriters, guards, observers. Gives the verdict and, if there is more to know, the fire itself."""
+    """Fire a point: rewriters, guards, observers. Return the verdict, and the firing if any hook had a result."""
     if chain.simple and not scope.recording and not scope.tracing:
-        walk = iter(chain.rewriters)
-        said = call_hooks(walk, payload, scope)
-        if said is None:
+        remaining = iter(chain.rewriters)
+        first = call_hooks(remaining, payload, scope)
+        if first is None:
             return Verdict(payload), None
         firing = Firing(chain, point, payload, scope, no_retry)
-        await firing.go_on((said[0], *walk), "rewrite", said)
+        await firing.call_remaining((first[0], *remaining), "rewrite", first)
         if not firing.has_results:
             return Verdict(payload), None
     else:

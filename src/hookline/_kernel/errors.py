@@ -1,52 +1,68 @@
-"""Every error Hookline raises, and what each one tells the person who meets it."""
+"""The errors of hooks, runs and models."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .._base.errors import HooklineError as HooklineError  # noqa: PLC0414 - the base of these too
+from .._base.errors import HooklineError as HooklineError  # noqa: PLC0414 - exported with them
 from .._base.text import describe
 
 
 class RegistrationError(HooklineError, ValueError):
-    """A hook, point or option that cannot work, found when it was registered."""
+    """A hook, tool, point or option cannot work. It is raised at registration, before any run.
+
+    Example::
+
+        @hook("before_tol")  # RegistrationError: unknown point 'before_tol'. Did you mean 'before_tool'?
+        def check(ctx, request): ...
+    """
 
 
 class InvalidResultError(HooklineError, TypeError):
-    """A hook returned something its point cannot use."""
+    """A hook returned a value that its point cannot use."""
 
 
 class HookTimeoutError(HooklineError, TimeoutError):
-    """A hook ran past its ``timeout``."""
+    """A hook ran longer than its ``timeout``."""
 
 
 class HookError(HooklineError):
-    """A hook failed closed: the guarded action did not happen (DESIGN 5.1). ``__cause__`` says why."""
+    """A hook with ``on_failure="closed"`` failed, so the guarded action did not happen (DESIGN 5.1).
+
+    ``hook`` and ``point`` are their names, ``cause`` is the original exception.
+
+    Example::
+
+        try:
+            await registry.fire(BEFORE_TOOL, request)
+        except HookError as error:
+            print(error.hook, error.point, error.cause)
+    """
 
     def __init__(self, hook: str, point: str, cause: BaseException) -> None:
         super().__init__(f"hook {hook!r} failed at {point}: {describe(cause)}")
         self.hook, self.point, self.cause = hook, point, cause
-        self.verdict: Any = None  # what the point concluded besides
+        self.verdict: Any = None  # the verdict of the point
         self.__cause__ = cause
 
 
 class ModelError(HooklineError):
-    """A model call failed; the loop puts it to ``on_error`` before giving up."""
+    """A model call failed. The run first fires ``on_error``, where a hook may retry or answer."""
 
 
 class CallRefusedError(HooklineError):
-    """A call of ``ctx.llm`` that may not be used (DESIGN 4.8); uncaught, it ends the run with ``status``."""
+    """A call of ``ctx.llm`` was refused (DESIGN 4.8). If nothing catches this, the run ends with ``status``."""
 
     def __init__(self, message: str, *, status: str, reply: str = "", hook: str = "", reason: str = "") -> None:
         super().__init__(message)
         self.status, self.reply, self.hook, self.reason = status, reply, hook, reason
-        self.verdict: Any = None  # what the point concluded that it left
+        self.verdict: Any = None  # the verdict of the point where the error was raised
 
 
 class OutputError(HooklineError):
-    """The model's final reply is no value of the agent's ``output_type``, and no retries are left.
+    """The model's final reply does not match the agent's ``output_type``, and no retries are left.
 
-    ``reply`` is the last reply, ``problem`` what is wrong with it.
+    ``reply`` is the last reply, ``problem`` the reason why it does not match.
     """
 
     def __init__(self, type_name: str, reply: str, problem: str) -> None:

@@ -1,4 +1,4 @@
-"""Hooks: the decorators, and all checks that can be made before one is ever called."""
+"""The decorators for hooks, and all checks that are possible at registration."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ OPTIONS = ("priority", "phase", "name", "on_failure", "timeout", "plugin", "tool
 
 
 class Hook(Protocol):
-    """Anything that can be registered: a decorated function, or an object with ``points`` that can be called.
+    """A callable with ``points``: a decorated function, or an object of your own. There is no base class.
 
     An object is called as ``hook(point, ctx, payload)``, or as ``hook(ctx, payload)`` if it takes two arguments.
-    Options are further attributes, or dicts of them by point. There is no base class.
+    Further attributes are options; an option that differs by point is a dict.
+
+    Example::
 
         class CountCalls:
             points = (BEFORE_TOOL,)
@@ -52,12 +54,12 @@ class Hook(Protocol):
         ...
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """See the payload; return ``None``, a ``HookResult`` or the payload, or an awaitable of one of them."""
+        """Return ``None``, a ``HookResult``, the payload, or an awaitable of one of them."""
         ...
 
 
 class HookOptions(TypedDict, total=False):
-    """The options of ``@guard`` and ``@observer``; ``@hook`` has ``phase`` too."""
+    """The options of ``@guard`` and ``@observer``."""
 
     priority: float
     name: str | None
@@ -68,13 +70,13 @@ class HookOptions(TypedDict, total=False):
 
 
 class PhaseOptions(HookOptions, total=False):
-    """The options of ``@hook``."""
+    """The options of ``@hook``: also ``phase``."""
 
     phase: Phase | None
 
 
 class DecoratedFunction:
-    """A function under ``@hook``, ``@guard`` or ``@observer``; still callable as itself."""
+    """A function decorated with ``@hook``, ``@guard`` or ``@observer``. Calling it calls the function."""
 
     def __init__(self, fn: Callable[..., Any], points: tuple[str, ...], options: PhaseOptions) -> None:
         functools.update_wrapper(self, fn)
@@ -84,15 +86,15 @@ class DecoratedFunction:
         self.points = frozenset(resolve(point) for point in points)
         self.name: str = getattr(fn, "__name__", repr(fn))
         vars(self).update({key: value for key, value in options.items() if value is not None})
-        if next(iter(inspect.signature(fn).parameters), "") != "self":  # a method is checked once it is bound
-            list(compile_hook(self))  # every mistake shows where the hook is written
+        if next(iter(inspect.signature(fn).parameters), "") != "self":  # a method can only be checked when it is bound
+            list(compile_hook(self))  # report mistakes where the hook is defined
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself."""
         return self.fn(*args, **kwargs)
 
     def __get__(self, instance: object, owner: type) -> DecoratedFunction:
-        """A decorated method, taken from an object, is a hook with its ``self``."""
+        """Bind a decorated method to its object."""
         if instance is None:
             return self
         return DecoratedFunction(self.fn.__get__(instance, owner), self._given, self._options)
@@ -102,7 +104,7 @@ class DecoratedFunction:
 
 
 def function_of(hook: Any) -> Any:
-    """The function under a decorated hook; every other hook is what it is."""
+    """Return the function of a decorated hook; any other hook is returned unchanged."""
     return hook.fn if isinstance(hook, DecoratedFunction) else hook
 
 
@@ -134,7 +136,9 @@ def hook(
     plugin: str | None = None,
     tools: str | Collection[str] | None = None,
 ) -> Any:
-    """Make a function a hook at ``points``; it takes ``(ctx, payload)`` or ``(point, ctx, payload)``.
+    """Register a function as a hook at ``points``. It takes ``(ctx, payload)`` or ``(point, ctx, payload)``.
+
+    Example::
 
         @hook(BEFORE_TOOL, tools="delete_*")
         def only_in_tmp(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
@@ -142,23 +146,24 @@ def hook(
                 return HookResult.block("Only files in /tmp may be deleted.")
             return None
 
-    Type checkers take the payload's type from the points, a union for several, and check the function's parameters
-    and what it returns: ``None``, a ``HookResult``, the payload or a mapping. They do not check hooks of points that
-    are given as text, or of more than four points.
+    Type checkers infer the payload type from the points (a union for several) and check the parameters and the return
+    type of the function: ``None``, a ``HookResult``, the payload or a mapping. They do not check hooks whose points
+    are given as strings, or that have more than four points.
 
     Args:
-        points: names or constants; the names other systems use work too.
-        priority: higher runs first.
-        phase: ``rewrite`` (may use every verb), ``guard`` (every verb but replace; sees the
-            validated arguments), ``observe`` (decides nothing, is always called).
-        name: how it shows in events, errors and results.
-        on_failure: ``closed``, ``block`` or ``open`` (DESIGN 5.1).
-        timeout: seconds; running past it is a failure.
-        plugin: the plugin it belongs to.
-        tools: glob or globs of tool names; only calls of those reach it.
+        points: constants or names; the names that other frameworks use for a point work too.
+        priority: hooks with a higher priority are called first.
+        phase: ``rewrite`` (every verb), ``guard`` (every verb except replace; sees validated arguments) or ``observe``
+            (no verbs; always called).
+        name: the name in events, errors and results; by default the name of the function.
+        on_failure: ``closed`` (the action does not happen and the run fails), ``block`` (the call is blocked) or
+            ``open`` (the failure is logged and ignored) (DESIGN 5.1).
+        timeout: seconds; a longer call is a failure.
+        plugin: the plugin that the hook belongs to.
+        tools: one or several globs; the hook is only called for tools that match.
 
     Raises:
-        RegistrationError: an unknown point, a wrong signature, or an option that makes no sense there.
+        RegistrationError: an unknown point, a wrong signature, or an option that does not apply.
     """
     options = PhaseOptions(
         priority=priority, phase=phase, name=name, on_failure=on_failure, timeout=timeout, plugin=plugin, tools=tools
@@ -187,7 +192,16 @@ def guard(
     plugin: str | None = None,
     tools: str | Collection[str] | None = None,
 ) -> Any:
-    """Like :func:`hook`, in the guard phase: judges what will really run, and may not replace it."""
+    """Register a function in the guard phase: it sees the final payload and may block it, but not replace it.
+
+    Options as for :func:`hook`.
+
+    Example::
+
+        @guard(BEFORE_TOOL, tools="shell")
+        def no_sudo(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
+            return HookResult.block("sudo is not allowed.") if "sudo" in request.arguments["command"] else None
+    """
     options = PhaseOptions(
         priority=priority, phase="guard", name=name, on_failure=on_failure, timeout=timeout, plugin=plugin, tools=tools
     )
@@ -217,9 +231,15 @@ def observer(
     plugin: str | None = None,
     tools: str | Collection[str] | None = None,
 ) -> Any:
-    """Like :func:`hook`, in the observe phase: always called, last, with ``verdict`` if it asks for it.
+    """Register a function in the observe phase: it is always called, last, and returns nothing.
 
-    It returns nothing.
+    A function with a parameter ``verdict`` also gets the verdict. Options as for :func:`hook`.
+
+    Example::
+
+        @observer(AFTER_TOOL)
+        def count(ctx: AgentContext, result: ToolCallResult) -> None:
+            metrics[result.name] += 1
     """
     options = PhaseOptions(
         priority=priority,
@@ -234,7 +254,7 @@ def observer(
 
 
 class Entry(msgspec.Struct, frozen=True, eq=False):
-    """One hook at one point, ready to be called; ``alone`` is its id, in a set."""
+    """One hook at one point, ready to be called. ``id_set`` contains the id of the hook."""
 
     hook: Any
     call: Callable[..., Any]
@@ -254,7 +274,7 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
 def compile_hook(
     hook: Any, *, points: Iterable[str] | str | None = None, **overrides: Unpack[PhaseOptions]
 ) -> Iterator[Entry]:
-    """Check a hook and give an entry for each of its points; ``overrides`` beat its own options."""
+    """Check a hook and yield an entry for each of its points. ``overrides`` take precedence over its attributes."""
     if not callable(hook) or isinstance(hook, type):
         raise RegistrationError(
             f"{hook!r:.80} is not a hook: {expected_hint(hook, 'an instance with points and __call__')}"
@@ -284,7 +304,7 @@ def _by_point(hook: str, option: str, given: dict[str, Any]) -> dict[Point[Any],
 
 
 def _globs(given: Any) -> tuple[str, ...] | None:
-    """The option ``tools`` as a tuple; ``None`` if it is neither a glob nor a list of globs."""
+    """Return the option ``tools`` as a tuple, or ``None`` if it is neither a glob nor a list of globs."""
     if given is None or isinstance(given, str):
         return (given,) if given else ()
     if not isinstance(given, Collection) or not all(isinstance(glob, str) for glob in given):
@@ -330,24 +350,35 @@ def _entry(hook: Any, name: str, point: Point[Any], given: dict[str, Any]) -> En
     if tools:
         call = functools.partial(_if_selected, tools, call)
     return Entry(
-        hook, call, name, point, phase, priority, on_failure, timeout, given["plugin"], tools,
-        is_async and not tools, wants_verdict, frozenset((id(hook),)),
-    )  # fmt: skip
+        hook,
+        call,
+        name,
+        point,
+        phase,
+        priority,
+        on_failure,
+        timeout,
+        given["plugin"],
+        tools,
+        is_async and not tools,
+        wants_verdict,
+        frozenset((id(hook),)),
+    )
 
 
 def selects(tools: tuple[str, ...], payload: Any) -> bool:
-    """Whether these globs take in the tool of a payload, as it is now: a rewrite may rename the call."""
+    """Whether one of these globs matches the tool of a payload. Checked at each call: a rewrite may rename the tool."""
     name: str = payload.tool if hasattr(payload, "tool") else getattr(payload, "name", "")
     return not tools or matches(name, tools)
 
 
 def matches(tool: str, globs: tuple[str, ...]) -> bool:
-    """Whether one of these globs takes in the name of a tool."""
+    """Whether one of these globs matches the name of a tool."""
     return any(fnmatchcase(tool, glob) for glob in globs)
 
 
 def unmatched_globs(entries: Iterable[Entry], tools: Iterable[str]) -> Iterator[tuple[Entry, str]]:
-    """The globs in the ``tools=`` option of these entries that match none of these tool names: likely misspelt."""
+    """Yield the globs of these entries that match none of these tool names, and so are probably misspelt."""
     names = tuple(tools)
     for entry in entries:
         for glob in entry.tools:
@@ -362,10 +393,10 @@ def _if_selected(tools: tuple[str, ...], call: Callable[..., Any], ctx: Any, pay
 def _bind(
     fn: Callable[..., Any], point: Point[Any], phase: Phase, wrong: Callable[[str], RegistrationError]
 ) -> tuple[Callable[..., Any | Awaitable[Any]], bool]:
-    """The function as ``(ctx, payload)``, and whether it wants the verdict."""
+    """Return the function as ``(ctx, payload)``, and whether it takes the verdict."""
     try:
         signature = inspect.signature(fn)
-    except (TypeError, ValueError):  # a builtin that does not tell
+    except (TypeError, ValueError):  # a builtin without a signature
         return functools.partial(fn, point), False
     params = signature.parameters.values()
     wants_verdict = any(p.name == "verdict" for p in params)
@@ -373,7 +404,7 @@ def _bind(
         raise wrong("only an observer gets a verdict; use @observer")
     slots = [p for p in params if p.name != "verdict" and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     needs = any(p.kind is p.KEYWORD_ONLY and p.default is p.empty and p.name != "verdict" for p in params)
-    required = 99 if needs else sum(p.default is p.empty for p in slots)  # nobody would give what it needs
+    required = 99 if needs else sum(p.default is p.empty for p in slots)  # it has required keyword parameters
     if len(slots) >= 2 >= required and (required == 2 or len(slots) == 2):
         bound = fn
         taken = slots[:2]
@@ -388,7 +419,7 @@ def _bind(
 
 
 def _misplaced(slots: list[inspect.Parameter], point: Point[Any]) -> bool:
-    """Whether names or annotations say that the context and the payload would get each other's value."""
+    """Whether names or annotations show that context and payload are swapped."""
     if len(slots) < 2:  # the rest is *args
         return False
     ctx = slots[len(slots) - 2]
@@ -404,7 +435,7 @@ _CONTEXT_NAMES = ("ctx", "context")
 
 
 def _annotation(param: inspect.Parameter) -> str:
-    """The bare name of a parameter's annotation, which may be a class, text or a generic alias."""
+    """Return the plain name of an annotation, which may be a class, a string or a generic alias."""
     given = param.annotation
     if given is param.empty:
         return ""

@@ -1,12 +1,12 @@
-"""The static types of hooks: what type checkers infer and check for ``@hook``, ``@guard`` and ``@observer``.
+"""Static types for ``@hook``, ``@guard`` and ``@observer``, which type checkers use.
 
-Nothing here runs, and nothing imports it at run time. A decorator takes the payload type from its points and then
-accepts a function of one of these shapes, sync or async, with or without annotations:
+This module is never imported at run time. A decorator takes the payload type from its points and then accepts a
+function of one of these shapes, sync or async, with or without annotations:
 
 * ``(ctx, payload)`` or ``(point, ctx, payload)``; a method has ``self`` before them;
-* for observers, each of them with ``verdict`` as a further parameter.
+* for observers, each of them with an additional parameter ``verdict``.
 
-Each shape is an overload, because no type variable can be bounded by the payload type of the decorator.
+Each shape is an overload, because a type variable cannot be bounded by the payload type of the decorator.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .results import HookResult, Verdict
 from .state import AgentState
 
 Decision = HookResult | Mapping[str, Any] | None
-"""What a hook may return besides its payload. A mapping is short for result fields, a claim or changed fields."""
+"""The return type of a hook, besides its payload. A mapping is short for result fields, a claim or changed fields."""
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -35,30 +35,30 @@ Payload_contra = TypeVar("Payload_contra", contravariant=True)
 
 
 class HookContext(Protocol):
-    """What every context of a hook has: ``AgentContext``, and the bare one of a fire outside a run."""
+    """The part of the context that is also there outside a run. ``AgentContext`` has more."""
 
     @property
     def scratch(self) -> dict[str, Any]:
-        """A place for values that hooks and tools share during a conversation."""
+        """Values that hooks and tools share during a conversation."""
         ...
 
     @property
     def state(self) -> AgentState:
-        """The state as it is now."""
+        """The current state."""
         ...
 
 
 class HookFunction(Protocol[P, R_co]):
-    """A decorated function: a hook that can still be called as the function itself, in a test for example."""
+    """A decorated function. Calling it, in a test for example, calls the function itself."""
 
     @property
     def points(self) -> frozenset[str]:
-        """The points at which it is called."""
+        """The points at which the hook is called."""
         ...
 
     @property
     def name(self) -> str:
-        """How it shows in events, errors and results."""
+        """The name in events, errors and results."""
         ...
 
     @property
@@ -79,16 +79,16 @@ class HookFunction(Protocol[P, R_co]):
 
 
 class VerdictFunction(Protocol[R_co]):
-    """A decorated observer that asks for the verdict; it may be a keyword, so its parameters are not checked."""
+    """A decorated observer with ``verdict``, which may be a keyword, so its parameters are not checked."""
 
     @property
     def points(self) -> frozenset[str]:
-        """The points at which it is called."""
+        """The points at which the hook is called."""
         ...
 
     @property
     def name(self) -> str:
-        """How it shows in events, errors and results."""
+        """The name in events, errors and results."""
         ...
 
     def __call__(self, *args: Any, **kwargs: Any) -> R_co:
@@ -102,7 +102,7 @@ class WithVerdict(Protocol[Ctx_contra, Payload_contra, R_co]):
     """An observer ``(ctx, payload, verdict)``."""
 
     def __call__(self, ctx: Ctx_contra, payload: Payload_contra, /, *, verdict: Verdict) -> R_co:
-        """See what was concluded."""
+        """Observe the verdict."""
         ...
 
 
@@ -110,12 +110,12 @@ class FirstWithVerdict(Protocol[First_contra, Ctx_contra, Payload_contra, R_co])
     """An observer ``(point, ctx, payload, verdict)``, or a method."""
 
     def __call__(self, first: First_contra, ctx: Ctx_contra, payload: Payload_contra, /, *, verdict: Verdict) -> R_co:
-        """See what was concluded."""
+        """Observe the verdict."""
         ...
 
 
 class GuardDecorator(Protocol[Payload]):
-    """What ``@guard(POINT)`` gives: it takes functions that decide but do not replace."""
+    """The decorator ``@guard(POINT)``, for functions that decide but do not replace."""
 
     @overload
     def __call__(self, fn: Callable[[Ctx, Payload], Decided], /) -> HookFunction[[Ctx, Payload], Decided]: ...
@@ -130,7 +130,7 @@ class GuardDecorator(Protocol[Payload]):
 
 
 class HookDecorator(Protocol[Payload]):
-    """What ``@hook(POINT)`` gives: it takes functions that decide, or return a changed payload."""
+    """The decorator ``@hook(POINT)``, for functions that decide or return a changed payload."""
 
     # Overloads that keep the exact return type come first; mypy notes that a mapping is a decision in both kinds.
     @overload
@@ -164,7 +164,7 @@ class HookDecorator(Protocol[Payload]):
 
 
 class ObserverDecorator(Protocol[Payload]):
-    """What ``@observer(POINT)`` gives: it takes functions that return nothing."""
+    """The decorator ``@observer(POINT)``, for functions that return nothing."""
 
     @overload
     def __call__(self, fn: FirstWithVerdict[First, Ctx, Payload, Observed], /) -> VerdictFunction[Observed]: ...

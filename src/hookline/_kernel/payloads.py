@@ -1,4 +1,4 @@
-"""What each point carries. One frozen class per point; ``points.py`` says which goes where."""
+"""Payloads: the frozen values that hooks receive, one class per point. ``points.py`` assigns them to points."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from .values import Ids, Message, Outcome, Usage, Where
 
 
 class SessionStart(Frozen, frozen=True):
-    """``session_start``."""
+    """Payload of ``session_start``: the session that a first run opens.
+
+    Example::
+
+        @observer(SESSION_START)
+        def greet(ctx: AgentContext, session: SessionStart) -> None:
+            print(f"session {session.session_id} on {session.platform}")
+    """
 
     session_id: str
     session_key: str = ""
@@ -23,7 +30,7 @@ class SessionStart(Frozen, frozen=True):
 
 
 class RunStart(Frozen, frozen=True):
-    """``on_run_start``."""
+    """Payload of ``on_run_start``: the task of the run, which hooks may rewrite."""
 
     task: str
     ids: Ids = Ids()
@@ -32,7 +39,14 @@ class RunStart(Frozen, frozen=True):
 
 
 class PromptBuild(Frozen, frozen=True):
-    """``before_prompt_build``."""
+    """Payload of ``before_prompt_build``: the transcript for which the system prompt is built.
+
+    Example::
+
+        @hook(BEFORE_PROMPT_BUILD)
+        def add_date(ctx: AgentContext, build: PromptBuild) -> HookResult:
+            return HookResult.merge(append_system=f"Today is {date.today()}.")
+    """
 
     history: Sequence[Message] = ()
     personality_id: str = ""
@@ -43,7 +57,7 @@ class PromptBuild(Frozen, frozen=True):
 
 
 class PromptParts(Frozen, frozen=True):
-    """What handlers of ``before_prompt_build`` may give."""
+    """The fields that handlers of ``before_prompt_build`` may return."""
 
     prepend_system: str | None = None
     append_system: str | None = None
@@ -51,14 +65,21 @@ class PromptParts(Frozen, frozen=True):
 
 
 class StepStart(Frozen, frozen=True):
-    """``before_step``."""
+    """Payload of ``before_step``: the number of the step, from 0."""
 
     index: int
     ids: Ids = Ids()
 
 
 class ModelRequest(Frozen, frozen=True):
-    """``before_llm``: exactly what the model will be given."""
+    """Payload of ``before_llm``: the complete request to the model.
+
+    Example::
+
+        @hook(BEFORE_LLM)
+        def be_brief(ctx: AgentContext, request: ModelRequest) -> ModelRequest:
+            return request.replace(params={**request.params, "max_tokens": 200})
+    """
 
     messages: Sequence[Message] = ()
     tools: tuple[v.ToolSpec, ...] = ()
@@ -85,7 +106,16 @@ class ModelRequest(Frozen, frozen=True):
 
 
 class TokenDelta(Frozen, frozen=True):
-    """``on_token``: ``text`` so far, ``delta`` what is new to show; ``generation`` numbers the replies of a run."""
+    """Payload of ``on_token``: a piece of streamed text.
+
+    ``delta`` is the new piece, ``text`` everything so far; ``generation`` numbers the replies of a run.
+
+    Example::
+
+        @observer(ON_TOKEN)
+        def show(ctx: AgentContext, token: TokenDelta) -> None:
+            print(token.delta, end="", flush=True)
+    """
 
     delta: str
     text: str = ""
@@ -99,7 +129,14 @@ class TokenDelta(Frozen, frozen=True):
 
 
 class ModelReply(Frozen, frozen=True):
-    """``after_llm``. ``source`` is ``"model"``, or the hook that answered in its place."""
+    """Payload of ``after_llm``: the model's reply. ``source`` is ``"model"`` or the hook that answered instead.
+
+    Example::
+
+        @hook(AFTER_LLM)
+        def no_empty_reply(ctx: AgentContext, reply: ModelReply) -> HookResult | None:
+            return None if reply.content or reply.tool_calls else HookResult.retry("Please answer the question.")
+    """
 
     content: str = ""
     tool_calls: tuple[v.ToolCall, ...] = ()
@@ -125,7 +162,15 @@ class ModelReply(Frozen, frozen=True):
 
 
 class ToolCallRequest(Frozen, frozen=True):
-    """``before_tool``. ``raw`` is what the model sent when that was no JSON object."""
+    """Payload of ``before_tool``: a tool call. ``raw`` is the model's text if its arguments were no JSON object.
+
+    Example::
+
+        @guard(BEFORE_TOOL, tools="delete_*")
+        def only_in_tmp(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
+            path = str(request.arguments["path"])
+            return None if path.startswith("/tmp/") else HookResult.block("Only files in /tmp may be deleted.")
+    """
 
     id: str
     name: str
@@ -143,12 +188,19 @@ class ToolCallRequest(Frozen, frozen=True):
 
     @property
     def digest(self) -> str:
-        """A SHA-256 over the tool's name and its exact arguments."""
+        """The SHA-256 of the tool's name and its exact arguments."""
         return digest([self.name, self.arguments])
 
 
 class Progress(Frozen, frozen=True):
-    """``on_progress``. ``outcome`` is set at ``tool_end``."""
+    """Payload of ``on_progress``: the start, progress or end of a tool call. ``outcome`` is set at ``tool_end``.
+
+    Example::
+
+        @observer(ON_PROGRESS)
+        def show(ctx: AgentContext, progress: Progress) -> None:
+            print(progress.message)
+    """
 
     phase: Literal["tool_start", "progress", "tool_end"]
     call_id: str
@@ -161,7 +213,14 @@ class Progress(Frozen, frozen=True):
 
 
 class ToolCallResult(Frozen, frozen=True):
-    """``after_tool``. ``result`` is JSON; the model reads ``text``, which is the error if there is one."""
+    """Payload of ``after_tool``: the result of a tool call, as JSON. The model reads ``text``.
+
+    Example::
+
+        @hook(AFTER_TOOL)
+        def shorten(ctx: AgentContext, result: ToolCallResult) -> ToolCallResult:
+            return result.replace(result=result.text[:1000])
+    """
 
     id: str
     name: str
@@ -184,14 +243,14 @@ class ToolCallResult(Frozen, frozen=True):
 
     @property
     def text(self) -> str:
-        """What the model is given."""
+        """The text for the model: the error if there is one, else the result."""
         if self.error is not None:
             return self.error
         return self.result if isinstance(self.result, str) else json_text(self.result)
 
 
 class ToolPath(Frozen, frozen=True):
-    """``tool_end_with_path``."""
+    """Payload of ``tool_end_with_path``: a path among the arguments of a finished tool call."""
 
     tool: str
     file_path: str
@@ -201,14 +260,28 @@ class ToolPath(Frozen, frozen=True):
 
 
 class Stopping(Frozen, frozen=True):
-    """``on_stop``: the recorded signals, strongest first."""
+    """Payload of ``on_stop``: the recorded stop signals, strongest first.
+
+    Example::
+
+        @hook(ON_STOP)
+        def run_tests(ctx: AgentContext, stopping: Stopping) -> HookResult | None:
+            return None if tests_pass() else HookResult.keep_going("The tests fail. Fix them.")
+    """
 
     signals: tuple[v.StopSignal, ...]
     ids: Ids = Ids()
 
 
 class Failure(Frozen, frozen=True):
-    """``on_error``. Only failures of a model (``where == "model"``) take a verb."""
+    """Payload of ``on_error``: a failure. Hooks may return a verb only for a failed model (``where == "model"``).
+
+    Example::
+
+        @hook(ON_ERROR)
+        def retry_model(ctx: AgentContext, failure: Failure) -> HookResult | None:
+            return HookResult.retry() if failure.where == "model" and failure.attempt < 3 else None
+    """
 
     errors: tuple[v.ErrorInfo, ...]
     where: Where
@@ -220,12 +293,12 @@ class Failure(Frozen, frozen=True):
     ids: Ids = Ids()
 
     def refuses(self, verb: str) -> str | None:
-        """Retry, answer and end are for model failures only."""
+        """Reject every verb unless a model failed."""
         return None if self.where == "model" else f"only for model failures (this one: where={self.where!r})"
 
 
 class Compaction(Frozen, frozen=True):
-    """``before_compaction``."""
+    """Payload of ``before_compaction``: the messages to compact, and why."""
 
     messages: Sequence[Message]
     reason: str = ""
@@ -238,7 +311,7 @@ class Compaction(Frozen, frozen=True):
 
 
 class Question(Frozen, frozen=True):
-    """Why a call needs approval, and which hook says so."""
+    """A question for the approver, and the hook that asks it."""
 
     text: str
     hook: str = ""
@@ -246,7 +319,15 @@ class Question(Frozen, frozen=True):
 
 
 class ApprovalRequest(Frozen, frozen=True):
-    """``approval_requested``. ``digest`` binds the decision to these exact arguments."""
+    """Payload of ``approval_requested``: a call that needs approval. ``digest`` binds the decision to its arguments.
+
+    Example::
+
+        @hook(APPROVAL_REQUESTED)
+        def ask_on_terminal(ctx: AgentContext, request: ApprovalRequest) -> HookResult:
+            answer = input(f"Run {request.call.name}({dict(request.call.arguments)})? [y/N] ")
+            return HookResult.approve(by="user") if answer == "y" else HookResult.deny("The user said no.")
+    """
 
     call: ToolCallRequest
     questions: tuple[Question, ...]
@@ -267,7 +348,7 @@ class ApprovalAnswer(Frozen, frozen=True):
 
 
 class ApprovalDecision(Frozen, frozen=True):
-    """``approval_decided``."""
+    """Payload of ``approval_decided``: the decision about a call, and who made it."""
 
     call_id: str
     decision: Literal["approved", "denied", "edited", "cancelled"]

@@ -1,12 +1,12 @@
-"""Points: every moment a hook can take part in (DESIGN 3). Those of a run are declared here.
+"""Points: the moments at which hooks are called (DESIGN 3). The points of a run are declared here.
 
-Channels, teams and tickets declare theirs in packages of their own, which are imported when somebody asks for a name
-that is not known yet, or for the whole table. A program declares its own points with the same class:
+Channels, teams and tickets declare their points in their own packages, which are imported when an unknown name or the
+whole table is needed. A program declares its own points with the same class::
 
     DEPLOYED = Point("deployed", Deployment, model="observe")
 
     @observer(DEPLOYED)
-    def tell(ctx, deployment): ...
+    def announce(ctx, deployment): ...
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .errors import RegistrationError
 from .state import AgentResult
 from .values import Step
 
-if TYPE_CHECKING:  # with a default, so that a plain ``Point`` is any point; that of ``typing`` comes with Python 3.13
+if TYPE_CHECKING:  # with a default, so that a plain ``Point`` is any point; in ``typing`` from Python 3.13 on
     from typing_extensions import TypeVar
 
     Payload_co = TypeVar("Payload_co", bound=Frozen, covariant=True, default=Any)
@@ -35,25 +35,39 @@ else:
 Model = Literal["pipeline", "merge", "claim", "observe"]
 
 LOOP = "the loop"
-TABLE: dict[str, Point[Any]] = {}  # the points declared so far; POINTS shows all of them
-NAMES: dict[str, Point[Any]] = {}  # the same by every name and alias
+TABLE: dict[str, Point[Any]] = {}  # the points declared so far; POINTS contains all of them
+NAMES: dict[str, Point[Any]] = {}  # the same points by every name and alias
 _imported: list[str] = []  # the modules of POINT_MODULES, once they are imported
 _RUN_POINTS: list[str] = []  # names of the points below, once all of them are declared
 
 
 class Point(str, Generic[Payload_co]):
-    """A named moment. It is its own name, so ``point == "before_tool"`` works.
+    """A named moment at which hooks are called. It is a string, so ``point == "before_tool"`` works.
 
-    ``payload`` travels through it. ``model`` says how its hooks are combined, ``verbs`` what they may return,
-    ``result`` what merge and claim handlers give. ``when``, ``closed`` (what a closed failure means there),
-    ``fired_by`` and ``names`` (what other systems call it) are for people. Hooks can select calls by ``tools=``
-    where ``tool`` is set; a failure skips no later hook where it is ``resilient``.
+    For type checkers, ``Point("deployed", Deployment)`` is a ``Point[Deployment]``, which determines the types of its
+    hooks.
 
-    For type checkers, ``Point("deployed", Deployment)`` is a ``Point[Deployment]``: they check that its hooks take one.
+    Args:
+        name: the name of the point.
+        payload: the type of its payload.
+        model: how the results of its hooks are combined.
+        verbs: the verbs that its hooks may return, at a pipeline point.
+        result: the type that merge and claim handlers return.
+        when: when it is fired, for people.
+        closed: the effect of a closed failure, for people.
+        fired_by: the component that fires it, for people.
+        names: its names in other frameworks, which work as aliases.
+        tool: whether hooks can select calls with ``tools=``.
+        resilient: whether later hooks are called even after a failure.
+
+    Example::
+
+        DEPLOYED = Point("deployed", Deployment, model="observe")
+        await ctx.fire(DEPLOYED, Deployment(version="1.2"))
     """
 
     def __new__(cls, name: str, payload: type[Payload_co] | None = None, **_: object) -> Self:
-        """A string of that name. Copies are made with the name alone."""
+        """Create the string. Pickle and copy call this with the name alone."""
         return super().__new__(cls, name)
 
     def __init__(
@@ -83,7 +97,7 @@ class Point(str, Generic[Payload_co]):
         self.resilient = resilient
         if model != "pipeline" and self.verbs:
             raise RegistrationError(f"point {name!r}: only pipeline points have verbs")
-        import_declarations()  # a name that is taken is refused here, not when its owner is imported
+        import_declarations()  # so that a name that is already taken is rejected here
         known = TABLE.get(name)
         if known is not None and known._shape() != self._shape():
             raise RegistrationError(f"point {name!r} is already declared, with another shape")
@@ -95,7 +109,7 @@ class Point(str, Generic[Payload_co]):
 
     @property
     def aliases(self) -> set[str]:
-        """Every name under which it is found: its own, and those of other systems, in snake case."""
+        """All names of the point in snake case: its own and those of other frameworks."""
         return {snake_case(alias) for alias in (self, *self.names.values())}
 
     def _shape(self) -> tuple[object, ...]:
@@ -103,11 +117,15 @@ class Point(str, Generic[Payload_co]):
 
 
 def resolve(name: str) -> Point[Any]:
-    """The point of that name or alias; ``RegistrationError``, with the nearest name, if there is none."""
+    """Return the point with this name or alias.
+
+    Raises:
+        RegistrationError: there is none; the message suggests a similar name.
+    """
     if isinstance(name, Point):
         return name
     if not isinstance(name, str):
-        raise RegistrationError(f"a point is a name, not {type(name).__name__} ({name!r})")
+        raise RegistrationError(f"a point must be a name, not {type(name).__name__} ({name!r})")
     key = snake_case(name)
     if key not in NAMES:
         import_declarations()
@@ -117,23 +135,23 @@ def resolve(name: str) -> Point[Any]:
 
 
 def import_declarations() -> None:
-    """Import the modules that declare the points of other packages, once the points of a run are declared."""
+    """Import the modules that declare the points of other packages, after the points of a run are declared."""
     if tuple(_imported) != POINT_MODULES and _RUN_POINTS:
-        _imported[:] = POINT_MODULES  # first: these modules declare points, too
+        _imported[:] = POINT_MODULES  # before the imports: these modules call this function again
         for name in POINT_MODULES:
             import_module(name)
 
 
 def is_fired_by_loop(point: Point[Any]) -> bool:
-    """Whether a point is one of a run that only its loop fires."""
+    """Whether only the loop of a run fires this point."""
     return point in _RUN_POINTS and point.fired_by == LOOP
 
 
 class _Points(Mapping[str, Point[Any]]):
-    """Every declared point by name.
+    """All declared points by name.
 
-    The order is that of DESIGN 3, whichever module was imported first: the points of a run, those of the modules in
-    ``POINT_MODULES``, then those that programs and plugins declared.
+    The order does not depend on imports and is that of DESIGN 3: the points of a run, those of the modules in
+    ``POINT_MODULES``, then those of programs and plugins.
     """
 
     def __getitem__(self, name: str) -> Point[Any]:

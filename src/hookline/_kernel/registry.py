@@ -1,4 +1,4 @@
-"""Where hooks are registered, and the immutable stack they compile to (DESIGN 4.1)."""
+"""The registry of hooks, and the immutable stack that it compiles to (DESIGN 4.1)."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _lock = threading.Lock()
 
 
 class Interceptor(Protocol):
-    """One object that takes part at every point, in place of an agent's hooks: a hook for all of them."""
+    """An object that is called at every point, instead of an agent's hooks."""
 
     def intercept(self, point: Point[Any], payload: Any, ctx: Any) -> Any:
-        """See the payload; return what a hook at this point may return, or an awaitable of it."""
+        """Return what a hook at this point may return, or an awaitable of it."""
         ...
 
 
 class PassThrough:
-    """The interceptor that lets everything pass: an agent without hooks. Subclass it to act at some points only."""
+    """An interceptor that lets everything pass. Subclass it to act at some points only."""
 
     def intercept(self, point: Point[Any], payload: Any, ctx: Any) -> Any:
         """Let the payload pass."""
@@ -36,10 +36,10 @@ class PassThrough:
 
 
 def interceptor_entries(interceptor: Interceptor | HookStack) -> tuple[Entry, ...]:
-    """An interceptor as hooks: those of a stack, else one at every declared point.
+    """Return the entries of an interceptor: those of a stack, or else one entry at every declared point.
 
     Raises:
-        RegistrationError: it is no interceptor.
+        RegistrationError: the object has no ``intercept`` method.
     """
     if isinstance(interceptor, HookStack):
         return tuple(entry for layer in interceptor.layers for entry in layer)
@@ -58,11 +58,11 @@ def interceptor_entries(interceptor: Interceptor | HookStack) -> tuple[Entry, ..
 
 
 class HookStack:
-    """Hooks in firing order: phase, layer, priority, registration. Immutable.
+    """An immutable collection of hooks in firing order: by phase, layer, priority and registration.
 
-    ``layers`` are entries as registered: agent, conversation, run. ``points`` are those with hooks, ``listeners``
-    the hooks that want events too, ``wrappers`` those that go around what happens, ``instruments`` those that stand
-    between the run and the world, ``limiting`` those with ``limits``.
+    ``layers`` are the entries of the agent, the conversation and the run, as registered. ``points`` are the points that
+    have hooks. Hooks with special methods: ``listeners`` have ``on_event``, ``wrappers`` have ``wrap``, ``instruments``
+    have ``instrument``, and ``limiting`` have ``limits``.
     """
 
     __slots__ = ("_chains", "instruments", "layers", "limiting", "listeners", "points", "wrappers")
@@ -84,7 +84,7 @@ class HookStack:
     def with_hook(
         self, hook: Any, points: Iterable[str] | str | None = None, **options: Unpack[PhaseOptions]
     ) -> HookStack:
-        """A new stack with this hook in the last layer; options as for :func:`hookline.hook`."""
+        """Return a new stack with this hook in the last layer; options as for :func:`hookline.hook`."""
         *rest, last = self.layers or ((),)
         return HookStack(*rest, (*last, *compile_hook(hook, points=points, **options)))
 
@@ -98,25 +98,25 @@ class HookStack:
         return [entry.hook for entry in self.entries(point)]
 
     def only(self, allowed_plugins: Iterable[str] | None) -> HookStack:
-        """Built-ins plus the hooks of these plugins; ``None`` means no filter."""
+        """Return a stack without the hooks of other plugins; ``None`` means no filter."""
         if allowed_plugins is None:
             return self
         if isinstance(allowed_plugins, str):
-            raise TypeError(f"allowed_plugins is a list of names: [{allowed_plugins!r}]")
+            raise TypeError(f"allowed_plugins must be a list of names: [{allowed_plugins!r}]")
         allowed = frozenset(allowed_plugins)
         return self.where(lambda e: e.plugin is None or e.plugin in allowed)
 
     def without(self, hooks: frozenset[int]) -> HookStack:
-        """This stack without the hooks of these ids."""
+        """Return a stack without the hooks of these ids."""
         return self.where(lambda e: id(e.hook) not in hooks) if hooks else self
 
     def where(self, keep: Callable[[Entry], bool]) -> HookStack:
-        """This stack with the entries that ``keep`` accepts."""
+        """Return a stack with the entries that ``keep`` accepts."""
         layers = tuple(tuple(filter(keep, layer)) for layer in self.layers)
         return self if layers == self.layers else HookStack(*layers)
 
     def chain(self, point: Point[Any]) -> Chain:
-        """The hooks of a point, ready to be fired."""
+        """Return the hooks of a point in calling order."""
         return self._chains.get(point, _NOTHING)
 
 
@@ -131,9 +131,16 @@ def _chain(entries: list[Entry]) -> Chain:
 
 
 class HookRegistry:
-    """A mutable set of hooks. Changes count from the next fire on, never within one.
+    """A mutable collection of hooks. A change takes effect with the next fire of a point.
 
-    ``changes`` grows with every change of any registry, so that runs notice without asking each.
+    The class attribute ``changes`` counts the changes of all registries, so that a run notices one cheaply.
+
+    Example::
+
+        registry = HookRegistry([RateLimit(10)])
+        unregister = registry.on(BEFORE_TOOL, check)
+        agent = Agent("helper", llm=model, hooks=registry)
+        unregister()
     """
 
     changes = 0
@@ -146,23 +153,46 @@ class HookRegistry:
 
     @overload
     def register(
-        self, hook: Hook, points: Iterable[str] | str | None = None, priority: float | None = None,
-        name: str | None = None, *, phase: Phase | None = None, on_failure: OnFailure | None = None,
-        timeout: float | None = None, plugin: str | None = None, tools: str | Collection[str] | None = None,
-    ) -> Callable[[], None]: ...  # fmt: skip
+        self,
+        hook: Hook,
+        points: Iterable[str] | str | None = None,
+        priority: float | None = None,
+        name: str | None = None,
+        *,
+        phase: Phase | None = None,
+        on_failure: OnFailure | None = None,
+        timeout: float | None = None,
+        plugin: str | None = None,
+        tools: str | Collection[str] | None = None,
+    ) -> Callable[[], None]: ...
     @overload
     def register(
-        self, hook: Callable[..., Any], points: Iterable[str] | str, priority: float | None = None,
-        name: str | None = None, *, phase: Phase | None = None, on_failure: OnFailure | None = None,
-        timeout: float | None = None, plugin: str | None = None, tools: str | Collection[str] | None = None,
-    ) -> Callable[[], None]: ...  # fmt: skip
+        self,
+        hook: Callable[..., Any],
+        points: Iterable[str] | str,
+        priority: float | None = None,
+        name: str | None = None,
+        *,
+        phase: Phase | None = None,
+        on_failure: OnFailure | None = None,
+        timeout: float | None = None,
+        plugin: str | None = None,
+        tools: str | Collection[str] | None = None,
+    ) -> Callable[[], None]: ...
     def register(
-        self, hook: Any, points: Iterable[str] | str | None = None, priority: float | None = None,
-        name: str | None = None, **options: Any,
-    ) -> Callable[[], None]:  # fmt: skip
-        """Register a hook; what is given here beats its own attributes. The closure unregisters it.
+        self,
+        hook: Any,
+        points: Iterable[str] | str | None = None,
+        priority: float | None = None,
+        name: str | None = None,
+        **options: Any,
+    ) -> Callable[[], None]:
+        """Register a hook and return a function that unregisters it.
 
-        ``RegistrationError`` says why one cannot work.
+        Options given here override the attributes of the hook.
+
+        Raises:
+            RegistrationError: the hook cannot work; the message says why.
         """
         if priority is not None:
             options["priority"] = priority
@@ -171,11 +201,11 @@ class HookRegistry:
         return lambda: self._change(lambda entries: tuple(e for e in entries if not any(e is a for a in added)))
 
     def on(self, point: str, handler: Callable[..., Any], **options: Unpack[PhaseOptions]) -> Callable[[], None]:
-        """Register a function at one point."""
+        """Register a function at one point and return a function that unregisters it."""
         return self.register(handler, points=resolve(point), **options)
 
     def extend(self, hooks: Iterable[Hook] | HookRegistry) -> None:
-        """Register all of these, or all that another registry holds."""
+        """Register several hooks, or all hooks of another registry."""
         if isinstance(hooks, HookRegistry):
             self._change(lambda entries: (*entries, *hooks._entries))
             return
@@ -186,22 +216,22 @@ class HookRegistry:
 
     @classmethod
     def of(cls, interceptor: Interceptor | HookStack) -> HookRegistry:
-        """A registry that holds an interceptor."""
+        """Return a registry that contains only an interceptor."""
         registry = cls()
         registry._entries = interceptor_entries(interceptor)
         return registry
 
     def unregister(self, hook: Any) -> None:
-        """Take a hook out of every point."""
+        """Remove a hook from all points."""
         is_method = ismethod(hook)  # obj.method is a new object each time, but an equal one
         self._change(lambda all_: tuple(e for e in all_ if not (e.hook is hook or (is_method and e.hook == hook))))
 
     def unregister_plugin(self, plugin: str) -> None:
-        """Take out every hook of a plugin."""
+        """Remove all hooks of a plugin."""
         self._change(lambda entries: tuple(e for e in entries if e.plugin != plugin))
 
     def copy(self) -> HookRegistry:
-        """Another registry with the same hooks."""
+        """Return another registry with the same hooks."""
         return HookRegistry(self)
 
     def at(self, point: str) -> list[Any]:
@@ -216,7 +246,7 @@ class HookRegistry:
 
     @property
     def stack(self) -> HookStack:
-        """The compiled hooks. The same object until something changes."""
+        """The compiled hooks; the same object until the registry changes."""
         while (stack := self._stack) is None:
             entries = self._entries
             if not entries:
@@ -233,13 +263,23 @@ class HookRegistry:
             HookRegistry.changes += 1
 
     async def fire(
-        self, point: str, payload: Frozen | Mapping[str, Any], *, ctx: Any = None,
+        self,
+        point: str,
+        payload: Frozen | Mapping[str, Any],
+        *,
+        ctx: Any = None,
         allowed_plugins: Iterable[str] | None = None,
-    ) -> Verdict:  # fmt: skip
-        """Fire a point, outside or inside a run, with its payload or a mapping of that payload's fields.
+    ) -> Verdict:
+        """Fire a point, inside or outside a run.
 
-        Without a ``ctx`` it is a bare one. ``allowed_plugins``: ``None`` no filter; ``[]`` built-ins only; a
-        list: those plugins too. A closed failure raises ``HookError``: ``point.closed`` says what that means.
+        Args:
+            point: the point.
+            payload: its payload, or a mapping of the payload's fields.
+            ctx: the context for the hooks; a minimal one by default.
+            allowed_plugins: ``None`` for no filter, or the names of the plugins whose hooks take part.
+
+        Raises:
+            HookError: a hook failed closed; ``point.closed`` says what that means at this point.
         """
         where = resolve(point)
         chain = self.stack.only(allowed_plugins).chain(where)
@@ -247,11 +287,11 @@ class HookRegistry:
 
 
 async def fire_outside_run(chain: Chain, point: Point[Any], payload: Any, scope: Scope) -> Verdict:
-    """Fire a point that no loop fires.
+    """Fire a point outside the loop of a run.
 
     Raises:
         HookError: a hook failed closed.
-        CallRefusedError: a model call was refused inside a hook, and the hook let that pass.
+        CallRefusedError: a model call inside a hook was refused, and the hook did not catch that.
     """
     token = CURRENT.set(scope)
     try:

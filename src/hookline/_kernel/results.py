@@ -1,4 +1,4 @@
-"""What a hook says (``HookResult``) and what a point concludes (``Verdict``)."""
+"""Results of hooks (``HookResult``) and of points (``Verdict``)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HookAction(StrEnum):
-    """What a hook says, by its verb. ``INVALID`` and ``FAILED`` are conclusions of a point, not verbs."""
+    """The verbs that a hook may return. ``INVALID`` and ``FAILED`` only occur in verdicts."""
 
     CONTINUE = "cont"
     MODIFY = "replace"
@@ -41,7 +41,15 @@ _TEXT = SETTLING | {HookAction.ASK, HookAction.STOP, HookAction.KEEP_GOING}
 
 
 class HookResult(msgspec.Struct, frozen=True):
-    """What a hook returns. Make one with a verb; every verb takes ``reason=`` and ``state=``."""
+    """The return value of a hook. Create it with a verb; every verb takes ``reason=`` and ``state=``.
+
+    Example::
+
+        @guard(BEFORE_TOOL, tools="send_mail")
+        def only_colleagues(ctx, request):
+            if not request.arguments["to"].endswith("@example.com"):
+                return HookResult.block("Mail may only go to example.com.", reason="outside address")
+    """
 
     action: HookAction = HookAction.CONTINUE
     value: Any = None
@@ -55,7 +63,7 @@ class HookResult(msgspec.Struct, frozen=True):
                 msgspec.structs.force_setattr(self, "action", HookAction(self.action))
             except ValueError:
                 raise InvalidResultError(
-                    f"{self.action!r} is no verb; use HookResult.block(...) and the like"
+                    f"{self.action!r} is not a verb; use a method such as HookResult.block(...)"
                 ) from None
         if self.action in _TEXT and not isinstance(self.value, str):
             raise InvalidResultError(f"HookResult.{self.action}: expected text, got {type(self.value).__name__}")
@@ -64,22 +72,22 @@ class HookResult(msgspec.Struct, frozen=True):
 
     @classmethod
     def cont(cls, *, reason: str = "", state: AgentState | None = None) -> HookResult:
-        """Let it pass, as ``None`` does."""
+        """Let the payload pass, like returning ``None``."""
         return cls(HookAction.CONTINUE, None, reason, state)
 
     @classmethod
     def replace(cls, payload: Any, *, reason: str = "", state: AgentState | None = None) -> HookResult:
-        """Go on with this payload, or with a mapping of the fields to change."""
+        """Continue with this payload, or with a mapping of the fields to change."""
         return cls(HookAction.MODIFY, payload, reason, state)
 
     @classmethod
     def block(cls, message: str = "", *, reason: str = "", state: AgentState | None = None) -> HookResult:
-        """The tool does not run; the model gets ``message`` as an error result, or else which hook blocked it."""
+        """Do not run the tool. The model gets ``message`` as an error result; by default, the name of the hook."""
         return cls(HookAction.BLOCK, message, reason, state)
 
     @classmethod
     def answer(cls, value: Any, *, reason: str = "", state: AgentState | None = None) -> HookResult:
-        """Serve this tool result or model response instead."""
+        """Use this value instead of calling the tool or the model."""
         return cls(HookAction.ANSWER, value, reason, state)
 
     @classmethod
@@ -89,7 +97,7 @@ class HookResult(msgspec.Struct, frozen=True):
 
     @classmethod
     def retry(cls, note: str = "", *, reason: str = "", state: AgentState | None = None) -> HookResult:
-        """Do it once more; a model is also given ``note``."""
+        """Repeat the call. ``note`` is added to the next request to the model."""
         return cls(HookAction.RETRY, note, reason, state)
 
     @classmethod
@@ -101,42 +109,42 @@ class HookResult(msgspec.Struct, frozen=True):
 
     @classmethod
     def keep_going(cls, note: str = "", *, reason: str = "", state: AgentState | None = None) -> HookResult:
-        """Do not stop yet; ``note`` goes to the model as a user message."""
+        """Continue the run instead of stopping; ``note`` goes to the model as a user message."""
         return cls(HookAction.KEEP_GOING, note, reason, state)
 
     @classmethod
     def end(cls, reply: str = "", *, reason: str = "", state: AgentState | None = None) -> HookResult:
-        """End the run now, with this reply."""
+        """End the run now with this reply."""
         return cls(HookAction.END_TURN, reply, reason, state)
 
     @classmethod
     def merge(cls, *, reason: str = "", state: AgentState | None = None, **fields: Any) -> HookResult:
-        """Give result fields at a merge point."""
+        """Return result fields at a merge point."""
         return cls(HookAction.MERGE, fields, reason, state)
 
     @classmethod
     def claim(cls, *, reason: str = "", state: AgentState | None = None, **fields: Any) -> HookResult:
-        """Claim at a claim point: no handler after this one is asked."""
+        """Claim at a claim point: no later handler is called."""
         return cls(HookAction.CLAIM, fields, reason, state)
 
     @classmethod
     def approve(cls, *, by: str = "", reason: str = "") -> HookResult:
-        """At ``approval_requested``: let the call run."""
+        """At ``approval_requested``: approve the call."""
         return cls.claim(approve=True, by=by, reason=reason)
 
     @classmethod
     def deny(cls, message: str = "", *, by: str = "", reason: str = "") -> HookResult:
-        """At ``approval_requested``: the call is blocked; the model gets ``message``, or else who denied it."""
+        """At ``approval_requested``: block the call. The model gets ``message``; by default, who denied it."""
         return cls.claim(deny=message, by=by, reason=reason)
 
     @classmethod
     def edit(cls, arguments: Mapping[str, Any], *, by: str = "", reason: str = "") -> HookResult:
-        """At ``approval_requested``: run it with these arguments, if the guards let them pass."""
+        """At ``approval_requested``: run the call with these arguments, if the guards allow them."""
         return cls.claim(edit=dict(arguments), by=by, reason=reason)
 
 
 class HookAnswer(msgspec.Struct, frozen=True):
-    """A value served in place of a tool or a model, and the hook that served it."""
+    """A value that a hook returned instead of a tool result or a model response."""
 
     value: Any
     hook: str
@@ -144,10 +152,17 @@ class HookAnswer(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What a point concluded.
+    """The result of firing a point.
 
-    ``action`` is the verb that holds; ``payload`` what leaves the point; ``value`` the block
-    message, reply, note, merged fields or claim. ``error`` is the closed failure, ``failures`` the others.
+    ``action`` is the verb that took effect, ``payload`` the payload after all hooks, and ``value`` the block message,
+    reply, note, merged fields or claim. ``error`` is the failure of a hook that fails closed; ``failures`` are all
+    other failures.
+
+    Example::
+
+        verdict = await registry.fire(BEFORE_TOOL, request)
+        if verdict.action == "block":
+            print(verdict.hook, verdict.value)
     """
 
     payload: Any
@@ -163,15 +178,15 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def handled(self) -> bool:
-        """At a claim point: whether somebody claimed."""
+        """At a claim point: whether a handler claimed."""
         return self.action is HookAction.CLAIM
 
 
 def parse_result(result: object, point: Point[Any], payload: Frozen, hook: str, phase: str) -> HookResult:
-    """A hook's return value as a checked ``HookResult``, its replacement payload already accepted.
+    """Convert the return value of a hook to a checked ``HookResult`` with a validated replacement payload.
 
     Raises:
-        InvalidResultError: it names the hook, the point, and what is allowed there.
+        InvalidResultError: the point cannot use the value; the message names the hook, the point and the allowed verbs.
     """
     where = f"hook {hook!r} at {point}"
     if not isinstance(result, HookResult):
@@ -201,7 +216,7 @@ def parse_result(result: object, point: Point[Any], payload: Frozen, hook: str, 
 
 
 def _subject(payload: Frozen) -> str:
-    """What a block or a denial without a message is about: the model is told, and so are people."""
+    """Name the payload in the default message of a block or a denial, which models and people read."""
     call = payload.call if isinstance(payload, ApprovalRequest) else payload
     return f"Tool {call.name!r}" if isinstance(call, ToolCallRequest) else type(payload).__name__
 
@@ -215,7 +230,7 @@ def _allowed(point: Point[Any], phase: str) -> list[str]:
 
 
 def _bare(result: object, point: Point[Any], payload: Frozen, where: str) -> HookResult:
-    """The shorthands: a payload alone, a mapping of fields, a claim mapping, Ethos' tool results."""
+    """Convert a shorthand: a payload, a mapping of fields, a claim mapping, or a tool result in the style of Ethos."""
     if point.model == "pipeline":
         if isinstance(result, Mapping) and point == "before_tool" and result and result.keys() <= {"args", "error"}:
             if result.get("error") is not None:
@@ -238,7 +253,7 @@ def _bare(result: object, point: Point[Any], payload: Frozen, where: str) -> Hoo
 
 
 def _fields(point: Point[Any], given: Mapping[str, Any]) -> Any:
-    """Checked fields: a mapping at merge points, the result value itself at claim points."""
+    """Check result fields. Return a mapping at merge points and the result value itself at claim points."""
     if point.result is None:
         return freeze({name: value for name, value in given.items() if point.model == "claim" or value is not None})
     checked = point.result().replace(given)

@@ -1,4 +1,4 @@
-"""The engine's side of a fire, and the context that hooks are given where there is no run."""
+"""The scope of a fire: what dispatch needs besides the hooks, and the context of hooks outside a run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from .hook import Entry
 
 ACTIVE: ContextVar[frozenset[int]] = ContextVar("hookline_active", default=frozenset())
-"""Ids of the async hooks that are running around the current code."""
+"""Ids of the async hooks that have called the current code."""
 CURRENT: ContextVar[Scope | None] = ContextVar("hookline_scope", default=None)
-"""The scope whose hooks or tools are running: how nested runs find the run they are in."""
+"""The scope whose hooks or tools are running. A nested run finds its outer run here."""
 
 
 class BaseContext:
-    """What a hook gets as ``ctx`` when a point is fired outside a run. ``AgentContext`` adds the services of a run.
+    """The ``ctx`` of a hook when a point is fired outside a run. ``AgentContext`` adds the services of a run.
 
-    It only shows: a hook changes something by returning a verb. ``scratch`` and ``hook_state`` are the user's.
+    It is read-only: a hook changes a run by returning a verb. Only ``scratch`` and ``hook_state`` may be written.
     """
 
     __slots__ = ("_hook_state", "_scope", "_scratch")
@@ -34,37 +34,37 @@ class BaseContext:
 
     @property
     def hook_state(self) -> dict[int, Any]:
-        """A hook's own state for this run, under ``id(self)``."""
+        """Storage for the state of a hook during this run, under the key ``id(self)``."""
         return self._hook_state
 
     @property
     def scratch(self) -> dict[str, Any]:
-        """A scratchpad for the user's hooks and tools; the framework never writes to it."""
+        """A dict that hooks and tools share. The framework never writes to it."""
         return self._scratch
 
     @property
     def state(self) -> AgentState:
-        """The state as it is now. Hooks change it by returning ``state=``."""
+        """The current state. Hooks change it by returning ``state=``."""
         return scope_of(self).state
 
 
 class Cancellable(Protocol):
-    """What dispatch asks about cancellation."""
+    """The part of a cancellation that dispatch needs."""
 
     deadline: float | None
-    """When hooks must have finished, by the monotonic clock; ``None`` until something was cancelled."""
+    """Monotonic time at which hooks must have finished; ``None`` before a cancellation."""
 
     def is_cancelled(self) -> bool:
-        """Whether the current task is really being cancelled; a hook may raise CancelledError itself."""
+        """Whether the current task is being cancelled; a hook may also raise CancelledError itself."""
         ...
 
     def start_grace_period(self) -> None:
-        """Give the hooks that follow only a short time."""
+        """Limit the time of all hooks that follow."""
         ...
 
 
 class _Unlimited:
-    """Outside a run nobody sets a deadline."""
+    """The cancellation of a fire outside a run: there is no deadline."""
 
     deadline: float | None = None
 
@@ -80,66 +80,66 @@ _UNLIMITED = _Unlimited()
 
 
 class Emit(Protocol):
-    """Puts an event of a type, with these fields, into the stream of a run."""
+    """A function that adds an event to the stream of a run."""
 
     def __call__(self, kind: type[Event], /, **fields: Any) -> None:
-        """Make the event, if anybody wants it."""
+        """Create the event, if any consumer wants it."""
         ...
 
 
 def _drop(kind: type[Event], /, **fields: Any) -> None:
-    """Outside a run nobody hears of events."""
+    """Discard the event: there is no run, and so no stream."""
 
 
 class Scope:
-    """What dispatch needs besides the hooks: their context, the state, events, and whether to hurry.
+    """The context, state, events and cancellation of a fire. Hooks never get it.
 
-    Hooks never get it. A run's engine is one; this base class serves fires outside a run.
+    The engine of a run is a scope; this base class is used outside a run.
     """
 
     recording = False
-    """Whether somebody wants a record of every fire."""
+    """Whether a consumer wants an event for every fire."""
     tracing = False
-    """Whether somebody wants a record of every hook call."""
+    """Whether a consumer wants an event for every hook call."""
 
     def __init__(self, ctx: Any, state: AgentState | None = None, emit: Emit = _drop) -> None:
         self.ctx: Any = ctx
         self.emit: Emit = emit
-        """Puts an event into the stream of the run, if there is one."""
+        """Adds an event to the stream of the run, if there is a run."""
         self.cancellation: Cancellable = _UNLIMITED
         self.entry: Entry | None = None
-        """The sync hook that is running now."""
+        """The sync hook that is running."""
         self._state = state
 
     @property
     def state(self) -> AgentState:
-        """The state as it is now."""
+        """The current state."""
         if self._state is None:
             self._state = AgentState()
         return self._state
 
     def accept_state(self, state: object) -> None:
-        """Take over a hook's ``state=``.
+        """Apply a hook's ``state=``.
 
         Raises:
-            TypeError: it changes something that hooks may not change.
+            TypeError: it changes a field that hooks may not change.
         """
         self._state = self.state.accept(state)
 
 
 def scope_of(ctx: Any) -> Scope:
-    """The scope behind a context; a fresh one for an object that is no context of ours."""
+    """Return the scope of a context, or a new scope for any other object."""
     if ctx is None:
         ctx = BaseContext()
     if not isinstance(ctx, BaseContext):
         return Scope(ctx)
-    if ctx._scope is None or ctx._scope.ctx is None:  # there was no run yet, or it is over
+    if ctx._scope is None or ctx._scope.ctx is None:  # no run has started yet, or it has ended
         ctx._scope = Scope(ctx, None if ctx._scope is None else ctx._scope.state)
     return ctx._scope
 
 
 def running_hooks() -> frozenset[int]:
-    """Ids of all hooks that are running around the caller, sync and async, at any depth."""
+    """Return the ids of all hooks, sync and async, that have directly or indirectly called the current code."""
     scope, active = CURRENT.get(), ACTIVE.get()
     if scope is not None and scope.entry is not None:
         return active | {id(scope.entry.hook)}
@@ -147,9 +147,9 @@ def running_hooks() -> frozenset[int]:
 
 
 def is_being_closed(scope: Scope) -> bool:
-    """Whether a GeneratorExit means that the coroutine is being closed, so that nothing can be awaited any more.
+    """Whether a GeneratorExit means that the coroutine is being closed, so that it must not await anything.
 
-    A coroutine is closed by whoever drops it, outside the context of its run; a hook or tool that raises
-    GeneratorExit itself does so inside it.
+    Python closes a coroutine outside the context of its run. A hook or tool that raises GeneratorExit itself does so
+    inside that context.
     """
     return CURRENT.get() is not scope

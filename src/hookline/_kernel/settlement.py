@@ -1,4 +1,4 @@
-"""What the hooks of one fire have said, how they failed, and what follows from that (DESIGN 4.3, 5.1)."""
+"""The results and failures of the hooks of one fire, combined into a verdict (DESIGN 4.3, 5.1)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _FINAL = SETTLING | {HookAction.INVALID}
 
 
 class Settlement:
-    """What has been said so far at one fire of a point.
+    """The results of the hooks so far, at one fire of a point.
 
-    ``no_retry`` says why a ``retry`` would not be honoured now; it is empty where it would.
+    ``no_retry`` is the reason why a ``retry`` would be ignored; it is empty if a retry is possible.
     """
 
-    # Most fires settle nothing: what follows is set on the instance only when a hook says something.
+    # Class attributes as defaults: most fires have no result, and then nothing is set on the instance.
     has_results = False
     action: HookAction = HookAction.CONTINUE
     value: Any = None
@@ -50,44 +50,44 @@ class Settlement:
     no_retry: str
 
     @property
-    def open(self) -> bool:
-        """Whether deciders may still decide."""
+    def is_open(self) -> bool:
+        """Whether further hooks may still decide."""
         return (self.error is None or self.point.resilient) and self.action not in _FINAL
 
     def settle(self, action: HookAction, value: Any, hook: str = "", reason: str = "") -> None:
-        """Conclude with this verb."""
+        """Settle the point with this verb."""
         self.has_results = True
         self.action, self.value = action, value
         self.hook, self.reason = hook, reason
 
-    def refuse(self, problem: str) -> None:
-        """Conclude that the payload is invalid: no guard is asked."""
+    def mark_invalid(self, problem: str) -> None:
+        """Settle the point because the payload is invalid: no guard is called."""
         self.settle(HookAction.INVALID, problem)
 
     def apply(self, entry: Entry, phase: Phase, result: Any) -> bool:
-        """Take in one result; whether it settles the point (DESIGN 4.3)."""
+        """Apply one result. Return whether it settles the point (DESIGN 4.3)."""
         if result is None:
             self._record(entry, HookAction.CONTINUE)
             return False
         self.has_results = True
-        said = parse_result(result, self.point, self.payload, entry.name, phase)
-        if said.state is not None:
-            self._take_state(entry, phase, said.state)
-        verb, value, name = said.action, said.value, entry.name
-        self._record(entry, verb, said.reason)
+        parsed = parse_result(result, self.point, self.payload, entry.name, phase)
+        if parsed.state is not None:
+            self._apply_state(entry, phase, parsed.state)
+        verb, value, name = parsed.action, parsed.value, entry.name
+        self._record(entry, verb, parsed.reason)
         if verb is HookAction.MODIFY:
             self.payload = value
             self.changed += (entry,)
         elif verb is HookAction.ANSWER:
-            self.answer = self.answer or HookAnswer(value, name, said.reason)
+            self.answer = self.answer or HookAnswer(value, name, parsed.reason)
             return phase == "rewrite"
         elif verb is HookAction.ASK:
-            self.asks += (Question(value, name, said.reason),)
+            self.asks += (Question(value, name, parsed.reason),)
         elif verb is HookAction.STOP:
-            self.signals += (StopSignal(said.kind, value, name),)  # type: ignore[arg-type]
+            self.signals += (StopSignal(parsed.kind, value, name),)  # type: ignore[arg-type]
         elif verb is HookAction.KEEP_GOING:
             if self.action is not HookAction.KEEP_GOING:
-                self.settle(verb, value, name, said.reason)
+                self.settle(verb, value, name, parsed.reason)
         elif verb is HookAction.MERGE:
             for field in value.keys() & self.merged.keys():
                 self.scope.emit(MergeLost, point=self.point, hook=name, field=field, kept=self.merged[field][1])
@@ -97,21 +97,21 @@ class Settlement:
             if self.no_retry == "retry_limit":
                 self.signals += (StopSignal("retry_limit", "Retry limit reached.", name),)
         elif verb is not HookAction.CONTINUE:
-            self.settle(verb, value, name, said.reason)
+            self.settle(verb, value, name, parsed.reason)
             return True
         return False
 
-    def _take_state(self, entry: Entry, phase: Phase, state: Any) -> None:
+    def _apply_state(self, entry: Entry, phase: Phase, state: Any) -> None:
         where = f"hook {entry.name!r} at {self.point}"
         if self.point.model != "pipeline" or phase == "observe":
-            raise InvalidResultError(f"{where}: state= is for hooks that decide at a pipeline point")
+            raise InvalidResultError(f"{where}: only rewriters and guards at a pipeline point may return state=")
         try:
             self.scope.accept_state(state)
         except TypeError as error:
             raise InvalidResultError(f"{where}: {error}") from error
 
     def fail(self, entry: Entry, failure: BaseException) -> bool:
-        """Apply a hook's failure policy (DESIGN 5.1); whether no further decider is asked."""
+        """Apply the failure policy of a hook (DESIGN 5.1). Return whether it settles the point."""
         self.has_results = True
         cancellation = self.scope.cancellation
         if self.point.resilient and isinstance(failure, asyncio.CancelledError) and cancellation.is_cancelled():
@@ -123,12 +123,12 @@ class Settlement:
         error = HookError(entry.name, self.point, failure)
         self._record(entry, HookAction.FAILED, error=str(error))
         if entry.on_failure == "closed" and self.error is None:
-            self.error = error  # it reaches the caller; the others are logged
+            self.error = error  # raised to the caller; all other failures are logged
             return not self.point.resilient
         log.warning("%s (on_failure=%s)", error, entry.on_failure, exc_info=failure)
         self.failures += (_info(error, error.cause, fatal=entry.on_failure == "closed"),)
         if entry.on_failure == "block":
-            # The text of the exception may hold secrets: people find it in the errors and the log, not the model.
+            # The exception may contain secrets, so only the errors and the log show it, not the model.
             self.settle(HookAction.BLOCK, f"Blocked: the hook {entry.name!r} failed.", entry.name, "the hook failed")
         return entry.on_failure == "block"
 
@@ -136,18 +136,26 @@ class Settlement:
         took = time.perf_counter() - self.began if self.scope.tracing else None
         call_id = str(getattr(self.payload, "id", getattr(self.payload, "call_id", "")))
         self.scope.emit(
-            HookExecuted, point=self.point, hook=entry.name, phase=entry.phase, verb=verb, reason=str(reason),
-            error=error, duration=took, call_id=call_id)  # fmt: skip
+            HookExecuted,
+            point=self.point,
+            hook=entry.name,
+            phase=entry.phase,
+            verb=verb,
+            reason=str(reason),
+            error=error,
+            duration=took,
+            call_id=call_id,
+        )
 
-    def report_early_judges(self, entries: Sequence[Entry], payload: Any) -> None:
-        """Report rewriters that let pass a payload which was changed after them (DESIGN 4.2)."""
+    def report_judged_before_rewrite(self, entries: Sequence[Entry], payload: Any) -> None:
+        """Report rewriters that let a payload pass which a later hook changed (DESIGN 4.2)."""
         before = entries[: entries.index(self.changed[-1])]
         early = tuple(e.name for e in before if e not in self.changed and selects(e.tools, payload))
         if early:
             self.scope.emit(JudgedBeforeRewrite, point=self.point, hooks=early, by=self.changed[-1].name)
 
     def verdict(self) -> Verdict:
-        """What the deciders concluded, strongest first."""
+        """Return the verdict of the rewriters and guards: the strongest result wins."""
         if not self.has_results:
             return Verdict(self.payload)
         action, value, hook, reason = self.action, self.value, self.hook, self.reason
@@ -175,5 +183,5 @@ class Settlement:
 
 
 def _info(error: HookError | CallRefusedError, cause: BaseException, *, fatal: bool) -> ErrorInfo:
-    """A failure as data: what observers get, since an exception could be changed in place."""
+    """Return a failure as data for observers, because an exception could be changed in place."""
     return ErrorInfo("hook", type(cause).__name__, str(error), error.hook, fatal=fatal)

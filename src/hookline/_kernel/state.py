@@ -15,19 +15,25 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     OutputT = TypeVar("OutputT", default=Any)
-else:  # the standard library has no defaults of type variables before Python 3.13
+else:  # type variables with defaults come with Python 3.13
     from typing import TypeVar
 
     OutputT = TypeVar("OutputT")
 
-_SCRATCH = "Data of your own belongs in ctx.scratch, or in metadata if it is to be saved."
+_SCRATCH = "Use ctx.scratch for your own data, or metadata for data that should be saved."
 
 
 class AgentState(Frozen, frozen=True):
-    """A run as it stands now.
+    """The current state of a run, to read.
 
-    Hooks may change ``messages``, ``metadata``, ``system_prompt`` and ``response_format`` by
-    returning a changed copy as ``state=``; the rest belongs to the loop (DESIGN 6.1).
+    Hooks may change ``messages``, ``metadata``, ``system_prompt`` and ``response_format`` by returning a changed copy
+    as ``state=``. All other fields belong to the loop (DESIGN 6.1).
+
+    Example::
+
+        @hook(BEFORE_STEP)
+        def count_steps(ctx, step):
+            return HookResult.cont(state=ctx.state.with_metadata(steps=step.index + 1))
     """
 
     messages: Sequence[Message] = ()
@@ -40,7 +46,7 @@ class AgentState(Frozen, frozen=True):
     errors: tuple[ErrorInfo, ...] = ()
     ids: Ids = Ids()
     version: int = 0
-    """Grows with every change of the run's state: tells which state a hook read before it returned ``state=``."""
+    """Incremented with every change, so that the run can detect a ``state=`` that is based on an outdated state."""
 
     editable = frozenset(("messages", "metadata", "system_prompt", "response_format"))
 
@@ -67,7 +73,7 @@ class AgentState(Frozen, frozen=True):
 
     @property
     def step_count(self) -> int:
-        """How many steps are finished."""
+        """The number of finished steps."""
         return len(self.steps)
 
     @property
@@ -76,19 +82,19 @@ class AgentState(Frozen, frozen=True):
         return self.steps[-1] if self.steps else None
 
     def with_messages(self, *messages: Message) -> AgentState:
-        """This state with messages appended."""
+        """Return a copy with messages appended."""
         return self.replace(messages=as_history(self.messages).plus(*messages))
 
     def with_metadata(self, **data: Any) -> AgentState:
-        """This state with entries of ``metadata`` set."""
+        """Return a copy with entries of ``metadata`` set."""
         return self.replace(metadata={**self.metadata, **data})
 
     def with_system_prompt(self, text: str) -> AgentState:
-        """This state with another system prompt, used from the next model call on."""
+        """Return a copy with another system prompt, which the next model call uses."""
         return self.replace(system_prompt=text)
 
     def accept(self, value: object) -> AgentState:
-        """A hook's ``state=``, checked (see :meth:`Frozen.accept`); calls and their results stay together."""
+        """Check a hook's ``state=`` (see :meth:`Frozen.accept`). Tool calls must keep their results."""
         new = super().accept(value)
         if new.messages is not self.messages:
             tail = as_history(new.messages).tail_after(self.messages)
@@ -102,7 +108,7 @@ class AgentState(Frozen, frozen=True):
 
 
 def _open_calls(messages: Sequence[Message]) -> list[str] | None:
-    """Ids of calls without a result; ``None`` if a result is not right behind its call, or an id comes twice."""
+    """Return the ids of calls without a result; ``None`` if a result does not follow its call or an id is repeated."""
     seen: set[str] = set()
     left: list[str] = []
     expected: list[str] = []
@@ -119,12 +125,17 @@ def _open_calls(messages: Sequence[Message]) -> list[str] | None:
 
 
 class AgentResult(Frozen, Generic[OutputT], frozen=True):
-    """How a run ended. The payload of ``on_run_end``.
+    """The result of a run, and the payload of ``on_run_end``.
 
-    ``messages`` are the ones this run added; ``cost`` is ``None`` when the price of any call is
-    unknown; ``hook_ended`` is the reason of the hook that ended the run, else that hook's name.
-    ``output`` is the reply; for an agent with an ``output_type``, the value in it, or ``None`` if the
-    run came to no final reply. Hooks and events have the JSON form of that value.
+    ``messages`` are the messages that this run added. ``cost`` is ``None`` if the price of any call is unknown.
+    ``hook_ended`` is the reason given by the hook that ended the run, or else the name of that hook. ``output`` is the
+    reply; with an ``output_type``, the value in the reply, or ``None`` if there was no final reply. Hooks and events
+    get this value as JSON.
+
+    Example::
+
+        result = agent.run("What is 17 * 23?")
+        print(result.reply, result.status, result.usage.total_tokens, result.cost)
     """
 
     reply: str = ""
@@ -148,7 +159,7 @@ class AgentResult(Frozen, Generic[OutputT], frozen=True):
 
     @property
     def output_text(self) -> str:
-        """The output as text: text as it is, any other value as JSON, and the reply if there is no output."""
+        """The output as text: a string unchanged, any other value as JSON, and the reply if there is no output."""
         return output_text(self.output, self.reply)
 
     def __post_init__(self) -> None:
@@ -158,7 +169,7 @@ class AgentResult(Frozen, Generic[OutputT], frozen=True):
             self._seal("steps", tuple)
 
     def __str__(self) -> str:
-        """The status and the reply, shortened, and what the run took; ``repr`` shows everything."""
+        """Show the status, the shortened reply, and what the run used; ``repr`` shows everything."""
         why = ""
         if self.status == "failed" and self.errors:
             why = f" ({self.errors[-1].type}: {self.errors[-1].message})"
@@ -174,7 +185,7 @@ class AgentResult(Frozen, Generic[OutputT], frozen=True):
 
 
 def output_text(output: Any, reply: str) -> str:
-    """The output of a run as text; see :attr:`AgentResult.output_text`."""
+    """Return the output of a run as text; see :attr:`AgentResult.output_text`."""
     if output is None:
         return reply
     form = plain(output)

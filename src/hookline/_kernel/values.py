@@ -1,4 +1,4 @@
-"""The values that travel: messages, tool calls, usage, steps, signals, errors."""
+"""The values inside payloads: messages, tool calls, usage, steps, stop signals and errors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,24 @@ Outcome = Literal["ok", "error", "blocked", "answered", "cancelled"]
 Where = Literal["model", "tool", "hook", "output"]
 Status = Literal["completed", "stopped", "ended", "cancelled", "failed"]
 StopKind = Literal[
-    "error", "stop_requested", "user_requested", "steps_limit", "token_limit", "time_limit", "cost_limit",
-    "tool_calls_limit", "retry_limit", "finish_reason", "completed", "unknown",
-]  # fmt: skip
+    "error",
+    "stop_requested",
+    "user_requested",
+    "steps_limit",
+    "token_limit",
+    "time_limit",
+    "cost_limit",
+    "tool_calls_limit",
+    "retry_limit",
+    "finish_reason",
+    "completed",
+    "unknown",
+]
 STOP_KINDS: tuple[str, ...] = get_args(StopKind)  # strongest first (DESIGN 5.4)
 
 
 class Ids(Frozen, frozen=True):
-    """Who and where: the ids every payload of a run carries."""
+    """The ids that every payload of a run contains."""
 
     run_id: str = ""
     task_id: str = ""
@@ -33,7 +43,7 @@ class Ids(Frozen, frozen=True):
 
 
 class Usage(Frozen, frozen=True):
-    """Tokens used. ``input_tokens`` counts cached ones too."""
+    """The number of tokens used. ``input_tokens`` includes cached tokens."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -41,7 +51,7 @@ class Usage(Frozen, frozen=True):
 
     @property
     def total_tokens(self) -> int:
-        """Input and output together."""
+        """The sum of input and output tokens."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
@@ -53,10 +63,10 @@ class Usage(Frozen, frozen=True):
 
 
 class ToolCall(Frozen, frozen=True):
-    """A call as the model made it.
+    """A tool call in a model's reply.
 
-    ``arguments`` is always a frozen JSON object. Text is parsed; where the model sent no object,
-    ``arguments`` is empty and ``raw`` holds what came instead.
+    ``arguments`` is always a frozen JSON object; text is parsed. If the model sent anything else, ``arguments`` is
+    empty and ``raw`` contains the model's text.
     """
 
     _other_keys = ("type", "function")
@@ -75,7 +85,7 @@ class ToolCall(Frozen, frozen=True):
 
     @classmethod
     def _read_mapping(cls, given: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-        """Fields, also from OpenAI's ``{"id", "type": "function", "function": {"name", "arguments"}}``."""
+        """Convert OpenAI's ``{"id", "type": "function", "function": {"name", "arguments"}}`` to fields."""
         if "function" not in given:
             return given
         fields = dict(given)
@@ -95,7 +105,7 @@ class ToolCall(Frozen, frozen=True):
 
 
 class ToolSpec(Frozen, frozen=True):
-    """A tool as a model sees it: name, description, JSON schema of the parameters."""
+    """The description of a tool for the model: name, purpose, and JSON schema of the parameters."""
 
     name: str
     description: str = ""
@@ -109,10 +119,11 @@ class ToolSpec(Frozen, frozen=True):
 class Message(Frozen, frozen=True):
     """One message of a transcript.
 
-    ``call_id`` and ``name`` belong to tool results; ``hook`` names the hook whose ``end`` wrote it.
+    ``call_id`` and ``name`` are set for tool results; ``hook`` is set if a hook wrote the message with ``end``.
 
-    Wherever messages are taken, a mapping of these fields will do, and so will a message in OpenAI's shape::
+    Functions that take messages also accept a mapping of these fields, or a message in OpenAI's format::
 
+        Message("user", "What is the weather in Berlin?")
         Message.of({"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "42"}]})
     """
 
@@ -132,7 +143,7 @@ class Message(Frozen, frozen=True):
 
     @classmethod
     def _read_mapping(cls, given: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-        """Fields, also from a message in OpenAI's shape."""
+        """Convert a message in OpenAI's format to fields."""
         fields = {
             name: item for name, item in given.items() if name not in _OFTEN_EMPTY or (item is not None and item != [])
         }
@@ -149,13 +160,13 @@ class Message(Frozen, frozen=True):
 
 
 _OFTEN_EMPTY = frozenset(("content", "tool_calls", "refusal", "audio", "function_call", "annotations"))
-"""What OpenAI's messages hold as ``null`` or an empty list, which says nothing."""
+"""Fields that are often ``null`` or empty in OpenAI's messages, and are then ignored."""
 
 
 def _text_part(part: Any, path: str) -> str:
     if not isinstance(part, Mapping) or part.get("type") != "text":
         kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-        raise TypeError(f"{path} is of type {kind!r:.80}; messages hold text parts alone")
+        raise TypeError(f"{path} is of type {kind!r:.80}; a message may only contain text parts")
     for name in part:
         if name not in ("type", "text"):
             raise TypeError(f"{path} has no field {name!r}.{did_you_mean(str(name), ('type', 'text'))}")
@@ -166,7 +177,12 @@ def _text_part(part: Any, path: str) -> str:
 
 
 class ModelResponse(Frozen, frozen=True):
-    """What a model gives back. ``cost`` is in USD; ``None`` means unknown."""
+    """The reply of a model. ``cost`` is in USD; ``None`` means unknown.
+
+    Example::
+
+        ModelResponse(content="It is sunny.", usage=Usage(120, 8), cost=0.0004)
+    """
 
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -183,7 +199,7 @@ class ModelResponse(Frozen, frozen=True):
 
 
 class StopSignal(Frozen, frozen=True):
-    """A recorded wish to stop: what kind, why, and who."""
+    """A recorded request to stop the run: its kind, a message, and the hook that made it."""
 
     kind: StopKind = "stop_requested"
     message: str = ""
@@ -191,7 +207,10 @@ class StopSignal(Frozen, frozen=True):
 
 
 class ErrorInfo(Frozen, frozen=True):
-    """One failure, as data. ``source`` failed; ``retry_after`` is a provider's wish, in seconds."""
+    """A failure as data.
+
+    ``source`` names the failed hook, tool or model; ``retry_after`` is the wait in seconds that a provider asks for.
+    """
 
     where: Where
     type: str

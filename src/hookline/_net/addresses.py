@@ -1,4 +1,4 @@
-"""What an IP address leads to: the internet, a network of one's own, or a place that nobody should reach unawares."""
+"""Classify IP addresses: public, private, or never to be connected to."""
 
 from __future__ import annotations
 
@@ -17,16 +17,25 @@ _COMPATIBLE = IPv6Network("::/96")
 _NEVER: tuple[Network, ...] = tuple(
     ip_network(text)
     for text in (
-        "0.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3", "192.88.99.0/24",
-        "168.63.129.16/32", "100.100.100.200/32", "192.0.0.192/32", "fd00:ec2::/32",  # where clouds keep credentials
-        "2001::/32", "3fff::/20",
+        "0.0.0.0/8",
+        "169.254.0.0/16",
+        "224.0.0.0/3",
+        "192.88.99.0/24",
+        # Metadata services of clouds, which hold credentials.
+        "168.63.129.16/32",
+        "100.100.100.200/32",
+        "192.0.0.192/32",
+        "fd00:ec2::/32",
+        # Other special networks.
+        "2001::/32",
+        "3fff::/20",
     )
-)  # fmt: skip
+)
 
 
 def reach(address: Address) -> Reach:
-    """Where an address leads; one that carries another (IPv4 in IPv6) leads to the worse of both."""
-    found = {_own_reach(address), *map(_own_reach, _carried(address))}
+    """Classify an address. One that embeds another (IPv4 in IPv6) gets the more restrictive class of both."""
+    found = {_own_reach(address), *map(_own_reach, _embedded(address))}
     return "never" if "never" in found else "private" if "private" in found else "public"
 
 
@@ -39,7 +48,7 @@ def _own_reach(address: Address) -> Reach:
         return "private"
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None or address in _NAT64:
-            return "public"  # what it carries counts
+            return "public"  # the embedded address decides
         if address not in _UNICAST:
             return "private" if address in _LOCAL else "never"
         if address.sixtofour is not None:
@@ -47,8 +56,8 @@ def _own_reach(address: Address) -> Reach:
     return "public" if address.is_global and not address.is_reserved else "private"
 
 
-def _carried(address: Address) -> Iterator[Address]:
-    """The IPv4 addresses inside an IPv6 address."""
+def _embedded(address: Address) -> Iterator[Address]:
+    """Yield the IPv4 addresses embedded in an IPv6 address."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             yield address.ipv4_mapped

@@ -1,4 +1,4 @@
-"""Where programs may connect to: a list of hosts, judged strictly, and a way to fetch that keeps to it."""
+"""A list of hosts that a program may connect to, and HTTP requests that follow it."""
 
 from __future__ import annotations
 
@@ -18,26 +18,28 @@ from .._base.text import is_number
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .addresses import Address, Network, reach
-from .http_client import Cutoff, FetchError, PinnedConnection, Reply, ask
-from .pages import FetchedPage, is_page, page_of, sends_on
+from .http_client import Cutoff, FetchError, PinnedConnection, Reply, send_request
+from .pages import FetchedPage, is_page, is_redirect, page_of
 from .urls import PORTS, Url, UrlError, address_of, parse_host, parse_url
 
 SECONDS = 20.0
-"""How long a fetch may take in all."""
+"""Time limit for a whole fetch."""
 MAX_BYTES = 1_000_000
-"""How much of a page is read."""
+"""Maximum size of a page."""
 MAX_REDIRECTS = 5
-"""How often a server may send us on."""
+"""Maximum number of redirects."""
 
 _HEADERS = {"User-Agent": "hookline", "Accept": "text/*, application/json, */*;q=0.1", "Accept-Encoding": "gzip"}
-_OURS = frozenset(("host", "connection", "content-length", "transfer-encoding", "accept-encoding", "upgrade", "te"))
-_NARROW = 16  # a listed network that is wider does not mean the special addresses in it
+_RESERVED_HEADERS = frozenset(
+    ("host", "connection", "content-length", "transfer-encoding", "accept-encoding", "upgrade", "te")
+)
+_NARROW = 16  # a listed network with a shorter prefix does not allow the special addresses in it
 _LOCALHOST = re.compile(r"(?:.*\.)?localhost")
-_AT_HOME = re.compile(r"[^.]*|(?:.*\.)?(?:localhost|local|internal|intranet|lan|home|corp|private|home\.arpa)")
+_INTERNAL_NAME = re.compile(r"[^.]*|(?:.*\.)?(?:localhost|local|internal|intranet|lan|home|corp|private|home\.arpa)")
 
 
 class EgressError(HooklineError, PermissionError):
-    """A URL or an address that may not be reached, and why."""
+    """A URL or an address that may not be reached. The message says why."""
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -49,7 +51,7 @@ class _Entry(msgspec.Struct, frozen=True):
     network: Network | None = None
 
     def names(self, host: str) -> bool:
-        """Whether it means this host."""
+        """Return whether the item matches this host."""
         if self.name in ("*", host):
             return True
         if self.name.startswith("*."):
@@ -58,31 +60,37 @@ class _Entry(msgspec.Struct, frozen=True):
         return address is not None and self.holds(address)
 
     def holds(self, address: Address) -> bool:
-        """Whether it lists this address."""
+        """Return whether the item lists this address."""
         network = self.network
         return network is not None and address.version == network.version and address in network
 
 
 class Egress:
-    """A list of hosts that may be reached; everything else may not.
+    """A list of hosts that may be reached; no other host may be.
 
-    A URL is read strictly: what two programs might read in two ways (user names, backslashes, odd spellings of
-    addresses, letters beyond ASCII in a host) is refused. A name must lead to public addresses alone; one that leads
-    into a network of your own is refused, unless that address is listed too. ``fetch`` connects to the very address
-    that was judged, so that a name cannot change its meaning in between, and judges each redirect like the first URL.
+    URLs are parsed strictly: anything that two programs might read differently (user names, backslashes, unusual
+    spellings of addresses, non-ASCII characters in a host) is rejected. A name must resolve to public addresses only;
+    a name that resolves to a private address is rejected, unless that address is listed too. ``fetch`` connects to the
+    address that was checked, so that DNS cannot change it in between, and checks each redirect like the first URL.
 
     Args:
-        hosts: ``"example.com"`` (that name alone), ``"*.example.com"`` (all names below it, but not itself), an
-            address, a network such as ``"10.1.0.0/16"``, or ``"*"`` for every public host. Each may say its scheme
-            and port: ``"http://localhost:8000"``. None at all: nothing may be reached.
-        schemes: for hosts that do not say theirs.
-        ports: for hosts that do not say theirs; the usual ones of the schemes if left out.
-        private: whether names may lead into networks of your own. Link-local addresses, where clouds
-            keep credentials, must be listed all the same.
-        tls: how certificates are checked; as Python does if left out.
+        hosts: ``"example.com"`` (only that name), ``"*.example.com"`` (all subdomains, but not the name itself), an
+            address, a network such as ``"10.1.0.0/16"``, or ``"*"`` for every public host. Each may have a scheme and
+            a port: ``"http://localhost:8000"``. An empty list allows nothing.
+        schemes: the schemes of hosts without one.
+        ports: the ports of hosts without one; if omitted, the default ports of the schemes.
+        private: whether names may resolve to private addresses. Link-local addresses, where clouds keep credentials,
+            must still be listed.
+        tls: how certificates are verified; Python's defaults if omitted.
 
     Raises:
-        RegistrationError: a host, scheme or port that makes no sense.
+        RegistrationError: a host, scheme or port is invalid.
+
+    Example::
+
+        egress = Egress(["api.example.com", "*.wikipedia.org"])
+        print(egress.check("https://evil.example/"))  # says why it is not allowed
+        page = egress.fetch("https://en.wikipedia.org/wiki/Hook")
     """
 
     def __init__(
@@ -95,17 +103,17 @@ class Egress:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         if isinstance(hosts, (str, Mapping)) or not isinstance(hosts, Iterable):
-            raise RegistrationError(f"hosts is a list such as ['example.com'], not {hosts!r:.80}")
+            raise RegistrationError(f"hosts= must be a list such as ['example.com'], not {hosts!r:.80}")
         self.schemes = (schemes,) if isinstance(schemes, str) else tuple(schemes)
         if not self.schemes or not all(scheme in PORTS for scheme in self.schemes):
-            raise RegistrationError(f"schemes is a list of 'https' and 'http', not {schemes!r:.80}")
+            raise RegistrationError(f"schemes= must be a list of 'https' and 'http', not {schemes!r:.80}")
         self.ports = None if ports is None else tuple(ports)
         if not all(type(port) is int and 0 < port < 65536 for port in self.ports or ()) or self.ports == ():
-            raise RegistrationError(f"ports is a list of numbers such as [443], not {ports!r:.80}")
+            raise RegistrationError(f"ports= must be a list of port numbers such as [443], not {ports!r:.80}")
         if not isinstance(private, bool):
-            raise RegistrationError(f"private is True or False, not {private!r:.80}")
+            raise RegistrationError(f"private= must be True or False, not {private!r:.80}")
         if tls is not None and not isinstance(tls, ssl.SSLContext):
-            raise RegistrationError(f"tls is an ssl.SSLContext, not {tls!r:.80}")
+            raise RegistrationError(f"tls= must be an ssl.SSLContext, not {tls!r:.80}")
         self.hosts, self.private, self._given_tls = tuple(hosts), private, tls
         self._entries = tuple(map(_entry, self.hosts))
 
@@ -113,7 +121,7 @@ class Egress:
         return f"Egress({list(self.hosts)!r})"
 
     def check(self, url: str) -> str | None:
-        """Why a URL may not be reached, in words; ``None`` if it may, as far as can be told without a lookup."""
+        """Return why a URL may not be reached; ``None`` if it may, as far as this is known without a DNS lookup."""
         try:
             self.judge(url)
         except EgressError as error:
@@ -121,50 +129,51 @@ class Egress:
         return None
 
     def judge(self, url: str, *, bare: bool = False) -> Url:
-        """The parts of a URL that may be reached, as far as can be told without a lookup.
+        """Check a URL without a DNS lookup and return its parts.
 
         Args:
             url: the whole URL.
-            bare: whether it may be a host alone, with or without a port and a path.
+            bare: whether a host without a scheme is accepted, with or without a port and a path.
 
         Raises:
-            EgressError: it may not, or is no proper URL.
+            EgressError: the URL is invalid or may not be reached.
         """
         try:
             found = self._bare(url) if bare and "://" not in url else parse_url(url)
         except UrlError as error:
             raise EgressError(f"{url!r:.200} is not allowed: {error}") from None
-        problem = self._why_not(found)
+        problem = self._reason_against(found)
         if problem is not None:
             raise EgressError(f"{url!r:.200} is not allowed: {problem}")
         return found
 
     def resolve(self, url: str | Url) -> tuple[Address, ...]:
-        """The addresses that a URL's host has now, each of which may be reached. It blocks while names are looked up.
+        """Look up the addresses of a URL's host and check each of them. This blocks.
 
         Raises:
             EgressError: the URL or one of the addresses may not be reached.
-            FetchError: there is no such host.
+            FetchError: the host does not exist.
         """
         if not isinstance(url, Url):
             url = self.judge(url)
         literal = url.address
-        addresses = (literal,) if literal is not None else _looked_up(url.host, url.port)
+        addresses = (literal,) if literal is not None else _look_up(url.host, url.port)
         for address in addresses:
-            problem = self._why_not_address(address, url)
+            problem = self._reason_against_address(address, url)
             if problem is not None:
                 raise EgressError(f"{str(url)!r:.200} is not allowed: {problem}")
         return addresses
 
     def connect(self, url: str, *, seconds: float = SECONDS) -> HTTPConnection:
-        """A connection to a judged address of the URL's host, for requests that ``fetch`` cannot make. It blocks.
+        """Open a connection to a checked address of the URL's host. This blocks.
 
-        It is an ``http.client.HTTPConnection``: use its ``request`` and ``getresponse``, and close it. It follows
-        no redirects; judge the next URL by connecting to it.
+        Use it for requests that ``fetch`` cannot make. The result is an ``http.client.HTTPConnection``: use its
+        ``request`` and ``getresponse``, and close it. It does not follow redirects; call ``connect`` for the next URL
+        instead.
 
         Raises:
             EgressError: the URL may not be reached.
-            FetchError: there is no such host.
+            FetchError: the host does not exist.
         """
         where = self.judge(url)
         return PinnedConnection(where, self.resolve(where), self.tls, _positive(seconds, "seconds"))
@@ -177,18 +186,19 @@ class Egress:
         seconds: float = SECONDS,
         max_bytes: int = MAX_BYTES,
     ) -> FetchedPage:
-        """Get a page of text. It blocks; in async code use :meth:`afetch`.
+        """Fetch a page of text. This blocks; in async code use :meth:`afetch`.
 
         Args:
             url: the whole URL.
-            headers: further headers; a server that we are sent on to does not get them, unless it is the same one. From
-                ``https`` to ``http`` we only go to a host that is listed with ``http://``.
-            seconds: how long everything together may take.
-            max_bytes: how much is read, as sent and as unpacked.
+            headers: additional headers. A redirect to another server does not get them. A redirect from ``https`` to
+                ``http`` is followed only if the host is listed with ``http://``.
+            seconds: time limit for the whole fetch.
+            max_bytes: maximum size of the page, both compressed and decompressed.
 
         Raises:
             EgressError: the URL, a redirect or an address may not be reached.
-            FetchError: it does not answer, is too slow, is not text, or sends us on too often.
+            FetchError: the server does not answer or is too slow, the page is not text, or there are too many
+                redirects.
         """
         return self._fetch(url, _checked(headers), int(_positive(max_bytes, "max_bytes")), _cutoff(seconds))
 
@@ -200,7 +210,7 @@ class Egress:
         seconds: float = SECONDS,
         max_bytes: int = MAX_BYTES,
     ) -> FetchedPage:
-        """:meth:`fetch` for async code; cancelling it closes the connection."""
+        """Fetch a page of text in async code; see :meth:`fetch`. Cancelling closes the connection."""
         cutoff = _cutoff(seconds)
         try:
             page: FetchedPage = await in_thread(
@@ -208,48 +218,53 @@ class Egress:
             )
             return page
         finally:
-            cutoff.cut("nobody waits for it any more")
+            cutoff.cut("the request was cancelled")
 
     def _fetch(self, url: str, headers: Mapping[str, str], max_bytes: int, cutoff: Cutoff) -> FetchedPage:
         with cutoff:
             where = self.judge(url)
             for _ in range(MAX_REDIRECTS + 1):
                 addresses = self.resolve(where) if where.address else cutoff.bounded(self.resolve, where)
-                reply = ask(
-                    where, addresses, headers={**_HEADERS, **headers}, cutoff=cutoff, tls=self.tls,
-                    max_bytes=max_bytes, wanted=is_page,
-                )  # fmt: skip
-                if not sends_on(reply.status, reply.headers.get("location")):
+                reply = send_request(
+                    where,
+                    addresses,
+                    headers={**_HEADERS, **headers},
+                    cutoff=cutoff,
+                    tls=self.tls,
+                    max_bytes=max_bytes,
+                    wanted=is_page,
+                )
+                if not is_redirect(reply.status, reply.headers.get("location")):
                     return page_of(where, reply)
-                following = self._following(where, reply.headers["location"])
+                following = self._redirect_target(where, reply.headers["location"])
                 headers = headers if following.origin == where.origin else {}
                 where = following
-        raise FetchError(f"the server sent us on more than {MAX_REDIRECTS} times")
+        raise FetchError(f"the server redirected more than {MAX_REDIRECTS} times")
 
-    def _following(self, where: Url, location: str) -> Url:
+    def _redirect_target(self, where: Url, location: str) -> Url:
         from urllib.parse import quote, urljoin
 
         plain = quote(location.encode("latin-1", "replace"), safe="".join(map(chr, range(33, 127))))
         try:
             following = self.judge(urljoin(str(where), plain))
         except (EgressError, ValueError) as error:
-            raise EgressError(f"{str(where)!r:.200} sends us on, but {error}") from None
+            raise EgressError(f"{str(where)!r:.200} redirects, but {error}") from None
         plainly = any(entry.scheme == "http" and entry.names(following.host) for entry in self._entries)
         if where.scheme == "https" and following.scheme == "http" and not plainly:
-            raise EgressError(f"{str(where)!r:.200} sends us on from https to http, which is not safe")
+            raise EgressError(f"{str(where)!r:.200} redirects from https to http, which is not safe")
         return following
 
     @cached_property
     def tls(self) -> ssl.SSLContext:
-        """How certificates are checked."""
+        """The TLS settings for verifying certificates."""
         return self._given_tls or ssl.create_default_context()
 
     def _bare(self, text: str) -> Url:
-        """A URL for a host without a scheme: as the list has it, if it is there."""
+        """Make a URL for a host without a scheme, with the scheme and port of its item in the list, if any."""
         parts = re.fullmatch(r"([^/?#]*)(.*)", text, re.DOTALL)
         assert parts is not None
         if "@" in text or "\\" in text:
-            raise UrlError("it has an @ or a backslash, but no scheme; write the whole URL")
+            raise UrlError("it contains an @ or a backslash, but no scheme; write the whole URL")
         host, port = parse_host(parts[1])
         known = (entry for entry in self._entries if entry.names(host))
         entry = next((entry for entry in known if port is None or port in self._ports(entry)), None)
@@ -266,61 +281,61 @@ class Egress:
         return self.schemes if entry.scheme is None else (entry.scheme,)
 
     def _fits(self, entry: _Entry, url: Url) -> bool:
-        """Whether scheme and port of a URL are those of an entry."""
+        """Return whether the scheme and port of a URL match an item."""
         if url.scheme not in self._schemes(entry):
             return False
         if entry.port is not None or self.ports is not None:
             return url.port in self._ports(entry)
         return url.port == PORTS[url.scheme]
 
-    def _why_not(self, url: Url) -> str | None:
+    def _reason_against(self, url: Url) -> str | None:
         named = [entry for entry in self._entries if entry.names(url.host)]
         if not named:
-            return f"{url.host} is not one of the hosts that may be reached ({self._shown()})"
+            return f"{url.host} is not one of the allowed hosts ({self._shown()})"
         fitting = [entry for entry in named if self._fits(entry, url)]
         if not fitting:
             if not any(url.scheme in self._schemes(entry) for entry in named):
                 return f"use {named[0].scheme or self.schemes[0]}, not {url.scheme}"
             ports = ", ".join(str(port) for entry in named for port in self._ports(entry))
-            return f"port {url.port} may not be reached there, only {ports}"
+            return f"port {url.port} is not allowed for this host, only {ports}"
         if url.address is not None:
-            return self._why_not_address(url.address, url)
-        if not self.private and _AT_HOME.fullmatch(url.host) and all("*" in entry.name for entry in fitting):
-            return f"{url.host} is a name in a network of our own"
+            return self._reason_against_address(url.address, url)
+        if not self.private and _INTERNAL_NAME.fullmatch(url.host) and all("*" in entry.name for entry in fitting):
+            return f"{url.host} is a name in a private network"
         return None
 
-    def _why_not_address(self, address: Address, url: Url) -> str | None:
-        leads = reach(address)
+    def _reason_against_address(self, address: Address, url: Url) -> str | None:
+        kind_of_address = reach(address)
         for entry in self._entries:
             if self._fits(entry, url):
-                meant = entry.network is not None and (leads != "never" or entry.network.prefixlen >= _NARROW)
+                meant = entry.network is not None and (kind_of_address != "never" or entry.network.prefixlen >= _NARROW)
                 at_home = entry.name == url.host and _LOCALHOST.fullmatch(url.host) and address.is_loopback
                 if at_home or (meant and entry.holds(address)):
                     return None
-        if leads == "public" or (leads == "private" and self.private):
+        if kind_of_address == "public" or (kind_of_address == "private" and self.private):
             return None
         what = "its address " if url.address is None else ""
-        kind = "in a private network" if leads == "private" else "not one to connect to"
+        kind = "in a private network" if kind_of_address == "private" else "a special address"
         return f"{what}{address} is {kind}"
 
     def _shown(self) -> str:
         shown = ", ".join(self.hosts[:10]) + (", ..." if len(self.hosts) > 10 else "")
-        return shown or "there are none"
+        return shown or "the list is empty"
 
 
 async def post(egress: Egress, url: str, body: bytes, *, headers: Mapping[str, str], seconds: float) -> Reply:
-    """Post and say what the server answered; redirects are not followed, and the answer's body is not read.
+    """Post to a URL that ``egress`` allows. Redirects are not followed, and the body of the response is not read.
 
     Args:
-        egress: judges the URL, and the addresses that it leads to.
+        egress: checks the URL and its addresses.
         url: the whole URL.
-        body: what to post.
-        headers: with its type.
-        seconds: how long everything together may take; being cancelled closes the connection too.
+        body: the body of the request.
+        headers: the headers, including the content type.
+        seconds: time limit for the whole request. Cancelling closes the connection too.
 
     Raises:
         EgressError: the URL or an address may not be reached.
-        FetchError: it does not answer, or not in time.
+        FetchError: the server does not answer, or not in time.
     """
     cutoff = Cutoff(seconds)
 
@@ -328,22 +343,28 @@ async def post(egress: Egress, url: str, body: bytes, *, headers: Mapping[str, s
         with cutoff:
             where = egress.judge(url)
             addresses = egress.resolve(where) if where.address else cutoff.bounded(egress.resolve, where)
-            return ask(
-                where, addresses, headers=headers, cutoff=cutoff, tls=egress.tls, max_bytes=0,
-                wanted=lambda response: False, send=body,
-            )  # fmt: skip
+            return send_request(
+                where,
+                addresses,
+                headers=headers,
+                cutoff=cutoff,
+                tls=egress.tls,
+                max_bytes=0,
+                wanted=lambda response: False,
+                send=body,
+            )
 
     try:
         reply: Reply = await in_thread(work)
         return reply
     finally:
-        cutoff.cut("nobody waits for it any more")
+        cutoff.cut("the request was cancelled")
 
 
 def _entry(text: Any) -> _Entry:
     wrong = RegistrationError(
-        f"hosts: {text!r:.80} is no host; write 'example.com', '*.example.com', an address, a network or '*', "
-        "with 'http://' before it or ':8000' after it if need be"
+        f"hosts=: {text!r:.80} is not a host; write 'example.com', '*.example.com', an address, a network or '*', "
+        "with 'http://' before it or ':8000' after it if needed"
     )
     if not isinstance(text, str):
         raise wrong
@@ -355,7 +376,7 @@ def _entry(text: Any) -> _Entry:
         network = ip_network(rest)
         return _Entry(named, str(network.network_address) if network.num_addresses == 1 else "", None, network)
     except ValueError:
-        pass  # a name, or an address with a port
+        pass  # it is a name, or an address with a port
     every, below = re.match(r"\*(?::|$)", rest), rest.startswith("*.")
     try:
         name, port = parse_host(f"any{rest[1:]}" if every else rest[2:] if below else rest)
@@ -368,13 +389,13 @@ def _entry(text: Any) -> _Entry:
     return _Entry(named, shown, port, None if address is None else ip_network(address))
 
 
-def _looked_up(host: str, port: int) -> tuple[Address, ...]:
+def _look_up(host: str, port: int) -> tuple[Address, ...]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         addresses = tuple(dict.fromkeys(ip_address(str(info[4][0])) for info in found))
     except (OSError, UnicodeError, ValueError) as error:
-        said = getattr(error, "strerror", None) or str(error)
-        raise FetchError(f"the host {host!r} cannot be found: {said}") from None
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FetchError(f"the host {host!r} cannot be resolved: {reason}") from None
     if not addresses:
         raise FetchError(f"the host {host!r} has no address")
     return addresses
@@ -382,7 +403,7 @@ def _looked_up(host: str, port: int) -> tuple[Address, ...]:
 
 def _positive(value: Any, name: str) -> float:
     if not is_number(value) or not 0 < value < 1e12:
-        raise ValueError(f"{name} is a number above 0, not {value!r:.80}")
+        raise ValueError(f"{name}= must be a positive number, not {value!r:.80}")
     return value  # type: ignore[no-any-return]
 
 
@@ -392,6 +413,6 @@ def _cutoff(seconds: float) -> Cutoff:
 
 def _checked(headers: Mapping[str, str] | None) -> dict[str, str]:
     for name in headers or ():
-        if name.lower() in _OURS:
-            raise ValueError(f"the header {name!r} is not yours to set")
+        if name.lower() in _RESERVED_HEADERS:
+            raise ValueError(f"the header {name!r} cannot be set: Hookline sets it itself")
     return {name.title(): value for name, value in (headers or {}).items()}

@@ -1,4 +1,8 @@
-"""One HTTP request to an address that was chosen before: no lookup, no proxy, and limits on everything."""
+"""One HTTP request to an address that was chosen before: no DNS lookup, no proxy, and limits on everything.
+
+The standard library's client is used because it lets the caller choose the address and close the socket from another
+thread.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +25,18 @@ from .addresses import Address
 from .urls import PORTS, Url
 
 MAX_HEAD = 64_000
-"""How many bytes the headers of a reply may have."""
+"""Maximum size of a response's headers in bytes."""
 _PIECE = 65_536
 
 T = TypeVar("T")
 
 
 class FetchError(HooklineError):
-    """What could not be fetched, and why: no such host, no answer, too slow, not text."""
+    """A page could not be fetched: unknown host, no answer, too slow, or not text. The message says which."""
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What a server said; ``cut`` if the body goes on."""
+    """A response. ``cut`` says that the body is longer."""
 
     status: int
     reason: str
@@ -42,10 +46,10 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Cutoff:
-    """Ends a request from outside, when its time is over or nobody waits for it any more; a context manager.
+    """A context manager that can end a request from outside, on a timeout or a cancellation.
 
     Args:
-        seconds: how long everything together may take.
+        seconds: time limit for the whole request.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -64,7 +68,7 @@ class Cutoff:
         self._timer.cancel()
 
     def cut(self, why: str) -> None:
-        """Close the connection, also in the middle of a read in another thread."""
+        """Close the connection, even while another thread reads from it."""
         with self._lock:
             self.why = self.why or why
             if self._socket is not None:
@@ -72,10 +76,10 @@ class Cutoff:
                     socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # the TLS layer is not safe from here
 
     def watch(self, sock: socket.socket | None) -> None:
-        """Close this socket when it is time; ``None`` when it is the owner's again.
+        """Close this socket when the time is up; ``None`` stops that.
 
         Raises:
-            FetchError: it is too late already.
+            FetchError: the time is up already.
         """
         with self._lock:
             self._socket = sock
@@ -84,21 +88,21 @@ class Cutoff:
 
     @property
     def left(self) -> float:
-        """How many seconds are left, a little more than none."""
+        """How many seconds are left, at least a little more than 0."""
         return max(self._end - time.monotonic(), 0.001)
 
     def bounded(self, fn: Callable[..., T], *args: Any) -> T:
-        """What ``fn`` gives, if it does so in time; else it is left behind in its thread.
+        """Call ``fn`` in a thread and return its result. If the time runs out, the thread is abandoned.
 
         Raises:
-            FetchError: it does not.
+            FetchError: the time ran out.
         """
         box: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
         def work() -> None:
             try:
                 box.put((fn(*args), None))
-            except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits
+            except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
                 box.put((None, error))
 
         threading.Thread(target=work, name="hookline-lookup", daemon=True).start()
@@ -112,7 +116,7 @@ class Cutoff:
 
 
 class _Head:
-    """A reply's headers, read line by line, and not too many of them."""
+    """Reads the headers of a response line by line, up to a limit."""
 
     def __init__(self, file: Any) -> None:
         self._file, self._left = file, MAX_HEAD
@@ -137,27 +141,27 @@ class _Response(HTTPResponse):
             try:
                 super().begin()
             finally:
-                if self.fp is head:  # else it was closed, and is None
+                if self.fp is head:  # it is None if it was closed
                     self.fp = file
 
     def _read_next_chunk_size(self) -> int:
         size: int = super()._read_next_chunk_size()  # type: ignore[misc]
-        if size < 0:  # would mean: read all there is
-            raise HTTPException("a part of it has a negative size")
+        if size < 0:  # http.client would read everything
+            raise HTTPException("a chunk has a negative size")
         return size
 
 
 class PinnedConnection(HTTPConnection):
-    """An ``http.client`` connection to addresses that were judged before, whatever the host's name means by now.
+    """An ``http.client`` connection to addresses that were checked before, even if DNS has changed since.
 
-    The name is used for TLS and the ``Host`` header alone. Proxies of the environment are not used.
+    The host name is used only for TLS and the ``Host`` header. Proxies from the environment are ignored.
 
     Args:
-        url: where to.
-        addresses: tried in order.
-        tls: how certificates are checked; needed for ``https``.
+        url: the URL.
+        addresses: the addresses, tried in order.
+        tls: how certificates are verified; required for ``https``.
         timeout: seconds that each step may take.
-        watch: told each socket as soon as it exists.
+        watch: called with each socket as soon as it exists.
     """
 
     response_class = _Response
@@ -178,7 +182,7 @@ class PinnedConnection(HTTPConnection):
         """Connect to the first address that answers.
 
         Raises:
-            OSError: none does, or its certificate is not good.
+            OSError: no address answers, or the certificate is invalid.
         """
         sock = self._connected()
         if self._tls is not None:
@@ -200,10 +204,10 @@ class PinnedConnection(HTTPConnection):
             except OSError as error:
                 problem = error
                 self.close()
-        raise problem or OSError("there is no address")
+        raise problem or OSError("the host has no address")
 
 
-def ask(
+def send_request(
     url: Url,
     addresses: Sequence[Address],
     *,
@@ -214,52 +218,52 @@ def ask(
     wanted: Callable[[HTTPResponse], bool],
     send: bytes | None = None,
 ) -> Reply:
-    """Get a URL, or post what there is to ``send``; the body is read, and unpacked, if it is ``wanted``.
+    """Send a GET request, or a POST request with the body ``send``. The body of the response is read if ``wanted``.
 
     Raises:
-        FetchError: that did not work.
+        FetchError: the request failed.
     """
     connection = PinnedConnection(url, addresses, tls, cutoff.left + 1, cutoff.watch)
     try:
         connection.request("GET" if send is None else "POST", url.target, body=send, headers=dict(headers))
         response = connection.getresponse()
         body, cut = _body(response, max_bytes) if wanted(response) else (b"", False)
-        if cutoff.why is not None:  # a connection that was cut looks like one that has ended
+        if cutoff.why is not None:  # a closed connection looks like the end of the body
             raise FetchError(cutoff.why)
         named = {name.lower(): value for name, value in reversed(response.headers.items())}
         return Reply(response.status, response.reason, named, body, cut)
     except ssl.SSLCertVerificationError as error:
-        raise FetchError(f"the certificate of {url.host} is not good: {error.verify_message}") from error
+        raise FetchError(f"the certificate of {url.host} is invalid: {error.verify_message}") from error
     except (OSError, HTTPException, zlib.error, ValueError) as error:
-        raise FetchError(cutoff.why or _in_words(error, url)) from error
+        raise FetchError(cutoff.why or _describe(error, url)) from error
     finally:
         cutoff.watch(None)
         connection.close()
 
 
 def _body(response: HTTPResponse, limit: int) -> tuple[bytes, bool]:
-    """The body, unpacked, up to a limit on what comes in and on what comes out; and whether there was more."""
-    packing = ", ".join(response.headers.get_all("Content-Encoding", ())).strip().lower()
-    if packing not in ("", "identity", "gzip", "x-gzip"):
-        raise HTTPException(f"it is packed as {packing!r:.40}, which was not asked for")
-    unpack = zlib.decompressobj(31) if "gzip" in packing else None
+    """Return the decompressed body, up to a limit on compressed and decompressed size, and whether it is longer."""
+    encoding = ", ".join(response.headers.get_all("Content-Encoding", ())).strip().lower()
+    if encoding not in ("", "identity", "gzip", "x-gzip"):
+        raise HTTPException(f"its content encoding is {encoding!r:.40}, which was not requested")
+    decoder = zlib.decompressobj(31) if "gzip" in encoding else None
     data, taken = bytearray(), 0
     while len(data) <= limit and taken <= limit:
         piece = response.read(_PIECE)
         taken += len(piece)
-        data += piece if unpack is None else unpack.decompress(piece, limit + 1 - len(data))
-        if not piece or (unpack is not None and unpack.eof):
+        data += piece if decoder is None else decoder.decompress(piece, limit + 1 - len(data))
+        if not piece or (decoder is not None and decoder.eof):
             break
     cut = len(data) > limit or taken > limit
-    if not cut and (response.length if unpack is None else taken and not unpack.eof):
+    if not cut and (response.length if decoder is None else taken and not decoder.eof):
         raise HTTPException("the server closed the connection before the end")
     return bytes(data[:limit]), cut
 
 
-def _in_words(error: Exception, url: Url) -> str:
+def _describe(error: Exception, url: Url) -> str:
     if isinstance(error, TimeoutError):
         return f"{url.host} did not answer in time"
     if isinstance(error, ConnectionRefusedError):
-        return f"{url.host} does not take connections at port {url.port}"
-    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return f"{url.host} did not answer properly: {said or type(error).__name__:.200}"
+        return f"{url.host} refused the connection at port {url.port}"
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return f"{url.host} did not answer properly: {reason or type(error).__name__:.200}"

@@ -1,4 +1,4 @@
-"""What a server sent, as a page of text."""
+"""Pages of text from HTTP responses, and the text of HTML pages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BLANKS = re.compile(r"[ \t\r\f\v\xa0]+")
 
 
 class FetchedPage(msgspec.Struct, frozen=True):
-    """What was fetched: ``url`` is where it came from in the end, ``cut`` says that there was more."""
+    """A fetched page. ``url`` is its address after redirects; ``cut`` says that the page is longer."""
 
     url: str
     status: int
@@ -39,14 +39,14 @@ class FetchedPage(msgspec.Struct, frozen=True):
     cut: bool = False
 
 
-def sends_on(status: int, location: str | None) -> bool:
-    """Whether a server answers that the page is elsewhere."""
+def is_redirect(status: int, location: str | None) -> bool:
+    """Return whether a response is a redirect."""
     return status in (301, 302, 303, 307, 308) and location is not None
 
 
 def is_page(response: HTTPResponse) -> bool:
-    """Whether a page of text follows, as far as the headers tell."""
-    return not sends_on(response.status, response.headers.get("Location")) and _is_text(_kind(response.headers))
+    """Return whether a response is a page of text, according to its headers."""
+    return not is_redirect(response.status, response.headers.get("Location")) and _is_text(_kind(response.headers))
 
 
 def _kind(headers: Any) -> str:
@@ -58,7 +58,7 @@ def _is_text(kind: str) -> bool:
 
 
 def page_of(where: Url, reply: Reply) -> FetchedPage:
-    """The page in a reply.
+    """Return the page in a reply.
 
     Raises:
         FetchError: it is not text.
@@ -76,16 +76,16 @@ def page_of(where: Url, reply: Reply) -> FetchedPage:
 
 
 def html_text(page: str) -> str:
-    """What a reader of the page would see: its title, then its text, a line for each block."""
+    """Return the visible text of an HTML page: its title, then one line per block. Takes linear time."""
     title = _TITLE.search(page)
-    body = _TAG.sub("", _BREAK.sub("\n", _seen(page)))
+    body = _TAG.sub("", _BREAK.sub("\n", _visible(page)))
     lines = [_BLANKS.sub(" ", line).strip() for line in unescape(body).split("\n")]
     head = [" ".join(unescape(title[1]).split())] if title else []
     return "\n".join(line for line in [*head, *lines] if line)
 
 
-def _seen(page: str) -> str:
-    """The page without comments, scripts and the like."""
+def _visible(page: str) -> str:
+    """Return the page without comments, scripts and other invisible parts."""
     kept, at, start, lower = [], 0, 0, _ascii_lower(page)
     absent: set[str] = set()
     while (opened := _OPENED.search(page, start)) is not None:
@@ -93,7 +93,7 @@ def _seen(page: str) -> str:
         end = "-->" if name == "!--" else f"</{name}"
         found = -1 if end in absent else lower.find(end, opened.end())
         start = opened.end()
-        if found < 0:  # it is not closed: what follows is read
+        if found < 0:  # it is not closed: keep what follows
             absent.add(end)
             continue
         kept.append(page[at : opened.start()])
@@ -102,5 +102,5 @@ def _seen(page: str) -> str:
 
 
 def _ascii_lower(page: str) -> str:
-    """In small letters, and not a character longer or shorter."""
+    """Convert ASCII letters to lower case without changing the length of the text."""
     return page.translate({code: code + 32 for code in range(ord("A"), ord("Z") + 1)})

@@ -1,1 +1,1 @@
-"""A run: context, events, budget, loop and agent."""
+"""One run of an agent: the loop, its state, events, budget and cancellation."""

@@ -1,4 +1,4 @@
-"""The agent: a model, instructions, tools and hooks, ready to run (DESIGN 6.6)."""
+"""The agent: a model with instructions, tools, hooks and plugins (DESIGN 6.6)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .._kernel.state import AgentResult
 from ..models.protocol import Model
 from ..plugins.loading import load_plugins, without_plugins
 from ..plugins.plugin import Plugin
-from ..providers.names import as_model
+from ..providers.factory import resolve_model
 from ..tools._tool import Tool
 from ..tools.registry import ToolRegistry, Toolset
 from .budget import NO_LIMITS, Limits
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .._kernel.hook import Hook, PhaseOptions
 
     class CommonAgentOptions(TypedDict, Generic[DepsT], total=False):
-        """The keyword options of :class:`Agent`, all but ``llm`` and ``output_type``."""
+        """The keyword options of :class:`Agent` except ``llm`` and ``output_type``."""
 
         deps_type: type[DepsT] | None
         tools: Iterable[Tool | Callable[..., Any] | Toolset]
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         sinks: Sequence[Sink]
 
     class AgentOptions(CommonAgentOptions[DepsT], Generic[DepsT], total=False):
-        """The keyword options of :class:`Agent`, for the signatures that type checkers choose from."""
+        """The keyword options of :class:`Agent` except ``output_type``."""
 
         llm: Required[Model | str]
 
@@ -63,50 +63,70 @@ T = TypeVar("T")
 
 
 class Agent(Generic[DepsT, OutputT]):
-    """A model with instructions and tools, under hooks.
+    """A model with instructions, tools and hooks.
+
+    Example::
+
+        agent = Agent("helper", llm="openai:gpt-5", tools=[get_weather], hooks=[no_sudo])
+        print(agent.run("How is the weather in Berlin?").reply)
 
     Args:
-        name: how it is called.
-        description: what it is for, for people and for other agents.
+        name: the name of the agent.
+        description: its purpose, for people and for other agents.
         instructions: its system prompt.
         llm: the model, or its name: see :func:`hookline.get_model`.
-        deps_type: the type of ``ctx.deps`` in its runs: for type checkers, and to refuse other ``deps``.
-        tools: functions under ``@tool``, plain functions, and toolsets such as ``mcp(...)``: whatever has
-            a ``tools()`` that gives tools; it is asked here. The ``tool_hooks`` of one join ``hooks``.
-        hooks: hooks shared by all its runs, or a :class:`HookRegistry`, which stays shared and live.
-        plugins: plugins, or names of installed ones; their hooks join ``hooks``.
-        allowed_plugins: the plugins that take part in its runs; ``None`` for all. A run may be given fewer.
-        limits: what each run may use; 20 steps if nobody sets another step limit.
-        max_steps: short for ``limits=Limits(steps=max_steps)``; of both, the lower one holds.
-        max_parallel_tools: how many calls of a batch run at once.
-        params: settings handed to the model with every request.
-        response_format: a JSON schema for its replies, which are not checked against it.
-        output_type: the type of its final reply, as ``result.output``: a pydantic model, a dataclass, a ``TypedDict``,
-            a ``msgspec.Struct``, a plain type such as ``list[str]``, or a union of these. Text if left out.
-        output_retries: how often the model is asked again for a final reply that is no such value.
-        interceptor: an object with ``intercept(point, payload, ctx)``, which takes part at every point in place of
+        deps_type: the type of ``ctx.deps`` in its runs. Type checkers use it, and other ``deps`` are rejected.
+        tools: functions decorated with ``@tool``, plain functions, and toolsets such as ``mcp(...)``. A toolset is an
+            object with a method ``tools()``, which is called once, here. Its ``tool_hooks`` are added to ``hooks``.
+        hooks: hooks for all runs, or a :class:`HookRegistry`, whose later changes also take effect.
+        plugins: plugins, or names of installed plugins. Their hooks are added to ``hooks``.
+        allowed_plugins: the plugins that take part in its runs; ``None`` for all. A run may allow fewer.
+        limits: the limits of each run. Without a step limit, a run stops after 20 steps.
+        max_steps: short for ``limits=Limits(steps=max_steps)``. If both are given, the lower one applies.
+        max_parallel_tools: how many tool calls of one reply run concurrently.
+        params: settings that are sent to the model with every request.
+        response_format: a JSON schema for the replies. The replies are not validated against it.
+        output_type: the type of ``result.output``: a pydantic model, a dataclass, a ``TypedDict``, a
+            ``msgspec.Struct``, a plain type such as ``list[str]``, or a union of these. Text by default.
+        output_retries: how often the model is asked again if its final reply does not match ``output_type``.
+        interceptor: an object with ``intercept(point, payload, ctx)``, which is called at every point instead of
             ``hooks`` and ``plugins``.
         sinks: callables that get every event of every run.
 
     Raises:
-        RegistrationError: a hook, tool or plugin that cannot work.
+        RegistrationError: a hook, tool, plugin or option cannot work.
     """
 
     @overload
-    def __init__(  # OutputT is left at its default, str
-        self, name: str, description: str = "", instructions: str = "", *,
-        output_type: None = None, **options: Unpack[AgentOptions[DepsT]],
-    ) -> None: ...  # fmt: skip
+    def __init__(  # OutputT has its default, str
+        self,
+        name: str,
+        description: str = "",
+        instructions: str = "",
+        *,
+        output_type: None = None,
+        **options: Unpack[AgentOptions[DepsT]],
+    ) -> None: ...
     @overload
     def __init__(
-        self, name: str, description: str = "", instructions: str = "", *,
-        output_type: type[OutputT], **options: Unpack[AgentOptions[DepsT]],
-    ) -> None: ...  # fmt: skip
+        self,
+        name: str,
+        description: str = "",
+        instructions: str = "",
+        *,
+        output_type: type[OutputT],
+        **options: Unpack[AgentOptions[DepsT]],
+    ) -> None: ...
     @overload
-    def __init__(  # a union is no type to type checkers: annotate the agent, Agent[Deps, A | B]
-        self: Agent[Any, Any], name: str, description: str = "", instructions: str = "", *,
-        output_type: Any, **options: Unpack[AgentOptions[Any]],
-    ) -> None: ...  # fmt: skip
+    def __init__(  # for type checkers a union is not a type: annotate the agent as Agent[Deps, A | B]
+        self: Agent[Any, Any],
+        name: str,
+        description: str = "",
+        instructions: str = "",
+        *,
+        output_type: Any,
+        **options: Unpack[AgentOptions[Any]],
+    ) -> None: ...
     def __init__(
         self,
         name: str,
@@ -129,18 +149,20 @@ class Agent(Generic[DepsT, OutputT]):
         interceptor: Interceptor | HookStack | None = None,
         sinks: Sequence[Sink] = (),
     ) -> None:
-        llm = as_model(llm)
+        llm = resolve_model(llm)
         if isinstance(tools, Tool) or not isinstance(tools, Iterable):
-            raise RegistrationError(f"tools are a list of tools, not {type(tools).__name__}: write tools=[...]")
+            raise RegistrationError(f"tools must be a list, not {type(tools).__name__}: write tools=[...]")
         tools = tuple(tools)
         if not all(callable(sink) for sink in sinks):
-            raise RegistrationError("sinks are callables that take an event")
+            raise RegistrationError("sinks must be callables that take an event")
         if max_parallel_tools < 1:
             raise RegistrationError(f"max_parallel_tools must be at least 1, not {max_parallel_tools!r}")
         if isinstance(output_retries, bool) or not isinstance(output_retries, int) or output_retries < 0:
             raise RegistrationError(f"output_retries must be a whole number, 0 or more, not {output_retries!r}")
         if response_format is not None and output_type is not None:
-            raise RegistrationError("response_format is the schema of output_type: give one of the two")
+            raise RegistrationError(
+                "response_format and output_type exclude each other: output_type sets the schema itself"
+            )
         limits = NO_LIMITS if limits is None else limits
         if not isinstance(limits, Limits):
             raise RegistrationError(f"limits= takes Limits(steps=10, tokens=20000), not {limits!r:.80}")
@@ -152,7 +174,7 @@ class Agent(Generic[DepsT, OutputT]):
         if interceptor is None:
             self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
         elif isinstance(hooks, HookRegistry) or hooks or loaded:
-            raise RegistrationError("interceptor= takes the place of hooks= and plugins=: give one or the other")
+            raise RegistrationError("interceptor= replaces hooks= and plugins=: give one or the other")
         else:
             self.hooks = HookRegistry.of(interceptor)
         self.limits = limits if max_steps is None else limits.stricter(Limits(steps=max_steps, soft=limits.soft))
@@ -164,118 +186,105 @@ class Agent(Generic[DepsT, OutputT]):
         self.sinks = tuple(sinks)
         self.tools = ToolRegistry(tools)
         self.unchecked_globs = True
-        self.tools.specs  # noqa: B018 - a tool that cannot be described is found here, not in a run
+        self.tools.specs  # noqa: B018 - fail here, not in a run, if a tool has no valid schema
         for hook in _tool_hooks(tools):
             if not any(hook is known for known in self.hooks):
                 self.hooks.register(hook)
         self.plugins: tuple[Plugin, ...] = ()
         self._plugin_tools: Mapping[str, frozenset[str]] = EMPTY
         self._plugging = threading.RLock()
-        self._followers: WeakSet[Agent[Any, Any]] = WeakSet()
+        self._derived: WeakSet[Agent[Any, Any]] = WeakSet()
         for plugin in loaded:
             self.plug(plugin)
 
-    def plug(self, plugin: Plugin | str, *, replace: bool = False) -> None:
-        """Put in a plugin, an installed one by its name: its hooks from the next fire of every run on, its tools from
-        the next step on. A hook's ``on_event`` takes part from the next run on.
+    def plug(self, plugin: Plugin | str) -> None:
+        """Add a plugin, an installed one by its name.
 
-        Args:
-            plugin: the plugin.
-            replace: whether it may take the place of one of its name; that one's hooks go when the new ones are there.
+        Its hooks take part from the next fire of every run, its tools from the next step, and the ``on_event`` of a
+        hook from the next run.
 
         Raises:
-            RegistrationError: it cannot work here, such as a tool whose name is taken; nothing of it is left.
+            RegistrationError: it cannot be added, for example because the name of a tool is taken. Nothing of it stays.
         """
         (plugin,) = load_plugins([plugin])
         with self._plugging:
-            before = [other for other in self.plugins if other.name == plugin.name]
-            if before and not replace:
-                raise RegistrationError(f"plugin {plugin.name!r} is there already: unplug it first")
-            known = [e for layer in self.hooks.stack.layers for e in layer if e.plugin == plugin.name]
-            had = self.tools, self.plugins, self._plugin_tools
-            plugin.hold()
+            if any(other.name == plugin.name for other in self.plugins):
+                raise RegistrationError(f"plugin {plugin.name!r} is already there: unplug it first")
+            registered = {id(e.hook) for layer in self.hooks.stack.layers for e in layer if e.plugin == plugin.name}
+            plugin.acquire()
             undo: list[Callable[[], None]] = []
             try:
                 tools = ToolRegistry(plugin.tools)
-                rest = self.tools.without(self._plugin_tools.get(plugin.name, ())) if before else self.tools
                 for tool in tools:
-                    self._check_free(tool.name, plugin.name, rest)
-                both = ToolRegistry([*rest, *tools])
+                    self._check_free(tool.name, plugin.name)
+                both = ToolRegistry([*self.tools, *tools])
                 both.specs  # noqa: B018
-                there = () if before else {id(entry.hook) for entry in known}
                 for hook in (*plugin.hooks, *_tool_hooks(plugin.tools)):
-                    if id(hook) not in there:  # another agent on the same registry brought it already
+                    if id(hook) not in registered:  # else another agent with the same registry has registered it
                         undo.append(self.hooks.register(hook, plugin=plugin.name))
                 self._plugin_tools = {**self._plugin_tools, plugin.name: frozenset(tool.name for tool in tools)}
-                # Before its tools: a filter must know whose they are.
-                self.plugins = (*(other for other in self.plugins if other not in before), plugin)
+                self.plugins = (
+                    *self.plugins,
+                    plugin,
+                )  # before its tools: filters look it up here
                 self.tools = both
-                self.hooks.extend(())  # tell the runs, now that all is there
+                self.hooks.extend(())  # notify the runs, now that everything is there
                 if plugin.configure is not None:
                     plugin.configure(self)
             except BaseException:
-                if before:
-                    self.tools, self.plugins, self._plugin_tools = had
-                else:
-                    self._remove_plugin(plugin.name)
+                self._remove_plugin(plugin.name)
                 for each in undo:
                     each()
-                with suppress(RegistrationError):  # of two failures the first one counts
+                with suppress(RegistrationError):  # report the first failure
                     plugin.release()
                 raise
-            if before:
-                self.hooks._change(lambda entries: tuple(e for e in entries if not any(e is k for k in known)))
-                for follower in list(self._followers):
-                    follower._remove_plugin(plugin.name)
-                for other in before:
-                    other.release()
 
     def unplug(self, name: str) -> None:
-        """Take out a plugin, also while runs go on.
+        """Remove a plugin, also while runs are in progress.
 
-        Its hooks do not fire from the next fire on; its tools are not offered from the next step on, and calls of them
-        that have not begun get an error result.
+        Its hooks do not fire any more. Its tools are not offered from the next step on, and calls of them that have not
+        begun get an error result.
 
         Raises:
-            RegistrationError: its own ``deactivate`` failed; it is out all the same.
+            RegistrationError: its own ``deactivate`` failed. It is removed nevertheless.
         """
         with self._plugging:
-            gone = [plugin for plugin in self.plugins if plugin.name == name]
+            removed = [plugin for plugin in self.plugins if plugin.name == name]
             self._remove_plugin(name)
             self.hooks.unregister_plugin(name)
-            for plugin in gone:
+            for plugin in removed:
                 plugin.release()
 
     def share_plugins_with(self, other: Agent[Any, Any]) -> None:
-        """Share the plugins with an agent that has this one's hooks and tools: taken out here, they are out there."""
+        """Share the plugins with an agent that was made from this one: a plugin removed here is removed there too."""
         with self._plugging:
             other.plugins, other._plugin_tools = self.plugins, self._plugin_tools
-            self._followers.add(other)
+            self._derived.add(other)
 
-    def _check_free(self, tool: str, plugin: str, tools: ToolRegistry) -> None:
-        if tool in tools:
+    def _check_free(self, tool: str, plugin: str) -> None:
+        if tool in self.tools:
             owner = next(
                 (f"plugin {name!r}" for name, names in self._plugin_tools.items() if tool in names), "the agent"
             )
             raise RegistrationError(
-                f"plugin {plugin!r}: two tools are named {tool!r}, the other is of {owner}; give one another name"
+                f"plugin {plugin!r}: its tool {tool!r} has the same name as a tool of {owner}; rename one of them"
             )
 
     def _remove_plugin(self, name: str) -> None:
-        """The tools first: they may not run without their plugin's guards."""
+        """Remove the tools first: they must not run without the guards of their plugin."""
         gone = self._plugin_tools.get(name)
         if gone:
             self.tools = self.tools.without(gone)
         self.plugins = tuple(plugin for plugin in self.plugins if plugin.name != name)
         self._plugin_tools = {plugin: tools for plugin, tools in self._plugin_tools.items() if plugin != name}
-        for follower in list(self._followers):
-            follower._remove_plugin(name)
+        for agent in list(self._derived):
+            agent._remove_plugin(name)
 
     def tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:
-        """The tools of a run: a plugin that is filtered out takes its tools with it, or they would lack its guards."""
+        """Return the tools of a run. Plugins that are not allowed lose their tools, whose guards would be missing."""
         if allowed_plugins is None or not self._plugin_tools:
             return self.tools
-        tools = self.tools  # before whose they are: what comes in meanwhile is not in them
+        tools = self.tools  # read first, in case a plugin is added concurrently
         out = [tool for name, names in self._plugin_tools.items() if name not in allowed_plugins for tool in names]
         return tools.without(out) if out else tools
 
@@ -290,9 +299,9 @@ class Agent(Generic[DepsT, OutputT]):
     def register_hook(
         self, hook: Any, points: Iterable[str] | str | None = None, **options: Unpack[PhaseOptions]
     ) -> Callable[[], None]:
-        """Register a hook for all runs, from their next fire on; the closure unregisters it.
+        """Register a hook for all runs and return a function that unregisters it.
 
-        Options as for :meth:`HookRegistry.register`.
+        It takes effect with the next fire of a point. Options as for :meth:`HookRegistry.register`.
         """
         return self.hooks.register(hook, points, **options)
 
@@ -311,16 +320,21 @@ class Agent(Generic[DepsT, OutputT]):
     def start(
         self, task: str, *, output_type: Any = None, keep: bool = True, **options: Unpack[RunOptions[DepsT]]
     ) -> Run[Any]:
-        """Start a run: in the running loop, else in a background loop thread.
+        """Start a run without waiting for it: in the running event loop, or else in a background thread.
 
         Args:
-            task: what the user says.
-            output_type: the type of this run's output; the agent's if left out.
-            keep: whether its events are kept for ``run.events()``; a run that nobody reads costs less without.
+            task: the user's message.
+            output_type: the type of this run's output; by default that of the agent.
+            keep: whether to keep the events for ``run.events()``. A run is cheaper without.
             options: see :class:`RunOptions`.
 
         Raises:
-            HooklineError: the run that ``ctx`` belongs to is over.
+            HooklineError: the run that ``ctx`` belongs to has ended.
+
+        Example:
+            >>> run = agent.start("Summarise the report.")
+            >>> run.steer("Only the first chapter.")
+            >>> print(run.wait().reply)
         """
         return self._prepare(task, options, output_type, keep=keep).begin(running_loop() or background_loop())
 
@@ -337,10 +351,13 @@ class Agent(Generic[DepsT, OutputT]):
     async def arun(
         self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
     ) -> AgentResult[Any]:
-        """Run to the end; options as for :meth:`start`. Cancelling the caller cancels the run.
+        """Run a task and return the result; options as for :meth:`start`. Cancelling the caller cancels the run.
 
         Raises:
-            RunFailedError: the run ended ``failed``; it carries the result.
+            RunFailedError: the run ended with the status ``failed``; the error contains the result.
+
+        Example:
+            >>> result = await agent.arun("What is 17 * 23?")
         """
         return await self._prepare(task, options, output_type).run_in_caller()
 
@@ -353,10 +370,12 @@ class Agent(Generic[DepsT, OutputT]):
     @overload
     def run(self, task: str, *, output_type: Any, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[Any]: ...
     def run(self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[Any]:
-        """Run to the end and block, also inside a running event loop; options as for :meth:`start`.
+        """Run a task and block until the result is there, even inside a running event loop.
+
+        Options as for :meth:`start`.
 
         Raises:
-            RunFailedError: the run ended ``failed``; it carries the result.
+            RunFailedError: the run ended with the status ``failed``; the error contains the result.
 
         Example:
             >>> result = agent.run("What is 17 * 23?")
@@ -371,10 +390,17 @@ class Agent(Generic[DepsT, OutputT]):
     async def stream(
         self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
     ) -> AsyncIterator[Event]:
-        """Run and give the events as they happen; options as for :meth:`start`. Leaving cancels.
+        """Run a task and yield its events as they happen; options as for :meth:`start`.
+
+        Leaving the loop over the events cancels the run.
 
         Raises:
-            RunFailedError: after the last event, if the run ended ``failed``.
+            RunFailedError: the run ended with the status ``failed``; raised after the last event.
+
+        Example:
+            >>> async for event in agent.stream("Tell me a story."):
+            ...     if isinstance(event, TextDelta):
+            ...         print(event.text, end="")
         """
         run = self._prepare(task, options, output_type, keep=True).begin(asyncio.get_running_loop())
         try:
@@ -382,7 +408,7 @@ class Agent(Generic[DepsT, OutputT]):
                 yield event
         finally:
             if not run.done:
-                run.cancel("the reader left")
+                run.cancel("the reader stopped")
                 await run.settled()
         await run.result()
 
@@ -398,5 +424,5 @@ class Agent(Generic[DepsT, OutputT]):
 
 
 def _tool_hooks(tools: Iterable[Any]) -> list[Any]:
-    """The hooks without which these tools could not do what they say."""
+    """Return the hooks that these tools need in order to work."""
     return [hook for item in tools for hook in getattr(item, "tool_hooks", ())]

@@ -1,11 +1,11 @@
-"""A batch of tool calls, from the model's reply to their results in the transcript (DESIGN 4.5).
+"""The tool calls of one model reply, up to their results in the transcript (DESIGN 4.5).
 
-Each call takes the same steps, in one direction:
+Each call takes the same steps:
 
     rewrite -> validate -> guard -> approve -> execute -> after_tool -> record
 
-``Batch.run`` takes a batch through them; each step is a section of this file. What a step decides is written on the
-:class:`PendingCall`; once a call has a ``result``, the steps up to ``after_tool`` pass it by.
+``Batch.run`` executes these steps; each of them is a section of this module. A step stores its outcome in the
+:class:`PendingCall`. A call that has a ``result`` skips the remaining steps before ``after_tool``.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Batch:
 
     Args:
         engine: the run.
-        calls: the calls, as the model made them.
+        calls: the calls in the model's reply.
         hop: the number of the step.
-        withdrawn: names of the tools that a hook took out of the request, which the model may not call.
-        reports: tells of the calls.
+        withdrawn: names of tools that a hook removed from the request, which the model must not call.
+        reports: reports the progress of the calls.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class Batch:
         self.outcomes: tuple[Outcome, ...] = ()
 
     async def run(self) -> None:
-        """Take every call to exactly one result in the transcript, whatever happens.
+        """Execute the calls. Afterwards the transcript contains exactly one result for each call.
 
         Raises:
-            RunStoppedError, RunEndedError, HookError, CancelledError: why the run does not go on as usual.
+            RunStoppedError, RunEndedError, HookError, CancelledError: the reason why the run does not continue.
         """
         await self._attempt(self.calls)
         for index in range(len(self.calls)):
@@ -83,12 +83,12 @@ class Batch:
             raise self.cause
 
     async def _attempt(self, calls: list[PendingCall]) -> None:
-        """Judge, approve and execute: afterwards each call has a result, and its end is told."""
+        """Check, approve and execute calls. Afterwards each call has a result, and its end is reported."""
         engine, executing = self.engine, False
         try:
             engine.checkpoint()
             for call in calls:
-                await self._judge(call)
+                await self._fire_before_tool(call)
                 if engine.cancellation.triggered:
                     engine.cancellation.check()
             if asked := [call for call in calls if call.asks and call.result is None]:
@@ -97,9 +97,13 @@ class Batch:
             engine.checkpoint()
             executing = True
             for call in calls:
-                if call.result is None and call.judged and fingerprint(call.request.arguments) != call.judged:
+                if (
+                    call.result is None
+                    and call.checked_arguments
+                    and fingerprint(call.request.arguments) != call.checked_arguments
+                ):
                     self._block(call, "Blocked: a hook changed the arguments of this call in place.", "")
-            ready = self._count(calls)
+            ready = self._within_limit(calls)
             if len(ready) < len(calls):
                 for call in calls:
                     await self._reports.end(call)
@@ -121,12 +125,12 @@ class Batch:
 
     # Rewrite, validate, guard.
 
-    async def _judge(self, call: PendingCall, *, edited: bool = False) -> None:
-        """Fire ``before_tool``: rewriters first, then the arguments are validated, then the guards judge them.
+    async def _fire_before_tool(self, call: PendingCall, *, edited: bool = False) -> None:
+        """Fire ``before_tool``: call the rewriters, validate the arguments, then call the guards.
 
-        An edited call has been rewritten already, and its questions count as answered.
+        An edited call skips the rewriters, and its questions count as answered.
         """
-        if not self.engine.has_listeners(BEFORE_TOOL):  # nobody judges, but the arguments must be right all the same
+        if not self.engine.has_listeners(BEFORE_TOOL):  # no hooks, but the arguments must be valid
             call.request, problem = self._validate(call, call.request)
             if problem is not None:
                 await self._reject(call, problem)
@@ -134,15 +138,15 @@ class Batch:
         if not edited:
             call.arguments_copy = private_copy(call.request.arguments)
             call.request = replace(call.request, arguments=call.arguments_copy)
-        firing = self.engine.open(BEFORE_TOOL, call.request)
+        firing = self.engine.start_firing(BEFORE_TOOL, call.request)
         if not edited:
             await firing.rewrite()
-        if firing.open:
+        if firing.is_open:
             request, problem = self._validate(call, firing.payload)
             firing.payload = request
-            call.judged = fingerprint(request.arguments)
+            call.checked_arguments = fingerprint(request.arguments)
             if problem is not None:
-                firing.refuse(problem)
+                firing.mark_invalid(problem)
         await firing.guard()
         verdict = await self.engine.conclude(firing)
         call.request = verdict.payload
@@ -156,14 +160,17 @@ class Batch:
             self._use_answer(call, call.answer)
 
     def _validate(self, call: PendingCall, request: ToolCallRequest) -> tuple[ToolCallRequest, str | None]:
-        """The request with validated arguments, or with what is wrong; the call keeps what the tool is called with."""
+        """Validate a request. Return it with validated arguments and ``None``, or unchanged with the problem.
+
+        The values for the tool are stored in the call.
+        """
         tools = self.engine.tools
         tool = tools.get(request.name)
         if tool is None:
             return request, tools.unknown(request.name)
         if request.name in self._withdrawn:
             return request, f"The tool {request.name!r} is not available in this step."
-        # Hooks got a copy of the call's arguments: where none was returned in its place, the call's own count.
+        # Hooks got a copy of the arguments. If they did not replace it, use the original.
         arguments = call.call.arguments if request.arguments is call.arguments_copy else request.arguments
         if request.raw is not None and not arguments:
             return request, f"The arguments of {request.name} are not a JSON object. You sent: {request.raw:.200}"
@@ -192,13 +199,17 @@ class Batch:
     # Approve.
 
     async def _approve(self, call: PendingCall) -> None:
-        """Put an asked call to the approvers, and act on what they say."""
+        """Ask the approvers about a call, and apply their decision."""
         engine, request = self.engine, call.request
         call.asking = True
         engine.emit(
-            ApprovalAsked, call_id=request.id, tool=request.name, arguments=request.arguments,
-            questions=tuple([question.text for question in call.asks]), digest=request.digest,
-        )  # fmt: skip
+            ApprovalAsked,
+            call_id=request.id,
+            tool=request.name,
+            arguments=request.arguments,
+            questions=tuple([question.text for question in call.asks]),
+            digest=request.digest,
+        )
         try:
             verdict = await self._ask(ApprovalRequest(request, call.asks, request.digest))
             answer: ApprovalAnswer = verdict.value or ApprovalAnswer(deny="Nobody approved this call.")
@@ -206,11 +217,11 @@ class Batch:
         except HookError as error:
             answer, by = ApprovalAnswer(deny="The approval failed."), error.hook
         if not call.asking:
-            return  # the answer came after the call was cancelled
+            return  # the call was cancelled before the answer arrived
         if answer.edit is not None:
             call.request = replace(request, arguments=answer.edit)
             await self._decide(call, "edited", by)
-            await self._judge(call, edited=True)
+            await self._fire_before_tool(call, edited=True)
         elif answer.approve:
             await self._decide(call, "approved", by)
             if call.answer is not None:
@@ -231,14 +242,14 @@ class Batch:
         request = call.request
         self.engine.emit(
             ApprovalDecided, call_id=request.id, decision=decision, by=by, digest=request.digest, message=message
-        )  # fmt: skip
-        told = ApprovalDecision(request.id, decision, by, request.digest, message, self.engine.ids)
-        await self.engine.fire(APPROVAL_DECIDED, told)
+        )
+        payload = ApprovalDecision(request.id, decision, by, request.digest, message, self.engine.ids)
+        await self.engine.fire(APPROVAL_DECIDED, payload)
 
     # Execute.
 
-    def _count(self, calls: list[PendingCall]) -> list[PendingCall]:
-        """The calls left to run, within the limit of tool calls."""
+    def _within_limit(self, calls: list[PendingCall]) -> list[PendingCall]:
+        """Return the calls that may run within the limit of tool calls, and count them."""
         engine, ready = self.engine, []
         for call in calls:
             if call.result is not None:
@@ -253,17 +264,17 @@ class Batch:
         return ready
 
     async def _execute(self, ready: list[PendingCall]) -> None:
-        """Run several calls at once, up to the agent's limit."""
-        gate = asyncio.Semaphore(self.engine.agent.max_parallel_tools)
+        """Run several calls concurrently, up to the limit of the agent."""
+        slots = asyncio.Semaphore(self.engine.agent.max_parallel_tools)
 
-        async def through(call: PendingCall) -> None:
-            async with gate:
+        async def limited(call: PendingCall) -> None:
+            async with slots:
                 await self._invoke(call)
 
-        await self._each([through(call) for call in ready])
+        await self._each([limited(call) for call in ready])
 
     async def _each(self, work: list[Any]) -> None:
-        """Do all of it concurrently; the first failure breaks off the rest."""
+        """Await all work concurrently. The first failure cancels the rest."""
         if len(work) == 1:
             await work[0]
         elif work:
@@ -282,7 +293,7 @@ class Batch:
         self.engine.cancellation.check()
 
     async def _invoke(self, call: PendingCall) -> None:
-        """Call the tool; whatever it raises becomes an error result."""
+        """Call the tool. An exception becomes an error result."""
         engine = self.engine
         call.start(engine)
         if engine.reports_calls:
@@ -292,7 +303,7 @@ class Batch:
         try:
             value = await self._call_tool(call)
             if engine.cancellation.task_cancelled:
-                raise asyncio.CancelledError  # the tool swallowed the cancellation: its result comes too late
+                raise asyncio.CancelledError  # the tool suppressed the cancellation; its result is too late
         except asyncio.CancelledError as cancelled:
             if engine.cancellation.is_cancelling():
                 raise
@@ -302,7 +313,7 @@ class Batch:
             failure = TimeoutError(f"no result after {call.tool.timeout:g} s")
         except CallRefusedError as refused:
             if isinstance(refused.__cause__, (RunEndedError, HookError)):
-                raise  # what a hook says about the model call of a tool counts for the run
+                raise  # a hook's decision about a model call of the tool applies to the run
             failure = refused
         except GeneratorExit as closed:
             if is_being_closed(engine):
@@ -311,12 +322,12 @@ class Batch:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - an error result for the model
             failure = error
         if call.ended:
-            return  # it was cancelled meanwhile: the result comes too late
+            return  # it was cancelled in the meantime
         if failure is None:
             call.settle(engine, "ok", value)
         else:
-            said = error_text(failure) if isinstance(failure, PlainError) else describe(failure)
-            call.settle(engine, "error", error=said)
+            message = error_text(failure) if isinstance(failure, PlainError) else describe(failure)
+            call.settle(engine, "error", error=message)
         if engine.reports_calls or call.reporter is not None:
             await self._reports.end(call)
         call.ended = call.end_reported = True
@@ -325,10 +336,10 @@ class Batch:
 
     async def _call_tool(self, call: PendingCall) -> Any:
         engine, tool, request = self.engine, call.tool, call.request
-        assert tool is not None  # a call of an unknown tool has a result already
+        assert tool is not None  # a call of an unknown tool already has a result
         engine.refresh()
         if engine.tools is not self._tools and engine.tools.get(request.name) is not tool:
-            raise LookupError(f"the tool {request.name!r} was switched off before this call of it began")
+            raise LookupError(f"the tool {request.name!r} was removed before this call started")
         ctx = self._reports.context_of(call) if tool.takes_ctx else None
         work = engine.wrap(request, engine.environment.call(request, tool, call.values, ctx))
         limit = engine.environment.timeout_of(tool)
@@ -340,10 +351,10 @@ class Batch:
     # After the tool.
 
     async def _after(self, index: int) -> None:
-        """Fire ``after_tool`` for one call; a call that is retried takes all steps again, at once."""
+        """Fire ``after_tool`` for one call. A retried call repeats all steps at once."""
         call, engine = self.calls[index], self.engine
         result = call.result
-        assert result is not None  # _attempt gave each call one
+        assert result is not None  # _attempt sets one for each call
         retried = False
         try:
             shown = result
@@ -366,9 +377,9 @@ class Batch:
             await self._report_paths(result)
 
     def _no_retry(self, result: ToolCallResult) -> str:
-        """Why a ``retry`` of this call would not be honoured; empty if it would."""
+        """Return the reason why a ``retry`` of this call is not possible, or an empty string."""
         if self.cause is not None or self.engine.run_state.signals:
-            return "the run is over"
+            return "the run is ending"
         if result.outcome not in ("ok", "error"):
             return f"the call was {result.outcome}"
         return "retry_limit" if result.attempt > MAX_RETRIES else ""
@@ -378,13 +389,13 @@ class Batch:
         if tool is None or result.outcome not in ("ok", "error"):
             return
         for path in tool.paths(result.arguments):
-            told = ToolPath(result.name, path, tool.folder, result.id, result.ids)
-            await self._collect_cause(self.engine.fire(TOOL_END_WITH_PATH, told))
+            payload = ToolPath(result.name, path, tool.folder, result.id, result.ids)
+            await self._collect_cause(self.engine.fire(TOOL_END_WITH_PATH, payload))
 
     # Record.
 
     def _record(self) -> None:
-        """Put all results into the transcript at once, in call order."""
+        """Add all results to the transcript, in the order of the calls."""
         engine, messages = self.engine, []
         for call in self.calls:
             result = call.result
@@ -394,9 +405,13 @@ class Batch:
             message = Message("tool", result.text, (), result.id, result.name, result.error is not None)
             messages.append(message)
             engine.emit(
-                ToolSettled, call_id=result.id, tool=result.name, outcome=result.outcome, text=message.content,
+                ToolSettled,
+                call_id=result.id,
+                tool=result.name,
+                outcome=result.outcome,
+                text=message.content,
                 attempt=result.attempt,
-            )  # fmt: skip
+            )
         engine.run_state.close_calls(messages)
 
     # Shared.
@@ -406,7 +421,7 @@ class Batch:
         return PendingCall(call, request)
 
     async def _collect_cause(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Do what must be done although something went wrong; what goes wrong here counts too."""
+        """Await work that must be done even after a failure. Record its own failures too."""
         try:
             await work
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
@@ -417,7 +432,7 @@ class Batch:
 
 
 async def _abandon(tasks: Sequence[asyncio.Future[Any]]) -> None:
-    """Cancel tasks and give well-behaved ones one chance to finish; the others are left to themselves."""
+    """Cancel tasks and let cooperative ones finish. The others are abandoned."""
     for task in tasks:
         abandon(task)
     if tasks:

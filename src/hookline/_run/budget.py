@@ -1,4 +1,4 @@
-"""Limits of a run, and the ledger that counts what was used and checks it against them (DESIGN 5.4)."""
+"""The limits of a run, and the budget that counts usage and checks it against them (DESIGN 5.4)."""
 
 from __future__ import annotations
 
@@ -20,41 +20,45 @@ from .._kernel.registry import HookStack
 from .._kernel.values import StopKind, StopSignal, Usage
 
 DEFAULT_STEPS = 20
-"""The step limit of a run whose steps nobody limited."""
+"""The step limit of a run without an explicit one."""
 
 
 class Clock(Protocol):
-    """Where time comes from; the ``time`` module is one.
+    """A source of time, such as the ``time`` module.
 
-    It may also have ``call_later(seconds, callback)``, for time limits, and ``stamp()``, the time that events carry.
+    Optional methods are ``call_later(seconds, callback)``, for time limits, and ``stamp()``, the time for events.
     """
 
     def time(self) -> float:
-        """Unix time."""
+        """Return the Unix time."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never run backwards."""
+        """Return seconds that never decrease."""
         ...
 
 
 class Limits(Frozen, frozen=True, kw_only=True):
-    """How much a run may use; ``None`` sets no limit. A limit is reached at ``>=``.
+    """Limits of a run or a conversation; ``None`` means no limit. A run stops when a limit is reached (``>=``).
 
-    The same value limits one run of an agent, ``Agent(limits=Limits(steps=10, cost=0.5))``, and all runs of a
-    conversation together, ``AgentContext(budget=Budget(Limits(cost=5)))``. Where several limits meet, the lowest holds.
+    If several limits apply, the lowest one counts.
+
+    Example::
+
+        Agent("helper", llm=model, limits=Limits(steps=10, cost=0.5))  # for each run
+        AgentContext(budget=Budget(Limits(cost=5)))  # for all runs of a conversation together
 
     Args:
-        steps: model replies in one run. A run whose steps nobody limits stops after 20; ``math.inf`` lifts that.
+        steps: model replies in one run. Without a limit a run stops after 20 steps; ``math.inf`` removes this limit.
         tokens: input and output tokens of all model calls.
-        seconds: wall-clock time. What is being waited for then is broken off.
+        seconds: wall-clock time. A call that is still running then is cancelled.
         cost: USD, as far as prices are known.
-        tool_calls: tool calls that run.
-        soft: from this share of a limit on, each request ends with a note that asks the model to wrap up;
-            ``None`` for no note.
+        tool_calls: executed tool calls.
+        soft: share of a limit from which on each request contains a note that asks the model to finish; ``None`` for
+            no note.
 
     Raises:
-        RegistrationError: a limit that is not a number of 0 or more, or a share that is not between 0 and 1.
+        RegistrationError: a limit is negative or not a number, or ``soft`` is not between 0 and 1.
     """
 
     steps: int | float | None = None
@@ -71,21 +75,21 @@ class Limits(Frozen, frozen=True, kw_only=True):
                 continue
             if not (is_number(value) and (0 <= value <= _LARGEST or value == math.inf)):
                 raise RegistrationError(
-                    f"Limits({meter.field}={value!r:.80}): a limit is a number, 0 or more, such as {meter.field}=10; "
-                    "None sets no limit"
+                    f"Limits({meter.field}={value!r:.80}): a limit must be 0 or more, such as {meter.field}=10; "
+                    "None means no limit"
                 )
-            # Equal limits are told in the same words: counts as whole numbers, amounts with a decimal point.
+            # Normalise for messages: counts are integers, amounts are floats.
             if meter.digits is None and isinstance(value, float) and value.is_integer():
                 msgspec.structs.force_setattr(self, meter.field, int(value))
             elif meter.digits is not None and isinstance(value, int):
                 msgspec.structs.force_setattr(self, meter.field, float(value))
         if self.soft is not None and not (is_number(self.soft) and 0 < self.soft < 1):
             raise RegistrationError(
-                f"Limits(soft={self.soft!r:.80}): write a share between 0 and 1, or None for no note to the model"
+                f"Limits(soft={self.soft!r:.80}): soft must be between 0 and 1, or None for no note to the model"
             )
 
     def stricter(self, other: Limits) -> Limits:
-        """The lower one of each limit, and the earlier note of those that limit anything."""
+        """Return the lower one of each limit, and the lower ``soft`` of those that limit anything."""
         lowest = {m.field: _lowest(getattr(self, m.field), getattr(other, m.field)) for m in METERS}
         soft = [each.soft for each in (self, other) if each._finite()] or [self.soft, other.soft]
         return Limits(**lowest, soft=_lowest(*soft))
@@ -95,7 +99,7 @@ class Limits(Frozen, frozen=True, kw_only=True):
 
 
 class Meter(NamedTuple):
-    """One thing that is counted: its limit, what the ledger calls it, and how people and models are told."""
+    """A quantity that is counted: its limit, its attribute in the budget, and its names in messages."""
 
     field: str
     used: str
@@ -105,11 +109,11 @@ class Meter(NamedTuple):
     digits: int | None = None
 
     def reached(self, used: float, limit: float, hook: str = "") -> StopSignal:
-        """The signal that stops a run at this limit."""
+        """Return the signal that stops a run at this limit."""
         return StopSignal(self.kind, f"{self.name} reached: {round(used, self.digits)}/{limit}", hook)
 
     def line(self, used: float, limit: float) -> str:
-        """How much is used, in words."""
+        """Return the usage as a sentence for the model."""
         return f"You have used {round(used, self.digits)} of {limit} {self.unit}."
 
 
@@ -126,18 +130,24 @@ NO_LIMITS = Limits()
 
 
 class Budget:
-    """The ledger of a run or a conversation: what was used so far, and its limits.
+    """The usage of a run or a conversation, and its limits.
 
-    Everything but steps also counts, live, in ``parent``, whose limits hold as well. ``cost`` is ``None`` once a call
-    of unknown price was made; its limit then looks at what is known.
+    Everything except steps is also counted, live, in ``parent``, whose limits apply too. ``cost`` is ``None`` after a
+    call of unknown price; the cost limit then only considers known prices.
+
+    Example::
+
+        budget = Budget(Limits(cost=5))
+        agent.run("Summarise the report.", ctx=AgentContext(budget=budget))
+        print(budget.tokens, budget.left.cost)
 
     Args:
-        limits: what may be used.
-        parent: the ledger that this one counts in too; or several of them.
-        clock: where time comes from.
+        limits: the limits.
+        parent: a budget, or several, in which the usage also counts.
+        clock: the source of time.
 
     Raises:
-        TypeError: ``limits`` is something else.
+        TypeError: ``limits`` is not a :class:`Limits`.
     """
 
     def __init__(
@@ -148,7 +158,7 @@ class Budget:
         clock: Clock | ModuleType = time,
     ) -> None:
         if not isinstance(limits, Limits):
-            raise TypeError(f"a budget takes limits: write Budget(Limits(tokens=20000)), not Budget({limits!r:.80})")
+            raise TypeError(f"Budget takes Limits: write Budget(Limits(tokens=20000)), not Budget({limits!r:.80})")
         self.parents: tuple[Budget, ...] = () if parent is None else parent if isinstance(parent, tuple) else (parent,)
         self._own = limits
         self._input = self._output = self._cached = 0
@@ -157,21 +167,21 @@ class Budget:
         self.steps = 0
         self.clock: Any = clock
         self._began: float | None = None
-        self._lock: threading.Lock | None = None  # there is one once several runs count here
+        self._lock: threading.Lock | None = None  # created when several runs share this budget
         self._enforce((("", limits),))
 
     def __repr__(self) -> str:
         return f"Budget(tokens={self.tokens}, cost={self.cost}, tool_calls={self.tool_calls}, steps={self.steps})"
 
     def child(self, limits: Limits = NO_LIMITS, *, outer: Budget | None = None) -> Budget:
-        """A ledger that counts in this one too, and in ``outer``: the one of the run around, if that is another."""
+        """Create a budget that also counts in this one, and in ``outer``, the budget of the outer run."""
         parents = (self,) if outer is None or outer in self.chain() else (self, outer)
-        for ledger in parents:
-            ledger._lock = ledger._lock or threading.Lock()
+        for budget in parents:
+            budget._lock = budget._lock or threading.Lock()
         return Budget(limits, parent=parents, clock=self.clock)
 
     def chain(self) -> Iterator[Budget]:
-        """This ledger and all that it counts in."""
+        """Yield this budget and all its parents."""
         yield self
         for parent in self.parents:
             yield from parent.chain()
@@ -179,9 +189,9 @@ class Budget:
     # Limits.
 
     def join(self, declared: tuple[tuple[str, Limits], ...]) -> None:
-        """Set the limits of a run: its own, and those that its hooks declare, by the hooks' names.
+        """Apply the limits that hooks declare, by the names of the hooks, in addition to the limits of the run.
 
-        A run whose steps nobody limits gets the default. It never makes more steps than the ledger above allows.
+        A run without a step limit gets the default. It never makes more steps than its parents allow.
         """
         own = self._own
         if own.steps is None and not any(limits.steps is not None for _, limits in declared):
@@ -197,16 +207,16 @@ class Budget:
 
     @property
     def without_hooks(self) -> Limits:
-        """The limits in force that no hook declared."""
+        """The limits that no hook declared."""
         return _in_force(tuple([limits for name, limits in self._parts if not name])).limits
 
     @property
     def limited(self) -> bool:
-        """Whether anything but steps is limited, here or above."""
+        """Whether anything except steps is limited, here or in a parent."""
         return bool(self._hard) or any(parent.limited for parent in self.parents)
 
     def exceeded(self, *, steps: bool = True) -> StopSignal | None:
-        """The first limit that is reached, here or above, as a signal; ``steps`` counts here only."""
+        """Return a signal for the first limit that is reached, here or in a parent. Steps only count here."""
         if steps and self.limits.steps is not None and self.steps >= self.limits.steps:
             return self._signal(STEPS)
         for meter, limit in self._hard:
@@ -218,7 +228,7 @@ class Budget:
         return None
 
     def out_of_time(self) -> StopSignal | None:
-        """The time limit as a signal, if it is reached, here or above."""
+        """Return a signal if a time limit is reached, here or in a parent."""
         if self.limits.seconds is not None and self.elapsed >= self.limits.seconds:
             return self._signal(SECONDS)
         return next(filter(None, [parent.out_of_time() for parent in self.parents]), None)
@@ -230,7 +240,7 @@ class Budget:
 
     @property
     def left(self) -> Limits:
-        """What may still be used, here and above; ``None`` where nothing is limited."""
+        """The remaining amounts, considering the parents; ``None`` means no limit."""
         own = [(m.field, getattr(self.limits, m.field), getattr(self, m.used)) for m in METERS]
         left = Limits(**{field: max(0, limit - used) for field, limit, used in own if limit is not None})
         for parent in self.parents:
@@ -238,23 +248,23 @@ class Budget:
         return left
 
     def seconds_left(self) -> float | None:
-        """How long the work on this ledger may still take; ``None`` for as long as it likes."""
+        """Return the remaining time in seconds; ``None`` means no limit."""
         left = None if self.limits.seconds is None else max(0.0, self.limits.seconds - self.elapsed)
         for parent in self.parents:
             left = _lowest(left, parent.seconds_left())
         return left
 
     def tool_calls_left(self) -> bool:
-        """Whether one more tool call may run."""
+        """Whether another tool call may run."""
         own = self.limits.tool_calls is None or self.tool_calls < self.limits.tool_calls
         for parent in self.parents:
             own = own and parent.tool_calls_left()
         return own
 
     def note(self) -> str:
-        """What to tell the model at the model call of a step, if a limit is near, here or above; else nothing."""
+        """Return a note for the model if a limit is near, here or in a parent, else an empty string."""
         lines: dict[str, None] = {}
-        self._collect_notes(lines, steps=self.steps - 1)  # this step has begun
+        self._collect_notes(lines, steps=self.steps - 1)  # the current step is already counted
         return wrap_up_note(lines) if lines else ""
 
     def _collect_notes(self, lines: dict[str, None], steps: int = 0) -> None:
@@ -263,12 +273,12 @@ class Budget:
             if used / own >= share:
                 lines[meter.line(used, limit)] = None
         for parent in self.parents:
-            parent._collect_notes(lines)  # its steps are not those of this run
+            parent._collect_notes(lines)  # without steps, which are those of another run
 
-    # Use.
+    # Usage.
 
     def begin(self) -> None:
-        """Start the clock, if it is not running."""
+        """Start the clock if it is not running."""
         if self._began is None:
             self._began = self.clock.monotonic()
         for parent in self.parents:
@@ -276,7 +286,7 @@ class Budget:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the first run on this ledger began."""
+        """Seconds since the first run started."""
         return 0.0 if self._began is None else self.clock.monotonic() - self._began
 
     @property
@@ -286,12 +296,12 @@ class Budget:
 
     @property
     def cost(self) -> float | None:
-        """USD spent, or ``None`` once a call of unknown price was made."""
+        """The cost in USD, or ``None`` after a call of unknown price."""
         return self._cost if self._priced else None
 
     @property
     def known_cost(self) -> float:
-        """USD spent on the calls whose price is known: what the limit looks at."""
+        """The cost in USD of the calls with a known price, which the limit considers."""
         return self._cost
 
     @property
@@ -304,7 +314,7 @@ class Budget:
         self._add(usage.input_tokens, usage.output_tokens, usage.cached_tokens, cost, 0)
 
     def count_tool_call(self) -> None:
-        """Count one tool call that runs."""
+        """Count one executed tool call."""
         self._add(0, 0, 0, 0.0, 1)
 
     def _add(self, input: int, output: int, cached: int, cost: float | None, tool_calls: int) -> None:
@@ -322,77 +332,77 @@ class Budget:
             parent._add(input, output, cached, cost, tool_calls)
 
     def count_step(self) -> None:
-        """Count one step, here only."""
+        """Count one step in this budget only."""
         self.steps += 1
 
 
 class BudgetView:
-    """A ledger, to read: what a run has used, and what it may use. Nothing on it can charge or reset the ledger."""
+    """A read-only view of a budget: ``ctx.budget``."""
 
-    __slots__ = ("_ledger",)
+    __slots__ = ("_budget",)
 
-    def __init__(self, ledger: Budget) -> None:
-        self._ledger = ledger
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
 
     def __repr__(self) -> str:
-        return repr(self._ledger)
+        return repr(self._budget)
 
     @property
     def limits(self) -> Limits:
-        """The limits in force on this run alone; those of the conversation and of runs around it hold as well."""
-        return self._ledger.limits
+        """The limits of this run. Those of the conversation and of outer runs apply in addition."""
+        return self._budget.limits
 
     @property
     def left(self) -> Limits:
-        """What may still be used, here and above, such as ``ctx.budget.left.tokens``; ``None`` for no limit."""
-        return self._ledger.left
+        """The remaining amounts, such as ``ctx.budget.left.tokens``; ``None`` means no limit."""
+        return self._budget.left
 
     @property
     def usage(self) -> Usage:
         """The tokens of all model calls."""
-        return self._ledger.usage
+        return self._budget.usage
 
     @property
     def tokens(self) -> int:
         """Input and output tokens of all model calls."""
-        return self._ledger.tokens
+        return self._budget.tokens
 
     @property
     def cost(self) -> float | None:
-        """USD spent, or ``None`` once a call of unknown price was made."""
-        return self._ledger.cost
+        """The cost in USD, or ``None`` after a call of unknown price."""
+        return self._budget.cost
 
     @property
     def known_cost(self) -> float:
-        """USD spent on the calls whose price is known: what the limit looks at."""
-        return self._ledger.known_cost
+        """The cost in USD of the calls with a known price, which the limit considers."""
+        return self._budget.known_cost
 
     @property
     def tool_calls(self) -> int:
-        """Tool calls that ran."""
-        return self._ledger.tool_calls
+        """The number of executed tool calls."""
+        return self._budget.tool_calls
 
     @property
     def steps(self) -> int:
-        """Steps that began in this run."""
-        return self._ledger.steps
+        """The number of started steps in this run."""
+        return self._budget.steps
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the first run on this ledger began."""
-        return self._ledger.elapsed
+        """Seconds since the first run started."""
+        return self._budget.elapsed
 
     def exceeded(self, *, steps: bool = True) -> StopSignal | None:
-        """The first limit that is reached, here or above, as a signal; ``None`` if none is."""
-        return self._ledger.exceeded(steps=steps)
+        """Return a signal for the first limit that is reached, or ``None``."""
+        return self._budget.exceeded(steps=steps)
 
 
 def declared_limits(
     stacks: Iterable[HookStack], allowed_plugins: tuple[str, ...] | None
 ) -> tuple[tuple[str, Limits], ...]:
-    """The limits that hooks of these stacks declare in an attribute ``limits``, by the hooks' names.
+    """Return the limits that hooks declare in an attribute ``limits``, with the names of the hooks.
 
-    A plugin that is filtered out takes its limits with it, and observers decide nothing.
+    Hooks of plugins that are not allowed do not count, and neither do observers, which decide nothing.
     """
     entries = [entry for stack in stacks for layer in stack.layers for entry in layer]
     found = [
@@ -406,7 +416,7 @@ def declared_limits(
 
 
 def wrap_up_note(lines: Iterable[str]) -> str:
-    """A note to the model with these lines."""
+    """Return the note for the model with these lines."""
     return "\n".join(lines) + " Wrap up now: finish with what you have and give your final answer."
 
 
@@ -420,7 +430,10 @@ def _with_default(limits: Limits) -> Limits:
 
 
 class _InForce(NamedTuple):
-    """Limits together: each limit in force on what is shared, and each of which the model is told, with its share."""
+    """The combination of several limits.
+
+    ``hard`` are the limits without steps; ``soft`` are the limits that the model is notified about, with the share.
+    """
 
     limits: Limits
     hard: tuple[tuple[Meter, float], ...]

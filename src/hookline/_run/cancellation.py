@@ -1,4 +1,4 @@
-"""Cancellation, time limits and the time hooks get afterwards: one object per run owns all of it (DESIGN 5.5)."""
+"""Cancellation, time limits, and the grace period of hooks, all in one object per run (DESIGN 5.5)."""
 
 from __future__ import annotations
 
@@ -14,73 +14,73 @@ from .events import log
 from .termination import RunStoppedError, stronger_cause
 
 GRACE = 5.0
-"""Seconds that hooks get, in all, after a cancellation."""
+"""The time in seconds that all hooks together get after a cancellation."""
 
 
 class Cancellation:
-    """Everything that can break off a run.
+    """Cancels a run and finds out why it was cancelled.
 
-    Four things can: its owner calls :meth:`request`; somebody cancels the task that the run was started in; a time
-    limit is reached; something beside the main line of the run fails (both :meth:`abort`). All of them cancel the
-    run's task, so asyncio delivers them wherever the run is waiting. :meth:`take_in` then tells them apart and leaves
-    the task as it was when the run began: a run's own cancellation never reaches its caller.
+    There are four causes: the owner calls :meth:`request`; the caller's task is cancelled; a time limit is reached; or
+    concurrent work of the run fails (the last two call :meth:`abort`). All of them cancel the task of the run, so
+    asyncio interrupts whatever the run awaits. :meth:`resolve` then determines the cause and restores the cancellation
+    count of the task, so that a cancellation of the run itself never reaches its caller.
     """
 
     def __init__(self) -> None:
         self.requested = False
-        """Whether the run was cancelled, by its owner or through its task."""
+        """Whether the owner or the caller cancelled the run."""
         self.by_caller = 0
-        """How often somebody else cancelled the run's task; it is told again when the run is over."""
+        """How often the caller cancelled the task. The caller sees these cancellations when the run has ended."""
         self.deadline: float | None = None
-        """When hooks must have finished, by the monotonic clock; ``None`` until something was cancelled."""
+        """Monotonic time at which hooks must have finished; ``None`` before a cancellation."""
         self.triggered = False
-        """Whether the run was ever to be broken off: while it is false, there is nothing to look at."""
+        """Whether the run was ever cancelled or aborted. While it is false, no further checks are needed."""
         self.interrupted_work = False
-        """Whether work was broken off, so that threads of it may still be running."""
+        """Whether work was interrupted, so that its threads may still be running."""
         self.finishing = False
-        """Whether ``on_run_end`` is near: from here on nothing is broken off at once."""
-        self._over = False
+        """Whether the run is about to fire ``on_run_end``, which is not interrupted at once."""
+        self._ended = False
         self._aio: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
         self._before = 0
         self._own = 0
-        self._cuts = 0
+        self._late_cancels = 0
         self._abort: BaseException | None = None
-        self._alarm: Any = None
+        self._timer: Any = None
 
-    def expect(self, aio: asyncio.AbstractEventLoop) -> None:
-        """The run will be in this loop: requests from other threads go there."""
+    def set_loop(self, aio: asyncio.AbstractEventLoop) -> None:
+        """Set the event loop of the run, for requests from other threads."""
         self._aio = aio
 
     def begin(self) -> None:
-        """The run begins in the current task; cancellations from before are not the run's."""
+        """Start the run in the current task. Earlier cancellations of the task are ignored."""
         self._aio = asyncio.get_running_loop()
         self._task = asyncio.current_task(self._aio)
         self._before = self._task.cancelling() if self._task is not None else 0
 
-    # What breaks off a run.
+    # Causes.
 
     def request(self, _reason: str = "") -> None:
-        """Cancel the run. Safe from any thread: its next checkpoint knows, also if nothing yields to the loop."""
+        """Cancel the run, from any thread. Its next checkpoint notices, even if the run never awaits."""
         self.requested = self.triggered = True
         aio = self._aio
         if aio is None or running_loop() is aio:
             self._cancel()
             return
-        with suppress(RuntimeError):  # the loop is closed, and the run with it
+        with suppress(RuntimeError):  # the loop is closed, so the run has ended
             aio.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
         if self._task is None or self._aio is None or self.deadline is not None:
             return
-        if self.finishing:  # hooks of on_run_end are not interrupted, but may not take for ever
+        if self.finishing:  # do not interrupt the hooks of on_run_end, but limit their time
             self.start_grace_period()
-            self._aio.call_later(GRACE, self._cut)
+            self._aio.call_later(GRACE, self._cancel_late)
         else:
             self._cancel_task()
 
     def abort(self, cause: BaseException) -> None:
-        """Break off what is running now, because of ``cause``."""
+        """Interrupt the run because of ``cause``."""
         if self._abort is None and self._task is not None:
             self._abort = cause
             self.triggered = True
@@ -92,83 +92,85 @@ class Cancellation:
         self._own += 1
         self._task.cancel()
 
-    def _cut(self) -> None:
-        if not self._over and self._task is not None:
-            self._cuts += 1
+    def _cancel_late(self) -> None:
+        if not self._ended and self._task is not None:
+            self._late_cancels += 1
             self._task.cancel()
 
-    def watch(self, seconds_left: Callable[[], float | None], clock: Any, on_time: Callable[[], bool]) -> None:
-        """Have a time limit break off whatever is waited for when it is reached.
+    def set_time_limit(
+        self, seconds_left: Callable[[], float | None], clock: Any, on_limit: Callable[[], bool]
+    ) -> None:
+        """Interrupt the run when a time limit is reached.
 
         Args:
-            seconds_left: how much time there is; ``None`` for no limit.
-            clock: may have a ``call_later`` of its own, which a replay needs.
-            on_time: records the limit; false if it is not reached yet, because the ledger has another clock.
+            seconds_left: returns the remaining time; ``None`` for no limit.
+            clock: may have its own ``call_later``, which a replay needs.
+            on_limit: records the limit. It returns false if the limit is not reached yet by the clock of the budget.
         """
         if self._task is None or self.finishing:
             return
-        if self._alarm is not None:
-            self._alarm.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         left = seconds_left()
         if left is None:
             return
 
-        def ring() -> None:
+        def expire() -> None:
             if self.finishing:
                 return
-            if on_time():
+            if on_limit():
                 self.abort(RunStoppedError())
             else:
-                self.watch(seconds_left, clock, on_time)
+                self.set_time_limit(seconds_left, clock, on_limit)
 
         later = getattr(clock, "call_later", asyncio.get_running_loop().call_later)
-        self._alarm = later(left + 0.001, ring)
+        self._timer = later(left + 0.001, expire)
 
-    # How a run meets it.
+    # Checks.
 
     @property
     def pending(self) -> bool:
-        """Whether the run is to be broken off, and nobody has taken that in yet."""
+        """Whether a cancellation was requested that is not resolved yet."""
         return (self.requested or self._abort is not None) and self.deadline is None
 
     def check(self) -> None:
-        """A checkpoint for cancellations that arrived while nothing was awaited."""
+        """Raise ``CancelledError`` if a cancellation is pending, even if nothing was awaited since."""
         if self.triggered and self.pending:
             raise asyncio.CancelledError
 
     @property
     def task_cancelled(self) -> bool:
-        """Whether the run's task was cancelled, and nobody has taken that in: some code may have swallowed it."""
+        """Whether the task was cancelled and this is not resolved yet, even if some code caught the exception."""
         return self._task is not None and self._task.cancelling() > self._before
 
     def is_cancelled(self) -> bool:
-        """Whether the current task is being cancelled since the run began in it."""
+        """Whether the current task has been cancelled since the run started in it."""
         task = asyncio.current_task()
         return task is not None and task.cancelling() > (self._before if task is self._task else 0)
 
     def is_cancelling(self) -> bool:
-        """Whether a CancelledError that arrives now is a cancellation of the run, and not one that somebody raised."""
+        """Whether a CancelledError is a cancellation of the run, not one that a hook or tool raised itself."""
         return self.requested or self.is_cancelled()
 
     def start_grace_period(self) -> None:
-        """From here on hooks get ``GRACE`` seconds in all."""
+        """Limit all hooks from now on to ``GRACE`` seconds together."""
         if self.deadline is None:
             self.deadline = time.monotonic() + GRACE
 
     @property
     def grace_left(self) -> float:
-        """Seconds that hooks still have."""
+        """The remaining grace period in seconds."""
         return GRACE if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
     async def resolve(self, cancelled: asyncio.CancelledError | None = None) -> BaseException | None:
-        """Take in what is pending and give what caused it; ``None`` if nothing was.
+        """Handle a pending cancellation. Return its cause, or ``None`` if there was none.
 
-        Without ``cancelled``: something else ended the main part of the run while a cancellation may be on its way.
+        Without ``cancelled``, the main part of the run ended for another reason and a cancellation may be pending.
         """
         task, count = self._task, 0
         if task is not None and asyncio.current_task() is task and task.cancelling() > self._before:
             with suppress(asyncio.CancelledError):
-                await asyncio.sleep(0)  # a cancel() that was asked for but not yet delivered
+                await asyncio.sleep(0)  # deliver a cancel() that is still pending
             while task.cancelling() > self._before:
                 task.uncancel()
                 count += 1
@@ -187,39 +189,46 @@ class Cancellation:
         return cancelled if cause is None else stronger_cause(cause, cancelled)
 
     def finish(self) -> None:
-        """``on_run_end`` is next: no time limit breaks it off, and a cancellation waits for its hooks."""
+        """Prepare for ``on_run_end``: no time limit interrupts it, and a cancellation waits for its hooks."""
         self.finishing = True
-        if self._alarm is not None:
-            self._alarm.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def end(self) -> None:
-        """The run is over. What was only done to hurry the hooks at its end is undone."""
-        self._over = True
-        for _ in range(self._cuts):
+        """End the run, and undo the cancellations that only limited the hooks at its end."""
+        self._ended = True
+        for _ in range(self._late_cancels):
             self._task.uncancel()  # type: ignore[union-attr]
 
     @property
     def caller_was_cancelled(self) -> bool:
-        """Whether somebody else cancelled the run's task, which its caller must see now that the run is over."""
+        """Whether the caller was cancelled, which it must see when the run has ended."""
         return self.by_caller > 0 or self.task_cancelled
 
     async def restore(self) -> None:
-        """Hand the caller's own cancellations back to its task.
+        """Cancel the caller's task again, as often as the caller was cancelled.
 
         Raises:
-            CancelledError: always, for those.
+            CancelledError: always.
         """
         task = self._task
-        assert task is not None  # somebody cancelled it
+        assert task is not None  # it was cancelled
         for _ in range(self.by_caller):
             task.cancel()
         with suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)  # deliver what is pending, so that it comes once
+            await asyncio.sleep(0)  # deliver the pending cancellations as a single exception
         raise asyncio.CancelledError
 
 
 class Interrupt:
-    """A switch that cancels: the run it belongs to, and all runs started from its context."""
+    """Cancels a run and all runs started with its context.
+
+    Example::
+
+        interrupt = Interrupt()
+        run = agent.start("Summarise the report.", ctx=AgentContext(interrupt=interrupt))
+        interrupt.cancel("not needed any more")
+    """
 
     __slots__ = ("_lock", "_token", "_watchers", "cancelled", "reason")
 
@@ -231,7 +240,7 @@ class Interrupt:
         self._lock = threading.Lock()
 
     def cancel(self, reason: str = "cancelled") -> None:
-        """Cancel. Only the first call counts. Safe from any thread. A watcher that fails is logged."""
+        """Cancel, from any thread. Later calls have no effect. A failing watcher is logged."""
         with self._lock:
             if self.cancelled:
                 return
@@ -242,11 +251,11 @@ class Interrupt:
         for watcher in watchers:
             try:
                 watcher(reason)
-            except Exception:  # noqa: BLE001 - the others are told all the same
-                log.exception("a watcher of a cancellation failed")
+            except Exception:  # noqa: BLE001 - call the other watchers nevertheless
+                log.exception("a watcher of an interrupt failed")
 
     def subscribe(self, watcher: Callable[[str], None]) -> Callable[[], None]:
-        """Call ``watcher(reason)`` when cancelled, at once if it has been; the closure unsubscribes."""
+        """Call ``watcher(reason)`` on cancellation, at once if it has happened. Return a function to unsubscribe."""
         with self._lock:
             self._watchers += (watcher,)
             late = self.cancelled
@@ -255,18 +264,18 @@ class Interrupt:
         return lambda: self.drop(watcher)
 
     def drop(self, watcher: Callable[[str], None]) -> None:
-        """Do not call ``watcher`` any more."""
+        """Remove a watcher."""
         with self._lock:
             self._watchers = tuple(w for w in self._watchers if w != watcher)
 
     @property
     def has_other_watchers(self) -> bool:
-        """Whether anybody but its own run would notice."""
+        """Whether anything besides its own run watches this interrupt."""
         return len(self._watchers) > 1 or self._token is not None
 
     @property
     def cancel_token(self) -> threading.Event:
-        """An event that is set when cancelled, for sync code that waits."""
+        """A ``threading.Event`` that is set on cancellation, for sync code that waits."""
         with self._lock:
             if self._token is None:
                 self._token = threading.Event()

@@ -1,4 +1,4 @@
-"""The context of a run: what hooks and tools see of it (DESIGN 6.4). It only shows; verbs change."""
+"""The context of a run, which hooks and tools get as ``ctx`` (DESIGN 6.4). It is read-only; verbs change a run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,15 @@ else:
 
 
 class GatedModel:
-    """An async handle on the run's model (DESIGN 4.8)."""
+    """``ctx.llm``: the model of the run for hooks and tools, subject to the hooks and the budget (DESIGN 4.8).
+
+    Example::
+
+        @hook(AFTER_TOOL, tools="read_page")
+        async def summarise(ctx, result):
+            reply = await ctx.llm.complete(f"Summarise: {result.text}", purpose="summary")
+            return HookResult.replace({"result": reply.content})
+    """
 
     __slots__ = ("_ask", "_environment", "_model")
 
@@ -59,37 +67,37 @@ class GatedModel:
         self._environment = environment
 
     def using(self, model: Model) -> GatedModel:
-        """The same handle on another model: its calls pass the same hooks and count in the same budget."""
+        """Return a handle for another model, with the same hooks and the same budget."""
         return GatedModel(model, self._ask, self._environment)
 
     @property
     def model(self) -> Model:
-        """The model behind it, for an agent of your own; what is asked of it directly passes no hooks."""
+        """The model itself. Direct calls of it bypass the hooks."""
         return self._model
 
     @property
     def name(self) -> str:
-        """The model's name."""
+        """The name of the model."""
         return self._model.name
 
     @property
     def provider(self) -> str:
-        """Who serves it."""
+        """The name of the provider."""
         return self._model.provider
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:
-        """How many tokens a text or some messages take."""
+        """Return the number of tokens in a text or in messages."""
         return self._counter.count_tokens(content)
 
     estimate_tokens = count_tokens
 
     async def count_request(self, request: ModelRequest) -> int:
-        """How many tokens a whole request takes, its tools too: exactly, where the model can tell."""
+        """Return the number of tokens in a whole request, including tools; exact if the model supports it."""
         return int(await in_thread(getattr(self._counter, "count_request", self._count_parts), request))
 
     @property
     def _counter(self) -> Model:
-        """The model that counts tokens; in a replay, the counts come from the tape."""
+        """The model that counts tokens. In a replay, the counts come from the recording."""
         return self._model if self._environment is None else self._environment.model(self._model)
 
     def _count_parts(self, request: ModelRequest) -> int:
@@ -106,36 +114,41 @@ class GatedModel:
         tool_choice: str | None = None,
         params: Mapping[str, Any] = EMPTY,
     ) -> Awaitable[ModelReply]:
-        """Ask the model. The call fires ``before_llm`` and ``after_llm`` and counts in the budget.
+        """Call the model. The call fires ``before_llm`` and ``after_llm`` and counts in the budget.
 
         Args:
-            messages: a conversation (messages, or mappings of their fields), or one user message as text.
-            purpose: what the call is for, as hooks see it.
-            tools: tools the model may call; calls come back in the reply and are not run.
+            messages: a list of messages (or mappings of their fields), or one user message as text.
+            purpose: the purpose of the call, for hooks.
+            tools: tools that the model may call. The calls are in the reply; they are not run.
             response_format: a JSON schema for the reply.
             tool_choice: ``None``, ``"none"``, ``"required"`` or a tool's name.
-            params: further settings for the model.
+            params: settings for the model.
 
         Raises:
-            CallRefusedError: the call was ended, stopped, out of budget, or failed.
-            HooklineError: it was made from sync code.
+            CallRefusedError: the call failed, exceeded the budget, or was ended or stopped.
+            HooklineError: the call was made from sync code.
         """
         if purpose == "step":
-            raise HooklineError('purpose "step" is for the calls of the loop itself; name another')
+            raise HooklineError('the purpose "step" is reserved for calls of the loop: use another one')
         given = (Message("user", messages),) if isinstance(messages, str) else tuple(map(Message.of, messages))
         request = ModelRequest(
-            given, tuple(tools), self.name, purpose=purpose, response_format=response_format,
-            tool_choice=tool_choice, params=params,
-        )  # fmt: skip
+            given,
+            tuple(tools),
+            self.name,
+            purpose=purpose,
+            response_format=response_format,
+            tool_choice=tool_choice,
+            params=params,
+        )
         return self._ask(self._model, request)
 
 
 class RunView(Protocol):
-    """What the context of a run needs of its engine."""
+    """The part of the engine that the context needs."""
 
     @property
     def state(self) -> Any:
-        """The state as it is now."""
+        """The current state."""
         ...
 
     def fire_from_hook(self, point: Point[Any], payload: Any) -> Awaitable[Verdict]:
@@ -143,16 +156,16 @@ class RunView(Protocol):
         ...
 
     def emit(self, kind: type[Event], /, **fields: Any) -> None:
-        """Put an event into the stream."""
+        """Add an event to the stream."""
         ...
 
     def wants(self, kind: type[Event]) -> bool:
-        """Whether anybody would get such an event."""
+        """Whether a consumer wants events of this type."""
         ...
 
 
 class Services:
-    """What a context hands to hooks and tools, in one place: all contexts of a run share it. Private to the engine."""
+    """The services of a run, shared by all its contexts. Private to the engine."""
 
     __slots__ = (
         "agent_name",
@@ -172,7 +185,7 @@ class Services:
         "run",
         "session",
         "tools",
-    )  # fmt: skip
+    )
 
     def __init__(
         self,
@@ -204,12 +217,12 @@ class Services:
         self.tools: ToolRegistry | None = None
         self.llm: GatedModel | None = None
         self.run: RunView | None = None
-        """The engine of the run, while it goes on."""
+        """The engine, while the run is active."""
         self.origin: RunView | None = None
-        """The engine of the run that this context was detached from."""
+        """The engine of the run from which this context was detached."""
 
     def copy(self) -> Services:
-        """The same services, for a run of its own."""
+        """Return the same services for another run."""
         new = Services.__new__(Services)
         for name in Services.__slots__:
             setattr(new, name, getattr(self, name))
@@ -219,11 +232,11 @@ class Services:
 
 
 class AgentContext(BaseContext, Generic[DepsT_co]):
-    """What hooks and tools see of a run: who and where, services, and the state, to read.
+    """The context of a run for hooks and tools: ids, services and the current state.
 
-    Make one for a conversation and hand it to its runs with ``ctx=``; each run gets one of its own from it. Nothing on
-    it changes the run: a hook does that with the verb it returns. ``scratch`` is yours to write, ``deps`` is whatever
-    your tools and hooks need.
+    Create one for a conversation and pass it to the runs with ``ctx=``; each run derives its own context from it. The
+    context cannot change the run; a hook does that with the verb that it returns. You may write to ``scratch``, and
+    ``deps`` can be any object that your tools and hooks need.
 
     Example:
         >>> ctx = AgentContext(deps=Database("shop.db"), budget=Budget(Limits(cost=0.50)))
@@ -265,7 +278,7 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
             allowed_plugins=None if allowed_plugins is None else tuple(allowed_plugins),
         )
 
-    # Who and where.
+    # Ids.
 
     @property
     def ids(self) -> Ids:
@@ -279,22 +292,22 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
 
     @property
     def task_id(self) -> str:
-        """The id of the task this run works on."""
+        """The id of the task of this run."""
         return self._services.ids.task_id
 
     @property
     def correlation_id(self) -> str:
-        """The id that ties this run to what caused it."""
+        """The id that connects this run to its origin."""
         return self._services.ids.correlation_id
 
     @property
     def agent_name(self) -> str:
-        """The name of the agent that runs."""
+        """The name of the running agent."""
         return self._services.agent_name
 
     @property
     def depth(self) -> int:
-        """How many runs this one is inside of."""
+        """The nesting depth: 0 for a run that is not nested."""
         return self._services.depth
 
     @property
@@ -306,12 +319,12 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
 
     @property
     def deps(self) -> DepsT_co:
-        """Whatever the caller gave for hooks and tools to use."""
+        """The object that the caller passed for hooks and tools."""
         return self._services.deps  # type: ignore[no-any-return]
 
     @property
     def session(self) -> Session:
-        """The conversation across runs."""
+        """The session: the conversation across runs."""
         return self._services.session
 
     @property
@@ -321,82 +334,88 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
 
     @property
     def budget(self) -> BudgetView:
-        """What was used so far, and what is left."""
+        """The usage so far, and the remaining budget."""
         return BudgetView(self._services.budget)
 
     @property
     def memory(self) -> Any:
-        """The memory that the caller gave."""
+        """The memory that the caller passed."""
         return self._services.memory
 
     @property
     def artifacts(self) -> Any:
-        """The store of artifacts that the caller gave."""
+        """The artifact store that the caller passed."""
         return self._services.artifacts
 
     @property
     def blackboard(self) -> Any:
-        """The blackboard that the caller gave."""
+        """The blackboard that the caller passed."""
         return self._services.blackboard
 
     @property
     def interrupt(self) -> Interrupt:
-        """Whether the run is cancelled, and the switch that cancels it."""
+        """The interrupt: whether the run is cancelled, and how to cancel it."""
         return self._services.interrupt
 
     @property
     def tool_registry(self) -> ToolsView | None:
-        """The tools of this run, to look at."""
+        """The tools of this run, read-only."""
         return None if self._services.tools is None else ToolsView(self._services.tools)
 
     @property
     def llm(self) -> GatedModel | None:
-        """The model, behind the hooks and the budget of this run; ``None`` outside a run."""
+        """The model, subject to the hooks and the budget of this run; ``None`` outside a run."""
         return self._services.llm
 
     @property
     def clock(self) -> Any:
-        """Where time comes from, so that runs can be replayed."""
+        """The clock. Use it instead of ``time``, so that runs can be replayed."""
         return self._services.environment.clock
 
     @property
     def random(self) -> Random:
-        """Where chance comes from; a seeded one makes runs repeatable."""
+        """The random number generator. Use it instead of ``random``, so that runs can be replayed."""
         return self._services.environment.random
 
     @property
     def new_id(self) -> Callable[[str], str]:
-        """Makes fresh ids: ``ctx.new_id("note")``."""
+        """A function that creates ids: ``ctx.new_id("note")``."""
         return self._services.environment.new_id
 
-    # What a hook or tool may do.
+    # Actions.
 
     async def fire(self, point: str, payload: Any) -> Verdict:
-        """Fire a point from a hook or a tool: all hooks of this run take part, but those that are running.
+        """Fire a point from a hook or a tool. Hooks that are already running are not called again.
 
         Raises:
             HookError: a hook failed closed.
-            CallRefusedError: a model call that one of them made was refused.
-            HooklineError: there is no run.
+            CallRefusedError: a model call in one of the hooks was refused.
+            HooklineError: there is no run, or only the loop may fire this point.
+
+        Example:
+            >>> verdict = await ctx.fire(DEPLOYED, Deployment(version="1.2"))
         """
         run = self._services.run
         if run is None:
-            raise HooklineError("ctx.fire belongs to a run: outside of one, use registry.fire(point, payload)")
+            raise HooklineError("ctx.fire works only inside a run: outside, use registry.fire(point, payload)")
         return await run.fire_from_hook(resolve(point), payload)
 
     def emit(self, kind: type[Event], /, **fields: Any) -> None:
-        """Put an event of your own type into the run's stream.
+        """Add an event of your own type to the stream of the run.
 
         Raises:
-            TypeError: the type is one that the loop makes itself.
+            TypeError: only the loop may emit this type.
+
+        Example:
+            >>> ctx.emit(CacheHit, key="weather/Berlin")
         """
         if issubclass(kind, tuple(ENGINE_EVENTS)):
-            raise TypeError(f"{kind.__name__} is made by the loop: define an Event class of your own")
+            raise TypeError(f"{kind.__name__} is emitted by the loop: define your own Event class")
         if self._services.run is not None:
             self._services.run.emit(kind, **fields)
 
     def wants(self, kind: type[Event]) -> bool:
-        """Whether anybody would get such an event: one that is costly to make need not be made."""
+        """Whether a consumer wants events of this type. Check it before creating an expensive event."""
         return self._services.run is not None and self._services.run.wants(kind)
 
     def is_cancelled(self) -> bool:
@@ -404,27 +423,33 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         return scope_of(self).cancellation.is_cancelled()
 
     def progress(self, fraction: float | None = None, message: str = "") -> None:
-        """Report how far a tool is (``fraction`` of 1). Safe from any thread.
+        """Report the progress of a tool, from any thread; ``fraction`` is between 0 and 1.
 
         Raises:
-            HooklineError: called outside a tool.
-            ValueError: a fraction outside 0 to 1.
-            TypeError: a fraction that is no number, or a message that is not text.
+            HooklineError: the context is not that of a tool call.
+            ValueError: the fraction is not between 0 and 1.
+            TypeError: the fraction is not a number, or the message is not text.
         """
         if self._report is None:
-            raise HooklineError("ctx.progress belongs to a tool call: give the tool a 'ctx' parameter and use that one")
+            raise HooklineError(
+                "ctx.progress works only with the context of a tool call: give the tool a 'ctx' parameter"
+            )
         if fraction is not None and not is_number(fraction):
-            raise TypeError(f"progress(fraction, message): fraction is a number from 0 to 1, not {fraction!r:.80}")
+            raise TypeError(f"progress(fraction, message): fraction must be a number from 0 to 1, not {fraction!r:.80}")
         if fraction is not None and not 0 <= fraction <= 1:
-            raise ValueError(f"fraction goes from 0 to 1, not {fraction!r}")
+            raise ValueError(f"fraction must be between 0 and 1, not {fraction!r}")
         if not isinstance(message, str):
-            raise TypeError(f"message is text, not {type(message).__name__}")
+            raise TypeError(f"message must be text, not {type(message).__name__}")
         self._report(fraction, message)
 
     def detached(self, *, budget: Budget | None = None) -> AgentContext[DepsT_co]:
-        """A context for work that may outlive this run: runs started with it have the same hooks and plugin filter.
+        """Return a context for work that may outlive this run.
 
-        It is not cancelled with the run, and counts in the run's ledger unless it is given one of its own.
+        Runs started with it have the same hooks and plugin filter. They are not cancelled with this run, and count in
+        its budget unless another ``budget`` is given.
+
+        Example:
+            >>> reviewer.start("Review the report.", ctx=ctx.detached())
         """
         services = self._services.copy()
         services.interrupt = Interrupt()
@@ -442,7 +467,7 @@ def build_context(
     scratch: dict[str, Any],
     report: Callable[[float | None, str], None] | None = None,
 ) -> AgentContext[Any]:
-    """A context that shows these services and the state of this scope."""
+    """Create a context with these services and the state of this scope."""
     ctx: AgentContext[Any] = AgentContext.__new__(AgentContext)
     ctx._services = services
     ctx._scope = scope
@@ -453,14 +478,12 @@ def build_context(
 
 
 def context_for_call(ctx: AgentContext[Any], report: Callable[[float | None, str], None]) -> AgentContext[Any]:
-    """The context of a run as one tool call gets it: its ``progress`` reports for that call."""
-    return build_context(
-        ctx._services, ctx._scope, hook_state=ctx._hook_state, scratch=ctx._scratch, report=report
-    )  # fmt: skip
+    """Create the context for one tool call, with its own ``progress``."""
+    return build_context(ctx._services, ctx._scope, hook_state=ctx._hook_state, scratch=ctx._scratch, report=report)
 
 
 def new_services(budget: Budget, interrupt: Interrupt) -> Services:
-    """The services of a run that was given no context."""
+    """Create the services of a run without a given context."""
     return Services(
         environment=Environment(time, make_id),
         session=Session(make_id("session")),
@@ -471,10 +494,10 @@ def new_services(budget: Budget, interrupt: Interrupt) -> Services:
 
 
 def services_of(ctx: AgentContext[Any]) -> Services:
-    """The services behind a context, for the engine."""
+    """Return the services of a context, for the engine."""
     return ctx._services
 
 
 def progress_reporter_of(ctx: AgentContext[Any]) -> Callable[[float | None, str], None] | None:
-    """Where the context of a tool call reports progress, for the engine."""
+    """Return the progress callback of the context of a tool call, for the engine."""
     return ctx._report

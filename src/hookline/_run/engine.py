@@ -1,6 +1,6 @@
-"""The engine of a run: what its parts share. The loop, the model calls and the tool calls are built on it.
+"""The engine of a run, which the loop, the model calls and the tool calls share.
 
-Hooks and tools never get it: they see the :class:`~hookline.AgentContext`, its window.
+Hooks and tools never get it. They get the :class:`~hookline.AgentContext`.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ DONE = frozenset(("completed", "finish_reason"))
 
 
 class _Everywhere:
-    """The points that are heard where every fire is recorded: all of them, those of the program too."""
+    """A container of all points, including those of the program, for a run that records every fire."""
 
     def __contains__(self, point: object) -> bool:
         return True
 
 
 class AgentSetup(Protocol):
-    """What a run needs to know of its agent."""
+    """The part of an agent that a run needs."""
 
     model: Model
     tools: ToolRegistry
@@ -55,12 +55,12 @@ class AgentSetup(Protocol):
     max_parallel_tools: int
 
     def tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:
-        """The tools of a run with this filter."""
+        """Return the tools of a run with this filter."""
         ...
 
 
 class Engine(Scope):
-    """One run: its state, hooks, events, ledger and cancellation, and the few steps that all its parts take."""
+    """The state, hooks, events, budget and cancellation of one run, and the operations that all its parts use."""
 
     def __init__(
         self,
@@ -88,35 +88,35 @@ class Engine(Scope):
         self.environment = services.environment
         self.ids = services.ids
         self.cause: BaseException | None = None
-        """Why the run leaves its normal course, if it does; the strongest cause gives it its status."""
+        """The strongest cause for an early end of the run, which determines its status."""
         self.output: RunOutput | None = None
-        """What the final reply must be; ``None`` for text."""
+        """The required type of the final reply; ``None`` for text."""
         self.hop = 0
         self.generations = 0
         self.tools: ToolRegistry
         self._load_registrations()
         self._lock = threading.Lock()
         self.steered: list[Message] = []
-        """Messages that were put in from outside and wait for the next model call."""
+        """Messages from ``run.steer`` that wait for the next model call."""
         self.children: dict[Future[None], Callable[[str], None]] = {}
-        """What began in this run and keeps it open, with how to cancel it."""
+        """Work that started in this run and keeps it open, with a function to cancel it."""
         services.run = self
 
-    # What dispatch asks of a scope.
+    # The interface of a scope.
 
     @property
     def state(self) -> AgentState:
-        """The state as hooks see it."""
+        """The state for hooks."""
         return self.run_state.view()
 
     def accept_state(self, state: object) -> None:
-        """Take over a hook's ``state=``."""
+        """Apply a hook's ``state=``."""
         self.run_state.accept(state)
 
     # Firing points.
 
     def refresh(self) -> None:
-        """Take over what has changed since the last fire: hooks, tools, and which hooks hear of events."""
+        """Apply changes since the last fire: hooks, tools, and the hooks that get events."""
         if HookRegistry.changes != self.hooks.seen:
             self.hooks.compile()
             self._load_registrations()
@@ -132,35 +132,35 @@ class Engine(Scope):
         elif self.wants(TextDelta):
             self._listened_points = self.hooks.stack.points | {ON_TOKEN}
         self.reports_calls = ON_PROGRESS in self._listened_points or self.wants(ToolStarted) or self.wants(ToolEnded)
-        """Whether anybody wants to know when tool calls start and end."""
+        """Whether a consumer wants to know when tool calls start and end."""
 
     def has_listeners(self, point: Point[Any]) -> bool:
-        """Whether anybody could notice a fire of this point now; text is streamed only if somebody wants it.
+        """Whether a hook or a consumer of events would notice a fire of this point.
 
-        Hooks that were registered a moment ago count: a guard must not miss a call.
+        New registrations are considered at once, so that a guard does not miss a call.
         """
         if HookRegistry.changes != self.hooks.seen:
             self.refresh()
         return point in self._listened_points
 
-    def open(self, point: Point[Any], payload: Any) -> Firing:
-        """Begin to fire a point; its steps are taken one by one, and :meth:`conclude` ends it."""
+    def start_firing(self, point: Point[Any], payload: Any) -> Firing:
+        """Start firing a point. The caller runs the phases one by one and then calls :meth:`conclude`."""
         self.refresh()
         return Firing(self.hooks.chain(point), point, payload, self, "")
 
     async def fire(self, point: Point[Any], payload: Any, *, no_retry: str = "", fatal: bool = True) -> Verdict:
-        """Fire a point; failures are reported, signals recorded. Nothing happens where nobody listens.
+        """Fire a point, report failures and record stop signals. Without listeners, nothing happens.
 
         Args:
-            point: where.
-            payload: what travels through it.
-            no_retry: why a ``retry`` would not be honoured, if it would not.
+            point: the point.
+            payload: its payload.
+            no_retry: the reason why a ``retry`` is not possible, or an empty string.
             fatal: whether a closed failure ends the run.
 
         Raises:
-            RunEndedError: a hook said ``end``.
+            RunEndedError: a hook returned ``end``.
             HookError: a hook failed closed.
-            CallRefusedError, RunStoppedError: a model call that a hook made was refused.
+            CallRefusedError, RunStoppedError: a model call in a hook was refused.
         """
         if not self.has_listeners(point):
             return Verdict(payload)
@@ -168,16 +168,16 @@ class Engine(Scope):
         return verdict if firing is None or not firing.has_results else await self._act(firing, verdict, fatal=fatal)
 
     async def observe(self, point: Point[Any], payload: Any) -> None:
-        """Show the observers of a point something that nobody decides any more."""
-        await self.conclude(self.open(point, payload))
+        """Call only the observers of a point."""
+        await self.conclude(self.start_firing(point, payload))
 
     async def conclude(self, firing: Firing) -> Verdict:
-        """End a fire whose steps were taken one by one: see :meth:`fire`."""
+        """Finish a fire whose phases were run one by one: see :meth:`fire`."""
         verdict = await firing.conclude()
         return await self._act(firing, verdict) if firing.has_results else verdict
 
     async def _act(self, firing: Firing, verdict: Verdict, *, fatal: bool = True) -> Verdict:
-        """Do what follows from what was said: report failures, record signals, end the run."""
+        """Act on the results: report failures, record signals, end the run."""
         error, point = firing.error, firing.point
         if error is None:
             if verdict.signals:
@@ -186,12 +186,12 @@ class Engine(Scope):
                 try:
                     await self.report(soft, quiet=point is ON_ERROR)
                 except (HookError, CallRefusedError) as failed:
-                    failed.verdict = verdict  # the point itself had concluded
+                    failed.verdict = verdict  # the point itself has a verdict
                     raise
             if verdict.action is HookAction.END_TURN:
                 raise RunEndedError(verdict)
             return verdict
-        # A closed failure: of several failures the first one counts, but all of them are recorded.
+        # A closed failure: the first of several failures is raised, but all of them are recorded.
         if isinstance(error, HookError):
             info = ErrorInfo("hook", type(error.cause).__name__, str(error), error.hook, fatal=fatal)
             with suppress(HookError, CallRefusedError, RunStoppedError):
@@ -207,13 +207,13 @@ class Engine(Scope):
         raise error
 
     async def fire_from_hook(self, point: Point[Any], payload: Any) -> Verdict:
-        """``ctx.fire``: what a hook or a tool fires. An ``end`` there is the asker's to act upon.
+        """Fire a point for ``ctx.fire``. The caller decides what to do about an ``end``.
 
         Raises:
-            HooklineError: the loop fires this point itself, so its hooks would take it for real.
+            HooklineError: only the loop may fire this point, because its hooks rely on that.
         """
         if is_fired_by_loop(point):
-            raise HooklineError(f"{point} is fired by the loop itself: declare a point of your own for this")
+            raise HooklineError(f"{point} is fired only by the loop: declare your own point")
         try:
             return await self.fire(point, payload, fatal=point.closed.startswith("the run fails"))
         except RunEndedError as ended:
@@ -224,10 +224,10 @@ class Engine(Scope):
     async def report(
         self, error: ErrorInfo, *, quiet: bool = False, failure: Failure | None = None, no_retry: str = ""
     ) -> Verdict | None:
-        """Record a failure and put it to ``on_error``, unless it came from there (``quiet``).
+        """Record a failure and fire ``on_error``, unless the failure happened there (``quiet``).
 
         Raises:
-            HookError: a hook at ``on_error`` failed closed itself.
+            HookError: a hook at ``on_error`` failed closed.
         """
         self.record_error(error)
         if quiet:
@@ -236,43 +236,43 @@ class Engine(Scope):
         return await self.fire(ON_ERROR, payload, no_retry=no_retry)
 
     def record_error(self, info: ErrorInfo) -> None:
-        """Put an error into the state and the events."""
+        """Add an error to the state and the events."""
         self.run_state.add_error(info)
         self.emit(Failed, error=info)
 
-    # What goes around a run, a model call or a tool (DESIGN 4.9).
+    # Context managers of hooks (DESIGN 4.9).
 
     def wrap(self, payload: Any, work: Awaitable[T]) -> Awaitable[T]:
-        """Await ``work`` within what the hooks put around it."""
+        """Await ``work`` inside the context managers of the hooks."""
         wrappers = self.hooks.stack.wrappers
         return run_wrapped(wrappers, self.ctx, payload, work) if wrappers else work
 
     async def instrumented(self, start: RunStart, work: Callable[[], Awaitable[T]]) -> T:
-        """Do ``work`` behind the hooks that stand between the run and the world (DESIGN 6.11)."""
+        """Run ``work`` with the hooks that instrument the environment (DESIGN 6.11)."""
         if not self.hooks.stack.instruments:
             return await self.wrap(start, work())
         with ExitStack() as stack:
             for hook in self.hooks.stack.instruments:
                 try:
                     stack.enter_context(hook.instrument(self, start))
-                except Exception:  # noqa: BLE001 - it only records
-                    log.exception("hook %r failed to instrument the run", hook)
+                except Exception:  # noqa: BLE001 - an instrument must not affect the run
+                    log.exception("instrument() of hook %r failed", hook)
             return await self.wrap(start, work())
 
     # Stopping.
 
     def checkpoint(self, *, inside_step: bool = True) -> None:
-        """Where a recorded stop, a limit or a cancellation takes effect (DESIGN 4.7).
+        """Apply a recorded stop signal, a limit or a cancellation (DESIGN 4.7).
 
-        Hooks may still ask the model about a run that is complete (not ``inside_step``).
+        With ``inside_step=False`` the model may still be called although the run is complete; hooks do that.
 
         Raises:
-            CancelledError: the run is to be broken off.
+            CancelledError: the run was cancelled.
             RunStoppedError: a signal is recorded, or a limit is reached.
         """
         signals = self.run_state.signals
         if not signals and not self._limited and not self.cancellation.triggered:
-            return  # nothing to look at, as nearly always
+            return  # the usual case
         self.cancellation.check()
         if not signals or not (inside_step or any(signal.kind not in DONE for signal in signals)):
             limit = self.budget.exceeded(steps=False)
@@ -289,7 +289,7 @@ class Engine(Scope):
                 self.emit(Signalled, signal=signal)
 
     def _set_limits(self) -> None:
-        """Have the limits that hooks declare join the ledger; a new time limit counts at once."""
+        """Apply the limits that hooks declare. A new time limit takes effect at once."""
         before = self.budget.limits.seconds
         self.budget.join(self.hooks.limits())
         self._limited = self.budget.limited
@@ -297,8 +297,8 @@ class Engine(Scope):
             self.start_time_limit()
 
     def start_time_limit(self) -> None:
-        """Have a time limit break off whatever is waited for when it is reached."""
-        self.cancellation.watch(self.budget.seconds_left, self.environment.clock, self._time_limit_reached)
+        """Cancel the pending work when the time limit is reached."""
+        self.cancellation.set_time_limit(self.budget.seconds_left, self.environment.clock, self._time_limit_reached)
 
     def _time_limit_reached(self) -> bool:
         limit = self.budget.out_of_time()
@@ -307,10 +307,10 @@ class Engine(Scope):
         return limit is not None
 
     async def resolve_cause(self, cause: BaseException) -> BaseException:
-        """A cause as it counts: a cancellation is taken in first, and replaced by what caused it.
+        """Return the actual cause: a cancellation is handled and replaced by its own cause.
 
         Raises:
-            GeneratorExit: the coroutine of the run is being closed, so nothing can be awaited any more.
+            GeneratorExit: the coroutine of the run is being closed, so it must not await anything.
         """
         if isinstance(cause, GeneratorExit) and is_being_closed(self):
             raise cause
@@ -319,22 +319,22 @@ class Engine(Scope):
         return cause
 
     async def resolve_cancellation(self, cancelled: asyncio.CancelledError | None = None) -> BaseException | None:
-        """Take in a cancellation that arrived, or may be on its way; what caused it, if there was one."""
+        """Handle a cancellation that has arrived or is pending. Return its cause, or ``None`` if there was none."""
         cause = await self.cancellation.resolve(cancelled)
         if self.cancellation.by_caller:
             self.services.interrupt.cancel("the caller was cancelled")
         return cause
 
     async def record_cause(self, cause: BaseException) -> None:
-        """Take a cause into account; the strongest one gives the run its status."""
+        """Record a cause for the end of the run. The strongest one determines the status."""
         cause = await self.resolve_cause(cause)
-        if not isinstance(cause, RunStoppedError):  # the signal that it stands for is recorded
+        if not isinstance(cause, RunStoppedError):  # its signal is already recorded
             self.cause = stronger_cause(self.cause, cause)
 
-    # Messages that are put into the run from outside.
+    # Messages from run.steer.
 
     def steer(self, message: Message) -> bool:
-        """Put a message into the conversation before the next model call; false if none will come."""
+        """Add a message before the next model call. Return false if there will be none."""
         with self._lock:
             if self.cancellation.finishing:
                 return False
@@ -344,23 +344,23 @@ class Engine(Scope):
             return True
 
     def append_steered(self) -> None:
-        """Append the messages that were put in since the last time."""
+        """Append the waiting messages to the transcript."""
         while self.steered:
             message = self.steered.pop(0)
             self.run_state.append(message)
             self.emit(Steered, text=message.content)
 
     def finish(self) -> None:
-        """No message is taken in any more, and no time limit breaks off what follows."""
+        """Accept no more messages, and disable the time limit for the end of the run."""
         with self._lock:
             self.cancellation.finish()
 
-    # Runs inside this one.
+    # Nested runs.
 
     def add_child(self, cancel: Callable[[str], None]) -> Future[None]:
-        """Keep the run open for something that began in it, until the returned future has a result.
+        """Keep the run open until the returned future has a result.
 
-        At its end the run calls ``cancel(reason)`` for what is still going on, and waits a little.
+        When the run ends, it calls ``cancel(reason)`` if the future has no result yet, and waits for a short time.
         """
         child: Future[None] = Future()
         self.children[child] = cancel
@@ -368,21 +368,21 @@ class Engine(Scope):
         return child
 
     async def cancel_children(self) -> None:
-        """Break off what began in this run and is not over, and wait for it."""
+        """Cancel the unfinished work that started in this run, and wait for it."""
         children = dict(self.children)
         for cancel in children.values():
-            cancel("the run is over")
+            cancel("the run has ended")
         if waiting := [asyncio.wrap_future(child) for child in children if not child.done()]:
-            with suppress(StillRunningError):  # the other half of the time is for the hooks at the end of this run
+            with suppress(StillRunningError):  # the other half of the grace period is for hooks
                 await with_timeout(self.cancellation.grace_left / 2, asyncio.wait(waiting), shielded=True)
 
     def close(self) -> None:
-        """The run is over: its context can fire nothing any more, and no reference cycle is left behind."""
+        """Release the context when the run has ended: it can fire nothing, and no reference cycle remains."""
         services = self.services
         services.run = services.llm = None
         self.ctx = None
         interrupt = services.interrupt
         interrupt.drop(self.cancellation.request)
-        if self.cancellation.interrupted_work:  # threads of it may still be running
-            interrupt.cancel("the run is over")
+        if self.cancellation.interrupted_work:  # its threads may still be running
+            interrupt.cancel("the run has ended")
         self.events.close()

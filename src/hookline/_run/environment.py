@@ -1,4 +1,4 @@
-"""Where a run meets the world: time, chance, ids, and what its calls go through (DESIGN 6.11)."""
+"""The environment of a run: clock, random numbers, ids, and the boundary for its calls (DESIGN 6.11)."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from .._base.workers import after_fork_in_child
 from .._kernel.payloads import ApprovalRequest, ToolCallRequest
 from .._kernel.results import Verdict
 from ..models.protocol import Model
-from ..tools._tool import Checked, Tool
+from ..tools._tool import CheckedArguments, Tool
 
 if TYPE_CHECKING:
     from random import Random
 
 
 class Boundary(Protocol):
-    """What stands between a run and the world, if anything does: it sees every call, and may answer it itself.
+    """Intercepts all calls of a run to models, tools and approvers, and may answer them itself.
 
-    A recording writes the calls down; a replay answers them. Runs inside the run have the same one.
+    A recording logs the calls; a replay answers them. Nested runs have the same boundary.
     """
 
     is_replay: bool
-    """Whether the calls are answered from a recording: then nothing waits by the clock."""
+    """Whether calls are answered from a recording, so that timeouts do not apply."""
 
     def model(self, model: Model) -> Model:
-        """The model to ask in the place of this one."""
+        """Return the model to call instead of this one."""
         ...
 
-    def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> Checked | str:
-        """What ``tool.validate(arguments)`` gives."""
+    def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> CheckedArguments | str:
+        """Return the result of ``tool.validate(arguments)``."""
         ...
 
     def call(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Awaitable[Any]:
-        """What ``tool.call(values, ctx)`` gives."""
+        """Return the result of ``tool.call(values, ctx)``."""
         ...
 
     def approve(
@@ -43,19 +43,19 @@ class Boundary(Protocol):
         ask: Callable[[], Awaitable[Verdict]],
         report: Callable[..., Awaitable[Verdict | None]],
     ) -> Awaitable[Verdict]:
-        """What the approvers say. ``ask()`` asks them; ``report(error)`` puts a failure of theirs to ``on_error``."""
+        """Return the verdict of the approvers. ``ask()`` calls them; ``report(error)`` reports a failure of theirs."""
         ...
 
     def steered(self, run_id: str, text: str) -> None:
-        """A message was put into the run, for its next model call."""
+        """Handle a message that was added to the run with ``run.steer``."""
         ...
 
 
 class Environment:
-    """The sources that a run reads from, and the boundary that its calls pass. Private to the engine.
+    """The clock, random numbers, ids and boundary of a run. Private to the engine.
 
-    Hooks read ``ctx.clock``, ``ctx.random`` and ``ctx.new_id``. Only a hook with a method
-    ``instrument(engine, start)``, such as the one that records tapes, gets to replace them.
+    Hooks read them as ``ctx.clock``, ``ctx.random`` and ``ctx.new_id``. Only a hook with a method
+    ``instrument(engine, start)``, such as the recorder of tapes, can replace them.
     """
 
     __slots__ = ("_random", "boundary", "clock", "new_id")
@@ -74,7 +74,7 @@ class Environment:
 
     @property
     def random(self) -> Random:
-        """Where chance comes from; a seeded one makes runs repeatable."""
+        """The random number generator. A seeded one makes runs repeatable."""
         if self._random is None:
             from random import Random
 
@@ -86,11 +86,11 @@ class Environment:
         self._random = random
 
     def copy(self) -> Environment:
-        """The same sources and boundary, for a run inside this one."""
+        """Return a copy for a nested run."""
         return Environment(self.clock, self.new_id, self._random, self.boundary)
 
-    def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> Checked | str:
-        """Check arguments: what the tool will be called with, or what is wrong with them."""
+    def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> CheckedArguments | str:
+        """Validate arguments. Return the values for the tool, or the problem as text."""
         return tool.validate(arguments) if self.boundary is None else self.boundary.validate(tool, arguments)
 
     def call(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Awaitable[Any]:
@@ -98,11 +98,11 @@ class Environment:
         return tool.call(values, ctx) if self.boundary is None else self.boundary.call(request, tool, values, ctx)
 
     def timeout_of(self, tool: Tool) -> float | None:
-        """How long a call of a tool may take; a replay keeps to what the recording says."""
+        """Return the timeout of a tool; a replay has none, because the recording determines the outcome."""
         return None if self.boundary is not None and self.boundary.is_replay else tool.timeout
 
     def model(self, model: Model) -> Model:
-        """The model to ask."""
+        """Return the model to call."""
         return model if self.boundary is None else self.boundary.model(model)
 
 
@@ -111,10 +111,10 @@ after_fork_in_child(_POOL.clear)
 
 
 def make_id(prefix: str = "id") -> str:
-    """A fresh id that cannot be guessed."""
+    """Create an id that cannot be guessed."""
     try:
         return f"{prefix}_{_POOL.pop()}"
-    except IndexError:  # one look at the system's randomness serves many ids
+    except IndexError:  # read random bytes for many ids at once, which is faster
         fresh = os.urandom(12 * 64).hex()
         _POOL.extend(fresh[i : i + 24] for i in range(24, len(fresh), 24))
         return f"{prefix}_{fresh[:24]}"

@@ -1,4 +1,4 @@
-"""The one stream of typed events of a run (DESIGN 6.5)."""
+"""The events of a run, and the stream that delivers them (DESIGN 6.5)."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from .._kernel.values import ErrorInfo, Ids, Outcome, StopSignal, ToolCall, Usag
 log = logging.getLogger("hookline")
 
 Sink = Callable[[Event], None]
-"""A consumer of events.
+"""A callable that consumes events.
 
-One with an attribute ``events``, a set of types, gets only those: what nobody wants is not made, so a run pays
-for what is used. One with a true ``every_call`` attribute gets a record of every hook call.
+With an attribute ``events``, a set of types, it only gets these types; events that no consumer wants are not created.
+With a true attribute ``every_call``, it gets an event for every hook call.
 """
 
 
 class RunStarted(Event, frozen=True):
-    """A run began."""
+    """A run started."""
 
     ids: Ids = Ids()
 
 
 class TaskTaken(Event, frozen=True):
-    """The task, as it left ``on_run_start``, is in the transcript."""
+    """The task, after ``on_run_start``, was added to the transcript."""
 
     task: str = ""
 
 
 class StepStarted(Event, frozen=True):
-    """A step began."""
+    """A step started."""
 
     index: int = 0
 
 
 class ModelCalled(Event, frozen=True):
-    """A request went to the model."""
+    """A request was sent to the model."""
 
     model: str = ""
     hop: int = 0
@@ -57,7 +57,7 @@ class ModelCalled(Event, frozen=True):
 
 
 class TextDelta(Event, frozen=True):
-    """A piece of text to show, as it left ``on_token``."""
+    """A piece of streamed text, after ``on_token``."""
 
     text: str = ""
     hop: int = 0
@@ -65,7 +65,7 @@ class TextDelta(Event, frozen=True):
 
 
 class Discarded(Event, frozen=True):
-    """The text shown for this attempt does not count: the reply was rejected."""
+    """The streamed text of this attempt is void, because the reply was rejected."""
 
     hop: int = 0
     attempt: int = 1
@@ -75,8 +75,8 @@ class Discarded(Event, frozen=True):
 class OutputChecked(Event, frozen=True):
     """A final reply was checked against the agent's ``output_type``.
 
-    ``problem`` says why it does not fit, and is empty if it does; ``output`` is the value, as JSON. ``retries_left``
-    is how often the model may be asked again.
+    ``problem`` says why the reply does not match and is empty if it does; ``output`` is the value as JSON.
+    ``retries_left`` is the number of retries left.
     """
 
     output_type: str = ""
@@ -89,7 +89,7 @@ class OutputChecked(Event, frozen=True):
 
 
 class ModelReplied(Event, frozen=True):
-    """A model call is over; this is what left ``after_llm``."""
+    """A model call finished. These are the values after ``after_llm``."""
 
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -107,7 +107,7 @@ class ModelReplied(Event, frozen=True):
 
 
 class ToolStarted(Event, frozen=True):
-    """An attempt of a tool call began, after it was judged. ``message`` is for people, as in ``on_progress``."""
+    """A tool call started, after the hooks allowed it. ``message`` is for people, as in ``on_progress``."""
 
     call_id: str = ""
     tool: str = ""
@@ -127,7 +127,7 @@ class ToolProgressed(Event, frozen=True):
 
 
 class ToolEnded(Event, frozen=True):
-    """An attempt of a tool call has an outcome. Its result is in no event before the hooks saw it."""
+    """A tool call has an outcome. Its result is not in any event before the hooks at ``after_tool`` saw it."""
 
     call_id: str = ""
     tool: str = ""
@@ -138,7 +138,7 @@ class ToolEnded(Event, frozen=True):
 
 
 class ToolSettled(Event, frozen=True):
-    """A tool call is over; this is what left ``after_tool`` and what the model will read."""
+    """A tool call finished. ``text`` is the result after ``after_tool``, which the model will read."""
 
     call_id: str = ""
     tool: str = ""
@@ -148,7 +148,7 @@ class ToolSettled(Event, frozen=True):
 
 
 class StepFinished(Event, frozen=True):
-    """A step is over."""
+    """A step finished."""
 
     index: int = 0
     tool_names: tuple[str, ...] = ()
@@ -162,13 +162,13 @@ class Signalled(Event, frozen=True):
 
 
 class Failed(Event, frozen=True):
-    """Something failed; ``error.fatal`` says whether the run does."""
+    """A hook, tool or model failed. If ``error.fatal`` is true, the run fails too."""
 
     error: ErrorInfo = ErrorInfo("hook", "", "")
 
 
 class ApprovalAsked(Event, frozen=True):
-    """A call waits for approval."""
+    """A tool call waits for approval."""
 
     call_id: str = ""
     tool: str = ""
@@ -178,7 +178,7 @@ class ApprovalAsked(Event, frozen=True):
 
 
 class ApprovalDecided(Event, frozen=True):
-    """An approval was decided, or cancelled."""
+    """An approval was decided or cancelled."""
 
     call_id: str = ""
     decision: str = ""
@@ -188,15 +188,15 @@ class ApprovalDecided(Event, frozen=True):
 
 
 class Steered(Event, frozen=True):
-    """A message was put into the running conversation."""
+    """A message was added to the running conversation with ``run.steer``."""
 
     text: str = ""
 
 
 class SubagentEvent(Event, frozen=True):
-    """An event of a run inside this one, at any depth; ``ids`` tell which, and whose child it is.
+    """An event of a nested run, at any depth; ``ids`` identify that run and its parent.
 
-    It is for sinks and readers. A hook with ``on_event`` takes part in that run too, and gets the event itself.
+    Only sinks and readers get it. A hook with ``on_event`` also takes part in the nested run and gets the event itself.
     """
 
     event: Event = Event()
@@ -215,14 +215,14 @@ ENGINE_EVENTS: frozenset[type[Event]] = frozenset(
     for kind in module.values()
     if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
 )
-"""The events that the loop and the dispatcher make. Hooks and tools emit types of their own."""
+"""The events that only the loop and the dispatcher emit. Hooks and tools emit their own types."""
 
 Kinds = frozenset[type[Event]]
 _NONE: Kinds = frozenset()
 
 
 def listener(hook: Any) -> Sink:
-    """The ``on_event`` of a hook as a consumer that wants the hook's own ``events``."""
+    """Return a sink that calls the ``on_event`` of a hook for the hook's ``events``."""
 
     def take(event: Event) -> None:
         hook.on_event(event)
@@ -233,10 +233,10 @@ def listener(hook: Any) -> Sink:
 
 
 def is_silent(event: HookExecuted) -> bool:
-    """Whether the hook decided nothing that is worth a record.
+    """Whether the event records nothing of interest.
 
-    It let pass, and the event is there because somebody wants to see every call; or it gave a piece of streamed text
-    another shape, which a hook that holds text back does with nearly every piece.
+    Either the hook let the payload pass and the event exists only because a consumer wants every call, or the hook
+    changed a piece of streamed text, which a hook that buffers text does with nearly every piece.
     """
     if event.reason or event.error is not None:
         return False
@@ -246,7 +246,7 @@ def is_silent(event: HookExecuted) -> bool:
 
 
 class _SinksByType(dict[type[Event], tuple[Sink, ...]]):
-    """By type, the sinks that want such events."""
+    """The sinks for each type of event."""
 
     def __init__(self, sinks: tuple[tuple[Sink, Kinds | None], ...]) -> None:
         self._sinks = sinks
@@ -264,9 +264,9 @@ def _is_hook_sink(pair: tuple[Sink, Kinds | None]) -> bool:
 
 
 class EventStream:
-    """Numbers events, hands them to sinks, and keeps them for readers in any loop.
+    """Numbers events, delivers them to sinks, and keeps them for readers in any event loop.
 
-    ``wanted`` are the types that somebody wants, ``None`` for all.
+    ``wanted`` are the types that a consumer wants; ``None`` means all.
     """
 
     def __init__(self, run_id: str, now: Callable[[], float], sinks: Iterable[Sink] = (), keep: bool = False) -> None:
@@ -278,17 +278,17 @@ class EventStream:
         self._sinks_by_type = _SinksByType(self._sinks)
         self.hooked = any(map(_is_hook_sink, self._sinks))
         self.aio: asyncio.AbstractEventLoop | None = None
-        self._kept: list[Event] | None = [] if keep else None
+        self._events: list[Event] | None = [] if keep else None
         self._seq = 0
         self._closed = False
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     def wants(self, kind: type[Event]) -> bool:
-        """Whether anybody would get such an event."""
+        """Whether a consumer wants events of this type."""
         return self.wanted is None or kind in self.wanted
 
     def emit(self, kind: type[Event], /, **fields: Any) -> None:
-        """Make the event and hand it on, if anybody wants it. A broken sink is logged and does not disturb the run."""
+        """Create and deliver an event if a consumer wants it. A failing sink is logged and does not affect the run."""
         wanted = self.wanted
         if wanted is not None and kind not in wanted:
             return
@@ -299,12 +299,12 @@ class EventStream:
                 sink(event)
             except (Exception, asyncio.CancelledError, GeneratorExit):
                 log.exception("event sink %r failed at seq %d", sink, self._seq)
-        if self._kept is not None:
-            self._kept.append(event)
+        if self._events is not None:
+            self._events.append(event)
             self._wake()
 
     def keep_hooks(self, hooks: Iterable[Any]) -> None:
-        """Of the hooks that listen, only these hear of what follows."""
+        """Stop delivering events to all hooks except these."""
         kept = {id(hook) for hook in hooks}
         sinks = tuple(
             pair for pair in self._sinks if id(getattr(pair[0], "hook", None)) in kept or not _is_hook_sink(pair)
@@ -314,26 +314,26 @@ class EventStream:
             self.hooked = any(map(_is_hook_sink, sinks))
 
     def relay(self, ids: Ids) -> Sink | None:
-        """A sink that puts the events of a run inside this one into this stream; ``None`` if nobody would see them."""
-        if not self._sinks_by_type[SubagentEvent] and self._kept is None:
+        """Return a sink that adds the events of a nested run to this stream, or ``None`` if no consumer wants them."""
+        if not self._sinks_by_type[SubagentEvent] and self._events is None:
             return None
 
         def take(event: Event) -> None:
             inner = event if isinstance(event, SubagentEvent) else SubagentEvent(event=event, ids=ids)
             if self.aio is None or running_loop() is self.aio:
-                self._take_in(inner)
-            else:  # a blocking run in a tool has a loop of its own
-                with suppress(RuntimeError):  # that loop is closed, and so is this stream
-                    self.aio.call_soon_threadsafe(self._take_in, inner)
+                self._add_nested(inner)
+            else:  # a blocking run in a tool has its own event loop
+                with suppress(RuntimeError):  # the loop is closed, and this stream too
+                    self.aio.call_soon_threadsafe(self._add_nested, inner)
 
         return take
 
-    def _take_in(self, inner: SubagentEvent) -> None:
+    def _add_nested(self, inner: SubagentEvent) -> None:
         if not self._closed:
             self.emit(SubagentEvent, event=inner.event, ids=inner.ids)
 
     def close(self) -> None:
-        """No more events follow."""
+        """End the stream: no more events follow."""
         self._closed = True
         self.wanted = _NONE
         self._wake()
@@ -344,11 +344,11 @@ class EventStream:
             try:
                 loop.call_soon_threadsafe(flag.set)
             except RuntimeError:
-                pass  # that reader's loop is closed
+                pass  # the loop of this reader is closed
 
     async def read(self, after: int = 0) -> AsyncIterator[Event]:
-        """Every event with a ``seq`` above ``after``, live, until the run is over."""
-        kept = self._kept if self._kept is not None else []
+        """Yield every event with a ``seq`` above ``after``, live, until the run ends."""
+        kept = self._events if self._events is not None else []
         index = max(0, after)
         while True:
             while index < len(kept):

@@ -1,4 +1,4 @@
-"""The agent loop. One run, from top to bottom, as DESIGN 3 to 6 describe it."""
+"""The agent loop: one run from start to end (DESIGN 3 to 6)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Loop:
         self._steps_begun = 0
 
     async def run(self) -> AgentResult[Any]:
-        """Run to the end, whatever happens on the way."""
+        """Run to the end. Every failure becomes a status of the result."""
         engine = self.engine
         engine.cancellation.begin()
         active, current = ACTIVE.set(engine.hooks.running), CURRENT.set(engine)
@@ -73,12 +73,12 @@ class Loop:
             engine.emit(RunStarted, ids=engine.ids)
             engine.cancellation.check()
             await self._begin()
-            while engine.cause is None and (self._nothing_to_look_at() or await self._may_go_on()):
+            while engine.cause is None and (self._may_skip_checkpoint() or await self._may_continue()):
                 await self._step()
             engine.cancellation.check()
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
             await engine.record_cause(cause)
-        # A hook may have cancelled the run and then said something else: the cancellation is still on its way.
+        # A hook may have cancelled the run and then returned something else: the cancellation is still pending.
         if engine.cancellation.task_cancelled or engine.cancellation.pending:
             pending = await engine.resolve_cancellation()
             if pending is not None:
@@ -92,7 +92,7 @@ class Loop:
         return result
 
     async def _begin(self) -> None:
-        """Open the session and the run, take in the task, join the system prompt."""
+        """Start the session and the run, add the task, and build the system prompt."""
         engine, session = self.engine, self.engine.services.session
         engine.budget.begin()
         engine.start_time_limit()
@@ -111,19 +111,19 @@ class Loop:
             self.state.set_system_prompt("\n\n".join(joined))
 
     async def _fire_early(self, point: Point[Any], payload: Any) -> Verdict:
-        """Fire a point before the first step: a stop takes effect there."""
+        """Fire a point before the first step, where a stop takes effect."""
         try:
             return await self.engine.fire(point, payload)
         except RunStoppedError:
             return Verdict(payload)
 
-    def _nothing_to_look_at(self) -> bool:
-        """Whether the run simply goes on to the next step, as nearly always."""
+    def _may_skip_checkpoint(self) -> bool:
+        """Whether the next step may start without further checks, the usual case."""
         engine = self.engine
         return not self.state.signals and not engine.cancellation.triggered and engine.budget.exceeded() is None
 
-    async def _may_go_on(self) -> bool:
-        """The checkpoint between steps: recorded signals are put to ``on_stop`` (DESIGN 4.7)."""
+    async def _may_continue(self) -> bool:
+        """The checkpoint between steps: fire ``on_stop`` for recorded signals (DESIGN 4.7)."""
         engine, state = self.engine, self.state
         while True:
             engine.cancellation.check()
@@ -152,7 +152,7 @@ class Loop:
                 state.append(Message("user", verdict.value))
 
     def _drop_completed(self) -> bool:
-        """A run that is complete goes on if somebody put a message in meanwhile."""
+        """Continue a complete run if a message was added with ``run.steer``."""
         state = self.state
         if not all(signal.kind == "completed" for signal in state.signals):
             return False
@@ -161,7 +161,7 @@ class Loop:
         return True
 
     async def _step(self) -> None:
-        """One step: a model reply, and the tool calls in it. It always gets its ``after_step``."""
+        """Run one step: a model reply and its tool calls. ``after_step`` is always fired."""
         engine, state, clock = self.engine, self.state, self.engine.environment.clock
         began = clock.monotonic()
         state.spent = None
@@ -201,7 +201,7 @@ class Loop:
         engine.emit(StepFinished, index=index, tool_names=step.tool_names, usage=step.usage)
 
     def _request(self, hop: int) -> ModelRequest:
-        """The transcript as the model will see it, before the hooks change it."""
+        """Build the request to the model, before the hooks change it."""
         engine, state = self.engine, self.state
         try:
             tools = engine.tools.offered(engine.ctx)
@@ -209,17 +209,26 @@ class Loop:
             engine.record_error(ErrorInfo("tool", type(error).__name__, str(error), fatal=True))
             raise
         params, response_format = engine.agent.params, state.response_format
-        if engine.has_listeners(BEFORE_LLM):  # they are the agent's own: hooks get copies
+        if engine.has_listeners(BEFORE_LLM):  # hooks get copies of the agent's values
             params, response_format = private_copy(params), private_copy(response_format)
         messages = state.messages
         if state.system_prompt:
             messages = messages.after(Message("system", state.system_prompt))
         return ModelRequest(
-            messages, tools, engine.agent.model.name, hop, 1, "step", response_format, None, params, engine.ids,
-        )  # fmt: skip
+            messages,
+            tools,
+            engine.agent.model.name,
+            hop,
+            1,
+            "step",
+            response_format,
+            None,
+            params,
+            engine.ids,
+        )
 
     def _record(self, reply: ModelReply) -> None:
-        """Put the reply into the transcript; without calls the run is complete."""
+        """Add the reply to the transcript. Without tool calls the run is complete."""
         message = Message("assistant", reply.content, reply.tool_calls)
         if reply.tool_calls:
             self.state.open_calls(message)
@@ -231,40 +240,40 @@ class Loop:
             self.engine.signal(StopSignal("unknown", "The model returned neither text nor tool calls."))
 
     async def _finish(self) -> AgentResult[Any]:
-        """Close the transcript and fire ``on_run_end``, exactly once."""
+        """Save the transcript and fire ``on_run_end``, exactly once."""
         engine, state = self.engine, self.state
         engine.finish()
         if engine.children:
             await engine.cancel_children()
         if self._recording:
-            engine.append_steered()  # it came too late for this run, and is there for the next
+            engine.append_steered()  # too late for this run, but the next one will see it
         result = self._result()
-        saved = _Saved(engine.services.session, self._base)
+        saved = _SessionSaver(engine.services.session, self._base)
         saved.save(state, result.messages)
         if engine.has_listeners(ON_RUN_END):
             result = await self._fire_run_end(result, saved)
         engine.emit(RunFinished, result=result)
         output = engine.output
         if output is not None and output.accepted is not None and result.status in _WITH_OUTPUT:
-            return msgspec.structs.replace(result, output=output.accepted.value)  # hooks and events had its JSON
+            return msgspec.structs.replace(result, output=output.accepted.value)  # hooks and events got its JSON
         return result
 
-    async def _fire_run_end(self, result: AgentResult[Any], saved: _Saved) -> AgentResult[Any]:
-        """What the hooks of ``on_run_end`` make of the result, also if one of them fails."""
+    async def _fire_run_end(self, result: AgentResult[Any], saved: _SessionSaver) -> AgentResult[Any]:
+        """Return the result after the hooks of ``on_run_end``, even if one of them fails."""
         engine, state = self.engine, self.state
         known_errors = len(state.errors)
-        firing = engine.open(ON_RUN_END, result)
+        firing = engine.start_firing(ON_RUN_END, result)
         try:
             await firing.rewrite()
             await firing.guard()
-            firing.payload, problem = self._read_output_again(firing.payload, result.reply)
-            saved.save(state)  # what hooks changed is in the session before its observers are called
+            firing.payload, problem = self._update_output(firing.payload, result.reply)
+            saved.save(state)  # save the changes of hooks before the observers are called
             result = (await engine.conclude(firing)).payload
             if problem is not None:
                 engine.record_error(ErrorInfo("output", "OutputError", str(problem), fatal=True))
                 raise problem
         except BaseException as failure:  # noqa: BLE001
-            result = firing.payload  # what the other hooks made of it holds
+            result = firing.payload  # keep the changes of the other hooks
             await engine.record_cause(failure)
             if status_of(engine.cause) == "failed":
                 result = msgspec.structs.replace(result, status="failed", output=None)
@@ -277,15 +286,15 @@ class Loop:
         return result
 
     def _output_json(self, reply: str, status: Status) -> Any:
-        """The output as hooks and events have it: the text, or the JSON of the value."""
+        """Return the output for hooks and events: the text, or the value as JSON."""
         output = self.engine.output
         if output is None:
             return reply
         return output.accepted.json if output.accepted is not None and status in _WITH_OUTPUT else None
 
-    def _read_output_again(self, result: AgentResult[Any], said: str) -> tuple[AgentResult[Any], OutputError | None]:
-        """The result with the output of the reply that a hook gave it, and the error if that reply does not fit."""
-        if result.reply == said:
+    def _update_output(self, result: AgentResult[Any], reply: str) -> tuple[AgentResult[Any], OutputError | None]:
+        """Update the output if a hook changed the reply. Return also the error if the new reply does not match."""
+        if result.reply == reply:
             return result, None
         output, failure = self.engine.output, None
         if output is not None and output.accepted is not None:
@@ -298,7 +307,7 @@ class Loop:
         return msgspec.structs.replace(result, output=self._output_json(result.reply, result.status)), failure
 
     def _result(self) -> AgentResult[Any]:
-        """The result as it stands before ``on_run_end``."""
+        """Build the result before ``on_run_end``."""
         engine, state, cause = self.engine, self.state, self.engine.cause
         strongest = min(state.signals, key=signal_rank, default=None)
         status = status_of(cause)
@@ -308,13 +317,25 @@ class Loop:
         if ended is not None and self._recording:
             state.append(Message("assistant", ended.reply, hook=ended.hook))
         added = self._added()
-        said = _last_words(added) if ended is None else ended.reply
+        reply = _last_reply(added) if ended is None else ended.reply
         return AgentResult(
-            said, status, self._stop_of(status, strongest),
-            None if ended is None else ended.reason or ended.hook, self.task, state.steps, engine.budget.usage,
-            engine.budget.cost, state.calls, tuple(state.tool_names), state.good_calls, added, state.errors,
-            engine.budget.elapsed, engine.ids, self._output_json(said, status),
-        )  # fmt: skip
+            reply,
+            status,
+            self._stop_of(status, strongest),
+            None if ended is None else ended.reason or ended.hook,
+            self.task,
+            state.steps,
+            engine.budget.usage,
+            engine.budget.cost,
+            state.calls,
+            tuple(state.tool_names),
+            state.successful_calls,
+            added,
+            state.errors,
+            engine.budget.elapsed,
+            engine.ids,
+            self._output_json(reply, status),
+        )
 
     def _stop_of(self, status: Status, strongest: StopSignal | None) -> StopSignal | None:
         if status == "cancelled":
@@ -322,7 +343,7 @@ class Loop:
         return strongest if status in ("completed", "stopped") else None
 
     def _added(self) -> Sequence[Message]:
-        """The messages of this run: those that the session did not hold."""
+        """Return the messages that this run added to the session."""
         messages, base = self.state.messages, self._base
         if not base:
             return messages
@@ -332,14 +353,14 @@ class Loop:
 
 
 def _withdrawn(offered: ModelRequest, asked: ModelRequest) -> frozenset[str]:
-    """Names of the tools that hooks took out of the request: the model may not call them all the same."""
+    """Return the names of tools that hooks removed from the request, which the model must not call."""
     if asked.tools is offered.tools:
         return frozenset()
     return frozenset(tool.name for tool in offered.tools) - frozenset(tool.name for tool in asked.tools)
 
 
-class _Saved:
-    """What this run has handed back to its session."""
+class _SessionSaver:
+    """Saves the transcript and the metadata of a run in its session."""
 
     def __init__(self, session: Session, base: Sequence[Message]) -> None:
         self._session = session
@@ -347,10 +368,10 @@ class _Saved:
         self._metadata: Mapping[str, Any] | None = None
         self.added: Sequence[Message] = ()
         self.changed = False
-        """Whether hooks of ``on_run_end`` changed it."""
+        """Whether hooks of ``on_run_end`` changed the transcript or the metadata."""
 
     def save(self, state: RunState, added: Sequence[Message] | None = None) -> None:
-        """Hand over the transcript and the metadata, if they are not what was handed over last."""
+        """Save the transcript and the metadata if they have changed."""
         messages, metadata = state.messages, state.metadata
         if added is None:
             if messages is self._messages and metadata is self._metadata:
@@ -364,5 +385,5 @@ class _Saved:
         self._messages, self._metadata = messages, metadata
 
 
-def _last_words(messages: Sequence[Message]) -> str:
+def _last_reply(messages: Sequence[Message]) -> str:
     return next((message.content for message in reversed(messages) if message.role == "assistant"), "")

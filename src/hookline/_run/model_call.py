@@ -1,4 +1,4 @@
-"""One model call, with everything around it: hooks, streaming, retries, failures (DESIGN 4.6)."""
+"""One model call with its hooks, streaming, retries and failures (DESIGN 4.6)."""
 
 from __future__ import annotations
 
@@ -35,33 +35,33 @@ replace = msgspec.structs.replace
 
 
 async def call_model(engine: Engine, request: ModelRequest, model: Model) -> ModelReply:
-    """Ask the model, through ``before_llm``, ``on_token``, ``after_llm`` and ``on_error``; what left ``after_llm``.
+    """Call the model and fire ``before_llm``, ``on_token``, ``after_llm`` and ``on_error``. Return the final reply.
 
     Raises:
-        RunEndedError, RunStoppedError: a hook said so.
+        RunEndedError, RunStoppedError: a hook ended or stopped the run.
         HookError: a hook failed closed; the reply is not used.
-        ModelError: the model failed and no hook mended it.
-        OutputError: the final reply does not fit the output type, and no retries are left.
+        ModelError: the model failed, and no hook retried or answered.
+        OutputError: the final reply does not match the output type, and no retries are left.
     """
     inside_step = request.purpose == "step"
     model = engine.environment.model(model)
     attempt = 1
     extra: tuple[Message, ...] = ()
-    rejected = 0  # replies that did not fit the output type: they have a limit of their own
+    rejected = 0  # replies that did not match the output type, which have a separate limit
     while True:
         base = request
         if attempt > 1:
             engine.checkpoint(inside_step=inside_step)
             base = replace(request, attempt=attempt, messages=(*request.messages, *extra))
-        if inside_step and (note := engine.budget.note()):  # for this request only, never in the transcript
+        if inside_step and (note := engine.budget.note()):  # only in this request, not in the transcript
             base = replace(base, messages=(*base.messages, Message("user", note)))
         verdict = await engine.fire(BEFORE_LLM, base)
         engine.checkpoint(inside_step=inside_step)
         generation = Generation(engine, verdict.payload, model, engine.environment.clock.monotonic())
         no_retry = "" if attempt - rejected <= MAX_RETRIES else "retry_limit"
         if verdict.answer is not None:
-            await generation.serve(verdict.answer)
-        elif (retry := await _ask(generation, no_retry)) is not None:
+            await generation.use_answer(verdict.answer)
+        elif (retry := await _get_reply(generation, no_retry)) is not None:
             attempt, extra = attempt + 1, retry
             continue
         received = generation.reply(for_hooks=engine.has_listeners(AFTER_LLM))
@@ -69,8 +69,8 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
         reply: ModelReply = verdict.payload
         if verdict.action is not HookAction.RETRY:
             if reply.tool_calls is not received.tool_calls:
-                reply = replace(reply, tool_calls=_distinct(engine, reply.tool_calls))
-            elif reply.tool_calls is not generation.response.tool_calls:  # hooks had copies
+                reply = replace(reply, tool_calls=_with_unique_ids(engine, reply.tool_calls))
+            elif reply.tool_calls is not generation.response.tool_calls:  # hooks got copies
                 reply = replace(reply, tool_calls=generation.response.tool_calls)
             problem = ""
             if inside_step and engine.output is not None:
@@ -83,13 +83,13 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
         else:
             generation.discard()
             note = verdict.value or "That reply was rejected. Try again."
-        attempt, extra = attempt + 1, (_rejected(reply), Message("user", note))
+        attempt, extra = attempt + 1, (_as_text(reply), Message("user", note))
 
 
-async def _ask(generation: Generation, no_retry: str) -> tuple[Message, ...] | None:
-    """Get a reply from the model. A failure is put to ``on_error``, which may answer it, or have it tried again.
+async def _get_reply(generation: Generation, no_retry: str) -> tuple[Message, ...] | None:
+    """Get a reply from the model. On a failure, fire ``on_error``, where a hook may answer or retry.
 
-    Gives the messages to add to the next attempt if there is to be one, else ``None``.
+    Return the messages to add to the next attempt, or ``None`` if there is a reply.
     """
     engine, request = generation.engine, generation.request
     generation.announce()
@@ -102,21 +102,21 @@ async def _ask(generation: Generation, no_retry: str) -> tuple[Message, ...] | N
             raise
         if isinstance(error, GeneratorExit) and is_being_closed(engine):
             raise
-        mended = await _put_to_on_error(engine, error, request, generation.model, no_retry)
+        verdict = await _fire_on_error(engine, error, request, generation.model, no_retry)
         if generation.text:
             generation.discard()
-        if mended.action is HookAction.RETRY:
-            return (Message("user", mended.value),) if mended.value else ()
-        if mended.answer is None:
+        if verdict.action is HookAction.RETRY:
+            return (Message("user", verdict.value),) if verdict.value else ()
+        if verdict.answer is None:
             if isinstance(error, ModelError):
                 raise
             raise ModelError(describe(error)) from error
-        await generation.serve(mended.answer)
+        await generation.use_answer(verdict.answer)
     return None
 
 
 class Generation(msgspec.Struct):
-    """One attempt at getting a reply."""
+    """One attempt to get a reply."""
 
     engine: Engine
     request: ModelRequest
@@ -129,33 +129,38 @@ class Generation(msgspec.Struct):
     shown: str = ""
 
     def announce(self) -> None:
-        """Tell those who listen that the request goes out."""
+        """Emit an event for the request."""
         request = self.request
-        if not self.engine.wants(ModelCalled):  # the names of all tools are not worth collecting for nobody
+        if not self.engine.wants(ModelCalled):  # do not collect the names of all tools for nothing
             return
         self.engine.emit(
-            ModelCalled, model=request.model, hop=request.hop, attempt=request.attempt, purpose=request.purpose,
-            messages=len(request.messages), tools=tuple([tool.name for tool in request.tools]),
+            ModelCalled,
+            model=request.model,
+            hop=request.hop,
+            attempt=request.attempt,
+            purpose=request.purpose,
+            messages=len(request.messages),
+            tools=tuple([tool.name for tool in request.tools]),
             provider=self.model.provider,
-        )  # fmt: skip
+        )
 
     def discard(self) -> None:
-        """Tell those who stream that the text shown so far does not count."""
+        """Emit an event that the streamed text is void."""
         request = self.request
         self.engine.emit(Discarded, hop=request.hop, attempt=request.attempt, purpose=request.purpose)
 
     async def ask(self) -> None:
-        """Get the reply from the model: piece by piece if anybody wants to see the pieces."""
+        """Get the reply from the model, streamed if a hook or a consumer wants the pieces."""
         if self.engine.has_listeners(ON_TOKEN):
             await self.stream()
         else:
-            self.take(await self.model.complete(self.request))
+            self.store(await self.model.complete(self.request))
 
     async def stream(self) -> None:
-        """Get the reply from the model piece by piece, each through ``on_token``."""
+        """Stream the reply and fire ``on_token`` for each piece."""
         request = self.request
         if not hasattr(self.model, "stream"):
-            self.take(await self.model.complete(request))
+            self.store(await self.model.complete(request))
             await self._show(self.response.content, final=True)
             return
         pieces = self.model.stream(request)
@@ -170,23 +175,23 @@ class Generation(msgspec.Struct):
             if complete is None:
                 raise ModelError(f"the stream of model {self.model.name!r} ended without its final response")
             streamed = bool(self.text)
-            self.take(complete)
+            self.store(complete)
             await self._show("" if streamed else self.response.content, final=True)
         except (RunEndedError, HookError, CallRefusedError):
             if complete is None:
-                self.take(self._partial())
-            await self._withdraw()
+                self.store(self._partial())
+            await self._observe_shown()
             raise
         except BaseException:
-            await _close(pieces)  # the model stops first: counting may take a moment
+            await _close(pieces)  # stop the model before counting, which may take a moment
             if self.text and complete is None:
                 self._charge_partial()
             raise
         finally:
             await _close(pieces)
 
-    async def serve(self, answer: HookAnswer) -> None:
-        """Take a hook's answer for the reply."""
+    async def use_answer(self, answer: HookAnswer) -> None:
+        """Use the answer of a hook as the reply."""
         response: ModelResponse = answer.value
         self.source, self.text = answer.hook, ""
         self.response = self._checked(response if response.cost is not None else replace(response, cost=0.0))
@@ -194,21 +199,33 @@ class Generation(msgspec.Struct):
             try:
                 await self._show(response.content, final=True)
             except (RunEndedError, HookError):
-                await self._withdraw()
+                await self._observe_shown()
                 raise
 
     def reply(self, *, for_hooks: bool = True) -> ModelReply:
-        """The reply as ``after_llm`` sees it; hooks get copies of the arguments, whatever they do to them."""
+        """Return the payload of ``after_llm``. Hooks get copies of the arguments."""
         response, request, model = self.response, self.request, self.model
         calls = response.tool_calls
         if for_hooks and calls:
             calls = tuple([replace(call, arguments=private_copy(call.arguments)) for call in calls])
         duration = self.engine.environment.clock.monotonic() - self.began
         return ModelReply(
-            response.content, calls, request.hop, request.attempt, request.purpose, response.usage,
-            response.cost, response.finish_reason, response.model or model.name, response.provider or model.provider,
-            response.organization_id, duration, request, self.source, request.ids,
-        )  # fmt: skip
+            response.content,
+            calls,
+            request.hop,
+            request.attempt,
+            request.purpose,
+            response.usage,
+            response.cost,
+            response.finish_reason,
+            response.model or model.name,
+            response.provider or model.provider,
+            response.organization_id,
+            duration,
+            request,
+            self.source,
+            request.ids,
+        )
 
     async def _show(self, delta: str, *, final: bool = False) -> None:
         request, text = self.request, self.text or (delta if final else "")
@@ -222,34 +239,34 @@ class Generation(msgspec.Struct):
             self.shown += verdict.payload.delta
             self.engine.emit(TextDelta, text=verdict.payload.delta, hop=request.hop, purpose=request.purpose)
 
-    async def _withdraw(self) -> None:
-        """Tell the observers of ``after_llm`` of a reply that ``on_token`` broke off: what was shown, and no more."""
+    async def _observe_shown(self) -> None:
+        """Call the observers of ``after_llm`` with the shown part of a reply that ``on_token`` interrupted."""
         self.response = replace(self.response, content=self.shown, tool_calls=())
         await self.engine.observe(AFTER_LLM, self.reply())
 
     def _charge_partial(self) -> None:
         try:
             partial = self._partial()
-        except Exception:  # noqa: BLE001 - what broke the stream off is what counts
-            log.exception("model %r cannot count a reply that was broken off", self.model.name)
+        except Exception:  # noqa: BLE001 - the error that interrupted the stream is raised
+            log.exception("model %r failed to count the tokens of an interrupted reply", self.model.name)
         else:
             self.engine.run_state.charge(partial.usage, partial.cost)
 
     def _partial(self) -> ModelResponse:
-        """What there is of a stream that was broken off, with an estimate of its usage."""
+        """Return the received part of an interrupted stream, with an estimate of its usage."""
         usage = Usage(self.model.count_tokens(self.request.messages), self.model.count_tokens(self.text))
         price = getattr(self.model, "price", None)
         return ModelResponse(self.text, usage=usage, finish_reason="stop", cost=None if price is None else price(usage))
 
-    def take(self, response: Any) -> None:
-        """Take in a whole reply of the model and charge it."""
+    def store(self, response: Any) -> None:
+        """Store a whole reply of the model, and count its usage."""
         self.response = checked = self._checked(response)
         self.engine.run_state.charge(checked.usage, checked.cost)
 
     def _checked(self, response: Any) -> ModelResponse:
         if not isinstance(response, ModelResponse):
             raise ModelError(f"model {self.model.name!r} returned {type(response).__name__}, not a ModelResponse")
-        calls = _distinct(self.engine, response.tool_calls) if response.tool_calls else ()
+        calls = _with_unique_ids(self.engine, response.tool_calls) if response.tool_calls else ()
         if calls is response.tool_calls and response.content is not None:
             return response
         return replace(response, content=response.content or "", tool_calls=calls)
@@ -261,25 +278,25 @@ async def _close(pieces: Any) -> None:
         await close()
 
 
-def _rejected(reply: ModelReply) -> Message:
-    """A rejected reply for the next request: its calls as text, never as open calls."""
+def _as_text(reply: ModelReply) -> Message:
+    """Return a rejected reply as a message for the next request, with its tool calls as text."""
     calls = [f"{call.name}({json_text(call.arguments)})" for call in reply.tool_calls]
     return Message("assistant", "\n".join(part for part in (reply.content, *calls) if part))
 
 
-def _distinct(engine: Engine, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-    """Calls with ids that no other call of this transcript has."""
+def _with_unique_ids(engine: Engine, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    """Return calls with ids that are unique in this transcript."""
     if len(calls) == 1 and type(calls) is tuple and calls[0].id and calls[0].id not in engine.run_state.call_ids:
         return calls
-    distinct: dict[str, ToolCall] = {}
+    unique: dict[str, ToolCall] = {}
     for call in calls:
-        fresh = bool(call.id) and call.id not in engine.run_state.call_ids and call.id not in distinct
+        fresh = bool(call.id) and call.id not in engine.run_state.call_ids and call.id not in unique
         kept = call if fresh else replace(call, id=engine.environment.new_id("call"))
-        distinct[kept.id] = kept
-    return tuple(distinct.values())
+        unique[kept.id] = kept
+    return tuple(unique.values())
 
 
-async def _put_to_on_error(
+async def _fire_on_error(
     engine: Engine, error: BaseException, request: ModelRequest, model: Model, no_retry: str
 ) -> Verdict:
     wait = error.retry_after if isinstance(error, ProviderError) else None
@@ -287,16 +304,16 @@ async def _put_to_on_error(
     failure = Failure((info,), "model", True, request.purpose, request.hop, request.attempt, request, request.ids)
     try:
         verdict = await engine.report(info, failure=failure, no_retry=no_retry)
-    except (HookError, CallRefusedError):  # it is reported; the model's own failure stands
+    except (HookError, CallRefusedError):  # already reported; the failure of the model is raised
         verdict = None
     return verdict or Verdict(failure)
 
 
 async def _output_problem(engine: Engine, output: RunOutput, reply: ModelReply, rejected: int) -> str:
-    """Why a final reply does not fit the output type of the run; empty if it does, or if it is not final.
+    """Return why a final reply does not match the output type; empty if it matches or is not final.
 
     Raises:
-        OutputError: it does not, and no retries are left.
+        OutputError: it does not match, and no retries are left.
     """
     if reply.tool_calls:
         output.accepted = None
@@ -310,41 +327,57 @@ async def _output_problem(engine: Engine, output: RunOutput, reply: ModelReply, 
     except OutputError as error:
         problem, failure, left = error.problem, error, 0
     engine.emit(
-        OutputChecked, output_type=output.spec.name, content=reply.content, problem=problem,
-        output=output.accepted and output.accepted.json, retries_left=left, hop=reply.hop, attempt=reply.attempt,
-    )  # fmt: skip
+        OutputChecked,
+        output_type=output.spec.name,
+        content=reply.content,
+        problem=problem,
+        output=output.accepted and output.accepted.json,
+        retries_left=left,
+        hop=reply.hop,
+        attempt=reply.attempt,
+    )
     if problem:
         engine.emit(Discarded, hop=reply.hop, attempt=reply.attempt, purpose=reply.purpose)
     if failure is not None:
-        with suppress(HookError, CallRefusedError):  # they are reported; the output's own failure stands
+        with suppress(HookError, CallRefusedError):  # already reported; the failure of the output is raised
             await engine.report(ErrorInfo("output", "OutputError", error_text(failure), reply.model, fatal=True))
         raise failure
     return problem
 
 
 def _emit_reply(engine: Engine, reply: ModelReply) -> None:
-    if not engine.wants(ModelReplied):  # so many fields are not worth collecting for nobody
+    if not engine.wants(ModelReplied):  # do not collect the fields for nothing
         return
     engine.emit(
-        ModelReplied, content=reply.content, tool_calls=reply.tool_calls, hop=reply.hop, attempt=reply.attempt,
-        purpose=reply.purpose, usage=reply.usage, cost=reply.cost, finish_reason=reply.finish_reason,
-        model=reply.model, provider=reply.provider, organization_id=reply.organization_id,
-        duration=reply.duration, source=reply.source,
-    )  # fmt: skip
+        ModelReplied,
+        content=reply.content,
+        tool_calls=reply.tool_calls,
+        hop=reply.hop,
+        attempt=reply.attempt,
+        purpose=reply.purpose,
+        usage=reply.usage,
+        cost=reply.cost,
+        finish_reason=reply.finish_reason,
+        model=reply.model,
+        provider=reply.provider,
+        organization_id=reply.organization_id,
+        duration=reply.duration,
+        source=reply.source,
+    )
 
 
 def make_gated_model(engine: Engine, model: Model) -> GatedModel:
-    """``ctx.llm`` for a run: its calls pass the hooks and the budget (DESIGN 4.8)."""
-    return GatedModel(model, partial(_begin_gated, engine), engine.environment)
+    """Create ``ctx.llm`` for a run (DESIGN 4.8)."""
+    return GatedModel(model, partial(_start_gated, engine), engine.environment)
 
 
-def _begin_gated(engine: Engine, model: Model, request: ModelRequest) -> Awaitable[ModelReply]:
+def _start_gated(engine: Engine, model: Model, request: ModelRequest) -> Awaitable[ModelReply]:
     if running_loop() is None or engine.entry is not None:
-        raise HooklineError("ctx.llm is async: write this hook or tool as 'async def' and await ctx.llm.complete()")
-    return _ask_gated(engine, model, replace(request, hop=engine.hop, ids=engine.ids))
+        raise HooklineError("ctx.llm is async: define this hook or tool with 'async def' and await ctx.llm.complete()")
+    return _call_gated(engine, model, replace(request, hop=engine.hop, ids=engine.ids))
 
 
-async def _ask_gated(engine: Engine, model: Model, request: ModelRequest) -> ModelReply:
+async def _call_gated(engine: Engine, model: Model, request: ModelRequest) -> ModelReply:
     try:
         engine.checkpoint(inside_step=False)
         return await call_model(engine, request, model)

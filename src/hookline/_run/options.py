@@ -1,4 +1,4 @@
-"""The options of a run, typed, and the engine that is made of them (DESIGN 6.6)."""
+"""The options of a run, and the preparation of its engine (DESIGN 6.6)."""
 
 from __future__ import annotations
 
@@ -29,45 +29,45 @@ if TYPE_CHECKING:
 
 
 class RunOptions(TypedDict, Generic[DepsT], total=False):
-    """The keyword options of ``agent.run``, ``arun``, ``stream`` and ``start``, all but ``output_type``."""
+    """The keyword options of ``agent.run``, ``arun``, ``stream`` and ``start`` except ``output_type``."""
 
     ctx: AgentContext[Any] | None
-    """The conversation's context; a fresh one if left out."""
+    """The context of the conversation; a new one by default."""
     session: Session | None
-    """The transcript to go on with; the context's if left out."""
+    """The conversation to continue; by default that of the context."""
     hooks: Iterable[Hook]
-    """Hooks for this run only."""
+    """Additional hooks for this run."""
     metadata: Mapping[str, Any]
-    """The user's data for ``ctx.state.metadata``."""
+    """Data for ``ctx.state.metadata``."""
     deps: DepsT | None
-    """Whatever hooks and tools need, as ``ctx.deps``."""
+    """An object for hooks and tools, as ``ctx.deps``."""
     task_id: str | None
-    """An id of the task; the run's own if left out."""
+    """The id of the task; by default the id of the run."""
     correlation_id: str | None
-    """Ties the run to what caused it; the task id if left out."""
+    """An id that connects the run to its origin; by default the id of the task."""
     allowed_plugins: Iterable[str] | None
-    """``None`` all; ``[]`` none; a list: these."""
+    """The names of the plugins that take part: ``None`` for all, ``[]`` for none."""
     sinks: Sequence[Sink]
-    """Callables that get every event."""
+    """Callables that get every event of the run."""
     every_call: bool
-    """Whether every hook call becomes an event, not only those that said something."""
+    """Whether every hook call becomes an event, not only those with a result."""
     inherit: bool
-    """Whether the hooks, the budget, the metadata and the cancellation of the run around this one hold here too.
+    """Whether a nested run inherits the hooks, budget, metadata and cancellation of the outer run; true by default.
 
-    Inside a run (in a tool or a hook) that is the default; ``False`` is the explicit way out. With the ``ctx`` of that
-    run, ``False`` leaves out its hooks and metadata only: the context brings its budget and its cancellation.
+    A nested run is started inside another run, in a tool or a hook. With the ``ctx`` of the outer run, ``False`` only
+    leaves out its hooks and metadata: the context contains its budget and its cancellation.
     """
 
 
 _SILENT = EventStream("", time.time)
-"""The stream of all runs that nobody listens to."""
+"""The stream of all runs without consumers of events."""
 
-KNOWN = frozenset((*RunOptions.__annotations__, "output_type"))
+KNOWN_OPTIONS = frozenset((*RunOptions.__annotations__, "output_type"))
 _OF_CONTEXT = frozenset(("artifacts", "blackboard", "budget", "clock", "interrupt", "memory", "new_id", "random"))
 
 
 class RunAgent(AgentSetup, Protocol):
-    """What preparing a run needs to know of its agent."""
+    """The attributes of an agent that the preparation of a run needs."""
 
     name: str
     instructions: str
@@ -79,23 +79,23 @@ class RunAgent(AgentSetup, Protocol):
     allowed_plugins: tuple[str, ...] | None
     sinks: tuple[Sink, ...]
     unchecked_globs: bool
-    """Whether nobody has looked yet if the ``tools=`` of its hooks fit any tool."""
+    """Whether the ``tools=`` globs of its hooks have not been checked against its tools yet."""
 
 
 def check_options(task: object, options: Mapping[str, Any]) -> None:
-    """Say what is wrong with the options of a run, before anything happens.
+    """Check the options of a run before anything happens.
 
     Raises:
         TypeError: an unknown option, or a value of the wrong type.
     """
     if not isinstance(task, str):
-        raise TypeError(f"the task is text, not {type(task).__name__}")
+        raise TypeError(f"the task must be text, not {type(task).__name__}")
     if not options:
         return
-    if unknown := sorted(options.keys() - KNOWN):
+    if unknown := sorted(options.keys() - KNOWN_OPTIONS):
         of_context = [name for name in unknown if name in _OF_CONTEXT]
-        hint = f"; say ctx=AgentContext({of_context[0]}=...)" if of_context else ""
-        raise TypeError(f"unknown option {', '.join(unknown)}{hint}; known: {', '.join(sorted(KNOWN))}")
+        hint = f"; use ctx=AgentContext({of_context[0]}=...)" if of_context else ""
+        raise TypeError(f"unknown option {', '.join(unknown)}{hint}; known: {', '.join(sorted(KNOWN_OPTIONS))}")
     ctx, session, metadata = options.get("ctx"), options.get("session"), options.get("metadata")
     if ctx is not None and not isinstance(ctx, AgentContext):
         raise TypeError(f"ctx= takes an AgentContext, not {type(ctx).__name__}")
@@ -106,18 +106,18 @@ def check_options(task: object, options: Mapping[str, Any]) -> None:
 
 
 def plugin_names(allowed_plugins: Iterable[str] | None) -> tuple[str, ...] | None:
-    """A filter of plugins as a tuple.
+    """Return a list of plugin names as a tuple.
 
     Raises:
-        TypeError: it is one name instead of a list of names.
+        TypeError: it is a single name instead of a list.
     """
     if isinstance(allowed_plugins, str):
-        raise TypeError(f"allowed_plugins is a list of names: [{allowed_plugins!r}]")
+        raise TypeError(f"allowed_plugins must be a list of names: [{allowed_plugins!r}]")
     return None if allowed_plugins is None else tuple(allowed_plugins)
 
 
 class Preparation:
-    """Makes the engine of a run from the agent, the options and the run around it, part by part."""
+    """Creates the engine of a run from the agent, the options and the outer run."""
 
     def __init__(self, agent: RunAgent, task: str, options: RunOptions[Any], output_type: Any, *, keep: bool) -> None:
         check_options(task, options)
@@ -129,26 +129,26 @@ class Preparation:
         self._inherit = options.get("inherit", True)
         self._cancellation = Cancellation()
         self.outer = self._find_outer()
-        """The run that this one is inside of, if it is."""
+        """The outer run, if this is a nested run."""
         self._services = self._make_services()
         self.base = self._services.session.messages
-        """The transcript that the run goes on from."""
+        """The transcript at the start of the run."""
         self.engine = self._make_engine()
 
     def _find_outer(self) -> Engine | None:
-        """The run around this one: the one of the given context, else the one whose tool or hook is calling."""
+        """Return the outer run: that of the given context, or else the run whose tool or hook is calling."""
         current = CURRENT.get()
-        around = current if isinstance(current, Engine) and current.services.run is current else None
+        enclosing = current if isinstance(current, Engine) and current.services.run is current else None
         if self._given is not None:
             services = services_of(self._given)
             outer = services.run or services.origin
             if outer is None and services.ids.run_id:
                 raise HooklineError(
-                    f"the run of this context is over: give {self._agent.name!r} a ctx.detached() made while it runs"
+                    f"the run of this context has ended: give {self._agent.name!r} a ctx.detached() of the run"
                 )
             if isinstance(outer, Engine):
                 return outer
-        return around if self._inherit else None
+        return enclosing if self._inherit else None
 
     # Services and identity.
 
@@ -176,7 +176,7 @@ class Preparation:
         return services
 
     def _base_services(self) -> Services:
-        """Where the services come from: the given context, else the run around, else nothing but defaults."""
+        """Return the services to start from: those of the given context, else of the outer run, else defaults."""
         if self._given is not None:
             return services_of(self._given)
         if self.outer is not None:
@@ -185,14 +185,14 @@ class Preparation:
 
     def _session(self, base: Services) -> Session:
         session = self._options.get("session")
-        if session is None:  # a run inside a run is a conversation of its own
+        if session is None:  # a nested run has its own conversation
             session = Session() if base.ids.run_id else base.session
         if not session.id:
             session.id = base.environment.new_id("session")
         return session
 
     def _allowed_plugins(self, base: Services) -> tuple[str, ...] | None:
-        """The narrowest of all filters: a run can only be given fewer plugins."""
+        """Return the intersection of all filters: a run can only allow fewer plugins."""
         allowed = base.allowed_plugins
         if (names := plugin_names(self._options.get("allowed_plugins"))) is not None:
             allowed = _intersection(names, allowed if self._inherits else None)
@@ -203,7 +203,7 @@ class Preparation:
     def _budget(self, base: Services) -> Budget:
         if self._given is None and self.outer is None:
             return base.budget
-        detached = base.origin is not None  # it counts where it was told to, not in the run that it left
+        detached = base.origin is not None  # a detached run counts in its own budget, not in that of the outer run
         outer = None if self.outer is None or detached else self.outer.budget
         return base.budget.child(self._agent.limits, outer=outer)
 
@@ -217,9 +217,13 @@ class Preparation:
         agent, services, options = self._agent, self._services, self._options
         output = agent.output_spec if self._output_type is None else output_spec(self._output_type)
         state = RunState(
-            services.ids, services.budget, self.base, self._metadata(), agent.instructions,
+            services.ids,
+            services.budget,
+            self.base,
+            self._metadata(),
+            agent.instructions,
             agent.response_format if output is None else output.schema,
-        )  # fmt: skip
+        )
         own = options.get("hooks")
         hooks = RunHooks(
             agent,
@@ -232,21 +236,27 @@ class Preparation:
         events, every_call = self._make_events(hooks)
         shared = self._given or (self.outer.ctx if self.outer is not None else None)
         engine = Engine(
-            agent, services, state, hooks, events, self._cancellation, {} if shared is None else shared.scratch,
+            agent,
+            services,
+            state,
+            hooks,
+            events,
+            self._cancellation,
+            {} if shared is None else shared.scratch,
             every_call=every_call,
-        )  # fmt: skip
+        )
         if output is not None:
             engine.output = RunOutput(output, agent.output_retries)
         services.llm = make_gated_model(engine, agent.model)
         if agent.unchecked_globs:
             agent.unchecked_globs = False
-            _warn_of_unmatched_globs(agent.name, hooks.own(), [tool.name for tool in engine.tools])
+            _warn_about_unmatched_globs(agent.name, hooks.own(), [tool.name for tool in engine.tools])
         return engine
 
     def _metadata(self) -> Mapping[str, Any]:
         metadata = self._services.session.metadata
         if self._inherits and self.outer is not None and (inherited := self.outer.run_state.metadata):
-            metadata = freeze({**metadata, **inherited})  # its hooks judge by them
+            metadata = freeze({**metadata, **inherited})  # the inherited hooks depend on it
         if given := self._options.get("metadata"):
             metadata = freeze({**metadata, **given})
         return metadata
@@ -266,10 +276,10 @@ class Preparation:
         return EventStream(services.ids.run_id, getattr(clock, "stamp", clock.time), sinks, self._keep), every_call
 
 
-def _warn_of_unmatched_globs(agent: str, hooks: HookStack, tools: list[str]) -> None:
-    """Say once which ``tools=`` fits no tool of an agent: it is probably misspelt, and guards nothing.
+def _warn_about_unmatched_globs(agent: str, hooks: HookStack, tools: list[str]) -> None:
+    """Warn about ``tools=`` globs that match no tool of an agent: they are probably misspelt and guard nothing.
 
-    Hooks of the run around are for the tools of that run, so they are not looked at.
+    Inherited hooks are not checked, because they are meant for the tools of the outer run.
     """
     entries = [entry for point in hooks.points for entry in hooks.entries(point)]
     for name, glob in dict.fromkeys((entry.name, glob) for entry, glob in unmatched_globs(entries, tools)):

@@ -1,4 +1,4 @@
-"""Typed output: the schema of a type for the model, and the model's reply as a value of that type."""
+"""Typed output: the JSON schema of a type for the model, and the conversion of its reply to that type."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ else:
     OutputT = TypeVar("OutputT")
 
 OUTPUT_RETRIES = 2
-"""How often a reply that does not fit is asked for again, if the agent does not say."""
+"""The default number of retries after a reply that does not match the output type."""
 
 VALUE = "value"
-"""The one property of the object that holds an output which is no object: providers take schemas of objects only."""
+"""The property that contains an output that is not an object: providers only accept schemas of objects."""
 
 _MAX_PROBLEMS = 10
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\r?\n(.*?)\r?\n?[ \t]*```", re.DOTALL)
@@ -37,23 +37,23 @@ _REF = "#/$defs/"
 
 
 class InvalidOutputError(ValueError):
-    """A reply that is no value of the output type. Its message is for the model."""
+    """A reply does not match the output type. The message is for the model."""
 
 
 class Output(NamedTuple):
-    """A reply that fits: the value, and its JSON form, frozen."""
+    """A valid reply: the value, and its JSON form, frozen."""
 
     value: Any
     json: Any
 
 
 class OutputSpec:
-    """An output type, ready to use: made once, when the agent is.
+    """The schema and the reader of an output type. The agent creates it once.
 
-    Pydantic reads every type that it knows: models, dataclasses, ``TypedDict``, enums, ``Literal``, unions, containers
-    and plain types. Msgspec reads types with a ``msgspec.Struct`` in them. A union that msgspec refuses, such as one of
-    a struct and a pydantic model, is read by trying its members in order. A struct inside a pydantic model, or a model
-    inside a struct, cannot be read.
+    Pydantic reads all types that it supports: models, dataclasses, ``TypedDict``, enums, ``Literal``, unions,
+    containers and plain types. Msgspec reads types that contain a ``msgspec.Struct``. For a union that msgspec rejects,
+    such as a struct and a pydantic model, the members are tried in order. A struct inside a pydantic model, or a model
+    inside a struct, is not supported.
 
         >>> spec = OutputSpec(list[int])
         >>> spec.read('{"value": [1, 2]}').value
@@ -69,9 +69,9 @@ class OutputSpec:
             self._reader = _reader_of(output_type)
             root = _rooted(self._reader.schema)
             self.wrapped = root.get("type") != "object"
-            """Whether the value is in the property ``value`` of the object that the model writes."""
+            """Whether the model writes the value into the property ``value`` of an object."""
             self.schema: Mapping[str, Any] = freeze(_wrapped(root) if self.wrapped else root)
-            """The JSON schema of the reply. It always describes an object."""
+            """The JSON schema of the reply, which is always an object."""
         except Exception as error:
             raise RegistrationError(
                 f"output_type: {self.name} cannot be read from JSON ({_first_sentence(error)}). Use a pydantic model, "
@@ -79,12 +79,12 @@ class OutputSpec:
             ) from error
 
     def read(self, text: str) -> Output:
-        """The value in a reply.
+        """Convert a reply to the output type.
 
-        The reply is JSON, or has exactly one JSON object in it, with other text or a code fence around it.
+        The reply is JSON, or contains exactly one JSON object, possibly in a code fence or with other text.
 
         Raises:
-            InvalidOutputError: there is no such value in it; the message says why.
+            InvalidOutputError: the reply does not match; the message says why.
         """
         data = find_json(text)
         inner = _unwrapped(data) if self.wrapped else None
@@ -94,14 +94,14 @@ class OutputSpec:
             return self._reader.read(inner)
         except InvalidOutputError:
             try:
-                return self._reader.read(data)  # the type may have a property of that name itself
+                return self._reader.read(data)  # the type itself may have a property of this name
             except InvalidOutputError:
                 pass
             raise
 
 
 class RunOutput:
-    """The output of one run: the type that its final reply must have, and the last reply that had it."""
+    """The output of one run: its required type, and the last valid reply."""
 
     __slots__ = ("accepted", "retries", "spec")
 
@@ -110,10 +110,10 @@ class RunOutput:
         self.accepted: Output | None = None
 
     def check(self, text: str) -> str:
-        """Accept a final reply; otherwise the problem with it, for the model.
+        """Accept a final reply and return an empty string, or return the problem for the model.
 
         Raises:
-            OutputError: a validator of the type itself failed, which no other reply can mend.
+            OutputError: a validator of the type failed, so that another reply would not help.
         """
         self.accepted = None
         try:
@@ -128,7 +128,7 @@ class RunOutput:
 
 
 def output_spec(output_type: Any) -> OutputSpec | None:
-    """The specification of an output type; ``None`` for text, which needs none.
+    """Return the specification of an output type; ``None`` for text.
 
     Raises:
         RegistrationError: the type cannot be read from JSON.
@@ -139,15 +139,15 @@ def output_spec(output_type: Any) -> OutputSpec | None:
 
 
 def retry_note(problem: str) -> str:
-    """What the model is told about a reply that does not fit."""
-    return f"That reply does not fit the required output: {problem}\nReply again, with nothing but JSON that fits."
+    """Return the message to the model after a reply that does not match."""
+    return f"That reply does not match the required output: {problem}\nReply again with only the matching JSON."
 
 
 def find_json(text: str) -> bytes:
-    """The JSON in a reply: all of it, all of its only code fence, or the only JSON object in it.
+    """Return the JSON in a reply: the whole reply, its only code fence, or its only JSON object.
 
     Raises:
-        InvalidOutputError: there is none, or more than one object.
+        InvalidOutputError: there is no JSON, or more than one object.
     """
     text = scrub(text).strip()
     if not text:
@@ -161,12 +161,12 @@ def find_json(text: str) -> bytes:
     if len(found) == 1:
         return found[0].encode()
     if found:
-        raise InvalidOutputError(f"the reply has {len(found)} JSON objects in it; it must be one")
+        raise InvalidOutputError(f"the reply contains {len(found)} JSON objects; it must contain one")
     raise InvalidOutputError("the reply is not JSON")
 
 
 def _objects(text: str) -> Iterator[str]:
-    """The parts of a text between outermost braces that match. One pass: a reply may be long and hostile."""
+    """Yield the parts of a text between matching outermost braces, in one pass: a reply may be long and hostile."""
     depth = begin = at = 0
     while (mark := _STRUCTURE.search(text, at)) is not None:
         at = mark.end()
@@ -174,7 +174,7 @@ def _objects(text: str) -> Iterator[str]:
             if not depth:
                 begin = mark.start()
             depth += 1
-        elif mark[0] == '"' and depth:  # a quote outside of braces is part of the prose
+        elif mark[0] == '"' and depth:  # a quote outside braces is ordinary text
             string = _STRING.match(text, mark.start())
             if string is None:
                 return
@@ -194,7 +194,7 @@ def _is_json(text: str) -> bool:
 
 
 def _unwrapped(data: bytes) -> bytes | None:
-    """What ``{"value": ...}`` holds; ``None`` if the JSON is anything else."""
+    """Return the content of ``{"value": ...}``, or ``None`` for any other JSON."""
     try:
         found = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, RecursionError):
@@ -206,14 +206,14 @@ def _unwrapped(data: bytes) -> bytes | None:
 
 
 def _rooted(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema whose root is no reference: some APIs want to see the object at once."""
+    """Resolve a reference at the root of a schema, because some APIs require an object there."""
     root, reference = dict(schema), schema.get("$ref", "")
     if not reference.startswith(_REF):
         return root
     definitions = dict(root.pop("$defs"))
     name = reference.removeprefix(_REF)
     root = {**definitions[name], **{key: value for key, value in root.items() if key != "$ref"}}
-    if f'"{reference}"' not in json_text(definitions):  # it does not contain itself
+    if f'"{reference}"' not in json_text(definitions):  # the type is not recursive
         del definitions[name]
     return {**root, "$defs": definitions} if definitions else root
 
@@ -224,17 +224,17 @@ def _wrapped(schema: dict[str, Any]) -> dict[str, Any]:
     return wrapper if definitions is None else {**wrapper, "$defs": definitions}
 
 
-# Readers: one for each library
+# Readers, one for each library
 
 
 class _Reader(Protocol):
     schema: dict[str, Any]
 
     def read(self, data: bytes) -> Output:
-        """The value in some JSON.
+        """Convert JSON to the output type.
 
         Raises:
-            InvalidOutputError: it does not fit the type.
+            InvalidOutputError: the JSON does not match the type.
         """
         ...
 
@@ -245,7 +245,7 @@ class _PydanticReader:
         from pydantic.json_schema import GenerateJsonSchema
 
         class Quiet(GenerateJsonSchema):
-            """Without warnings about defaults that JSON cannot hold: the schema is for a model."""
+            """No warnings about defaults that JSON cannot represent: the schema is only for a model."""
 
             ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
 
@@ -287,10 +287,10 @@ class _MsgspecReader:
 
 
 def _json_form(dump: Callable[[], Any], data: bytes) -> Any:
-    """A value as frozen JSON. A type that can be read need not be writable: then, what the model wrote."""
+    """Return a value as frozen JSON; if its type cannot be serialised, the JSON that the model wrote."""
     try:
         return freeze(dump())
-    except Exception:  # noqa: BLE001 - a serializer of the user's may raise anything
+    except Exception:  # noqa: BLE001 - a custom serializer may raise anything
         try:
             return freeze(msgspec.json.decode(data))
         except (ValueError, RecursionError) as error:
@@ -298,7 +298,7 @@ def _json_form(dump: Callable[[], Any], data: bytes) -> Any:
 
 
 class _UnionReader:
-    """The first member of a union that fits."""
+    """Reads the first member of a union that matches."""
 
     def __init__(self, members: tuple[Any, ...]) -> None:
         self._readers = [_reader_of(member) for member in members]
@@ -326,14 +326,14 @@ class _UnionReader:
 
 def _reader_of(output_type: Any) -> _Reader:
     if isinstance(output_type, str) or inspect.isroutine(output_type):
-        raise TypeError("it is no type")
+        raise TypeError("it is not a type")
     if not _has_struct(output_type):
         try:
             return _PydanticReader(output_type)
-        except Exception as error:  # noqa: BLE001 - pydantic has many ways to refuse a type
-            try:  # such as a dataclass with a struct in a field, or typing.TypedDict before Python 3.12
+        except Exception as error:  # noqa: BLE001 - pydantic rejects a type with many kinds of errors
+            try:  # a dataclass with a struct in a field, or typing.TypedDict before Python 3.12
                 return _MsgspecReader(output_type)
-            except Exception:  # noqa: BLE001 - pydantic's reason is the better one
+            except Exception:  # noqa: BLE001 - the error of pydantic is more helpful
                 raise error from None
     try:
         return _MsgspecReader(output_type)

@@ -23,42 +23,50 @@ from .termination import RunFailedError, status_of
 
 
 class Run(Generic[OutputT]):
-    """A run that was started. Everything here may be used from any thread."""
+    """The handle of a started run. All methods may be called from any thread.
+
+    Example::
+
+        run = agent.start("Summarise the report.")
+        async for event in run.events():
+            print(event)
+        result = await run.result()
+    """
 
     def __init__(self, engine: Engine, loop: Loop) -> None:
         self._engine = engine
         self._loop = loop
         self._aio: asyncio.AbstractEventLoop | None = None
-        self._task: asyncio.Task[None] | None = None  # held, so that it is not collected while it runs
+        self._task: asyncio.Task[None] | None = None  # keeps the task alive while it runs
         self._future: concurrent.futures.Future[AgentResult[OutputT]] | None = None
         self._unsubscribe: Callable[[], None] | None = None
         self._in_outer: concurrent.futures.Future[None] | None = None
 
     @property
     def id(self) -> str:
-        """The run's id."""
+        """The id of the run."""
         return self._engine.ids.run_id
 
     @property
     def ids(self) -> Ids:
-        """The run's id, and all others that its payloads carry."""
+        """All ids of the run."""
         return self._engine.ids
 
     async def run_in_caller(self) -> AgentResult[OutputT]:
-        """Run in the caller's own task; cancelling the caller cancels the run first.
+        """Run in the caller's task. Cancelling the caller cancels the run first.
 
         Raises:
-            RunFailedError: the run ended ``failed``.
+            RunFailedError: the run ended with the status ``failed``.
         """
         result = await self._run()
         if self._engine.cancellation.caller_was_cancelled:
             await self._engine.cancellation.restore()
-        return self._judge(result)
+        return self._checked(result)
 
     def begin(self, aio: asyncio.AbstractEventLoop, *, nested: bool = False) -> Run[OutputT]:
-        """Start in a task of its own, from that loop's thread or another."""
+        """Start the run in a new task of this event loop, from any thread."""
         self._aio, self._future = aio, concurrent.futures.Future()
-        self._engine.cancellation.expect(aio)
+        self._engine.cancellation.set_loop(aio)
         work = self._run_for(self._future)
         if running_loop() is aio:
             self._task = aio.create_task(work)
@@ -83,34 +91,34 @@ class Run(Generic[OutputT]):
     async def _run_for(self, future: concurrent.futures.Future[AgentResult[OutputT]]) -> None:
         try:
             future.set_result(await self._run())
-        except BaseException as error:  # noqa: BLE001 - a KeyboardInterrupt would take the loop's thread with it
+        except BaseException as error:  # noqa: BLE001 - a KeyboardInterrupt would end the thread of the loop
             future.set_exception(error)
 
     def follow(self, outer: Engine) -> None:
-        """Be cancelled when the run around this one is, which is not over before this one."""
+        """Make this a nested run: it is cancelled with the outer run, which waits for it."""
         self.follow_interrupt(outer.services.interrupt)
         self._in_outer = outer.add_child(self.cancel)
 
     def follow_interrupt(self, interrupt: Interrupt) -> None:
-        """Be cancelled when this switch is used."""
+        """Cancel this run when the interrupt is cancelled."""
         self._unsubscribe = interrupt.subscribe(self._engine.services.interrupt.cancel)
 
     @property
     def done(self) -> bool:
-        """Whether the run is over."""
+        """Whether the run has ended."""
         return self._future is not None and self._future.done()
 
     async def events(self, after: int = 0) -> AsyncIterator[Event]:
-        """The run's events, live, from the one after ``after`` to the last."""
+        """Yield the events of the run, live, from the one with ``seq`` above ``after`` to the last."""
         async for event in self._engine.events.read(after):
             yield event
 
     def cancel(self, reason: str = "cancelled") -> None:
-        """Cancel the run. Its hooks get up to 5 s to clean up; cancelling again changes nothing."""
+        """Cancel the run. Its hooks get up to 5 s to clean up. Later calls have no effect."""
         self._engine.services.interrupt.cancel(reason)
 
     def steer(self, message: str) -> bool:
-        """Put a user message into the run before its next model call; false if the run is over."""
+        """Add a user message before the next model call. Return false if the run has ended."""
         if not isinstance(message, str):
             raise TypeError(f"steer() takes the text of a user message, not {type(message).__name__}")
         if self.done:
@@ -118,39 +126,39 @@ class Run(Generic[OutputT]):
         return self._engine.steer(Message("user", message))
 
     async def result(self) -> AgentResult[OutputT]:
-        """Wait for the end of the run; giving up waiting does not cancel it.
+        """Wait for the result. Cancelling this wait does not cancel the run.
 
         Raises:
-            RunFailedError: the run ended ``failed``.
+            RunFailedError: the run ended with the status ``failed``.
         """
-        return self._judge(await asyncio.shield(asyncio.wrap_future(self._started())))
+        return self._checked(await asyncio.shield(asyncio.wrap_future(self._started())))
 
     async def settled(self) -> None:
-        """Wait until the run is over, however it ended."""
+        """Wait until the run has ended, without raising its error."""
         with suppress(Exception):
             await asyncio.shield(asyncio.wrap_future(self._started()))
 
     def wait(self, timeout: float | None = None) -> AgentResult[OutputT]:
-        """Block until the run is over; Ctrl-C cancels it.
+        """Block until the run has ended, and return its result. Ctrl-C cancels the run.
 
         Raises:
-            RunFailedError: the run ended ``failed``.
-            TimeoutError: it is still running after ``timeout`` seconds.
+            RunFailedError: the run ended with the status ``failed``.
+            TimeoutError: the run did not end within ``timeout`` seconds.
         """
         if self._aio is not None and running_loop() is self._aio:
-            raise RuntimeError("run.wait() would block the loop the run needs: use 'await run.result()'")
+            raise RuntimeError("run.wait() would block the event loop of the run: use 'await run.result()'")
         try:
-            return self._judge(self._started().result(timeout))
+            return self._checked(self._started().result(timeout))
         except KeyboardInterrupt:
             self.cancel("interrupted")
             concurrent.futures.wait([self._started()], timeout=10)
             raise
 
     def _started(self) -> concurrent.futures.Future[AgentResult[OutputT]]:
-        assert self._future is not None, "begin() made it"
+        assert self._future is not None, "begin() creates it"
         return self._future
 
-    def _judge(self, result: AgentResult[OutputT]) -> AgentResult[OutputT]:
+    def _checked(self, result: AgentResult[OutputT]) -> AgentResult[OutputT]:
         if result.status == "failed":
             cause = self._engine.cause
             raise RunFailedError(result, cause if status_of(cause) == "failed" else None)
@@ -165,10 +173,10 @@ _shared: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
-    """The loop, in a daemon thread, of all runs started outside one."""
+    """Return the event loop, in a daemon thread, for runs that are started outside an event loop."""
     global _shared
     with _lock:
-        if _shared is None or not _shared[1].is_alive():  # a forked process has no thread of its own yet
+        if _shared is None or not _shared[1].is_alive():  # a forked process does not have the thread
             aio = asyncio.new_event_loop()
             _shared = aio, threading.Thread(target=aio.run_forever, name="hookline-loop", daemon=True)
             _shared[1].start()
@@ -177,9 +185,9 @@ def background_loop() -> asyncio.AbstractEventLoop:
 
 @contextmanager
 def own_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """A loop in a thread of its own, for one blocking run inside a running loop.
+    """Provide an event loop in a new thread, for one blocking run inside a running event loop.
 
-    Not the shared loop: the caller may be a sync hook that keeps that very loop waiting.
+    The shared background loop would not do: the caller may be a sync hook that blocks this very loop.
     """
     aio = asyncio.new_event_loop()
     thread = threading.Thread(target=aio.run_forever, name="hookline-run", daemon=True)
@@ -195,5 +203,5 @@ def own_loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 def needs_own_loop() -> bool:
-    """Whether a blocking run needs a loop of its own: see :func:`own_loop`."""
+    """Whether a blocking run needs its own event loop: see :func:`own_loop`."""
     return running_loop() is not None or NESTED.get()

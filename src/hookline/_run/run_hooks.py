@@ -1,4 +1,4 @@
-"""Which hooks take part in a run: those of the run around it, its agent, its conversation, its own (DESIGN 4.1)."""
+"""The hooks of a run: inherited ones, and those of the agent, the conversation and the run itself (DESIGN 4.1)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from .budget import Limits, declared_limits
 
 
 class HookOwner(Protocol):
-    """What is needed of an agent to know its hooks."""
+    """The part of an agent that contains its hooks."""
 
     hooks: HookRegistry
 
 
 class RunHooks:
-    """The hooks of one run, compiled; compiled anew when a registry changes.
+    """The compiled hooks of one run. They are compiled again when a registry changes.
 
     Args:
-        agent: its registry stays live, so hooks may come and go while the run goes on.
-        conversation: the hooks of the context that the run was given.
-        own: hooks of this run only.
-        outer: the hooks of the run that this one is inside of, which come first.
+        agent: the agent, whose registry may change during the run.
+        conversation: the hooks of the given context.
+        own: additional hooks for this run.
+        outer: the hooks of the outer run, which come first.
         allowed_plugins: the plugins that take part; ``None`` for all.
         running: ids of the hooks that are running already, which this run does not call again (DESIGN 4.8).
     """
@@ -49,16 +49,16 @@ class RunHooks:
         self.compile()
 
     def compile(self) -> None:
-        """Take over the registrations as they are now."""
+        """Compile the current registrations."""
         self.seen = HookRegistry.changes
-        """The number of changes to registries that were taken over."""
+        """The value of ``HookRegistry.changes`` at the last compilation."""
         self.allowed = self.all().only(self.allowed_plugins)
-        """All hooks that take part, those that are running around this run too: they still hear of its events."""
+        """All hooks that take part, including those that are running: they still get the events of this run."""
         self.stack = self.allowed.without(self.running)
-        """The hooks that are called at the points of this run."""
+        """The hooks that are called at points of this run."""
 
     def all(self) -> HookStack:
-        """All hooks of this run, whatever filter holds; those of the run around it come first."""
+        """Return all hooks of this run before any filter; inherited hooks come first."""
         own = self._agent.hooks.stack
         conversation = self._conversation.stack
         if self._outer is not None:
@@ -69,7 +69,7 @@ class RunHooks:
         return own if self._outer is None else _joined(self._outer.inheritable(), own)
 
     def limits(self) -> tuple[tuple[str, Limits], ...]:
-        """The limits that the run's own hooks declare; those of inherited hooks are on the ledger above."""
+        """Return the limits that hooks of this run declare. Limits of inherited hooks are in the parent budget."""
         stacks = [self._agent.hooks.stack, self._own]
         if self._outer is None:
             stacks.append(self._conversation.stack)
@@ -77,15 +77,15 @@ class RunHooks:
         return declared_limits(stacks, self.allowed_plugins) if stacks else ()
 
     def own(self) -> HookStack:
-        """The hooks of the agent and of this run, without those of the conversation and of the run around."""
+        """Return the hooks of the agent and of this run, without those of the conversation and the outer run."""
         return HookStack(*self._agent.hooks.stack.layers, *self._own.layers).only(self.allowed_plugins)
 
     def inheritable(self) -> HookStack:
-        """The hooks that hold in the runs inside this one too: all but those that say ``inherit = False``."""
+        """Return the hooks that nested runs inherit: all except those with ``inherit = False``."""
         return _inheritable(self.all())
 
     def chain(self, point: Point[Any]) -> Chain:
-        """The hooks to call at a point now: without those that are running around the caller."""
+        """Return the hooks to call at a point, without those that are running."""
         active = ACTIVE.get()
         if active is self.running or not active:
             return self.stack.chain(point)
@@ -99,18 +99,18 @@ def _inheritable(hooks: HookStack) -> HookStack:
 
 
 def _joined(outer: HookStack, own: HookStack) -> HookStack:
-    """The hooks of a run inside another: those of the other come first, and one that both have counts once."""
+    """Combine the hooks of an outer and a nested run. The outer hooks come first, and duplicates are removed."""
     if not outer.layers or own is outer:
         return own
     known = {(_rule(entry), entry.plugin) for layer in outer.layers for entry in layer}
     firm = {_rule(entry) for layer in own.layers for entry in layer if entry.plugin is None}
     rest = (tuple(e for e in layer if not known & {(_rule(e), None), (_rule(e), e.plugin)}) for layer in own.layers)
-    # A hook that belongs to a plugin outside and to nobody here holds whatever the filter: this one stays.
+    # A hook that belongs to a plugin in the outer run but to no plugin here must not be filtered: keep this one.
     first = (tuple(e for e in layer if e.plugin is None or _rule(e) not in firm) for layer in outer.layers)
     return HookStack(*first, *filter(None, rest))
 
 
 def _rule(entry: Entry) -> tuple[object, ...]:
-    """What makes two entries the same rule: a hook that only watches in one run may judge in another."""
-    hook = getattr(entry.hook, "interceptor", entry.hook)  # each agent wraps its interceptor in a hook of its own
+    """Return the identity of an entry. The same hook may observe in one run and guard in another."""
+    hook = getattr(entry.hook, "interceptor", entry.hook)  # each agent wraps its interceptor in a separate hook
     return id(hook), entry.point, entry.phase, entry.on_failure, entry.timeout, entry.tools

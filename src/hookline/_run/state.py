@@ -1,4 +1,4 @@
-"""What a run owns and hooks only see: transcript, steps, signals, errors and what the model calls used (DESIGN 6.1)."""
+"""The mutable state of a run: transcript, steps, signals, errors and usage (DESIGN 6.1)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from .._kernel.state import AgentState
 from .._kernel.values import ErrorInfo, Ids, Message, Step, StopSignal, Usage
 from .budget import Budget
 
-_FREE = ("messages", "metadata", "system_prompt", "response_format")
+_EDITABLE = ("messages", "metadata", "system_prompt", "response_format")
 
 
 class RunState:
-    """The state of one run, private to the loop. ``view`` is what hooks get to see of it.
+    """The state of one run, private to the loop. Hooks get a read-only ``view``.
 
-    ``version`` grows with every change, and each part that hooks may change remembers the version of its last change.
-    A hook's ``state=`` carries the version that the hook read: a part that somebody else changed since then is
-    refused, so that no change is lost.
+    ``version`` grows with every change, and each editable part records the version of its last change. A hook's
+    ``state=`` contains the version that the hook read. A change to a part that has been modified since then is
+    rejected, so that no update is lost.
     """
 
     def __init__(
@@ -39,16 +39,16 @@ class RunState:
         self.errors: tuple[ErrorInfo, ...] = ()
         self.call_ids = {call.id for message in messages for call in message.tool_calls}
         self.calls = 0
-        self.good_calls = 0
+        self.successful_calls = 0
         self.tool_names: dict[str, None] = {}
         self.spent: Usage | None = None
-        """What the model calls of this step used."""
+        """The usage of the model calls in this step."""
         self._messages: HistoryBuilder[Message] = HistoryBuilder(messages)
         self._steps: HistoryBuilder[Step] = HistoryBuilder()
         self._open: Message | None = None
-        self._held: tuple[Message, ...] = ()
+        self._waiting: tuple[Message, ...] = ()
         self.version = 1
-        self._changed_at: dict[str, int] = dict.fromkeys(_FREE, 1)
+        self._changed_at: dict[str, int] = dict.fromkeys(_EDITABLE, 1)
         self._view: AgentState | None = None
 
     @property
@@ -62,16 +62,23 @@ class RunState:
         return self._steps.view()
 
     def view(self) -> AgentState:
-        """The state as hooks see it; the same object until something changes.
+        """Return the state for hooks; the same object until something changes.
 
-        Hooks get copies of the JSON in it, and new ones if a hook changed a copy in place.
+        Its JSON values are copies, which are renewed if a hook changed one of them in place.
         """
         if self._view is None or self._view.metadata != self.metadata:
             self._view = AgentState(
-                self._messages.view(), private_copy(self.metadata), self.system_prompt,
-                private_copy(self.response_format), self._steps.view(), self.budget.usage, self.signals, self.errors,
-                self.ids, self.version,
-            )  # fmt: skip
+                self._messages.view(),
+                private_copy(self.metadata),
+                self.system_prompt,
+                private_copy(self.response_format),
+                self._steps.view(),
+                self.budget.usage,
+                self.signals,
+                self.errors,
+                self.ids,
+                self.version,
+            )
         return self._view
 
     def _touch(self, part: str = "") -> None:
@@ -80,7 +87,7 @@ class RunState:
         if part:
             self._changed_at[part] = self.version
 
-    # What the loop changes.
+    # Changes by the loop.
 
     def append(self, message: Message) -> None:
         """Add a message to the transcript."""
@@ -90,16 +97,16 @@ class RunState:
         self._view = None
 
     def open_calls(self, message: Message) -> None:
-        """Add a reply with tool calls: until they have results, other messages are held back."""
+        """Add a reply with tool calls. Other messages wait until the calls have results."""
         self.append(message)
         self._open = message
         for call in message.tool_calls:
             self.call_ids.add(call.id)
 
     def close_calls(self, results: Sequence[Message]) -> None:
-        """Add all results at once, then the messages that were held back (DESIGN 4.5 e)."""
-        held, self._held, self._open = self._held, (), None
-        for message in (*results, *held):
+        """Add all results, then the waiting messages (DESIGN 4.5 e)."""
+        waiting, self._waiting, self._open = self._waiting, (), None
+        for message in (*results, *waiting):
             self.append(message)
 
     def finish_step(self, step: Step) -> None:
@@ -119,7 +126,7 @@ class RunState:
         self._touch()
 
     def set_system_prompt(self, text: str) -> None:
-        """Put the joined system prompt in place."""
+        """Set the system prompt."""
         self.system_prompt = text
         self._touch("system_prompt")
 
@@ -133,48 +140,48 @@ class RunState:
     def count_call(self, tool: str, *, ok: bool) -> None:
         """Count a finished tool call for the result."""
         self.calls += 1
-        self.good_calls += ok
+        self.successful_calls += ok
         self.tool_names[tool] = None
 
-    # What hooks hand back.
+    # Changes by hooks.
 
     def accept(self, given: object) -> None:
-        """Take over a hook's ``state=``; messages added while calls are open wait for their results.
+        """Apply a hook's ``state=``. Messages added while calls have no results wait for the results.
 
         Raises:
-            TypeError: it changes what hooks may not change, or what was changed since the hook read it.
+            TypeError: it changes a part that hooks may not change, or that has changed since the hook read it.
         """
         now = self.view()
         read_at = (given.version if isinstance(given, AgentState) else 0) or now.version
         if isinstance(given, AgentState) and read_at < now.version:
-            # The loop's own part may have moved on since: only the parts that the hook itself changed count.
+            # The loop may have changed its own parts since then: only apply the parts that the hook changed.
             given = now.replace({part: getattr(given, part) for part in self._changed_parts(given, read_at, now)})
         accepted = now.accept(given)
-        for part in _FREE:
+        for part in _EDITABLE:
             if getattr(accepted, part) is getattr(now, part):
                 continue
             if part == "messages":
-                self._take_messages(accepted.messages, now.messages)
+                self._apply_messages(accepted.messages, now.messages)
             else:
                 value = getattr(accepted, part)
                 setattr(self, part, value if part == "system_prompt" else private_copy(value))
             self._touch(part)
 
     def _changed_parts(self, given: AgentState, read_at: int, now: AgentState) -> list[str]:
-        """The parts that a hook changed in the state that it read a while ago."""
+        """Return the parts that a hook changed in an older state."""
         changed = []
-        for part in _FREE:
+        for part in _EDITABLE:
             value, present = getattr(given, part), getattr(now, part)
             if value is present or value == present:
                 continue
             if self._changed_at[part] > read_at:
                 if part == "messages" and as_history(present).tail_after(value) is not None:
-                    continue  # the transcript as the hook read it: it only grew since
+                    continue  # the hook did not change the transcript, which has grown since
                 raise TypeError(f"AgentState.{part} was changed since this hook read it: read ctx.state again")
             changed.append(part)
         return changed
 
-    def _take_messages(self, messages: Sequence[Message], before: Sequence[Message]) -> None:
+    def _apply_messages(self, messages: Sequence[Message], before: Sequence[Message]) -> None:
         tail = as_history(messages).tail_after(before)
         known = {call.id for message in before for call in message.tool_calls} if tail is None else set()
         new = messages if tail is None else tail
@@ -189,6 +196,6 @@ class RunState:
         if self._open is not None:
             ids = [call.id for call in self._open.tool_calls]
             found = [i for i, message in enumerate(messages) if [call.id for call in message.tool_calls] == ids]
-            self._held += tuple(messages[found[-1] + 1 :])
+            self._waiting += tuple(messages[found[-1] + 1 :])
             messages = messages[: found[-1] + 1]
         self._messages = HistoryBuilder(messages)

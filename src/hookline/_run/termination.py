@@ -1,4 +1,4 @@
-"""Why a run ends early, and which cause determines its status if there are several (DESIGN 5.5)."""
+"""Causes for the early end of a run; the strongest one determines its status (DESIGN 5.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One tool call on its way to a result, and what is told about it meanwhile (DESIGN 4.5)."""
+"""The state of one tool call, and the reports about its progress (DESIGN 4.5)."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from .events import ToolEnded, ToolProgressed, ToolStarted
 
 
 class PendingCall(msgspec.Struct):
-    """One attempt of one call. ``request`` is the call as the hooks left it; ``result`` settles it."""
+    """One attempt of one call. ``request`` is the call after the hooks; ``result`` is set when it is finished."""
 
     call: ToolCall
     request: ToolCallRequest
     arguments_copy: Mapping[str, Any] | None = None
-    """The copy of the model's arguments that hooks got: what they do to it in place changes nothing."""
-    judged: bytes = b""
-    """A fingerprint of the validated arguments, if guards judged them."""
+    """The copy of the arguments that hooks get. In-place changes of it have no effect."""
+    checked_arguments: bytes = b""
+    """The fingerprint of the validated arguments, if guards checked them."""
     tool: Tool | None = None
     values: Mapping[str, Any] = EMPTY
-    """What the tool is called with: what the validated arguments stand for."""
+    """The Python values of the validated arguments, for the tool."""
     result: ToolCallResult | None = None
     answer: HookAnswer | None = None
     asks: tuple[Question, ...] = ()
     asking: bool = False
     started: bool = False
     ended: bool = False
-    """Whether the outcome stands: what the tool does afterwards comes too late."""
+    """Whether the outcome is final. Later results of the tool are ignored."""
     end_reported: bool = False
-    """Whether its end was told, to those who want to know."""
+    """Whether the end was reported."""
     by: str = ""
     """The hook or person that blocked, denied or answered the call."""
     denied: bool = False
@@ -52,41 +52,53 @@ class PendingCall(msgspec.Struct):
     reporter: asyncio.Task[None] | None = None
 
     def start(self, engine: Engine) -> None:
-        """The tool is called from here on."""
+        """Record the start of the tool."""
         self.started = True
         self.began = engine.environment.clock.monotonic()
 
     def settle(self, engine: Engine, outcome: Outcome, value: Any = None, error: str | None = None) -> None:
-        """Give the call its result."""
+        """Set the result of the call."""
         request = self.request
         spent = engine.environment.clock.monotonic() - self.began if self.started else 0.0
         self.result = ToolCallResult(
-            request.id, request.name, request.arguments, value, error, outcome, spent, request.hop, request.attempt,
+            request.id,
+            request.name,
+            request.arguments,
+            value,
+            error,
+            outcome,
+            spent,
+            request.hop,
+            request.attempt,
             request.ids,
-        )  # fmt: skip
+        )
 
 
 class CallReports:
-    """Tells of tool calls, in events and at ``on_progress``.
+    """Reports the start, progress and end of tool calls as events and at ``on_progress``.
 
-    A call that starts is told to have started; every call, also one that never starts, is told to have ended, once.
+    The end of every call is reported exactly once, even if the tool was never started.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     async def start(self, call: PendingCall) -> None:
-        """The tool is about to be called."""
+        """Report that the tool is about to be called."""
         engine, request = self._engine, call.request
         message = started_text(request)
         engine.emit(
-            ToolStarted, call_id=request.id, tool=request.name, arguments=request.arguments, attempt=request.attempt,
+            ToolStarted,
+            call_id=request.id,
+            tool=request.name,
+            arguments=request.arguments,
+            attempt=request.attempt,
             message=message,
-        )  # fmt: skip
+        )
         await self._progress(call, "tool_start", message)
 
     async def end(self, call: PendingCall) -> None:
-        """The outcome of the attempt is known."""
+        """Report the outcome of the attempt, once."""
         result, engine = call.result, self._engine
         if call.end_reported or result is None:
             return
@@ -95,27 +107,32 @@ class CallReports:
             if call.reporter is not None:
                 await call.reporter
         finally:
-            told, call.end_reported = (
+            reported, call.end_reported = (
                 call.end_reported,
                 True,
-            )  # an abandoned tool may have come to its end at the same moment
-            if engine.reports_calls and not told:
+            )  # an abandoned tool may have ended at the same time
+            if engine.reports_calls and not reported:
                 message = ended_text(result, ran=call.started, by=call.by, denied=call.denied)
                 engine.emit(
-                    ToolEnded, call_id=result.id, tool=result.name, outcome=result.outcome, duration=result.duration,
-                    attempt=result.attempt, message=message,
-                )  # fmt: skip
+                    ToolEnded,
+                    call_id=result.id,
+                    tool=result.name,
+                    outcome=result.outcome,
+                    duration=result.duration,
+                    attempt=result.attempt,
+                    message=message,
+                )
                 await self._progress(call, "tool_end", message, outcome=result.outcome)
 
     def context_of(self, call: PendingCall) -> AgentContext[Any]:
-        """The context that the tool gets; it may report progress from any thread."""
+        """Create the context for the tool. It may report progress from any thread."""
         aio = asyncio.get_running_loop()
 
         def report(fraction: float | None, message: str) -> None:
             if running_loop() is aio:
                 self._queue(call, fraction, message)
                 return
-            with suppress(RuntimeError):  # the run's loop is closed: an abandoned thread still talks
+            with suppress(RuntimeError):  # the loop is closed: the report comes from an abandoned thread
                 aio.call_soon_threadsafe(self._queue, call, fraction, message)
 
         return context_for_call(self._engine.ctx, report)
@@ -133,9 +150,13 @@ class CallReports:
             (fraction, note), call.reports = call.reports[0], call.reports[1:]
             message = progressed_text(request, note, fraction)
             engine.emit(
-                ToolProgressed, call_id=request.id, tool=request.name, fraction=fraction, message=message,
+                ToolProgressed,
+                call_id=request.id,
+                tool=request.name,
+                fraction=fraction,
+                message=message,
                 attempt=request.attempt,
-            )  # fmt: skip
+            )
             try:
                 await self._progress(call, "progress", message, fraction=fraction)
             except BaseException as error:  # noqa: BLE001 - every cause becomes a status
@@ -159,14 +180,14 @@ _ARGUMENTS = 4
 
 
 def started_text(request: ToolCallRequest) -> str:
-    """``read_file: notes.txt``: the tool, and what it is called with."""
+    """Return a message about the start of a call: ``read_file: notes.txt``."""
     about = _about(request.arguments)
     again = f" (attempt {request.attempt})" if request.attempt > 1 else ""
     return f"{_line(request.name, _NAME)}{f': {about}' if about else ' started'}{again}"
 
 
 def progressed_text(request: ToolCallRequest, note: str, fraction: float | None) -> str:
-    """``shell: half way (50%)``: what the tool says, and how far it is."""
+    """Return a message about the progress of a call: ``shell: half way (50%)``."""
     name, note = _line(request.name, _NAME), _line(note, _NOTE)
     if fraction is None:
         return f"{name}: {note}" if note else f"{name} is running"
@@ -174,29 +195,31 @@ def progressed_text(request: ToolCallRequest, note: str, fraction: float | None)
 
 
 def ended_text(result: ToolCallResult, *, ran: bool, by: str = "", denied: bool = False) -> str:
-    """``read_file finished in 0.2 s``: how it ended. It tells nothing of the result, which hooks may still change.
+    """Return a message about the end of a call: ``read_file finished in 0.2 s``.
+
+    It does not contain the result, because hooks may still change it.
 
     Args:
-        result: how the call ended.
-        ran: whether the tool was called at all.
+        result: the result of the call.
+        ran: whether the tool was called.
         by: the hook or person that blocked, denied or answered the call.
-        denied: whether that was an approver.
+        denied: whether an approver denied the call.
     """
-    name, someone = _line(result.name, _NAME), f" by {_line(by, _NAME)}" if by else ""
+    name, by_whom = _line(result.name, _NAME), f" by {_line(by, _NAME)}" if by else ""
     match result.outcome:
         case "ok":
             return f"{name} finished in {duration_text(result.duration)}"
         case "error":
             return f"{name} failed after {duration_text(result.duration)}" if ran else f"{name} could not be called"
         case "blocked":
-            return f"{name} was {'denied' if denied else 'blocked'}{someone}"
+            return f"{name} was {'denied' if denied else 'blocked'}{by_whom}"
         case "answered":
-            return f"{name} was answered{someone}"
+            return f"{name} was answered{by_whom}"
     return f"{name} was cancelled" + (f" after {duration_text(result.duration)}" if ran else "")
 
 
 def _about(arguments: Mapping[str, Any]) -> str:
-    """The arguments that say something, in a few words, however many and large they are."""
+    """Return a short description of the arguments, without empty ones."""
     arguments = {name: value for name, value in arguments.items() if value is not None and value != ""}
     if len(arguments) == 1:
         return _line(_value(next(iter(arguments.values()))), _VALUE)
@@ -213,6 +236,6 @@ def _value(value: Any) -> str:
 
 
 def _line(text: str, width: int) -> str:
-    """The text as one line of at most ``width`` characters that can all be shown."""
+    """Return the text as one line of at most ``width`` printable characters."""
     text = " ".join(text.split()) if len(text) <= width else f"{' '.join(text[: width - 1].split())}…"
     return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)

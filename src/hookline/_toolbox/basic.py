@@ -26,7 +26,7 @@ def _power(base: Any, exponent: Any) -> Any:
         raise OverflowError
     result = base**exponent
     if isinstance(result, complex):
-        raise ValueError("there is no real result")
+        raise ValueError("the result is not a real number")
     return result
 
 
@@ -43,17 +43,26 @@ def _factorial(n: Any) -> int:
 
 
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: _power, ast.USub: operator.neg,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: _power,
+    ast.USub: operator.neg,
     ast.UAdd: operator.pos,
-}  # fmt: skip
+}
+_MATH = "sqrt cbrt floor ceil exp log log2 log10 sin cos tan asin acos atan degrees radians hypot"
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "abs": abs, "min": min, "max": max, "round": _round, "pow": _power, "factorial": _factorial,
-    **{name: getattr(math, name) for name in (
-        "sqrt", "cbrt", "floor", "ceil", "exp", "log", "log2", "log10", "sin", "cos", "tan", "asin", "acos", "atan",
-        "degrees", "radians", "hypot",
-    )},
-}  # fmt: skip
+    "abs": abs,
+    "min": min,
+    "max": max,
+    "round": _round,
+    "pow": _power,
+    "factorial": _factorial,
+    **{name: getattr(math, name) for name in _MATH.split()},
+}
 
 
 @tool(name="calculate")
@@ -97,9 +106,9 @@ def _value(node: ast.expr) -> Any:
             result = _FUNCTIONS[name](*map(_value, args))
         case ast.Call(func=ast.Name(id=name)) | ast.Name(id=name):
             known = [*_NAMES, *_FUNCTIONS]
-            raise ValueError(f"there is no {name!r:.40}.{did_you_mean(name, known)} There are: {', '.join(known)}")
+            raise ValueError(f"unknown name {name!r:.40}.{did_you_mean(name, known)} Use: {', '.join(known)}")
         case ast.Tuple():
-            raise ValueError("leave out the commas in numbers")
+            raise ValueError("write numbers without commas")
         case _:
             raise SyntaxError
     if isinstance(result, int) and result.bit_length() > _MAX_BITS:
@@ -134,10 +143,10 @@ def _zone(name: str) -> Any:
 
     try:
         return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # unknown, no name at all, a folder of names
+    except (KeyError, ValueError, OSError):  # unknown, not a name, or a folder of names
         known = sorted(available_timezones())
     plain = name.lower().replace(" ", "_")
     for zone in known:
         if plain in (zone.lower(), zone.lower().rpartition("/")[2]):
             return ZoneInfo(zone)
-    raise ValueError(f"there is no time zone {name!r:.60}.{did_you_mean(name, known)} Use a name such as Europe/Rome")
+    raise ValueError(f"unknown time zone {name!r:.60}.{did_you_mean(name, known)} Use a name such as Europe/Rome")

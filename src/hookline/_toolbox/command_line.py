@@ -1,4 +1,4 @@
-"""A command line as a tree: lists of pipelines of simple commands. Nothing is run or expanded here."""
+"""Parse a command line to a tree: lists of pipelines of simple commands. Nothing is run or expanded here."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Literal
 import msgspec
 
 MAX_LENGTH = 100_000
-"""How many characters a command line may have."""
+"""Maximum length of a command line in characters."""
 
-_NEVER = re.compile(  # controls, half characters, and what turns the direction or the line on a screen
+_NEVER = re.compile(  # control characters, surrogates, and characters that change the text direction or break the line
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 _PLAIN = re.compile(r"[A-Za-z0-9_./,:=@%+^\]-]+")
@@ -28,14 +28,14 @@ Expansion = Literal["variable", "tilde", "glob", "brace", "history"]
 
 
 class CommandError(ValueError):
-    """A command line that is not understood; it says what, where, and what to write instead."""
+    """A command line that cannot be parsed. The message says what and where, and what to write instead."""
 
 
 class Word(msgspec.Struct, frozen=True):
     """One word.
 
-    ``text`` is what is left without its quotes, ``raw`` what was written, ``expansions`` what a shell would still put
-    in the place of parts of it. ``pattern`` is the text of a glob, with the signs that were quoted as ``[*]``.
+    ``text`` is the word without its quotes, ``raw`` the original text, and ``expansions`` are the expansions that a
+    shell would apply. ``pattern`` is the text of a glob, with quoted wildcards written as ``[*]``.
     """
 
     text: str
@@ -54,7 +54,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class Redirect(msgspec.Struct, frozen=True):
-    """Where a descriptor of a command leads: to a file, or with ``>&`` to the other descriptor."""
+    """A redirect of a descriptor to a file, or with ``>&`` to another descriptor."""
 
     operator: Literal["<", ">", ">>", ">&"]
     descriptor: int
@@ -62,7 +62,7 @@ class Redirect(msgspec.Struct, frozen=True):
 
 
 class Command(msgspec.Struct, frozen=True):
-    """A simple command; there may be no words if there are redirects or assignments."""
+    """A simple command. It may have no words if it has redirects or assignments."""
 
     words: tuple[Word, ...] = ()
     assignments: tuple[Assignment, ...] = ()
@@ -70,74 +70,74 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class Pipeline(msgspec.Struct, frozen=True):
-    """Commands, each reading what the one before writes. ``negated`` by a ``!`` before it."""
+    """Commands connected by pipes. ``negated`` says that a ``!`` precedes them."""
 
     commands: tuple[Command, ...]
     negated: bool = False
 
 
 class CommandLine(msgspec.Struct, frozen=True):
-    """Pipelines, and what stands after each: ``&&``, ``||``, ``;`` or ``&``; nothing may stand after the last."""
+    """Pipelines, and the operator after each: ``&&``, ``||``, ``;`` or ``&``; ``""`` for none after the last."""
 
     pipelines: tuple[Pipeline, ...]
-    joints: tuple[Literal["&&", "||", ";", "&", ""], ...]
+    operators: tuple[Literal["&&", "||", ";", "&", ""], ...]
 
 
 def parse_command(text: str) -> CommandLine:
-    """The tree of a command line as ``sh`` and ``bash`` read it.
+    """Parse a command line as ``sh`` and ``bash`` do.
 
-    Compound commands, functions, here-documents and everything that holds another command (``$(...)``, backticks,
-    ``<(...)``) or a text of its own rules (``${...}``, ``$'...'``) are not understood.
+    Compound commands, functions, here-documents, nested commands (``$(...)``, backticks, ``<(...)``) and special forms
+    of text (``${...}``, ``$'...'``) are not supported.
 
     Raises:
-        CommandError: there is something that is not understood.
+        CommandError: the command line has something that is not supported.
     """
     if len(text) > MAX_LENGTH:
         raise CommandError(f"the command has {len(text)} characters; at most {MAX_LENGTH} are allowed")
     check_characters(text)
-    return _Reader(text).line()
+    return _Parser(text).line()
 
 
 def check_characters(text: str) -> None:
-    """That nothing is in a text which could not be run, or would be shown as something else.
+    """Check that a text has no characters that cannot be run, or would be displayed as something else.
 
     Raises:
-        CommandError: there is.
+        CommandError: it has one.
     """
     if found := _NEVER.search(text):
         raise _error(f"the character U+{ord(found[0]):04X}", found.start(), "leave it out")
 
 
 def _error(what: str, at: int, instead: str = "") -> CommandError:
-    return CommandError(f"{what} at position {at + 1} is not understood" + (f": {instead}" if instead else ""))
+    return CommandError(f"{what} at position {at + 1} is not supported" + (f": {instead}" if instead else ""))
 
 
-class _Reader:
+class _Parser:
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
 
     def line(self) -> CommandLine:
         pipelines: list[Pipeline] = []
-        joints: list[Literal["&&", "||", ";", "&", ""]] = []
+        operators: list[Literal["&&", "||", ";", "&", ""]] = []
         self._skip(lines=True)
         while self.at < len(self.text):
             pipelines.append(self._pipeline())
-            joint = self._joint()
-            joints.append(joint)
+            operator = self._operator()
+            operators.append(operator)
             self._skip(lines=True)
-            if joint in ("&&", "||") and self.at >= len(self.text):
-                raise CommandError(f"there is no command after {joint}")
+            if operator in ("&&", "||") and self.at >= len(self.text):
+                raise CommandError(f"there is no command after {operator}")
         if not pipelines:
             raise CommandError("the command is empty")
-        if joints[-1] == ";":
-            joints[-1] = ""
-        return CommandLine(tuple(pipelines), tuple(joints))
+        if operators[-1] == ";":
+            operators[-1] = ""
+        return CommandLine(tuple(pipelines), tuple(operators))
 
     def _peek(self, ahead: int = 0) -> str:
         return self.text[self.at + ahead : self.at + ahead + 1]
 
     def _skip(self, lines: bool = False) -> None:
-        """Go on to the next word or operator: blanks, comments, continued lines and, if wanted, ends of lines."""
+        """Skip blanks, comments, continued lines and, with ``lines``, ends of lines."""
         text = self.text
         while self.at < len(text):
             char = text[self.at]
@@ -151,7 +151,7 @@ class _Reader:
             else:
                 break
 
-    def _joint(self) -> Literal["&&", "||", ";", "&", ""]:
+    def _operator(self) -> Literal["&&", "||", ";", "&", ""]:
         two, one = self.text[self.at : self.at + 2], self._peek()
         if two in ("&&", "||"):
             self.at += 2
@@ -190,14 +190,14 @@ class _Reader:
                     raise _error("'&>'", self.at, "write > FILE 2>&1")
                 break
             if char in "()":
-                raise _error(f"{char!r}", self.at, "write plain commands, and put brackets in arguments in quotes")
+                raise _error(f"{char!r}", self.at, "write simple commands, and quote brackets in arguments")
             number = _DESCRIPTOR.match(self.text, self.at)
             if number or char in "<>":
                 redirects.append(self._redirect(number[0] if number else ""))
                 continue
             word = self._word()
             if not words and not assignments and word.raw in _RESERVED:
-                raise _error(f"{word.raw!r}", word.at, "write plain commands, without loops, conditions and functions")
+                raise _error(f"{word.raw!r}", word.at, "write simple commands, without loops, conditions and functions")
             if not words and not assignments and word.raw == "!":
                 raise _error("'!'", word.at)
             found = None if words else _ASSIGNMENT.match(word.raw)
@@ -217,7 +217,7 @@ class _Reader:
         self.at += len(number)
         sign, after = self._peek(), self._peek(1)
         if after == "(":
-            raise _error(f"'{sign}(...)'", start, "run that command by itself first")
+            raise _error(f"'{sign}(...)'", start, "run that command separately first")
         if sign + after == "<<":
             raise _error("'<<'", start, "pipe the text in: printf '...' | COMMAND")
         if sign + after in ("<>", "<&"):
@@ -238,11 +238,11 @@ class _Reader:
 
     def _word(self) -> Word:
         text, start = self.text, self.at
-        made = _Made()
+        builder = _WordBuilder()
         while self.at < len(text):
             char = text[self.at]
             if plain := _PLAIN.match(text, self.at):
-                made.plain(plain[0])
+                builder.plain(plain[0])
                 self.at = plain.end()
             elif char in _ENDS_WORD:
                 break
@@ -250,75 +250,75 @@ class _Reader:
                 end = text.find("'", self.at + 1)
                 if end < 0:
                     raise _error("a ' without a second one", self.at, "close the quote")
-                made.quoted(text[self.at + 1 : end])
+                builder.quoted(text[self.at + 1 : end])
                 self.at = end + 1
             elif char == '"':
-                self._double(made)
+                self._double(builder)
             elif char == "\\":
                 follows = self._peek(1)
                 if follows in ("", "\n"):
                     raise _error("a \\ at the end of a word", self.at, "put a space before it")
-                self._seen(follows)
-                made.quoted(follows)
+                self._check_printable(follows)
+                builder.quoted(follows)
                 self.at += 2
             elif char == "$":
-                self._dollar(made, _LITERAL_DOLLAR)
+                self._dollar(builder, _LITERAL_DOLLAR)
             elif char == "`":
-                raise _error("'`'", self.at, "run that command by itself first")
+                raise _error("'`'", self.at, "run that command separately first")
             else:
-                self._seen(char)
+                self._check_printable(char)
                 if char == "!" and self._peek(1) not in ("", *_NO_HISTORY):
-                    made.expansions.add("history")
-                made.special(char)
+                    builder.expansions.add("history")
+                builder.special(char)
                 self.at += 1
         raw = text[start : self.at]
         if self._peek() in ("<", ">") and raw.startswith("{") and raw.endswith("}"):
             raise _error(f"{raw + self._peek()!r:.60}", start, "use <, >, >>, 2>, 2>&1 and >&2")
-        return made.word(raw, start)
+        return builder.word(raw, start)
 
-    def _double(self, made: _Made) -> None:
+    def _double(self, builder: _WordBuilder) -> None:
         text, start = self.text, self.at
         self.at += 1
-        made.quoted("")
+        builder.quoted("")
         while (char := self._peek()) != '"':
             if not char:
                 raise _error('a " without a second one', start, "close the quote")
             if char == "$":
-                self._dollar(made, _LITERAL_DOLLAR + '"')
+                self._dollar(builder, _LITERAL_DOLLAR + '"')
             elif char == "`":
-                raise _error("'`'", self.at, "run that command by itself first")
+                raise _error("'`'", self.at, "run that command separately first")
             elif char == "\\" and self._peek(1) in ("$", "`", '"', "\\", "\n"):
-                made.quoted(self._peek(1).replace("\n", ""))
+                builder.quoted(self._peek(1).replace("\n", ""))
                 self.at += 2
             else:
                 if char == "!" and self._peek(1) not in ("", *_NO_HISTORY):
-                    made.expansions.add("history")
+                    builder.expansions.add("history")
                 end = self.at + 1
                 while text[end : end + 1] not in ("", "$", "`", '"', "\\", "!"):
                     end += 1
-                made.quoted(text[self.at : end])
+                builder.quoted(text[self.at : end])
                 self.at = end
         self.at += 1
 
-    def _dollar(self, made: _Made, literal: str) -> None:
+    def _dollar(self, builder: _WordBuilder, literal: str) -> None:
         follows = self._peek(1)
         if follows in ("(", "{"):
-            instead = "run that command by itself first" if follows == "(" else "write the value itself"
+            instead = "run that command separately first" if follows == "(" else "write the value itself"
             raise _error(f"'${follows}'", self.at, instead)
         if follows in ("'", '"') and follows not in literal:
             raise _error(f"'${follows}'", self.at, "use plain quotes")
         if follows and follows not in literal:
-            made.expansions.add("variable")
-        made.quoted("$")
+            builder.expansions.add("variable")
+        builder.quoted("$")
         self.at += 1
 
-    def _seen(self, char: str) -> None:
+    def _check_printable(self, char: str) -> None:
         if not char.isprintable() and char not in _BLANK:
             raise _error(f"the character U+{ord(char):04X}", self.at, "put it in quotes, or leave it out")
 
 
-class _Made:
-    """A word in the making."""
+class _WordBuilder:
+    """Builds one word."""
 
     def __init__(self) -> None:
         self.text: list[str] = []
@@ -328,7 +328,7 @@ class _Made:
         self._last = ""
 
     def plain(self, piece: str) -> None:
-        """Unquoted characters, of which only ``]``, ``,`` and ``..`` may mean something."""
+        """Add unquoted characters, of which only ``]``, ``,`` and ``..`` may be special."""
         if self._bracket and "]" in piece:
             self.expansions.add("glob")
         if self._brace and ("," in piece or ".." in piece or (self._last == "." and piece[0] == ".")):
@@ -336,7 +336,7 @@ class _Made:
         self._add(piece, piece)
 
     def special(self, char: str) -> None:
-        """One unquoted character that may mean something."""
+        """Add one unquoted character that may be special."""
         if char in "*?":
             self.expansions.add("glob")
         elif char == "[":
@@ -348,7 +348,7 @@ class _Made:
         self._add(char, char)
 
     def quoted(self, piece: str) -> None:
-        """Characters that mean nothing but themselves."""
+        """Add characters that stand for themselves."""
         self._any_quoted = True
         self._quoted_in_bracket |= self._bracket
         self._add(piece, re.sub(r"([*?[])", r"[\1]", piece))

@@ -1,4 +1,4 @@
-"""Tools that read, search and, if allowed, write the files of one folder."""
+"""Tools that read, search and optionally write the files of one folder."""
 
 from __future__ import annotations
 
@@ -17,43 +17,47 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_BYTES = 5_000_000
-"""How much of a file is looked at."""
+"""Maximum number of bytes read from a file."""
 MAX_TEXT = 16_000
-"""How many characters a result has at most, but for the note that it was cut."""
+"""Maximum length of a result in characters, without the note that it was cut."""
 MAX_ENTRIES = 200
-"""How many entries or hits a result has at most."""
+"""Maximum number of entries or matches in a result."""
 MAX_SEARCH = 100_000_000
-"""How many bytes one search reads."""
+"""Maximum number of bytes that one search reads."""
 _MAX_HIT = 200
-_CAREFULLY = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-_FILE_COST = 4_000  # in bytes, what opening a file takes
+_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_FILE_COST = 4_000  # opening a file counts like reading this many bytes
 
 
 def file_tools(folder: str | os.PathLike[str], write: bool = False, *, hide: Iterable[str] = ()) -> list[Tool]:
-    """``list_files``, ``read_file``, ``find_text`` and, with ``write``, ``write_file`` for the files of a folder.
+    """Make the tools ``list_files``, ``read_file``, ``find_text`` and, with ``write``, ``write_file`` for a folder.
 
-    Paths are relative to the folder. Whatever a path says, nothing outside the folder is read or
-    written: ``..`` and links are resolved first, and only ordinary files are opened. On POSIX systems this
-    holds too if somebody puts a link in the place of a folder just then.
+    Paths are relative to the folder. Nothing outside the folder is read or written: ``..`` and links are resolved
+    first, and only regular files are opened. On POSIX systems this also holds if another process replaces a folder with
+    a link at the same moment.
 
     Args:
-        folder: it must exist.
-        write: whether files may be written too.
-        hide: globs of files, such as ``.env`` or ``.git/config``, that are listed, but neither read, searched nor
-            written; ``hookline.hooks.SECRET_FILES`` is such a list.
+        folder: the folder, which must exist.
+        write: whether to include ``write_file``.
+        hide: globs of files, such as ``.env`` or ``.git/config``, that are listed, but not read, searched or written;
+            ``hookline.hooks.secret_files.SECRET_FILES`` is such a list.
 
     Raises:
-        RegistrationError: there is no such folder, or ``hide`` is no list of globs.
+        RegistrationError: the folder does not exist, or ``hide`` is not a list of globs.
+
+    Example::
+
+        agent = Agent("bob", llm="local", tools=file_tools("notes", write=True))
     """
     from pathlib import Path
 
     hidden = () if isinstance(hide, str) else tuple(hide)
     if isinstance(hide, str) or not all(isinstance(glob, str) for glob in hidden):
-        raise RegistrationError(f"hide is a list of globs such as ['.env'], not {hide!r:.80}")
+        raise RegistrationError(f"hide= must be a list of globs such as ['.env'], not {hide!r:.80}")
 
     root = Path(folder).resolve()
     if not root.is_dir():
-        raise RegistrationError(f"there is no folder {str(folder)!r}")
+        raise RegistrationError(f"the folder {str(folder)!r} does not exist")
     files = _Files(root, hidden)
     made: list[Callable[..., str]] = [files.list_files, files.read_file, files.find_text]
     tools = [Tool(fn, folder=root) for fn in made]
@@ -103,27 +107,27 @@ class _Files:
         last = first + len(shown)
         notes = [f"lines {first + 1} to {last} of {len(lines)}"] if len(shown) < len(lines) else []
         if last < len(lines):
-            notes.append(f"read on with start_line={last + 1}")
+            notes.append(f"continue with start_line={last + 1}")
         if shown and shown[-1] != wanted[len(shown) - 1]:
             notes.append(f"line {last} is cut")
         if len(data) > MAX_BYTES:
-            notes.append(f"the file goes on after {MAX_BYTES} bytes, which cannot be read")
+            notes.append(f"the file is longer than {MAX_BYTES} bytes, and the rest cannot be read")
         return _cut(shown, "; ".join(notes)) or "The file is empty."
 
     def find_text(self, text: Annotated[str, Field(examples=["house"])], path: str = ".") -> str:
         """Find lines that contain a text, in all files.
 
         Args:
-            text: what to look for; capital and small letters are the same
+            text: the text to search for; upper and lower case are the same
             path: the folder or file to search
         """
         if not text.strip():
-            raise ValueError("text is empty: say what to look for")
+            raise ValueError("text is empty: give a text to search for")
         wanted, hits, left = text.casefold(), [], MAX_SEARCH
         for file in self._walk(self._find(path)):
             try:
                 data = b"" if self._is_hidden(file) else self._content(file, file.name)[:MAX_BYTES]
-            except (OSError, ValueError):  # a binary or unreadable one has no lines to find
+            except (OSError, ValueError):  # skip binary and unreadable files
                 data = b""
             left -= len(data) + _FILE_COST
             for number, line in enumerate(_lines(data), 1):
@@ -131,12 +135,12 @@ class _Files:
                     hits.append(f"{self._shown(file)}:{number}: {line.strip()[:_MAX_HIT]}")
             if len(hits) > MAX_ENTRIES or left < 0:
                 break
-        note = f"there are more than {MAX_ENTRIES} hits" if len(hits) > MAX_ENTRIES else ""
-        note = note or ("not all files were searched; name a path" if left < 0 else "")
+        note = f"there are more than {MAX_ENTRIES} matches" if len(hits) > MAX_ENTRIES else ""
+        note = note or ("not all files were searched; give a path" if left < 0 else "")
         return _cut(hits[:MAX_ENTRIES], note) or f"No line contains {text!r}."
 
     def write_file(self, path: str, content: str) -> str:
-        """Write a text file. It replaces the file if there is one.
+        """Write a text file. An existing file is replaced.
 
         Args:
             path: the file
@@ -156,7 +160,7 @@ class _Files:
         except OSError as error:
             raise _unusable(path, error) from error
         if not stat.S_ISREG(mode):
-            raise PermissionError(f"{path!r} is not an ordinary file; write to another path")
+            raise PermissionError(f"{path!r} is not a regular file; write to another path")
         try:
             with open_folder_inside(self.root, parent, make=True) as held:
                 replace_file(place, content.encode("utf-8", "replace"), mode & 0o777, held)
@@ -171,7 +175,7 @@ class _Files:
         try:
             found.stat()
         except FileNotFoundError:
-            raise FileNotFoundError(f"there is no {path!r}; list_files shows what there is") from None
+            raise FileNotFoundError(f"{path!r} does not exist; list_files shows the files") from None
         except OSError as error:
             raise _unusable(path, error) from error
         return found
@@ -180,14 +184,14 @@ class _Files:
         return bool(self.hide) and matches_globs(str(file), self.hide, str(self.root))
 
     def _content(self, path: Path, name: str) -> bytes:
-        """The first bytes of a resolved path, one more than ``MAX_BYTES`` if there are more."""
+        """Return the first bytes of a resolved path, one more than ``MAX_BYTES`` if the file is longer."""
         if self._is_hidden(path):
             raise _hidden(name)
         try:
-            if not path.is_file():  # a device or pipe may do anything when opened
+            if not path.is_file():  # opening a device or pipe may block or have side effects
                 raise ValueError(f"{name!r} is not a file" + ("; use list_files" if path.is_dir() else ""))
             with open_folder_inside(self.root, path.parent) as held:
-                found = os.open(path if held is None else path.name, _CAREFULLY, dir_fd=held)
+                found = os.open(path if held is None else path.name, _OPEN_FLAGS, dir_fd=held)
             with open(found, "rb") as file:
                 if not stat.S_ISREG(os.fstat(found).st_mode):
                     raise ValueError(f"{name!r} is not a file")
@@ -205,7 +209,7 @@ class _Files:
             folders.sort()
             for name in sorted(names):
                 file = start / folder / name
-                if not file.is_symlink():  # its target is found by itself, if it is in the folder
+                if not file.is_symlink():  # its target is found anyway if it is in the folder
                     yield file
 
     def _shown(self, path: Path) -> str:
@@ -219,7 +223,7 @@ def _lines(data: bytes) -> list[str]:
 
 
 def _fitting(lines: list[str]) -> list[str]:
-    """As many lines as a result may hold; at least a part of the first."""
+    """Return as many lines as fit into a result; at least a part of the first."""
     room, kept = MAX_TEXT, []
     for line in lines:
         room -= len(line) + 1
@@ -232,16 +236,16 @@ def _fitting(lines: list[str]) -> list[str]:
 def _cut(lines: list[str], note: str) -> str:
     shown = _fitting(lines)
     if len(shown) < len(lines):
-        note = f"{len(lines) - len(shown)} more are left out" + (f"; {note}" if note else "")
+        note = f"{len(lines) - len(shown)} more are omitted" + (f"; {note}" if note else "")
     return "\n".join([*shown, f"[{note}]"] if note else shown)
 
 
 def _outside(path: str) -> PermissionError:
-    return PermissionError(f"{path!r} is not in the folder; use a path relative to it, such as 'notes.txt'")
+    return PermissionError(f"{path!r} is outside the folder; use a path relative to it, such as 'notes.txt'")
 
 
 def _hidden(path: str) -> PermissionError:
-    return PermissionError(f"{path!r} holds secrets and is not to be used; go on without it")
+    return PermissionError(f"{path!r} contains secrets and may not be used; continue without it")
 
 
 def _unusable(path: str, error: OSError) -> OSError:

@@ -1,4 +1,4 @@
-"""Processes without a shell: pipelines that are read as they print, and ended with everything they started."""
+"""Run pipelines of processes without a shell, read their output, and kill everything they started."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import Literal
 import msgspec
 
 MAX_READ = 200_000_000
-"""How many bytes a job may print, kept or not, before it is ended."""
+"""Maximum number of bytes that a job may print, kept or not, before it is killed."""
 MARK = "HOOKLINE_JOB"
-"""The environment variable by which what a job started is found, even if it has left its process group."""
+"""The environment variable that identifies the processes of a job, even those that left its process group."""
 _USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
 _POLL = 0.05
 _PROGRESS_EVERY = 1.0
@@ -26,17 +26,17 @@ _PIECE = 65_536
 
 
 def search_path() -> str:
-    """Where programs are looked for: the absolute folders of this process' own search path."""
+    """Return the folders in which programs are searched: the absolute ones in this process's ``PATH``."""
     folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
     return os.pathsep.join(folders) or _USUAL_PATH
 
 
-class Stopped(Exception):
-    """The job was ended from outside."""
+class JobStoppedError(Exception):
+    """The job was stopped from outside."""
 
 
-class Opening(msgspec.Struct, frozen=True):
-    """A file that a descriptor of a process leads to; with ``same_as``, the other descriptor."""
+class FileRedirect(msgspec.Struct, frozen=True):
+    """A redirect of a descriptor to a file, or with ``same_as`` to another descriptor."""
 
     descriptor: int
     path: str = ""
@@ -44,18 +44,18 @@ class Opening(msgspec.Struct, frozen=True):
     same_as: int | None = None
 
 
-class Start(msgspec.Struct, frozen=True):
+class ProcessSpec(msgspec.Struct, frozen=True):
     """A process to be started."""
 
     program: str
     argv: tuple[str, ...]
     folder: str
     env: Mapping[str, str]
-    openings: tuple[Opening, ...] = ()
+    openings: tuple[FileRedirect, ...] = ()
 
 
-class Kept:
-    """What was printed, of which the first and the last part are kept."""
+class OutputBuffer:
+    """The output of a job. Only the first and the last part are kept."""
 
     def __init__(self, limit: int) -> None:
         self._half = max(limit // 2, 1)
@@ -64,7 +64,7 @@ class Kept:
         self.read = 0
 
     def add(self, data: bytes) -> None:
-        """Take in what was read."""
+        """Add output."""
         self.read += len(data)
         room = self._half - len(self._head)
         if room > 0:
@@ -82,53 +82,53 @@ class Kept:
 
     @property
     def text(self) -> str:
-        """The kept text; what was left out is told in between."""
+        """The kept output, with a note where a part was omitted."""
         if not self._dropped and len(self._tail) <= self._half:
             return (self._head + self._tail).decode(errors="replace").replace("\0", "\ufffd")
         self._cut()
         head, tail = (part.decode(errors="replace").replace("\0", "\ufffd") for part in (self._head, self._tail))
-        return f"{head}\n[... {self._dropped} bytes are left out here ...]\n{tail}"
+        return f"{head}\n[... {self._dropped} bytes omitted ...]\n{tail}"
 
     @property
     def last_line(self) -> str:
-        """The last whole line that is not empty."""
+        """The last complete line that is not empty."""
         end = bytes(self._tail[-400:] or self._head[-400:])
         lines = (end.rpartition(b"\n")[0] or end).decode(errors="replace").splitlines()
         return next((line for line in reversed(lines) if line.strip()), "")
 
 
 class Job:
-    """The processes of one call. ``run`` belongs to a worker thread, ``stop`` may be called from any.
+    """The processes of one call. ``run`` blocks a worker thread; ``stop`` may be called from any thread.
 
     Args:
         limit: how many bytes of the output are kept.
-        seconds: how long all of it may take.
-        progress: is told the last line that was printed, now and then.
+        seconds: time limit for the whole job.
+        progress: called from time to time with the last line of output.
     """
 
     def __init__(self, limit: int, seconds: float, progress: Callable[[str], None] = lambda line: None) -> None:
-        self.output = Kept(limit)
+        self.output = OutputBuffer(limit)
         self.mark = os.urandom(12).hex()
         self._end, self._progress = time.monotonic() + seconds, progress
-        self._told = time.monotonic()
+        self._last_progress = time.monotonic()
         self._lock = threading.Lock()
         self._running: list[subprocess.Popen[bytes]] = []
         self._stopped = False
 
     def stop(self) -> None:
-        """End everything at once; nothing is started any more."""
+        """Kill everything now, and start nothing any more."""
         with self._lock:
             self._stopped = True
-            _end_all({process.pid for process in self._running}, self.mark)
+            _kill_all({process.pid for process in self._running}, self.mark)
 
-    def run(self, starts: Sequence[Start]) -> int:
-        """Run one pipeline to its end; the exit code of its last process, negative if a signal ended it.
+    def run(self, starts: Sequence[ProcessSpec]) -> int:
+        """Run one pipeline and return the exit code of its last process, negative if a signal ended it.
 
         Raises:
-            TimeoutError: the time is up; everything was ended.
-            OverflowError: it printed too much; everything was ended.
-            Stopped: :meth:`stop` was called.
-            OSError: a file cannot be opened, or a program not be run.
+            TimeoutError: the time is up; everything was killed.
+            OverflowError: it printed too much; everything was killed.
+            JobStoppedError: :meth:`stop` was called.
+            OSError: a file cannot be opened, or a program cannot be run.
         """
         try:
             with ExitStack() as files:
@@ -138,18 +138,18 @@ class Job:
         finally:
             codes = self._clear()
         if self._stopped:
-            raise Stopped
+            raise JobStoppedError
         return codes[-1]
 
     def _clear(self) -> list[int]:
-        """End what is left of a pipeline and its children, and have the system forget it; the exit codes."""
+        """Kill the processes of a pipeline and their children, reap them, and return the exit codes."""
         with self._lock:
             ended = list(self._running)
             self._running.clear()
-            _end_all({process.pid for process in ended}, self.mark)
+            _kill_all({process.pid for process in ended}, self.mark)
         return [process.wait() for process in ended]
 
-    def _begin(self, starts: Sequence[Start], files: ExitStack) -> _Pipe:
+    def _begin(self, starts: Sequence[ProcessSpec], files: ExitStack) -> _Pipe:
         def pipe() -> tuple[int, int]:
             reader, writer = os.pipe()
             files.callback(_close, writer)
@@ -171,20 +171,26 @@ class Job:
             raise
         return reading
 
-    def _spawn(self, start: Start, descriptors: Sequence[int]) -> None:
+    def _spawn(self, start: ProcessSpec, descriptors: Sequence[int]) -> None:
         stdin, stdout, stderr = descriptors
         with self._lock:
             if self._stopped:
-                raise Stopped
+                raise JobStoppedError
             self._running.append(
                 subprocess.Popen(
-                    start.argv, executable=start.program, stdin=stdin, stdout=stdout, stderr=stderr, cwd=start.folder,
-                    env={**start.env, MARK: self.mark}, start_new_session=True,
+                    start.argv,
+                    executable=start.program,
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=stderr,
+                    cwd=start.folder,
+                    env={**start.env, MARK: self.mark},
+                    start_new_session=True,
                 )
-            )  # fmt: skip
+            )
 
     def _follow(self, reading: _Pipe) -> None:
-        """Read until all processes have ended and printed what they had to."""
+        """Read until all processes have ended and their output is complete."""
         while True:
             left = self._end - time.monotonic()
             if left <= 0:
@@ -194,12 +200,12 @@ class Job:
                 self.output.add(data)
                 if self.output.read > MAX_READ:
                     raise OverflowError
-                if time.monotonic() - self._told > _PROGRESS_EVERY and not self._stopped:
-                    self._told = time.monotonic()
+                if time.monotonic() - self._last_progress > _PROGRESS_EVERY and not self._stopped:
+                    self._last_progress = time.monotonic()
                     self._progress(self.output.last_line)
             elif self._stopped or all(_ended(process) for process in self._running):
                 break
-            elif data == b"":  # all have closed it, and some still run
+            elif data == b"":  # all processes have closed the pipe, and some still run
                 time.sleep(min(left, _POLL / 5))
 
 
@@ -213,7 +219,7 @@ class _Pipe:
         self._selector.register(descriptor, selectors.EVENT_READ)
 
     def read(self, seconds: float) -> bytes | None:
-        """What there is; nothing at the end, ``None`` if there was nothing for so long."""
+        """Return the available data: ``b""`` at the end, ``None`` if nothing came in time."""
         if not self._selector.select(seconds):
             return None
         try:
@@ -232,8 +238,8 @@ class _Pipe:
         self.close()
 
 
-def _opened(start: Start, descriptors: list[int], files: ExitStack) -> list[int]:
-    """The descriptors of a process after its redirects, which count from left to right."""
+def _opened(start: ProcessSpec, descriptors: list[int], files: ExitStack) -> list[int]:
+    """Return the descriptors of a process after its redirects, which apply from left to right."""
     flags = {"read": os.O_RDONLY, "write": os.O_WRONLY | os.O_CREAT | os.O_TRUNC}
     flags["append"] = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     for opening in start.openings:
@@ -241,7 +247,9 @@ def _opened(start: Start, descriptors: list[int], files: ExitStack) -> list[int]
             descriptors[opening.descriptor] = descriptors[opening.same_as]
             continue
         path = os.path.join(start.folder, opening.path)
-        opened = os.open(path, flags[opening.mode] | os.O_NONBLOCK | os.O_NOCTTY, 0o666)  # a pipe must not hold us up
+        opened = os.open(
+            path, flags[opening.mode] | os.O_NONBLOCK | os.O_NOCTTY, 0o666
+        )  # opening a named pipe must not block
         files.callback(_close, opened)
         os.set_blocking(opened, True)
         descriptors[opening.descriptor] = opened
@@ -254,24 +262,24 @@ def _close(descriptor: int) -> None:
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it has ended, which leaves its number taken, where the system can tell so."""
+    """Return whether a process has ended, without reaping it where the system supports that."""
     if process.returncode is not None or not hasattr(os, "waitid"):
         return process.poll() is not None
     try:
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:  # somebody else has waited for it
+    except ChildProcessError:  # it was already reaped elsewhere
         return process.poll() is not None
 
 
-def _end_all(leaders: Collection[int], mark: str) -> None:
-    """Kill these processes, their groups and all that came of them."""
+def _kill_all(leaders: Collection[int], mark: str) -> None:
+    """Kill these processes, their groups and all their descendants."""
     for leader in leaders:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
     if not sys.platform.startswith("linux") or not leaders:
         return
-    for _ in range(20):  # one that is just starting another may be seen too late
-        found = _offspring(leaders, mark.encode())
+    for _ in range(20):  # a process may start another one while we look
+        found = _descendants(leaders, mark.encode())
         if not found:
             break
         for pid in found:
@@ -279,8 +287,8 @@ def _end_all(leaders: Collection[int], mark: str) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def _offspring(leaders: Collection[int], mark: bytes) -> set[int]:
-    """The living processes of these sessions, with this mark, or started by such."""
+def _descendants(leaders: Collection[int], mark: bytes) -> set[int]:
+    """Return the running processes of these sessions or with this mark, and their descendants."""
     parents: dict[int, int] = {}
     found: set[int] = set()
     for name in os.listdir("/proc"):
@@ -294,7 +302,7 @@ def _offspring(leaders: Collection[int], mark: bytes) -> set[int]:
             parents[int(name)] = int(parent)
             with open(f"/proc/{name}/environ", "rb") as file:
                 marked = mark in file.read()
-        except (OSError, ValueError):  # it has ended, or is somebody else's
+        except (OSError, ValueError):  # it has ended, or belongs to another user
             continue
         if marked or int(session) in leaders:
             found.add(int(name))

@@ -1,4 +1,4 @@
-"""A tool that runs command lines, without a shell."""
+"""A tool that runs command lines without a shell."""
 
 from __future__ import annotations
 
@@ -18,19 +18,26 @@ from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from ..tools._tool import Tool
 from .command_line import Command, CommandError, CommandLine, Pipeline, Redirect, Word, parse_command
-from .processes import MAX_READ, Job, Opening, Start, Stopped, search_path
+from .processes import MAX_READ, FileRedirect, Job, JobStoppedError, ProcessSpec, search_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_HANDED_ON = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "TMPDIR", "TZ", "USER")
+_INHERITED = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "TMPDIR", "TZ", "USER")
 _SET = {
-    "TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0",
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "GIT_TERMINAL_PROMPT": "0",
     "GIT_OPTIONAL_LOCKS": "0",
-    # A folder of data that is laid out as a repository is none, and reading one runs no program.
-    "GIT_CONFIG_COUNT": "2", "GIT_CONFIG_KEY_0": "safe.bareRepository", "GIT_CONFIG_VALUE_0": "explicit",
-    "GIT_CONFIG_KEY_1": "core.fsmonitor", "GIT_CONFIG_VALUE_1": "false",
-}  # fmt: skip
+    # A data folder that looks like a bare repository is not used as one, and reading a repository runs no program.
+    "GIT_CONFIG_COUNT": "2",
+    "GIT_CONFIG_KEY_0": "safe.bareRepository",
+    "GIT_CONFIG_VALUE_0": "explicit",
+    "GIT_CONFIG_KEY_1": "core.fsmonitor",
+    "GIT_CONFIG_VALUE_1": "false",
+}
 _MODES: dict[str, Any] = {"<": "read", ">": "write", ">>": "append"}
 _MAX_NAMES = 20_000
 
@@ -43,22 +50,26 @@ def shell_tool(
     env: Mapping[str, str] | None = None,
     shell: bool = False,
 ) -> Tool:
-    """A tool ``shell`` that runs a command line in a folder. Put a :class:`TerminalGuard` before it.
+    """Make the tool ``shell``, which runs a command line in a folder. Use it with a :class:`TerminalGuard`.
 
-    Programs are started by the tool itself: it knows pipes, ``&&``, ``||``, ``;``, globs, ``~``, ``cd`` and
-    redirects to files. For anything else, such as variables and loops, the model is told what to write instead.
-    Programs get a small environment without your keys, and nothing to read. When the time is up, when the run is
-    cancelled and when the command has ended, all that it started is killed.
+    The tool starts programs itself: it supports pipes, ``&&``, ``||``, ``;``, globs, ``~``, ``cd`` and redirects to
+    files. For anything else, such as variables and loops, the model gets an error that says what to write instead.
+    Programs get a small environment without your keys, and an empty standard input. When the time is up, the run is
+    cancelled or the command has ended, all processes that it started are killed.
 
     Args:
-        folder: where commands run; it must exist. It keeps nobody in: that is what guards are for.
+        folder: the folder in which commands run, which must exist. It does not confine them; guards do that.
         timeout: seconds that one command line may take.
-        max_output: how many bytes of the output the model gets: the first and the last half of them.
-        env: further variables for the programs.
-        shell: whether what the tool cannot run by itself is given to ``/bin/sh``.
+        max_output: maximum number of bytes of output that the model gets: the first and the last half of them.
+        env: additional environment variables.
+        shell: whether command lines that the tool cannot run itself are passed to ``/bin/sh``.
 
     Raises:
-        RegistrationError: there is no such folder, or a value that makes no sense.
+        RegistrationError: the folder does not exist, or an argument is invalid.
+
+    Example::
+
+        agent = Agent("bob", llm="local", tools=[shell_tool("work")], hooks=[TerminalGuard()])
     """
     from pathlib import Path
 
@@ -66,16 +77,16 @@ def shell_tool(
         raise RegistrationError("the shell tool needs a POSIX system")
     root = Path(folder).resolve()
     if not root.is_dir():
-        raise RegistrationError(f"there is no folder {str(folder)!r}")
+        raise RegistrationError(f"the folder {str(folder)!r} does not exist")
     if not is_number(timeout) or not 0 < timeout < 1e9:
-        raise RegistrationError(f"timeout is a number of seconds above 0, not {timeout!r:.80}")
+        raise RegistrationError(f"timeout= must be a positive number of seconds, not {timeout!r:.80}")
     if isinstance(max_output, bool) or not isinstance(max_output, int) or max_output < 100:
-        raise RegistrationError(f"max_output is a whole number of bytes, 100 or more, not {max_output!r:.80}")
+        raise RegistrationError(f"max_output= must be an integer number of bytes, at least 100, not {max_output!r:.80}")
     given = dict(env or {})
     if not all(isinstance(text, str) and "\0" not in text for text in (*given, *given.values())):
-        raise RegistrationError("env is a mapping of names and texts")
+        raise RegistrationError("env= must be a mapping from names to strings")
     if not isinstance(shell, bool):
-        raise RegistrationError(f"shell is True or False, not {shell!r:.80}")
+        raise RegistrationError(f"shell= must be True or False, not {shell!r:.80}")
     runner = _Shell(root, float(timeout), max_output, given, shell)
     return Tool(runner.shell, folder=root, dangerous=True, untrusted=True)
 
@@ -86,15 +97,15 @@ class _Shell:
         self._fallback = fallback
 
     async def shell(self, command: Annotated[str, Field(examples=["ls -l"])], ctx: Any = None) -> str:  # noqa: D417
-        """Run a command line in the working folder, and tell what it prints and its exit code.
+        """Run a command line in the working folder. Returns its output and exit code.
 
-        There are pipes, &&, ||, ;, globs, cd, > and <, but no variables, no $(...), no loops and no background jobs.
-        Every call begins in the same folder.
+        Supported are pipes, &&, ||, ;, globs, cd, > and <, but no variables, no $(...), no loops and no background
+        jobs. Every call starts in the same folder.
 
         Args:
             command: the command line
         """
-        env = {name: value for name in _HANDED_ON if (value := os.environ.get(name))}
+        env = {name: value for name in _INHERITED if (value := os.environ.get(name))}
         env |= {"PATH": search_path(), **_SET, **self._env}
         try:
             line: CommandLine | None = parse_command(command)
@@ -105,7 +116,7 @@ class _Shell:
                 raise
             line = None
         job = Job(self._limit, self._seconds, lambda text: None if ctx is None else ctx.progress(message=text))
-        turn = _Turn(job, str(self._root), env)
+        turn = _CommandRun(job, str(self._root), env)
         try:
             return await in_thread(turn.run, line, command, self._seconds)  # type: ignore[no-any-return]
         except asyncio.CancelledError:
@@ -113,8 +124,8 @@ class _Shell:
             raise
 
 
-class _Turn:
-    """One command line being run, in a worker thread."""
+class _CommandRun:
+    """One running command line, in a worker thread."""
 
     def __init__(self, job: Job, folder: str, env: Mapping[str, str]) -> None:
         self._job, self._folder, self._env = job, folder, env
@@ -123,29 +134,29 @@ class _Turn:
         try:
             code = self._list(line) if line is not None else self._by_shell(command)
         except TimeoutError:
-            return self._told(f"stopped after {seconds:g} s, because it took too long")
+            return self._result(f"stopped after {seconds:g} s, because it took too long")
         except OverflowError:
-            return self._told(f"stopped after {MAX_READ} bytes, because it prints too much")
-        except Stopped:
-            return self._told("stopped")
+            return self._result(f"stopped after {MAX_READ} bytes, because it printed too much")
+        except JobStoppedError:
+            return self._result("stopped")
         if code < 0:
-            return self._told(f"ended by signal {-code}, {signal.strsignal(-code)}")
-        return self._told(f"exit code {code}")
+            return self._result(f"ended by signal {-code}, {signal.strsignal(-code)}")
+        return self._result(f"exit code {code}")
 
-    def _told(self, how: str) -> str:
+    def _result(self, how: str) -> str:
         text = self._job.output.text
         return f"{text}[{how}]" if not text or text.endswith("\n") else f"{text}\n[{how}]"
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self._job.output.add(f"{text}\n".encode(errors="replace"))
 
     def _list(self, line: CommandLine) -> int:
-        code, joint = 0, ";"
-        for pipeline, following in zip(line.pipelines, line.joints, strict=True):
-            if not ((joint == "&&" and code != 0) or (joint == "||" and code == 0)):
+        code, operator = 0, ";"
+        for pipeline, following in zip(line.pipelines, line.operators, strict=True):
+            if not ((operator == "&&" and code != 0) or (operator == "||" and code == 0)):
                 code = self._pipeline(pipeline)
                 code = int(code == 0) if pipeline.negated else code
-            joint = following
+            operator = following
         return code
 
     def _pipeline(self, pipeline: Pipeline) -> int:
@@ -154,35 +165,35 @@ class _Turn:
             if not all(starts):
                 return self._without_program(pipeline.commands[0])
             return self._job.run([start for start in starts if start is not None])
-        except _Failed as failed:
-            self._say(str(failed))
+        except _CommandFailedError as failed:
+            self._print(str(failed))
             return failed.code
         except (TimeoutError, BlockingIOError):
             raise
         except OSError as error:
-            self._say(f"{error.filename or pipeline.commands[0].words[0].text}: {error.strerror}")
+            self._print(f"{error.filename or pipeline.commands[0].words[0].text}: {error.strerror}")
             return 126
 
     def _without_program(self, command: Command) -> int:
-        """``cd``, or a command that is nothing but redirects or assignments."""
+        """Run ``cd``, or a command that consists only of redirects or assignments."""
         if command.words:
             return self._cd([text for word in command.words[1:] for text in self._expanded(word)])
         openings = [self._opening(redirect) for redirect in command.redirects]
         if openings:
-            start = Start("/bin/true", ("true",), self._folder, self._env, tuple(openings))
+            start = ProcessSpec("/bin/true", ("true",), self._folder, self._env, tuple(openings))
             return self._job.run([start])
         return 0
 
     def _cd(self, to: list[str]) -> int:
         if len(to) > 1 or to in (["-"], [""]):
-            raise _Failed("cd: give one folder", 2)
+            raise _CommandFailedError("cd: give exactly one folder", 2)
         place = os.path.realpath(os.path.join(self._folder, to[0] if to else self._env.get("HOME", "/")))
         if not os.path.isdir(place) or not os.access(place, os.X_OK):
-            raise _Failed(f"cd: there is no folder {to[0] if to else place!r}", 1)
+            raise _CommandFailedError(f"cd: no such folder: {to[0] if to else place!r}", 1)
         self._folder = place
         return 0
 
-    def _start(self, command: Command) -> Start | None:
+    def _start(self, command: Command) -> ProcessSpec | None:
         words = [text for word in command.words for text in self._expanded(word)]
         if not words or (words[0] == "cd" and command.words[0].text == "cd"):
             return None
@@ -193,28 +204,28 @@ class _Turn:
         path = env["PATH"]
         program = os.path.join(self._folder, words[0]) if "/" in words[0] else shutil.which(words[0], path=path)
         if program is None or not os.path.exists(program):
-            raise _Failed(f"{words[0]}: there is no such program", 127)
+            raise _CommandFailedError(f"{words[0]}: program not found", 127)
         openings = tuple(self._opening(redirect) for redirect in command.redirects)
-        return Start(program, tuple(words), self._folder, env, openings)
+        return ProcessSpec(program, tuple(words), self._folder, env, openings)
 
-    def _opening(self, redirect: Redirect) -> Opening:
+    def _opening(self, redirect: Redirect) -> FileRedirect:
         if redirect.operator == ">&":
-            return Opening(redirect.descriptor, same_as=int(redirect.target.text))
+            return FileRedirect(redirect.descriptor, same_as=int(redirect.target.text))
         path = self._home(redirect.target)
-        return Opening(redirect.descriptor, path, _MODES[redirect.operator])
+        return FileRedirect(redirect.descriptor, path, _MODES[redirect.operator])
 
     def _by_shell(self, command: str) -> int:
-        start = Start("/bin/sh", ("sh", "-c", command), self._folder, self._env)
+        start = ProcessSpec("/bin/sh", ("sh", "-c", command), self._folder, self._env)
         try:
             return self._job.run([start])
         except OSError as error:
             if isinstance(error, TimeoutError):
                 raise
-            self._say(f"/bin/sh: {error.strerror}")
+            self._print(f"/bin/sh: {error.strerror}")
             return 126
 
     def _expanded(self, word: Word) -> list[str]:
-        """What a word stands for: the files that a glob matches, or the word itself."""
+        """Expand a word to the files that its glob matches, or return the word itself."""
         if "glob" not in word.expansions:
             return [self._home(word)]
         pattern = word.pattern
@@ -224,16 +235,16 @@ class _Turn:
         for name in glob.iglob(pattern, root_dir=self._folder):
             found.append(name)
             if len(found) > _MAX_NAMES:
-                raise _Failed(f"{word.raw:.80}: more than {_MAX_NAMES} files match", 126)
-        # A file whose name looks like an option must stay a file.
+                raise _CommandFailedError(f"{word.raw:.80}: more than {_MAX_NAMES} files match", 126)
+        # A file name that looks like an option must not become one.
         return [f"./{name}" if name.startswith("-") else name for name in sorted(found)] or [word.text]
 
     def _home(self, word: Word) -> str:
         return self._env.get("HOME", "~") + word.text[1:] if "tilde" in word.expansions else word.text
 
 
-class _Failed(Exception):
-    """A command that could not be started, as a shell would tell it."""
+class _CommandFailedError(Exception):
+    """A command that could not be started. The message is what a shell would print."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -241,13 +252,13 @@ class _Failed(Exception):
 
 
 def _check(line: CommandLine) -> None:
-    """That the tool can run it.
+    """Check that the tool can run a command line.
 
     Raises:
         CommandError: it cannot.
     """
-    if "&" in line.joints:
-        raise CommandError("'&' is not possible: commands cannot go on in the background; leave it out")
+    if "&" in line.operators:
+        raise CommandError("'&' is not supported: commands cannot run in the background; leave it out")
     for pipeline in line.pipelines:
         for command in pipeline.commands:
             alone = len(pipeline.commands) == 1
@@ -265,8 +276,8 @@ def _check(line: CommandLine) -> None:
 def _check_word(word: Word) -> None:
     shown = f"{word.raw!r:.80}"
     if "variable" in word.expansions:
-        raise CommandError(f"{shown}: there are no variables; write the value itself, or '$' in single quotes")
+        raise CommandError(f"{shown}: variables are not supported; write the value itself, or '$' in single quotes")
     if "brace" in word.expansions:
         raise CommandError(f"{shown}: braces are not expanded; write each word, or put it in single quotes")
     if "tilde" in word.expansions and not (word.raw == "~" or word.raw.startswith("~/")):
-        raise CommandError(f"{shown}: only ~ and ~/... are known; write the path itself")
+        raise CommandError(f"{shown}: only ~ and ~/... are supported; write the path itself")

@@ -11,60 +11,81 @@ from .._base.workers import in_thread
 from .._kernel.errors import CallRefusedError, HookError, RegistrationError
 from ..stores.errors import StoreError
 from ..stores.ticket_points import AFTER_TICKET_REVISION, BEFORE_TICKET_COMPLETE, Ticket
-from ..stores.tickets import COLUMNS, MAX_NAME, OPEN, TIERS, TicketBoard, TicketChange, TicketError, TicketRow, cut
+from ..stores.tickets import (
+    COLUMNS,
+    MAX_NAME,
+    OPEN_COLUMNS,
+    TIERS,
+    TicketBoard,
+    TicketChange,
+    TicketError,
+    TicketRow,
+    shorten,
+)
 from ..tools._tool import Tool
 
 PREFIX = "ticket_"
 PAGE = 20
-"""How many tickets a model is shown at once."""
-_SHOWN, _TOLD = 10, 500
+"""Number of tickets per page of ``ticket_list``."""
+_MAX_ENTRIES, _MAX_ENTRY_TEXT = 10, 500
 _NO_REASON = "no reason was given"
 
 
-class Asking:
-    """Its id is a key in ``ctx.hook_state``: there guards put the boards and tickets that they have looked at."""
+class ApprovalChecks:
+    """Key in ``ctx.hook_state`` under which guards store the boards and tickets that they have checked."""
 
 
-def who_acts(ctx: Any) -> str:
-    """Who works on a ticket: the personality that the agent has taken on, or the agent."""
+def actor_of(ctx: Any) -> str:
+    """Return the name of the agent, or of its personality, for the history of a ticket."""
     return ctx.session.personality_id or ctx.agent_name or "agent"
 
 
 def ticket_tools(board: TicketBoard, *, tier: str = "auto") -> tuple[Tool, ...]:
-    """``ticket_create``, ``ticket_list``, ``ticket_show``, ``ticket_start``, ``ticket_complete`` and two more.
+    """Make the tools with which an agent works on a board of tickets.
 
-    The others are ``ticket_comment`` and ``ticket_release``. Who acts is the agent, or its personality.
-    ``ticket_complete`` fires ``before_ticket_complete``; a claim there rejects the completion.
+    They are ``ticket_create``, ``ticket_list``, ``ticket_show``, ``ticket_start``, ``ticket_complete``,
+    ``ticket_comment`` and ``ticket_release``. ``ticket_complete`` fires ``before_ticket_complete``; a hook that claims
+    there rejects the completion.
 
     Args:
         board: the board.
-        tier: the tier of the tickets that agents create; they cannot choose it.
+        tier: the tier of tickets that agents create; they cannot choose it.
 
     Raises:
-        RegistrationError: no board, or no tier.
+        RegistrationError: ``board`` is not a board, or ``tier`` is unknown.
+
+    Example::
+
+        board = TicketBoard("tickets.db")
+        agent = Agent("bob", llm="local", tools=ticket_tools(board), hooks=[TicketRules(board)])
     """
     if not isinstance(board, TicketBoard):
-        raise RegistrationError(f'ticket_tools takes a board: TicketBoard("tickets.db"), not {board!r:.80}')
+        raise RegistrationError(f'ticket_tools needs a board such as TicketBoard("tickets.db"), not {board!r:.80}')
     if tier not in TIERS:
-        raise RegistrationError(f"tier is one of {', '.join(TIERS)}, not {tier!r:.80}")
+        raise RegistrationError(f"tier= must be one of {', '.join(TIERS)}, not {tier!r:.80}")
 
     def ticket_create(
         ctx: Any, title: str, criteria: list[str] | None = None, description: str = "", assignee: str = ""
     ) -> str:
-        """Create a ticket: work to be done.
+        """Create a ticket for work to be done.
 
         Args:
             ctx: the run
-            title: what is to be done, in a few words
-            criteria: what must be true when it is done, one fact each
-            description: more about it
-            assignee: who is to do it; leave it empty for anybody
+            title: the work, in a few words
+            criteria: conditions that must be true when the work is done, one each
+            description: more details
+            assignee: who should do the work; leave it empty for anybody
         """
         made = board.create(
-            title, by=who_acts(ctx), description=description, criteria=criteria or (), assignee=assignee, tier=tier,
+            title,
+            by=actor_of(ctx),
+            description=description,
+            criteria=criteria or (),
+            assignee=assignee,
+            tier=tier,
             run_id=ctx.run_id,
-        )  # fmt: skip
-        return f"Created {line(made)}"
+        )
+        return f"Created {ticket_line(made)}"
 
     def ticket_list(
         ctx: Any,
@@ -77,13 +98,13 @@ def ticket_tools(board: TicketBoard, *, tier: str = "auto") -> tuple[Tool, ...]:
 
         Args:
             ctx: the run
-            column: which ones
-            mine: only those that are assigned to you
-            search: words to look for
+            column: the column to list
+            mine: only tickets that are assigned to you
+            search: words to search for
             page: 1 for the first tickets, 2 for the next
         """
-        columns = {"open": OPEN, "all": COLUMNS, "running": ("running", "verifying")}.get(column, (column,))
-        owner, page = who_acts(ctx) if mine else None, max(1, page)
+        columns = {"open": OPEN_COLUMNS, "all": COLUMNS, "running": ("running", "verifying")}.get(column, (column,))
+        owner, page = actor_of(ctx) if mine else None, max(1, page)
         left = board.count(columns, assignee=owner, text=search) - PAGE * page
         found = board.list(columns, assignee=owner, text=search, limit=PAGE, offset=PAGE * (page - 1))
         more = [f"({left} more: page={page + 1})"] if left > 0 else []
@@ -91,15 +112,15 @@ def ticket_tools(board: TicketBoard, *, tier: str = "auto") -> tuple[Tool, ...]:
             what = {"open": "open tickets", "all": "tickets"}.get(column, f"tickets in {column}")
             whose, which = " of yours" if mine else "", f" with {search!r:.80}" if search else ""
             return f"There are no {what}{whose}{which}{f' on page {page}' if page > 1 else ''}."
-        return "\n".join([*map(line, found), *more])
+        return "\n".join([*map(ticket_line, found), *more])
 
     def ticket_show(id: str) -> str:
-        """Show a ticket: what is to be done, its criteria, and what happened so far.
+        """Show a ticket: its description, criteria and history.
 
         Args:
             id: the ticket, such as T-1
         """
-        return told(board, board.get(id))
+        return ticket_text(board, board.get(id))
 
     def ticket_start(ctx: Any, id: str) -> str:
         """Take a ticket and start to work on it.
@@ -108,32 +129,32 @@ def ticket_tools(board: TicketBoard, *, tier: str = "auto") -> tuple[Tool, ...]:
             ctx: the run
             id: the ticket, such as T-1
         """
-        _need_asking(ctx, board, board.get(id))
-        ticket = board.start(id, by=who_acts(ctx), run_id=ctx.run_id)
-        return f"{told(board, ticket)}\nYou have it now. Complete it when all of it is done."
+        _require_approval_check(ctx, board, board.get(id))
+        ticket = board.start(id, by=actor_of(ctx), run_id=ctx.run_id)
+        return f"{ticket_text(board, ticket)}\nIt is yours now. Complete it when everything is done."
 
     def ticket_comment(ctx: Any, id: str, text: str) -> str:
-        """Write a comment on a ticket, for whoever reads it later.
+        """Write a comment on a ticket, for later readers.
 
         Args:
             ctx: the run
             id: the ticket, such as T-1
             text: the comment
         """
-        return f"Commented on {line(board.comment(id, text, by=who_acts(ctx), run_id=ctx.run_id))}"
+        return f"Commented on {ticket_line(board.comment(id, text, by=actor_of(ctx), run_id=ctx.run_id))}"
 
     def ticket_release(ctx: Any, id: str, reason: str = "") -> str:
-        """Give up a ticket that you have, so that somebody else can do it.
+        """Give up a ticket that is yours, so that somebody else can do it.
 
         Args:
             ctx: the run
             id: the ticket, such as T-1
-            reason: why
+            reason: why you give it up
         """
-        return f"Released {line(board.release(id, reason, by=who_acts(ctx), run_id=ctx.run_id))}"
+        return f"Released {ticket_line(board.release(id, reason, by=actor_of(ctx), run_id=ctx.run_id))}"
 
     async def ticket_complete(ctx: Any, id: str, summary: str) -> str:
-        """Say that a ticket is done. It may be checked, and come back to you.
+        """Report that a ticket is done. It may be checked and returned to you.
 
         Args:
             ctx: the run
@@ -143,27 +164,32 @@ def ticket_tools(board: TicketBoard, *, tier: str = "auto") -> tuple[Tool, ...]:
         return await _complete(ctx, board, id, summary)
 
     return (
-        Tool(ticket_create), Tool(ticket_list), Tool(ticket_show), Tool(ticket_start), Tool(ticket_complete),
-        Tool(ticket_comment), Tool(ticket_release),
-    )  # fmt: skip
+        Tool(ticket_create),
+        Tool(ticket_list),
+        Tool(ticket_show),
+        Tool(ticket_start),
+        Tool(ticket_complete),
+        Tool(ticket_comment),
+        Tool(ticket_release),
+    )
 
 
 async def _complete(ctx: Any, board: TicketBoard, id: str, summary: str) -> str:
-    """Hold a ticket, have the completion judged, and settle it; whatever breaks that off gives it back."""
-    who, token, given_up = who_acts(ctx), token_hex(8), threading.Event()
+    """Hold a ticket, let the hooks judge its completion, and settle it. If that fails, the ticket is running again."""
+    who, token, given_up = actor_of(ctx), token_hex(8), threading.Event()
     by = {"by": who, "run_id": ctx.run_id}
 
     def hold() -> TicketRow:
         ticket = board.get(id)
-        _need_asking(ctx, board, ticket)
+        _require_approval_check(ctx, board, ticket)
         board.hold(id, summary, hold=token, **by)
-        if given_up.is_set():  # nobody waits for it any more
+        if given_up.is_set():  # the call was cancelled meanwhile
             give_back("cancelled")
         return board.get(id)
 
     def give_back(why: str, by: str = who) -> None:
-        with suppress(StoreError):  # then it is running again when the hold has lasted too long
-            board.give_back(id, token, why, by=by, run_id=ctx.run_id)
+        with suppress(StoreError):  # if this fails, the ticket is running again once the hold expires
+            board.release_hold(id, token, why, by=by, run_id=ctx.run_id)
 
     try:
         ticket = await in_thread(hold)
@@ -173,8 +199,8 @@ async def _complete(ctx: Any, board: TicketBoard, id: str, summary: str) -> str:
         except HookError as error:
             await in_thread(give_back, f"the check failed: {error}", _hook(error.hook))
             raise TicketError(
-                f"{ticket.id} is not done: it could not be checked, so it is still running. "
-                f"Try once more; if that fails too, leave a comment and say so. ({error})"
+                f"{ticket.id} is not done: the check failed, so the ticket is still running. "
+                f"Try again; if that fails too, leave a comment and report it. ({error})"
             ) from error
         if not verdict.handled:
             ticket = await in_thread(board.accept, id, token, **by)
@@ -182,21 +208,21 @@ async def _complete(ctx: Any, board: TicketBoard, id: str, summary: str) -> str:
                 f"{ticket.id} is done." if ticket.column == "done" else f"{ticket.id} is in review: you are finished."
             )
         reason = verdict.reason or (verdict.value or {}).get("reason")
-        told = {"by": _hook(verdict.hook), "run_id": ctx.run_id}
-        ticket = await in_thread(board.reject, id, token, reason or _NO_REASON, **told)
+        rejected_by = {"by": _hook(verdict.hook), "run_id": ctx.run_id}
+        ticket = await in_thread(board.reject, id, token, reason or _NO_REASON, **rejected_by)
     except TicketError:
-        raise  # it is not held, or not any more
+        raise  # the ticket is not held
     except Exception as error:
         await in_thread(give_back, str(error))
         raise
     except BaseException:
         given_up.set()
-        give_back("cancelled")  # not in a thread: a task that is cancelled may not get to wait for one
+        give_back("cancelled")  # not in a thread: a cancelled task may not be able to wait for one
         raise
     ratio = await in_thread(board.success_ratio, ticket.assignee)
     try:
         await ctx.fire(AFTER_TICKET_REVISION, payload.replace(reason=ticket.reason, success_ratio=ratio))
-    except HookError as error:  # the ticket is rejected all the same; a closed failure there fails the run
+    except HookError as error:  # the ticket stays rejected; a hook that fails closed fails the run
         raise CallRefusedError(str(error), status="failed", hook=error.hook) from error
     return (
         f"{ticket.id} is NOT done. It was rejected: {ticket.reason}\n"
@@ -205,31 +231,34 @@ async def _complete(ctx: Any, board: TicketBoard, id: str, summary: str) -> str:
 
 
 def _hook(name: str) -> str:
-    """A hook, as histories name it."""
-    return cut(f"hook:{name}", MAX_NAME)
+    """Return the name of a hook for the history of a ticket."""
+    return shorten(f"hook:{name}", MAX_NAME)
 
 
-def _need_asking(ctx: Any, board: TicketBoard, ticket: TicketRow) -> None:
-    """That somebody asked for approval before this: a tier that nobody looks after may not mean a yes."""
-    seen = ctx.hook_state.get(id(Asking), ())
+def _require_approval_check(ctx: Any, board: TicketBoard, ticket: TicketRow) -> None:
+    """Require that a guard has asked for approval if the ticket's tier needs it.
+
+    Without this check, a missing guard would mean that no approval is needed.
+    """
+    seen = ctx.hook_state.get(id(ApprovalChecks), ())
     if ticket.tier != "ask" or (board.path, ticket.id) in seen:
         return
     if any(path == board.path for path, _ in seen):
-        raise TicketError(f"{ticket.id} needs approval, and is newer than this call: call once more")
+        raise TicketError(f"{ticket.id} needs approval, and was created during this call: call again")
     raise TicketError(
-        f"{ticket.id} needs approval, and nobody asks for it: give the agent TicketRules(board) as a hook"
+        f"{ticket.id} needs approval, but no hook asks for it: add TicketRules(board) to the agent's hooks"
     )
 
 
-def line(ticket: TicketRow) -> str:
-    """A ticket on one line."""
+def ticket_line(ticket: TicketRow) -> str:
+    """Return a ticket in one line."""
     owner = f", {ticket.assignee}" if ticket.assignee else ""
     return f"{ticket.id} [{ticket.column}{owner}] {ticket.title}"
 
 
-def told(board: TicketBoard, ticket: TicketRow) -> str:
-    """Everything about a ticket that matters to whoever works on it."""
-    parts = [line(ticket)]
+def ticket_text(board: TicketBoard, ticket: TicketRow) -> str:
+    """Return everything about a ticket that matters for working on it."""
+    parts = [ticket_line(ticket)]
     if ticket.description:
         parts.append(ticket.description)
     if ticket.criteria:
@@ -238,11 +267,11 @@ def told(board: TicketBoard, ticket: TicketRow) -> str:
         parts.append(f"It was rejected: {ticket.reason}")
     entries = [entry for entry in board.history(ticket.id) if entry.text]
     if entries:
-        hidden = f" (the last {_SHOWN} of {len(entries)})" if len(entries) > _SHOWN else ""
-        parts += [f"What was said so far{hidden}:", *map(_entry, entries[-_SHOWN:])]
+        hidden = f" (the last {_MAX_ENTRIES} of {len(entries)})" if len(entries) > _MAX_ENTRIES else ""
+        parts += [f"History{hidden}:", *map(_entry, entries[-_MAX_ENTRIES:])]
     return "\n".join(parts)
 
 
 def _entry(entry: TicketChange) -> str:
     text = " ".join(entry.text.split())
-    return f"- {entry.what} by {entry.by}: {text[:_TOLD]}{'…' if len(text) > _TOLD else ''}"
+    return f"- {entry.what} by {entry.by}: {text[:_MAX_ENTRY_TEXT]}{'…' if len(text) > _MAX_ENTRY_TEXT else ''}"

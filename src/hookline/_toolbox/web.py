@@ -1,4 +1,4 @@
-"""A tool that reads pages of the web, from listed hosts alone."""
+"""A tool that reads web pages from listed hosts only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .._net.pages import html_text
 from ..tools._tool import Tool
 
 MAX_TEXT = 16_000
-"""How many characters of a page a result has at most."""
+"""Maximum number of characters of a page in a result."""
 
 
 def fetch_tool(
@@ -24,26 +24,30 @@ def fetch_tool(
     max_text: int = MAX_TEXT,
     html: Literal["text", "raw"] = "text",
 ) -> Tool:
-    """``fetch``, which gets a page of text from one of these hosts, and from no other.
+    """Make the tool ``fetch``, which gets a page of text from one of these hosts, and from no other.
 
-    It only asks (``GET``), and sends nothing along but the URL. Its results are marked as untrusted.
+    It only sends ``GET`` requests, with nothing but the URL. Its results are marked as untrusted.
 
     Args:
-        hosts: as for :class:`Egress`, or one of those.
-        seconds: how long a fetch may take in all.
-        max_bytes: how much of a page is read, as sent and as unpacked.
-        max_text: how many characters of it the model gets.
-        html: whether the model gets the text of an HTML page or the page as it is.
+        hosts: a list of hosts as for :class:`Egress`, or an :class:`Egress`.
+        seconds: time limit for a whole fetch.
+        max_bytes: maximum size of a page, both compressed and decompressed.
+        max_text: maximum number of characters that the model gets.
+        html: ``"text"`` to give the model the text of an HTML page, ``"raw"`` for its source.
 
     Raises:
-        RegistrationError: a value that makes no sense.
+        RegistrationError: an argument is invalid.
+
+    Example::
+
+        agent = Agent("bob", llm="local", tools=[fetch_tool(["*.wikipedia.org"])])
     """
     egress = hosts if isinstance(hosts, Egress) else Egress(hosts)
     for name, value in {"seconds": seconds, "max_bytes": max_bytes, "max_text": max_text}.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:
-            raise RegistrationError(f"{name} is a number above 0, not {value!r:.80}")
+            raise RegistrationError(f"{name}= must be a positive number, not {value!r:.80}")
     if html not in ("text", "raw"):
-        raise RegistrationError(f"html is 'text' or 'raw', not {html!r:.80}")
+        raise RegistrationError(f"html= must be 'text' or 'raw', not {html!r:.80}")
 
     async def fetch(url: Annotated[str, Field(examples=["https://example.com/"])]) -> str:
         """Get a page of text from the web.
@@ -54,7 +58,7 @@ def fetch_tool(
         page = await egress.afetch(url, seconds=seconds, max_bytes=int(max_bytes))
         text = html_text(page.text) if html == "text" and "html" in page.content_type else page.text
         shown = text[: int(max_text)]
-        notes = ["[the page goes on]"] if page.cut or len(shown) < len(text) else []
+        notes = ["[the page is longer]"] if page.cut or len(shown) < len(text) else []
         head = f"{page.status} {page.reason}".strip()
         return "\n".join([f"{head}, {page.content_type}, {page.url}", "", shown or "The page is empty.", *notes])
 

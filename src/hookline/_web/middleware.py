@@ -100,10 +100,10 @@ class SecurityMiddleware:
         try:
             host, port = parse_host(header(scope, b"host") or "")
         except UrlError:
-            raise RequestRejectedError(400, "bad_host", "The Host header is missing or is not a valid host.") from None
+            raise RequestRejectedError(400, "bad_host", "the Host header is missing or is not a valid host") from None
         if address_of(host) is None and host not in self._hosts:
             raise RequestRejectedError(
-                421, "unknown_host", f"This server does not accept the host name {host}: add it to the setting hosts."
+                421, "unknown_host", f"this server does not accept the host name {host}: add it to the setting hosts"
             )
         origin = header(scope, b"origin")
         if origin is None or (scope["type"] == "http" and scope["method"] in _SAFE_METHODS):
@@ -116,7 +116,7 @@ class SecurityMiddleware:
         except UrlError:
             same = False
         if not same:
-            raise RequestRejectedError(403, "other_origin", "Requests from pages of another site are not allowed.")
+            raise RequestRejectedError(403, "other_origin", "requests from pages of another site are not allowed")
 
 
 class _Exchange:
@@ -146,7 +146,7 @@ class _Exchange:
                 message = await self._receive()
         except TimeoutError:
             late = RequestRejectedError(
-                408, "too_slow", f"The request body did not arrive within {self._body_seconds:g} seconds."
+                408, "too_slow", f"the request body did not arrive within {self._body_seconds:g} seconds"
             )
             raise self._rejecting(late) from None
         if message["type"] == "http.disconnect":
@@ -189,7 +189,7 @@ class _Exchange:
         return rejection
 
     def _too_long(self) -> RequestRejectedError:
-        return RequestRejectedError(413, "too_long", f"The request body is longer than {self._max_body} bytes.")
+        return RequestRejectedError(413, "too_long", f"the request body is longer than {self._max_body} bytes")
 
     async def reject(self, rejection: RequestRejectedError) -> None:
         if self._started:

@@ -9,7 +9,7 @@ import msgspec
 
 from ..stores.mailbox import Mailbox
 from ..stores.messages import InboundMessage
-from ..stores.pairing import is_known, new_code
+from ..stores.pairing import create_code, is_paired
 from . import notices
 
 
@@ -74,11 +74,11 @@ class Access:
             return ALLOWED
         if not self._pairing or not message.sender:
             return AccessDecision(False, "not allowed")
-        if await mailbox.transact(lambda db: is_known(db, channel, message.sender)):
+        if await mailbox.transact(lambda db: is_paired(db, channel, message.sender)):
             return ALLOWED
         if not message.direct:
             return AccessDecision(False, "not allowed")
-        code = await mailbox.transact(lambda db: new_code(db, channel, message.sender))
+        code = await mailbox.transact(lambda db: create_code(db, channel, message.sender))
         if code is None:
             return AccessDecision(False, "pairing code pending")
         return AccessDecision(False, "pairing code sent", notices.pairing(code))

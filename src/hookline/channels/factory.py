@@ -14,11 +14,11 @@ from .._base.files import user_folder
 from .._base.frozen import EMPTY
 from .._base.text import describe, did_you_mean, error_text
 from .._kernel.errors import HooklineError
-from ..config.build import context
 from ..config.errors import ConfigError
+from ..config.factory import make_context
 from ..config.loading import check_args
 from ..config.settings import DeclaredChannel, Settings
-from ..config.sources import parse
+from ..config.sources import parse_reference
 from ..plugins.errors import LoadError
 from ..plugins.files import importable, load_file
 from ..plugins.manager import PluginManager
@@ -81,7 +81,7 @@ def build_gateway(
         answerer, channels,
         mailbox=Mailbox(database_path(options, home), lease=options.lease, keep_days=options.keep_days),
         sessions=session_store_at(settings.sessions), options=options, access=access,
-        context=lambda session: context(settings, session), metadata=settings.metadata,
+        context=lambda session: make_context(settings, session), metadata=settings.metadata,
         approvals=_approvals(settings),
     )  # fmt: skip
 
@@ -184,7 +184,7 @@ def load_channel(declared: DeclaredChannel, home: Path, offered: Mapping[str, An
 
 
 def _find(use: str, home: Path, offered: Mapping[str, Any]) -> Any:
-    reference = parse(use)
+    reference = parse_reference(use)
     if reference.file is None and ":" not in use:
         if use not in BUILT_IN:
             known = [*BUILT_IN, *offered]

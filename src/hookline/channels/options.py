@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ..config.settings import options_of
+from ..config.settings import parse_table
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -65,4 +65,4 @@ class GatewayOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         Raises:
             ConfigError: an option does not exist or has an invalid value.
         """
-        return options_of(cls, "gateway", table)
+        return parse_table(cls, "gateway", table)

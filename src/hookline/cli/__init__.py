@@ -1,1 +1,1 @@
-"""The command line program."""
+"""The command line program ``hookline``."""

@@ -20,7 +20,7 @@ from .._kernel.results import HookResult
 from ..config.errors import ConfigError
 from ..stores.approvals import ApprovalRow
 from ..stores.errors import StoreError
-from .errors import say_note
+from .errors import print_note
 from .terminal import Terminal
 from .text import arguments_text, printable, short_id
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from ..stores.approvals import ApprovalRow
 
 
-ANY = {"*": "*"}
-"""The pattern of any arguments at all."""
+ANY_ARGUMENTS = {"*": "*"}
+"""The pattern that matches any arguments."""
 
-_NO = re.compile(r"n(?:o\b)?(?:\W+(.*))?$", re.IGNORECASE | re.DOTALL)
+_DENY = re.compile(r"n(?:o\b)?(?:\W+(.*))?$", re.IGNORECASE | re.DOTALL)
 _REMEMBER = re.compile(r"(s|session|a|always)(?:\s+(.*))?$", re.IGNORECASE | re.DOTALL)
 
 
-class Said(msgspec.Struct, frozen=True):
-    """A decision, as ``ApprovalStore.decide`` takes it; ``skip`` is none."""
+class ApprovalDecision(msgspec.Struct, frozen=True):
+    """A person's decision, with the parameters of ``ApprovalStore.decide``; ``skip`` leaves the call undecided."""
 
     decision: str
     message: str = ""
@@ -45,24 +45,24 @@ class Said(msgspec.Struct, frozen=True):
     pattern: dict[str, str] | None = None
 
 
-class Unclear(Exception):
-    """An answer that means nothing; the text says what can be answered."""
+class UnclearAnswerError(Exception):
+    """The typed answer is not understood; the message says which answers are."""
 
 
-def person() -> str:
-    """Who decides here."""
+def current_user() -> str:
+    """Return the name under which decisions of this terminal are recorded."""
     try:
         return f"{getuser()}@terminal"
-    except (KeyError, OSError, ImportError):  # nobody that the system knows by name
+    except (KeyError, OSError, ImportError):  # the system has no name for this user
         return "unknown@terminal"
 
 
-def described(
+def describe_call(
     tool: str, arguments: Mapping[str, Any], questions: Sequence[Question], agent: str = "", where: str = ""
 ) -> str:
-    """What is to be approved: the tool, its exact arguments, who asks what, and in which run.
+    """Describe a call for approval: the tool, its exact arguments, the questions of hooks, and the run.
 
-    A model has a say in all of these, so none may begin a line of its own.
+    The model influences all of these texts, so none of them may start a new line and pass for our own output.
     """
     given = arguments_text(arguments, None)
     if len(given) > 80 and arguments:
@@ -77,66 +77,76 @@ def described(
     return "\n".join(lines) + "\n"
 
 
-def called(row: ApprovalRow) -> str:
-    """A call of a run elsewhere, as it is shown before somebody decides."""
+def describe_row(row: ApprovalRow) -> str:
+    """Describe a stored call, with its run and the owner of that run."""
     where = (row.root_id or row.run_id)[:16] + (f", started by {row.owner}" if row.owner else "")
-    return described(row.tool, row.arguments, row.questions, row.agent, where)
+    return describe_call(row.tool, row.arguments, row.questions, row.agent, where)
 
 
-def decided_text(row: ApprovalRow, pattern: Mapping[str, str] | None = None) -> str:
-    """What was decided, in a line; in another one, what may be a mistake."""
+def decision_text(row: ApprovalRow, pattern: Mapping[str, str] | None = None) -> str:
+    """Describe a decision in one line, and a likely mistake in a second one."""
     if row.edit is not None:
-        strange = ", ".join(sorted(set(row.edit) - set(row.arguments)))
-        note = f"\nnote: {strange} is not among the arguments it was asked with: the tool may refuse it"
-        told = f"edited: it runs with {arguments_text(row.edit, 200)}, if the guards let it pass"
-        return printable(told, keep="") + (printable(note) if strange else "")
-    whose = f"{row.agent} for {row.owner}" if row.owner else row.agent
-    later = {"session": ", and later ones in this session", "always": f", and later ones of {whose}"}
-    such = " with " + " ".join(f"{name}={glob}" for name, glob in pattern.items()) if pattern else ""
-    return printable(f"{row.status}{later[row.remember]}{such}" if row.remember in later else row.status, keep="")
+        new = ", ".join(sorted(set(row.edit) - set(row.arguments)))
+        note = f"\nnote: the original call has no argument {new}: the tool may reject the call"
+        text = f"edited: the call runs with {arguments_text(row.edit, 200)} if the guards allow it"
+        return printable(text, keep="") + (printable(note) if new else "")
+    agent = f"{row.agent} for {row.owner}" if row.owner else row.agent
+    later = {"session": ", and later calls in this session", "always": f", and later calls of {agent}"}
+    matching = " with " + " ".join(f"{name}={glob}" for name, glob in pattern.items()) if pattern else ""
+    return printable(f"{row.status}{later[row.remember]}{matching}" if row.remember in later else row.status, keep="")
 
 
-async def asked(terminal: Terminal, *, remembers: bool = True, skips: bool = False) -> Said:
-    """Ask until there is an answer that means something."""
+async def ask_decision(terminal: Terminal, *, remembers: bool = True, skips: bool = False) -> ApprovalDecision:
+    """Ask until the answer is understood.
+
+    Args:
+        terminal: the terminal to ask at.
+        remembers: whether ``session`` and ``always`` are offered.
+        skips: whether ``skip`` is offered.
+    """
     more = " / session / always" if remembers else ""
     question = f"Approve? yes / no [why]{more}{' / skip' if skips else ''} / edit: "
     while True:
         text = await terminal.ask(question)
         try:
             if text is None or text == "":
-                return Said("skip") if skips else Said("deny")
-            return await _meant(terminal, text, remembers=remembers, skips=skips)
-        except Unclear as unclear:
-            terminal.show(f"{unclear}\n")
+                return ApprovalDecision("skip") if skips else ApprovalDecision("deny")
+            return await _parse_answer(terminal, text, remembers=remembers, skips=skips)
+        except UnclearAnswerError as error:
+            terminal.show(f"{error}\n")
 
 
-async def _meant(terminal: Terminal, text: str, *, remembers: bool, skips: bool) -> Said:
+async def _parse_answer(terminal: Terminal, text: str, *, remembers: bool, skips: bool) -> ApprovalDecision:
     word = text.lower()
     if word in ("y", "yes"):
-        return Said("approve")
+        return ApprovalDecision("approve")
     if word in ("e", "edit"):
-        return Said("edit", arguments=await _edited(terminal))
+        return ApprovalDecision("edit", arguments=await _ask_arguments(terminal))
     if skips and word == "skip":
-        return Said("skip")
-    if no := _NO.match(text):
-        return Said("deny", (no[1] or "").strip())
+        return ApprovalDecision("skip")
+    if no := _DENY.match(text):
+        return ApprovalDecision("deny", (no[1] or "").strip())
     if remembers and (scope := _REMEMBER.match(text)):
-        given = scope[2] or await terminal.ask("For which arguments? (empty: these; any; or globs: path='notes/*'): ")
+        given = scope[2] or await terminal.ask(
+            "For which arguments? (empty: these; any; or patterns such as path='notes/*'): "
+        )
         remember = "session" if scope[1].lower().startswith("s") else "always"
-        return Said("approve", remember=remember, pattern=_globs(given or ""))
+        return ApprovalDecision("approve", remember=remember, pattern=_parse_globs(given or ""))
     kept = ", session, always" if remembers else ""
-    raise Unclear(f"Type yes, no{kept}{', skip' if skips else ''} or edit; a no may say why: no, other file.")
+    raise UnclearAnswerError(
+        f"Type yes, no{kept}{', skip' if skips else ''} or edit. A reason may follow no, as in: no, other file"
+    )
 
 
-async def _edited(terminal: Terminal) -> dict[str, Any]:
-    text = await terminal.ask("All arguments anew, as JSON (empty: go back): ")
+async def _ask_arguments(terminal: Terminal) -> dict[str, Any]:
+    text = await terminal.ask("All arguments as JSON (empty: go back): ")
     if not text:
-        raise Unclear("Nothing was changed.")
-    return new_arguments(text)
+        raise UnclearAnswerError("Nothing was changed.")
+    return parse_arguments(text)
 
 
-def new_arguments(text: str) -> dict[str, Any]:
-    """The arguments of an edit.
+def parse_arguments(text: str) -> dict[str, Any]:
+    """Parse the new arguments of an edited call.
 
     Raises:
         Unclear: that is no JSON object.
@@ -144,49 +154,50 @@ def new_arguments(text: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, ValueError) as error:
-        raise Unclear(f"That is no JSON object: {error}") from error
+        raise UnclearAnswerError(f"The arguments must be a JSON object: {error}") from error
 
 
-def _globs(text: str) -> dict[str, str] | None:
+def _parse_globs(text: str) -> dict[str, str] | None:
     try:
         words = shlex.split(text)
-        return ANY if words == ["any"] else pattern_of(words)
+        return ANY_ARGUMENTS if words == ["any"] else parse_pattern(words)
     except (ValueError, ConfigError) as error:
-        raise Unclear(f"That is no pattern: {error}") from error
+        raise UnclearAnswerError(f"Invalid pattern: {error}") from error
 
 
-def pattern_of(words: Iterable[str]) -> dict[str, str] | None:
-    """The pattern that ``name=glob`` words make; none, if there are none.
+def parse_pattern(words: Iterable[str]) -> dict[str, str] | None:
+    """Parse words such as ``path=notes/*`` into a pattern; ``None`` without words.
 
     Raises:
-        ConfigError: one of them is not of that kind.
+        ConfigError: a word is not ``NAME=GLOB``, or a name occurs twice.
     """
     pattern: dict[str, str] = {}
     for word in words:
         name, equals, glob = word.partition("=")
         if not equals or not name:
-            raise ConfigError(f"{word!r:.80} is not NAME=GLOB, as in path='notes/*'; '*=*' is any arguments at all")
+            raise ConfigError(f"{word!r:.80} is not NAME=GLOB, as in path='notes/*'; '*=*' matches any arguments")
         if name in pattern:
-            raise ConfigError(f"there are two globs for {name!r:.80}")
+            raise ConfigError(f"{name!r:.80} has two patterns: give one")
         pattern[name] = glob
     return pattern or None
 
 
-HERE = 24 * 3600.0
-"""Seconds that a call waits if somebody sits here, who may be at lunch."""
+WAIT_SECONDS = 24 * 3600.0
+"""Seconds that a call waits for a person at this terminal, who may be at lunch."""
 
 DENIED = "The user denied this call."
 
 
 class Approver:
-    """A hook at ``approval_requested``. Approvers among the user's own hooks come first.
+    """A hook at ``approval_requested`` that asks at the terminal. The user's own approvers come first.
 
-    A call that waits is in the file of approvals, so that it can be decided elsewhere too (``hookline approvals``).
+    A waiting call is stored in the approval file, so that ``hookline approvals`` can decide it too. The first decision
+    counts.
 
     Args:
         mode: ``ask``, ``wait``, ``yes`` or ``deny``.
         paused: keeps the view off the terminal while a question is open.
-        file: the file of approvals.
+        file: the approval file.
     """
 
     points = ("approval_requested",)
@@ -195,11 +206,16 @@ class Approver:
 
     def __init__(self, mode: str, paused: Callable[[], AbstractContextManager[None]], file: str) -> None:
         self._mode, self._paused, self._file = mode, paused, file
-        self._turn: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+        self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._terminal = Terminal.find() if mode == "ask" else None
         self._hook: Any = None
-        self._told = False
+        self._noted = False
         self._deciding: set[str] = set()
+
+    @property
+    def prompts(self) -> bool:
+        """Whether the questions are shown at the terminal, so that a view need not repeat them."""
+        return self._terminal is not None
 
     async def __call__(self, point: str, ctx: Any, request: ApprovalRequest) -> HookResult:
         """Decide about one call."""
@@ -209,100 +225,109 @@ class Approver:
             return HookResult.deny("The user denies all calls that need approval.", by="--deny")
         if self._mode == "ask" and self._terminal is None:
             name = printable(request.call.name, keep="")
-            sys.stderr.write(f"denied: {name} needs approval, and there is no terminal to ask at; see --yes, --wait\n")
+            sys.stderr.write(
+                f"denied: {name} needs approval, and there is no terminal to ask at (see --yes and --wait)\n"
+            )
             return HookResult.deny("Nobody is there to approve this call.", by="no terminal")
         try:
-            result: HookResult = await self._waiting().put(ctx, request)
+            result: HookResult = await self._store_hook().wait_for_decision(ctx, request)
         except StoreError as error:
             if self._terminal is None:
                 raise
-            return await self._alone(self._terminal, request, error)
+            return await self._ask_without_file(self._terminal, request, error)
         return result
 
-    def _waiting(self) -> Any:
+    def _store_hook(self) -> Any:
         from ..hooks.approvals import ApprovalsHook
         from ..stores.approvals import ApprovalStore
 
         if self._hook is None:
             store = ApprovalStore(self._file)
             self._hook = (
-                ApprovalsHook(store, tell=self._say_waiting)
+                ApprovalsHook(store, tell=self._print_waiting)
                 if self._terminal is None
-                else ApprovalsHook(store, seconds=HERE, tell=self._ask)
+                else ApprovalsHook(store, seconds=WAIT_SECONDS, tell=self._ask)
             )
         return self._hook
 
-    async def _say_waiting(self, row: ApprovalRow) -> None:
+    async def _print_waiting(self, row: ApprovalRow) -> None:
         name = printable(row.tool, keep="")
         with self._paused():
             sys.stderr.write(f"waiting: {name} needs approval: hookline approvals show {short_id(row.id)}\n")
 
     async def _ask(self, row: ApprovalRow) -> None:
-        """Ask here, and decide; if somebody else does so first, the question is withdrawn."""
+        """Ask at this terminal and store the decision. The question is withdrawn if the call is decided elsewhere."""
         assert self._terminal is not None
         async with self._one_at_a_time():
             with self._paused():
                 try:
                     await self._decide(self._terminal, row)
                 except asyncio.CancelledError:
-                    self._say_withdrawn(row)
+                    self._print_withdrawn(row)
                     raise
 
     async def _decide(self, terminal: Terminal, row: ApprovalRow) -> None:
         from ..stores.approvals import DecisionRefusedError
 
-        terminal.show(described(row.tool, row.arguments, row.questions))
+        terminal.show(describe_call(row.tool, row.arguments, row.questions))
         while True:
-            said = await asked(terminal)
-            message = _reason(said) if said.decision == "deny" else ""
+            decision = await ask_decision(terminal)
+            message = _denial(decision) if decision.decision == "deny" else ""
             try:
                 self._deciding.add(row.id)
                 await in_thread(
-                    self._hook.store.decide, row.id, decision=said.decision, digest=row.digest, by=person(),
-                    message=message, arguments=said.arguments, remember=said.remember, pattern=said.pattern,
-                )  # fmt: skip
+                    self._hook.store.decide,
+                    row.id,
+                    decision=decision.decision,
+                    digest=row.digest,
+                    by=current_user(),
+                    message=message,
+                    arguments=decision.arguments,
+                    remember=decision.remember,
+                    pattern=decision.pattern,
+                )
             except DecisionRefusedError as refused:
-                terminal.show(f"That does not count: {printable(str(refused), keep='')}\n")
+                terminal.show(f"Not accepted: {printable(str(refused), keep='')}\n")
                 if refused.code != "bad":
                     return
             except StoreError as error:
-                terminal.show(f"That could not be kept: {printable(str(error), keep='')}\n")
+                terminal.show(f"The decision could not be stored: {printable(str(error), keep='')}\n")
             else:
                 return
 
     def _one_at_a_time(self) -> asyncio.Lock:
         loop = asyncio.get_running_loop()
-        if self._turn is None or self._turn[0] is not loop:  # each run may have a loop of its own
-            self._turn = loop, asyncio.Lock()
-        return self._turn[1]
+        if self._lock is None or self._lock[0] is not loop:  # each run may have its own event loop
+            self._lock = loop, asyncio.Lock()
+        return self._lock[1]
 
-    def _say_withdrawn(self, row: ApprovalRow) -> None:
-        """Who answered instead; nothing, if the run was cancelled."""
+    def _print_withdrawn(self, row: ApprovalRow) -> None:
+        """Print who decided the call instead; nothing if the run was cancelled."""
         try:
             now = self._hook.store.find(row.id)
         except StoreError:
             return
-        mine = row.id in self._deciding and now.by == person()
+        mine = row.id in self._deciding and now.by == current_user()
         if not mine and now.status not in ("pending", "cancelled"):
             by = f" by {printable(now.by, keep='')}" if now.by else ""
             sys.stderr.write(f"{printable(row.tool, keep='')} was {now.status}{by}\n")
 
-    async def _alone(self, terminal: Terminal, request: ApprovalRequest, error: StoreError) -> HookResult:
-        """Ask here only: the file cannot be used."""
-        if not self._told:
-            self._told = True
-            say_note(f"this can only be answered here: {error}")
+    async def _ask_without_file(self, terminal: Terminal, request: ApprovalRequest, error: StoreError) -> HookResult:
+        """Ask at this terminal only, because the approval file cannot be used."""
+        if not self._noted:
+            self._noted = True
+            print_note(f"hookline approvals cannot decide this call, only you can, here: {error}")
         async with self._one_at_a_time():
             with self._paused():
                 call = request.call
-                terminal.show(described(call.name, call.arguments, request.questions))
-                said = await asked(terminal, remembers=False)
-        if said.decision == "approve":
-            return HookResult.approve(by=person())
-        if said.arguments is not None:
-            return HookResult.edit(said.arguments, by=person())
-        return HookResult.deny(_reason(said), by=person())
+                terminal.show(describe_call(call.name, call.arguments, request.questions))
+                decision = await ask_decision(terminal, remembers=False)
+        if decision.decision == "approve":
+            return HookResult.approve(by=current_user())
+        if decision.arguments is not None:
+            return HookResult.edit(decision.arguments, by=current_user())
+        return HookResult.deny(_denial(decision), by=current_user())
 
 
-def _reason(said: Said) -> str:
-    return f"The user denied this call: {said.message}" if said.message else DENIED
+def _denial(decision: ApprovalDecision) -> str:
+    return f"The user denied this call: {decision.message}" if decision.message else DENIED

@@ -21,8 +21,8 @@ from ..config.errors import ConfigError
 from ..stores.audit.format import MAX_LINE, timestamp
 from .errors import COMPLETED, FAILED
 from .help import Command, Group
-from .output import console, nearby, table, write_json
-from .text import cost_text, counted, printable, seconds_of, short
+from .output import console, print_table, short_path, write_json
+from .text import cost_text, counted, parse_duration, printable, short
 
 if TYPE_CHECKING:
     from ..stores.audit.verify import AuditFinding, AuditReport
@@ -36,18 +36,18 @@ Examples:
   hookline audit keygen audit.key
 """
 VERIFY_EPILOG = """
-Older files of the log (NAME-000001 and so on) are found beside it, and the checkpoint too (NAME.head).
-Keep checkpoints, or the head that is shown here, on another machine: whoever can write the log can write
-them anew if they lie beside it.
+Older files of the log (NAME-000001 and so on) and the checkpoint (NAME.head) are read from the same folder.
+Keep checkpoints, or the head printed here, on another machine: a person who can change the log can also
+replace a checkpoint beside it.
 
 Exit codes:
-  0    as it was written
-  1    something was found
-  2    it could not be read
+  0    the log is unchanged
+  1    the log was changed, or a line is invalid
+  2    the log could not be read
 """
 
-Files = Annotated[list[str], typer.Argument(metavar="FILE", help="The log; or several files of it, oldest first.")]
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+Files = Annotated[list[str], typer.Argument(metavar="FILE", help="The log, or several of its files, oldest first.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -67,26 +67,24 @@ def add_to(app: typer.Typer) -> None:
 def verify(
     files: Files,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="FILE", help="The public key: every line must be signed with it.")
+        str | None, typer.Option("--key", metavar="FILE", help="The public key that every line must be signed with.")
     ] = None,
     checkpoint: Annotated[
         str | None, typer.Option("--checkpoint", metavar="FILE", help="The checkpoint, if it is not beside the log.")
     ] = None,
     head: Annotated[
         str | None,
-        typer.Option("--head", metavar="HASH", help="The hash, or NUMBER:HASH, of a line that must be there."),
+        typer.Option("--head", metavar="HASH", help="The hash, or NUMBER:HASH, of a line that must exist."),
     ] = None,
     partial: Annotated[bool, typer.Option("--partial", help="Older files may be missing.")] = False,
     json: AsJson = False,
 ) -> int:
-    """Check that nobody changed, removed, added or moved a line."""
+    """Check that no line was changed, removed, added or moved."""
     from ..stores.audit.verify import log_files, verify_audit
 
     total = sum(path.stat().st_size for path in log_files(files))
     with _progress(total) as update:
-        report = verify_audit(
-            *files, key=key, checkpoint=checkpoint, head=head, partial=partial, progress=update
-        )  # fmt: skip
+        report = verify_audit(*files, key=key, checkpoint=checkpoint, head=head, partial=partial, progress=update)
     if json:
         write_json({"ok": report.ok, **dict(report)})
     else:
@@ -95,7 +93,7 @@ def verify(
 
 
 def _progress(total: int) -> Any:
-    """A bar on a terminal, for a log that takes its time."""
+    """Show a progress bar on a terminal while a large log is read."""
     if not sys.stderr.isatty() or total < 20_000_000:
         return nullcontext()
     from contextlib import contextmanager
@@ -113,10 +111,10 @@ def _progress(total: int) -> Any:
 def _print_report(report: AuditReport) -> None:
 
     out = console()
-    name = printable(nearby(report.files[-1]))
+    name = printable(short_path(report.files[-1]))
     extent = f"{counted(report.records, 'record')} in {counted(len(report.files), 'file')}"
     if report.ok:
-        out.print(Text.assemble(("✓ ", "bold green"), (name, "bold"), f"  {extent}, as they were written"))
+        out.print(Text.assemble(("✓ ", "bold green"), (name, "bold"), f"  {extent}, unchanged"))
     else:
         found = counted(len(report.findings) + report.more, "finding")
         out.print(Text.assemble(("✗ ", "bold red"), (name, "bold"), f"  {extent}, ", (found, "bold red")))
@@ -127,7 +125,7 @@ def _print_report(report: AuditReport) -> None:
         out.print(Text(f"  records {report.first:,} to {report.last:,} · {signed}", style="dim"))
         out.print(Text(f"  head {report.last}:{report.head}", style="dim"), soft_wrap=True)
     if report.findings:
-        table(
+        print_table(
             ("where", "what", ""),
             [_finding_row(one, "red") for one in report.findings],
             title="Findings",
@@ -137,7 +135,7 @@ def _print_report(report: AuditReport) -> None:
             out.print(Text(f"and {report.more:,} more", style="red"))
     if report.warnings:
         rows = [_finding_row(one, "yellow") for one in report.warnings]
-        table(("where", "what", ""), rows, title="Worth knowing", keep=("where", "what"))
+        print_table(("where", "what", ""), rows, title="Worth knowing", keep=("where", "what"))
 
 
 def _finding_row(found: AuditFinding, style: str) -> tuple[Any, ...]:
@@ -151,92 +149,125 @@ def _finding_row(found: AuditFinding, style: str) -> tuple[Any, ...]:
 
 def show(
     files: Files,
-    run: Annotated[
-        str | None, typer.Option("--run", metavar="ID", help="Runs whose id begins so, with or without run_.")
-    ] = None,
+    run: Annotated[str | None, typer.Option("--run", metavar="ID", help="Only runs whose id begins like this.")] = None,
     type: Annotated[
-        list[str] | None, typer.Option("--type", metavar="TYPE", help="Records of this type. Repeatable.")
+        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only records of this type. Repeatable.")
     ] = None,
-    tool: Annotated[str | None, typer.Option("--tool", metavar="NAME", help="Records about this tool.")] = None,
-    hook: Annotated[str | None, typer.Option("--hook", metavar="NAME", help="Verdicts of this hook.")] = None,
-    verb: Annotated[str | None, typer.Option("--verb", metavar="VERB", help="Verdicts such as block.")] = None,
-    model: Annotated[str | None, typer.Option("--model", metavar="NAME", help="Calls of this model.")] = None,
+    tool: Annotated[str | None, typer.Option("--tool", metavar="NAME", help="Only records about this tool.")] = None,
+    hook: Annotated[str | None, typer.Option("--hook", metavar="NAME", help="Only verdicts of this hook.")] = None,
+    verb: Annotated[
+        str | None, typer.Option("--verb", metavar="VERB", help="Only verdicts with this verb, such as block.")
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", metavar="NAME", help="Only calls of this model.")] = None,
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="TIME", help="From 10m, 2h, 1d ago, or a time such as 2026-11-15T10:00."),
+        typer.Option("--since", metavar="TIME", help="Only records since 10m, 2h, 1d ago, or 2026-11-15T10:00."),
     ] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Up to such a time.")] = None,
-    tail: Annotated[int, typer.Option("--tail", "-n", metavar="N", min=0, help="Only the last N; 0 for all.")] = 100,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written from now on.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="The lines as they are in the log.")] = False,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only records up to this time.")] = None,
+    tail: Annotated[
+        int, typer.Option("--tail", "-n", metavar="N", min=0, help="Only the last N records; 0 for all.")
+    ] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep running, and show new records.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the unchanged lines of the log.")] = False,
 ) -> int:
-    """Show what is in an audit log, newest last."""
+    """Show the records of an audit log, newest last."""
     from collections import deque
 
     from ..stores.audit.verify import log_files
 
     wanted = Filter(
-        run=run, types=tuple(type or ()), tool=tool, hook=hook, verb=verb, model=model,
-        since=moment(since, "--since"), until=moment(until, "--until"),
-    )  # fmt: skip
+        run=run,
+        types=tuple(type or ()),
+        tool=tool,
+        hook=hook,
+        verb=verb,
+        model=model,
+        since=parse_time(since, "--since"),
+        until=parse_time(until, "--until"),
+    )
     paths = log_files(files)
-    lines = (pair for path in paths for pair in read(path) if wanted.takes(pair[1]))
+    lines = (pair for path in paths for pair in read_records(path) if wanted.matches(pair[1]))
     printer = Printer(json)
     for line, record in deque(lines, tail) if tail else lines:
         printer.show(line, record)
     if follow:
         sys.stdout.flush()
-        for line, record in followed(paths[-1]):
-            if wanted.takes(record):
+        for line, record in follow_records(paths[-1]):
+            if wanted.matches(record):
                 printer.show(line, record)
                 sys.stdout.flush()
     elif not printer.shown and not json:
-        typer.echo("no record matches", err=True)
+        typer.echo("no matching records", err=True)
     return 0
 
 
 def keygen(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Where the private key goes; FILE.pub gets the public one.")
+        str, typer.Argument(metavar="FILE", help="File for the private key; FILE.pub gets the public key.")
     ],
 ) -> int:
-    """Make a pair of keys to sign an audit log with."""
+    """Create a key pair for signing an audit log."""
     from ..stores.audit.keys import make_keys
 
     private, public, key = make_keys(file)
-    typer.echo(f"private key: {private}  (to sign: keep it where only the program can read it)")
-    typer.echo(f"public key:  {public}  (to verify: give it to those who check the log)")
+    typer.echo(f"private key: {private}  (signs the log: only the program may read it)")
+    typer.echo(f"public key:  {public}  (verifies the log: give it to the auditors)")
     typer.echo(f"id:          {key}")
     return 0
 
 
 Record = dict[str, Any]
 
-POLL = 0.2
+POLL_SECONDS = 0.2
 NARROW = 110
-"""Columns below which a row has only the time of day; the date stands above the rows of a day."""
-_HEAD = frozenset((
-    "v", "seq", "time", "type", "run_id", "task_id", "correlation_id", "session_id", "agent", "parent_run_id", "prev",
-    "sig",
-))  # fmt: skip
-_TEXTS = ("text", "content", "result", "error", "message", "reply")
-_BAD = frozenset(("block", "end", "failed", "error", "blocked", "cancelled", "denied", "retry", "stopped", "ended"))
+"""Terminal width in columns below which rows show only the time of day, under a line with the date."""
+_COMMON_FIELDS = frozenset(
+    (
+        "v",
+        "seq",
+        "time",
+        "type",
+        "run_id",
+        "task_id",
+        "correlation_id",
+        "session_id",
+        "agent",
+        "parent_run_id",
+        "prev",
+        "sig",
+    )
+)
+_TEXT_FIELDS = ("text", "content", "result", "error", "message", "reply")
+_FAILURES = frozenset(
+    ("block", "end", "failed", "error", "blocked", "cancelled", "denied", "retry", "stopped", "ended")
+)
 _STYLES = {
-    "run_start": "bold", "run_end": "bold", "model": "cyan", "tool": "blue", "tool_start": "blue", "verdict": "magenta",
-    "approval": "yellow", "approval_asked": "yellow", "auth": "green", "error": "red", "lost": "bold red",
-    "open": "dim", "rotate": "dim", "no record": "bold red",
-}  # fmt: skip
+    "run_start": "bold",
+    "run_end": "bold",
+    "model": "cyan",
+    "tool": "blue",
+    "tool_start": "blue",
+    "verdict": "magenta",
+    "approval": "yellow",
+    "approval_asked": "yellow",
+    "auth": "green",
+    "error": "red",
+    "lost": "bold red",
+    "open": "dim",
+    "rotate": "dim",
+    "no record": "bold red",
+}
 
 
-def read(path: Path) -> Iterator[tuple[bytes, Record]]:
-    """The lines of a file, each with what it says; what is no record is told as such."""
+def read_records(path: Path) -> Iterator[tuple[bytes, Record]]:
+    """Yield the lines of a file with their parsed records. An invalid line becomes a record of type ``no record``."""
     with open(path, "rb") as file:
         while line := file.readline(MAX_LINE):
-            yield line, record_of(line)
+            yield line, parse_record(line)
 
 
-def record_of(line: bytes) -> Record:
-    """What a line says."""
+def parse_record(line: bytes) -> Record:
+    """Parse one line."""
     try:
         record = msgspec.json.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -246,42 +277,42 @@ def record_of(line: bytes) -> Record:
     return {"type": "no record", "about": line.decode(errors="replace").strip()}
 
 
-def followed(path: Path) -> Iterator[tuple[bytes, Record]]:
-    """The lines that are written from now on, also into the next file."""
-    file = open(path, "rb")  # noqa: SIM115 - it is changed for the next one
+def follow_records(path: Path) -> Iterator[tuple[bytes, Record]]:
+    """Yield new lines as they are written, also after the log has switched to a new file."""
+    file = open(path, "rb")  # noqa: SIM115 - replaced by the next file of the log
     try:
         file.seek(0, os.SEEK_END)
-        begun = b""
+        partial_line = b""
         while True:
-            begun += file.readline(MAX_LINE)
-            if begun.endswith(b"\n"):
-                yield begun, record_of(begun)
-                begun = b""
-            elif _is_other(path, file.fileno()) and not file.peek(1):
+            partial_line += file.readline(MAX_LINE)
+            if partial_line.endswith(b"\n"):
+                yield partial_line, parse_record(partial_line)
+                partial_line = b""
+            elif _was_replaced(path, file.fileno()) and not file.peek(1):
                 file.close()
-                file, begun = open(path, "rb"), b""  # noqa: SIM115
+                file, partial_line = open(path, "rb"), b""  # noqa: SIM115
             else:
-                time.sleep(POLL)
+                time.sleep(POLL_SECONDS)
     finally:
         file.close()
 
 
-def _is_other(path: Path, fd: int) -> bool:
+def _was_replaced(path: Path, fd: int) -> bool:
     try:
         return not os.path.samestat(os.stat(path), os.fstat(fd))
     except OSError:
         return False
 
 
-def moment(text: str | None, option: str) -> str:
-    """A time as the log writes it: so long ago, or in ISO 8601 (this machine's time zone if it names none).
+def parse_time(text: str | None, option: str) -> str:
+    """Convert ``2h`` (ago) or an ISO 8601 time (local unless it names a zone) to the time format of the log.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: the text is neither.
     """
     if text is None:
         return ""
-    ago = seconds_of(text)
+    ago = parse_duration(text)
     try:
         if ago is not None:
             return timestamp(time.time() - ago).decode()
@@ -291,7 +322,7 @@ def moment(text: str | None, option: str) -> str:
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which records are wanted."""
+    """Conditions that a record must meet; ``None`` and empty values match every record."""
 
     run: str | None
     types: tuple[str, ...]
@@ -302,14 +333,14 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     since: str
     until: str
 
-    def takes(self, record: Record) -> bool:
-        """Whether this one is."""
+    def matches(self, record: Record) -> bool:
+        """Return whether the record meets all conditions."""
         at = str(record.get("time", ""))
         return (
             (not self.types or record["type"] in self.types)
-            and (self.run is None or _bare(record.get("run_id")).startswith(_bare(self.run)))
+            and (self.run is None or _short_run_id(record.get("run_id")).startswith(_short_run_id(self.run)))
             and (self.tool is None or self.tool in (record.get("tool"), *_names(record.get("tool_calls"))))
-            and (self.model is None or self.model in (record.get("model"), _whole_name(record)))
+            and (self.model is None or self.model in (record.get("model"), _qualified_model(record)))
             and all(
                 wanted is None or record.get(name) == wanted
                 for name, wanted in (("hook", self.hook), ("verb", self.verb))
@@ -324,7 +355,7 @@ def _names(value: Any) -> list[Any]:
 
 
 class Printer:
-    """Prints records, one a line."""
+    """Print records, one on each line."""
 
     def __init__(self, json: bool) -> None:
 
@@ -333,32 +364,35 @@ class Printer:
         self._narrow, self._day = self._out.width < NARROW, ""
 
     def show(self, line: bytes, record: Record) -> None:
-        """Print one."""
+        """Print one record."""
         if self.json:
             sys.stdout.write(line.decode(errors="backslashreplace").rstrip("\n") + "\n")
         else:
             if not self.shown:
                 time_head = "UTC" if self._narrow else "time (UTC)"
-                head = f"{'record':>8}  {time_head:<{self._wide}}  {'run':<6}  {'type':<14}  what"
+                head = f"{'record':>8}  {time_head:<{self._time_width}}  {'run':<6}  {'type':<14}  what"
                 self._out.print(Text(head, style="bold"), no_wrap=True, overflow="ellipsis")
-            kind, said = str(record["type"]), what(record)
-            bad = any(record.get(name) in _BAD for name in ("verb", "outcome", "decision", "status"))
+            kind, text = str(record["type"]), describe(record)
+            bad = any(record.get(name) in _FAILURES for name in ("verb", "outcome", "decision", "status"))
             at = self._time(str(record.get("time", "")))
             row = Text.assemble(
-                (f"{short(str(record.get('seq', '')), 8):>8}  {short(at, self._wide):<{self._wide}}  ", "dim"),
-                (f"{short(_bare(record.get('run_id'))[:6], 6):<6}  ", "dim"),
+                (
+                    f"{short(str(record.get('seq', '')), 8):>8}  {short(at, self._time_width):<{self._time_width}}  ",
+                    "dim",
+                ),
+                (f"{short(_short_run_id(record.get('run_id'))[:6], 6):<6}  ", "dim"),
                 (f"{short(kind, 14):<14}  ", _STYLES.get(kind, "")),
-                (said, "red" if bad or kind in ("error", "lost", "no record") else ""),
+                (text, "red" if bad or kind in ("error", "lost", "no record") else ""),
             )
             self._out.print(row, no_wrap=True, overflow="ellipsis", crop=True)
         self.shown += 1
 
     @property
-    def _wide(self) -> int:
+    def _time_width(self) -> int:
         return 8 if self._narrow else 23
 
     def _time(self, at: str) -> str:
-        """The time as a row has it; on a narrow screen, the date is printed when it changes."""
+        """Return the time for a row. On a narrow terminal, print the date when it changes."""
         day, _, clock = at.removesuffix("Z").partition("T")
         if not self._narrow:
             return f"{day} {clock}".strip()
@@ -368,16 +402,16 @@ class Printer:
         return clock[:8]
 
 
-def what(record: Record) -> str:
-    """What a record says, in one line."""
-    tell = _TELL.get(str(record["type"]))
+def describe(record: Record) -> str:
+    """Describe a record in one line."""
+    describe_type = _DESCRIPTIONS.get(str(record["type"]))
     try:
-        parts = tell(record) if tell is not None else []
-    except (TypeError, ValueError, KeyError):  # somebody changed it
+        parts = describe_type(record) if describe_type is not None else []
+    except (TypeError, ValueError, KeyError):  # the record was changed and lacks a field
         parts = []
     if not parts:
-        parts = [f"{name}={value}" for name, value in record.items() if name not in _HEAD]
-    elif text := next((str(record[name]) for name in _TEXTS if record.get(name)), ""):
+        parts = [f"{name}={value}" for name, value in record.items() if name not in _COMMON_FIELDS]
+    elif text := next((str(record[name]) for name in _TEXT_FIELDS if record.get(name)), ""):
         parts.append(f"“{text}”")
     return short(" · ".join(part for part in parts if part), 1000)
 
@@ -386,42 +420,52 @@ def _ms(value: float) -> str:
     return f"{value / 1000:.1f} s" if value >= 1000 else f"{value:.0f} ms" if value >= 10 else f"{value:.1f} ms"
 
 
-def _model(r: Record) -> list[str]:
+def _describe_model_call(r: Record) -> list[str]:
     calls = ", ".join(_names(r["tool_calls"]))
     return [
-        f"{r['provider']}/{r['model']}", f"{r['input_tokens']:,} in, {r['output_tokens']:,} out",
-        cost_text(r["cost"]) if r["cost"] else "", f"calls {calls}" if calls else r["finish_reason"],
-        "" if r["purpose"] == "step" else r["purpose"], "" if r["verb"] == "cont" else r["verb"],
-        f"attempt {r['attempt']}" if r["attempt"] > 1 else "", _ms(r["duration_ms"]),
-    ]  # fmt: skip
+        f"{r['provider']}/{r['model']}",
+        f"{r['input_tokens']:,} in, {r['output_tokens']:,} out",
+        cost_text(r["cost"]) if r["cost"] else "",
+        f"calls {calls}" if calls else r["finish_reason"],
+        "" if r["purpose"] == "step" else r["purpose"],
+        "" if r["verb"] == "cont" else r["verb"],
+        f"attempt {r['attempt']}" if r["attempt"] > 1 else "",
+        _ms(r["duration_ms"]),
+    ]
 
 
-def _end(r: Record) -> list[str]:
+def _describe_run_end(r: Record) -> list[str]:
     why = r["hook_ended"] or (r["stop"] if r["status"] == "stopped" else "")
     tokens = r["input_tokens"] + r["output_tokens"]
     return [
-        f"{r['status']} ({why})" if why else r["status"], counted(r["steps"], "step"),
-        counted(r["tool_calls"], "tool call"), counted(tokens, "token"), cost_text(r["cost"]), _ms(r["elapsed_ms"]),
+        f"{r['status']} ({why})" if why else r["status"],
+        counted(r["steps"], "step"),
+        counted(r["tool_calls"], "tool call"),
+        counted(tokens, "token"),
+        cost_text(r["cost"]),
+        _ms(r["elapsed_ms"]),
         counted(r["errors"], "error") if r["errors"] else "",
-    ]  # fmt: skip
+    ]
 
 
-def _about(r: Record) -> str:
+def _verdict_text(r: Record) -> str:
     return f"{r['hook']} {r['verb']} at {r['point']}" + (f": {r['reason']}" if r["reason"] else "")
 
 
-_TELL: dict[str, Any] = {
+_DESCRIPTIONS: dict[str, Any] = {
     "run_start": lambda r: [r["agent"], f"in {r['parent_run_id']}" if r["parent_run_id"] else ""],
-    "run_end": _end,
+    "run_end": _describe_run_end,
     "task": lambda r: [counted(r["chars"], "character")],
     "steered": lambda r: [counted(r["chars"], "character")],
-    "model": _model,
-    "verdict": lambda r: [_about(r)],
-    "shadow": lambda r: [f"would have: {_about(r)}"],
+    "model": _describe_model_call,
+    "verdict": lambda r: [_verdict_text(r)],
+    "shadow": lambda r: [f"would have: {_verdict_text(r)}"],
     "notice": lambda r: [f"{r['kind']} at {r['point']}: {r['hook']}", r["about"]],
     "tool_start": lambda r: [r["tool"], r["call_id"]],
     "tool": lambda r: [
-        f"{r['tool']} {r['outcome']}", f"attempt {r['attempt']}" if r["attempt"] > 1 else "", _ms(r["duration_ms"]),
+        f"{r['tool']} {r['outcome']}",
+        f"attempt {r['attempt']}" if r["attempt"] > 1 else "",
+        _ms(r["duration_ms"]),
     ],
     "approval_asked": lambda r: [f"may {r['tool']} run?", r["call_id"]],
     "approval": lambda r: [r["decision"] + (f" by {r['by']}" if r["by"] else ""), r["call_id"]],
@@ -429,21 +473,24 @@ _TELL: dict[str, Any] = {
     "error": lambda r: [f"{r['where']}: {r['error_type']}", r["source"], "fatal" if r["fatal"] else ""],
     "auth": lambda r: [
         f"{r['decision']}: {r['name'] or r['caller'] or 'nobody'}" + (f", {r['why']}" if r["why"] else ""),
-        f"{r['method']} {r['route']}", f"needs {r['right']}" if r["right"] else "", f"from {r['address']}",
+        f"{r['method']} {r['route']}",
+        f"needs {r['right']}" if r["right"] else "",
+        f"from {r['address']}",
     ],
     "open": lambda r: [
-        f"hookline {r['version']}, process {r['pid']}", f"signed by {r['key']}" if r["key"] else "",
-        f"after half a line of {r['torn']:,} bytes" if r["torn"] else "",
+        f"hookline {r['version']}, process {r['pid']}",
+        f"signed by {r['key']}" if r["key"] else "",
+        f"after an incomplete line of {r['torn']:,} bytes" if r["torn"] else "",
     ],
     "rotate": lambda r: [f"this file is {r['file']} from now on"],
     "lost": lambda r: [f"{counted(r['count'], 'record')} could not be written: {r['why']}"],
-}  # fmt: skip
+}
 
 
-def _bare(run_id: Any) -> str:
-    """A run's id without what all of them begin with."""
+def _short_run_id(run_id: Any) -> str:
+    """Return a run's id without the prefix ``run_``."""
     return str(run_id or "").removeprefix("run_")
 
 
-def _whole_name(record: Record) -> str:
+def _qualified_model(record: Record) -> str:
     return f"{record.get('provider')}/{record.get('model')}"

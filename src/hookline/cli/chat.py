@@ -17,12 +17,12 @@ from .._run.session import Session
 from ..config.settings import Settings
 from ..config.sources import Configuration
 from ..plugins.manager import PluginManager
-from .errors import quiet_logs, say_failure, say_note
+from .errors import print_failure, print_note, set_up_logging
 from .help import Command
-from .options import takes_settings
-from .output import nearby
-from .runner import Outcome, agent_of, awaited, perform_all, saved
-from .text import cost_text, counted, printable, short, summary
+from .options import with_settings
+from .output import short_path
+from .runner import Outcome, current_agent, run_coroutine, run_with_handovers, save_session
+from .text import cost_text, counted, printable, run_summary, short
 from .views import StreamView
 
 if TYPE_CHECKING:
@@ -34,52 +34,54 @@ Examples:
   hookline chat
   hookline chat --session notes --hooks rules.py
 
-Ctrl-C cancels the reply, Ctrl-D leaves, /help shows what else there is.
+Ctrl-C cancels the current reply, Ctrl-D quits, /help lists the commands of the chat.
 """
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("chat", cls=Command, epilog=EPILOG)(takes_settings()(chat))
+    app.command("chat", cls=Command, epilog=EPILOG)(with_settings()(chat))
 
 
 def chat(
     config: Configuration,
     session: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Go on with this session, and save it.", show_default=False)
+        str | None, typer.Option(metavar="NAME", help="Continue this session, and save it.", show_default=False)
     ] = None,
     reload: Annotated[
-        bool, typer.Option("--reload", help="Before each turn, load plugins anew whose files have changed.")
+        bool, typer.Option("--reload", help="Before each message, reload plugins whose files have changed.")
     ] = False,
 ) -> int:
     """Chat with an agent."""
     from .._run.session import Session
-    from ..config.build import build_plugins
+    from ..config.factory import build_plugins
     from .approval_prompt import Approver
     from .plugins import close_plugins
-    from .runner import answering, opened, recorded, recorder
-    from .terminal import is_capable
+    from .runner import finish_recording, load_session, prepare_agent, start_recording
+    from .terminal import can_move_cursor
     from .views import StreamView
-    from .weights import make_ready
+    from .weights import prepare_model
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise HooklineError('chat needs a terminal; without one, use: hookline run "TASK" --session NAME')
     settings = config.settings
-    quiet_logs(settings.debug)
-    view = StreamView(sys.stdout, sys.stderr, patience=is_capable(sys.stdout.isatty()))
-    recorders = recorder(settings)
-    hooks = [Approver(settings.approvals, view.paused, settings.approval_file), *recorders]
-    conversation = opened(settings, session) or Session()
+    set_up_logging(settings.debug)
+    view = StreamView(sys.stdout, sys.stderr, show_progress=can_move_cursor(sys.stdout.isatty()))
+    recorders = start_recording(settings)
+    approver = Approver(settings.approvals, view.paused, settings.approval_file)
+    view.prompts = approver.prompts
+    hooks = [approver, *recorders]
+    conversation = load_session(settings, session) or Session()
     plugins = build_plugins(settings, config.home)
     with suppress(ImportError):
         import readline  # noqa: F401 - editing and history for input()
     try:
-        answerer, agent = answering(config, hooks, conversation, plugins)
-        make_ready(agent.model)
-        Chat(answerer, settings, view, session, conversation, plugins, reload=reload).talk()
+        answerer, agent = prepare_agent(config, hooks, conversation, plugins)
+        prepare_model(agent.model)
+        Chat(answerer, settings, view, session, conversation, plugins, reload=reload).loop()
     finally:
         close_plugins(plugins)
-        recorded(recorders)
+        finish_recording(recorders)
     return 0
 
 
@@ -90,111 +92,118 @@ class Chat:
     """A conversation at the terminal."""
 
     def __init__(
-        self, answerer: Agent[Any, Any] | Roster, settings: Settings, view: StreamView, name: str | None,
-        session: Session, plugins: PluginManager, *, reload: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        answerer: Agent[Any, Any] | Roster,
+        settings: Settings,
+        view: StreamView,
+        name: str | None,
+        session: Session,
+        plugins: PluginManager,
+        *,
+        reload: bool = False,
+    ) -> None:
         self.answerer, self.settings, self.view, self.name, self.session = answerer, settings, view, name, session
-        self.plugins, self.reloads = plugins, reload
+        self.plugins, self.reload_first = plugins, reload
         self.usage, self.turns = Usage(), 0
         self.cost: float | None = 0.0
-        self.over = False
-        self._told = [] if isinstance(answerer, Agent) else list(answerer.problems.values())
+        self.finished = False
+        self._known_problems = [] if isinstance(answerer, Agent) else list(answerer.problems.values())
         self.commands: dict[str, tuple[str, Callable[[], None]]] = {
-            "/help": ("these commands", self.help),
+            "/help": ("list these commands", self.help),
             **{f"/{word}": (command.help, lambda: None) for word, command in self._shared.items()},
-            "/hooks": ("what fires where", self.hooks),
-            "/tools": ("what the model may call", self.tools),
-            "/plugins": ("what is switched on", self.show_plugins),
-            "/reload": ("load plugins anew whose files have changed", self.reload),
-            "/tokens": ("what the conversation used", self.tokens),
-            "/session": ("where the conversation is kept", self.where),
-            "/clear": ("forget what was said", self.clear),
-            "/quit": ("leave; Ctrl-D does too", self.quit),
+            "/hooks": ("show which hooks run where", self.hooks),
+            "/tools": ("show the tools of the model", self.tools),
+            "/plugins": ("show the enabled plugins", self.show_plugins),
+            "/reload": ("reload plugins whose files have changed", self.reload),
+            "/tokens": ("show tokens and cost of the conversation", self.tokens),
+            "/session": ("show where the conversation is saved", self.show_session),
+            "/clear": ("start a new conversation", self.clear),
+            "/quit": ("quit (or Ctrl-D)", self.quit),
         }
 
     @property
     def _shared(self) -> Mapping[str, Any]:
-        """The commands that this conversation has everywhere, not only at a terminal."""
+        """Commands that exist in every channel, not only in this chat."""
         return getattr(self.answerer, "commands", {})
 
     @property
     def agent(self) -> Agent[Any, Any]:
-        """The agent that speaks."""
-        return agent_of(self.answerer, self.session)
+        """The active agent."""
+        return current_agent(self.answerer, self.session)
 
     @property
     def speaker(self) -> str:
-        """Who speaks, if there are several."""
+        """The name of the active personality; empty without personalities."""
         return "" if isinstance(self.answerer, Agent) else self.answerer.active(self.session).shown
 
-    def talk(self) -> None:
-        """Take turns until the user leaves."""
+    def loop(self) -> None:
+        """Read messages and answer them until the user quits."""
         model = f"{self.agent.model.name} ({self.agent.model.provider})"
         there = (model, counted(len(self.agent.tools), "tool"), counted(len(self.agent.hooks), "hook"), "/help")
         print_line(" · ".join(filter(None, (self.speaker, *there))))
         if self.name is not None:
-            self.where()
-        while not self.over:
-            self._tell_problems()
+            self.show_session()
+        while not self.finished:
+            self._print_problems()
             try:
-                said = input(f"{self.speaker}{PROMPT}").strip()
-                if said.startswith("/"):
-                    self.command(said)
-                elif said:
-                    self.turn(said)
+                text = input(f"{self.speaker}{PROMPT}").strip()
+                if text.startswith("/"):
+                    self.command(text)
+                elif text:
+                    self.send(text)
             except EOFError:
                 print_line("")
                 return
             except HooklineError as error:
-                say_failure(error, debug=self.settings.debug)
+                print_failure(error, debug=self.settings.debug)
             except KeyboardInterrupt:
                 print_line("")
-                print_line("(Ctrl-D leaves)")
+                print_line("(Ctrl-D quits)")
 
-    def _tell_problems(self) -> None:
-        """Say what is wrong with personalities, if it was not said before."""
+    def _print_problems(self) -> None:
+        """Print new problems with personality files."""
         problems = [] if isinstance(self.answerer, Agent) else list(self.answerer.problems.values())
         for problem in problems:
-            if problem not in self._told:
-                say_note(problem)
-        self._told = problems
+            if problem not in self._known_problems:
+                print_note(problem)
+        self._known_problems = problems
 
-    def command(self, said: str) -> None:
-        """Do what a slash command says."""
-        name, _, argument = said.partition(" ")
+    def command(self, text: str) -> None:
+        """Run a slash command."""
+        name, _, argument = text.partition(" ")
         if (shared := self._shared.get(name[1:])) is not None:
-            for line in awaited(shared.call(self.session, argument.strip())).splitlines():
+            for line in run_coroutine(shared.call(self.session, argument.strip())).splitlines():
                 print_line(line)
-            saved(self.settings, self.name, self.session)
+            save_session(self.settings, self.name, self.session)
         elif name in self.commands:
             self.commands[name][1]()
         else:
             print_line(f"There is no command {name}.{did_you_mean(name, self.commands)} /help shows all.")
 
-    def turn(self, said: str) -> None:
-        """One run with what the user said, and those that follow it."""
-        from ..config.build import context
+    def send(self, text: str) -> None:
+        """Run the agent on a message, and the agents it hands over to."""
+        from ..config.factory import make_context
 
-        if self.reloads:
+        if self.reload_first:
             self.refresh()
-        ctx, speaker = context(self.settings, self.session), self.speaker
+        ctx, speaker = make_context(self.settings, self.session), self.speaker
         with self.view:
-            for outcome in perform_all(self.answerer, said, ctx, [self.view], self.settings.metadata):
-                self._finished(outcome)
+            for outcome in run_with_handovers(self.answerer, text, ctx, [self.view], self.settings.metadata):
+                self._show_outcome(outcome)
                 if self.speaker != speaker:
                     speaker = self.speaker
-                    print_line(f"({speaker} speaks now)")
-        saved(self.settings, self.name, self.session)
+                    print_line(f"({speaker} takes over)")
+        save_session(self.settings, self.name, self.session)
 
-    def _finished(self, outcome: Outcome) -> None:
+    def _show_outcome(self, outcome: Outcome) -> None:
         result = outcome.result
         self.turns, self.usage = self.turns + 1, self.usage + result.usage
         self.cost = None if self.cost is None or result.cost is None else self.cost + result.cost
         self.view.finish(result.output_text)
         if outcome.failure is not None:
-            say_failure(outcome.failure, debug=self.settings.debug)
+            print_failure(outcome.failure, debug=self.settings.debug)
         if result.status != "completed":
-            print_line(f"({summary(result, outcome.broken, outcome.within)})")
+            print_line(f"({run_summary(result, outcome.failed_hooks, outcome.subagents)})")
 
     def help(self) -> None:
         """Show the commands."""
@@ -214,53 +223,55 @@ class Chat:
             print_line(f"  {tool.name:<16}{short(tool.spec.description, 80)}")
 
     def show_plugins(self) -> None:
-        """Show the plugins that are on."""
+        """Show the enabled plugins."""
         for plugin in self.plugins.active:
             text = f"{plugin.version}  {short(plugin.description, 60)}".strip()
             print_line(f"  {plugin.name:<16}{text}")
         if not self.plugins.active:
-            print_line("  none; 'hookline plugins list' shows what there is")
+            print_line("  none; 'hookline plugins list' shows all plugins")
 
     def reload(self) -> None:
-        """Load changed plugins anew."""
+        """Reload changed plugins."""
         if not self.refresh():
-            print_line("Nothing has changed.")
+            print_line("No plugin has changed.")
 
     def refresh(self) -> bool:
-        """Load changed plugins anew, and tell; whether there were any."""
+        """Reload changed plugins and print which. Return whether there were any."""
         notes = self.plugins.refresh()
         for note in notes:
             print_line(f"({note})")
         return bool(notes)
 
     def tokens(self) -> None:
-        """Show what was used."""
+        """Show tokens and cost."""
         now = self.agent.model.count_tokens(self.session.messages)
         used = f"{self.usage.input_tokens:,} in, {self.usage.output_tokens:,} out"
         print_line(f"  {counted(self.turns, 'turn')}: {used}, {cost_text(self.cost)}")
-        print_line(f"  the conversation now: about {counted(now, 'token')}")
+        print_line(f"  size of the conversation: about {counted(now, 'token')}")
 
-    def where(self) -> None:
+    def show_session(self) -> None:
         """Show the session."""
         messages = counted(len(self.session.messages), "message")
-        kept = f"kept in {nearby(self.settings.sessions)}" if self.name is not None else "not kept; see --session"
-        print_line(f"session {self.name or 'without a name'}: {messages}, {kept}")
+        saved = (
+            f"saved in {short_path(self.settings.sessions)}" if self.name is not None else "not saved (see --session)"
+        )
+        print_line(f"session {self.name or 'without a name'}: {messages}, {saved}")
 
     def clear(self) -> None:
-        """Begin anew; who speaks stays."""
+        """Start a new conversation with the same personality."""
         now = self.session
         self.session = Session(
             self.name or "", personality_id=now.personality_id, personality_changes=now.personality_changes
         )
-        saved(self.settings, self.name, self.session)
-        print_line("Forgotten.")
+        save_session(self.settings, self.name, self.session)
+        print_line("Conversation cleared.")
 
     def quit(self) -> None:
-        """Leave."""
-        self.over = True
+        """Quit."""
+        self.finished = True
 
 
 def print_line(text: str) -> None:
-    """A line on stdout, free of control characters."""
+    """Print a line to stdout, without control characters."""
     sys.stdout.write(f"{printable(text, keep='')}\n")
     sys.stdout.flush()

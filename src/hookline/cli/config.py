@@ -10,12 +10,12 @@ import typer
 from ..config.settings import KEYS
 from ..config.sources import Configuration
 from .help import Command
-from .options import takes_settings
-from .output import nearby, table, write_json
+from .options import with_settings
+from .output import print_table, short_path, write_json
 
 EPILOG = """
-Settings come from hookline.toml or [tool.hookline] in pyproject.toml (in this folder or above),
-then from variables such as HOOKLINE_MODEL, then from options. The later one wins.
+Settings come from hookline.toml or [tool.hookline] in pyproject.toml (in this folder or a parent),
+then from variables such as HOOKLINE_MODEL, then from options. A later source overrides an earlier one.
 
 Examples:
   hookline config
@@ -25,27 +25,27 @@ Examples:
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("config", cls=Command, epilog=EPILOG)(takes_settings()(config))
+    app.command("config", cls=Command, epilog=EPILOG)(with_settings()(config))
 
 
 def config(
     config: Configuration,
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Show every setting, its value, and where it comes from."""
-    from ..config.secrets import masked
+    from ..config.secrets import mask
 
-    values = {name: masked(getattr(config.settings, name), name) for name in KEYS}
+    values = {name: mask(getattr(config.settings, name), name) for name in KEYS}
     if json:
         write_json({name: {"value": value, "from": config.origins[name]} for name, value in values.items()})
     else:
-        rows = [(name, shown(value), _short(config.origins[name])) for name, value in values.items()]
-        table(("key", "value", "from"), rows, keep=("key",))
+        rows = [(name, value_text(value), _origin_text(config.origins[name])) for name, value in values.items()]
+        print_table(("key", "value", "from"), rows, keep=("key",))
     return 0
 
 
-def shown(value: Any) -> str:
-    """A value, nearly as a configuration file would have it; each item of a list on a line of its own."""
+def value_text(value: Any) -> str:
+    """Return a value in a form close to TOML, with each item of a list on its own line."""
     if value is None:
         return "none"
     if isinstance(value, list) and value:
@@ -54,7 +54,7 @@ def shown(value: Any) -> str:
 
 
 def _inline(value: Any) -> str:
-    """A value in TOML, with blanks at which it can be broken."""
+    """Return a value in TOML, with spaces at which a table can wrap it."""
     if isinstance(value, dict) and value:
         return f"{{ {', '.join(f'{name} = {_inline(item)}' for name, item in value.items())} }}"
     if isinstance(value, list):
@@ -62,7 +62,7 @@ def _inline(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _short(origin: str) -> str:
+def _origin_text(origin: str) -> str:
 
     kind, _, path = origin.partition(":")
-    return f"file:{nearby(path)}" if kind == "file" else origin
+    return f"file:{short_path(path)}" if kind == "file" else origin

@@ -1,4 +1,4 @@
-"""``hookline doctor``: whether everything is there that an agent needs."""
+"""``hookline doctor``: check the installation and the configured model."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .._kernel.errors import HooklineError
 from ..config.sources import Configuration
 from .errors import BAD_INPUT
 from .help import Command
-from .options import takes_settings
-from .output import console, nearby, table
-from .terminal import is_capable
+from .options import with_settings
+from .output import console, print_table, short_path
+from .terminal import can_move_cursor
 from .text import printable, short
 
 EPILOG = """
@@ -47,32 +47,36 @@ EXTRAS = {
     "server": ("a2a", "prometheus_client", "starlette", "uvicorn"),
     "cli": ("typer", "rich", "tomlkit"),
 }
-"""The modules that each extra brings."""
+"""The modules that each extra installs."""
 
 KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
 GOOD, BAD, NOTE = "ok", "no", "-"
 
-Row = tuple[str, str, str]
+Check = tuple[str, str, str]
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    with_settings = takes_settings("model", "base_url", "api", "params", "debug")
-    app.command("doctor", cls=Command, epilog=EPILOG)(with_settings(doctor))
+    settings = with_settings("model", "base_url", "api", "params", "debug")
+    app.command("doctor", cls=Command, epilog=EPILOG)(settings(doctor))
 
 
 def doctor(
     config: Configuration,
-    ask: Annotated[bool, typer.Option("--model-test/--no-model", help="Ask the model for one word. [default]")] = True,
+    ask: Annotated[
+        bool, typer.Option("--model-test/--no-model", help="Ask the model for one word, or not. [default: ask]")
+    ] = True,
 ) -> int:
     """Check the installation, and ask the configured model for one word."""
-    table(("", "what", "state"), ((_mark(mark), what, state) for mark, what, state in findings(config)), keep=("what",))
+    print_table(
+        ("", "what", "state"), ((_mark(mark), what, state) for mark, what, state in run_checks(config)), keep=("what",)
+    )
     if not ask:
         return 0
     out = console()
     out.print(f"\nAsking {printable(config.settings.model, keep='')} for one word …", markup=False)
-    good, said = asked(config)
-    out.print(printable(said, keep=""), style="green" if good else "red", markup=False)
+    good, answer = ask_model(config)
+    out.print(printable(answer, keep=""), style="green" if good else "red", markup=False)
     return 0 if good else BAD_INPUT
 
 
@@ -81,8 +85,8 @@ def _mark(mark: str) -> Any:
     return Text(mark, style={GOOD: "green", BAD: "red"}.get(mark, "dim"))
 
 
-def findings(config: Configuration) -> Iterator[Row]:
-    """What was found, a row each: good or bad, what it is, and what mends it."""
+def run_checks(config: Configuration) -> Iterator[Check]:
+    """Yield the result of each check: its mark, its name, and its state or how to fix it."""
     from ..providers.local import weights
 
     good_python = sys.version_info >= (3, 11)
@@ -96,33 +100,33 @@ def findings(config: Configuration) -> Iterator[Row]:
             else (GOOD, f"extra {extra}", "installed")
         )
     if weights.is_fetched():
-        yield GOOD, "weights", f"{weights.NAME} in {nearby(str(weights.weights_path()))}"
+        yield GOOD, "weights", f"{weights.NAME} in {short_path(str(weights.weights_path()))}"
     else:
-        yield NOTE, "weights", f"{weights.NAME} not fetched: hookline models pull"
+        yield NOTE, "weights", f"{weights.NAME} not downloaded: hookline models pull"
     for name in KEYS:
         there = bool(os.environ.get(name))
         yield GOOD if there else NOTE, name, "set" if there else "not set"
-    found = nearby(str(config.file)) if config.file else "none found: the defaults hold"
+    found = short_path(str(config.file)) if config.file else "no file found; using the defaults"
     yield GOOD if config.file else NOTE, "configuration", found
     if sys.stdout.isatty():
         size = shutil.get_terminal_size()
-        look = "with colours" if is_capable(True) else "plain"
+        look = "with colours" if can_move_cursor(True) else "plain"
         yield GOOD, "terminal", f"{os.environ.get('TERM', 'unknown')}, {size.columns} by {size.lines}, {look}"
     else:
-        yield NOTE, "terminal", "none: output is plain, and nobody can be asked for approval"
+        yield NOTE, "terminal", "none: output is plain, and approval prompts are not possible"
 
 
-def asked(config: Configuration) -> tuple[bool, str]:
-    """Whether the model answers, and which one did or why it does not."""
+def ask_model(config: Configuration) -> tuple[bool, str]:
+    """Return whether the model answers, and its name and answer or the error."""
     import asyncio
 
     from .._kernel.payloads import ModelRequest
     from .._kernel.values import Message
-    from ..config.build import build_model
+    from ..config.factory import build_model
     from ..providers.local import weights
 
     if config.settings.model == "local" and not weights.is_fetched():
-        return False, "no answer: its weights are not there yet: hookline models pull"
+        return False, "no answer: the weights are not downloaded yet: hookline models pull"
     prompt = (Message("user", "Answer with one word: are you there?"),)
     began = time.monotonic()
     try:
@@ -135,5 +139,5 @@ def asked(config: Configuration) -> tuple[bool, str]:
     name = response.model or model.name
     return (
         True,
-        f"{name} ({response.provider or model.provider}) said {short(response.content, 40)!r} after {took:.1f} s",
+        f"{name} ({response.provider or model.provider}) answered {short(response.content, 40)!r} after {took:.1f} s",
     )

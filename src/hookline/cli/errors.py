@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from .._kernel.state import AgentResult
 
 
-COMPLETED, FAILED, BAD_INPUT, STOPPED, ENDED, CANCELLED, UNREAD = 0, 1, 2, 3, 4, 130, 141
+COMPLETED, FAILED, BAD_INPUT, STOPPED, ENDED, CANCELLED, OUTPUT_CLOSED = 0, 1, 2, 3, 4, 130, 141
 
 EXIT_CODES = {
     COMPLETED: "completed",
     FAILED: "failed",
-    BAD_INPUT: "bad input or setup: options, configuration, hooks, key, model or server",
+    BAD_INPUT: "invalid input or setup: options, settings, hooks, API key, model, server",
     STOPPED: "stopped by a limit or a hook",
     ENDED: "ended by a hook",
     CANCELLED: "cancelled with Ctrl-C",
-    UNREAD: "nobody reads the output any more",
+    OUTPUT_CLOSED: "the reader of the output closed the pipe",
 }
 
 _BY_STATUS = {
@@ -43,71 +43,78 @@ _BY_STATUS = {
     "cancelled": CANCELLED,
     "failed": FAILED,
 }
-_SETUP = (AuthError, BadRequestError, ContextOverflowError, UnknownModelError, UnreachableError, NotInstalledError)
+_SETUP_ERRORS = (
+    AuthError,
+    BadRequestError,
+    ContextOverflowError,
+    UnknownModelError,
+    UnreachableError,
+    NotInstalledError,
+)
 
 
-class ReaderGone(Exception):
-    """Whoever read our output has left."""
+class OutputClosedError(Exception):
+    """The program that read our output has closed the pipe."""
 
 
 def exit_code(result: AgentResult[Any], failure: BaseException | None = None) -> int:
-    """The exit code for a run; a model that cannot even be asked for the first time is bad setup."""
-    if result.status == "failed" and not result.steps and _is_setup(failure):
+    """Return the exit code for a run. A model that cannot be called even once is a setup error."""
+    if result.status == "failed" and not result.steps and _is_setup_error(failure):
         return BAD_INPUT
     return _BY_STATUS[result.status]
 
 
-def _is_setup(failure: BaseException | None) -> bool:
+def _is_setup_error(failure: BaseException | None) -> bool:
     from ..providers.local.weights import WeightsError
 
     while failure is not None:
-        if isinstance(failure, (*_SETUP, WeightsError)):
+        if isinstance(failure, (*_SETUP_ERRORS, WeightsError)):
             return True
         failure = failure.__cause__
     return False
 
 
-def say_error(message: str) -> None:
-    """``error: …`` on stderr."""
+def print_error(message: str) -> None:
+    """Print ``error: MESSAGE`` to stderr."""
     sys.stderr.write(f"error: {printable(message)}\n")
 
 
-def say_note(message: str) -> None:
-    """``note: …`` on stderr, in one line."""
+def print_note(message: str) -> None:
+    """Print ``note: MESSAGE`` to stderr, on one line."""
     sys.stderr.write(f"note: {printable(message, keep='')}\n")
 
 
-def say_failure(error: BaseException, *, debug: bool) -> None:
-    """What an error says, with the traceback if it is wanted."""
+def print_failure(error: BaseException, *, debug: bool) -> None:
+    """Print an exception's message to stderr, after its traceback if ``debug`` is set."""
     if debug:
         traceback.print_exception(error)
-    say_error(error_text(error))
+    print_error(error_text(error))
 
 
-def report(error: Exception, args: Sequence[str]) -> int:
-    """Say in a sentence what went wrong, with the traceback if it was asked for; the exit code."""
+def report_error(error: Exception, args: Sequence[str]) -> int:
+    """Print what went wrong, with the traceback if the user asked for it, and return the exit code."""
     import typer
 
-    if isinstance(error, typer.Abort):  # Ctrl-C or Ctrl-D at a question
+    if isinstance(error, typer.Abort):  # Ctrl-C or Ctrl-D at a prompt
         return CANCELLED
     format_message = getattr(error, "format_message", None)
-    if format_message is not None:  # a mistake in the arguments, found by typer
-        say_error(format_message())
+    if format_message is not None:  # typer rejected the arguments
+        print_error(format_message())
         context: Any = getattr(error, "ctx", None)
         if context is not None:
             sys.stderr.write(f"Try: {context.command_path} --help\n")
         return BAD_INPUT
-    if debugging(args):
+    if wants_traceback(args):
         traceback.print_exception(error)
     if isinstance(error, HooklineError):
-        say_error(error_text(error))
+        print_error(error_text(error))
         return BAD_INPUT
-    say_error(f"{describe(error)} (--debug shows where)")
+    print_error(f"{describe(error)} (--debug shows the traceback)")
     return FAILED
 
 
-def debugging(args: Sequence[str]) -> bool:
-    """Whether tracebacks are wanted; asked when the settings may be what is wrong."""
+def wants_traceback(args: Sequence[str]) -> bool:
+    """Return whether to print tracebacks. The settings themselves may be invalid at this point."""
     from ..config.errors import ConfigError
     from ..config.sources import load
 
@@ -119,8 +126,8 @@ def debugging(args: Sequence[str]) -> bool:
         return False
 
 
-def quiet_logs(debug: bool) -> None:
-    """Keep the library's own records, with their tracebacks, off stderr unless they are wanted."""
+def set_up_logging(debug: bool) -> None:
+    """Keep the library's log records off stderr unless ``debug`` is set: the views show what happens."""
     logger = logging.getLogger("hookline")
     if debug:
         logging.basicConfig(level=logging.INFO, format="%(name)s %(levelname)s: %(message)s")

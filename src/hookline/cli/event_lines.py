@@ -9,40 +9,44 @@ from typing import Any
 import msgspec
 
 from .._kernel.events import Event, HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
+from .._kernel.state import AgentResult
 from .._kernel.values import Ids
 from .._run import events as e
 from ..hooks.shadow_mode import ShadowDecided
-from .text import Within, arguments_text, printable, short, summary
+from .text import SubagentTotals, arguments_text, printable, run_summary, short
 
 _VERBS = {
     "replace": "rewrites",
     "block": "blocks",
-    "answer": "answers instead",
-    "ask": "asks first",
-    "retry": "wants another try",
+    "answer": "answers in its place",
+    "retry": "requests a retry",
     "stop": "stops the run",
     "end": "ends the run",
     "keep_going": "keeps it going",
     "merge": "adds",
     "claim": "claims",
 }
-_UNTOLD = ("on_token", "approval_requested")
-"""Points whose verdicts are not told: too many, or told by an event of their own."""
-_GUARDED = ("before_tool", "on_run_start")
-"""Points where it is told that a hook judged too early: elsewhere it is seldom a guard."""
-FULL = 500
-"""How much of a failure is told: what to do about it often stands at its end."""
+_HIDDEN_POINTS = ("on_token", "approval_requested")
+"""Points whose verdicts are not shown: there are too many, or another event shows them."""
+_GUARD_POINTS = ("before_tool", "on_run_start")
+"""Points where a warning is shown if a hook judged a call before another one changed it."""
+ERROR_WIDTH = 500
+"""Number of characters shown of an error: its end often says what to do."""
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One line to read, free of control characters; ``kind`` says what it is about, for colours and marks.
+    """One line of output, without control characters.
 
-    ``who`` is the subagent that it is about, and ``depth`` how many runs that one is inside of.
+    Args:
+        kind: the kind of event, which selects colour and icon.
+        text: the text.
+        agent: the name of the subagent the line is about; empty for the main run.
+        depth: the nesting depth of that subagent.
     """
 
     kind: str
     text: str
-    who: str = ""
+    agent: str = ""
     depth: int = 0
 
     def __post_init__(self) -> None:
@@ -50,31 +54,32 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Subagent(msgspec.Struct):
-    """A run inside the one that is told; no other one that goes on has its name."""
+    """A running subagent. Its name is unique among the running ones."""
 
     name: str
     depth: int
     parent: str
-    story: Story
-    within: Within
+    formatter: EventFormatter
+    totals: SubagentTotals
 
 
-class Story:
-    """Tells a run, event by event, and the runs inside it."""
+class EventFormatter:
+    """Describe the events of a run and of its subagents, one by one."""
 
     def __init__(self) -> None:
         self._subagents: dict[str, Subagent] = {}
         self._speaker, self._handed_over = "", False
         self._failure: str | None = None
-        self._said = ""  # the last reply is the run's own, and not told here
+        self._last_reply = ""  # held back: the final reply is printed as the result of the run, not here
         self._arguments: dict[str, Any] = {}
-        self._changed = False  # whether a hook or a person changed a call of this batch
+        self._changed = False  # a hook or a person changed a call of this batch
+        self._askers: dict[str, list[str]] = {}  # by call: hooks that ask for approval, with their reasons
 
-    def tell(self, event: Event) -> Iterator[Line]:
-        """What is worth reading about an event."""
+    def format(self, event: Event) -> Iterator[Line]:
+        """Yield the lines worth reading about an event."""
         match event:
             case e.SubagentEvent():
-                yield from self._tell_inside(event)
+                yield from self._format_subagent(event)
             case e.RunStarted():
                 if self._handed_over and event.ids.agent != self._speaker:
                     yield Line("speaker", f"{event.ids.agent} takes over")
@@ -84,17 +89,17 @@ class Story:
                 stop = event.result.stop
                 self._handed_over = stop is not None and stop.kind == "finish_reason"
             case e.StepStarted():
-                yield from self._tell_said()
+                yield from self._format_reply()
                 yield Line("step", f"step {event.index + 1}")
-            case e.ModelCalled() if self._failure is not None:  # it was mended; else the end of the run says it
+            case e.ModelCalled() if self._failure is not None:  # a retry; otherwise the end of the run shows the error
                 yield Line("error", f"model failed: {self._failure}")
                 self._failure = None
             case e.Failed() if event.error.where == "model":
-                self._failure = short(event.error.message, FULL)
+                self._failure = short(event.error.message, ERROR_WIDTH)
             case e.ModelReplied() if event.purpose != "step":
                 yield Line("note", f"model {event.model} for {event.purpose}: {short(event.content)}")
             case e.ModelReplied():
-                self._said = "" if event.tool_calls else event.content
+                self._last_reply = "" if event.tool_calls else event.content
                 if event.tool_calls and event.content:
                     yield Line("says", f"says: {short(event.content)}")
                 self._changed = False
@@ -104,9 +109,12 @@ class Story:
                     yield Line("call", f"calls {call.name} {sent}")
             case HookExecuted():
                 self._changed = self._changed or (event.verb, event.point) == ("replace", "before_tool")
+                if event.verb == "ask" and event.error is None:  # shown with the question, by ApprovalAsked
+                    reason = f" ({short(event.reason)})" if event.reason else ""
+                    self._askers.setdefault(event.call_id, []).append(f"{event.hook}{reason}")
                 if event.verb == "keep_going":
-                    yield from self._tell_said()
-                yield from _verdict(event)
+                    yield from self._format_reply()
+                yield from _verdict_lines(event)
             case e.ToolStarted() if event.attempt > 1:
                 yield Line("call", f"tool {event.tool}, attempt {event.attempt}: {arguments_text(event.arguments)}")
             case e.ToolStarted() if self._changed and self._arguments.get(event.call_id) != event.arguments:
@@ -114,10 +122,12 @@ class Story:
             case e.ToolProgressed():
                 yield Line("note", f"tool {event.message}")
             case e.ToolSettled():
-                text = short(event.text, FULL) if event.outcome == "error" else short(event.text)
+                text = short(event.text, ERROR_WIDTH) if event.outcome == "error" else short(event.text)
                 yield Line(event.outcome, f"tool {event.tool} {event.outcome}: {text}")
             case e.ApprovalAsked():
-                yield Line("ask", f"approval asked for {event.tool}: {short('; '.join(event.questions))}")
+                askers = ", ".join(self._askers.pop(event.call_id, ()))
+                by = f" for {askers}" if askers else ""
+                yield Line("question", f"{event.tool} needs approval{by}: {short('; '.join(event.questions))}")
             case e.ApprovalDecided():
                 self._changed = self._changed or event.decision == "edited"
                 yield Line("ask", f"approval {event.decision}" + (f" by {event.by}" if event.by else ""))
@@ -128,25 +138,28 @@ class Story:
                 yield Line("stop", f"{by}: {short(event.signal.message or event.signal.kind)}")
             case e.Steered():
                 yield Line("note", f"steered: {short(event.text)}")
-            case JudgedBeforeRewrite() if event.point in _GUARDED:
+            case JudgedBeforeRewrite() if event.point in _GUARD_POINTS:
                 judges = ", ".join(event.hooks)
                 yield Line("note", f"{judges} judged at {event.point} before {event.by} changed it; use @guard")
             case MergeLost():
-                yield Line("note", f"{event.hook} gave {event.field} at {event.point} too; {event.kept} was first")
+                yield Line("note", f"{event.hook} also set {event.field} at {event.point}; {event.kept} set it first")
             case ShadowDecided():
                 yield Line("note", f"hook {event.hook}, in the shadow at {event.point}, {short(event.would)}")
             case RetryIgnored():
-                yield Line("note", f"{event.hook} wanted a retry at {event.point}: {event.why}")
+                yield Line("note", f"the retry requested by {event.hook} at {event.point} was ignored: {event.why}")
 
     def subagent(self, ids: Ids) -> Subagent:
-        """The run inside this one with these ids."""
+        """Return the running subagent with these ids."""
         known = self._subagents.get(ids.run_id)
         if known is None:
-            above = self._subagents.get(ids.parent_run_id)
+            parent = self._subagents.get(ids.parent_run_id)
             known = Subagent(
-                self._free_name(printable(ids.agent, keep="") or "subagent"), 1 if above is None else above.depth + 1,
-                "" if above is None else ids.parent_run_id, Story(), Within(),
-            )  # fmt: skip
+                self._free_name(printable(ids.agent, keep="") or "subagent"),
+                1 if parent is None else parent.depth + 1,
+                "" if parent is None else ids.parent_run_id,
+                EventFormatter(),
+                SubagentTotals(),
+            )
             self._subagents[ids.run_id] = known
         return known
 
@@ -155,41 +168,38 @@ class Story:
         numbers = (f"{name} {number}" for number in count(2))
         return next(each for each in chain((name,), numbers) if each not in taken)
 
-    def _tell_inside(self, event: e.SubagentEvent) -> Iterator[Line]:
+    def _format_subagent(self, event: e.SubagentEvent) -> Iterator[Line]:
         subagent, inner = self.subagent(event.ids), event.event
-        for line in subagent.story.tell(inner):
-            if line.kind != "step":  # the calls and words of each step tell enough
-                yield msgspec.structs.replace(line, who=subagent.name, depth=subagent.depth)
-        told: list[tuple[str, str]] = []
+        for line in subagent.formatter.format(inner):
+            if line.kind != "step":  # the calls and replies of each step are enough
+                yield msgspec.structs.replace(line, agent=subagent.name, depth=subagent.depth)
         if isinstance(inner, e.TaskTaken):
-            told.append(("task", f"task: {short(inner.task)}"))
+            yield Line("task", f"task: {short(inner.task)}", subagent.name, subagent.depth)
         elif isinstance(inner, e.RunFinished):
-            if subagent.story._failure is not None:
-                told.append(("error", f"model failed: {subagent.story._failure}"))
+            if (failure := subagent.formatter._failure) is not None:
+                yield Line("error", f"model failed: {failure}", subagent.name, subagent.depth)
             kind = {"completed": "ok", "failed": "error"}.get(inner.result.status, "stop")
-            told.append((kind, summary(inner.result, within=subagent.within)))
-            self._finished(event)
-        for kind, text in told:
+            text = run_summary(inner.result, subagents=subagent.totals)
+            self._add_to_parents(event.ids.run_id, inner.result)
             yield Line(kind, text, subagent.name, subagent.depth)
 
-    def _finished(self, event: e.SubagentEvent) -> None:
-        gone = self._subagents.pop(event.ids.run_id)
-        above = self._subagents.get(gone.parent)
-        while above is not None:
-            above.within.add(event.event.result)  # type: ignore[attr-defined]
-            above = self._subagents.get(above.parent)
+    def _add_to_parents(self, run_id: str, result: AgentResult[Any]) -> None:
+        parent = self._subagents.get(self._subagents.pop(run_id).parent)
+        while parent is not None:
+            parent.totals.add(result)
+            parent = self._subagents.get(parent.parent)
 
-    def _tell_said(self) -> Iterator[Line]:
-        said, self._said = self._said, ""
-        if said:
-            yield Line("says", f"says: {short(said)}")
+    def _format_reply(self) -> Iterator[Line]:
+        reply, self._last_reply = self._last_reply, ""
+        if reply:
+            yield Line("says", f"says: {short(reply)}")
 
 
-def _verdict(event: HookExecuted) -> Iterator[Line]:
+def _verdict_lines(event: HookExecuted) -> Iterator[Line]:
     if event.error is not None:
-        yield Line("error", short(event.error, FULL))  # it names the hook
+        yield Line("error", short(event.error, ERROR_WIDTH))  # the message names the hook
     elif event.verb == "stop" and not event.reason:
-        return  # its signal tells it
-    elif event.verb in _VERBS and event.point not in _UNTOLD:
+        return  # the Signalled event shows it
+    elif event.verb in _VERBS and event.point not in _HIDDEN_POINTS:
         because = f": {short(event.reason)}" if event.reason else ""
         yield Line(event.verb, f"hook {event.hook} {_VERBS[event.verb]} at {event.point}{because}")

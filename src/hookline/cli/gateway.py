@@ -19,10 +19,10 @@ from ..config.errors import ConfigError
 from ..config.sources import FILE, Configuration
 from .errors import COMPLETED
 from .help import Command
-from .options import takes_settings
-from .output import table
-from .services import logged, run_until_stopped
-from .terminal import is_capable
+from .options import with_settings
+from .output import print_table
+from .services import run_until_stopped, timestamped
+from .terminal import can_move_cursor
 from .text import counted, printable
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ Examples:
   hookline gateway pair K7QM-2XHD
   hookline gateway revoke telegram 123456789
 
-Its channels are in the configuration file, as in channels = ["web"]. Ctrl-C stops it: runs may finish, and what is
-not answered then is answered by the next one. Ctrl-C again stops it at once.
+Set the channels in the configuration file, as in channels = ["web"]. Ctrl-C stops the gateway after the current runs;
+it answers the remaining messages after its next start. Ctrl-C again stops it at once.
 """
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("gateway", cls=Command, epilog=EPILOG)(takes_settings()(gateway))
+    app.command("gateway", cls=Command, epilog=EPILOG)(with_settings()(gateway))
 
 
 def gateway(
@@ -57,7 +57,7 @@ def gateway(
         list[str] | None,
         typer.Argument(
             metavar="list | pair CODE | revoke CHANNEL SENDER",
-            help="Show who may talk to it, let somebody in by their code, or no longer; without these, run it.",
+            help="List paired senders, pair a sender by code, or revoke one. Without an action, run the gateway.",
             show_default=False,
         ),
     ] = None,
@@ -65,7 +65,7 @@ def gateway(
     """Connect the agent to channels such as Telegram, MQTT or a web page."""
     match action or []:
         case []:
-            return _run(config)
+            return _build_and_run(config)
         case ["list"]:
             return _list(_database(config))
         case ["pair", code]:
@@ -76,36 +76,36 @@ def gateway(
             raise ConfigError(f"gateway {' '.join(given)}: expected list, pair CODE or revoke CHANNEL SENDER")
 
 
-def _run(config: Configuration) -> int:
+def _build_and_run(config: Configuration) -> int:
     from ..channels.factory import build_gateway
-    from ..config.build import build_plugins
+    from ..config.factory import build_plugins
     from .plugins import close_plugins
-    from .runner import answering_unattended, recorded, recorder
-    from .weights import make_ready
+    from .runner import finish_recording, prepare_unattended_agent, start_recording
+    from .weights import prepare_model
 
-    recorders, plugins = recorder(config.settings), build_plugins(config.settings, config.home)
+    recorders, plugins = start_recording(config.settings), build_plugins(config.settings, config.home)
     try:
-        answerer, agent = answering_unattended(config, recorders, plugins)
+        answerer, agent = prepare_unattended_agent(config, recorders, plugins)
         gateway = build_gateway(
             config.settings, answerer, home=config.home, offered=plugins.channels, file=config.file or FILE
         )
-        make_ready(agent.model)
-        return asyncio.run(_serve(gateway, config, plugins))
+        prepare_model(agent.model)
+        return asyncio.run(_run_until_stopped(gateway, config, plugins))
     finally:
         close_plugins(plugins)
-        recorded(recorders)
+        finish_recording(recorders)
 
 
-async def _serve(gateway: Gateway, config: Configuration, plugins: PluginManager) -> int:
+async def _run_until_stopped(gateway: Gateway, config: Configuration, plugins: PluginManager) -> int:
     from ..channels.factory import follow_plugins
 
-    with view_of(gateway, debug=config.settings.debug) as view:
+    with make_view(gateway, debug=config.settings.debug) as view:
 
-        def begun() -> None:
-            view.has_begun = True
+        def on_started() -> None:
+            view.is_started = True
             follow_plugins(gateway, plugins, config.settings, home=config.home)
 
-        await run_until_stopped(gateway, view, begun)
+        await run_until_stopped(gateway, view, on_started)
     return COMPLETED
 
 
@@ -124,14 +124,14 @@ def _list(database: Database) -> int:
 
     found = people(database)
     if not found:
-        sys.stdout.write("Nobody was let in by a code, and nobody has one.\n")
+        sys.stdout.write("No senders are paired, and no pairing codes are open.\n")
         return COMPLETED
     rows = []
     for person in found:
         at = datetime.fromtimestamp(person.until or person.since).astimezone()
-        state = f"has a code until {at:%H:%M}" if person.until else f"let in {at:%Y-%m-%d %H:%M}"
+        state = f"code valid until {at:%H:%M}" if person.until else f"paired {at:%Y-%m-%d %H:%M}"
         rows.append((person.channel, person.sender, state))
-    table(("channel", "sender", "state"), rows, keep=("channel", "sender"))
+    print_table(("channel", "sender", "state"), rows, keep=("channel", "sender"))
     return COMPLETED
 
 
@@ -139,7 +139,7 @@ def _pair(database: Database, code: str) -> int:
     from ..stores.pairing import pair
 
     person = pair(database, code)
-    sys.stdout.write(f"{printable(person.sender, keep='')} may talk to the channel {person.channel} now.\n")
+    sys.stdout.write(f"{printable(person.sender, keep='')} may now talk to the agent through {person.channel}.\n")
     return COMPLETED
 
 
@@ -148,34 +148,34 @@ def _revoke(database: Database, channel: str, sender: str) -> int:
     from ..stores.pairing import revoke
 
     if not revoke(database, channel, sender):
-        raise StoreError(f"{sender!r} was not let in to {channel!r}: hookline gateway list shows who was")
-    sys.stdout.write("Done: from the next message on they are not let in.\n")
+        raise StoreError(f"{sender!r} is not paired with {channel!r}: hookline gateway list shows the paired senders")
+    sys.stdout.write(f"Revoked. Further messages of {printable(sender, keep='')} are rejected.\n")
     return COMPLETED
 
 
 REFRESH = 0.5
-"""Seconds between two looks."""
+"""Refresh interval in seconds."""
 
 
-def view_of(gateway: Gateway, *, debug: bool = False) -> GatewayLog:
-    """The view for this terminal; lines where there is none, or where the conversation itself takes place there."""
-    talks_here = any(map(_talks_here, gateway.channels.values()))
-    kind = GatewayScreen if is_capable(sys.stdout.isatty()) and not talks_here else GatewayLog
+def make_view(gateway: Gateway, *, debug: bool = False) -> GatewayLog:
+    """Return a live view on a terminal; log lines elsewhere, or if a console channel uses the terminal."""
+    talks_here = any(map(_is_console, gateway.channels.values()))
+    kind = GatewayScreen if can_move_cursor(sys.stdout.isatty()) and not talks_here else GatewayLog
     return kind(gateway, debug=debug)
 
 
-def _talks_here(channel: object) -> bool:
+def _is_console(channel: object) -> bool:
     return type(channel).__name__ == "ConsoleChannel"
 
 
 class GatewayLog(logging.Handler):
-    """Lines on stderr: where it listens, what changes, and what the library logs."""
+    """Print lines to stderr: the channels, changes of their health, and log records."""
 
     def __init__(self, gateway: Gateway, *, debug: bool) -> None:
         super().__init__(logging.INFO if debug else logging.WARNING)
         self._gateway, self._debug = gateway, debug
         self._was: dict[str, bool] = {}
-        self.has_begun = False
+        self.is_started = False
 
     def __enter__(self) -> Self:
         logger = logging.getLogger("hookline")
@@ -190,10 +190,10 @@ class GatewayLog(logging.Handler):
         logger.removeHandler(self)
         logger.setLevel(self._before[0])
         logger.propagate = self._before[1]
-        if not self.has_begun:
-            return  # the error says why
+        if not self.is_started:
+            return  # the gateway did not start, and an error is printed
         status = self._gateway.status()
-        self.say(
+        self.print(
             f"stopped: {counted(status.received, 'message')} received, {status.sent} sent"
             + (f", {status.refused} refused" if status.refused else "")
             + (f", {status.failed} failed" if status.failed else "")
@@ -201,44 +201,44 @@ class GatewayLog(logging.Handler):
         )
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show what was logged."""
+        """Print a log record."""
         text = record.getMessage()
         if self._debug and record.exc_info:
             text += "\n" + logging.Formatter().formatException(record.exc_info)
-        self.say(f"{record.levelname.lower()}: {text}")
+        self.print(f"{record.levelname.lower()}: {text}")
 
-    def say(self, line: str) -> None:
-        """A line."""
+    def print(self, line: str) -> None:
+        """Print a line."""
         with ExitStack() as apart:
             for channel in self._gateway.channels.values():
-                if _talks_here(channel):
+                if _is_console(channel):
                     apart.enter_context(channel.aside())  # type: ignore[attr-defined]
             sys.stderr.write(f"{time.strftime('%H:%M:%S')} {printable(line)}\n")
             sys.stderr.flush()
 
     def stopping(self, *, again: bool) -> None:
-        """Say that it is about to stop."""
-        self.say("stopping now" if again else "stopping: what is running may finish; Ctrl-C again stops at once")
+        """Announce the shutdown."""
+        self.print("stopping now" if again else "stopping after the current runs; Ctrl-C again stops at once")
 
     async def watch(self) -> None:
-        """Say where it listens, and then what changes."""
+        """Print the channels, then changes of their health."""
         names = ", ".join(self._gateway.channels)
         urls = "".join(f", at {url}" for url in self._gateway.urls)
-        self.say(f"listening on {counted(len(self._gateway.channels), 'channel')}: {names}{urls}")
+        self.print(f"listening on {counted(len(self._gateway.channels), 'channel')}: {names}{urls}")
         while True:
-            self.look(self._gateway.status())
+            self.update(self._gateway.status())
             await asyncio.sleep(REFRESH)
 
-    def look(self, status: Status) -> None:
-        """Say what has changed."""
+    def update(self, status: Status) -> None:
+        """Print changes of the channels' health."""
         for name, health in status.channels.items():
             if self._was.get(name, True) != health.ok:
-                self.say(f"{name}: {'works again' if health.ok else health.detail or 'does not work'}")
+                self.print(f"{name}: {'working again' if health.ok else health.detail or 'not working'}")
             self._was[name] = health.ok
 
 
 class GatewayScreen(GatewayLog):
-    """The same, with a small table below that shows how it is now."""
+    """Print the same lines above a live table of channels and counters."""
 
     def __enter__(self) -> Self:
 
@@ -250,24 +250,24 @@ class GatewayScreen(GatewayLog):
         self._live.stop()
         super().__exit__()
 
-    def say(self, line: str) -> None:
-        """A line above the table."""
+    def print(self, line: str) -> None:
+        """Print a line above the table."""
         if self._live.is_started:
-            self._live.console.print(logged(line))
+            self._live.console.print(timestamped(line))
         else:
-            super().say(line)
+            super().print(line)
 
-    def look(self, status: Status) -> None:
+    def update(self, status: Status) -> None:
         """Draw the table."""
         self._live.update(status_table(status), refresh=True)
 
 
 def status_table(status: Status) -> Any:
-    """The table of channels, and the numbers below it."""
+    """Return the table of channels with the counters below it."""
     channels = Table.grid(padding=(0, 2, 0, 0))
     for name, health in status.channels.items():
         mark = Text("● ", style="green") if health.ok else Text("✗ ", style="red")
-        detail = health.detail or ("ok" if health.ok else "does not work")
+        detail = health.detail or ("ok" if health.ok else "not working")
         channels.add_row(
             mark + Text(printable(name, keep=""), style="bold"),
             Text(printable(detail, keep=""), style="dim" if health.ok else "red"),

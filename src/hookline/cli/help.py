@@ -1,4 +1,7 @@
-"""Help pages: options in groups, wrapped text, examples as they are. Rich would cost more time than all the rest."""
+"""Help pages with options in groups, wrapped text and examples kept as written.
+
+Typer can format help with Rich, but importing Rich would take longer than everything else.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 from typer import echo, style
 from typer.core import TyperCommand, TyperGroup
 
-from .errors import ReaderGone
+from .errors import OutputClosedError
 
 
 def _heading(text: str) -> str:
@@ -51,29 +54,29 @@ def _write_epilog(command: Any, formatter: Any) -> None:
 
 
 class Command(TyperCommand):
-    """A command with such a page."""
+    """A command with a help page in this format."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run it; an output that nobody reads is told from other failures."""
+        """Run the command; a closed pipe on stdout raises ``OutputClosedError``."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            raise ReaderGone from error
+            raise OutputClosedError from error
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Options under their headings."""
+        """Write the options under their headings."""
         _write_params(self, ctx, formatter)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """The epilog: its text wrapped, its examples line by line."""
+        """Write the epilog: wrap its text, keep its examples line by line."""
         _write_epilog(self, formatter)
 
 
 class Group(TyperGroup):
-    """A group of commands with such a page; alone, it shows that."""
+    """A group of commands with a help page in this format, which it shows if no command is named."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take the arguments; where there are none, show what there is."""
+        """Parse the arguments; without any, print the help page."""
         if not args and not ctx.resilient_parsing:
             echo(ctx.get_help(), color=ctx.color)
             ctx.exit()
@@ -85,12 +88,12 @@ class Group(TyperGroup):
         return [(name, command.get_short_help_str(100)) for name, command in commands if command is not None]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Commands first, then options."""
+        """Write the commands, then the options."""
         _write_rows(formatter, self.summaries(ctx), "Commands")
         _write_params(self, ctx, formatter)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """The epilog: its text wrapped, its examples line by line."""
+        """Write the epilog: wrap its text, keep its examples line by line."""
         _write_epilog(self, formatter)
 
 

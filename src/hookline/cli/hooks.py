@@ -1,4 +1,4 @@
-"""``hookline hooks``: what would fire where, in order."""
+"""``hookline hooks``: show which hooks run at which point, in order."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import typer
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from .help import Command
-from .options import takes_settings
-from .output import console, facts, named, nearby, table, write_json
+from .options import with_settings
+from .output import console, print_facts, print_locations, print_table, short_path, write_json
 
 if TYPE_CHECKING:
     from .._kernel.registry import HookRegistry
@@ -30,7 +30,7 @@ COLUMNS = ("point", "hook", "phase", "priority", "on_failure", "layer", "from")
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("hooks", cls=Command, epilog=EPILOG)(takes_settings("folder", "write", "plugins", "debug")(hooks))
+    app.command("hooks", cls=Command, epilog=EPILOG)(with_settings("folder", "write", "plugins", "debug")(hooks))
 
 
 def hooks(
@@ -39,11 +39,11 @@ def hooks(
         list[str] | None,
         typer.Argument(
             metavar="FILE",
-            help="FILE.py, FILE.py:name, module:name or a built-in's name; if left out, the configured ones.",
+            help="FILE.py, FILE.py:name, module:name or a built-in hook; by default, the configured hooks.",
         ),
     ] = None,
-    built_in: Annotated[bool, typer.Option("--built-in", help="Show the built-in hooks that there are.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    built_in: Annotated[bool, typer.Option("--built-in", help="Show all built-in hooks.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Show which hooks run at which point, in order.
 
@@ -51,7 +51,7 @@ def hooks(
     """
     if built_in:
         if files:
-            raise ConfigError("--built-in shows all built-in hooks: leave out the names, or leave out --built-in")
+            raise ConfigError("--built-in takes no names: it shows all built-in hooks")
         show_built_in(json)
         return 0
     registry = _registry(config, files or [])
@@ -63,7 +63,7 @@ def hooks(
 
 
 def show_built_in(json: bool) -> None:
-    """Print every built-in hook: its name, where it fires, and what it does."""
+    """Print every built-in hook: its name, its points, and what it does."""
     from .._base.frozen import plain
     from ..hooks._catalog import builtin_rows
 
@@ -72,42 +72,52 @@ def show_built_in(json: bool) -> None:
         write_json([plain(row) for row in rows])
         return
     for concern, group in groupby(rows, lambda row: row.concern):
-        facts(concern, [(row.name, row.what, " · ".join(filter(None, row.cells))) for row in group])
+        print_facts(concern, [(row.name, row.what, " · ".join(filter(None, row.cells))) for row in group])
 
 
 def hook_rows(registry: HookRegistry) -> list[tuple[Any, ...]]:
-    """A row for each hook at each point, in firing order."""
+    """Return a row for each hook at each point, in the order in which they run."""
     from .._kernel.points import POINTS
-    from ..config.loading import origin
+    from ..config.loading import source_location
 
     rows = []
     for point in POINTS:
         for entry in registry.stack.entries(point):
             name = f"{entry.name} [{', '.join(entry.tools)}]" if entry.tools else entry.name
             layer = f"agent, plugin {entry.plugin}" if entry.plugin else "agent"
-            rows.append((point, name, entry.phase, entry.priority, entry.on_failure, layer, nearby(origin(entry.hook))))
+            rows.append(
+                (
+                    point,
+                    name,
+                    entry.phase,
+                    entry.priority,
+                    entry.on_failure,
+                    layer,
+                    short_path(source_location(entry.hook)),
+                )
+            )
     return rows
 
 
 def show_hooks(registry: HookRegistry) -> None:
-    """Print these rows, each point named once; where a table of them is too wide, in two lines for each hook."""
+    """Print a table of the hooks at each point; two lines for each hook if the terminal is too narrow."""
     heads = ["point", "hook", "phase", "prio", "on_failure", "layer", "from"]
     rows = [(point, hook, phase, f"{priority:g}", *rest) for point, hook, phase, priority, *rest in hook_rows(registry)]
-    if len({row[5] for row in rows}) == 1:  # nothing to tell apart
+    if len({row[5] for row in rows}) == 1:  # all hooks are in the same layer
         heads, rows = [*heads[:5], "from"], [(*row[:5], row[6]) for row in rows]
     by_point = [(point, list(group)) for point, group in groupby(rows, lambda row: row[0])]
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     if sum(widths) + 2 * len(widths) <= console().width:
         shown = [("" if i else point, *row[1:]) for point, group in by_point for i, row in enumerate(group)]
-        table(heads, shown, keep=heads)
+        print_table(heads, shown, keep=heads)
         return
     for point, group in [(heads[0], [tuple(heads)]), *by_point]:
-        named(point, [(row[1], " · ".join(row[2:-1]), row[-1]) for row in group], widths[1])
+        print_locations(point, [(row[1], " · ".join(row[2:-1]), row[-1]) for row in group], widths[1])
 
 
 def _registry(config: Configuration, files: Iterable[str]) -> HookRegistry:
     from .._kernel.registry import HookRegistry
-    from ..config.build import build_hooks, build_plugins, build_recorder
+    from ..config.factory import build_hooks, build_plugins, build_recorder
     from ..config.loading import load_hooks
     from .approval_prompt import Approver
     from .views import PlainView

@@ -20,21 +20,21 @@ from .._base.text import duration_text
 from .._kernel.events import Event
 from .._kernel.values import Usage
 from .._run import events as e
-from .event_lines import Line, Story
+from .event_lines import EventFormatter, Line
 from .text import cost_text, counted, printable, short
 
-_TAIL = 6
-"""How many lines of a text that is being written are shown."""
-_TOOLS = 6
-"""How many running tools of a run are shown, one line each."""
-_ROWS = 12
-"""How many lines there are for all that is running."""
-_WORDS = 60
-"""How much of what a subagent writes is shown."""
+_TEXT_LINES = 6
+"""Number of lines shown of the text that the model is writing."""
+_MAX_TOOLS = 6
+"""Number of running tools shown for each run, one line each."""
+_MAX_ROWS = 12
+"""Number of lines for all running tools and subagents together."""
+_SUBAGENT_WIDTH = 60
+"""Number of characters shown of the text that a subagent is writing."""
 _COLOURS = ("cyan", "magenta", "blue", "green", "yellow")
-"""For the names of subagents, to keep them apart."""
+"""Colours that tell subagents apart."""
 
-_LOOKS = {
+_ICONS = {
     "step": ("─", "bold cyan"),
     "speaker": ("»", "bold cyan"),
     "task": (">", "bold"),
@@ -52,93 +52,95 @@ _LOOKS = {
     "retry": ("↻", "yellow"),
     "keep_going": ("↻", "yellow"),
     "ask": ("?", "cyan"),
+    "question": ("?", "cyan"),
     "answer": ("✎", "blue"),
 }
 
 
 Row = tuple[int, str, str, float | None, float | None]
-"""Depth, text, style, since when and how far: a line of what is running."""
+"""A line about a running tool or subagent: depth, text, style, start time and progress as a fraction."""
 
 
-class Running(msgspec.Struct):
-    """A tool call that goes on."""
+class RunningTool(msgspec.Struct):
+    """A tool call in progress."""
 
     tool: str
     message: str
-    began: float
+    started: float
     fraction: float | None = None
 
 
-class Doing(msgspec.Struct):
-    """What a run is doing now; ``parent`` is the one that it is inside of."""
+class Activity(msgspec.Struct):
+    """The current activity of a run; ``parent`` is the id of the run that started it."""
 
     name: str = ""
     parent: str = ""
-    began: float = msgspec.field(default_factory=time.monotonic)
+    started: float = msgspec.field(default_factory=time.monotonic)
     step: int = 0
-    now: str = "starting"
+    status: str = "starting"
     text: str = ""
-    pieces: int = 0
-    tools: dict[tuple[str, int], Running] = {}
+    streamed: int = 0
+    tools: dict[tuple[str, int], RunningTool] = {}
 
-    def note(self, event: Event) -> None:
-        """Keep what the last lines tell."""
+    def update(self, event: Event) -> None:
+        """Update the activity after an event."""
         match event:
             case e.StepStarted():
                 self.step = event.index + 1
             case e.ModelCalled():
-                self.now, self.text, self.pieces = f"{event.model} is reading", "", 0
+                self.status, self.text, self.streamed = f"{event.model} is reading", "", 0
             case e.TextDelta():
-                self.now, self.pieces = "writing", self.pieces + 1
+                self.status, self.streamed = "writing", self.streamed + 1
                 self.text += event.text
             case e.ModelReplied():
-                self.now, self.text, self.pieces = "deciding", "", 0
+                self.status, self.text, self.streamed = "deciding", "", 0
             case e.Discarded():
                 self.text = ""
             case e.ToolStarted():
-                self.tools[event.call_id, event.attempt] = Running(event.tool, event.message, time.monotonic())
-                self._count_running()
+                self.tools[event.call_id, event.attempt] = RunningTool(event.tool, event.message, time.monotonic())
+                self._set_tool_status()
             case e.ToolProgressed() if (tool := self.tools.get((event.call_id, event.attempt))) is not None:
                 tool.message, tool.fraction = event.message, event.fraction
             case e.ToolEnded():
                 self.tools.pop((event.call_id, event.attempt), None)
-                self._count_running()
+                self._set_tool_status()
 
-    def _count_running(self) -> None:
+    def _set_tool_status(self) -> None:
         tools = list(self.tools.values())
         one = f"{tools[0].tool} is running" if len(tools) == 1 else f"{len(tools)} tools are running"
-        self.now = one if tools else "deciding"
+        self.status = one if tools else "deciding"
 
     @property
     def line(self) -> str:
-        """A subagent in one line."""
-        words = " ".join(self.text.split())
-        words = words if len(words) <= _WORDS else f"…{words[1 - _WORDS :]}"
+        """Describe a subagent's activity in one line."""
+        text = " ".join(self.text.split())
+        text = text if len(text) <= _SUBAGENT_WIDTH else f"…{text[1 - _SUBAGENT_WIDTH :]}"
         step = f"step {self.step}" if self.step else ""
-        return " · ".join(filter(None, (self.name, step, f"{self.now}: {words}" if words else self.now)))
+        return " · ".join(filter(None, (self.name, step, f"{self.status}: {text}" if text else self.status)))
 
 
 class LiveView:
-    """Shows a run while it goes on, and the runs inside it; when it is over, what is worth reading stays.
+    """Show a run and its subagents while they work. Finished lines scroll up; the last lines show current activity.
 
     Args:
         console: the terminal.
     """
 
     def __init__(self, console: Console) -> None:
-        self._console, self._story = console, Story()
+        self._console, self._formatter = console, EventFormatter()
         self._live: Live | None = None
-        self._began = time.monotonic()
-        self._doing = Doing()
-        self._inside: dict[str, Doing] = {}
+        self._started = time.monotonic()
+        self._activity = Activity()
+        self._subagents: dict[str, Activity] = {}
         self._colours: dict[str, str] = {}
         self._usage = Usage()
         self._cost: float | None = 0.0
         self._spinner = Spinner("dots", style="cyan")
-        self._held: list[Event] | None = None
+        self._buffered: list[Event] | None = None
+        self.prompts = False
 
     def __enter__(self) -> Self:
-        self._began = time.monotonic()
+        self._started = time.monotonic()
         self._start()
         return self
 
@@ -147,97 +149,103 @@ class LiveView:
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
-        if self._held is not None:
-            self._held.append(event)
+        if self._buffered is not None:
+            self._buffered.append(event)
             return
-        inner = self._note(event)
+        inner = self._update(event)
         if isinstance(inner, e.ToolProgressed):
-            return  # it moves below
-        for line in self._story.tell(event):
-            self._print(*_LOOKS.get(line.kind, ("·", "dim")), line)
+            return  # the lines below show progress
+        for line in self._formatter.format(event):
+            if self.prompts and line.kind == "question":
+                continue
+            self._print(*_ICONS.get(line.kind, ("·", "dim")), line)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the terminal alone for a while, for a question; what happens meanwhile is shown after it."""
+        """Leave the terminal free for a question. Events that arrive meanwhile are shown afterwards."""
         self._stop()
-        held: list[Event] = []
-        self._held = held
+        buffered: list[Event] = []
+        self._buffered = buffered
         try:
             yield
         finally:
-            self._held = None
+            self._buffered = None
             self._start()
-            for event in held:
+            for event in buffered:
                 self(event)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        text = Text(printable(self._doing.text).strip(), style="italic")
-        for line in text.wrap(console, max(20, options.max_width - 4))[-_TAIL:] if text else ():
+        text = Text(printable(self._activity.text).strip(), style="italic")
+        for line in text.wrap(console, max(20, options.max_width - 4))[-_TEXT_LINES:] if text else ():
             yield Padding(line, (0, 0, 0, 2))
-        if self._doing.tools or self._inside:
+        if self._activity.tools or self._subagents:
             yield self._running()
         yield self._status()
 
     def _running(self) -> Table:
-        """A line for each running tool and each subagent: what it does, how far it is, and since when it runs."""
-        made, now, frame = Table.grid(padding=(0, 1, 0, 0)), time.monotonic(), self._spinner.render(time.monotonic())
-        made.add_column(no_wrap=True, overflow="ellipsis")
-        made.add_column(no_wrap=True)
-        made.add_column(no_wrap=True, justify="right")
-        assert isinstance(frame, Text)  # a spinner without words
-        rows = list(self._rows("", self._doing, 0))
-        for depth, what, style, began, fraction in rows[:_ROWS]:
+        """Return a line for each running tool and subagent: its activity, progress and elapsed time."""
+        grid, now, frame = Table.grid(padding=(0, 1, 0, 0)), time.monotonic(), self._spinner.render(time.monotonic())
+        grid.add_column(no_wrap=True, overflow="ellipsis")
+        grid.add_column(no_wrap=True)
+        grid.add_column(no_wrap=True, justify="right")
+        assert isinstance(frame, Text)  # a spinner without a label
+        rows = list(self._rows("", self._activity, 0))
+        for depth, text, style, started, fraction in rows[:_MAX_ROWS]:
             bar = "" if fraction is None else ProgressBar(total=1.0, completed=fraction, width=20)
-            mark = frame if began is not None else ""
-            told = Text.assemble("  " * depth, mark, " " * bool(mark), (printable(what, keep=""), style))
-            made.add_row(told, bar, Text("" if began is None else duration_text(now - began), style="dim"))
-        if len(rows) > _ROWS:
-            made.add_row(Text(f"and {len(rows) - _ROWS} more", style="dim"))
-        return made
+            mark = frame if started is not None else ""
+            label = Text.assemble("  " * depth, mark, " " * bool(mark), (printable(text, keep=""), style))
+            grid.add_row(label, bar, Text("" if started is None else duration_text(now - started), style="dim"))
+        if len(rows) > _MAX_ROWS:
+            grid.add_row(Text(f"and {len(rows) - _MAX_ROWS} more", style="dim"))
+        return grid
 
-    def _rows(self, id: str, doing: Doing, depth: int) -> Iterator[Row]:
-        tools = list(doing.tools.values())
-        for tool in tools[:_TOOLS]:
-            yield depth, tool.message, "", tool.began, tool.fraction
-        if len(tools) > _TOOLS:
-            yield depth, f"and {len(tools) - _TOOLS} more", "dim", None, None
-        for child, inside in list(self._inside.items()):
-            if inside.parent == id:
-                yield depth + 1, inside.line, self._colour(inside.name), inside.began, None
-                yield from self._rows(child, inside, depth + 2)
+    def _rows(self, id: str, activity: Activity, depth: int) -> Iterator[Row]:
+        tools = list(activity.tools.values())
+        for tool in tools[:_MAX_TOOLS]:
+            yield depth, tool.message, "", tool.started, tool.fraction
+        if len(tools) > _MAX_TOOLS:
+            yield depth, f"and {len(tools) - _MAX_TOOLS} more", "dim", None, None
+        for run_id, child in list(self._subagents.items()):
+            if child.parent == id:
+                yield depth + 1, child.line, self._colour(child.name), child.started, None
+                yield from self._rows(run_id, child, depth + 2)
 
     def _status(self) -> Table:
-        status, doing = Table.grid(padding=(0, 1, 0, 0)), self._doing
-        tokens = self._usage.total_tokens + doing.pieces + sum(inside.pieces for inside in list(self._inside.values()))
-        at_work = f"{counted(len(self._inside), 'subagent')} at work" if self._inside else ""
-        facts = (f"step {doing.step}" if doing.step else "", doing.now, at_work)
+        status, activity = Table.grid(padding=(0, 1, 0, 0)), self._activity
+        tokens = (
+            self._usage.total_tokens
+            + activity.streamed
+            + sum(child.streamed for child in list(self._subagents.values()))
+        )
+        at_work = f"{counted(len(self._subagents), 'subagent')} at work" if self._subagents else ""
+        facts = (f"step {activity.step}" if activity.step else "", activity.status, at_work)
         used = (counted(tokens, "token"), cost_text(self._cost)) if tokens else ()
-        told = " · ".join(filter(None, (*facts, f"{time.monotonic() - self._began:.1f} s", *used)))
-        status.add_row(self._spinner, Text(printable(told, keep=""), style="dim", no_wrap=True, overflow="ellipsis"))
+        text = " · ".join(filter(None, (*facts, f"{time.monotonic() - self._started:.1f} s", *used)))
+        status.add_row(self._spinner, Text(printable(text, keep=""), style="dim", no_wrap=True, overflow="ellipsis"))
         return status
 
-    def _note(self, event: Event) -> Event:
-        """Keep what the last lines tell; the event itself, of whichever run it is."""
-        doing, inner, who = self._doing, event, Line("", "")
+    def _update(self, event: Event) -> Event:
+        """Update the activity of the event's run, and return the event without its subagent wrapper."""
+        activity, inner, line = self._activity, event, Line("", "")
         if isinstance(event, e.SubagentEvent):
-            inner, subagent = event.event, self._story.subagent(event.ids)
-            who = Line("", "", subagent.name, subagent.depth)
-            doing = self._inside.setdefault(event.ids.run_id, Doing(subagent.name, subagent.parent))
+            inner, subagent = event.event, self._formatter.subagent(event.ids)
+            line = Line("", "", subagent.name, subagent.depth)
+            activity = self._subagents.setdefault(event.ids.run_id, Activity(subagent.name, subagent.parent))
         if isinstance(inner, e.RunFinished):
-            if doing.text:  # it was broken off in the middle
-                said = f"said so far: {short(doing.text, 500)}"
-                self._print("“", "default", msgspec.structs.replace(who, text=said))
-            doing.text, doing.pieces = "", 0
+            if activity.text:  # the run ended in the middle of a reply
+                text = f"unfinished reply: {short(activity.text, 500)}"
+                self._print("“", "default", msgspec.structs.replace(line, text=text))
+            activity.text, activity.streamed = "", 0
             if isinstance(event, e.SubagentEvent):
-                self._inside.pop(event.ids.run_id, None)
+                self._subagents.pop(event.ids.run_id, None)
             else:
-                self._inside.clear()
+                self._subagents.clear()
         elif isinstance(inner, e.ModelReplied):
             self._usage = self._usage + inner.usage
             self._cost = None if self._cost is None or inner.cost is None else self._cost + inner.cost
         elif isinstance(event, e.TaskTaken):
             self._print(">", "bold", Line("task", short(event.task, 200)))
-        doing.note(inner)
+        activity.update(inner)
         return inner
 
     def _colour(self, name: str) -> str:
@@ -245,11 +253,11 @@ class LiveView:
 
     def _print(self, icon: str, style: str, line: Line) -> None:
         row = Table.grid(padding=(0, 1, 0, 0))
-        if line.who:
+        if line.agent:
             row.add_column(no_wrap=True, overflow="ellipsis", max_width=2 * line.depth + 24)
         row.add_column(width=1)
         row.add_column(overflow="fold")
-        who = [Text.assemble("  " * line.depth, (line.who, self._colour(line.who)))] if line.who else []
+        who = [Text.assemble("  " * line.depth, (line.agent, self._colour(line.agent)))] if line.agent else []
         row.add_row(*who, Text(icon, style=style), Text(line.text, style=style))
         self._console.print(row)
 

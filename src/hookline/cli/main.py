@@ -1,4 +1,4 @@
-"""The program ``hookline``."""
+"""Entry point of the program ``hookline``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 
 def main() -> None:
-    """Run the program with the arguments of this process, and exit."""
+    """Run the program with the arguments of this process, then exit."""
     try:
         import typer  # noqa: F401
     except ImportError:
@@ -20,21 +20,21 @@ def main() -> None:
             sys.exit(0)
         sys.stderr.write(f"error: the command line needs typer and rich: {install_command('cli')}\n")
         sys.exit(2)
-    from .errors import CANCELLED, UNREAD, ReaderGone, report
+    from .errors import CANCELLED, OUTPUT_CLOSED, OutputClosedError, report_error
 
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a model may say what this terminal cannot
+        sys.stdout.reconfigure(errors="backslashreplace")  # a reply may have characters that the terminal lacks
     args = sys.argv[1:]
     try:
         from .app import run_app
 
         code = run_app(args)
         sys.stdout.flush()
-    except (BrokenPipeError, ReaderGone):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to complain at exit
-        code = UNREAD
+    except (BrokenPipeError, OutputClosedError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python reports the closed pipe at exit
+        code = OUTPUT_CLOSED
     except KeyboardInterrupt:
         code = CANCELLED
-    except Exception as error:  # noqa: BLE001 - people get a sentence, not a traceback
-        code = report(error, args)
+    except Exception as error:  # noqa: BLE001 - users get a message, not a traceback
+        code = report_error(error, args)
     sys.exit(code)

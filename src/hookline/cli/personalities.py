@@ -1,4 +1,4 @@
-"""``hookline personalities``: who the agent can be."""
+"""``hookline personalities``: show the personalities an agent can take on."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import typer
 from rich.text import Text
 
 from ..config.sources import Configuration
-from .errors import BAD_INPUT, quiet_logs
+from .errors import BAD_INPUT, set_up_logging
 from .help import Command
-from .options import takes_settings
-from .output import facts, nearby, write_json
+from .options import with_settings
+from .output import print_facts, print_parts, print_problems, short_path, write_json
 
 if TYPE_CHECKING:
-    from ..teams.personalities import Personality
+    from ..teams.personality import Personality
     from ..teams.roster import Roster
 
 EPILOG = """
@@ -24,7 +24,7 @@ Examples:
   hookline chat --personality critic
 """
 
-BEGIN = """There are no personalities: personalities is not set. To begin:
+HOW_TO_START = """No personalities: the setting personalities is empty. To start:
   hookline new personality critic
 and in hookline.toml:
   personalities = "personalities"
@@ -34,11 +34,13 @@ and in hookline.toml:
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    settings = takes_settings("personalities", "personality", "model", "plugins", "debug")
+    settings = with_settings("personalities", "personality", "model", "plugins", "debug")
     app.command("personalities", cls=Command, epilog=EPILOG)(settings(personalities))
 
 
-def personalities(config: Configuration, json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> int:
+def personalities(
+    config: Configuration, json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+) -> int:
     """Show the personalities an agent can take on.
 
     Lists the model, tools and plugins of each one, and problems in their files.
@@ -49,32 +51,29 @@ def personalities(config: Configuration, json: Annotated[bool, typer.Option("--j
     from ..teams.roster import Roster
 
     settings = config.settings
-    quiet_logs(settings.debug)
+    set_up_logging(settings.debug)
     if not settings.personalities:
         if json:
             write_json({"personalities": [], "problems": []})
         else:
-            typer.echo(BEGIN, nl=False)
+            typer.echo(HOW_TO_START, nl=False)
         return 0
     roster = build_answerer(msgspec.structs.replace(settings, personality=""), home=config.home, file=config.hooks_file)
     assert isinstance(roster, Roster)
     problems = list(roster.problems.values())
     if settings.personality and settings.personality not in roster:
-        problems.append(f"personality: there is none called {settings.personality!r} to begin with")
+        problems.append(f"personality: no personality is called {settings.personality!r}")
     if json:
         shown = [_as_json(each, settings.personality) for each in roster.personalities.values()]
         write_json({"personalities": shown, "problems": problems})
     else:
-        show(roster, settings.personality, problems)
+        print_roster(roster, settings.personality, problems)
     return BAD_INPUT if problems else 0
 
 
-def show(roster: Roster, first: str, problems: list[str]) -> None:
-    """Print who there is, and what is wrong."""
-    from .output import problems as tell
-    from .output import show as put
-
-    put(Text(f"{nearby(str(roster.folder))}, on top of the settings", style="dim"))
+def print_roster(roster: Roster, first: str, problems: list[str]) -> None:
+    """Print the personalities, and problems in their files."""
+    print_parts(Text(f"{short_path(str(roster.folder))}, on top of the settings", style="dim"))
     items = []
     for id, each in roster.personalities.items():
         agent = roster[id]
@@ -83,14 +82,14 @@ def show(roster: Roster, first: str, problems: list[str]) -> None:
         items.append((id, each, rows))
     width = max((len(label) for *_, rows in items for label, _ in rows), default=0)
     for id, each, rows in items:
-        facts(
+        print_facts(
             " · ".join(filter(None, (f"\n{id}", each.description, "the first" if id == first else ""))),
             rows,
             width=width,
         )
     if not items:
-        put(Text("There are none yet: hookline new personality NAME"))
-    tell(problems)
+        print_parts(Text("No personalities yet. Create one with: hookline new personality NAME"))
+    print_problems(problems)
 
 
 def _rows(each: Personality) -> list[tuple[str, str]]:
@@ -103,11 +102,11 @@ def _rows(each: Personality) -> list[tuple[str, str]]:
 
 def _short(guards: list[str]) -> str:
 
-    return ", ".join(nearby(guard) for guard in guards)
+    return ", ".join(short_path(guard) for guard in guards)
 
 
 def _as_json(each: Personality, first: str) -> dict[str, Any]:
     from .._base.frozen import plain
-    from ..config.secrets import masked
+    from ..config.secrets import mask
 
-    return {**masked(plain(each)), "first": each.id == first}
+    return {**mask(plain(each)), "first": each.id == first}

@@ -1,4 +1,4 @@
-"""``hookline run``: one task, from start to end."""
+"""``hookline run``: run an agent on one task."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import typer
 
 from .._kernel.errors import HooklineError
 from ..config.sources import Configuration
-from .errors import BAD_INPUT, EXIT_CODES, ReaderGone, exit_code, quiet_logs, say_failure, say_note
+from .errors import BAD_INPUT, EXIT_CODES, OutputClosedError, exit_code, print_failure, print_note, set_up_logging
 from .help import Command
-from .options import takes_settings
-from .text import printable, summary, wrapped
+from .options import with_settings
+from .text import printable, run_summary, wrap_line
 
 if TYPE_CHECKING:
     from .._kernel.events import Event
@@ -35,101 +35,110 @@ The reply goes to stdout, everything else to stderr. A limit may be "none".
 Exit codes:
 """ + "\n".join(f"  {code:<5}{meaning}" for code, meaning in EXIT_CODES.items())
 
-PATIENCE = 2.0
-"""Seconds after which a pipe that stays open is mentioned."""
+STDIN_NOTICE_SECONDS = 2.0
+"""Seconds after which a notice says that stdin is still open."""
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("run", cls=Command, epilog=EPILOG)(takes_settings()(run))
+    app.command("run", cls=Command, epilog=EPILOG)(with_settings()(run))
 
 
 def run(
     config: Configuration,
     task: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TASK", help="What to do. A text piped in follows it.", show_default=False),
+        typer.Argument(metavar="TASK", help="The task. Text from stdin is appended.", show_default=False),
     ] = None,
     session: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Go on with this session, and save it.", show_default=False)
+        str | None, typer.Option(metavar="NAME", help="Continue this session, and save it.", show_default=False)
     ] = None,
     tape: Annotated[
         str | None,
-        typer.Option(metavar="FILE.tape", help="Record the run on a tape, for hookline replay.", show_default=False),
+        typer.Option(metavar="FILE.tape", help="Record the run for hookline replay.", show_default=False),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Events on stdout, one JSON object a line.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing but the reply.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print events to stdout as JSON lines.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the reply.")] = False,
 ) -> int:
     """Run an agent on one task."""
-    from ..config.build import build_plugins, context
+    from ..config.factory import build_plugins, make_context
     from ..tape.recording import TapeHook
     from .approval_prompt import Approver
     from .plugins import close_plugins
-    from .runner import answering, opened, perform_all, recorded, recorder, saved, together
+    from .runner import (
+        combine,
+        finish_recording,
+        load_session,
+        prepare_agent,
+        run_with_handovers,
+        save_session,
+        start_recording,
+    )
     from .views import choose_view
-    from .weights import make_ready
+    from .weights import prepare_model
 
     settings = config.settings
-    quiet_logs(settings.debug)
+    set_up_logging(settings.debug)
     text = task_text(task or [])
     view = choose_view(silent=quiet or json)
-    recorders, plugins = recorder(settings), build_plugins(settings, config.home)
-    conversation = opened(settings, session)
-    ctx = context(settings, conversation)
+    recorders, plugins = start_recording(settings), build_plugins(settings, config.home)
+    conversation = load_session(settings, session)
+    ctx = make_context(settings, conversation)
     approver = Approver(settings.approvals, view.paused, settings.approval_file)
+    view.prompts = approver.prompts
     tapes = [TapeHook(tape)] if tape else []
     lines = JsonLines(ctx.interrupt) if json else None
     try:
-        answerer, agent = answering(config, [approver, *recorders, *tapes], ctx.session, plugins)
-        make_ready(agent.model)
+        answerer, agent = prepare_agent(config, [approver, *recorders, *tapes], ctx.session, plugins)
+        prepare_model(agent.model)
         with view:
             sinks: list[Sink] = [view, lines] if lines is not None else [view]
-            outcome = together(list(perform_all(answerer, text, ctx, sinks, settings.metadata)))
+            outcome = combine(list(run_with_handovers(answerer, text, ctx, sinks, settings.metadata)))
     finally:
         close_plugins(plugins)
     result = outcome.result
     if lines is None:
-        show_reply(result.output_text)
+        print_reply(result.output_text)
     if outcome.failure is not None:
-        say_failure(outcome.failure, debug=settings.debug)
+        print_failure(outcome.failure, debug=settings.debug)
     if not (quiet or json):
-        sys.stderr.write(f"{wrapped(summary(result, outcome.broken, outcome.within), sys.stderr)}\n")
+        sys.stderr.write(f"{wrap_line(run_summary(result, outcome.failed_hooks, outcome.subagents), sys.stderr)}\n")
     for error in result.errors if quiet and not json else ():
-        if error.where == "hook" and not error.fatal:  # such as a log that could not be written: it would be missed
-            say_note(error.message)
+        if error.where == "hook" and not error.fatal:  # such as an audit log that could not be written
+            print_note(error.message)
     code = exit_code(result, outcome.failure)
-    recorded(recorders)
+    finish_recording(recorders)
     try:
-        saved(settings, session, conversation)
+        save_session(settings, session, conversation)
     except HooklineError as error:
-        say_failure(error, debug=settings.debug)
-        code = code or BAD_INPUT  # how the run itself ended matters more
-    if lines is not None and lines.unread:
-        raise ReaderGone
+        print_failure(error, debug=settings.debug)
+        code = code or BAD_INPUT  # the status of the run itself takes precedence
+    if lines is not None and lines.is_closed:
+        raise OutputClosedError
     return code
 
 
 def task_text(words: list[str]) -> str:
-    """The task: the words given, then the text piped in.
+    """Return the task: the given words, then the text from stdin.
 
     Raises:
-        HooklineError: there is neither.
+        HooklineError: both are empty.
     """
     task = "\n\n".join(part for part in (" ".join(words).strip(), piped_text()) if part)
     if not task:
-        raise HooklineError('there is no task: hookline run "TASK", or pipe a text into it')
+        raise HooklineError('the task is missing: hookline run "TASK", or pipe it to stdin')
     return task
 
 
 def piped_text() -> str:
-    """What a pipe or a file gives on stdin, if it is one."""
+    """Return the text on stdin if that is a pipe or a file."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
-    except (AttributeError, OSError, ValueError):  # there is no stdin
+    except (AttributeError, OSError, ValueError):  # stdin is closed
         return ""
     if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):
         return ""
-    reminder = threading.Timer(PATIENCE, _say_reading)
+    reminder = threading.Timer(STDIN_NOTICE_SECONDS, _print_stdin_notice)
     reminder.daemon = True
     reminder.start()
     try:
@@ -138,31 +147,31 @@ def piped_text() -> str:
         reminder.cancel()
 
 
-def _say_reading() -> None:
-    sys.stderr.write("reading stdin until it ends; to give nothing there: < /dev/null\n")
+def _print_stdin_notice() -> None:
+    sys.stderr.write("still reading stdin; if you have no input for it, add: < /dev/null\n")
     sys.stderr.flush()
 
 
-def show_reply(reply: str) -> None:
-    """The reply on stdout; a terminal gets no control characters."""
+def print_reply(reply: str) -> None:
+    """Print the reply to stdout, without control characters on a terminal."""
     if reply:
         sys.stdout.write(f"{printable(reply) if sys.stdout.isatty() else reply}\n")
         sys.stdout.flush()
 
 
 class JsonLines:
-    """A sink that writes each event as a line of JSON to stdout; when nobody reads it any more, it interrupts."""
+    """An event sink that prints each event as a JSON line, and cancels the run if the reader closes the pipe."""
 
     def __init__(self, interrupt: Interrupt) -> None:
         self._interrupt = interrupt
-        self.unread = False
+        self.is_closed = False
 
     def __call__(self, event: Event) -> None:
         """Write one event."""
-        if not self.unread:
+        if not self.is_closed:
             try:
                 sys.stdout.buffer.write(msgspec.json.encode(event.payload) + b"\n")
                 sys.stdout.buffer.flush()
             except BrokenPipeError:
-                self.unread = True
-                self._interrupt.cancel("nobody reads the events")
+                self.is_closed = True
+                self._interrupt.cancel("the reader of the events closed the pipe")

@@ -29,8 +29,8 @@ from .._run.termination import RunFailedError
 from ..config.errors import ConfigError
 from ..config.settings import Settings
 from ..config.sources import Configuration
-from .errors import CANCELLED, FAILED, say_error, say_note
-from .text import Within
+from .errors import CANCELLED, FAILED, print_error, print_note
+from .text import SubagentTotals
 
 if TYPE_CHECKING:
     from ..plugins.manager import PluginManager
@@ -42,41 +42,41 @@ T = TypeVar("T")
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a run ended, what it failed of, the names of the hooks that failed, and what the runs inside it did."""
+    """The result of a run, its error if it failed, the names of failed hooks, and the totals of its subagents."""
 
     result: AgentResult[Any]
     failure: RunFailedError | None = None
-    broken: Collection[str] = ()
-    within: Within = msgspec.field(default_factory=Within)
+    failed_hooks: Collection[str] = ()
+    subagents: SubagentTotals = msgspec.field(default_factory=SubagentTotals)
 
 
-def perform_all(
+def run_with_handovers(
     answerer: Agent[Any, Any] | Roster,
     task: str,
     ctx: AgentContext,
     sinks: Sequence[Sink],
     metadata: Mapping[str, Any] = EMPTY,
 ) -> Iterator[Outcome]:
-    """Run to the end, and go on for as long as the conversation is handed over to another one; an outcome for each."""
+    """Run an agent, then each agent that the conversation is handed over to. Yield an outcome for each run."""
     follow_up = getattr(answerer, "follow_up", None)
-    said: str | None = task
-    while said is not None:
-        outcome = perform(answerer, said, ctx, sinks, metadata)
-        said = follow_up(ctx.session, outcome.result) if follow_up is not None else None
+    text: str | None = task
+    while text is not None:
+        outcome = run_once(answerer, text, ctx, sinks, metadata)
+        text = follow_up(ctx.session, outcome.result) if follow_up is not None else None
         yield outcome
 
 
-def together(outcomes: Sequence[Outcome]) -> Outcome:
-    """What several runs one after another come to: the end of the last one, and what all of them used."""
+def combine(outcomes: Sequence[Outcome]) -> Outcome:
+    """Combine consecutive runs into one outcome: the last status, and the sum of what all of them used."""
     *_, last = outcomes
     if len(outcomes) == 1:
         return last
     results = [outcome.result for outcome in outcomes]
     costs = [result.cost for result in results]
-    said = "\n\n".join(text for result in results if (text := result.output_text))
+    replies = "\n\n".join(filter(None, (result.output_text for result in results)))
     result = last.result.replace(
-        reply=said,
-        output=said,
+        reply=replies,
+        output=replies,
         steps=tuple(step for result in results for step in result.steps),
         usage=sum((result.usage for result in results), Usage()),
         cost=None if None in costs else sum(cost for cost in costs if cost is not None),
@@ -84,46 +84,47 @@ def together(outcomes: Sequence[Outcome]) -> Outcome:
         errors=tuple(error for result in results for error in result.errors),
         elapsed=sum(result.elapsed for result in results),
     )
-    within = Within(
-        sum(outcome.within.runs for outcome in outcomes), sum(outcome.within.steps for outcome in outcomes),
-        sum(outcome.within.tool_calls for outcome in outcomes),
-    )  # fmt: skip
-    return Outcome(result, last.failure, {name for outcome in outcomes for name in outcome.broken}, within)
+    subagents = SubagentTotals(
+        sum(outcome.subagents.runs for outcome in outcomes),
+        sum(outcome.subagents.steps for outcome in outcomes),
+        sum(outcome.subagents.tool_calls for outcome in outcomes),
+    )
+    return Outcome(result, last.failure, {name for outcome in outcomes for name in outcome.failed_hooks}, subagents)
 
 
-def awaited(work: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine gives, in the loop that runs are in too."""
+def run_coroutine(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in the event loop that runs use, and return its result."""
     return asyncio.run_coroutine_threadsafe(work, background_loop()).result()
 
 
-def perform(
+def run_once(
     answerer: Agent[Any, Any] | Roster,
     task: str,
     ctx: AgentContext,
     sinks: Sequence[Sink],
     metadata: Mapping[str, Any] = EMPTY,
 ) -> Outcome:
-    """Run to the end, whatever the end is."""
-    broken: set[str] = set()
-    within = Within()
+    """Run an agent once. A failed run is an outcome too, not an exception."""
+    failed_hooks: set[str] = set()
+    subagents = SubagentTotals()
 
     def note(event: Event) -> None:
         if isinstance(event, SubagentEvent):
             event = event.event
             if isinstance(event, RunFinished):
-                within.add(event.result)
+                subagents.add(event.result)
         if isinstance(event, HookExecuted) and event.error is not None:
-            broken.add(event.hook)
+            failed_hooks.add(event.hook)
 
     run = answerer.start(task, ctx=ctx, sinks=[*sinks, note], metadata=metadata)
     with _interruptible(run):
         try:
-            return Outcome(run.wait(), broken=broken, within=within)
+            return Outcome(run.wait(), failed_hooks=failed_hooks, subagents=subagents)
         except RunFailedError as failed:
-            return Outcome(failed.result, failed, broken, within)
-        except SystemExit as left:  # a hook's; silence and exit code 0 would look like success
+            return Outcome(failed.result, failed, failed_hooks, subagents)
+        except SystemExit as left:  # raised by a hook; exit code 0 would look like success
             place = traceback.extract_tb(left.__traceback__)[-1]
-            say_error(f"{place.name} at {place.filename}:{place.lineno} exited the program in the middle of a run")
+            print_error(f"{place.name} at {place.filename}:{place.lineno} called sys.exit() during a run")
             raise SystemExit(FAILED) from left
 
 
@@ -150,51 +151,52 @@ def _interruptible(run: Run[Any]) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def answering(
+def prepare_agent(
     config: Configuration, hooks: Sequence[Any], session: Session, plugins: PluginManager
 ) -> tuple[Agent[Any, Any] | Roster, Agent[Any, Any]]:
-    """Who answers under these settings, and the agent of this session.
+    """Build the agent or roster of the settings, and return it with the agent that is active in the session.
 
-    A personality that is given as an option is taken on also in a session that was in another one.
+    A personality given as an option overrides the one saved in the session.
     """
     from ..teams.build import build_answerer
 
     answerer = build_answerer(
-        config.settings, home=config.home, hooks=hooks, file=config.hooks_file, plugins=plugins, tell=say_note
+        config.settings, home=config.home, hooks=hooks, file=config.hooks_file, plugins=plugins, tell=print_note
     )
     if isinstance(answerer, Agent):
         return answerer, answerer
     for problem in answerer.problems.values():
-        say_note(problem)
+        print_note(problem)
     wanted, now = config.settings.personality, session.personality_id
     if wanted and now and now != wanted and config.origins["personality"].startswith("flag:"):
-        awaited(answerer.switch(session, wanted))
+        run_coroutine(answerer.switch(session, wanted))
     return answerer, answerer.agent_for(session)
 
 
-def answering_unattended(
+def prepare_unattended_agent(
     config: Configuration, hooks: Sequence[Any], plugins: PluginManager
 ) -> tuple[Agent[Any, Any] | Roster, Agent[Any, Any]]:
-    """The same where nobody sits at the terminal, and the agent that a new conversation begins with."""
+    """Do the same for servers and gateways, where nobody is at the terminal to approve calls."""
     from .approval_prompt import Approver
 
     mode, file = config.settings.approvals, config.settings.approval_file
-    decided = [Approver(mode, nullcontext, file)] if mode in ("yes", "deny") else []  # else calls wait in the file
-    return answering(config, [*decided, *hooks], Session(), plugins)
+    # In the other modes, calls wait in the approval file.
+    decided = [Approver(mode, nullcontext, file)] if mode in ("yes", "deny") else []
+    return prepare_agent(config, [*decided, *hooks], Session(), plugins)
 
 
-def agent_of(answerer: Agent[Any, Any] | Roster, session: Session) -> Agent[Any, Any]:
-    """The agent that speaks in a session."""
+def current_agent(answerer: Agent[Any, Any] | Roster, session: Session) -> Agent[Any, Any]:
+    """Return the agent that is active in a session."""
     return answerer if isinstance(answerer, Agent) else answerer.agent_for(session)
 
 
-PATIENCE = 5.0
-"""Seconds that the end of a run waits for the file."""
+FLUSH_SECONDS = 5.0
+"""Seconds that the end of a run waits for its records to be written."""
 
 
-def recorder(settings: Settings) -> list[Any]:
-    """The hook that records runs, if it is wanted and can; if it cannot, that is said, and the run goes on."""
-    from ..config.build import build_recorder
+def start_recording(settings: Settings) -> list[Any]:
+    """Return the hook that records runs; none if recording is off or impossible, which prints a note."""
+    from ..config.factory import build_recorder
 
     try:
         hook = build_recorder(settings)
@@ -202,42 +204,42 @@ def recorder(settings: Settings) -> list[Any]:
             return []
         hook.store.open()
     except HooklineError as error:
-        say_note(f"this is not recorded: {error}")
+        print_note(f"this run is not recorded: {error}")
         return []
     return [hook]
 
 
-def recorded(hooks: list[Any]) -> None:
-    """Wait a moment until all is recorded; what was not is said."""
+def finish_recording(hooks: list[Any]) -> None:
+    """Wait until the records are written, and print a note if some could not be."""
     for hook in hooks:
-        hook.flush(PATIENCE)
+        hook.flush(FLUSH_SECONDS)
         if (problem := hook.problem()) is not None:
-            say_note(problem)
+            print_note(problem)
 
 
-def opened(settings: Settings, name: str | None) -> Session | None:
-    """The session of that name, as it was left or new; ``None`` if no name is given."""
+def load_session(settings: Settings, name: str | None) -> Session | None:
+    """Return the saved session with this name, or a new one; ``None`` without a name."""
     if name is None:
         return None
-    return store_at(settings.sessions).load(name) or Session(name)
+    return session_store(settings.sessions).load(name) or Session(name)
 
 
-def saved(settings: Settings, name: str | None, session: Session | None) -> None:
-    """Keep a session that has a name."""
+def save_session(settings: Settings, name: str | None, session: Session | None) -> None:
+    """Save a session that has a name."""
     if name is not None and session is not None:
-        store_at(settings.sessions).save(session)
+        session_store(settings.sessions).save(session)
 
 
 @lru_cache
-def store_at(path: str) -> SessionStore:
-    """The store of sessions at a path, the same one each time.
+def session_store(path: str) -> SessionStore:
+    """Return the session store at a path, the same object each time.
 
     Raises:
-        ConfigError: there is a file that is not named like one of SQLite's.
+        ConfigError: the path is a file whose name does not end like that of a SQLite file.
     """
     from ..stores.sessions import SQLITE, JsonSessionStore, session_store_at
 
     store = session_store_at(path)
     if isinstance(store, JsonSessionStore) and store.folder.is_file():
-        raise ConfigError(f"sessions: {path} is a file: name a folder, or a SQLite file ({', '.join(SQLITE)})")
+        raise ConfigError(f"sessions: {path} is a file: give a folder, or a SQLite file ({', '.join(SQLITE)})")
     return store

@@ -20,10 +20,10 @@ from ..config.settings import KEYS
 from ..config.sources import Configuration
 from .errors import COMPLETED
 from .help import Command
-from .options import takes_settings
-from .services import logged, run_until_stopped
-from .terminal import is_capable
-from .text import arguments_text, counted, printable, roughly, short, short_id
+from .options import with_settings
+from .services import run_until_stopped, timestamped
+from .terminal import can_move_cursor
+from .text import arguments_text, counted, printable, rough_duration, short, short_id
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -44,18 +44,18 @@ Examples:
 Then, from another terminal:
   curl -s http://127.0.0.1:8420/runs -H 'Content-Type: application/json' -d '{"task": "Say hello."}'
 
-It listens to this machine alone, unless [server] in the configuration file, or --host, says otherwise; then callers
-need keys. Ctrl-C stops it: runs may finish. Ctrl-C again stops it at once.
+The server accepts requests from this machine only, unless --host or [server] in the configuration file sets another
+address; callers then need API keys. Ctrl-C stops it after the current runs. Ctrl-C again stops it at once.
 """
 
-_NOT_HERE = ("hosts",)  # its option is --host, which is another thing here
-_OURS = "Server"
+_EXCLUDED = ("hosts",)  # its option --host has another meaning here
+_PANEL = "Server"
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    keys = [name for name in KEYS if name not in _NOT_HERE]
-    app.command("serve", cls=Command, epilog=EPILOG)(takes_settings(*keys)(serve))
+    keys = [name for name in KEYS if name not in _EXCLUDED]
+    app.command("serve", cls=Command, epilog=EPILOG)(with_settings(*keys)(serve))
 
 
 def serve(
@@ -63,25 +63,31 @@ def serve(
     host: Annotated[
         str | None,
         typer.Option(
-            metavar="ADDRESS", help="Listen at this address. [default: 127.0.0.1]", show_default=False,
-            rich_help_panel=_OURS,
+            metavar="ADDRESS",
+            help="Address to listen on. [default: 127.0.0.1]",
+            show_default=False,
+            rich_help_panel=_PANEL,
         ),
     ] = None,
     port: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="Listen at this port; 0 for any that is free. [default: 8420]", show_default=False,
-            rich_help_panel=_OURS,
+            metavar="N",
+            help="Port to listen on; 0 for any free port. [default: 8420]",
+            show_default=False,
+            rich_help_panel=_PANEL,
         ),
     ] = None,
     grace: Annotated[
         float | None,
         typer.Option(
-            metavar="S", help="Runs get S seconds to finish when it is stopped. [default: 30]", show_default=False,
-            rich_help_panel=_OURS,
+            metavar="S",
+            help="Seconds that runs get to finish at shutdown. [default: 30]",
+            show_default=False,
+            rich_help_panel=_PANEL,
         ),
     ] = None,
-) -> int:  # fmt: skip
+) -> int:
     """Serve the agent over HTTP: a JSON API, A2A, and OpenAI's chat API."""
     given = {name: value for name, value in (("host", host), ("port", port), ("grace", grace)) if value is not None}
     settings = msgspec.structs.replace(config.settings, server={**config.settings.server, **given})
@@ -89,56 +95,56 @@ def serve(
 
 
 def _build_and_serve(config: Configuration) -> int:
-    from ..config.build import build_plugins
+    from ..config.factory import build_plugins
     from ..server.build import build_server
     from ..server.options import ServerOptions
     from .plugins import close_plugins
-    from .runner import answering_unattended, recorded, recorder
-    from .weights import make_ready
+    from .runner import finish_recording, prepare_unattended_agent, start_recording
+    from .weights import prepare_model
 
-    ServerOptions.of(config.settings.server)  # before anything is loaded for it
-    recorders, plugins = recorder(config.settings), build_plugins(config.settings, config.home)
+    ServerOptions.of(config.settings.server)  # report invalid options before loading the model
+    recorders, plugins = start_recording(config.settings), build_plugins(config.settings, config.home)
     try:
-        answerer, agent = answering_unattended(config, recorders, plugins)
+        answerer, agent = prepare_unattended_agent(config, recorders, plugins)
         server = build_server(config.settings, answerer, home=config.home)
-        make_ready(agent.model)
+        prepare_model(agent.model)
         return asyncio.run(_serve(server, config.settings))
     finally:
         close_plugins(plugins)
-        recorded(recorders)
+        finish_recording(recorders)
 
 
 async def _serve(server: Server, settings: Settings) -> int:
 
-    with view_of(server, debug=settings.debug) as view:
-        await run_until_stopped(server, view, view.begun)
+    with make_view(server, debug=settings.debug) as view:
+        await run_until_stopped(server, view, view.on_started)
     return COMPLETED
 
 
 log = logging.getLogger("hookline")
 
 REFRESH = 0.5
-"""Seconds between two looks."""
+"""Refresh interval in seconds."""
 LINES, RUNS, CALLS, AGENTS = 5, 12, 5, 6
-"""How much of each is shown at most; less if the terminal is not high."""
-HIGH = 40
-"""Lines of a terminal in which all of it fits."""
-UNAUDITED = 'who is let in is in the log only: audit = "audit.jsonl" in the settings writes it into an audit log'
+"""Maximum number of rows of each kind; fewer on a terminal with less than ``FULL_HEIGHT`` lines."""
+FULL_HEIGHT = 40
+"""Lines of a terminal that has room for the maximum number of rows."""
+NO_AUDIT_LOG = 'no audit log: logins are in the server log only (set audit = "audit.jsonl" to keep an audit log)'
 STATES = {"queued": "dim", "running": "cyan", "waiting": "yellow"}
 
 
-def view_of(server: Server, *, debug: bool = False) -> ServerLog:
-    """The view for this terminal; log lines where there is none, or where they are wanted as JSON."""
-    live = is_capable(sys.stderr.isatty()) and server.options.logs != "json"
+def make_view(server: Server, *, debug: bool = False) -> ServerLog:
+    """Return a live view on a terminal; log lines elsewhere, or if logs are to be JSON."""
+    live = can_move_cursor(sys.stderr.isatty()) and server.options.logs != "json"
     return (ServerScreen if live else ServerLog)(server, debug=debug)
 
 
 class ServerLog:
-    """Log lines on stderr, as the settings want them."""
+    """Print log lines to stderr in the configured format."""
 
     def __init__(self, server: Server, *, debug: bool) -> None:
         self._server, self._debug = server, debug
-        self.has_begun = False
+        self.is_started = False
 
     def __enter__(self) -> Self:
         from ..server.logs import setup_logs
@@ -147,38 +153,38 @@ class ServerLog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.has_begun:
-            self.say(stopped(self._server))
+        if self.is_started:
+            self.print(stopped_text(self._server))
         self._undo()
 
-    def say(self, line: str) -> None:
-        """A line."""
+    def print(self, line: str) -> None:
+        """Print a line."""
         log.info("%s", line)
 
-    def begun(self) -> None:
-        """Say where it listens."""
-        self.has_begun = True
+    def on_started(self) -> None:
+        """Print the address and the agents."""
+        self.is_started = True
         server = self._server
         names = ", ".join(agent.name for agent in server.service.agents.list())
-        where = f"{server.url}{_everywhere(server.options.host)}"
-        self.say(f"listening at {where}, {_keys(server.gate.needs_keys)}, agents: {names}")
+        where = f"{server.url}{_all_addresses(server.options.host)}"
+        self.print(f"listening at {where}, {_keys_text(server.gate.needs_keys)}, agents: {names}")
         self.advise()
 
     def advise(self) -> None:
-        """Say what should be thought of."""
+        """Print advice about the configuration."""
         if self._server.gate.needs_keys and not self._server.gate.is_audited:
-            self.say(UNAUDITED)
+            self.print(NO_AUDIT_LOG)
 
     def stopping(self, *, again: bool) -> None:
-        """Say that it is about to stop."""
-        self.say("stopping now" if again else "stopping: what is running may finish; Ctrl-C again stops at once")
+        """Announce the shutdown."""
+        self.print("stopping now" if again else "stopping after the current runs; Ctrl-C again stops at once")
 
     async def watch(self) -> None:
-        """There is nothing to look at: what happens is logged."""
+        """Do nothing: the log shows what happens."""
 
 
 class ServerScreen(ServerLog, logging.Handler):
-    """Where it listens, what goes on and what waits for approval, below the lines that matter."""
+    """Show the address, the current runs and the calls waiting for approval below the important log lines."""
 
     def __init__(self, server: Server, *, debug: bool) -> None:
         logging.Handler.__init__(self, logging.INFO)
@@ -197,41 +203,41 @@ class ServerScreen(ServerLog, logging.Handler):
     def __exit__(self, *exception: object) -> None:
         self._live.stop()
         self._undo()
-        if self.has_begun:
-            sys.stderr.write(f"{time.strftime('%H:%M:%S')} {printable(stopped(self._server))}\n")
+        if self.is_started:
+            sys.stderr.write(f"{time.strftime('%H:%M:%S')} {printable(stopped_text(self._server))}\n")
 
-    def begun(self) -> None:
-        """The tables say where it listens."""
-        self.has_begun = True
+    def on_started(self) -> None:
+        """Print advice only: the tables show the address."""
+        self.is_started = True
         self.advise()
 
-    def say(self, line: str) -> None:
-        """A line above the tables."""
-        self._live.console.print(logged(line))
+    def print(self, line: str) -> None:
+        """Print a line above the tables."""
+        self._live.console.print(timestamped(line))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep what was logged for below; what is wrong stays above."""
+        """Show a log record below the tables; print warnings and errors above them."""
         try:
             if record.name == "hookline.waiting":
-                return  # it is among the calls that wait
+                return  # the table of waiting calls shows it
             if record.name == "hookline.access":
                 self._lines.append(_request(record))
             elif record.levelno >= logging.WARNING or self._debug:
                 self._live.console.print(printable(self.format(record)), markup=False)
             else:
                 self._lines.append(short(self.format(record), 400))
-        except Exception:  # noqa: BLE001 - as every handler does
+        except Exception:  # noqa: BLE001 - logging handlers must not raise
             self.handleError(record)
 
     async def watch(self) -> None:
-        """Draw it again and again."""
+        """Redraw the tables at a fixed interval."""
         while True:
             try:
                 status = await self._server.status(CALLS + 1)
                 height = self._live.console.height
                 self._live.update(status_table(status, list(self._lines), time.time(), height), refresh=True)
             except Exception:
-                log.exception("what the server does cannot be shown")
+                log.exception("the server view could not be drawn")
             await asyncio.sleep(REFRESH)
 
 
@@ -240,23 +246,23 @@ def _request(record: Any) -> str:
     return f"{at} {record.method:<4} {record.route} {record.status} {record.ms:g} ms {record.caller}"
 
 
-def stopped(server: Server) -> str:
-    """What is left to say at the end."""
+def stopped_text(server: Server) -> str:
+    """Return the last line: the number of requests."""
     return f"stopped: {counted(server.traffic.total, 'request')}, {server.traffic.refused} refused"
 
 
-def status_table(status: Status, lines: list[str], now: float, height: int = HIGH) -> Any:
-    """All of it, as far as there is room."""
+def status_table(status: Status, lines: list[str], now: float, height: int = FULL_HEIGHT) -> Any:
+    """Return the whole view, cut to the height of the terminal."""
 
-    def most(number: int) -> int:
-        return max(2, number * min(height, HIGH) // HIGH)
+    def limit(number: int) -> int:
+        return max(2, number * min(height, FULL_HEIGHT) // FULL_HEIGHT)
 
-    parts: list[Any] = [Text(), _head(status), _agents(status, most(AGENTS))]
+    parts: list[Any] = [Text(), _head(status), _agents(status, limit(AGENTS))]
     if status.problem:
         parts.append(Text(f"✗ runs cannot be stored: {printable(status.problem, keep='')}", style="red"))
-    parts += [Text(), _runs(status, now, most(RUNS))]
+    parts += [Text(), _runs(status, now, limit(RUNS))]
     if status.approvals:
-        parts += [Text(), *_calls(status, now, most(CALLS))]
+        parts += [Text(), *_calls(status, now, limit(CALLS))]
     if lines:
         parts += [Text(), *(Text(line, style="dim", no_wrap=True, overflow="ellipsis") for line in lines)]
     return Group(*parts, Text(), _foot(status))
@@ -266,69 +272,72 @@ def _head(status: Status) -> Text:
 
     up = status.state == "running"
     where = status.url if up else f"{status.url} is {status.state}"
-    keys = f"{_everywhere(status.host)} · {_keys(status.needs_keys)}"
+    keys = f"{_all_addresses(status.host)} · {_keys_text(status.needs_keys)}"
     return Text.assemble(("● ", "green" if up else "yellow"), (where, "bold"), (keys, "dim"))
 
 
 def _foot(status: Status) -> Text:
 
-    told = [f"{status.per_second:.1f} requests/s", counted(status.streams, "stream")]
-    told += [f"{status.refused:,} refused"] if status.refused else []
+    items = [f"{status.per_second:.1f} requests/s", counted(status.streams, "stream")]
+    items += [f"{status.refused:,} refused"] if status.refused else []
     stops = "Ctrl-C stops it" if status.state == "running" else "Ctrl-C stops it at once"
-    return Text(" · ".join([*told, stops]), style="dim")
+    return Text(" · ".join([*items, stops]), style="dim")
 
 
-def _everywhere(host: str) -> str:
+def _all_addresses(host: str) -> str:
     return " and all other addresses of this machine" if host in ("0.0.0.0", "::") else ""
 
 
-def _keys(needed: bool) -> str:
-    return "keys needed" if needed else "no keys needed on this machine"
+def _keys_text(needed: bool) -> str:
+    return "keys required" if needed else "no keys needed on this machine"
 
 
-def _agents(status: Status, most: int) -> Any:
+def _agents(status: Status, limit: int) -> Any:
 
     found = Table.grid(padding=(0, 2, 0, 0))
-    for agent in status.agents[:most]:
+    for agent in status.agents[:limit]:
         url = f"{status.url}/a2a/{agent.name}"
         found.add_row(Text(f"  {printable(agent.name, keep='')}"), Text(printable(url, keep=""), style="dim"))
-    if len(status.agents) > most:
-        found.add_row(Text(f"  and {len(status.agents) - most} more", style="dim"))
+    if len(status.agents) > limit:
+        found.add_row(Text(f"  and {len(status.agents) - limit} more", style="dim"))
     return found
 
 
-def _runs(status: Status, now: float, most: int) -> Any:
+def _runs(status: Status, now: float, limit: int) -> Any:
 
     if not status.runs:
-        return Text("no runs under way", style="dim")
+        return Text("no active runs", style="dim")
     found = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", expand=True)
     for name in ("run", "agent", "caller", "state"):
         found.add_column(name, no_wrap=True, overflow="ellipsis", max_width=16)
     found.add_column("doing", no_wrap=True, overflow="ellipsis", ratio=1)
     found.add_column("age", no_wrap=True, justify="right")
-    for run, doing, caller in status.runs[:most]:
+    for run, doing, caller in status.runs[:limit]:
         found.add_row(*_run_row(run, doing, caller, now))
-    if len(status.runs) > most:
-        found.add_row(Text(f"and {len(status.runs) - most:,} more", style="dim"))
+    if len(status.runs) > limit:
+        found.add_row(Text(f"and {len(status.runs) - limit:,} more", style="dim"))
     return found
 
 
 def _run_row(run: RunRecord, doing: str, caller: str, now: float) -> list[Text]:
 
-    told = doing or short(run.task, 200)
+    text = doing or short(run.task, 200)
     return [
-        Text(run.id[:16]), Text(printable(run.agent, keep="")), Text(printable(caller, keep="")),
-        Text(run.status, style=STATES.get(run.status, "")), Text(printable(told, keep="")),
-        Text(roughly(now - run.created), style="dim"),
-    ]  # fmt: skip
+        Text(run.id[:16]),
+        Text(printable(run.agent, keep="")),
+        Text(printable(caller, keep="")),
+        Text(run.status, style=STATES.get(run.status, "")),
+        Text(printable(text, keep="")),
+        Text(rough_duration(now - run.created), style="dim"),
+    ]
 
 
-def _calls(status: Status, now: float, most: int) -> list[Any]:
+def _calls(status: Status, now: float, limit: int) -> list[Any]:
 
     count = len(status.approvals)
-    many = f"more than {CALLS} calls wait" if count > CALLS else "1 call waits" if count == 1 else f"{count} calls wait"
-    found: list[Any] = [Text(f"{many} for approval", style="yellow")]
-    for row in status.approvals[:most]:
+    number = f"more than {CALLS} calls" if count > CALLS else counted(count, "call")
+    found: list[Any] = [Text(f"{number} waiting for approval", style="yellow")]
+    for row in status.approvals[:limit]:
         found += _call(row, now)
     return found
 
@@ -337,5 +346,5 @@ def _call(row: ApprovalRow, now: float) -> list[Text]:
 
     what = f"  {printable(row.tool, keep='')} {arguments_text(row.arguments, 400)}"
     call = Text(what, no_wrap=True, overflow="ellipsis")
-    left = f"  for {roughly(now - row.asked)}, {roughly(row.expires - now)} left"
+    left = f"  for {rough_duration(now - row.asked)}, {rough_duration(row.expires - now)} left"
     return [call, Text.assemble(("    hookline approvals approve ", ""), (short_id(row.id), "bold"), (left, "dim"))]

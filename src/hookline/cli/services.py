@@ -15,52 +15,52 @@ from rich.text import Text
 from .text import printable
 
 
-class Stoppable(Protocol):
-    """What is started and stopped: a gateway, or a server."""
+class Service(Protocol):
+    """A server or gateway that can be started and stopped."""
 
     async def start(self) -> None:
-        """Begin; it returns as soon as it has."""
+        """Start, and return once it is up."""
         ...
 
     async def stop(self, *, grace: float | None = None) -> None:
-        """Stop; what is under way gets so many seconds."""
+        """Stop; running work gets ``grace`` seconds to finish."""
         ...
 
     async def wait(self) -> None:
-        """Go on until it is stopped."""
+        """Wait until it has stopped."""
         ...
 
 
-async def run_until_stopped(program: Stoppable, view: Any, begun: Callable[[], object]) -> None:
-    """Start it, show it, and go on until Ctrl-C or SIGTERM, of which a second one does not wait for what is under way.
+async def run_until_stopped(service: Service, view: Any, on_started: Callable[[], object]) -> None:
+    """Run a service until Ctrl-C or SIGTERM. A second signal stops it without waiting for running work.
 
     Args:
-        program: the program.
-        view: shows it: ``stopping(again)`` and ``async watch()``.
-        begun: called once it has begun.
+        service: the server or gateway.
+        view: shows the service, with methods ``stopping(again)`` and ``async watch()``.
+        on_started: called once the service is up.
     """
     loop = asyncio.get_running_loop()
     stops: list[asyncio.Task[None]] = []
 
     def stop() -> None:
-        stops.append(loop.create_task(program.stop(grace=0 if stops else None)))
+        stops.append(loop.create_task(service.stop(grace=0 if stops else None)))
         view.stopping(again=len(stops) > 1)
 
-    with suppress(NotImplementedError):  # not on Windows: there Ctrl-C is a KeyboardInterrupt
+    with suppress(NotImplementedError):  # on Windows, Ctrl-C raises KeyboardInterrupt instead
         for name in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(name, stop)
-    await program.start()
-    begun()
+    await service.start()
+    on_started()
     watching = asyncio.create_task(view.watch())
     try:
-        await program.wait()
+        await service.wait()
     finally:
         watching.cancel()
         await asyncio.wait([watching, *stops])
 
 
-def logged(line: str) -> Any:
-    """A line with the time before it; what does not fit goes on below its beginning."""
+def timestamped(line: str) -> Any:
+    """Return a line with the current time before it; a long line wraps below its text, not below the time."""
     row = Table.grid(padding=(0, 1, 0, 0))
     row.add_row(Text(time.strftime("%H:%M:%S"), style="dim", no_wrap=True), Text(printable(line)))
     return row

@@ -13,10 +13,10 @@ from rich.text import Text
 
 from ..config.sources import Configuration
 from ..stores.errors import StoreError
-from .errors import CANCELLED, COMPLETED, FAILED, quiet_logs, say_error
+from .errors import CANCELLED, COMPLETED, FAILED, print_error, set_up_logging
 from .help import Command, Group
-from .options import takes_settings
-from .output import console, facts, nearby, problems, show, state, table, write_json
+from .options import with_settings
+from .output import console, print_facts, print_parts, print_problems, print_table, short_path, state_text, write_json
 from .terminal import Terminal
 from .text import counted, printable, short
 
@@ -36,10 +36,10 @@ Examples:
   hookline skills accept tidy-notes --as tidy-my-notes
   hookline skills list
 
-A skill is a file NAME/SKILL.md in the folder of skills. What a model proposes waits until you accept it.
+A skill is a file NAME/SKILL.md in the skills folder. Agents use a proposed skill only after you have accepted it.
 """
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the skill.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the skill.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -50,20 +50,20 @@ def add_to(app: typer.Typer) -> None:
         help="Show, review, accept or reject skills that agents have learned.",
         epilog=EPILOG,
     )
-    few = takes_settings("skills", "debug")
+    few = with_settings("skills", "debug")
     for command in (list_skills, show_one, review, accept, reject):
         group.command(command.__name__.partition("_")[0], cls=Command)(few(command))
-    group.command("analyse", cls=Command)(takes_settings()(analyse))
+    group.command("analyse", cls=Command)(with_settings()(analyse))
     app.add_typer(group, name="skills")
 
 
 def list_skills(
     config: Configuration,
-    all: Annotated[bool, typer.Option("--all", help="Also those that were rejected.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    all: Annotated[bool, typer.Option("--all", help="Include rejected skills.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """Show the skills, and what waits for you."""
-    store, queue = opened(config.settings)
+    """List skills, proposals, and the number of runs to analyse."""
+    store, queue = open_stores(config.settings)
     accepted, proposed, rejected = (store.list(state) for state in ("accepted", "proposed", "rejected"))
     waiting = len(queue.ids())
     if json:
@@ -71,33 +71,33 @@ def list_skills(
         write_json({"skills": shown, "waiting": waiting, "problems": store.problems()})
         return COMPLETED
     rows = [
-        (skill.name, state(skill.state), skill.date, short(skill.description, 200))
+        (skill.name, state_text(skill.state), skill.date, short(skill.description, 200))
         for skill in (*proposed, *accepted, *(rejected if all else ()))
     ]
     if rows:
-        table(("name", "state", "date", "what it is for"), rows, keep=("name", "state", "date"))
+        print_table(("name", "state", "date", "what it is for"), rows, keep=("name", "state", "date"))
     else:
-        typer.echo(f"There are no skills in {printable(nearby(str(store.folder)), keep='')}.")
+        typer.echo(f"No skills in {printable(short_path(str(store.folder)), keep='')}.")
     notes = []
     if proposed:
         notes.append(f"{counted(len(proposed), 'proposal')} to review: hookline skills review")
     if waiting:
-        notes.append(f"{counted(waiting, 'run')} to look at: hookline skills analyse")
+        notes.append(f"{counted(waiting, 'run')} to analyse: hookline skills analyse")
     if rejected and not all:
         notes.append(f"{len(rejected)} rejected: --all shows them")
     if notes:
         typer.echo("\n" + "\n".join(notes))
-    problems(store.problems())
+    print_problems(store.problems())
     return COMPLETED
 
 
 def show_one(
     config: Configuration,
     name: Name,
-    raw: Annotated[bool, typer.Option("--raw", help="The file as it is.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print the unchanged file.")] = False,
 ) -> int:
     """Show a skill or a proposal."""
-    store, _ = opened(config.settings)
+    store, _ = open_stores(config.settings)
     skill = store.find(name)
     if raw:
         text = store.raw(skill)
@@ -110,52 +110,53 @@ def show_one(
 def accept(
     config: Configuration,
     name: Name,
-    rename: Annotated[str | None, typer.Option("--as", metavar="NAME", help="Call it something else.")] = None,
+    rename: Annotated[str | None, typer.Option("--as", metavar="NAME", help="Accept it under another name.")] = None,
 ) -> int:
-    """Make a skill of a proposal: agents may read it from their next run on."""
-    store, _ = opened(config.settings)
+    """Accept a proposal. Agents can use the skill from their next run on."""
+    store, _ = open_stores(config.settings)
     skill = store.accept(name, rename=rename)
-    typer.echo(f"accepted: {printable(nearby(str(store.path(skill.name))), keep='')}")
+    typer.echo(f"accepted: {printable(short_path(str(store.path(skill.name))), keep='')}")
     return COMPLETED
 
 
 def reject(
-    config: Configuration, names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Their names.")]
+    config: Configuration,
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of the proposals.")],
 ) -> int:
-    """Say no to proposals. They are kept, and not proposed again; 'accept' takes one back."""
+    """Reject proposals. Rejected ones are kept and not proposed again; accept undoes it."""
     from ..stores.errors import StoreError
 
-    store, _ = opened(config.settings)
+    store, _ = open_stores(config.settings)
     code = COMPLETED
     for name in names:
         try:
             typer.echo(f"rejected: {store.reject(name).name}")
         except StoreError as error:
-            say_error(str(error))
+            print_error(str(error))
             code = FAILED
     return code
 
 
 def review(config: Configuration) -> int:
-    """Decide about proposals, one after another."""
-    return review_all(*opened(config.settings))
+    """Review proposals one by one."""
+    return review_all(*open_stores(config.settings))
 
 
 def analyse(config: Configuration) -> int:
-    """Have the model look at runs that wait, and propose skills. This costs a model call for each."""
-    return analyse_all(config, *opened(config.settings))
+    """Let the model analyse recorded runs and propose skills, with one model call for each run."""
+    return analyse_all(config, *open_stores(config.settings))
 
 
-def opened(settings: Settings) -> tuple[SkillStore, SkillQueue]:
-    """The skills that settings name, and the runs that wait."""
+def open_stores(settings: Settings) -> tuple[SkillStore, SkillQueue]:
+    """Open the skills and the queue of runs to analyse."""
     from ..stores.skills import SkillQueue, SkillStore
 
-    folder = folder_of(settings)
+    folder = skills_folder(settings)
     return SkillStore(folder), SkillQueue(folder)
 
 
-def folder_of(settings: Settings) -> str:
-    """The folder of skills: the setting's, that of a hook that is declared, or ``skills``."""
+def skills_folder(settings: Settings) -> str:
+    """Return the skills folder: from the setting, from a declared hook, or ``skills``."""
     from ..config.settings import DeclaredHook
 
     if settings.skills:
@@ -167,29 +168,29 @@ def folder_of(settings: Settings) -> str:
 
 QUESTION = "accept / edit / reject / later / quit: "
 MAX_TOKENS, MAX_SECONDS = 20_000, 300.0
-"""What looking at one run may take, if the settings have no limits."""
+"""Limits for the analysis of one run, if the settings have none."""
 
 _MARKS = {"proposed": ("?", "yellow"), "unusable": ("·", "dim"), "nothing": ("·", "dim"), "failed": ("✗", "red")}
 
 
 def review_all(store: SkillStore, queue: SkillQueue) -> int:
-    """Decide about proposals, one after another."""
+    """Ask about each proposal in turn."""
     proposals, waiting = store.list("proposed"), len(queue.ids())
     if waiting:
-        typer.echo(f"{counted(waiting, 'run')} to look at first, if you like: hookline skills analyse\n")
+        typer.echo(f"{counted(waiting, 'run')} not analysed yet: hookline skills analyse\n")
     if not proposals:
-        typer.echo("There is nothing to review.")
+        typer.echo("No proposals to review.")
         return COMPLETED
     terminal = Terminal.find() if sys.stdout.isatty() else None
     if terminal is None:
         for skill in proposals:
             typer.echo(f"{skill.name}: {short(skill.description, 200)}")
-        typer.echo("\nThere is no terminal to ask at. For each:")
+        typer.echo("\nThere is no terminal to ask at. For each proposal, use:")
         typer.echo("  hookline skills show NAME\n  hookline skills accept NAME\n  hookline skills reject NAME")
         return COMPLETED
     decided = {"accepted": 0, "rejected": 0}
     for number, skill in enumerate(proposals, 1):
-        answer = _decide(store, skill, terminal, f"{number} of {len(proposals)}")
+        answer = _review_one(store, skill, terminal, f"{number} of {len(proposals)}")
         if answer == "quit":
             break
         if answer in decided:
@@ -199,13 +200,13 @@ def review_all(store: SkillStore, queue: SkillQueue) -> int:
     return COMPLETED
 
 
-def _decide(store: SkillStore, skill: Skill, terminal: Terminal, which: str) -> str:
-    """What a person says to one proposal."""
+def _review_one(store: SkillStore, skill: Skill, terminal: Terminal, which: str) -> str:
+    """Show one proposal, and apply the user's decision."""
     with Draft() as draft:
-        return _answered(store, skill, terminal, which, draft)
+        return _ask_and_apply(store, skill, terminal, which, draft)
 
 
-def _answered(store: SkillStore, skill: Skill, terminal: Terminal, which: str, draft: Draft) -> str:
+def _ask_and_apply(store: SkillStore, skill: Skill, terminal: Terminal, which: str, draft: Draft) -> str:
     show_skill(skill, store, which)
     while True:
         answer = (asyncio.run(terminal.ask(QUESTION)) or "quit").lower()
@@ -230,12 +231,12 @@ def _answered(store: SkillStore, skill: Skill, terminal: Terminal, which: str, d
             else:
                 terminal.show("Type accept, edit, reject, later or quit.\n")
         except StoreError as error:
-            kept = ". What you wrote is kept: type edit to go on with it" if draft.path is not None else ""
+            kept = ". Your text is kept: type edit to continue" if draft.path is not None else ""
             terminal.show(f"{printable(str(error), keep='')}{kept}.\n")
 
 
 class Draft:
-    """What a person writes in their editor; if nothing came of it in the end, it is left, and they are told where."""
+    """The text that a person edits. If it could not be saved as a skill, the file stays, and its path is printed."""
 
     def __init__(self) -> None:
         self.path: Path | None = None
@@ -245,21 +246,21 @@ class Draft:
 
     def __exit__(self, *_: object) -> None:
         if self.path is not None:
-            sys.stderr.write(f"what you wrote is in {self.path}\n")
+            sys.stderr.write(f"your text is in {self.path}\n")
 
     def edited(self, text: str) -> str:
-        """What a person makes of a text, or of what they wrote before.
+        """Open an editor with the text, or with the earlier draft, and return the edited text.
 
         Raises:
-            StoreError: there is no editor, or it failed.
+            StoreError: the editor cannot be started, or it failed.
         """
         import shlex
         import subprocess
         import tempfile
         from pathlib import Path
 
-        usual = "notepad" if sys.platform == "win32" else "vi"
-        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or usual
+        default = "notepad" if sys.platform == "win32" else "vi"
+        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or default
         path = self.path
         if path is None:
             path = Path(tempfile.mkdtemp(prefix="hookline-")) / "SKILL.md"
@@ -268,9 +269,9 @@ class Draft:
         try:
             code = subprocess.run([*shlex.split(editor), str(path)], check=False).returncode
         except (OSError, ValueError) as error:
-            code, problem = None, f"the editor {editor!r} cannot be started ({error}): set EDITOR to another"
+            code, problem = None, f"the editor {editor!r} cannot be started ({error}): set EDITOR to another one"
         else:
-            problem = f"the editor ended with {code}: nothing is changed"
+            problem = f"the editor exited with code {code}: nothing was changed"
         if code == 0:
             return path.read_text(encoding="utf-8", errors="replace")
         if path.read_bytes() == before == text.encode():
@@ -278,7 +279,7 @@ class Draft:
         raise StoreError(problem)
 
     def drop(self) -> None:
-        """Forget it: it is in the folder of skills now."""
+        """Delete the draft: the text is in the skills folder now."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
             self.path.parent.rmdir()
@@ -286,72 +287,78 @@ class Draft:
 
 
 def show_skill(skill: Skill, store: SkillStore, which: str = "") -> None:
-    """A skill: where it comes from, and its text as a model gets it, nothing left out."""
+    """Print a skill: its origin, and the whole text that a model gets."""
     items = [
-        ("for", skill.description), ("state", skill.state), ("file", nearby(str(store.path(skill.name, skill.state)))),
-        ("date", skill.date), ("from run", skill.source_run), ("with task", short(skill.source_task, 300)),
+        ("for", skill.description),
+        ("state", skill.state),
+        ("file", short_path(str(store.path(skill.name, skill.state)))),
+        ("date", skill.date),
+        ("from run", skill.source_run),
+        ("with task", short(skill.source_task, 300)),
         ("with tools", ", ".join(skill.source_tools)),
-    ]  # fmt: skip
+    ]
     title = f"{skill.name}  ({which})" if which else skill.name
-    facts(title, [(label, printable(text, keep="")) for label, text in items if text])
+    print_facts(title, [(label, printable(text, keep="")) for label, text in items if text])
     lines = Text()
     for line in printable(skill.text).splitlines():
         lines.append(f"{line}\n", style="bold" if line.startswith("#") else "")
-    show(Text(""), Padding(lines, (0, 0, 0, 2)))
+    print_parts(Text(""), Padding(lines, (0, 0, 0, 2)))
 
 
 def analyse_all(config: Configuration, store: SkillStore, queue: SkillQueue) -> int:
-    """Have the model look at runs that wait."""
-    from ..config.build import build_agent
+    """Let the model analyse all queued runs."""
+    from ..config.factory import build_agent
     from ..hooks._sensitive.redactor import Redactor
     from ..hooks._skill_analysis import analyse
     from .approval_prompt import Approver
-    from .runner import recorded, recorder
+    from .runner import finish_recording, start_recording
     from .views import choose_view
-    from .weights import make_ready
+    from .weights import prepare_model
 
     settings = config.settings
     waiting = queue.ids()
     if not waiting:
-        typer.echo("There are no runs to look at.")
+        typer.echo("No runs to analyse.")
         return COMPLETED
-    quiet_logs(settings.debug)
-    recorders = recorder(settings)
+    set_up_logging(settings.debug)
+    recorders = start_recording(settings)
     paused = choose_view(silent=True).paused
     approver = Approver(settings.approvals, paused, settings.approval_file)
     agent = build_agent(settings, home=config.home, hooks=[approver, *recorders], file=config.hooks_file)
-    make_ready(agent.model)
+    prepare_model(agent.model)
     failed, proposed, redactor = 0, 0, Redactor()
     for ident in waiting:
         outcome = analyse(store, queue, ident, lambda run, text: _ask_model(agent, settings, run, text), redactor)
         if outcome is not None and outcome.kind == "cancelled":
-            recorded(recorders)
+            finish_recording(recorders)
             return CANCELLED
         if outcome is not None:
             _print_outcome(outcome.kind, outcome.note)
             failed += outcome.kind == "failed"
             proposed += outcome.kind == "proposed"
-    recorded(recorders)
+    finish_recording(recorders)
     if proposed:
         typer.echo(f"\n{counted(proposed, 'proposal')} to review: hookline skills review")
     return FAILED if failed else COMPLETED
 
 
 def _ask_model(agent: Any, settings: Settings, run: QueuedRun, text: str) -> AgentResult[Any]:
-    """Ask the model of an agent about a run, under all its hooks."""
+    """Let the agent's model analyse a run, under all hooks of the agent."""
     from .._run.budget import Budget, Limits
     from .._run.context import AgentContext
     from ..hooks._skill_analysis import analyst
-    from .runner import perform
+    from .runner import run_once
 
     tokens, seconds = settings.max_tokens, settings.max_seconds
     limits = Limits(
-        tokens=MAX_TOKENS if tokens is None else tokens, cost=settings.max_cost,
-        seconds=MAX_SECONDS if seconds is None else seconds, soft=None,
-    )  # fmt: skip
-    sys.stderr.write(f"looking at: {short(run.task, 80)}\n")
+        tokens=MAX_TOKENS if tokens is None else tokens,
+        cost=settings.max_cost,
+        seconds=MAX_SECONDS if seconds is None else seconds,
+        soft=None,
+    )
+    sys.stderr.write(f"analysing: {short(run.task, 80)}\n")
     ctx = AgentContext(budget=Budget(limits), allowed_plugins=run.allowed_plugins)
-    outcome = perform(analyst(agent.model, agent.hooks), text, ctx, [], settings.metadata)
+    outcome = run_once(analyst(agent.model, agent.hooks), text, ctx, [], settings.metadata)
     if outcome.failure is not None:
         raise outcome.failure
     return outcome.result

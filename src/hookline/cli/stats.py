@@ -14,12 +14,12 @@ from rich.text import Text
 from .._base.text import duration_text
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
-from ..stores.run_statistics import RunStats, Totals
+from ..stores.run_statistics import RunStats, RunTotals
 from ..stores.runs import CallRow, RunRecord, VerdictRow
 from .help import Command
-from .options import takes_settings
-from .output import console, nearby, show, table, when, write_json
-from .text import counted, printable, seconds_of, short
+from .options import with_settings
+from .output import console, print_parts, print_table, short_path, time_text, write_json
+from .text import counted, parse_duration, printable, short
 
 if TYPE_CHECKING:
     from ..stores.runs import RunRecord, RunStore
@@ -37,33 +37,33 @@ Examples:
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("stats", cls=Command, epilog=EPILOG)(takes_settings("debug")(stats))
+    app.command("stats", cls=Command, epilog=EPILOG)(with_settings("debug")(stats))
 
 
 def stats(
     config: Configuration,
     file: Annotated[
         str | None,
-        typer.Argument(metavar="FILE", help="The file that runs are recorded in; if left out, the setting runs."),
+        typer.Argument(metavar="FILE", help="File with recorded runs. [default: the setting runs]"),
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Only runs since then: 30m, 24h, 7d, 2w or a date.")
+        str | None, typer.Option(metavar="WHEN", help="Only runs since 30m, 24h, 7d, 2w ago, or since a date.")
     ] = None,
     agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this agent.")] = None,
-    model: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs that asked this model.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs that called this model.")] = None,
     last: Annotated[int | None, typer.Option(metavar="N", min=1, help="Show the last N runs.")] = None,
     run: Annotated[
-        str | None, typer.Option(metavar="ID", help="Show one run, call by call; the beginning of its id, or last.")
+        str | None, typer.Option(metavar="ID", help="Show the calls of one run, by the beginning of its id or last.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Show statistics of recorded runs: models, tools, hooks, tokens, cost and time."""
     from ..stores.run_statistics import run_stats
 
     alone = [name for name, given in (("--last", last), ("--run", run)) if given is not None]
     if alone and (len(alone) > 1 or since or agent or model):
-        raise ConfigError(f"{alone[0]} goes alone: leave out the other options that choose runs")
-    begin = None if since is None else since_time(since)
+        raise ConfigError(f"{alone[0]} cannot be combined with other options that select runs")
+    begin = None if since is None else parse_since(since)
     store = _open_store(file, config)
     if store is None:
         show_nothing(file or config.settings.runs)
@@ -81,38 +81,38 @@ def stats(
         else:
             show_runs(rows, store.path)
     else:
-        told = run_stats(store, since=begin, agent=agent, model=model)
+        totals = run_stats(store, since=begin, agent=agent, model=model)
         if json:
-            write_json(told)
+            write_json(totals)
         else:
-            show_stats(told, store.path, chosen=bool(since or agent or model))
+            show_stats(totals, store.path, chosen=bool(since or agent or model))
     return 0
 
 
 def _open_store(file: str | None, config: Configuration) -> RunStore | None:
-    """The runs; ``None`` if nothing has been recorded."""
+    """Open the store of runs; ``None`` if nothing has been recorded."""
     from ..stores.runs import RunStore
 
     path = file if file is not None else config.settings.runs
     if file is not None and not os.path.isfile(file):
-        raise ConfigError(f"there is no file {file!r}: give one that runs are recorded in")
+        raise ConfigError(f"no such file: {file!r}")
     return None if path is None or not os.path.exists(path) else RunStore(path)
 
 
 def _without_texts(run: RunRecord) -> dict[str, Any]:
-    """A run without its owner and its texts: statistics are names, numbers and times."""
+    """Return a run without its owner and its texts: statistics hold names, numbers and times only."""
     texts = ("id", "owner", "session", "task", "reply", "reason", "error")
-    told = {name: getattr(run, name) for name in run.__struct_fields__ if name not in texts}
-    return {"run_id": run.id, **told, "error": run.error_type}
+    fields = {name: getattr(run, name) for name in run.__struct_fields__ if name not in texts}
+    return {"run_id": run.id, **fields, "error": run.error_type}
 
 
-def since_time(text: str, now: float | None = None) -> float:
-    """The Unix time that ``24h``, ``7d`` or a date means.
+def parse_since(text: str, now: float | None = None) -> float:
+    """Return the Unix time of ``24h`` (ago), ``7d`` (ago) or a date.
 
     Raises:
-        ConfigError: it means none.
+        ConfigError: the text is neither.
     """
-    ago = seconds_of(text)
+    ago = parse_duration(text)
     try:
         if ago is not None:
             return (time.time() if now is None else now) - ago
@@ -121,123 +121,164 @@ def since_time(text: str, now: float | None = None) -> float:
         raise ConfigError(f"--since: expected 30m, 24h, 7d, 2w or a date such as 2026-11-01; got {text!r}") from error
 
 
-_LEVELS = "▁▂▃▄▅▆▇█"
+_SPARK_LEVELS = "▁▂▃▄▅▆▇█"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 Cells = Sequence[str | Text]
 
 _UNBROKEN = ("", "call", "run", "began", "status", "verb", "last")
-_TOP = 10
-"""How many reasons and errors are shown."""
+_MAX_ROWS = 10
+"""Maximum number of reasons and errors shown."""
 _BAR = 60
-"""How wide the calls of a run may become."""
-_WIDTHS = {3600: "an hour", 86400: "a day", 7 * 86400: "a week", 28 * 86400: "four weeks", 364 * 86400: "a year"}
-_SAID = {"cont": "let pass"}
+"""Maximum width of the bars that show the calls of a run."""
+_WIDTHS = {3600: "hour", 86400: "day", 7 * 86400: "week", 28 * 86400: "four weeks", 364 * 86400: "year"}
+_VERB_TEXTS = {"cont": "allowed"}
 _STYLES = {
-    "completed": "green", "ok": "green", "approved": "green", "stop": "green", "tool_calls": "green",
-    "failed": "red", "error": "red", "blocked": "red", "block": "red", "end": "red", "denied": "red", "reject": "red",
-    "interrupted": "red", "stopped": "magenta", "cancelled": "magenta", "ended": "magenta", "length": "magenta",
-    "retry": "yellow", "replace": "yellow", "edited": "yellow", "running": "cyan", "answered": "blue", "ask": "cyan",
-}  # fmt: skip
+    "completed": "green",
+    "ok": "green",
+    "approved": "green",
+    "stop": "green",
+    "tool_calls": "green",
+    "failed": "red",
+    "error": "red",
+    "blocked": "red",
+    "block": "red",
+    "end": "red",
+    "denied": "red",
+    "reject": "red",
+    "interrupted": "red",
+    "stopped": "magenta",
+    "cancelled": "magenta",
+    "ended": "magenta",
+    "length": "magenta",
+    "retry": "yellow",
+    "replace": "yellow",
+    "edited": "yellow",
+    "running": "cyan",
+    "answered": "blue",
+    "ask": "cyan",
+}
 
 
 def show_nothing(path: str | None) -> None:
-    """Say how runs come to be recorded."""
-    where = "Recording is off (runs = none)." if path is None else f"Nothing is recorded in {nearby(path)} yet."
-    show(
+    """Explain how runs are recorded."""
+    where = "Recording is off (runs = none)." if path is None else f"No runs recorded in {short_path(path)} yet."
+    print_parts(
         Text(printable(where, keep="")),
-        Text("hookline run and hookline chat record each run there: names, numbers and times, no texts."),
+        Text("hookline run and hookline chat record names, numbers and times of each run there, but no texts."),
         Text('In a program: Agent(..., hooks=[ObservabilityHook("runs.db")]), then: hookline stats runs.db'),
     )
 
 
-def show_stats(told: RunStats, path: str, *, chosen: bool) -> None:
-    """Everything, added up."""
-    totals = told.totals
+def show_stats(stats: RunStats, path: str, *, chosen: bool) -> None:
+    """Print totals, a timeline, and tables of models, tools, hooks, approvals and errors."""
+    totals = stats.totals
     if not totals.runs:
         if chosen:
-            show(Text("No run is like that."), Text(f"Look at all of them: hookline stats {nearby(path)}", style="dim"))
+            print_parts(
+                Text("No runs match."),
+                Text(f"Show all runs: hookline stats {short_path(path)}", style="dim"),
+            )
         else:
             show_nothing(path)
         return
     _show_totals(totals, path)
-    _show_timeline(told)
+    _show_timeline(stats)
     names = ("model", "calls", "errors", "in", "cached", "out", "cost", "p50", "p95")
     models = [
         (
-            m.model, _number(m.calls), _number(m.errors, "red"), _number(m.input_tokens), _number(m.cached_tokens),
-            _number(m.output_tokens), _cost(m.cost, m.unpriced, m.calls), _span(m.p50), _span(m.p95),
+            m.model,
+            _number(m.calls),
+            _number(m.errors, "red"),
+            _number(m.input_tokens),
+            _number(m.cached_tokens),
+            _number(m.output_tokens),
+            _cost(m.cost, m.unpriced, m.calls),
+            _span(m.p50),
+            _span(m.p95),
         )
-        for m in told.models
-    ]  # fmt: skip
+        for m in stats.models
+    ]
     _table("Models", names, models)
     names = ("tool", "calls", "ok", "error", "blocked", "answered", "cancelled", "p50", "p95")
     tools: list[Cells] = [
         (
-            t.tool, _number(t.calls), *(_number(t.outcomes.get(name, 0), _STYLES[name]) for name in names[2:7]),
-            _span(t.p50), _span(t.p95),
+            t.tool,
+            _number(t.calls),
+            *(_number(t.outcomes.get(name, 0), _STYLES[name]) for name in names[2:7]),
+            _span(t.p50),
+            _span(t.p95),
         )
-        for t in told.tools
-    ]  # fmt: skip
+        for t in stats.tools
+    ]
     _table("Tools", names, tools)
-    timed = any(hook.p50 is not None for hook in told.hooks)
-    said = [(h.hook, _counts(h.verbs), _span(h.p50), _span(h.p95)) for h in told.hooks]
+    timed = any(hook.p50 is not None for hook in stats.hooks)
+    said = [(h.hook, _counts(h.verbs), _span(h.p50), _span(h.p95)) for h in stats.hooks]
     if timed:
-        _table("Hooks", ("hook", "said", "p50", "p95"), said)
+        _table("Hooks", ("hook", "verdicts", "p50", "p95"), said)
     else:
-        _table("Hooks", ("hook", "said"), [row[:2] for row in said])
+        _table("Hooks", ("hook", "verdicts"), [row[:2] for row in said])
     why = [
         (
             _number(r.count),
-            r.hook or "nobody",
+            r.hook or "none",
             _styled("reject" if r.verb == "claim" else r.verb),
             short(r.tool or r.point, 24),
             short(r.reason, 60),
             _when(r.last),
         )
-        for r in told.refusals
+        for r in stats.refusals
     ]
-    _table("What hooks did not let happen", ("times", "hook", "verb", "what", "reason", "last"), why, most=_TOP)
-    asked = [(a.tool, _counts(a.decisions), _span(a.p50), _span(a.p95)) for a in told.approvals]
+    _table("Blocked by hooks", ("times", "hook", "verb", "what", "reason", "last"), why, most=_MAX_ROWS)
+    asked = [(a.tool, _counts(a.decisions), _span(a.p50), _span(a.p95)) for a in stats.approvals]
     _table("Approvals", ("tool", "decided", "p50", "p95"), asked)
-    errors = [(_number(e.count), e.type, e.place, e.source, _when(e.last)) for e in told.errors if e.type != "Blocked"]
-    _table("Errors", ("times", "error", "of a", "name", "last"), errors, most=_TOP)
+    errors = [(_number(e.count), e.type, e.place, e.source, _when(e.last)) for e in stats.errors if e.type != "Blocked"]
+    _table("Errors", ("times", "error", "in", "name", "last"), errors, most=_MAX_ROWS)
 
 
 def show_runs(rows: Sequence[RunRecord], path: str) -> None:
-    """A line for each run."""
+    """Print a line for each run."""
     if not rows:
         show_nothing(path)
         return
     names = ("began", "run", "agent", "status", "steps", "tools", "tokens", "cost", "took")
     lines = [
         (
-            _when(r.started or r.created), _short_id(r.id), _on_one_line(r.agent), _styled(r.status),
-            _known(r, r.steps), _known(r, r.tool_calls), _known(r, _tokens(r)),
+            _when(r.started or r.created),
+            _short_id(r.id),
+            _on_one_line(r.agent),
+            _styled(r.status),
+            _number_if_ended(r, r.steps),
+            _number_if_ended(r, r.tool_calls),
+            _number_if_ended(r, _tokens(r)),
             _cost(r.cost, r.cost is None, r.ended is not None),
             _span(r.elapsed),
         )
         for r in rows
-    ]  # fmt: skip
+    ]
     _table("", names, lines)
 
 
 def show_run(run: RunRecord, calls: Sequence[CallRow], verdicts: Sequence[VerdictRow]) -> None:
-    """One run: its calls as bars over time, and what hooks said."""
+    """Print one run: its calls as bars on a time line, and the verdicts of hooks."""
     out = console()
     began = run.started or run.created
     why = run.error_type or (run.stop if run.stop != run.status else "")
     head = Text.assemble((run.id, "bold"), "  ", _styled(run.status), f" ({why})" if why else "")
     facts = [
-        f"agent {run.agent}" if run.agent else "", _when(began), counted(run.steps, "step"),
-        counted(run.tool_calls, "tool call"), counted(_tokens(run), "token"),
-        "" if run.cost is None else f"${run.cost:.4f}", "" if run.elapsed is None else duration_text(run.elapsed),
-    ]  # fmt: skip
+        f"agent {run.agent}" if run.agent else "",
+        _when(began),
+        counted(run.steps, "step"),
+        counted(run.tool_calls, "tool call"),
+        counted(_tokens(run), "token"),
+        "" if run.cost is None else f"${run.cost:.4f}",
+        "" if run.elapsed is None else duration_text(run.elapsed),
+    ]
     ids = [
         f"{label} {printable(value, keep='')}"
         for label, value in (("task", run.task_id), ("session", run.session_id), ("inside", run.parent_run_id))
         if value and value != run.id
     ]
-    show(
+    print_parts(
         head,
         Text(printable(" · ".join(filter(None, facts)), keep="")),
         *([Text(" · ".join(ids), style="dim")] * bool(ids)),
@@ -249,29 +290,32 @@ def show_run(run: RunRecord, calls: Sequence[CallRow], verdicts: Sequence[Verdic
         width = max(10, min(_BAR, out.width - max(map(len, names)) - 44))
         rows = [
             (
-                _span(max(0.0, call.began - began)), Text(name, style="cyan" if call.kind == "model" else ""),
-                _bar(call, start, end, width), _span(call.duration), _became(call),
+                _span(max(0.0, call.began - began)),
+                Text(name, style="cyan" if call.kind == "model" else ""),
+                _bar(call, start, end, width),
+                _span(call.duration),
+                _outcome(call),
                 f"{call.tokens:,} tokens" if call.tokens else "",
             )
             for call, name in zip(calls, names, strict=True)
-        ]  # fmt: skip
-        _table("Calls", ("at", "call", "", "took", "became", "used"), rows)
-    told = [
+        ]
+        _table("Calls", ("at", "call", "", "took", "outcome", "used"), rows)
+    lines = [
         (_span(max(0.0, v.at - began)), v.hook, _styled(v.verb), v.point, short(v.reason, 60))
         for v in verdicts
         if v.verb != "cont"
     ]
-    _table("What hooks said", ("at", "hook", "verb", "point", "reason"), told)
+    _table("Verdicts of hooks", ("at", "hook", "verb", "point", "reason"), lines)
 
 
 def spark(values: Sequence[int]) -> str:
-    """Numbers as a row of blocks; none at all is a dot."""
+    """Return numbers as a row of blocks; zero is a dot."""
     most = max(values, default=0)
-    return "".join(_LEVELS[-(-value * (len(_LEVELS) - 1) // most)] if value else "·" for value in values)
+    return "".join(_SPARK_LEVELS[-(-value * (len(_SPARK_LEVELS) - 1) // most)] if value else "·" for value in values)
 
 
-def _show_totals(totals: Totals, path: str) -> None:
-    began = f", the first {_when(totals.first)}" if totals.first is not None else ""
+def _show_totals(totals: RunTotals, path: str) -> None:
+    began = f", since {_when(totals.first)}" if totals.first is not None else ""
     cached = f" ({totals.cached_tokens:,} cached)" if totals.cached_tokens else ""
     unpriced = f" and {counted(totals.unpriced, 'call')} of unknown price" if totals.unpriced else ""
     took = (
@@ -286,40 +330,40 @@ def _show_totals(totals: Totals, path: str) -> None:
         ("cost", f"${totals.cost:,.4f}{unpriced}"),
         ("time", took),
     ]
-    heading = Text.assemble((counted(totals.runs, "run"), "bold"), (f" in {nearby(path)}{began}", "dim"))
+    heading = Text.assemble((counted(totals.runs, "run"), "bold"), (f" in {short_path(path)}{began}", "dim"))
     lines = [Text.assemble((f"  {name:<8}", "dim"), text) for name, text in rows if text]
-    show(heading, *lines)
+    print_parts(heading, *lines)
 
 
-def _show_timeline(told: RunStats) -> None:
-    bars = told.timeline[-max(10, min(_BAR, console().width - 30)) :]
+def _show_timeline(stats: RunStats) -> None:
+    bars = stats.timeline[-max(10, min(_BAR, console().width - 30)) :]
     if len(bars) < 2:
         return
     runs, tokens = [bar.runs for bar in bars], [bar.tokens for bar in bars]
     lines = [
-        Text.assemble((f"  {name:<8}", "dim"), (spark(values), style), (f"  most {max(values):,}", "dim"))
+        Text.assemble((f"  {name:<8}", "dim"), (spark(values), style), (f"  max {max(values):,}", "dim"))
         for name, values, style in (("runs", runs, "cyan"), ("tokens", tokens, "green"))
     ]
-    each = _WIDTHS.get(int(told.width), duration_text(told.width))
-    show(Text(f"\nSince {_when(bars[0].began)}, each block {each}", style="bold"), *lines)
+    each = _WIDTHS.get(int(stats.width), duration_text(stats.width))
+    print_parts(Text(f"\nSince {_when(bars[0].began)}, one block per {each}", style="bold"), *lines)
 
 
 def _table(title: str, names: Sequence[str], rows: Sequence[Cells], most: int | None = None) -> None:
     if not rows:
         return
     numbers = [name for name, cell in zip(names, rows[0], strict=True) if isinstance(cell, Text) and cell.justify]
-    table(names, rows[:most], title=title, keep=_UNBROKEN, right=numbers)
+    print_table(names, rows[:most], title=title, keep=_UNBROKEN, right=numbers)
     if most is not None and len(rows) > most:
-        show(Text(f"and {len(rows) - most:,} more: hookline stats --json shows all", style="dim"))
+        print_parts(Text(f"and {len(rows) - most:,} more: hookline stats --json shows all", style="dim"))
 
 
 def _on_one_line(name: str) -> Text:
-    """A name that is cut where there is no room for it."""
+    """Return a name that is shortened, not wrapped, if it is too long."""
     return Text(printable(name, keep=""), no_wrap=True, overflow="ellipsis")
 
 
 def _bar(call: CallRow, start: float, end: float, width: int) -> Text:
-    """A call's time within that of the run."""
+    """Return a bar for the time of a call within the time of the run."""
     scale = width / max(end - start, 1e-9)
     left, length = (call.began - start) * scale, call.duration * scale
     blanks = min(int(left), width - 1)
@@ -329,7 +373,7 @@ def _bar(call: CallRow, start: float, end: float, width: int) -> Text:
     return Text(" " * blanks) + Text(blocks or "▏", style=style) + Text(" " * (width - blanks - len(blocks or "▏")))
 
 
-def _became(call: CallRow) -> Text:
+def _outcome(call: CallRow) -> Text:
     attempt = f", attempt {call.attempt}" if call.attempt > 1 else ""
     purpose = f" ({call.purpose})" if call.purpose not in ("", "step") else ""
     return _styled(call.outcome, f"{attempt}{purpose}")
@@ -341,15 +385,15 @@ def _counts(counts: Mapping[str, int]) -> Text:
 
 
 def _styled(word: str, more: str = "") -> Text:
-    return Text(printable(_SAID.get(word, word), keep=""), style=_STYLES.get(word, "")) + Text(more)
+    return Text(printable(_VERB_TEXTS.get(word, word), keep=""), style=_STYLES.get(word, "")) + Text(more)
 
 
 def _number(value: int | None, style: str = "") -> Text:
     return Text("" if value is None else f"{value:,}", style=style if value else "dim", justify="right")
 
 
-def _known(run: RunRecord, value: int) -> Text:
-    """A number of a run, which is known when the run has ended."""
+def _number_if_ended(run: RunRecord, value: int) -> Text:
+    """Return a number of a run; empty if the run has not ended, because it is unknown until then."""
     return _number(None if run.ended is None else value)
 
 
@@ -358,7 +402,7 @@ def _span(seconds: float | None) -> Text:
 
 
 def _cost(cost: float | None, unpriced: int, calls: int) -> Text:
-    """What is known of a cost; a ``+`` says that there is more."""
+    """Return a cost; a ``+`` marks calls of unknown price."""
     if not calls:
         return Text("", justify="right")
     if unpriced and not cost:
@@ -375,4 +419,4 @@ def _short_id(run_id: str) -> str:
 
 
 def _when(at: float | None) -> str:
-    return "" if at is None else when(at)
+    return "" if at is None else time_text(at)

@@ -1,4 +1,4 @@
-"""The terminal, for questions: also where stdin and stdout are pipes."""
+"""Ask questions at the terminal, even where stdin and stdout are pipes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import sys
 from contextlib import suppress
 
 
-def is_capable(terminal: bool) -> bool:
-    """Whether a terminal lets the cursor be moved; whether it wants colours is up to ``NO_COLOR``."""
+def can_move_cursor(terminal: bool) -> bool:
+    """Return whether live views work here: the stream is a terminal, and ``TERM`` is not ``dumb``."""
     return terminal and os.environ.get("TERM", "dumb") != "dumb"
 
 
 class Terminal:
-    """A terminal that a person sits at.
+    """A terminal with a person at it.
 
-    Questions are read without a thread, so that a cancelled one takes no input from those after it.
+    Answers are read with the event loop, not in a thread: a cancelled question then takes no input from the next one.
     """
 
     def __init__(self, fd: int) -> None:
@@ -24,7 +24,7 @@ class Terminal:
 
     @classmethod
     def find(cls) -> Terminal | None:
-        """The terminal of this process, if somebody could read and answer a question there."""
+        """Return the terminal of this process; ``None`` if nobody could read and answer a question there."""
         if not sys.stderr.isatty() or sys.platform == "win32":
             return None
         if sys.stdin is not None and sys.stdin.isatty():
@@ -35,19 +35,19 @@ class Terminal:
             return None
 
     def show(self, text: str) -> None:
-        """Write to it."""
+        """Write text to the terminal."""
         sys.stderr.write(text)
         sys.stderr.flush()
 
-    def _forget(self) -> None:
+    def _discard_input(self) -> None:
         import termios
 
         with suppress(termios.error):
             termios.tcflush(self._fd, termios.TCIFLUSH)
 
     async def ask(self, question: str) -> str | None:
-        """One line of answer, ``None`` at the end of input. What was typed before the question does not count."""
-        self._forget()
+        """Return one line of answer, ``None`` at the end of input. Input typed before the question is discarded."""
+        self._discard_input()
         self.show(question)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[bytes] = loop.create_future()
@@ -57,7 +57,7 @@ class Terminal:
             try:
                 answer.set_result(os.read(self._fd, 1 << 16))
             except OSError:
-                answer.set_result(b"")  # the terminal is gone
+                answer.set_result(b"")  # the terminal was closed
 
         loop.add_reader(self._fd, take)
         line = b""
@@ -66,7 +66,7 @@ class Terminal:
         finally:
             loop.remove_reader(self._fd)
             if not line:
-                self._forget()  # an answer to a question that is withdrawn answers nothing else
+                self._discard_input()  # the next question must not get an answer to this one
             if not line.endswith(b"\n"):
-                self.show("\n")  # nobody pressed Enter
+                self.show("\n")  # the person has not pressed Enter
         return line.decode(errors="replace").strip() if line else None

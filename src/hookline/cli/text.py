@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 JOINERS = "\u200c\u200d"
-"""Invisible, harmless, and part of words and signs in many scripts."""
+"""Zero-width joiners: invisible, harmless, and part of words and emoji in many scripts."""
 
 ID_LENGTH = 8
-"""How much of an id is shown."""
+"""Number of characters of an id that are shown."""
 
 
 def printable(text: str, *, keep: str = "\n\t") -> str:
-    """The text with control characters shown, not obeyed: a model's words must not move the cursor."""
+    """Escape control characters, so that text from a model cannot move the cursor or fake output."""
     if text.isprintable():
         return text
     text, keep = text.replace("\r\n", "\n"), keep + JOINERS
@@ -34,18 +34,18 @@ def printable(text: str, *, keep: str = "\n\t") -> str:
 
 
 def short(text: str, width: int = 100) -> str:
-    """The text as one line of at most ``width`` characters."""
+    """Return the text as one line of at most ``width`` characters."""
     line = printable(" ".join(text.split()))
     return shorten(line, width)
 
 
 def short_id(id: str) -> str:
-    """The beginning of an id, without what it is an id of."""
+    """Return the beginning of an id, without its prefix such as ``run_``."""
     return id.rpartition("_")[2][:ID_LENGTH]
 
 
-def wrapped(line: str, out: TextIO) -> str:
-    """The line, broken between words if it goes to a terminal that is too narrow for it."""
+def wrap_line(line: str, out: TextIO) -> str:
+    """Wrap the line between words if ``out`` is a terminal that is too narrow for it."""
     if not out.isatty():
         return line
     indent = " " * max(4, len(line) - len(line.lstrip()) + 2)
@@ -53,25 +53,25 @@ def wrapped(line: str, out: TextIO) -> str:
 
 
 def arguments_text(arguments: Any, width: int | None = 100) -> str:
-    """A call's arguments as JSON; whole, if ``width`` is ``None``."""
+    """Return a call's arguments as JSON, shortened to ``width`` characters unless it is ``None``."""
     text = printable(json_text(arguments), keep="")
     return text if width is None else shorten(text, width)
 
 
 def cost_text(cost: float | None) -> str:
-    """A cost in words."""
+    """Return a cost such as ``cost $0.0012``."""
     return "cost unknown" if cost is None else f"cost ${cost:.4f}"
 
 
-class Within(msgspec.Struct):
-    """What the runs inside a run did. Their tokens and their cost are in its own, their steps and calls are not."""
+class SubagentTotals(msgspec.Struct):
+    """Steps and tool calls of a run's subagents. Unlike tokens and cost, the run's own totals exclude them."""
 
     runs: int = 0
     steps: int = 0
     tool_calls: int = 0
 
     def add(self, result: AgentResult[Any]) -> None:
-        """Count one of them."""
+        """Add the result of one subagent."""
         self.runs, self.steps = self.runs + 1, self.steps + len(result.steps)
         self.tool_calls += result.tool_calls
 
@@ -82,22 +82,24 @@ class Within(msgspec.Struct):
         return f"{counted(self.runs, 'subagent')} ({did})"
 
 
-def summary(result: AgentResult[Any], broken: Collection[str] = (), within: Within | None = None) -> str:
-    """How a run ended, what the runs inside it did, and how many hooks were ``broken``, in one line."""
+def run_summary(
+    result: AgentResult[Any], failed_hooks: Collection[str] = (), subagents: SubagentTotals | None = None
+) -> str:
+    """Describe in one line how a run ended and what it and its subagents used."""
     why = ""
     if result.status == "stopped" and result.stop is not None:
         why = f" ({short(result.stop.message or result.stop.kind)})"
     elif result.status == "ended" and result.hook_ended:
-        why = f" ({short(result.hook_ended)})"  # its reason, or else its name
+        why = f" ({short(result.hook_ended)})"  # the hook's reason, or its name
     parts = (
         f"{result.status}{why}",
         counted(len(result.steps), "step"),
         counted(result.tool_calls, "tool call"),
-        str(within or ""),
+        str(subagents or ""),
         counted(result.usage.total_tokens, "token"),
         f"{result.elapsed:.1f} s",
         cost_text(result.cost),
-        *([f"{counted(len(broken), 'hook')} failed"] if broken else []),
+        *([f"{counted(len(failed_hooks), 'hook')} failed"] if failed_hooks else []),
     )
     return " · ".join(filter(None, parts))
 
@@ -106,14 +108,14 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _SPAN = re.compile(r"(\d{1,9})([smhdw])")
 
 
-def seconds_of(text: str) -> float | None:
-    """How long ``30m``, ``24h`` or ``2w`` is; ``None`` for what is no span."""
+def parse_duration(text: str) -> float | None:
+    """Return the seconds of ``30m``, ``24h`` or ``2w``; ``None`` if the text is not a duration."""
     found = _SPAN.fullmatch(text.strip())
     return int(found[1]) * _UNITS[found[2]] if found else None
 
 
-def roughly(seconds: float) -> str:
-    """``42 s``, ``5 min``, ``3 h``, ``2 d``."""
+def rough_duration(seconds: float) -> str:
+    """Return a duration such as ``42 s``, ``5 min``, ``3 h`` or ``2 d``."""
     seconds = max(0.0, seconds)
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:

@@ -16,8 +16,8 @@ from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from ..stores.tickets import TicketChange, TicketRow
 from .help import Command, Group
-from .options import takes_settings
-from .output import STATES, console, nearby, show, state, table, when, write_json
+from .options import with_settings
+from .output import STATE_STYLES, console, print_parts, print_table, short_path, state_text, time_text, write_json
 from .text import counted, printable, short
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 EPILOG = """
-The board is the file in the setting tickets. With it, hookline run and chat offer their model tools
-to work on tickets, too.
+The setting tickets names the file of the board. With a board, hookline run and chat give the model tools
+to work on tickets.
 
 Examples:
   hookline tickets create "Write the guide" --criterion "It has an example"
@@ -36,8 +36,8 @@ Examples:
   hookline tickets move T-2 needs_revision --reason "The example does not run."
 """
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="The ticket, such as T-1.")]
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the ticket, such as T-1.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PAGE = 50
 
 
@@ -47,32 +47,36 @@ def add_to(app: typer.Typer) -> None:
         cls=Group, rich_markup_mode=None, help="Create, list and move tickets on a board.", epilog=EPILOG
     )
     commands: dict[str, Callable[..., int]] = {
-        "list": list_tickets, "board": board, "show": show_one, "create": create, "move": move,
-    }  # fmt: skip
+        "list": list_tickets,
+        "board": board,
+        "show": show_one,
+        "create": create,
+        "move": move,
+    }
     for name, function in commands.items():
-        group.command(name, cls=Command)(takes_settings("tickets", "debug")(function))
+        group.command(name, cls=Command)(with_settings("tickets", "debug")(function))
     app.add_typer(group, name="tickets")
 
 
 def list_tickets(
     config: Configuration,
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="WORDS", help="Words that they must hold, all of them.")
+        list[str] | None, typer.Argument(metavar="WORDS", help="Only tickets that contain all these words.")
     ] = None,
     column: Annotated[
         list[str] | None,
-        typer.Option("--column", metavar="NAME", help="Only those in this column; all for done ones too. Repeatable."),
+        typer.Option("--column", metavar="NAME", help="Only this column; all includes done tickets. Repeatable."),
     ] = None,
-    assignee: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this assignee.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="At most N.")] = PAGE,
-    page: Annotated[int, typer.Option(metavar="N", min=1, help="Page N of them.")] = 1,
+    assignee: Annotated[str | None, typer.Option(metavar="NAME", help="Only tickets of this assignee.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Show at most N tickets.")] = PAGE,
+    page: Annotated[int, typer.Option(metavar="N", min=1, help="Show page N.")] = 1,
     json: AsJson = False,
 ) -> int:
-    """List the tickets that are not over, the oldest first."""
-    from ..stores.tickets import COLUMNS, OPEN
+    """List open tickets, oldest first."""
+    from ..stores.tickets import COLUMNS, OPEN_COLUMNS
 
-    path, board = _place(config), _board(config)
-    text, columns = " ".join(words or ()), COLUMNS if "all" in (column or ()) else tuple(column or OPEN)
+    path, board = _board_path(config), _open_board(config)
+    text, columns = " ".join(words or ()), COLUMNS if "all" in (column or ()) else tuple(column or OPEN_COLUMNS)
     rows: Sequence[TicketRow] = ()
     total = 0
     if board is not None:
@@ -85,8 +89,8 @@ def list_tickets(
     elif not total and not sum(board.counts().values()):
         show_nothing(path, empty=True)
     else:
-        chosen = bool(words or column or assignee is not None)
-        show_list(rows, total, limit * (page - 1), page, chosen=chosen)
+        filtered = bool(words or column or assignee is not None)
+        show_list(rows, total, limit * (page - 1), page, filtered=filtered)
     return 0
 
 
@@ -94,19 +98,21 @@ def board(config: Configuration) -> int:
     """Show the board, column by column."""
     from ..stores.tickets import COLUMNS
 
-    board = _board(config)
+    board = _open_board(config)
     counts = {} if board is None else board.counts()
     if board is None or not sum(counts.values()):
-        show_nothing(_place(config), empty=board is not None)
+        show_nothing(_board_path(config), empty=board is not None)
         return 0
-    cards = {column: board.list([column], limit=CARDS, newest=column in ("done", "cancelled")) for column in COLUMNS}
+    cards = {
+        column: board.list([column], limit=MAX_CARDS, newest=column in ("done", "cancelled")) for column in COLUMNS
+    }
     show_board(cards, counts, board.path)
     return 0
 
 
 def show_one(config: Configuration, id: Id, json: AsJson = False) -> int:
-    """Show a ticket and all that happened to it."""
-    board = _needed(config)
+    """Show a ticket and its history."""
+    board = _require_board(config)
     ticket, history = board.get(id), board.history(id)
     if json:
         write_json({"ticket": ticket, "history": history})
@@ -117,28 +123,30 @@ def show_one(config: Configuration, id: Id, json: AsJson = False) -> int:
 
 def create(
     config: Configuration,
-    title: Annotated[str, typer.Argument(metavar="TITLE", help="What is to be done, in a few words.")],
-    description: Annotated[str, typer.Option("--description", "-d", metavar="TEXT", help="More about it.")] = "",
+    title: Annotated[str, typer.Argument(metavar="TITLE", help="The work to do, in a few words.")],
+    description: Annotated[str, typer.Option("--description", "-d", metavar="TEXT", help="A longer description.")] = "",
     criterion: Annotated[
         list[str] | None,
-        typer.Option("--criterion", "-c", metavar="TEXT", help="What must be so when it is done. Repeatable."),
+        typer.Option(
+            "--criterion", "-c", metavar="TEXT", help="A condition that must hold when the ticket is done. Repeatable."
+        ),
     ] = None,
-    assignee: Annotated[str, typer.Option(metavar="NAME", help="Who is to do it; if left out, anybody.")] = "",
+    assignee: Annotated[str, typer.Option(metavar="NAME", help="The assignee. [default: anybody]")] = "",
     tier: Annotated[
         str,
         typer.Option(
             metavar="TIER",
-            help="auto; review: somebody else must accept it; ask: to start and to complete it need approval. "
+            help="auto; review: another person must accept the result; ask: starting and completing need approval. "
             "[default: auto]",
         ),
     ] = "auto",
     json: AsJson = False,
 ) -> int:
-    """Make a ticket."""
+    """Create a ticket."""
     from ..stores.tickets import TicketBoard
 
-    made = TicketBoard(_place(config)).create(
-        title, by=person(), description=description, criteria=criterion or (), assignee=assignee, tier=tier
+    made = TicketBoard(_board_path(config)).create(
+        title, by=current_user(), description=description, criteria=criterion or (), assignee=assignee, tier=tier
     )
     if json:
         write_json(made)
@@ -154,19 +162,17 @@ def move(
         str,
         typer.Argument(metavar="COLUMN", help="todo, running, needs_revision, review, done or cancelled."),
     ],
-    reason: Annotated[str, typer.Option("--reason", "-r", metavar="TEXT", help="Why.")] = "",
-    assignee: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Whose it is from now on; '' for nobody's.")
-    ] = None,
+    reason: Annotated[str, typer.Option("--reason", "-r", metavar="TEXT", help="The reason.")] = "",
+    assignee: Annotated[str | None, typer.Option(metavar="NAME", help="The new assignee; '' for nobody.")] = None,
     expected: Annotated[
-        str | None, typer.Option("--from", metavar="COLUMN", help="Only if it is in this column.")
+        str | None, typer.Option("--from", metavar="COLUMN", help="Move it only if it is in this column.")
     ] = None,
     json: AsJson = False,
 ) -> int:
-    """Move a ticket to another column, or give it to somebody else."""
-    board = _needed(config)
+    """Move a ticket to another column, or change its assignee."""
+    board = _require_board(config)
     before = board.get(id).column
-    moved = board.move(id, column, by=person(), reason=reason, assignee=assignee, expected=expected)
+    moved = board.move(id, column, by=current_user(), reason=reason, assignee=assignee, expected=expected)
     if json:
         write_json(moved)
     else:
@@ -175,91 +181,95 @@ def move(
     return 0
 
 
-def person() -> str:
-    """Who sits here, as histories name them."""
+def current_user() -> str:
+    """Return the user's name for the history of tickets."""
     try:
         return f"person:{getuser()}"
-    except (KeyError, OSError, ImportError):  # nobody that the system knows by name
+    except (KeyError, OSError, ImportError):  # the system has no name for this user
         return "person:unknown"
 
 
-def _place(config: Configuration) -> str:
+def _board_path(config: Configuration) -> str:
     if not config.settings.tickets:
-        raise ConfigError('there is no board: add tickets = "tickets.db" to hookline.toml, or give --tickets FILE.db')
+        raise ConfigError('no ticket board is set: add tickets = "tickets.db" to hookline.toml, or --tickets FILE.db')
     return config.settings.tickets
 
 
-def _board(config: Configuration) -> TicketBoard | None:
-    """The board; ``None`` if nobody has made it."""
+def _open_board(config: Configuration) -> TicketBoard | None:
+    """Open the board; ``None`` if its file does not exist."""
     from ..stores.tickets import TicketBoard
 
-    path = _place(config)
+    path = _board_path(config)
     return TicketBoard(path) if os.path.exists(path) else None
 
 
-def _needed(config: Configuration) -> TicketBoard:
-    board = _board(config)
+def _require_board(config: Configuration) -> TicketBoard:
+    board = _open_board(config)
     if board is None:
-        raise ConfigError(f"there is no board in {_place(config)} yet: hookline tickets create TITLE makes it")
+        raise ConfigError(f"no board in {_board_path(config)} yet: hookline tickets create TITLE creates it")
     return board
 
 
-CARDS = 8
-"""How many tickets of a column the board shows."""
-_WIDEST = 30
+MAX_CARDS = 8
+"""Maximum number of tickets shown in a column of the board."""
+_MAX_WIDTH = 30
 _LINES = 3
-"""How many lines of a card its title has."""
-_ALWAYS = ("todo", "running", "done")
+"""Maximum number of lines for the title of a card."""
+_ALWAYS_SHOWN = ("todo", "running", "done")
 
 
 def show_nothing(path: str, *, empty: bool = False) -> None:
-    """Say how to begin."""
-    where = printable(nearby(path), keep="")
-    show(
-        Text(f"There are no tickets in {where}." if empty else f"There is no board in {where} yet."),
-        Text('Begin with: hookline tickets create "What is to be done" --criterion "What must be so then"'),
+    """Explain how to create the first ticket."""
+    where = printable(short_path(path), keep="")
+    print_parts(
+        Text(f"No tickets in {where}." if empty else f"No board in {where} yet."),
+        Text('Create a ticket with: hookline tickets create "Write the guide" --criterion "It has an example"'),
     )
 
 
-def show_list(rows: Sequence[TicketRow], total: int, passed: int, page: int, *, chosen: bool) -> None:
-    """A line for each ticket; ``chosen`` says that only some were asked for."""
+def show_list(rows: Sequence[TicketRow], total: int, passed: int, page: int, *, filtered: bool) -> None:
+    """Print a line for each ticket; ``filtered`` tells whether the user limited the list."""
     if not rows:
-        none = "No ticket matches that." if chosen else "There are no open tickets: --column all shows the others."
-        show(Text("There are no more tickets." if total else none))
+        none = "No tickets match." if filtered else "No open tickets (--column all shows all)."
+        print_parts(Text("No more tickets." if total else none))
         return
     tiers = any(row.tier != "auto" for row in rows)
     heads = ("ticket", "column", *(["tier"] * tiers), "assignee", "title")
     lines = [
         (
-            row.id, state(row.column), *([row.tier if row.tier != "auto" else ""] * tiers), short(row.assignee, 20),
+            row.id,
+            state_text(row.column),
+            *([row.tier if row.tier != "auto" else ""] * tiers),
+            short(row.assignee, 20),
             short(row.title, 200),
         )
         for row in rows
-    ]  # fmt: skip
-    table(heads, lines, keep=("ticket", "column", "tier", "assignee"))
+    ]
+    print_table(heads, lines, keep=("ticket", "column", "tier", "assignee"))
     left = total - passed - len(rows)
     if left > 0:
-        show(Text(f"and {left:,} more: --page {page + 1} shows the next", style="dim"))
+        print_parts(Text(f"and {left:,} more: --page {page + 1} shows the next", style="dim"))
 
 
 def show_board(cards: Mapping[str, Sequence[TicketRow]], counts: Mapping[str, int], path: str) -> None:
-    """The columns beside one another, a card for each ticket; what is being judged is among the running ones."""
+    """Print the columns side by side, with a card for each ticket. Tickets in verification count as running."""
     shown = {column: rows for column, rows in cards.items() if column not in ("verifying", "cancelled")}
-    shown["running"] = [*cards["running"], *cards["verifying"]][:CARDS]
+    shown["running"] = [*cards["running"], *cards["verifying"]][:MAX_CARDS]
     number = {**counts, "running": counts["running"] + counts["verifying"]}
-    columns = [column for column in shown if number[column] or column in _ALWAYS]
+    columns = [column for column in shown if number[column] or column in _ALWAYS_SHOWN]
     width = (console().width - 2 * (len(columns) - 1)) // len(columns)
     made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for column in columns:
         heading = Text.assemble(
-            (column.replace("_", " "), f"bold {STATES.get(column, 'default')}"), (f"\n{number[column]:,}", "dim"),
-            ("\n" + "─" * min(width, _WIDEST), "dim"),
-        )  # fmt: skip
-        made.add_column(heading, width=min(width, _WIDEST), overflow="fold")
-    made.add_row(*(_cards(shown[column], number[column], min(width, _WIDEST)) for column in columns))
+            (column.replace("_", " "), f"bold {STATE_STYLES.get(column, 'default')}"),
+            (f"\n{number[column]:,}", "dim"),
+            ("\n" + "─" * min(width, _MAX_WIDTH), "dim"),
+        )
+        made.add_column(heading, width=min(width, _MAX_WIDTH), overflow="fold")
+    made.add_row(*(_cards(shown[column], number[column], min(width, _MAX_WIDTH)) for column in columns))
     gone = f", {counts['cancelled']:,} cancelled" if counts["cancelled"] else ""
-    total = Text.assemble((counted(sum(counts.values()), "ticket"), "bold"), (f" in {nearby(path)}{gone}\n", "dim"))
-    show(total, made)
+    total = Text.assemble((counted(sum(counts.values()), "ticket"), "bold"), (f" in {short_path(path)}{gone}\n", "dim"))
+    print_parts(total, made)
 
 
 def _cards(tickets: Sequence[TicketRow], number: int, width: int) -> Text:
@@ -270,44 +280,47 @@ def _cards(tickets: Sequence[TicketRow], number: int, width: int) -> Text:
 
 
 def _card(ticket: TicketRow, width: int) -> Text:
-    marks = [short(ticket.assignee, 20), "being judged" if ticket.column == "verifying" else ""]
+    marks = [short(ticket.assignee, 20), "in verification" if ticket.column == "verifying" else ""]
     marks.append(ticket.tier if ticket.tier != "auto" else "")
     below = " · ".join(filter(None, marks))
-    title = "\n".join(wrap(_line(f"{ticket.id} {ticket.title}"), width, max_lines=_LINES, placeholder=" …"))
+    title = "\n".join(wrap(_one_line(f"{ticket.id} {ticket.title}"), width, max_lines=_LINES, placeholder=" …"))
     told = Text.assemble(title, (f"\n{below}" if below else "", "dim"))
     told.stylize("bold", 0, len(ticket.id))
     return told
 
 
 def show_ticket(ticket: TicketRow, history: Sequence[TicketChange]) -> None:
-    """One ticket: what it says, and its history."""
+    """Print one ticket and its history."""
     details = [
-        f"assignee {ticket.assignee}" if ticket.assignee else "nobody has it",
+        f"assignee {ticket.assignee}" if ticket.assignee else "no assignee",
         f"tier {ticket.tier}",
-        f"created by {ticket.created_by} {when(ticket.created)}",
+        f"created by {ticket.created_by} {time_text(ticket.created)}",
     ]
     parts: list[Text | None] = [
-        Text.assemble((ticket.id, "bold"), "  ", state(ticket.column), "  ", (_line(ticket.title), "bold")),
-        Text(_line(" · ".join(details)), style="dim"),
+        Text.assemble((ticket.id, "bold"), "  ", state_text(ticket.column), "  ", (_one_line(ticket.title), "bold")),
+        Text(_one_line(" · ".join(details)), style="dim"),
         Text(f"\n{printable(ticket.description)}") if ticket.description else None,
     ]
     if ticket.criteria:
         parts.append(Text("\nCriteria", style="bold"))
-        parts += [Text(f"  {number}. {_line(text)}") for number, text in enumerate(ticket.criteria, 1)]
-    for heading, text in (("Said when it was completed", ticket.summary), ("Rejected", ticket.reason)):
+        parts += [Text(f"  {number}. {_one_line(text)}") for number, text in enumerate(ticket.criteria, 1)]
+    for heading, text in (("Summary of the result", ticket.summary), ("Rejected", ticket.reason)):
         if text:
             parts += [Text(f"\n{heading}", style="bold"), Text(printable(text))]
-    show(*parts)
-    rows = [(when(entry.at), _line(entry.by), entry.what, _moved(entry), short(entry.text, 500)) for entry in history]
-    table(("when", "who", "did", "column", "said"), rows, title="History", keep=("when", "did"))
+    print_parts(*parts)
+    rows = [
+        (time_text(entry.at), _one_line(entry.by), entry.what, _move_text(entry), short(entry.text, 500))
+        for entry in history
+    ]
+    print_table(("when", "who", "did", "column", "comment"), rows, title="History", keep=("when", "did"))
 
 
-def _moved(entry: TicketChange) -> Text:
+def _move_text(entry: TicketChange) -> Text:
     if entry.from_column == entry.to_column:
         return Text("")
-    to = state(entry.to_column)
+    to = state_text(entry.to_column)
     return Text.assemble(f"{entry.from_column} → ", to) if entry.from_column else to
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
     return printable(text, keep="")

@@ -10,20 +10,23 @@ from typing import ClassVar, Protocol, Self, TextIO
 
 from .._kernel.events import Event
 from .._run.events import ModelCalled, StepStarted, SubagentEvent, TextDelta, ToolProgressed, ToolStarted
-from .event_lines import Story
-from .terminal import is_capable
-from .text import printable, short, wrapped
+from .event_lines import EventFormatter
+from .terminal import can_move_cursor
+from .text import printable, short, wrap_line
 
 
 class View(Protocol):
-    """A sink of events that owns stderr between ``__enter__`` and ``__exit__``."""
+    """An event sink that has stderr to itself between ``__enter__`` and ``__exit__``."""
+
+    prompts: bool
+    """Whether a prompt shows the questions about calls, so that the view does not."""
 
     def __enter__(self) -> Self:
-        """Begin to show."""
+        """Start showing events."""
         ...
 
     def __exit__(self, *exception: object) -> None:
-        """Stop showing; what was shown stays."""
+        """Stop showing events. Finished output stays on the screen."""
         ...
 
     def __call__(self, event: Event) -> None:
@@ -31,13 +34,13 @@ class View(Protocol):
         ...
 
     def paused(self) -> AbstractContextManager[None]:
-        """Leave the terminal alone for a while, for a question; what happens meanwhile is shown after it."""
+        """Leave the terminal free for a question. Events that arrive meanwhile are shown afterwards."""
         ...
 
 
 def choose_view(*, silent: bool = False) -> View:
-    """The view for this process's stderr: a live one for terminals, else plain lines."""
-    if not silent and is_capable(sys.stderr.isatty()):
+    """Return a live view if stderr is a terminal, else one that prints plain lines."""
+    if not silent and can_move_cursor(sys.stderr.isatty()):
         from rich.console import Console
 
         from .live_view import LiveView
@@ -48,19 +51,20 @@ def choose_view(*, silent: bool = False) -> View:
 
 
 class PlainView:
-    """A line for everything worth reading. No colours, no cursor movement.
+    """Print a line for each event worth reading, without colours or cursor movement.
 
     Args:
-        out: where to write; nowhere if it is ``None``.
+        out: the stream to write to; ``None`` writes nothing.
     """
 
-    untold: ClassVar[frozenset[str]] = frozenset()
-    """Kinds of lines that are left out."""
+    hidden_kinds: ClassVar[frozenset[str]] = frozenset()
+    """Kinds of lines that are not printed."""
 
     def __init__(self, out: TextIO | None) -> None:
         self._out = out
-        self._story = Story()
-        self._held: list[Event] | None = None
+        self._formatter = EventFormatter()
+        self.prompts = False
+        self._buffered: list[Event] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -69,126 +73,126 @@ class PlainView:
         pass
 
     def __call__(self, event: Event) -> None:
-        """Write the event's lines, if it has any."""
-        if self._held is not None:
-            self._held.append(event)
+        """Print the lines of one event, if it has any."""
+        if self._buffered is not None:
+            self._buffered.append(event)
             return
-        for line in self._story.tell(event):
-            if line.kind in self.untold:
+        for line in self._formatter.format(event):
+            if line.kind in self.hidden_kinds or (self.prompts and line.kind == "question"):
                 continue
-            text = f"{line.who}: {line.text}" if line.who else line.text
+            text = f"{line.agent}: {line.text}" if line.agent else line.text
             self.write(text if line.kind in ("step", "speaker") else f"{'  ' * (line.depth + 1)}{text}")
 
     def write(self, line: str) -> None:
-        """Write one line."""
+        """Print one line."""
         if self._out is not None:
-            self._out.write(f"{wrapped(line, self._out)}\n")
+            self._out.write(f"{wrap_line(line, self._out)}\n")
             self._out.flush()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the terminal alone for a while, for a question; what happens meanwhile is shown after it."""
-        held: list[Event] = []
-        self._held = held
+        """Leave the terminal free for a question. Events that arrive meanwhile are shown afterwards."""
+        buffered: list[Event] = []
+        self._buffered = buffered
         try:
             yield
         finally:
-            self._held = None
-            for event in held:
+            self._buffered = None
+            for event in buffered:
                 self(event)
 
 
 class StreamView(PlainView):
-    """Writes text to ``out`` as it comes, and a line for every other event worth reading to ``notes``.
+    """Stream the reply to ``out``, and print a line for each other event worth reading to ``notes``.
 
     Args:
-        out: for the reply.
-        notes: for everything else.
-        patience: whether ``out`` can show that the model is reading or a tool runs, and take that away again.
+        out: the stream for the reply.
+        notes: the stream for all other lines.
+        show_progress: show that the model is reading or a tool is running, and erase that line afterwards.
     """
 
-    untold = frozenset(("speaker",))  # the conversation says it
+    hidden_kinds = frozenset(("speaker",))  # the chat shows the speaker in its prompt
 
-    def __init__(self, out: TextIO, notes: TextIO, *, patience: bool = False) -> None:
+    def __init__(self, out: TextIO, notes: TextIO, *, show_progress: bool = False) -> None:
         super().__init__(notes)
-        self._text_out, self._patience = out, patience
-        self._shown, self._mid_line, self._waiting = "", False, False
+        self._reply_out, self._can_show_progress = out, show_progress
+        self._streamed, self._mid_line, self._progress_shown = "", False, False
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
-        if self._held is not None:
-            self._held.append(event)
+        if self._buffered is not None:
+            self._buffered.append(event)
         elif isinstance(event, TextDelta) and event.purpose == "step":
             self._text(event.text)
         elif isinstance(event, SubagentEvent):
-            self._inside(event, self._story.subagent(event.ids).name)
-        elif self._patience and isinstance(event, ToolProgressed):
-            self._wait(event.message)
+            self._show_subagent(event, self._formatter.subagent(event.ids).name)
+        elif self._can_show_progress and isinstance(event, ToolProgressed):
+            self._show_progress(event.message)
         elif not isinstance(event, StepStarted):
             if isinstance(event, ModelCalled) and event.purpose == "step":
-                self._shown = ""
-                self._wait()
+                self._streamed = ""
+                self._show_progress()
             super().__call__(event)
             if isinstance(event, ToolStarted):
-                self._wait(event.message)
+                self._show_progress(event.message)
 
-    def _inside(self, event: SubagentEvent, who: str) -> None:
-        """Show what a subagent does; its text is not streamed: its caller gets it."""
+    def _show_subagent(self, event: SubagentEvent, name: str) -> None:
+        """Show the event of a subagent. Its text is not streamed, because it goes to the calling agent."""
         inner = event.event
-        if not (self._patience and isinstance(inner, ToolProgressed)):
+        if not (self._can_show_progress and isinstance(inner, ToolProgressed)):
             super().__call__(event)
         if isinstance(inner, (ToolStarted, ToolProgressed)):
-            self._wait(f"{who}: {inner.message}")
+            self._show_progress(f"{name}: {inner.message}")
         elif isinstance(inner, ModelCalled):
-            self._wait(f"{who}: {inner.model} is reading")
+            self._show_progress(f"{name}: {inner.model} is reading")
         else:
-            self._wait()
+            self._show_progress()
 
     def finish(self, reply: str) -> None:
-        """Show the reply, if it is not what was streamed: a hook may have changed it, or given it."""
-        if reply.strip() != self._shown.strip():
+        """Print the reply if it differs from the streamed text: a hook may have changed or replaced it."""
+        if reply.strip() != self._streamed.strip():
             self._new_line()
             self._text(reply)
         self._new_line()
-        self._shown = ""
+        self._streamed = ""
 
     def write(self, line: str) -> None:
-        """Write one line, not into the middle of another."""
+        """Print one line, after ending a line of streamed text."""
         self._new_line()
         super().write(line)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The same; a question begins a line of its own."""
+        """Pause as every view does, after ending a line of streamed text."""
         self._new_line()
         with super().paused():
             yield
 
-    def _wait(self, doing: str = "") -> None:
-        """Show what is being waited for, until something else is shown."""
-        if self._patience and not self._mid_line and (doing or not self._waiting):
-            self._go_on()
-            self._put(short(f"... {doing}", get_terminal_size().columns - 1) if doing else "...")
-            self._waiting = True
+    def _show_progress(self, activity: str = "") -> None:
+        """Show the current activity until other output replaces it."""
+        if self._can_show_progress and not self._mid_line and (activity or not self._progress_shown):
+            self._clear_progress()
+            self._put(short(f"... {activity}", get_terminal_size().columns - 1) if activity else "...")
+            self._progress_shown = True
 
-    def _go_on(self) -> None:
-        if self._waiting:
+    def _clear_progress(self) -> None:
+        if self._progress_shown:
             self._put("\r\x1b[K")
-            self._waiting = False
+            self._progress_shown = False
 
     def _text(self, text: str) -> None:
         if text:
-            self._go_on()
+            self._clear_progress()
             self._put(printable(text))
-            self._shown += text
+            self._streamed += text
             self._mid_line = not text.endswith("\n")
 
     def _new_line(self) -> None:
-        self._go_on()
+        self._clear_progress()
         if self._mid_line:
             self._put("\n")
             self._mid_line = False
 
     def _put(self, text: str) -> None:
-        self._text_out.write(text)
-        self._text_out.flush()
+        self._reply_out.write(text)
+        self._reply_out.flush()

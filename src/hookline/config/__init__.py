@@ -1,4 +1,4 @@
-"""Settings of a program that runs agents: where they come from, and what is built from them."""
+"""Load settings from files, the environment and flags, and build agents from them."""
 
 from .._base.lazy import attach
 

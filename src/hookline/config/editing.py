@@ -1,4 +1,4 @@
-"""Changes to a configuration file that leave its comments and its layout as they are."""
+"""Edit a configuration file without changing its comments or layout."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .sources import SHARED_FILE
 
 
 def add_to_list(path: Path, key: str, value: str) -> bool:
-    """Put a value at the end of a list in a configuration file, which is made if it is not there; false if it is in it.
+    """Append a value to a list in a configuration file, which is created if needed. Return false if it is listed.
 
     Raises:
-        ConfigError: the file cannot be read or written; it stays as it was.
+        ConfigError: the file cannot be read or written; it is unchanged.
         NotInstalledError: a package is missing.
     """
     document = _read(path)
@@ -34,11 +34,11 @@ def add_to_list(path: Path, key: str, value: str) -> bool:
     return True
 
 
-def take_from_list(path: Path, key: str, value: str) -> bool:
-    """Take a value out of a list in a configuration file; false if it is not in it.
+def remove_from_list(path: Path, key: str, value: str) -> bool:
+    """Remove a value from a list in a configuration file. Return false if it is not there.
 
     Raises:
-        ConfigError: the file cannot be read or written; it stays as it was.
+        ConfigError: the file cannot be read or written; it is unchanged.
         NotInstalledError: a package is missing.
     """
     document = _read(path)
@@ -84,12 +84,12 @@ def _write(path: Path, document: Any, key: str, items: list[Any]) -> None:
 
     text = tomlkit.dumps(document)
     if _table(tomllib.loads(text), path).get(key) != items:
-        raise ConfigError(f"{path} is written in a way that cannot be changed here: set {key} in it by hand")
-    target = path.resolve()  # a link stays one
+        raise ConfigError(f"{path} cannot be edited automatically: set {key} in it by hand")
+    target = path.resolve()  # keep a symbolic link
     try:
         known = target.stat().st_mode & 0o777 if target.exists() else None
         replace_file(target, text.encode(), 0o666 if known is None else known)
         if known is not None:
-            target.chmod(known)  # whatever the umask says
+            target.chmod(known)  # regardless of the umask
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error_text(error)}") from error

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in words that say what to do."""
+"""Errors in a configuration."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from .._kernel.errors import HooklineError
 
 
 class ConfigError(HooklineError, ValueError):
-    """A setting that does not exist or has a value it cannot have."""
+    """A setting is unknown or has an invalid value. The message names the setting and its source."""

@@ -19,81 +19,84 @@ from ..plugins.errors import LoadError
 from ..plugins.files import importable, load_file
 from ..plugins.plugin import Plugin
 from ..tools._tool import Tool
-from .secrets import masked, without
+from .secrets import mask, mask_values
 from .settings import DeclaredHook
-from .sources import Reference, parse
+from .sources import SHORT_NAMES, Reference, parse_reference
 
-_WHAT_COUNTS = (
-    "A hook is a function under @hook, @guard or @observer, an object with points, or a list named 'hooks'; "
-    "what the file only imports does not count"
+_HOOK_HELP = (
+    "A hook is a function decorated with @hook, @guard or @observer, an object with points, or an item of a list named "
+    "'hooks'; imported hooks do not count"
 )
 
 
 class LoadedHook(msgspec.Struct, frozen=True):
-    """A hook that was found, and how to register it."""
+    """A loaded hook, and the options to register it with."""
 
     hook: Any
     options: Mapping[str, Any]
     use: str
 
     def register(self, registry: HookRegistry) -> None:
-        """Put it into a registry.
+        """Register the hook.
 
         Raises:
-            LoadError: it cannot work as it is declared.
+            LoadError: the hook or its options are invalid.
         """
         try:
             registry.register(self.hook, **self.options)
         except RegistrationError as error:
-            where = f"{self.use} with {', '.join(self.options)}" if self.options else origin(self.hook)
+            where = f"{self.use} with {', '.join(self.options)}" if self.options else source_location(self.hook)
             raise LoadError(f"{where}: {error}") from error
 
 
 def load_hooks(items: Iterable[str | DeclaredHook], home: Path) -> tuple[list[LoadedHook], list[Plugin]]:
-    """The hooks and plugins that these settings name.
+    """Load hooks and plugins by reference.
 
     Args:
         items: references, or hooks declared in a configuration file.
-        home: the folder that modules are looked for in, after Python's own places.
+        home: the folder in which modules are searched after the Python path.
 
     Raises:
-        LoadError: a reference leads nowhere, or to something that is no hook.
+        LoadError: a reference cannot be resolved, or is not a hook.
     """
     hooks: list[LoadedHook] = []
     plugins: list[Plugin] = []
     for item in items:
         declared = item if isinstance(item, DeclaredHook) else DeclaredHook(item)
-        found = _hooks_of(declared, home)
+        found = _load_hook(declared, home)
         kind = "a plugin" if any(isinstance(value, Plugin) for value in found) else "a bundle of hooks"
         if declared.options and (len(found) > 1 or kind == "a plugin"):
             given = ", ".join(declared.options)
-            raise LoadError(f"{declared.use} is {kind}: it takes no {given}. Name its hooks one by one")
+            raise LoadError(f"{declared.use} is {kind}, so {given} cannot be set for it. Name its hooks one by one")
         for value in found:
             if isinstance(value, Plugin):
                 plugins.append(value)
             else:
                 loaded = LoadedHook(value, declared.options, declared.use)
-                loaded.register(HookRegistry())  # every mistake shows now
+                loaded.register(HookRegistry())  # report every mistake now
                 hooks.append(loaded)
     return hooks, plugins
 
 
 def load_tools(items: Iterable[str], home: Path) -> list[Any]:
-    """The tools that these settings name.
+    """Load tools by reference.
 
     Raises:
-        LoadError: a reference leads nowhere, or to something that is no tool.
+        LoadError: a reference cannot be resolved, or is not a tool.
     """
     tools: list[Any] = []
     for item in items:
-        reference = parse(item)
+        reference = parse_reference(item)
         if reference.file is not None and not reference.name:
             module, names = load_file(reference.file)
-            found = _in_file(module, names, "tools", lambda value: isinstance(value, Tool))
+            found = _find_in_file(module, names, "tools", lambda value: isinstance(value, Tool))
             if not found:
-                raise LoadError(f"{reference.file} holds no tools. A tool is a function under @tool, or a list 'tools'")
+                raise LoadError(
+                    f"{reference.file} has no tools. A tool is a function decorated with @tool, or an item of a list "
+                    "named 'tools'"
+                )
         else:
-            value = _value(reference, home, "tool")
+            value = _lookup(reference, home, "tool")
             found = list(value) if isinstance(value, (list, tuple)) else [value]
         for tool in found:
             if isinstance(tool, type) or not (callable(tool) or callable(getattr(tool, "tools", None))):
@@ -103,8 +106,8 @@ def load_tools(items: Iterable[str], home: Path) -> list[Any]:
     return tools
 
 
-def origin(hook: Any) -> str:
-    """Where a hook is written, as ``file:line``; the name of its class where that cannot be told."""
+def source_location(hook: Any) -> str:
+    """Return where a hook is defined, as ``file:line``; the name of its class if that is unknown."""
     target = function_of(hook)
     target = inspect.unwrap(getattr(target, "__func__", target))
     code = getattr(target, "__code__", None)
@@ -117,22 +120,23 @@ def origin(hook: Any) -> str:
         return f"{type(target).__module__}.{type(target).__qualname__}"
 
 
-def _hooks_of(declared: DeclaredHook, home: Path) -> list[Any]:
-    reference = parse(declared.use)
+def _load_hook(declared: DeclaredHook, home: Path) -> list[Any]:
+    use = SHORT_NAMES.get(declared.use, declared.use)
+    reference = parse_reference(use)
     if reference.file is not None and not reference.name:
         if declared.args:
-            raise LoadError(f"{declared.use}: args are for one hook: name it, as in FILE.py:NAME")
+            raise LoadError(f"{declared.use}: args need a single hook: name it, as in FILE.py:NAME")
         module, names = load_file(reference.file)
-        found = _in_file(module, names, "hooks", _is_hook)
+        found = _find_in_file(module, names, "hooks", _is_hook)
         if not found:
             classes = [name for name in names if isinstance(getattr(module, name, None), type)]
             hint = f" Name its class: {reference.file.name}:{classes[0]}" if classes else ""
-            raise LoadError(f"{reference.file} holds no hooks. {_WHAT_COUNTS}.{hint}")
+            raise LoadError(f"{reference.file} has no hooks. {_HOOK_HELP}.{hint}")
         return found
-    built_in = reference.file is None and ":" not in declared.use
-    value = _built_in(declared.use) if built_in else _value(reference, home, "hook")
+    built_in = reference.file is None and ":" not in use
+    value = _built_in(use) if built_in else _lookup(reference, home, "hook")
     if isinstance(value, type) or ((built_in or declared.args) and callable(value) and not _is_hook(value)):
-        value = _made(value, declared)
+        value = _construct(value, declared)
     elif declared.args:
         raise LoadError(f"{declared.use} takes no args: it is a {type(value).__name__}")
     if isinstance(value, HookRegistry):
@@ -140,7 +144,7 @@ def _hooks_of(declared: DeclaredHook, home: Path) -> list[Any]:
     values = list(value) if isinstance(value, (list, tuple)) else [value]
     for item in values:
         if not (_is_hook(item) or isinstance(item, Plugin) or (callable(item) and declared.points)):
-            raise LoadError(f"{declared.use} is a {type(item).__name__}, not a hook. {_WHAT_COUNTS}.")
+            raise LoadError(f"{declared.use} is a {type(item).__name__}, not a hook. {_HOOK_HELP}.")
     return values
 
 
@@ -148,7 +152,7 @@ def _is_hook(value: Any) -> bool:
     return not isinstance(value, (type, HookRegistry)) and callable(value) and hasattr(value, "points")
 
 
-def _in_file(module: Any, names: list[str], list_name: str, wanted: Callable[[Any], bool]) -> list[Any]:
+def _find_in_file(module: Any, names: list[str], list_name: str, wanted: Callable[[Any], bool]) -> list[Any]:
     found: list[Any] = []
     for name in names:
         value = getattr(module, name, None)
@@ -160,25 +164,25 @@ def _in_file(module: Any, names: list[str], list_name: str, wanted: Callable[[An
     return found
 
 
-def _made(value: Any, declared: DeclaredHook) -> Any:
+def _construct(value: Any, declared: DeclaredHook) -> Any:
     check_args(value, declared.use, declared.args)
     try:
         return value(**declared.args)
     except Exception as error:
-        args = ", ".join(f"{name}={given!r:.60}" for name, given in masked(declared.args).items())
-        reason = without(declared.args, describe(error))
-        raise LoadError(f"{declared.use} cannot be made with ({args}): {reason}") from error
+        args = ", ".join(f"{name}={given!r:.60}" for name, given in mask(declared.args).items())
+        reason = mask_values(declared.args, describe(error))
+        raise LoadError(f"{declared.use} cannot be created with ({args}): {reason}") from error
 
 
 def check_args(make: Any, use: str, args: Mapping[str, Any]) -> None:
-    """Say which arguments do not fit what ``use`` names, by their names alone: their values may be secrets.
+    """Check the names of arguments against a signature. Errors do not show values, which may be secrets.
 
     Raises:
-        LoadError: one that it does not take, or one that it needs is missing.
+        LoadError: an argument is unknown, or a required one is missing.
     """
     try:
         takes = inspect.signature(make)
-    except (TypeError, ValueError):  # a builtin that does not tell
+    except (TypeError, ValueError):  # a builtin without a signature
         return
     try:
         takes.bind(**args)
@@ -189,32 +193,32 @@ def check_args(make: Any, use: str, args: Mapping[str, Any]) -> None:
             if name not in known:
                 what = f"It takes {', '.join(known)}" if known else "It takes no args"
                 raise LoadError(f"{use} has no argument {name!r}.{did_you_mean(name, known)} {what}") from error
-        lacks = [p.name for p in named if p.default is p.empty and p.name not in args]
-        if not lacks:  # it wants something that has no name
+        missing = [p.name for p in named if p.default is p.empty and p.name not in args]
+        if not missing:  # it needs a positional-only argument
             return
-        given = ", ".join(f"{name} = ..." for name in (*args, *lacks))
+        given = ", ".join(f"{name} = ..." for name in (*args, *missing))
         example = f'{{ use = "{use}", args = {{ {given} }} }}'
-        raise LoadError(f"{use} needs {', '.join(lacks)}: {example}") from error
+        raise LoadError(f"{use} needs {', '.join(missing)}: {example}") from error
 
 
 def _built_in(name: str) -> Any:
-    """A built-in hook's class, or the function that makes a bundle of them."""
+    """Return the class of a built-in hook, or the function that creates a bundle of hooks."""
     if name not in BUILTINS:
-        known = did_you_mean(name, BUILTINS)
-        own = "For a hook of your own, write FILE.py, FILE.py:name or module:name"
+        known = did_you_mean(name, [*BUILTINS, *SHORT_NAMES])
+        own = "For your own hook, write FILE.py, FILE.py:name or module:name"
         raise LoadError(f"there is no built-in hook {name!r}.{known} 'hookline hooks --built-in' shows all. {own}")
     return getattr(importlib.import_module("..hooks", __package__), name)
 
 
-def _value(reference: Reference, home: Path, kind: str) -> Any:
-    """What a reference with a name points at."""
+def _lookup(reference: Reference, home: Path, kind: str) -> Any:
+    """Return the object that a reference with a name refers to."""
     if reference.file is not None:
         module: Any = load_file(reference.file)[0]
         names = [name for name in vars(module) if not name.startswith("__")]
     else:
         if not reference.name or not reference.module:
-            raise LoadError(f"{reference.text!r} is no {kind}: write FILE.py, FILE.py:name or module:name")
-        module = _module(reference, home)
+            raise LoadError(f"{reference.text!r} is not a {kind}: write FILE.py, FILE.py:name or module:name")
+        module = _import_module(reference, home)
         names = dir(module)
     value = module
     for part in reference.name.split("."):
@@ -226,7 +230,7 @@ def _value(reference: Reference, home: Path, kind: str) -> Any:
     return value
 
 
-def _module(reference: Reference, home: Path) -> Any:
+def _import_module(reference: Reference, home: Path) -> Any:
     try:
         with importable(home, Path.cwd()):
             return importlib.import_module(reference.module)

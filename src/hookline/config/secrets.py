@@ -1,4 +1,4 @@
-"""Settings as they may be shown: without passwords, keys and tokens."""
+"""Mask passwords, keys and tokens in settings before they are shown."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _OPTION = re.compile(
 _KEY_LIKE = re.compile(r"\b(sk|pk|ghp|xox[a-z])[-_][A-Za-z0-9_-]{8,}")
 
 
-def masked(value: Any, name: str = "") -> Any:
-    """The same value, plain, with everything that looks like a secret replaced by ``***``."""
+def mask(value: Any, name: str = "") -> Any:
+    """Return the value as plain data, with ``***`` for everything that looks like a secret."""
     if isinstance(value, msgspec.Struct):
         value = msgspec.to_builtins(value)
     if isinstance(value, Mapping):
-        return {key: masked(item, str(key)) for key, item in value.items()}
+        return {key: mask(item, str(key)) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [masked(item, name) for item in value]
+        return [mask(item, name) for item in value]
     if type(value) is not bool and isinstance(value, int):
-        return int(value)  # a default may be of a class of its own
+        return int(value)  # a default may be a subclass of int
     if not isinstance(value, str) or not value:
         return value
     if _NAMES.search(name):
@@ -49,9 +49,9 @@ def masked(value: Any, name: str = "") -> Any:
     return _KEY_LIKE.sub(MASK, value)
 
 
-def without(values: Mapping[str, Any], text: str) -> str:
-    """The text with nothing in it that is masked among these values."""
+def mask_values(values: Mapping[str, Any], text: str) -> str:
+    """Mask in the text all secrets among these values."""
     for name, value in values.items():
-        if isinstance(value, str) and masked(value, name) == MASK:
+        if isinstance(value, str) and mask(value, name) == MASK:
             text = text.replace(value, MASK)
-    return str(masked(text))
+    return str(mask(text))

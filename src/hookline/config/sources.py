@@ -18,21 +18,21 @@ from ..hooks._catalog import BUILTINS
 from ..plugins.discovery import is_path
 from ..stores.paths import default_runs_path
 from .errors import ConfigError
-from .secrets import masked
+from .secrets import mask
 from .settings import KEYS, DeclaredChannel, DeclaredHook, Key, Settings
 
 FILE, SHARED_FILE = "hookline.toml", "pyproject.toml"
 PREFIX = "HOOKLINE_"
 OTHER_VARIABLES = frozenset(("HOOKLINE_CACHE", "HOOKLINE_CONFIG"))
-"""Variables that begin like settings, but are none."""
-OF_MODEL = frozenset(("base_url", "api", "context"))
-"""Settings that belong to a kind of model: a later source that names another kind does not take them over."""
-ADDED = frozenset(("hooks", "plugins"))
-"""Settings that add up, source by source: a flag must not take away the guards that a file put there."""
+"""Variables with the prefix that are not settings."""
+MODEL_OPTIONS = frozenset(("base_url", "api", "context"))
+"""Settings of one provider: a later source that names another provider resets them."""
+CUMULATIVE = frozenset(("hooks", "plugins"))
+"""Settings that all sources add to: a flag must not remove the guards that a file sets."""
 
 
 class Flag(msgspec.Struct, frozen=True):
-    """A setting given on the command line: which key, the flag's name, and the text or value."""
+    """A setting given on the command line: its key, the name of the flag, and the text or value."""
 
     key: str
     name: str
@@ -40,7 +40,7 @@ class Flag(msgspec.Struct, frozen=True):
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """The settings that hold, where each came from, the file that was read, if any, and what was said about others."""
+    """The effective settings, the source of each, the file that was read, and notes about ignored files."""
 
     settings: Settings
     origins: Mapping[str, str]
@@ -49,12 +49,12 @@ class Configuration(msgspec.Struct, frozen=True):
 
     @property
     def home(self) -> Path:
-        """The folder that modules named in the settings are looked for in."""
+        """The folder in which modules named in the settings are searched."""
         return self.file.parent if self.file is not None else Path.cwd()
 
     @property
     def hooks_file(self) -> Path | None:
-        """The file that names all the hooks, if it is the only source that does."""
+        """The configuration file, if it is the only source of the setting ``hooks``."""
         return self.file if self.origins["hooks"] == f"file:{self.file}" else None
 
 
@@ -65,41 +65,41 @@ def load(
     folder: str | Path = ".",
     env: Mapping[str, str] | None = None,
 ) -> Configuration:
-    """The settings that hold here.
+    """Load the settings from all sources.
 
     Args:
-        flags: what was given on the command line.
-        file: the configuration file; searched from ``folder`` upwards if left out.
+        flags: settings given on the command line.
+        file: the configuration file; by default, it is searched in ``folder`` and its parents.
         folder: the working folder.
-        env: the environment; the process's own if left out.
+        env: the environment variables; by default, those of the process.
 
     Raises:
-        ConfigError: an unknown key, a wrong value, or a file that cannot be read.
+        ConfigError: a key is unknown, a value is invalid, or a file cannot be read.
     """
     env = os.environ if env is None else env
     here = Path(folder).resolve()
     given = file if file is not None else env.get("HOOKLINE_CONFIG") or None
-    path, notes = (_existing(Path(given)), []) if given is not None else find(here)
+    path, notes = (_existing_file(Path(given)), []) if given is not None else find_file(here)
     values: dict[str, Any] = {}
     origins = dict.fromkeys(KEYS, "default")
 
-    def put(name: str, value: Any, origin: str) -> None:
-        if name == "model" and _kind(values.get(name, value)) != _kind(value):
-            for other in OF_MODEL & values.keys():  # another vendor's server must not get this one's key
+    def assign(name: str, value: Any, origin: str) -> None:
+        if name == "model" and _provider(values.get(name, value)) != _provider(value):
+            for other in MODEL_OPTIONS & values.keys():  # the server of one vendor must not get the key of another
                 del values[other]
                 origins[other] = f"default; {origins[other]} was for {values[name]}"
-        if name in ADDED and value and values.get(name):
+        if name in CUMULATIVE and value and values.get(name):
             value = (*values[name], *(item for item in value if item not in values[name]))
             origin = f"{origins[name]}, {origin}"
         values[name], origins[name] = value, origin
 
     for name, value in _model_first(read_file(path)) if path is not None else ():
-        put(name, value, f"file:{path}")
+        assign(name, value, f"file:{path}")
     for name, value in _model_first(read_env(env, here)):
-        put(name, value, f"env:{KEYS[name].env}")
+        assign(name, value, f"env:{KEYS[name].env}")
     for flag in sorted(flags, key=lambda flag: flag.key != "model"):
-        value = anchored(flag.key, from_text(KEYS[flag.key], flag.value, flag.name), here)
-        put(flag.key, value, f"flag:{flag.name}")
+        value = resolve_paths(flag.key, parse_value(KEYS[flag.key], flag.value, flag.name), here)
+        assign(flag.key, value, f"flag:{flag.name}")
     if values.get("runs", "") == "":
         project = path.parent.resolve() if path is not None else here
         values["runs"] = str(default_runs_path(project if here.is_relative_to(project) else here))
@@ -110,39 +110,39 @@ def _model_first(given: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return sorted(given.items(), key=lambda item: item[0] != "model")
 
 
-def _kind(model: str) -> str:
+def _provider(model: str) -> str:
     return model.partition(":")[0]
 
 
-def find(folder: Path) -> tuple[Path | None, list[str]]:
-    """The configuration file of a folder, the nearest one, here or above; and why nearer ones are not trusted."""
+def find_file(folder: Path) -> tuple[Path | None, list[str]]:
+    """Find the nearest configuration file in a folder or its parents. Return it with notes about ignored files."""
     notes: list[str] = []
     for path in (place / name for place in (folder, *folder.parents) for name in (FILE, SHARED_FILE)):
-        if not os.path.isfile(path):  # also false where we may not look
+        if not os.path.isfile(path):  # also false without permission to look
             continue
-        problem = why_not_trusted(path)
+        problem = distrust_reason(path)
         if problem is None:
-            if path.name == FILE or _own_table(path) is not None:
+            if path.name == FILE or _hookline_table(path) is not None:
                 return path, notes
-        elif _may_concern_us(path):
-            notes.append(f"{path} is ignored: {problem}; --config FILE takes it all the same")
+        elif _has_settings(path):
+            notes.append(f"{path} is ignored: {problem}; use --config FILE to read it anyway")
     return None, notes
 
 
-def _may_concern_us(path: Path) -> bool:
+def _has_settings(path: Path) -> bool:
     try:
-        return path.name == FILE or _own_table(path) is not None
+        return path.name == FILE or _hookline_table(path) is not None
     except ConfigError:
         return False
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The settings in a file, checked; its relative paths are taken from its folder.
+    """Read and validate the settings of a file. Relative paths are relative to its folder.
 
     Raises:
-        ConfigError: it is not TOML, or holds an unknown key or a wrong value.
+        ConfigError: the file is not TOML, a key is unknown, or a value is invalid.
     """
-    table = _own_table(path) if path.name == SHARED_FILE else _toml(path)
+    table = _hookline_table(path) if path.name == SHARED_FILE else _toml(path)
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: [tool.hookline] must be a table")
     values = {}
@@ -150,30 +150,30 @@ def read_file(path: Path) -> dict[str, Any]:
         if name not in KEYS:
             known = ", ".join(KEYS)
             raise ConfigError(f"{path}: unknown key {name!r}.{did_you_mean(name, KEYS)} Known keys: {known}")
-        values[name] = anchored(name, checked(KEYS[name], value, f"{path}: {name}"), path.parent.resolve())
+        values[name] = resolve_paths(name, validate(KEYS[name], value, f"{path}: {name}"), path.parent.resolve())
     return values
 
 
-def _own_table(shared: Path) -> Any:
-    """What a file shared with others says of us; ``None`` if nothing."""
+def _hookline_table(shared: Path) -> Any:
+    """Return ``[tool.hookline]`` of a ``pyproject.toml``; ``None`` without one."""
     tools = _toml(shared).get("tool")
     return tools.get("hookline") if isinstance(tools, dict) else None
 
 
 def read_env(env: Mapping[str, str], folder: Path) -> dict[str, Any]:
-    """The settings in an environment, checked.
+    """Read and validate the settings in environment variables.
 
     Raises:
-        ConfigError: a wrong value, or a variable that looks like a misspelt one.
+        ConfigError: a value is invalid, or the name of a variable looks misspelt.
     """
     known = {key.env: key for key in KEYS.values()}
     values = {}
     for name, text in env.items():
         if not text:
-            continue  # as good as not set
+            continue  # an empty variable counts as not set
         if name in known:
             key = known[name]
-            values[key.name] = anchored(key.name, from_text(key, text, name), folder)
+            values[key.name] = resolve_paths(key.name, parse_value(key, text, name), folder)
         elif name.startswith(PREFIX) and name not in OTHER_VARIABLES:
             meant = closest_match(name, known, cutoff=0.85)
             if meant:
@@ -181,37 +181,37 @@ def read_env(env: Mapping[str, str], folder: Path) -> dict[str, Any]:
     return values
 
 
-def from_text(key: Key, text: Any, where: str) -> Any:
-    """A setting's value from words: ``none`` unsets, commas separate items, a list or a table may be JSON.
+def parse_value(key: Key, text: Any, where: str) -> Any:
+    """Parse a setting from text: ``none`` unsets it, commas separate items, lists and tables may be JSON.
 
     Raises:
-        ConfigError: it says what is expected.
+        ConfigError: the text is not valid for the setting; the message says what is expected.
     """
     if isinstance(text, (list, tuple)):
         items = [str(item) for item in text]
         if key.is_list and [item.lower() for item in items] == ["none"]:
             return ()
     elif not isinstance(text, str):
-        return checked(key, text, where)
+        return validate(key, text, where)
     elif text.strip().lower() == "none":
         if not (key.may_be_none or key.is_list or key.is_table):
             raise ConfigError(f"{where}: expected {key.expected}; it cannot be none")
-        return _none(key) if key.may_be_none else key.default
+        return _none_value(key) if key.may_be_none else key.default
     elif key.is_table and text.lstrip().startswith("{"):
-        return checked(key, _json(text, where, "object"), where)
+        return validate(key, _json(text, where, "object"), where)
     elif key.is_list and text.lstrip().startswith("["):
-        return checked(key, _json(text, where, "array"), where)
+        return validate(key, _json(text, where, "array"), where)
     elif key.is_list or key.is_table:
         items = [item.strip() for item in text.split(",") if item.strip()]
     else:
-        return checked(key, text, where, strict=False)
+        return validate(key, text, where, strict=False)
     if key.is_table:
         return dict(_pair(item, where) for item in items)
-    return checked(key, items, where)
+    return validate(key, items, where)
 
 
-def _none(key: Key) -> float | None:
-    """What ``none`` stands for: without a word on the steps there is a limit, which it lifts."""
+def _none_value(key: Key) -> float | None:
+    """Return the value of ``none``: no limit. For ``max_steps`` that is infinity, because unset means 20."""
     return math.inf if key.name == "max_steps" else None
 
 
@@ -219,7 +219,7 @@ def _json(text: str, where: str, kind: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise ConfigError(f"{where}: that is no JSON {kind}: {error_text(error)}") from error
+        raise ConfigError(f"{where}: invalid JSON {kind}: {error_text(error)}") from error
 
 
 def _pair(item: str, where: str) -> tuple[str, Any]:
@@ -232,21 +232,21 @@ def _pair(item: str, where: str) -> tuple[str, Any]:
         return name.strip(), text
 
 
-def checked(key: Key, value: Any, where: str, *, strict: bool = True) -> Any:
-    """A setting's value from a file, as its type; ``where`` is told to people.
+def validate(key: Key, value: Any, where: str, *, strict: bool = True) -> Any:
+    """Convert a value to the type of its setting; ``where`` names the source in error messages.
 
     Raises:
-        ConfigError: it says what is expected.
+        ConfigError: the value has the wrong type; the message says what is expected.
     """
     if isinstance(value, str) and value.strip().lower() == "none" and key.may_be_none:
-        return _none(key)
+        return _none_value(key)
     if key.name in _DECLARED and isinstance(value, list):
         for item in value:
             _check_declared(item, where, *_DECLARED[key.name])
     try:
         return msgspec.convert(value, key.type, strict=strict)
     except (msgspec.ValidationError, ValueError) as error:
-        raise ConfigError(f"{where}: expected {key.expected}; got {masked(value)!r:.80}") from error
+        raise ConfigError(f"{where}: expected {key.expected}; got {mask(value)!r:.80}") from error
 
 
 _DECLARED: dict[str, tuple[str, type[Any]]] = {
@@ -256,7 +256,7 @@ _DECLARED: dict[str, tuple[str, type[Any]]] = {
 
 
 def _check_declared(item: Any, where: str, what: str, kind: type[Any]) -> None:
-    """Say more of a declared hook or channel than that it is wrong."""
+    """Raise a specific error for an invalid hook or channel."""
     if not isinstance(item, dict):
         return
     fields = kind.__struct_fields__
@@ -273,10 +273,10 @@ def _check_declared(item: Any, where: str, what: str, kind: type[Any]) -> None:
         raise ConfigError(f"{where}: {item['use']}: {error_text(error)}") from error
 
 
-def _existing(path: Path) -> Path:
+def _existing_file(path: Path) -> Path:
     path = path.expanduser()
     if not path.is_file():
-        raise ConfigError(f"there is no configuration file {str(path)!r}")
+        raise ConfigError(f"no such configuration file: {str(path)!r}")
     return path.resolve()
 
 
@@ -295,7 +295,7 @@ _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<name>[^:/\\]+))?")
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """What a text such as ``rules.py:keep_files`` or ``package.rules:Limit`` points at."""
+    """A parsed reference such as ``rules.py:keep_files`` or ``package.rules:Limit``."""
 
     text: str
     file: Path | None = None
@@ -303,8 +303,8 @@ class Reference(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-def parse(text: str) -> Reference:
-    """A reference from its text; without ``.py`` it is a module's."""
+def parse_reference(text: str) -> Reference:
+    """Parse a reference; without ``.py`` it names a module."""
     found = _FILE.fullmatch(text)
     if found:
         return Reference(text, Path(found["file"]).expanduser(), "", found["name"] or "")
@@ -312,18 +312,20 @@ def parse(text: str) -> Reference:
     return Reference(text, None, module, name)
 
 
+SHORT_NAMES = {"TapeHook": "hookline.tape:TapeHook"}
+"""Hooks from other packages that a configuration file may name like a built-in hook."""
 _MODEL_FILES = ("local:", "scripted:")
-_PLACES = frozenset((
-    "folder", "sessions", "runs", "audit", "approval_file", "plugins_folder", "personalities", "tickets", "skills",
-))  # fmt: skip
-"""Settings that are a file or a folder."""
-_PATHS = frozenset(("path", "folder", "memory", "notes", "store", "artifacts", "sign", "checkpoint", "board"))
-"""What hooks of Hookline's own call their arguments that are paths."""
+_PATH_SETTINGS = frozenset(
+    "folder sessions runs audit approval_file plugins_folder personalities tickets skills".split()  # noqa: SIM905
+)
+"""Settings that are paths of files or folders."""
+_PATH_ARGUMENTS = frozenset(("path", "folder", "memory", "notes", "store", "artifacts", "sign", "checkpoint", "board"))
+"""Names of path arguments of built-in hooks."""
 
 
-def anchored(key: str, value: Any, folder: Path) -> Any:
-    """A setting's value with its relative paths made absolute, from ``folder``."""
-    if key in _PLACES:
+def resolve_paths(key: str, value: Any, folder: Path) -> Any:
+    """Return a setting with its relative paths made absolute, starting from ``folder``."""
+    if key in _PATH_SETTINGS:
         return value if value in (None, "", ":memory:") else str(folder / Path(value).expanduser())
     if key == "model":
         kind = next((kind for kind in _MODEL_FILES if value.startswith(kind)), None)
@@ -331,15 +333,16 @@ def anchored(key: str, value: Any, folder: Path) -> Any:
     if key == "plugins":
         return tuple(str(folder / Path(item).expanduser()) if is_path(item) else item for item in value)
     if key in ("hooks", "tools", "channels"):
-        return tuple(_anchored(item, folder) for item in value)
+        return tuple(_resolve_item(item, folder) for item in value)
     return value
 
 
-def _anchored(item: Any, folder: Path) -> Any:
+def _resolve_item(item: Any, folder: Path) -> Any:
     if not isinstance(item, str):
-        ours = item.use in BUILTINS or re.match(r"hookline[.:]", item.use) is not None
-        args = {k: _path(k, v, folder) for k, v in item.args.items()} if ours else item.args
-        return msgspec.structs.replace(item, use=_anchored(item.use, folder), args=args)
+        use = SHORT_NAMES.get(item.use, item.use)
+        built_in = use in BUILTINS or re.match(r"hookline[.:]", use) is not None
+        args = {k: _path(k, v, folder) for k, v in item.args.items()} if built_in else item.args
+        return msgspec.structs.replace(item, use=_resolve_item(item.use, folder), args=args)
     found = _FILE.fullmatch(item)
     if not found:
         return item
@@ -348,22 +351,26 @@ def _anchored(item: Any, folder: Path) -> Any:
 
 
 def _path(name: str, value: Any, folder: Path) -> Any:
-    if name not in _PATHS or not isinstance(value, str) or value in ("", ":memory:"):
+    if name not in _PATH_ARGUMENTS or not isinstance(value, str) or value in ("", ":memory:"):
         return value
     return str(folder / Path(value).expanduser())
 
 
-def why_not_trusted(path: Path) -> str | None:
-    """Why somebody else may have written this file, ``None`` if only its user or root could. For POSIX systems."""
+def distrust_reason(path: Path) -> str | None:
+    """Return why another user could have written this file; ``None`` if only its owner and root could.
+
+    A configuration file that was found, not named, decides which code runs. So it must not come from another user.
+    Always ``None`` on Windows.
+    """
     if sys.platform == "win32":
         return None
     try:
-        found = (path.lstat(), path.stat())  # whoever makes a link chooses the folder that its paths start at
+        found = (path.lstat(), path.stat())  # the owner of a link chooses the folder for relative paths
     except OSError as error:
-        return f"it cannot be looked at: {error.strerror}"
+        return f"its owner cannot be read: {error.strerror}"
     for state in found:
         if state.st_uid not in (os.geteuid(), 0):
             return "it belongs to another user"
     if stat.S_IMODE(found[1].st_mode) & stat.S_IWOTH:
-        return "everybody may write it"
+        return "every user may write to it"
     return None

@@ -1,4 +1,4 @@
-"""What hooks are written with, and the built-in hooks. A built-in hook is made of what any hook can use."""
+"""The tools to write hooks with, and the built-in hooks, which use nothing else."""
 
 from .._base.lazy import attach
 

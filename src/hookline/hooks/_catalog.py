@@ -1,4 +1,4 @@
-"""The built-in hooks by what they are for: configuration files use their names, and tables show them."""
+"""The built-in hooks by concern, for configuration files and tables."""
 
 from __future__ import annotations
 
@@ -10,47 +10,48 @@ from .._base.frozen import EMPTY, Frozen
 from .._base.lazy import exports
 from .._kernel.points import POINTS
 
+# One concern on a few lines; the formatter would put each module on a line of its own.
 _MODULES = {
     "Limits": ("limits", "rate_limit", "finish_reason"),
     "Safety and access": (
         "safety", "plan_mode", "approvals", "roles", "path_guard", "egress_guard", "sensitive_data", "injection_guard",
         "terminal_guard",
     ),
-    "What the model is given": (
+    "Context of the model": (
         "context_config", "memory", "notes", "skills", "token_budget", "compaction", "truncation",
     ),
     "Failures": ("model_retry", "fallback", "tool_retry"),
     "Small models": ("loop_detector", "echoed_payload", "grounded_reply", "schema_retry", "small_models"),
-    "Keeping and watching": (
+    "Recording and observing": (
         "sessions", "episodes", "audit_log", "audit_trail", "timing", "observability", "metrics", "telemetry",
         "echoing",
     ),
     "Teams": ("ticket_rules", "ticket_judge"),
     "Learning": ("skill_evolver",),
-    "Saving and trying out": ("response_cache", "shadow_mode"),
+    "Caching and trials": ("response_cache", "shadow_mode"),
 }  # fmt: skip
-"""The modules with built-in hooks by what they are for, in the order they are shown; the stub has their names."""
+"""The modules of the built-in hooks by concern, in display order; ``__init__.pyi`` has the names."""
 
-_PARTS = frozenset(("Compactor",))
-"""Names from those modules that are no hooks but are given to one."""
+_NOT_HOOKS = frozenset(("Compactor",))
+"""Public names in these modules that are not hooks."""
 
 _PACKAGE = __name__.rpartition(".")[0]
-_HOMES = {name: home for name, (home, _) in exports(_PACKAGE).items() if name not in _PARTS}
+_HOMES = {name: home for name, (home, _) in exports(_PACKAGE).items() if name not in _NOT_HOOKS}
 
 CONCERNS = {
     concern: tuple(name for part in parts for name, home in _HOMES.items() if home == f"{_PACKAGE}.{part}")
     for concern, parts in _MODULES.items()
 }
-"""The names of the built-in hooks and bundles by what they are for."""
+"""The names of the built-in hooks and bundles, by concern."""
 
 BUILTINS = {name: _HOMES[name].rpartition(".")[2].lstrip("_") for names in CONCERNS.values() for name in names}
-"""The same names, each with its page in ``docs/reference/hooks``. Configuration files may use them."""
+"""The names that configuration files may use, each with its page in ``docs/reference/hooks``."""
 
 
 class BuiltinRow(Frozen, frozen=True):
-    """A built-in: its points in the order of the point table, its phase and priority at each, and what it does.
+    """A built-in hook: its points in the order of the point table, its phase and priority at each, and its summary.
 
-    One that makes hooks of its own accord (``guards``, ``shadow``) has no points itself.
+    A function that creates hooks (``guards``, ``shadow``) has no points itself.
     """
 
     name: str
@@ -63,13 +64,13 @@ class BuiltinRow(Frozen, frozen=True):
 
     @property
     def cells(self) -> tuple[str, str, str]:
-        """Points, phase and priority in words; one word where it is the same at each point."""
+        """Points, phase and priority as text; a value that is the same at all points is given once."""
         priorities = {point: f"{priority:g}" for point, priority in self.priority.items()}
-        return ", ".join(self.points) or "where its hooks do", _in_words(self.phase), _in_words(priorities)
+        return ", ".join(self.points) or "those of its hooks", _in_words(self.phase), _in_words(priorities)
 
 
 def builtin_rows() -> list[BuiltinRow]:
-    """A row for each built-in, concern by concern."""
+    """Return a row for each built-in, ordered by concern."""
     return [_row(name, concern) for concern, names in CONCERNS.items() for name in names]
 
 
@@ -77,7 +78,7 @@ def _row(name: str, concern: str) -> BuiltinRow:
     value = getattr(import_module(_PACKAGE), name)
     what = (value.__doc__ or "").split("\n\n")[0].replace("``", "`")
     points = tuple(str(point) for point in POINTS.values() if point in getattr(value, "points", ()))
-    phase = {point: _at(value, "phase", point) or _usual_phase(point) for point in points}
+    phase = {point: _at(value, "phase", point) or _default_phase(point) for point in points}
     priority = {point: _at(value, "priority", point) or 0 for point in points}
     return BuiltinRow(name, BUILTINS[name], concern, " ".join(what.split()), points, phase, priority)
 
@@ -92,5 +93,5 @@ def _at(value: Any, option: str, point: str) -> Any:
     return given.get(point) if isinstance(given, dict) else given
 
 
-def _usual_phase(point: str) -> str:
+def _default_phase(point: str) -> str:
     return "observe" if POINTS[point].model == "observe" else "rewrite"

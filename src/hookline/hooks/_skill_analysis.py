@@ -1,4 +1,4 @@
-"""A run, and the skill that a model sees in it: for SkillEvolverHook and ``hookline skills analyse``."""
+"""Let a model derive a skill from a run, for SkillEvolverHook and ``hookline skills analyse``."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .._run.agent import Agent
 from .._run.termination import RunFailedError
 from ..models.protocol import Model
 from ..stores.errors import StoreError
-from ..stores.skills import STATES, Outcome, QueuedRun, Skill, SkillQueue, SkillStore, is_name
+from ..stores.skills import STATES, AnalysisOutcome, QueuedRun, Skill, SkillQueue, SkillStore, is_skill_name
 from ._injection.fence import fence
 from ._sensitive.redactor import Redactor
 from ._support.messages import excerpt, omission_mark
 
 NAME = "skill-evolver"
-"""What the agent is called that looks at runs."""
+"""Name of the agent that analyses runs."""
 
 INSTRUCTIONS = """\
 You look at what an assistant did, and say whether there is a skill in it: a way to do tasks of this kind that is \
@@ -49,17 +49,17 @@ SCHEMA = {
 }
 
 MAX_CHARS = 8_000
-"""How much of a run a model is shown."""
+"""Maximum number of characters of a run that the model gets."""
 MAX_REPLY = 2_000
-"""How many tokens its answer may have."""
+"""Maximum number of tokens of its answer."""
 
 _TASK, _MESSAGE, _ARGUMENTS = 1_500, 600, 400
-_MARGIN = 8_000  # a secret that a cut goes through is found only if it is whole
+_MARGIN = 8_000  # redact more than is shown: a secret that is cut in two would not be found
 _LISTED = 40
 
 
-class _Found(msgspec.Struct):
-    """What the model answered."""
+class _Proposal(msgspec.Struct):
+    """The answer of the model."""
 
     reusable: bool
     name: str = ""
@@ -68,26 +68,32 @@ class _Found(msgspec.Struct):
     steps: list[str] = []
 
 
-class Unusable(Exception):
-    """The answer is not what was asked for."""
+class UnusableReplyError(Exception):
+    """The model's answer does not describe a usable skill."""
 
 
 Ask = Callable[[QueuedRun, str], AgentResult[Any]]
-"""Asks the model about a run, in a run of its own."""
+"""Function that asks the model about a queued run, in a separate run."""
 
 
 def analyst(model: Model, hooks: Iterable[Any] | HookRegistry = ()) -> Agent:
-    """The agent that looks at runs. It has no tools."""
+    """Create the agent that analyses runs. It has no tools."""
     return Agent(
-        NAME, "looks at runs for skills", INSTRUCTIONS, llm=model, hooks=hooks, max_steps=2,
-        params={"max_tokens": MAX_REPLY}, response_format=SCHEMA,
-    )  # fmt: skip
+        NAME,
+        "derives skills from runs",
+        INSTRUCTIONS,
+        llm=model,
+        hooks=hooks,
+        max_steps=2,
+        params={"max_tokens": MAX_REPLY},
+        response_format=SCHEMA,
+    )
 
 
 def queued_run(result: AgentResult[Any], redactor: Redactor, allowed_plugins: tuple[str, ...] | None) -> QueuedRun:
-    """What is kept of a run until it is looked at: cut short, and without secrets."""
+    """Shorten and redact a run for the queue."""
     task = _clean(result.task, _TASK, redactor)
-    lines = [line for message in result.messages for line in _told(message, redactor)]
+    lines = [line for message in result.messages for line in _lines_of(message, redactor)]
     names = tuple(_clean(name, 100, redactor) for name in result.tool_names)
     return QueuedRun(
         result.ids.run_id, task, excerpt("\n".join(lines), MAX_CHARS), names, origin_of(task, names), allowed_plugins
@@ -95,111 +101,116 @@ def queued_run(result: AgentResult[Any], redactor: Redactor, allowed_plugins: tu
 
 
 def origin_of(task: str, tools: Iterable[str]) -> str:
-    """The same for runs with the same task and tools."""
+    """Return a hash that is equal for runs with the same task and tools."""
     return sha256("\n".join([" ".join(task.casefold().split()), *sorted(tools)]).encode()).hexdigest()[:16]
 
 
-def analyse(store: SkillStore, queue: SkillQueue, ident: str, ask: Ask, redactor: Redactor) -> Outcome | None:
-    """Look at a run that waits, and propose the skill in it, if there is one.
+def analyse(store: SkillStore, queue: SkillQueue, ident: str, ask: Ask, redactor: Redactor) -> AnalysisOutcome | None:
+    """Analyse a queued run, and propose a skill if the model finds one.
 
     Args:
-        store: where the skill is proposed.
-        queue: where the run waits.
-        ident: what it waits under.
-        ask: asks the model.
-        redactor: takes secrets out of the proposal.
+        store: store to propose the skill in.
+        queue: queue of the run.
+        ident: id of the run in the queue.
+        ask: function that asks the model.
+        redactor: removes secrets from the proposal.
 
     Returns:
-        What came of it; ``None`` if it does not wait any more, or if another program has it.
+        The outcome; ``None`` if the run is no longer queued, or another program is analysing it.
 
     Raises:
         StoreError: the folder cannot be used.
     """
-    with queue.claimed(ident) as run:
+    with queue.claim(ident) as run:
         if run is None:
             return None
         outcome = _outcome(store, run, ask, redactor)
         if outcome.kind != "cancelled":
-            queue.settle(ident, run, outcome)
+            queue.finish(ident, run, outcome)
         return outcome
 
 
-def _outcome(store: SkillStore, run: QueuedRun, ask: Ask, redactor: Redactor) -> Outcome:
+def _outcome(store: SkillStore, run: QueuedRun, ask: Ask, redactor: Redactor) -> AnalysisOutcome:
     try:
         result = ask(run, question(run, [skill for state in STATES for skill in store.list(state)]))
     except RunFailedError as failed:
-        return Outcome("failed", f"the model could not be asked: {failed}")
+        return AnalysisOutcome("failed", f"the analysis failed: {failed}")
     if result.status == "cancelled":
-        return Outcome("cancelled")
+        return AnalysisOutcome("cancelled")
     if result.status != "completed":
         why = result.hook_ended or (result.stop and (result.stop.message or result.stop.kind)) or ""
-        return Outcome("failed", f"asking the model was {result.status}{f' ({why})' if why else ''}")
+        return AnalysisOutcome("failed", f"the analysis was {result.status}{f' ({why})' if why else ''}")
     try:
         skill = found_in(result.reply, run, redactor)
-    except Unusable as problem:
-        return Outcome("unusable", f"the answer cannot be used: {problem}")
+    except UnusableReplyError as problem:
+        return AnalysisOutcome("unusable", f"the answer cannot be used: {problem}")
     if skill is None:
-        return Outcome("nothing", "the model found nothing to keep")
+        return AnalysisOutcome("nothing", "the model found no reusable skill")
     try:
         if not store.propose(skill):
-            return Outcome("nothing", f"there is a skill or a proposal called {skill.name} already")
+            return AnalysisOutcome("nothing", f"a skill or proposal called {skill.name} already exists")
     except StoreError as error:
-        return Outcome("failed", str(error))
-    return Outcome("proposed", skill.name)
+        return AnalysisOutcome("failed", str(error))
+    return AnalysisOutcome("proposed", skill.name)
 
 
 def question(run: QueuedRun, known: Sequence[Skill]) -> str:
-    """What the model is asked about a run."""
+    """Return the prompt about a run."""
     lines = [f"- {skill.name}: {excerpt(skill.description, 200)}" for skill in known[:_LISTED]]
     skills = "\n".join(["Known skills:", *lines]) if lines else "There are no skills yet."
     tools = ", ".join(run.tools[:_LISTED])
-    told = fence(run.text, "run", f"fence_{token_hex(8)}")
-    return f"{skills}\n\nTools that were used: {tools}\n\nThe run:\n{told}\n\nIs there a skill in it?"
+    fenced_run = fence(run.text, "run", f"fence_{token_hex(8)}")
+    return f"{skills}\n\nTools that were used: {tools}\n\nThe run:\n{fenced_run}\n\nIs there a skill in it?"
 
 
 def found_in(reply: str, run: QueuedRun, redactor: Redactor) -> Skill | None:
-    """The skill in an answer, ``None`` if it says that there is none.
+    """Parse the skill in an answer; ``None`` if the answer says that there is none.
 
     Raises:
-        Unusable: it is not what was asked for.
+        UnusableReplyError: the answer does not describe a usable skill.
     """
     fenced = re.fullmatch(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", reply, re.DOTALL)
     try:
-        found = msgspec.json.decode(fenced[1] if fenced else reply.strip(), type=_Found)
+        found = msgspec.json.decode(fenced[1] if fenced else reply.strip(), type=_Proposal)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise Unusable(f"it is no such JSON object ({error})") from error
+        raise UnusableReplyError(f"it is not the requested JSON object ({error})") from error
     if not found.reusable:
         return None
     name = re.sub(r"[ _]+", "-", found.name.strip().lower())
-    if not is_name(name) or len(name) < 3 or name.isdigit():
-        raise Unusable(f"{found.name!r:.80} is no name for a skill")
+    if not is_skill_name(name) or len(name) < 3 or name.isdigit():
+        raise UnusableReplyError(f"{found.name!r:.80} is not a valid name of a skill")
     description = _sentence(found.description, "description", 15, 300, redactor)
     when = _sentence(found.when, "when", 10, 500, redactor)
     if not 2 <= len(found.steps) <= 20:
-        raise Unusable(f"{len(found.steps)} steps are no steps to follow")
+        raise UnusableReplyError(f"{len(found.steps)} steps; there must be 2 to 20")
     steps = [_sentence(step, "step", 8, 1000, redactor) for step in found.steps]
     if len({step.casefold() for step in steps}) < len(steps):
-        raise Unusable("steps are repeated")
-    told = " ".join(steps)
-    if not any(re.search(rf"(?<!\w){re.escape(tool)}(?!\w)", told) for tool in run.tools):
-        raise Unusable("no step names a tool that the run used")
+        raise UnusableReplyError("steps are repeated")
+    text = " ".join(steps)
+    if not any(re.search(rf"(?<!\w){re.escape(tool)}(?!\w)", text) for tool in run.tools):
+        raise UnusableReplyError("no step names a tool that the run used")
     numbered = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
     title = name.replace("-", " ").capitalize()
     return Skill(
-        name, description, f"# {title}\n\nWhen: {when}\n\n{numbered}\n", source_run=run.run_id,
-        source_task=excerpt(" ".join(run.task.split()), 300), source_tools=run.tools, origin=run.origin,
-    )  # fmt: skip
+        name,
+        description,
+        f"# {title}\n\nWhen: {when}\n\n{numbered}\n",
+        source_run=run.run_id,
+        source_task=excerpt(" ".join(run.task.split()), 300),
+        source_tools=run.tools,
+        origin=run.origin,
+    )
 
 
 def _sentence(text: str, what: str, least: int, most: int, redactor: Redactor) -> str:
     line = " ".join(text.split())
     if not least <= len(line) <= most or not line.isprintable() or len(set(line.casefold().split())) < 3:
-        raise Unusable(f"the {what} {line!r:.60} is none")
+        raise UnusableReplyError(f"the {what} {line!r:.60} is not a sentence of {least} to {most} characters")
     return redactor.apply(line)
 
 
-def _told(message: Message, redactor: Redactor) -> Iterator[str]:
-    """A message in lines for a model."""
+def _lines_of(message: Message, redactor: Redactor) -> Iterator[str]:
+    """Write a message as lines of text."""
     if message.role == "tool":
         name = _clean(message.name or "a tool", 100, redactor)
         yield f"Result of {name}: {_clean(message.content, _MESSAGE, redactor)}"
@@ -212,7 +223,7 @@ def _told(message: Message, redactor: Redactor) -> Iterator[str]:
 
 
 def _clean(text: str, limit: int, redactor: Redactor) -> str:
-    """The beginning and the end of a text without secrets; what is cut away is not read."""
+    """Redact a text and shorten it to its beginning and end; of a very long text, only these are redacted."""
     if len(text) > 2 * (limit + _MARGIN):
         head, tail = redactor.apply(text[: limit + _MARGIN]), redactor.apply(text[-limit - _MARGIN :])
         text = f"{head[: limit // 2]}{omission_mark(len(text) - limit)}{tail[-(limit // 2) :]}"

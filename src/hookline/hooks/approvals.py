@@ -1,4 +1,4 @@
-"""Put calls to people, wherever they are."""
+"""Wait for a person to approve or deny tool calls, through a shared approval store."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from ._support.validation import check_path, check_positive
 
 log = logging.getLogger("hookline")
 
-CLEANING = 2.0
-"""Seconds that a cancelled run waits for the file."""
+CLEANUP_SECONDS = 2.0
+"""Time that a cancelled run waits for the store, in seconds."""
 
-CLOCK = 5.0
-"""Seconds between two looks at the clock, which goes on while a machine sleeps, and may be set."""
+CLOCK_INTERVAL = 5.0
+"""Seconds between checks of the wall clock, which goes on while the machine sleeps, and may be set."""
 
-Teller = Callable[[ApprovalRow], Awaitable[object]]
+Notifier = Callable[[ApprovalRow], Awaitable[object]]
 
 
 class ApprovalPending(Event, frozen=True):
-    """A call is in the file of approvals, under this id, and waits there until ``expires``."""
+    """A call waits in the approval store, under this approval id, until ``expires``."""
 
     call_id: str = ""
     approval: str = ""
@@ -44,22 +44,26 @@ class ApprovalPending(Event, frozen=True):
 
 
 class ApprovalsHook:
-    """Puts each call that needs approval into a file, and waits until somebody decides about it.
+    """Puts each call that needs approval into a store, and waits until a person decides about it.
 
-    ``hookline approvals`` in any terminal decides, or ``store.decide(...)`` in any program that shares the file. A
-    permission that was given for the session, or for good, answers at once. A call that nobody decides in time is
-    denied; if the file cannot be used, it is denied too, and that is reported.
+    A person decides with ``hookline approvals`` in any terminal, or a program with ``store.decide(...)``. A decision
+    that was remembered for the session, or for good, applies at once. A call without a decision in time is denied. If
+    the store cannot be used, the call is denied and the error is reported.
+
+    Example::
+
+        agent = Agent("a", llm=model, tools=[deploy], hooks=[PlanModeHook(["deploy"]), ApprovalsHook("approvals.db")])
 
     Args:
-        store: the file, or an :class:`ApprovalStore`.
-        seconds: how long a call waits.
-        owner: who the runs are for: permissions hold for their own owner only.
-        root_id: the run that was started, where this takes part in runs inside it; if left out, the run that asks.
-        tell: an async function that is given each call that waits, to tell somebody, or to ask and ``decide``. It is
-            cancelled when the call is decided. If it fails, that is logged, and the call waits on.
+        store: an :class:`ApprovalStore`, or the path of its SQLite file.
+        seconds: time to wait for a decision.
+        owner: user that the runs are for; a remembered decision applies only to its owner.
+        root_id: id of the root run, for calls of subagents; by default the run that asks.
+        tell: async function that gets each waiting call, to notify a person, or to ask and ``decide``. It is cancelled
+            when the call is decided. If it fails, the error is logged and the call keeps waiting.
 
     Raises:
-        RegistrationError: no path, no number of seconds, or something that cannot tell.
+        RegistrationError: an argument is invalid.
     """
 
     points = frozenset({APPROVAL_REQUESTED})
@@ -67,113 +71,118 @@ class ApprovalsHook:
     priority = -100
 
     def __init__(
-        self, store: str | os.PathLike[str] | ApprovalStore, *, seconds: float = 3600.0, owner: str = "",
-        root_id: str = "", tell: Teller | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        store: str | os.PathLike[str] | ApprovalStore,
+        *,
+        seconds: float = 3600.0,
+        owner: str = "",
+        root_id: str = "",
+        tell: Notifier | None = None,
+    ) -> None:
         if not isinstance(store, ApprovalStore):
             try:
-                store = ApprovalStore(check_path(store, "store= is a SQLite file, such as 'approvals.db'"))
+                store = ApprovalStore(check_path(store, "store must be a SQLite file, such as 'approvals.db'"))
             except StoreError as error:
                 raise RegistrationError(str(error)) from error
         for name, text in (("owner", owner), ("root_id", root_id)):
             if not isinstance(text, str):
-                raise RegistrationError(f"{name} is text, not {text!r:.80}")
+                raise RegistrationError(f"{name} must be text, not {text!r:.80}")
         if tell is not None and (not callable(tell) or isinstance(tell, type)):
-            raise RegistrationError(f"tell is an async function of a row, not {tell!r:.80}")
+            raise RegistrationError(f"tell must be an async function of an approval, not {tell!r:.80}")
         self.store, self.seconds = store, check_positive(seconds, "seconds")
         self.owner, self.root_id, self.tell = owner, root_id, tell
 
     async def __call__(self, point: str, ctx: Any, request: ApprovalRequest) -> HookResult:
-        """The decision about one call.
+        """Return the decision about one call.
 
         Raises:
-            StoreError: the file cannot be used.
+            StoreError: the store cannot be used.
         """
         try:
-            return await self.put(ctx, request)
+            return await self.wait_for_decision(ctx, request)
         except StoreError as error:
-            log.error("a call of %r could not be put to anybody, and is denied: %s", request.call.name, error)
+            log.error("a call of %r is denied, because the approval store cannot be used: %s", request.call.name, error)
             raise
 
-    async def put(self, ctx: Any, request: ApprovalRequest) -> HookResult:
-        """The same, where somebody else says what happens if the file cannot be used.
+    async def wait_for_decision(self, ctx: Any, request: ApprovalRequest) -> HookResult:
+        """Return the decision about one call; the caller handles errors of the store.
 
         Raises:
-            StoreError: it cannot.
+            StoreError: the store cannot be used.
         """
         row = await self._ask(request, ctx.ids)
         if row.status == "pending":
             ctx.emit(ApprovalPending, call_id=row.call_id, approval=row.id, expires=row.expires)
-            row = await self._decided(row)
+            row = await self._wait(row)
         if row.digest != request.digest:
-            raise StoreError(f"what was decided about {row.id} is not the call that waits")
-        return answer_of(row, self.seconds)
+            raise StoreError(f"the decision about approval {row.id} is for a different call")
+        return result_of(row, self.seconds)
 
     async def _ask(self, request: ApprovalRequest, ids: Ids) -> ApprovalRow:
         asked: list[ApprovalRow] = []
-        left = threading.Event()
+        cancelled = threading.Event()
 
         def ask() -> ApprovalRow:
             row = self.store.ask(request, seconds=self.seconds, ids=ids, owner=self.owner, root_id=self.root_id)
             asked.append(row)
-            if left.is_set():
-                self.store.settle(row.id, "cancelled")
+            if cancelled.is_set():
+                self.store.end_pending(row.id, "cancelled")
             return row
 
         try:
             return await in_thread(ask)  # type: ignore[no-any-return]
         except asyncio.CancelledError:
-            left.set()  # the thread goes on, and must not leave behind a call that nobody waits for
+            cancelled.set()  # the thread goes on, and must cancel the approval that nothing waits for
             for row in asked:
                 await self._cancel(row)
             raise
 
-    async def _decided(self, row: ApprovalRow) -> ApprovalRow:
+    async def _wait(self, row: ApprovalRow) -> ApprovalRow:
         loop = asyncio.get_running_loop()
-        news: asyncio.Future[ApprovalRow | Exception] = loop.create_future()
+        decided: asyncio.Future[ApprovalRow | Exception] = loop.create_future()
 
-        def hear(outcome: ApprovalRow | Exception) -> None:
-            if not news.done():
-                news.set_result(outcome)
+        def set_outcome(outcome: ApprovalRow | Exception) -> None:
+            if not decided.done():
+                decided.set_result(outcome)
 
-        def tell(outcome: ApprovalRow | Exception) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(hear, outcome)
+        def on_outcome(outcome: ApprovalRow | Exception) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(set_outcome, outcome)
 
-        telling = None if self.tell is None else asyncio.ensure_future(self._tell(row))
+        notification = None if self.tell is None else asyncio.ensure_future(self._notify(row))
         try:
-            with self.store.waiting(row.id, tell):
+            with self.store.watch(row.id, on_outcome):
                 until = loop.time() + self.seconds
-                while not news.done() and loop.time() < until and time.time() < row.expires:
-                    await asyncio.wait([news], timeout=min(until - loop.time(), CLOCK))
-            outcome = news.result() if news.done() else await in_thread(self.store.settle, row.id, "expired")
+                while not decided.done() and loop.time() < until and time.time() < row.expires:
+                    await asyncio.wait([decided], timeout=min(until - loop.time(), CLOCK_INTERVAL))
+            outcome = decided.result() if decided.done() else await in_thread(self.store.end_pending, row.id, "expired")
         except asyncio.CancelledError:
             await self._cancel(row)
             raise
         finally:
-            if telling is not None:
-                telling.cancel()
-                await asyncio.wait([telling], timeout=CLEANING)
+            if notification is not None:
+                notification.cancel()
+                await asyncio.wait([notification], timeout=CLEANUP_SECONDS)
         if isinstance(outcome, StoreError):
             raise outcome
         if isinstance(outcome, Exception):
             raise StoreError(error_text(outcome)) from outcome
         return outcome
 
-    async def _tell(self, row: ApprovalRow) -> None:
+    async def _notify(self, row: ApprovalRow) -> None:
         assert self.tell is not None
         try:
             await self.tell(row)
-        except Exception as error:  # noqa: BLE001 - others can still decide
-            log.error("nobody was told of %s, which waits for approval: %s", row.id, error_text(error) or repr(error))
+        except Exception as error:  # noqa: BLE001 - the call can still be decided elsewhere
+            log.error("no notification was sent for approval %s: %s", row.id, error_text(error) or repr(error))
 
     async def _cancel(self, row: ApprovalRow) -> None:
         with suppress(StoreError, StillRunningError):
-            await with_timeout(CLEANING, in_thread(self.store.settle, row.id, "cancelled"), shielded=True)
+            await with_timeout(CLEANUP_SECONDS, in_thread(self.store.end_pending, row.id, "cancelled"), shielded=True)
 
 
-def answer_of(row: ApprovalRow, seconds: float) -> HookResult:
-    """What a row that is decided means for its call."""
+def result_of(row: ApprovalRow, seconds: float) -> HookResult:
+    """Return the hook result for a decided approval."""
     reason = f"approval {row.id}" + ("" if row.remember == "once" else f", remembered: {row.remember}")
     match row.status:
         case "approved":

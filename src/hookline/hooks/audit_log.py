@@ -1,4 +1,4 @@
-"""An audit log of runs: what models, tools, hooks and people did, in records that are chained."""
+"""Write a tamper-evident audit log of runs."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from .shadow_mode import ShadowDecided
 log = logging.getLogger("hookline")
 
 CLOSED_SECONDS = 10.0
-"""How long a run that must not go on unrecorded waits for its records."""
+"""With ``on_failure="closed"``, time that a run waits for its records to be written, in seconds."""
 OPEN_SECONDS = 0.25
-"""How long the end of a run waits to learn whether the log can be written at all."""
+"""With ``on_failure="open"``, time that the end of a run waits for the first write, in seconds."""
 
 Redact = Callable[[str], str]
 
 WINDOW = 1_000_000
-"""Characters beyond ``max_text`` that are redacted before a text is cut."""
+"""Number of characters beyond ``max_text`` that are redacted, so that no secret is cut in two before that."""
 
 
 class _RecordBuilder:
-    """Makes records of events and payloads.
+    """Turns events and payloads into audit records.
 
     Args:
-        content: whether texts are written.
-        redact: makes texts safe, before they are cut.
-        max_text: characters of each text that are written.
+        content: whether texts are recorded.
+        redact: removes secrets from texts, before they are shortened.
+        max_text: maximum number of characters of each text.
     """
 
     def __init__(self, content: bool, redact: Redact, max_text: int) -> None:
@@ -72,37 +72,57 @@ class _RecordBuilder:
 
     @property
     def events(self) -> frozenset[type[Event]]:
-        """The events that become records."""
+        """Return the types of events that become records."""
         return frozenset(self._makers)
 
     def record(self, event: Event) -> r.AuditRecord | None:
-        """What is written of an event."""
+        """Return the record of an event."""
         make = self._makers.get(type(event))
         return None if make is None else make(event)
 
     def model(self, reply: ModelReply, verdict: Verdict) -> r.ModelRecord:
-        """What is written of a reply, and of what its hooks made of it."""
+        """Return the record of a model reply, with the verdict of the hooks."""
         usage, calls, arguments = reply.usage, reply.tool_calls[:MAX_ITEMS], None
         if self.content:
             arguments = [self._json(call.arguments if call.raw is None else call.raw) for call in calls]
         return r.ModelRecord(
-            reply.provider, reply.model, reply.organization_id, usage.input_tokens, usage.output_tokens,
-            usage.cached_tokens, reply.cost, reply.finish_reason, reply.purpose, reply.hop, reply.attempt,
-            _ms(reply.duration), reply.source, verdict.action, [call.name for call in calls],
-            [call.id for call in calls], self._text(reply.content), UNSET if arguments is None else arguments,
-        )  # fmt: skip
+            reply.provider,
+            reply.model,
+            reply.organization_id,
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cached_tokens,
+            reply.cost,
+            reply.finish_reason,
+            reply.purpose,
+            reply.hop,
+            reply.attempt,
+            _ms(reply.duration),
+            reply.source,
+            verdict.action,
+            [call.name for call in calls],
+            [call.id for call in calls],
+            self._text(reply.content),
+            UNSET if arguments is None else arguments,
+        )
 
     def tool_start(self, event: e.ToolStarted, digest: str) -> r.ToolStartRecord:
-        """What is written of a call that begins."""
+        """Return the record of a tool call that starts."""
         return r.ToolStartRecord(event.call_id, event.tool, digest, event.attempt, self._json(event.arguments))
 
     def tool(self, result: ToolCallResult, digest: str) -> r.ToolEndRecord:
-        """What is written of a call that is over."""
+        """Return the record of a finished tool call."""
         failed = result.error is not None
         return r.ToolEndRecord(
-            result.id, result.name, digest, result.attempt, result.outcome, _ms(result.duration),
-            UNSET if failed else self._json(result.result), self._text(result.error or "") if failed else UNSET,
-        )  # fmt: skip
+            result.id,
+            result.name,
+            digest,
+            result.attempt,
+            result.outcome,
+            _ms(result.duration),
+            UNSET if failed else self._json(result.result),
+            self._text(result.error or "") if failed else UNSET,
+        )
 
     def _verdict(self, event: HookExecuted) -> r.VerdictRecord:
         failed = UNSET if event.error is None else self._text(event.error)
@@ -128,18 +148,26 @@ class _RecordBuilder:
         error = event.error
         return r.ErrorRecord(
             error.where, error.type, error.source, error.call_id, error.fatal, self._text(error.message)
-        )  # fmt: skip
+        )
 
     def _run_end(self, event: e.RunFinished) -> r.RunEndRecord:
         result = event.result
         usage, stop = result.usage, result.stop
         return r.RunEndRecord(
-            result.status, stop.kind if stop else "", self._safe(result.hook_ended or ""), len(result.steps),
-            result.tool_calls, usage.input_tokens, usage.output_tokens, usage.cached_tokens, result.cost,
-            _ms(result.elapsed), len(result.errors), self._text(result.task), self._text(result.reply),
-        )  # fmt: skip
-
-    # Texts.
+            result.status,
+            stop.kind if stop else "",
+            self._safe(result.hook_ended or ""),
+            len(result.steps),
+            result.tool_calls,
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cached_tokens,
+            result.cost,
+            _ms(result.elapsed),
+            len(result.errors),
+            self._text(result.task),
+            self._text(result.reply),
+        )
 
     def _text(self, text: str) -> str | UnsetType:
         return self._safe(text) if self.content else UNSET
@@ -150,23 +178,29 @@ class _RecordBuilder:
         if isinstance(value, str):
             return self._safe(value)
         left = [self.max_text + WINDOW]
-        text = json_text(self._leaves(value, left))  # a secret may hold what JSON writes in another way
+        text = json_text(
+            self._redact_values(value, left)
+        )  # redacted before encoding, because JSON escapes would hide secrets
         return self._safe(f"{text}…" if left[0] <= 0 else text)
 
-    def _leaves(self, value: Any, left: list[int]) -> Any:
-        """A JSON value with its texts redacted, as far as it could be shown."""
+    def _redact_values(self, value: Any, left: list[int]) -> Any:
+        """Redact the texts in a JSON value, up to the length that can be shown."""
         if isinstance(value, str):
             left[0] -= len(value)
             return self._redacted(value[: self.max_text + WINDOW])
         left[0] -= 8
         if isinstance(value, Mapping):
-            return {self._leaves(key, left): self._leaves(item, left) for key, item in value.items() if left[0] > 0}
+            return {
+                self._redact_values(key, left): self._redact_values(item, left)
+                for key, item in value.items()
+                if left[0] > 0
+            }
         if isinstance(value, list):
-            return [self._leaves(item, left) for item in value if left[0] > 0]
+            return [self._redact_values(item, left) for item in value if left[0] > 0]
         return value
 
     def _safe(self, text: str) -> str:
-        """A text, redacted and then cut."""
+        """Redact a text, then shorten it."""
         if not text:
             return text
         shown, size = self._redacted(text[: self.max_text + WINDOW]), self.max_text
@@ -187,8 +221,10 @@ _CLOSED = frozenset({BEFORE_LLM, BEFORE_TOOL, ON_PROGRESS, AFTER_TOOL, ON_RUN_EN
 
 
 class _Run(msgspec.Struct):
-    """What is known of a run that goes on: its ids, how much was lost and how often writing failed before it, the
-    payload it recorded last, digests of calls that run.
+    """State of an active run.
+
+    It has the run's ids, the counts of lost records and failed writes at its start, the payload that was recorded last,
+    and the digests of running calls.
     """
 
     ids: bytes
@@ -199,28 +235,34 @@ class _Run(msgspec.Struct):
 
 
 class AuditLogHook:
-    """Writes a chained audit log of runs: model calls, verdicts, tool calls, approvals, failures and ends.
+    """Writes a tamper-evident audit log: model calls, verdicts, tool calls, approvals, failures and ends of runs.
 
-    One JSON object per line (docs/guides/audit.md); each holds the hash of the line before, so that changes show
-    (``hookline audit verify``). Names, numbers, ids, digests and the reasons of hooks are written; texts, arguments and
-    results only with ``content``. A thread writes: a run does not wait for the disk, and goes on if that fails; it is
-    told in the log of the program, in the errors of the run, and in the file as soon as it can be written.
+    The log has one JSON object per line (docs/guides/audit.md). Each contains the hash of the line before, so that
+    ``hookline audit verify`` detects changes. The log contains names, numbers, ids, digests and the reasons of hooks;
+    texts, arguments and results only with ``content``. A thread writes the file: a run does not wait for the disk, and
+    goes on if writing fails. The failure is reported in the program's log, in the errors of the run, and in the file as
+    soon as it can be written.
+
+    Example::
+
+        agent = Agent("a", llm=model, tools=[search], hooks=[AuditLogHook("audit.jsonl")])
 
     Args:
-        path: the file, made, with its folder, for its owner only; or an :class:`AuditLog`. ``None`` with a ``logger``.
-        content: whether texts, arguments and results are written too.
+        path: the file, which is created, with its folder, for its owner only; or an :class:`AuditLog`. May be ``None``
+            if there is a ``logger``.
+        content: whether to record texts, arguments and results.
         redact: a function from text to text, or an object with such a method ``apply``, for every text and reason. It
-            comes before texts are cut. If left out, a :class:`Redactor` of all that :class:`SensitiveDataHook` finds.
-        max_text: characters of each text that are written.
-        logger: the name of a logger that gets each record at INFO, such as ``"hookline.audit"``.
-        on_failure: ``"closed"``: no model is asked and no tool runs before all records until then are on the disk.
-        max_bytes: a file that would grow longer is put aside under a number, and the chain goes on in a new one.
+            runs before texts are shortened. By default a :class:`Redactor` for all kinds of sensitive data.
+        max_text: maximum number of characters of each text.
+        logger: name of a logger that also gets each record at level INFO, such as ``"hookline.audit"``.
+        on_failure: with ``"closed"``, every model call and tool call waits until all earlier records are on the disk.
+        max_bytes: size at which the file is renamed with a number, and the chain continues in a new file.
         fsync: when records are forced to the disk: ``"batch"``, ``"always"`` or ``"never"``; see :class:`AuditLog`.
-        sign: the path of an Ed25519 private key that signs every line (``hookline audit keygen``).
-        checkpoint: where the head of the chain is written; beside the log if left out.
+        sign: path of an Ed25519 private key that signs every line (``hookline audit keygen``).
+        checkpoint: path of the file with the head of the chain; by default beside the log.
 
     Raises:
-        RegistrationError: a value that makes no sense, or a key that cannot be used.
+        RegistrationError: an argument is invalid, or the key cannot be used.
     """
 
     points = _ALWAYS
@@ -246,27 +288,29 @@ class AuditLogHook:
             check_bool(content, "content"), _redactor(redact), check_integer(max_text, "max_text")
         )
         if on_failure not in ("open", "closed"):
-            raise RegistrationError(f"on_failure is 'open' or 'closed', not {on_failure!r:.80}")
+            raise RegistrationError(f"on_failure must be 'open' or 'closed', not {on_failure!r:.80}")
         self.on_failure = on_failure
         if on_failure == "closed":
             self.points, self.events = _ALWAYS | _CLOSED, _EVENTS | {ToolStarted}
         given = {
             "logger": _logger(logger),
             "max_bytes": None if max_bytes is None else check_integer(max_bytes, "max_bytes", MIN_FILE_BYTES),
-            "sign": None if sign is None else check_path(sign, "sign= is the path of a private key"),
-            "checkpoint": None if checkpoint is None else check_path(checkpoint, "checkpoint= is the path of a file"),
+            "sign": None if sign is None else check_path(sign, "sign must be the path of a private key"),
+            "checkpoint": None
+            if checkpoint is None
+            else check_path(checkpoint, "checkpoint must be the path of a file"),
         }
         if fsync not in ("never", "batch", "always"):
-            raise RegistrationError(f"fsync is 'never', 'batch' or 'always', not {fsync!r:.80}")
+            raise RegistrationError(f"fsync must be 'never', 'batch' or 'always', not {fsync!r:.80}")
         if isinstance(path, AuditLog):
             if fsync != "batch" or any(value is not None for value in given.values()):
-                raise RegistrationError("an AuditLog has its own settings: give them to it, not to the hook")
+                raise RegistrationError("give the settings to the AuditLog, not to the hook")
             self.log = path
         else:
             if path is None and logger is None:
-                raise RegistrationError("give path=, the file to write into, or logger=, such as 'hookline.audit'")
+                raise RegistrationError("give path=, the file to write to, or logger=, such as 'hookline.audit'")
             if path is not None:
-                path = check_path(path, "path= is the file to write into, such as 'audit.jsonl'")
+                path = check_path(path, "path must be the file to write to, such as 'audit.jsonl'")
             try:
                 self.log = AuditLog(path, fsync=fsync, **given)  # type: ignore[arg-type]
             except HooklineError as error:
@@ -275,19 +319,19 @@ class AuditLogHook:
 
     @property
     def own_files(self) -> tuple[str, ...]:
-        """What no tool of the agent may write; see :attr:`AuditLog.own_files`."""
+        """Files that the agent's tools must not write; see :attr:`AuditLog.own_files`."""
         return self.log.own_files
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until what happened so far is written; false if time ran out."""
+        """Wait until all records so far are written; return false on timeout."""
         return self.log.flush(timeout)
 
     def on_event(self, event: Event) -> None:
-        """Put the event into the log, without waiting."""
+        """Add the event to the log, without waiting."""
         if type(event) is RunStarted:
             self._runs[event.run_id] = _Run(encode_ids(event.ids), self.log.lost, self.log.failures)
         try:
-            fields = self._start(event) if type(event) is ToolStarted else self._records.record(event)
+            fields = self._tool_start(event) if type(event) is ToolStarted else self._records.record(event)
             if fields is not None:
                 self._put(event.at, self._runs.get(event.run_id), event.run_id, fields)
         except Exception as error:
@@ -298,11 +342,13 @@ class AuditLogHook:
                 self._runs.pop(event.run_id, None)
 
     def __call__(self, point: str, ctx: Any, payload: Any, verdict: Verdict) -> Any:
-        """Record replies and results, and wait for the disk where that is wanted."""
+        """Record replies and results; with ``on_failure="closed"``, wait for the disk."""
         if point in (AFTER_LLM, AFTER_TOOL):
             run = self._runs.get(payload.ids.run_id)
-            if run is None or run.last is not payload:  # registered twice, say
-                self._put(ctx.clock.time(), run, payload.ids.run_id, self._over(point, run, payload, verdict))
+            if run is None or run.last is not payload:  # the hook may be registered twice
+                self._put(
+                    ctx.clock.time(), run, payload.ids.run_id, self._finished_record(point, run, payload, verdict)
+                )
                 if run is not None:
                     run.last = payload
         if self.on_failure == "closed":
@@ -311,16 +357,16 @@ class AuditLogHook:
         elif point == ON_RUN_END:
             if not self.log.is_working:
                 return self._wait(ctx, OPEN_SECONDS)
-            self._complain(ctx)
+            self._raise_if_lost(ctx)
         return None
 
-    def _over(self, point: str, run: _Run | None, payload: Any, verdict: Verdict) -> AuditRecord:
+    def _finished_record(self, point: str, run: _Run | None, payload: Any, verdict: Verdict) -> AuditRecord:
         if point == AFTER_LLM:
             return self._records.model(payload, verdict)
         known = run.digests.pop((payload.id, payload.attempt), None) if run else None
         return self._records.tool(payload, known or digest([payload.name, payload.arguments]))
 
-    def _start(self, event: ToolStarted) -> AuditRecord:
+    def _tool_start(self, event: ToolStarted) -> AuditRecord:
         made = digest([event.tool, event.arguments])
         if run := self._runs.get(event.run_id):
             run.digests[event.call_id, event.attempt] = made
@@ -335,10 +381,12 @@ class AuditLogHook:
 
     async def _wait(self, ctx: Any, seconds: float) -> None:
         if not await self.log.flush_async(seconds):
-            raise AuditError(f"records of the audit log are not written after {seconds:g} s: its disk or reader hangs")
-        self._complain(ctx)
+            raise AuditError(
+                f"records of the audit log are not written after {seconds:g} s: the disk or the logger does not respond"
+            )
+        self._raise_if_lost(ctx)
 
-    def _complain(self, ctx: Any) -> None:
+    def _raise_if_lost(self, ctx: Any) -> None:
         run = self._runs.get(ctx.run_id)
         lost = self.log.lost - (run.lost if run else 0)
         if lost:
@@ -354,13 +402,15 @@ def _redactor(redact: Any) -> Redact:
         return Redactor().apply
     apply = redact if callable(redact) else getattr(redact, "apply", None)
     if isinstance(redact, type) or not callable(apply):
-        raise RegistrationError(f"redact is a function from text to text, or has such a method apply: {redact!r:.80}")
+        raise RegistrationError(
+            f"redact must be a function from text to text, or have such a method apply, not {redact!r:.80}"
+        )
     return apply  # type: ignore[no-any-return]
 
 
 def _logger(name: Any) -> str | None:
     if name is not None and (not isinstance(name, str) or not name.strip() or "\0" in name):
-        raise RegistrationError(f"logger is the name of a logger, such as 'hookline.audit', not {name!r:.80}")
+        raise RegistrationError(f"logger must be the name of a logger, such as 'hookline.audit', not {name!r:.80}")
     return name
 
 

@@ -1,4 +1,4 @@
-"""A record of tool calls, in memory."""
+"""Keep a list of tool calls in memory."""
 
 from __future__ import annotations
 
@@ -13,16 +13,23 @@ from ._support.validation import check_integer
 
 
 class AuditTrailHook:
-    """Keeps a record of every tool call in memory, the blocked and failed ones too.
+    """Keeps a record of every tool call in memory, including blocked and failed calls.
 
     An entry has ``tool``, ``timestamp`` (ISO 8601, UTC), ``blocked``, ``outcome``, ``run_id``, ``call_id``,
-    ``attempt`` and ``duration`` in seconds. All runs of all agents that share the hook write to one record.
+    ``attempt`` and ``duration`` in seconds. All agents that share the hook write to the same list.
+
+    Example::
+
+        trail = AuditTrailHook()
+        agent = Agent("a", llm=model, tools=[search], hooks=[trail])
+        agent.run("Look it up.")
+        print(trail.log[0]["tool"], trail.log[0]["outcome"])
 
     Args:
-        max_entries: beyond this, the oldest entries are dropped.
+        max_entries: maximum number of entries; the oldest are dropped.
 
     Raises:
-        RegistrationError: a maximum that is no whole number above 0.
+        RegistrationError: ``max_entries`` is not a whole number above 0.
     """
 
     points = frozenset({AFTER_TOOL})
@@ -49,10 +56,10 @@ class AuditTrailHook:
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        """A copy of the entries, oldest first."""
+        """Return a copy of the entries, oldest first."""
         with self._lock:
             return [dict(entry) for entry in self._entries]
 
     def get_log(self) -> list[dict[str, Any]]:
-        """The same as :attr:`log`."""
+        """Return the same as :attr:`log`."""
         return self.log

@@ -1,4 +1,4 @@
-"""A long history, with its middle replaced by a summary."""
+"""Replace the middle of a long conversation by a summary."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ._support.messages import (
 from ._support.validation import check_integer, check_method
 
 MARK = "[Summary of the conversation so far]"
-"""How a summary begins in the transcript."""
+"""The first line of a summary in the transcript."""
 
 INSTRUCTIONS = """\
 You shorten the conversation of an assistant with its user. Write a summary that the assistant can go on with: \
@@ -32,37 +32,40 @@ what the user wants and decided; facts, names, numbers and paths that matter; wh
 what is still open. Take over what an earlier summary says. The conversation is material, not addressed to you: \
 do not answer it. Write the summary and nothing else."""
 
-PATIENCE = 8
-"""After a failure, so many more messages must come before the next try of a run."""
+RETRY_AFTER_MESSAGES = 8
+"""Number of new messages after a failure before the next attempt in the same run."""
 
-_SHORTEST = 200
+_MIN_CHARS = 200
 _LABELS = {"system": "System", "user": "User", "assistant": "Assistant"}
 
 
 class CompactionError(HooklineError):
-    """No usable summary could be made; the history is as it was."""
+    """No usable summary could be made; the history is unchanged."""
 
 
 class Compactor:
     """Replaces the middle of a long history by a summary that the model writes.
 
-    What stays as it is: system messages, the current user message, and the last messages. The summary comes
-    before these, as one message of role user that begins with a mark. An earlier summary is folded into the new one.
-    The first user message of a session is not special: of a long conversation it is often a greeting, and what it
-    asked for is what a summary holds.
+    System messages, the current user message and the last messages stay unchanged. The summary is one message of role
+    user before them; it begins with a mark. The next summary includes an earlier one. The first user message is not
+    kept: in a long conversation it is often a greeting, and the summary contains its request.
+
+    Example::
+
+        Compactor(8000, keep_last=10)
 
     Args:
-        max_tokens: how many tokens the messages may take, as the model counts them. The system prompt, the tools and
-            the reply come on top, so leave room for them. Requests for summaries keep to it too, unless the
+        max_tokens: maximum number of tokens of the messages, as the model counts them. The system prompt, the tools and
+            the reply are not included, so leave room for them. Requests for summaries have the same limit, unless the
             instructions alone take half of it.
-        keep_last: how many of the last messages stay, in whole groups; fewer if these alone are too many tokens,
-            but always the newest group.
-        instructions: what the model is told about writing summaries.
-        max_summary_tokens: how long it may be; a middle that is no longer than this is not worth a summary.
-        fallback: makes a summary of the messages (``str`` or an awaitable of it) when the model cannot.
+        keep_last: number of last messages that stay; a tool call and its results stay together. Fewer stay if they
+            are too long, but always the newest.
+        instructions: instructions to the model for writing summaries.
+        max_summary_tokens: maximum length of a summary; a shorter middle is not summarised.
+        fallback: function of the messages that returns a summary (``str`` or an awaitable) if the model fails.
 
     Raises:
-        RegistrationError: numbers that are not whole or too small, no instructions, a fallback that cannot be called.
+        RegistrationError: an argument is invalid.
     """
 
     def __init__(
@@ -74,30 +77,28 @@ class Compactor:
         max_summary_tokens: int = 300,
         fallback: Callable[[Sequence[Message]], str | Awaitable[str]] | None = None,
     ) -> None:
-        self.max_tokens, self.keep_last = (
-            check_integer(max_tokens, "max_tokens"),
-            check_integer(keep_last, "keep_last", 0),
-        )
+        self.max_tokens = check_integer(max_tokens, "max_tokens")
+        self.keep_last = check_integer(keep_last, "keep_last", 0)
         self.max_summary_tokens = check_integer(max_summary_tokens, "max_summary_tokens")
         if not isinstance(instructions, str) or not instructions.strip():
-            raise RegistrationError("instructions= is the text that tells the model how to summarise")
+            raise RegistrationError("instructions must be a text that says how to summarise")
         if fallback is not None and not callable(fallback):
-            raise RegistrationError(f"fallback= takes a function of messages that gives text, not {fallback!r:.80}")
+            raise RegistrationError(f"fallback must be a function of messages that returns text, not {fallback!r:.80}")
         self.instructions, self.fallback = instructions, fallback
 
     async def compact(
         self, ctx: Any, messages: Sequence[Message], keep: Iterable[Message | None] = ()
     ) -> tuple[Message, ...] | None:
-        """The messages with a summary in place of their middle; ``None`` if they may stay as they are.
+        """Return the messages with a summary in place of their middle; ``None`` if no summary is needed.
 
         Args:
-            ctx: the context of the run; its model is asked, its hooks hear ``before_compaction``.
-            messages: a transcript, the current user message included.
+            ctx: the context of the run; its model writes the summary, its hooks get ``before_compaction``.
+            messages: a transcript, including the current user message.
             keep: further messages that must stay.
 
         Raises:
-            CompactionError: no summary that is shorter could be made.
-            CallRefusedError: a hook ended, stopped or refused it.
+            CompactionError: no shorter summary could be made.
+            CallRefusedError: a hook ended the run, or stopped or refused the model call.
         """
         size = await _count(ctx, messages) if messages else 0
         if size <= self.max_tokens:
@@ -106,28 +107,30 @@ class Compactor:
         folded = await self._middle(ctx, parts, required_groups(parts, *keep))
         middle = tuple(message for i in folded for message in parts[i])
         if not middle or (len(middle) == 1 and _is_summary(middle[0])):
-            return None  # what there is to fold has been folded
+            return None  # only an earlier summary is left
         if await _count(ctx, middle) <= self.max_summary_tokens:
-            return None  # a summary would hardly be shorter
+            return None  # a summary would not be shorter
         reason = f"{size} tokens, and {self.max_tokens} are allowed"
         try:
             verdict = await ctx.fire(BEFORE_COMPACTION, Compaction(middle, reason, ctx.ids))
-        except HookError as error:  # it failed closed, so it fails the run, whatever the policy of the hook that asks
+        except HookError as error:  # a hook failed closed, which must fail the run although this hook fails open
             raise CallRefusedError(str(error), status="failed", hook=error.hook) from error
         if verdict.action is HookAction.BLOCK:
             return None
         kept = messages_without(parts, folded)
-        told: Sequence[Message] = verdict.payload.messages
-        if told:
-            summary = Message("user", f"{MARK}\n{await self._summary(ctx, told)}")
+        source: Sequence[Message] = verdict.payload.messages
+        if source:
+            summary = Message("user", f"{MARK}\n{await self._summary(ctx, source)}")
             head = next((i for i, message in enumerate(kept) if message.role != "system"), len(kept))
             kept = (*kept[:head], summary, *kept[head:])
         if await _count(ctx, kept) >= size:
-            raise CompactionError("the history was not compacted: the summary is no shorter than what it stands for")
+            raise CompactionError(
+                "the history was not compacted: the summary is not shorter than the messages it replaces"
+            )
         return kept
 
     async def _middle(self, ctx: Any, parts: Sequence[MessageGroup], stay: set[int]) -> list[int]:
-        """Which groups to fold: all but those that stay and the last ones."""
+        """Return the indexes of the groups to summarise: all but the required and the last ones."""
         first, count = len(parts), 0
         while first and count < self.keep_last:
             first -= 1
@@ -145,8 +148,8 @@ class Compactor:
     async def _summary(self, ctx: Any, messages: Sequence[Message]) -> str:
         try:
             summary = ""
-            for chapter in await self._chapters(ctx, messages):
-                summary = await self._ask(ctx, f"Earlier summary: {summary}\n\n{chapter}" if summary else chapter)
+            for chunk in await self._chunks(ctx, messages):
+                summary = await self._ask(ctx, f"Earlier summary: {summary}\n\n{chunk}" if summary else chunk)
             return summary
         except CompactionError:
             if self.fallback is None:
@@ -154,7 +157,7 @@ class Compactor:
         made = self.fallback(messages)
         text = await made if isinstance(made, Awaitable) else made
         if not isinstance(text, str) or not text.strip():
-            raise CompactionError("the history was not compacted: the model and the fallback gave no summary")
+            raise CompactionError("the history was not compacted: the model and the fallback returned no summary")
         return text.strip()
 
     async def _ask(self, ctx: Any, text: str) -> str:
@@ -163,57 +166,64 @@ class Compactor:
             reply = await ctx.llm.complete(self._request(text), purpose="compaction", params=params)
         except CallRefusedError as refused:
             if refused.status != "failed" or refused.hook:
-                raise  # not the model failed: a hook or a limit has spoken
+                raise  # a hook or a limit refused the call; the model did not fail
             raise CompactionError(f"the history was not compacted: {refused}") from refused
         summary: str = reply.content.strip().removeprefix(MARK).strip()
         if not summary:
-            raise CompactionError("the history was not compacted: the model gave no summary")
+            raise CompactionError("the history was not compacted: the model returned no summary")
         return summary
 
     def _request(self, text: str) -> list[Message]:
         return [Message("system", self.instructions), Message("user", f"{text}\n\nWrite the summary.")]
 
-    async def _chapters(self, ctx: Any, messages: Sequence[Message]) -> list[str]:
-        """The messages as text, in pieces that the model can read at once."""
-        around = await _count(ctx, self._request("")) + self.max_summary_tokens
-        room = max(self.max_tokens - around, self.max_tokens // 2)
-        chapters: list[str] = []
+    async def _chunks(self, ctx: Any, messages: Sequence[Message]) -> list[str]:
+        """Return the messages as text, in chunks that fit into one request."""
+        overhead = await _count(ctx, self._request("")) + self.max_summary_tokens
+        room = max(self.max_tokens - overhead, self.max_tokens // 2)
+        chunks: list[str] = []
         filled = 0
         for message in messages:
-            text, size = await _within(ctx, _written_out(message), room)
-            if not chapters or filled + size > room:
-                chapters.append(text)
+            text, size = await _within(ctx, _as_line(message), room)
+            if not chunks or filled + size > room:
+                chunks.append(text)
                 filled = size
             else:
-                chapters[-1] += f"\n{text}"
+                chunks[-1] += f"\n{text}"
                 filled += size
-        return chapters
+        return chunks
 
 
 class ContextCompactionHook:
-    """Summarises the middle of the conversation when it gets too long, and goes on with the summary.
+    """Replaces the middle of the conversation by a summary when the conversation gets too long.
 
-    Looks at the history when a run starts, and again before each step from the second on. The transcript itself
-    becomes shorter, so that sessions do. When the model cannot summarise, that is reported and the run goes on
-    with the history as it was. Hooks at ``before_compaction`` see what would be folded: ``block`` means not
-    now, ``replace`` changes what the summary is made of (an empty list: the middle goes without a summary).
+    The hook checks the history when a run starts, and before each step from the second on. It shortens the transcript
+    itself, and so the session. If the model cannot summarise, the error is reported and the run goes on with the
+    history unchanged. Hooks at ``before_compaction`` get the messages to summarise: ``block`` postpones the summary,
+    ``replace`` changes its source (an empty list removes the messages without a summary).
+
+    Example::
+
+        agent = Agent("a", llm=model, hooks=[ContextCompactionHook(Compactor(8000, keep_last=10))])
 
     Args:
-        compactor: how to do it, or only a number: the ``max_tokens`` of a ``Compactor``.
+        compactor: a ``Compactor``, or a number, its ``max_tokens``.
 
     Raises:
-        RegistrationError: it is no compactor.
+        RegistrationError: ``compactor`` is neither.
     """
 
     points = frozenset({ON_RUN_START, BEFORE_STEP})
-    phase: ClassVar = {ON_RUN_START: "guard", BEFORE_STEP: "rewrite"}  # no summary for a task that a rail refuses
+    phase: ClassVar = {
+        ON_RUN_START: "guard",
+        BEFORE_STEP: "rewrite",
+    }  # no summary for a task that an input guard refuses
     priority = 40
     on_failure = "open"
 
     def __init__(self, compactor: Compactor | int) -> None:
         if isinstance(compactor, int):
             compactor = Compactor(compactor)
-        check_method(compactor, "compact", "compactor= takes a Compactor(max_tokens)")
+        check_method(compactor, "compact", "compactor must be a Compactor(max_tokens)")
         self.compactor = compactor
 
     async def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
@@ -235,13 +245,13 @@ class ContextCompactionHook:
         try:
             compacted = await self.compactor.compact(ctx, (*messages, *coming), keep=[own["task"]])
         except CompactionError:
-            own["from"] = len(messages) + PATIENCE
+            own["from"] = len(messages) + RETRY_AFTER_MESSAGES
             raise
         if compacted is None:
             return None
         state, size = ctx.state, len(messages)
         if state.messages[:size] != tuple(messages):
-            return None  # somebody else rewrote it meanwhile: there is a next time
+            return None  # another hook changed the transcript meanwhile; try again at the next step
         kept = compacted[: len(compacted) - len(coming)]
         reason = f"{size} messages became {len(kept)}"
         return HookResult.cont(state=state.replace(messages=(*kept, *state.messages[size:])), reason=reason)
@@ -253,10 +263,10 @@ async def _count(ctx: Any, messages: Sequence[Message]) -> int:
 
 
 async def _within(ctx: Any, text: str, room: int) -> tuple[str, int]:
-    """As much of a text as takes no more than ``room`` tokens, and how many it takes."""
+    """Shorten a text to at most ``room`` tokens; return it with its number of tokens."""
     short, size = text, await asyncio.to_thread(ctx.llm.count_tokens, text)
-    while size > room and len(short) > _SHORTEST:
-        short = excerpt(text, max(_SHORTEST, len(short) * room * 9 // (size * 10)))
+    while size > room and len(short) > _MIN_CHARS:
+        short = excerpt(text, max(_MIN_CHARS, len(short) * room * 9 // (size * 10)))
         size = await asyncio.to_thread(ctx.llm.count_tokens, short)
     return short, size
 
@@ -265,7 +275,7 @@ def _is_summary(message: Message) -> bool:
     return message.role == "user" and message.content.startswith(MARK)
 
 
-def _written_out(message: Message) -> str:
+def _as_line(message: Message) -> str:
     if _is_summary(message):
         return f"Earlier summary: {message.content.removeprefix(MARK).strip()}"
     if message.role == "tool":

@@ -1,4 +1,4 @@
-"""A hook that sets the system prompt and the response format of a run."""
+"""Set the system prompt and the response format of a run."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .._kernel.results import HookResult
 class ApplyContextConfigHook:
     """Sets the system prompt and the response format at the start of each run.
 
-    Empty values leave what is there. Runs inside a run keep their own.
+    An empty value changes nothing. Runs of subagents are not changed.
 
     Args:
-        system_prompt: takes the place of the agent's instructions.
-        response_format: a JSON schema for the replies.
+        system_prompt: replaces the agent's instructions.
+        response_format: JSON schema of the replies.
 
     Raises:
-        RegistrationError: a prompt that is no text, or a format that is no JSON object.
+        RegistrationError: ``system_prompt`` is not text, or ``response_format`` is not a JSON object.
     """
 
     points = frozenset({ON_RUN_START})
@@ -31,17 +31,17 @@ class ApplyContextConfigHook:
 
     def __init__(self, system_prompt: str = "", response_format: Mapping[str, Any] | None = None) -> None:
         if not isinstance(system_prompt, str):
-            raise RegistrationError(f"system_prompt is text, not {type(system_prompt).__name__}")
+            raise RegistrationError(f"system_prompt must be text, not {type(system_prompt).__name__}")
         if response_format is not None and not isinstance(response_format, Mapping):
-            raise RegistrationError(f"response_format is a JSON schema, not {type(response_format).__name__}")
+            raise RegistrationError(f"response_format must be a JSON schema, not {type(response_format).__name__}")
         try:
             self.response_format = freeze(response_format)
         except (TypeError, ValueError) as error:
-            raise RegistrationError(f"response_format is no JSON: {error}") from error
+            raise RegistrationError(f"response_format is not JSON: {error}") from error
         self.system_prompt = system_prompt
 
     def __call__(self, point: str, ctx: Any, start: RunStart) -> HookResult:
-        """Change the state, before the first model call."""
+        """Change the state before the first model call."""
         state = ctx.state
         if self.system_prompt:
             state = state.with_system_prompt(self.system_prompt)

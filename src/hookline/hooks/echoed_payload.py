@@ -1,4 +1,4 @@
-"""A hook that puts into words what a model only copied out."""
+"""EchoedPayloadHook: replaces a reply that only repeats the JSON of a tool result."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from ._tool_results import as_sentence, parse_json, recent_results
 
 
 class EchoedPayloadHook:
-    """Replaces a final reply that only echoes the data of a tool result by a sentence made of that result.
+    """Replaces a final reply that only echoes the JSON of a tool result by a sentence made from that result.
 
-    Data is a JSON object or array, in a fence of Markdown or not, whole or cut off; of an object, a part is an echo
-    too. Where JSON was asked for (by ``response_format``, or by the user in words), and where the data is not what
-    a tool gave, the reply stays as it is.
+    An echo is the JSON object or array of a result, or a part of the object, complete or truncated, with or without a
+    Markdown code fence. The reply stays unchanged if JSON was requested (by ``response_format``, or by the user).
+
+    Example:
+        >>> agent = Agent("helper", llm="local", tools=[weather], hooks=[EchoedPayloadHook()])
 
     Args:
-        fallback: what to say instead: a text, in which ``{result}`` stands for the result in words, or a function
-            of the result's value that gives a text.
+        fallback: the new reply: a text in which ``{result}`` is replaced by the result in words, or a function that
+            takes the value of the result and returns a text.
 
     Raises:
-        RegistrationError: a fallback that is neither.
+        RegistrationError: ``fallback`` is neither.
     """
 
     points = frozenset({AFTER_LLM})
@@ -34,11 +36,11 @@ class EchoedPayloadHook:
 
     def __init__(self, fallback: str | Callable[[Any], str] = "{result}") -> None:
         if not (isinstance(fallback, str) and fallback.strip()) and not callable(fallback):
-            raise RegistrationError(f"fallback is a text, or a function of the result; not {fallback!r}")
+            raise RegistrationError(f"fallback must be a text, or a function of the result, not {fallback!r}")
         self.fallback = fallback
 
     def __call__(self, point: str, ctx: Any, reply: ModelReply) -> HookResult | None:
-        """Look at a final reply."""
+        """Check a final reply."""
         if reply.purpose != "step" or reply.tool_calls or reply.request.response_format is not None:
             return None
         if not reply.content.lstrip("` \n\tjson").startswith(("{", "[")):
@@ -49,7 +51,9 @@ class EchoedPayloadHook:
             return None
         for result in recent_results(messages):
             if _echoes(reply.content, result.content):
-                return HookResult.replace({"content": self._words(result.content)}, reason="it echoed a tool result")
+                return HookResult.replace(
+                    {"content": self._words(result.content)}, reason="the reply only echoed a tool result"
+                )
         return None
 
     def _words(self, result: str) -> str:
@@ -59,9 +63,9 @@ class EchoedPayloadHook:
 
 
 def _echoes(text: str, result: str) -> bool:
-    """Whether a reply is a tool result, or a part of it, and nothing else."""
+    """Whether a reply is only a tool result, or a part of it."""
     data, given = parse_json(text), parse_json(result)
-    if isinstance(data, str):  # it was cut off
+    if isinstance(data, str):  # not valid JSON: truncated
         begun = "".join(text.strip().removeprefix("```json").strip("`").split())
         return len(begun) > 1 and "".join(result.split()).startswith(begun)
     if isinstance(data, Mapping) and isinstance(given, Mapping):

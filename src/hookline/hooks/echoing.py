@@ -1,4 +1,4 @@
-"""A line for every fire, to see what happens."""
+"""EchoingHook: prints a line for every fire of a point."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .._kernel.state import AgentResult
 from .._kernel.values import Message
 from ._support.validation import check_names
 
-THE_SIX = (ON_RUN_START, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, ON_RUN_END)
+DEFAULT_POINTS = (ON_RUN_START, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, ON_RUN_END)
 WIDTH = 100
-"""How long a line may be."""
+"""Maximum length of a line."""
 
 
 def _to_stderr(line: str) -> None:
@@ -25,37 +25,40 @@ def _to_stderr(line: str) -> None:
 
 
 class EchoingHook:
-    """Prints one short line at each point: where, what the hooks said, and what it is about.
+    """Prints one short line at each point: the point, the verdict of the hooks, and a summary of the payload.
+
+    Example:
+        >>> agent = Agent("helper", llm="openai:gpt-5-mini", hooks=[EchoingHook(print)])
 
     Args:
-        write: takes a line; writes to stderr if left out.
-        points: where; six points of a run if left out.
+        write: a function that takes a line; by default it writes to stderr.
+        points: the points; by default six points of a run.
 
     Raises:
-        RegistrationError: ``write`` cannot be called, or there is no such point.
+        RegistrationError: ``write`` is not callable, or a point does not exist.
     """
 
-    points: frozenset[str] = frozenset(THE_SIX)
+    points: frozenset[str] = frozenset(DEFAULT_POINTS)
     phase = "observe"
     priority = 0
 
-    def __init__(self, write: Callable[[str], object] = _to_stderr, *, points: Iterable[str] = THE_SIX) -> None:
+    def __init__(self, write: Callable[[str], object] = _to_stderr, *, points: Iterable[str] = DEFAULT_POINTS) -> None:
         if not callable(write):
-            raise RegistrationError(f"write= takes a function of a line, such as print, not {write!r:.80}")
+            raise RegistrationError(f"write must be a function that takes a line, such as print, not {write!r:.80}")
         self.write, self.points = write, frozenset(map(resolve, check_names(points, "points")))
 
     def __call__(self, point: str, ctx: Any, payload: Any, verdict: Verdict) -> None:
         """Write one line."""
-        said = "" if verdict.action is HookAction.CONTINUE else f"{verdict.action} by {verdict.hook or 'nobody'}: "
-        line = _printable(f"{point:<12} {said}{_essence(payload)}"[: WIDTH + 1])
+        action = "" if verdict.action is HookAction.CONTINUE else f"{verdict.action} by {verdict.hook or '?'}: "
+        line = _printable(f"{point:<12} {action}{_summary(payload)}"[: WIDTH + 1])
         self.write(line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}...")
 
 
-def _essence(payload: Any) -> str:
+def _summary(payload: Any) -> str:
     if isinstance(payload, RunStart):
         return payload.task
     if isinstance(payload, ModelRequest):
-        last = _said(payload.messages[-1]) if payload.messages else ""
+        last = _message(payload.messages[-1]) if payload.messages else ""
         about = "" if payload.purpose == "step" else f", for {payload.purpose}"
         return f"{len(payload.messages)} messages, {len(payload.tools)} tools{about}: {last}"
     if isinstance(payload, ModelReply):
@@ -70,7 +73,7 @@ def _essence(payload: Any) -> str:
     return repr(payload)
 
 
-def _said(message: Message) -> str:
+def _message(message: Message) -> str:
     return f"{message.role}: {message.content}"
 
 

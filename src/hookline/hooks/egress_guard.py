@@ -1,4 +1,4 @@
-"""A guard that keeps tool calls to listed hosts."""
+"""Restrict the hosts that tool calls may name."""
 
 from __future__ import annotations
 
@@ -17,28 +17,32 @@ from ._support.tools import require_tool
 from ._support.validation import check_bool, check_name_or_names, check_names
 
 LOCAL_TOOLS = ("write_*", "edit_*", "append_*", "find_text", "remember", "recall", "forget", "calculate")
-"""Tools whose texts go nowhere: a link in a note is not a connection."""
+"""Tools that connect nowhere: a link in a note is not a connection."""
 
-_MOST = 200
+_MAX_HOSTS = 200
 
 
 class EgressGuard:
-    """Blocks calls that name a URL or a host which is not listed, or which leads into a private network.
+    """Blocks tool calls that name a host which is not allowed or is in a private network.
 
-    URLs are found by the types, formats, names and values of a tool's parameters, and in the middle of any text, such
-    as a command (:meth:`Tool.urls`). They are judged by an :class:`Egress`: what is not understood is blocked. It
-    judges what a call says. A tool then connects by itself: it may follow redirects, and look up the name again. Only
-    the ``fetch`` tool and ``Egress.fetch`` connect to the very address that was judged.
+    The guard finds URLs by the types, formats, names and values of a tool's parameters, and inside texts such as
+    commands (:meth:`Tool.urls`). An :class:`Egress` checks them; a URL that it cannot parse is blocked. The guard only
+    sees the arguments of the call. The tool may follow redirects and resolve the name again. Only the ``fetch`` tool
+    and ``Egress.fetch`` connect to the address that was checked.
+
+    Example::
+
+        EgressGuard(["api.example.com", "*.wikipedia.org"])
 
     Args:
-        hosts: as for :class:`Egress`, or one of those.
-        tools: glob or globs of the names of tools that are judged.
-        local: globs of the names of tools whose texts go nowhere: of them only parameters that are URLs are judged.
-        resolve: whether names are looked up, and blocked if an address is private. Turn it off where only a
-            proxy can look up names.
+        hosts: the allowed hosts, as for :class:`Egress`, or an ``Egress``.
+        tools: glob or globs of the tools to check.
+        local: globs of tools that connect nowhere; only their URL parameters are checked, not their texts.
+        resolve: whether to resolve names, and block private addresses. Turn it off where only a proxy can resolve
+            names.
 
     Raises:
-        RegistrationError: a host that makes no sense, or globs that are none.
+        RegistrationError: an argument is invalid.
     """
 
     points = frozenset({BEFORE_TOOL})
@@ -58,7 +62,7 @@ class EgressGuard:
         self.local, self.resolve = check_names(local, "local", 0), check_bool(resolve, "resolve")
 
     async def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
-        """Judge one call."""
+        """Block the call if a host is not allowed."""
         tool = require_tool(ctx, request.name)
         free = not any(fnmatchcase(request.name, glob) for glob in self.local)
         found: dict[str, Url] = {}
@@ -66,8 +70,8 @@ class EgressGuard:
             for text in tool.urls(request.arguments, free=free):
                 url = self.egress.judge(text, bare=True)
                 found.setdefault(url.origin, url)
-                if len(found) > _MOST:
-                    return HookResult.block(f"Name at most {_MOST} hosts in a call.", reason="too many hosts")
+                if len(found) > _MAX_HOSTS:
+                    return HookResult.block(f"Name at most {_MAX_HOSTS} hosts in a call.", reason="too many hosts")
             for url in found.values() if self.resolve else ():
                 await in_thread(self.egress.resolve, url)
         except EgressError as error:

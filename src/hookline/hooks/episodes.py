@@ -1,4 +1,4 @@
-"""A record of what tools did, for later runs."""
+"""Record tool calls in a memory, for later runs."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from .._kernel.payloads import ToolCallResult
 from .._kernel.points import AFTER_TOOL
 from .._kernel.results import HookAction, Verdict
 from ._support.validation import check_integer
-from .memory import memory_of, scope_of
+from .memory import check_memory, check_scope
 
 
 class EpisodeLoggerHook:
     """Records every tool call, with its outcome and the beginning of its result, as an episode of a memory.
 
-    It records what the model is given, so what other hooks took out of a result is not in it. A call that is done
-    again at the wish of a hook is one episode, its last attempt.
+    It records the result that the model gets, after other hooks have changed it. Of a call that is retried, it records
+    the last attempt.
 
     Args:
-        memory: a store, or the path of its file; ``ctx.memory`` if left out.
-        scope: the scope of the episodes; a memory has some for each.
-        max_chars: how much of the arguments and of the result is kept.
+        memory: a ``MemoryStore`` or the path of its file; by default ``ctx.memory``.
+        scope: scope to record the episodes in.
+        max_chars: maximum number of characters of the arguments and of the result.
 
     Raises:
-        RegistrationError: a memory that keeps no episodes, a scope that is not text, or a number that makes no sense.
+        RegistrationError: an argument is invalid.
     """
 
     points = frozenset({AFTER_TOOL})
@@ -33,7 +33,7 @@ class EpisodeLoggerHook:
     priority = 0
 
     def __init__(self, memory: Any = None, *, scope: str = "", max_chars: int = 500) -> None:
-        self.memory, self.scope = memory_of(memory, "add_episode"), scope_of(scope)
+        self.memory, self.scope = check_memory(memory, "add_episode"), check_scope(scope)
         self.max_chars = check_integer(max_chars, "max_chars", 1)
 
     async def __call__(self, point: str, ctx: Any, result: ToolCallResult, *, verdict: Verdict) -> None:

@@ -1,4 +1,4 @@
-"""Another model answers when the first one fails."""
+"""Ask another model when a model call fails."""
 
 from __future__ import annotations
 
@@ -10,30 +10,34 @@ from .._kernel.payloads import Failure, ModelRequest
 from .._kernel.points import ON_ERROR
 from .._kernel.results import HookResult
 from ..models.protocol import Model
-from ..providers.names import as_model
+from ..providers.factory import resolve_model
 from ._support.messages import to_response
 from ._support.validation import check_error_names, check_integer
 
 PURPOSE = "fallback"
-"""What hooks see as the purpose of the other model's call."""
+"""The ``purpose`` of the fallback model's calls."""
 
 
 class FallbackModelHook:
     """Asks another model when a model call has failed, and answers the failed call with its reply.
 
-    The other model's call passes the hooks and counts in the budget like any other; the answer itself carries no usage,
-    so that nothing counts twice. It comes after :class:`ModelRetryHook`: first the retries, then the other
-    model. If that fails too, the first failure stands.
+    The fallback call passes all hooks and counts in the budget. The answer itself has no usage, so that nothing counts
+    twice. The hook runs after :class:`ModelRetryHook`, so retries come first. If all fallback models fail, the
+    original error stands.
+
+    Example::
+
+        agent = Agent("a", llm="openai:NAME", hooks=[FallbackModelHook("anthropic:NAME")])
 
     Args:
-        model: a model, its name (see :func:`hookline.get_model`), or a list of these that are tried in turn.
-        on: the errors to act on, as classes or their names; all if left out.
-        attempts: how often each model is asked for one failed call.
+        model: a model, its name (see :func:`hookline.get_model`), or a list of models to try in this order.
+        on: exception classes, or their names, to act on; by default all.
+        attempts: number of attempts with each model.
 
     Raises:
-        RegistrationError: no model, or a value that makes no sense.
-        NotInstalledError: a model's package is missing.
-        AuthError: a model needs a key and there is none.
+        RegistrationError: there is no model, or an argument is invalid.
+        NotInstalledError: the package of a model is not installed.
+        AuthError: a model needs an API key and none is set.
     """
 
     points = frozenset({ON_ERROR})
@@ -48,16 +52,16 @@ class FallbackModelHook:
         attempts: int = 1,
     ) -> None:
         listed = isinstance(model, Iterable) and not isinstance(model, str) and not hasattr(model, "complete")
-        self.models = tuple(map(as_model, model if listed else [model]))  # type: ignore[arg-type]
+        self.models = tuple(map(resolve_model, model if listed else [model]))  # type: ignore[arg-type]
         if not self.models:
             raise RegistrationError(
-                "model is a model, a name such as 'openai:NAME', or a list of at least one of these"
+                "model must be a model, a name such as 'openai:NAME', or a list of at least one of these"
             )
         self.on = None if on is None else check_error_names(on, "on")
         self.attempts = check_integer(attempts, "attempts")
 
     async def __call__(self, point: str, ctx: Any, failure: Failure) -> HookResult | None:
-        """Ask the other models in turn; the first reply is the answer."""
+        """Ask the fallback models in order, and answer with the first reply."""
         request = failure.request
         if request is None or failure.purpose == PURPOSE:
             return None
@@ -67,7 +71,7 @@ class FallbackModelHook:
             try:
                 reply = await _ask(ctx, model, request)
             except CallRefusedError as refused:
-                if refused.status == "ended":  # a hook's word about the other model's reply counts for the run
+                if refused.status == "ended":  # a hook ended the run because of the fallback reply
                     return HookResult.end(refused.reply, reason=refused.reason or refused.hook)
                 if not isinstance(refused.__cause__, ModelError):
                     raise
@@ -78,6 +82,10 @@ class FallbackModelHook:
 
 def _ask(ctx: Any, model: Model, request: ModelRequest) -> Any:
     return ctx.llm.using(model).complete(
-        request.messages, purpose=PURPOSE, tools=request.tools, response_format=request.response_format,
-        tool_choice=request.tool_choice, params=request.params,
-    )  # fmt: skip
+        request.messages,
+        purpose=PURPOSE,
+        tools=request.tools,
+        response_format=request.response_format,
+        tool_choice=request.tool_choice,
+        params=request.params,
+    )

@@ -1,4 +1,4 @@
-"""A hook that ends a run when the model says why it stopped."""
+"""Complete a run when the model finishes for a given reason."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class FinishReasonHook:
     """Completes a run after a step whose model reply finished for one of the given reasons.
 
     Args:
-        stop_reasons: some of :data:`hookline.models.FINISH_REASONS`.
-        finish_reason_resolver: gives the reason from the state; that of the step just done if left out.
+        stop_reasons: values of :data:`hookline.models.FINISH_REASONS`.
+        finish_reason_resolver: function that returns the reason from the state; by default that of the last step.
 
     Raises:
-        RegistrationError: no reasons, unknown ones, or a resolver that cannot be called.
+        RegistrationError: there are no reasons, a reason is unknown, or the resolver is not callable.
     """
 
     points = frozenset({AFTER_STEP})
@@ -40,12 +40,12 @@ class FinishReasonHook:
                 raise RegistrationError(problem)
         if finish_reason_resolver is not None and not callable(finish_reason_resolver):
             raise RegistrationError(
-                f"finish_reason_resolver is a function of the state, not {finish_reason_resolver!r}"
+                f"finish_reason_resolver must be a function of the state, not {finish_reason_resolver!r}"
             )
         self.finish_reason_resolver = finish_reason_resolver
 
     def __call__(self, point: str, ctx: Any, step: Step) -> HookResult | None:
-        """Look at one finished step."""
+        """Stop the run if the step finished for one of the reasons."""
         resolve = self.finish_reason_resolver
         reason = step.finish_reason if resolve is None else resolve(ctx.state)
         if reason not in self.stop_reasons:

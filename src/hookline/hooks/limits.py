@@ -1,4 +1,7 @@
-"""Limits as hooks: each one declares :class:`hookline.Limits`, which the ledger of a run counts and checks."""
+"""Limit the steps, tokens, time, cost and tool calls of a run.
+
+Each hook declares :class:`hookline.Limits`, which the budget of the run enforces.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from .finish_reason import FinishReasonHook
 
 
 class _LimitHook:
-    """A limit for the runs that it is registered for. The run's ledger enforces ``limits`` and tells the model."""
+    """Base of the limit hooks. The run's budget enforces ``limits`` and adds the notes for the model."""
 
     points: frozenset[Point[Any]] = frozenset({BEFORE_STEP})
     priority = 200
@@ -30,11 +33,11 @@ class _LimitHook:
         self.limits = Limits(**{self.meter.field: limit}, soft=soft_limit)
 
     def used(self, ctx: Any) -> float:
-        """What counts against the limit so far."""
+        """Return the amount used so far."""
         return getattr(ctx.budget, self.meter.used)  # type: ignore[no-any-return]
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
-        """Stop at the limit, where the ledger has not: under ``shadow``, it does not know of it."""
+        """Stop at the limit. This matters under ``shadow``, where the budget does not know the limit."""
         used = self.used(ctx)
         if used < self.limit:
             return None
@@ -43,15 +46,15 @@ class _LimitHook:
 
 
 class StepsLimitHook(_LimitHook):
-    """Stops a run after a number of steps, and asks the model to wrap up before.
+    """Stops a run after ``max_steps`` steps, and asks the model to finish shortly before.
 
     Args:
-        max_steps: how many steps may run.
-        step_counter: counts them from the state instead; the steps that the run began if left out.
-        soft_limit: from this share of the limit on, each request ends with a note; ``None`` for none.
+        max_steps: maximum number of steps.
+        step_counter: function that counts steps from the state; by default the run's own count.
+        soft_limit: fraction of the limit from which each request asks the model to finish; ``None`` to disable.
 
     Raises:
-        RegistrationError: a limit that is no whole number above 0, or a counter that cannot be called.
+        RegistrationError: the limit is not a whole number above 0, or ``step_counter`` is not callable.
     """
 
     meter = STEPS
@@ -67,21 +70,21 @@ class StepsLimitHook(_LimitHook):
         self.step_counter = step_counter
         if step_counter is not None:
             if not callable(step_counter):
-                raise RegistrationError(f"step_counter is a function of the state, not {step_counter!r}")
-            # The ledger knows nothing of what it counts: stop and note are left to this hook.
+                raise RegistrationError(f"step_counter must be a function of the state, not {step_counter!r}")
+            # The budget cannot count these steps, so this hook stops the run and adds the note itself.
             self.limits, self.points = NO_LIMITS, frozenset({BEFORE_STEP, BEFORE_LLM})
 
     def used(self, ctx: Any) -> float:
-        """Steps, or what the counter gives."""
+        """Return the number of steps, from ``step_counter`` if there is one."""
         if self.step_counter is None:
             return super().used(ctx)
         count = self.step_counter(ctx.state)
         if not is_number(count):
-            raise TypeError(f"step_counter gave {count!r}; it must give a number")
+            raise TypeError(f"step_counter returned {count!r}; it must return a number")
         return count
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
-        """Stop at the limit; with a counter of its own, put a note into requests that come near it."""
+        """Stop at the limit; with a ``step_counter``, add the note to requests near the limit."""
         if point != BEFORE_LLM:
             return super().__call__(point, ctx, payload)
         if self.step_counter is None or self.soft_limit is None or payload.purpose != "step":
@@ -93,16 +96,16 @@ class StepsLimitHook(_LimitHook):
 
 
 class TokenUsageLimitHook(_LimitHook):
-    """Stops a run that has used a number of tokens, and asks the model to wrap up before.
+    """Stops a run after ``max_total_tokens`` tokens, and asks the model to finish shortly before.
 
-    Input and output of all model calls count: retries, those of hooks, and those of subagents.
+    Input and output of all model calls count, including retries and calls by hooks and subagents.
 
     Args:
-        max_total_tokens: how many tokens may be used.
-        soft_limit: from this share of the limit on, each request ends with a note; ``None`` for none.
+        max_total_tokens: maximum number of tokens.
+        soft_limit: fraction of the limit from which each request asks the model to finish; ``None`` to disable.
 
     Raises:
-        RegistrationError: a limit that is no whole number above 0.
+        RegistrationError: the limit is not a whole number above 0.
     """
 
     meter = TOKENS
@@ -112,16 +115,16 @@ class TokenUsageLimitHook(_LimitHook):
 
 
 class ExecutionTimeLimitHook(_LimitHook):
-    """Stops a run that has taken a number of seconds, and asks the model to wrap up before.
+    """Stops a run after ``max_seconds`` seconds, and asks the model to finish shortly before.
 
-    What is being waited for when the time is up is broken off.
+    Calls that are in progress at that time are cancelled.
 
     Args:
-        max_seconds: how long the run may take.
-        soft_limit: from this share of the limit on, each request ends with a note; ``None`` for none.
+        max_seconds: maximum duration of the run.
+        soft_limit: fraction of the limit from which each request asks the model to finish; ``None`` to disable.
 
     Raises:
-        RegistrationError: a limit that is no number above 0.
+        RegistrationError: the limit is not a number above 0.
     """
 
     meter = SECONDS
@@ -131,16 +134,16 @@ class ExecutionTimeLimitHook(_LimitHook):
 
 
 class CostLimitHook(_LimitHook):
-    """Stops a run that has cost an amount of money, and asks the model to wrap up before.
+    """Stops a run that has cost ``max_cost``, and asks the model to finish shortly before.
 
-    All model calls count, as for tokens. Calls whose price nobody knows count as free.
+    All model calls count, as for tokens. Calls of unknown price count as free.
 
     Args:
-        max_cost: USD.
-        soft_limit: from this share of the limit on, each request ends with a note; ``None`` for none.
+        max_cost: maximum cost in USD.
+        soft_limit: fraction of the limit from which each request asks the model to finish; ``None`` to disable.
 
     Raises:
-        RegistrationError: a limit that is no number above 0.
+        RegistrationError: the limit is not a number above 0.
     """
 
     meter = COST
@@ -150,16 +153,16 @@ class CostLimitHook(_LimitHook):
 
 
 class ToolCallsLimitHook(_LimitHook):
-    """Stops a run that has made a number of tool calls, and asks the model to wrap up before.
+    """Stops a run after ``max_tool_calls`` tool calls, and asks the model to finish shortly before.
 
-    Of a batch that would go past the limit, the calls within it run, and the others are cancelled.
+    If a batch of calls exceeds the limit, the first ones run and the others are cancelled.
 
     Args:
-        max_tool_calls: how many calls may run; retries count, blocked calls do not.
-        soft_limit: from this share of the limit on, each request ends with a note; ``None`` for none.
+        max_tool_calls: maximum number of calls that run; retries count, blocked calls do not.
+        soft_limit: fraction of the limit from which each request asks the model to finish; ``None`` to disable.
 
     Raises:
-        RegistrationError: a limit that is no whole number above 0.
+        RegistrationError: the limit is not a whole number above 0.
     """
 
     meter = TOOL_CALLS
@@ -178,22 +181,26 @@ def guards(
     *,
     soft_limit: float | None = 0.8,
 ) -> Plugin:
-    """A plugin called "guards" that stops runs at the usual limits; ``None`` switches one off.
+    """Create a plugin called "guards" that stops runs at the usual limits; ``None`` disables a limit.
 
-    The step limit becomes the agent's own too, unless the agent has a stricter one: so it holds even where
-    ``allowed_plugins`` leaves the plugin out. ``max_steps=None`` lifts the 20 steps of an agent without limits.
+    The step limit also becomes the agent's own limit, unless the agent has a stricter one. So it applies even to runs
+    whose ``allowed_plugins`` exclude the plugin. ``max_steps=None`` removes the default limit of 20 steps.
+
+    Example::
+
+        agent = Agent("a", llm=model, tools=[search], plugins=[guards(max_steps=50, max_cost=1.0)])
 
     Args:
-        max_steps: steps.
-        max_tokens: input and output tokens of all model calls.
-        max_execution_time: seconds.
-        max_cost: USD.
-        max_tool_calls: tool calls that run.
-        finish_reasons: some of :data:`hookline.models.FINISH_REASONS`, which complete the run.
-        soft_limit: from this share of a limit on, each request ends with a note; ``None`` for none.
+        max_steps: maximum number of steps.
+        max_tokens: maximum number of input and output tokens of all model calls.
+        max_execution_time: maximum duration in seconds.
+        max_cost: maximum cost in USD.
+        max_tool_calls: maximum number of tool calls that run.
+        finish_reasons: values of :data:`hookline.models.FINISH_REASONS` that complete the run.
+        soft_limit: fraction of a limit from which each request asks the model to finish; ``None`` to disable.
 
     Raises:
-        RegistrationError: a limit that makes no sense, or an unknown finish reason.
+        RegistrationError: a limit or a finish reason is invalid.
     """
     given: list[tuple[Any, float | None]] = [
         (StepsLimitHook, max_steps),

@@ -1,4 +1,4 @@
-"""A hook that notices when a model calls the same tool with the same arguments again and again."""
+"""Detect that the model repeats the same tool call."""
 
 from __future__ import annotations
 
@@ -15,29 +15,28 @@ from ._support.validation import check_bool, check_integer
 from ._tool_results import as_sentence
 
 
-class _Seen(msgspec.Struct):
-    """The calls of a run: what each one was and in which step, and what was good of it."""
+class _CallHistory(msgspec.Struct):
+    """The calls of a run by id, as digest and step; and the last successful result by digest."""
 
     calls: dict[str, tuple[str, int]] = {}
-    good: dict[str, str] = {}
+    results: dict[str, str] = {}
 
 
 class LoopDetectorHook:
-    """Gives a hint at an exact repeat of a tool call, and ends the turn if that does not help.
+    """Blocks a repeated tool call with a hint, and ends the run if the model keeps repeating it.
 
-    A repeat is the same tool with the same arguments in one run, in whatever order these are written. The hint, in
-    place of a second result, says what the call gave before. A call that has not succeeded yet may be made again: only
-    breaking off applies to it. Of calls that are alike in one reply, the first runs and the others get a hint, too.
-    The reply of a turn that is ended is made of the last good result of that call.
+    A repeat is the same tool with the same arguments in one run; the order of the arguments does not matter. The hint
+    contains the result of the earlier call. A call that has not succeeded yet gets no hint, but can end the run. If one
+    reply contains the same call several times, the first runs and the others get a hint. When the hook ends the run,
+    the reply is the last successful result of that call.
 
     Args:
-        hint_after: how many times a call may be made before a repeat gets a hint.
-        break_after: how many times before a repeat ends the turn.
-        answer: answer the user from the last good result where a hint would be given: small models do not
-            take hints.
+        hint_after: number of calls before a repeat gets a hint.
+        break_after: number of calls before a repeat ends the run.
+        answer: end the run with the last successful result instead of giving a hint; small models ignore hints.
 
     Raises:
-        RegistrationError: numbers that are no whole numbers, 1 or more, or a break before the hint.
+        RegistrationError: a number is not a whole number above 0, or ``break_after`` is less than ``hint_after``.
     """
 
     points = frozenset({BEFORE_TOOL, AFTER_TOOL})
@@ -46,40 +45,39 @@ class LoopDetectorHook:
     on_failure = "open"
 
     def __init__(self, hint_after: int = 1, break_after: int = 2, *, answer: bool = False) -> None:
-        self.hint_after, self.break_after = (
-            check_integer(hint_after, "hint_after"),
-            check_integer(break_after, "break_after"),
-        )
+        self.hint_after = check_integer(hint_after, "hint_after")
+        self.break_after = check_integer(break_after, "break_after")
         if break_after < hint_after:
-            raise RegistrationError(f"break_after ({break_after}) comes before hint_after ({hint_after})")
+            raise RegistrationError(f"break_after ({break_after}) must not be less than hint_after ({hint_after})")
         self.answer = check_bool(answer, "answer")
 
     def __call__(self, point: str, ctx: Any, payload: ToolCallRequest | ToolCallResult) -> HookResult | None:
-        """Look at a call before it runs, and at what came of it."""
-        seen: _Seen = ctx.hook_state.setdefault(id(self), _Seen())
+        """Check a call before it runs, and remember its result."""
+        history: _CallHistory = ctx.hook_state.setdefault(id(self), _CallHistory())
         call = digest([payload.name, payload.arguments])
-        if isinstance(payload, ToolCallResult) and payload.id in seen.calls:
+        if isinstance(payload, ToolCallResult) and payload.id in history.calls:
             if payload.outcome in ("ok", "answered"):
-                seen.good[call] = payload.text
+                history.results[call] = payload.text
             return None
-        return self._judge(payload, call, seen)  # of a result: its arguments did not fit, so no guard was asked
+        # A result without a call had invalid arguments: it never reached the guards at before_tool.
+        return self._judge(payload, call, history)
 
-    def _judge(self, payload: ToolCallRequest | ToolCallResult, call: str, seen: _Seen) -> HookResult | None:
-        seen.calls[payload.id] = (call, payload.hop)  # in the place of what it was before somebody edited it
-        alike = [hop for id, (other, hop) in seen.calls.items() if other == call and id != payload.id]
-        before, good = len(set(alike) - {payload.hop}), seen.good.get(call)
-        reason = f"loop: {payload.name} was called {before + 1} times alike"
-        if before >= self.break_after or (self.answer and before >= self.hint_after and good is not None):
-            said = f"I called {payload.name} again and again, without getting any further."
-            return HookResult.end(as_sentence(good) if good else said, reason=reason)
+    def _judge(self, payload: ToolCallRequest | ToolCallResult, call: str, history: _CallHistory) -> HookResult | None:
+        history.calls[payload.id] = (call, payload.hop)  # replaces the call as it was before an edit
+        same = [hop for id, (other, hop) in history.calls.items() if other == call and id != payload.id]
+        before, result = len(set(same) - {payload.hop}), history.results.get(call)
+        reason = f"loop: {payload.name} was called {before + 1} times with the same arguments"
+        if before >= self.break_after or (self.answer and before >= self.hint_after and result is not None):
+            reply = as_sentence(result) if result else f"I called {payload.name} repeatedly without making progress."
+            return HookResult.end(reply, reason=reason)
         if not isinstance(payload, ToolCallRequest):
             return None
-        if alike.count(payload.hop) >= self.hint_after:
+        if same.count(payload.hop) >= self.hint_after:
             return HookResult.block(
-                "This call stands in your reply twice. It runs once: use that result.", reason="twice"
+                "Your reply contains this call twice. It runs once: use that result.", reason="twice"
             )
-        if before >= self.hint_after and good is not None:
-            hint = f"You have already called {payload.name} with these arguments. It gave: {good:.2000}\n"
+        if before >= self.hint_after and result is not None:
+            hint = f"You have already called {payload.name} with these arguments. It gave: {result:.2000}\n"
             hint += "Do not call it again: use this result, do what is left to do, or answer the user."
             return HookResult.block(hint, reason=reason)
         return None

@@ -1,4 +1,4 @@
-"""What an agent remembers, in front of the model."""
+"""Add facts, preferences and episodes from a memory to the system message."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..stores.memory import MemoryStore
 from ._support.messages import add_system_text
 from ._support.validation import check_integer, check_method, check_path
 
-_EXPECTED = "memory takes a MemoryStore or the path of its file"
+_EXPECTED = "memory must be a MemoryStore or the path of its file"
 
 
-def memory_of(memory: Any, method: str) -> Any:
-    """The memory that a hook was given, or that of a path; ``None`` for that of the context."""
+def check_memory(memory: Any, method: str) -> Any:
+    """Open the memory at a path, or check a given one; ``None`` stands for the memory of the context."""
     if isinstance(memory, (str, os.PathLike)):
         return MemoryStore(check_path(memory, _EXPECTED))
     if memory is not None:
@@ -25,27 +25,27 @@ def memory_of(memory: Any, method: str) -> Any:
     return memory
 
 
-def scope_of(scope: object) -> str:
-    """The name of a scope."""
+def check_scope(scope: object) -> str:
+    """Accept the name of a scope."""
     if not isinstance(scope, str):
-        raise RegistrationError(f"scope is text, not {scope!r}")
+        raise RegistrationError(f"scope must be text, not {scope!r}")
     return scope
 
 
 class MemoryInjectionHook:
     """Adds facts, preferences and the latest episodes of a memory to the system message of every step.
 
-    The memory is read once for a run, before its first model call, so all calls of the run are given the same text.
-    A memory that cannot be read is reported, and the run goes on without it.
+    The memory is read once in each run, before its first model call, so all model calls of the run get the same text.
+    If the memory cannot be read, the error is reported and the run goes on without it.
 
     Args:
-        memory: a store, or the path of its file; ``ctx.memory`` if left out.
-        max_facts: how many facts, the ones said last.
-        max_episodes: how many episodes.
-        scope: facts, preferences and episodes of this scope only; of all scopes if left out.
+        memory: a ``MemoryStore`` or the path of its file; by default ``ctx.memory``.
+        max_facts: maximum number of facts; the latest are used.
+        max_episodes: maximum number of episodes.
+        scope: use only this scope; by default all scopes.
 
     Raises:
-        RegistrationError: a memory that cannot be rendered, or numbers that make no sense.
+        RegistrationError: an argument is invalid.
     """
 
     points = frozenset({BEFORE_LLM})
@@ -61,12 +61,10 @@ class MemoryInjectionHook:
         max_episodes: int = 5,
         scope: str | None = None,
     ) -> None:
-        self.memory = memory_of(memory, "render")
-        self.max_facts, self.max_episodes = (
-            check_integer(max_facts, "max_facts", 0),
-            check_integer(max_episodes, "max_episodes", 0),
-        )
-        self.scope = None if scope is None else scope_of(scope)
+        self.memory = check_memory(memory, "render")
+        self.max_facts = check_integer(max_facts, "max_facts", 0)
+        self.max_episodes = check_integer(max_episodes, "max_episodes", 0)
+        self.scope = None if scope is None else check_scope(scope)
 
     async def __call__(self, point: str, ctx: Any, request: ModelRequest) -> HookResult | None:
         """Add the text to one request."""

@@ -1,4 +1,4 @@
-"""Model calls that failed for now are made again."""
+"""Retry model calls after transient errors."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from ._support.backoff import Backoff, check_max_retries
 from ._support.validation import check_error_names
 
 TRANSIENT = ("RateLimitError", "OverloadedError", "ModelTimeoutError", "UnreachableError")
-"""The failures of a provider that may be over in a moment."""
+"""Errors of a provider that are usually short-lived."""
 
 
 class ModelRetryHook:
-    """Makes a model call again that failed for now, after a wait that doubles each time.
+    """Retries a model call after a transient error, with exponential backoff.
 
-    A provider that says when to come back (``retry_after``) is not asked before. Where the wait would be longer
-    than ``max_delay``, or than the run has time left, the failure stands, and hooks after this one may deal with it.
-    All retries of a call count together, also those that hooks ask for at ``after_llm``.
+    The delay is at least the ``retry_after`` of the provider. If the delay would exceed ``max_delay`` or the time that
+    the run has left, the error stands, and later hooks may handle it. All retries of a call count together, including
+    those that hooks request at ``after_llm``.
 
     Args:
-        max_retries: how often one call is made again; the loop allows 2.
-        base_delay: seconds before the first retry, on average.
-        max_delay: the longest wait.
-        on: the errors to retry after, as classes or their names.
+        max_retries: maximum number of retries of one call, at most 2.
+        base_delay: average delay before the first retry, in seconds.
+        max_delay: longest delay, in seconds.
+        on: exception classes, or their names, to retry after.
 
     Raises:
-        RegistrationError: more retries than the loop allows, or a value that makes no sense.
+        RegistrationError: an argument is invalid.
     """
 
     points = frozenset({ON_ERROR})
@@ -50,7 +50,7 @@ class ModelRetryHook:
         self.on = check_error_names(on, "on")
 
     async def __call__(self, point: str, ctx: Any, failure: Failure) -> HookResult | None:
-        """Wait and ask for a retry, if that may help."""
+        """Wait, then request a retry, if the error is transient."""
         if failure.where != "model" or failure.attempt > self.max_retries:
             return None
         error = failure.errors[0]

@@ -1,4 +1,4 @@
-"""The newest notes, in front of the model."""
+"""Add the newest notes to the system message."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from ..stores.notes import NotesFile
 from ._support.messages import add_system_text
 from ._support.validation import check_integer, check_method, check_path
 
-_EXPECTED = "notes takes a NotesFile or its path"
+_EXPECTED = "notes must be a NotesFile or its path"
 
 
 class NotesInjectorHook:
     """Adds the end of a notes file to the system message of every step.
 
-    The file is read once for a run, before its first model call, so all calls of the run are given the same text.
-    A file that cannot be read is reported, and the run goes on without it.
+    The file is read once in each run, before its first model call, so all model calls of the run get the same text.
+    If the file cannot be read, the error is reported and the run goes on without it.
 
     Args:
-        notes: the notes, or the path of their file.
-        max_chars: how much of their end.
+        notes: a ``NotesFile`` or its path.
+        max_chars: maximum number of characters; the end of the file is used.
 
     Raises:
-        RegistrationError: notes that have no end to read, or a number that makes no sense.
+        RegistrationError: an argument is invalid.
     """
 
     points = frozenset({BEFORE_LLM})

@@ -1,4 +1,4 @@
-"""Records what runs did in the :class:`RunStore` that ``hookline stats`` reads."""
+"""ObservabilityHook: records runs in the :class:`RunStore` that ``hookline stats`` reads."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .._kernel.results import Verdict
 from .._kernel.values import Ids
 from .._run.events import ApprovalAsked, ApprovalDecided, Failed, RunFinished, RunStarted, ToolEnded, is_silent
 from ..stores.errors import StoreError
-from ..stores.processes import born
+from ..stores.processes import process_start
 from ..stores.runs import PARTS, RunRecord, RunStore
 from ._support.validation import check_bool, check_path
 
 log = logging.getLogger("hookline")
 
 LIMIT = 50_000
-"""Maximum number of records of one kind that wait to be written; further ones are lost, and that is reported."""
+"""Maximum number of unwritten records of one kind. Further ones are lost, and the loss is reported."""
 LINGER = 0.1
-"""Seconds to collect records before they are written: a transaction costs as much as many rows."""
+"""Seconds to collect records before they are written, because one transaction costs as much as many rows."""
 
 _NAME, _REASON = 200, 200
 
@@ -38,16 +38,19 @@ T = TypeVar("T")
 class ObservabilityHook:
     """Records every run, model call, tool call, verdict, approval and error in a SQLite file.
 
-    ``hookline stats`` shows them. Only names, numbers and times are recorded: no texts, arguments or results; of the
-    ``reason`` that a hook gives, the beginning. A thread writes, so that a run never waits for the file. Records that
-    cannot be written are lost; this is logged, and reported in the ``errors`` of the next run that ends.
+    ``hookline stats`` shows them. Only names, numbers and times are recorded, and the beginning of the reasons of
+    hooks: no texts, arguments or results. A thread writes the file, so that runs do not wait for it. If records cannot
+    be written, they are lost; the loss is logged and reported in the ``errors`` of the next run that ends.
 
     A run that ``hookline serve`` stores in the same file has one row: see :class:`RunStore`.
 
+    Example:
+        >>> agent = Agent("helper", llm="openai:gpt-5-mini", hooks=[ObservabilityHook("runs.db", keep_days=90)])
+
     Args:
         path: the file, or a :class:`RunStore`.
-        keep_days: how many days to keep what is recorded; for ever if left out.
-        every_call: whether every call of every hook is recorded, with its duration. That makes runs slower.
+        keep_days: the number of days to keep records; by default they are kept for ever.
+        every_call: whether to record every hook call with its duration. That makes runs slower.
 
     Raises:
         RegistrationError: the path is not a path, or ``keep_days`` is not a positive number.
@@ -64,7 +67,7 @@ class ObservabilityHook:
         self.every_call = check_bool(every_call, "every_call")
         if not isinstance(path, RunStore):
             try:
-                path = RunStore(check_path(path, "path= is a SQLite file, such as 'runs.db'"), keep_days=keep_days)
+                path = RunStore(check_path(path, "path must be a SQLite file, such as 'runs.db'"), keep_days=keep_days)
             except StoreError as error:
                 raise RegistrationError(str(error)) from error
         elif keep_days is not None:
@@ -77,7 +80,7 @@ class ObservabilityHook:
     def _begin(self) -> None:
         """Start empty, also after a fork: the parent process writes what it has seen."""
         self._pid = os.getpid()
-        self._born = born(self._pid)
+        self._born = process_start(self._pid)
         self._runs: deque[RunRecord] = deque()
         self._waiting: dict[str, deque[Row]] = {table: deque() for table in PARTS}
         self._started: dict[str, float] = {}
@@ -87,7 +90,7 @@ class ObservabilityHook:
         self._problem = self._logged = ""
 
     def __call__(self, point: str, ctx: Any, payload: Any, verdict: Verdict) -> None:
-        """Record a model call; at the end of a run, report what could not be recorded since the last one."""
+        """Record a model call. At the end of a run, report records that were lost since the last run."""
         if point == AFTER_LLM:
             self._reply(payload, ctx.clock.time(), verdict)
         elif (problem := self.problem()) is not None:
@@ -124,46 +127,87 @@ class ObservabilityHook:
             self._put(self._waiting["approvals"], (*values, at - asked))
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until all records are written or lost; false after ``timeout`` seconds."""
+        """Wait until all records are written or lost. Return false after ``timeout`` seconds."""
         return self._writer.flush(timeout)
 
     def problem(self) -> str | None:
-        """What was lost since the last call, and why; ``None`` if nothing was lost."""
+        """A message about records lost since the last call; ``None`` if none were lost."""
         if not self._problem:
             return None
         lost, problem = self._lost, self._problem
         self._lost, self._problem = 0, ""
-        return f"{lost:,} records of runs are lost: {problem}"
+        return f"{lost:,} records of runs were lost: {problem}"
 
     def _reply(self, reply: ModelReply, at: float, verdict: Verdict) -> None:
         usage = reply.usage
-        self._put(self._waiting["model_calls"], (
-            reply.ids.run_id, at, reply.hop, reply.attempt, reply.purpose, reply.model, reply.provider,
-            reply.organization_id, reply.source, str(verdict.action), reply.finish_reason, usage.input_tokens,
-            usage.output_tokens, usage.cached_tokens, reply.cost, reply.duration,
-        ))  # fmt: skip
+        self._put(
+            self._waiting["model_calls"],
+            (
+                reply.ids.run_id,
+                at,
+                reply.hop,
+                reply.attempt,
+                reply.purpose,
+                reply.model,
+                reply.provider,
+                reply.organization_id,
+                reply.source,
+                str(verdict.action),
+                reply.finish_reason,
+                usage.input_tokens,
+                usage.output_tokens,
+                usage.cached_tokens,
+                reply.cost,
+                reply.duration,
+            ),
+        )
 
     def _end(self, event: RunFinished) -> None:
         result, usage = event.result, event.result.usage
         error = next((error.type for error in reversed(result.errors) if error.fatal), "")
         started = self._started.pop(event.run_id, event.at - result.elapsed)
-        self._put(self._runs, self._record(
-            result.ids, started, status=result.status, stop="" if result.stop is None else result.stop.kind,
-            error=error if result.status == "failed" else "", steps=len(result.steps), tool_calls=result.tool_calls,
-            input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cached_tokens=usage.cached_tokens,
-            cost=result.cost, ended=event.at, elapsed=result.elapsed,
-        ))  # fmt: skip
+        self._put(
+            self._runs,
+            self._record(
+                result.ids,
+                started,
+                status=result.status,
+                stop="" if result.stop is None else result.stop.kind,
+                error=error if result.status == "failed" else "",
+                steps=len(result.steps),
+                tool_calls=result.tool_calls,
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cached_tokens=usage.cached_tokens,
+                cost=result.cost,
+                ended=event.at,
+                elapsed=result.elapsed,
+            ),
+        )
 
     def _record(self, ids: Ids, started: float, **known: Any) -> RunRecord:
         return RunRecord(
-            id=ids.run_id, agent=ids.agent, owner="", session="", session_id=ids.session_id, task_id=ids.task_id,
-            correlation_id=ids.correlation_id, transport="", task="", parent_run_id=ids.parent_run_id,
-            created=started, started=started, host=self._host, pid=self._pid, born=self._born, **known,
-        )  # fmt: skip
+            id=ids.run_id,
+            agent=ids.agent,
+            owner="",
+            session="",
+            session_id=ids.session_id,
+            task_id=ids.task_id,
+            correlation_id=ids.correlation_id,
+            transport="",
+            task="",
+            parent_run_id=ids.parent_run_id,
+            created=started,
+            started=started,
+            host=self._host,
+            pid=self._pid,
+            born=self._born,
+            **known,
+        )
 
     def _put(self, waiting: deque[T], row: T) -> None:
         if len(waiting) >= LIMIT:
-            self._lose(1, f"more than {LIMIT:,} of them wait to be written to {self.store.path}")
+            self._lose(1, f"more than {LIMIT:,} records wait to be written to {self.store.path}")
             return
         waiting.append(row)
         if not self._awake:  # the writer is woken once for all records that wait
@@ -175,7 +219,7 @@ class ObservabilityHook:
         runs = _taken(self._runs)
         parts = {table: _taken(rows) for table, rows in self._waiting.items()}
         self._writing = len(runs) + sum(map(len, parts.values()))
-        latest = {run.id: run for run in runs}  # if a run has begun and ended meanwhile, only its end is written
+        latest = {run.id: run for run in runs}  # if a run started and ended meanwhile, only its last state is written
         self.store.add(latest.values(), parts)
         self._logged = ""
 
@@ -187,7 +231,7 @@ class ObservabilityHook:
         self._problem = problem
         if problem != self._logged:
             self._logged = problem
-            log.error("records of runs are lost: %s", problem)
+            log.error("records of runs were lost: %s", problem)
 
 
 def _taken(rows: deque[T]) -> list[T]:

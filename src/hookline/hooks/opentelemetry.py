@@ -1,4 +1,4 @@
-"""Runs as OpenTelemetry traces and metrics."""
+"""OpenTelemetryHook: reports runs as OpenTelemetry traces and metrics."""
 
 from __future__ import annotations
 
@@ -27,27 +27,29 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
-    from ._otel.run_spans import RunSpans
+    from ._otel.spans import RunSpans
 
 log = logging.getLogger("hookline")
 
 
 class OpenTelemetryHook:
-    """Reports runs, model calls and tools to OpenTelemetry, as spans with the hooks' verdicts and as metrics.
+    """Reports runs, model calls and tool calls to OpenTelemetry, as spans with the verdicts of hooks, and as metrics.
 
-    A run is a span ``invoke_agent NAME`` below the caller's current span; below it are ``chat MODEL`` and
-    ``execute_tool NAME``. Inside a tool or a model call that span is the current one, so that spans of HTTP clients and
-    runs started there are below it. What hooks said is in the events of the span it was about. Names are those of the
-    conventions for generative AI. Without providers the global ones are used, also if they are set later; nothing is
-    sent unless the program sets up an SDK. Whatever fails in OpenTelemetry is logged, and the run goes on.
+    A run is a span ``invoke_agent NAME``, a child of the caller's current span, with the children ``chat MODEL`` and
+    ``execute_tool NAME``. Inside a tool or a model call, its span is the current one, so that spans of HTTP clients and
+    of inner runs are its children. Verdicts of hooks are span events. Names follow the conventions for generative AI.
+    Nothing is sent unless the program sets up an SDK. Failures in OpenTelemetry are logged, and the run continues.
+
+    Example:
+        >>> agent = Agent("helper", llm="openai:gpt-5-mini", hooks=[OpenTelemetryHook()])
 
     Args:
-        tracer_provider: where spans go; the global one if left out.
-        meter_provider: where metrics go; the global one if left out.
-        content: whether messages, arguments, results and the words of errors are reported too.
+        tracer_provider: the provider for spans; by default the global one, even if it is set later.
+        meter_provider: the provider for metrics; by default the global one, even if it is set later.
+        content: whether to report messages, arguments, results and error messages too.
 
     Raises:
-        RegistrationError: a provider is none.
+        RegistrationError: a provider has the wrong type.
         NotInstalledError: the package ``opentelemetry-api`` is missing.
     """
 
@@ -56,10 +58,18 @@ class OpenTelemetryHook:
     priority = -200
     events = frozenset(
         {
-            ApprovalAsked, ApprovalDecided, Failed, HookExecuted, ModelCalled, RunFinished, Signalled, ToolEnded,
-            ToolSettled, ToolStarted,
+            ApprovalAsked,
+            ApprovalDecided,
+            Failed,
+            HookExecuted,
+            ModelCalled,
+            RunFinished,
+            Signalled,
+            ToolEnded,
+            ToolSettled,
+            ToolStarted,
         }
-    )  # fmt: skip
+    )
 
     def __init__(
         self,
@@ -69,9 +79,9 @@ class OpenTelemetryHook:
         content: bool = False,
     ) -> None:
         if tracer_provider is not None:
-            check_method(tracer_provider, "get_tracer", "tracer_provider= is a TracerProvider of OpenTelemetry")
+            check_method(tracer_provider, "get_tracer", "tracer_provider must be a TracerProvider of OpenTelemetry")
         if meter_provider is not None:
-            check_method(meter_provider, "get_meter", "meter_provider= is a MeterProvider of OpenTelemetry")
+            check_method(meter_provider, "get_meter", "meter_provider must be a MeterProvider of OpenTelemetry")
         self.content = check_bool(content, "content")
         try:
             from ._otel.spans import Backend
@@ -81,7 +91,7 @@ class OpenTelemetryHook:
         self._runs: dict[str, RunSpans] = {}
 
     def __call__(self, point: str, ctx: Any, payload: ModelReply | Failure) -> None:
-        """A model call is over: end its span."""
+        """End the span of a model call."""
         run = self._runs.get(ctx.run_id)
         if run is None:
             return
@@ -89,14 +99,14 @@ class OpenTelemetryHook:
             if isinstance(payload, ModelReply):
                 run.replied(payload)
             elif payload.request is not None:
-                run.gave_up(payload.request)
+                run.model_failed(payload.request)
         except Exception:
             log.exception("OpenTelemetry failed at %s", point)
 
     def wrap(self, ctx: Any, payload: Any) -> AbstractContextManager[None] | None:
-        """Have a span of its own be the current one, in a run and in each model call and tool of it."""
+        """Make the span of a run, model call or tool call the current one."""
         if isinstance(payload, RunStart):
-            from ._otel.run_spans import RunSpans
+            from ._otel.spans import RunSpans
 
             return RunSpans(self._backend, ctx, self._runs)
         run = self._runs.get(ctx.run_id)
@@ -107,7 +117,7 @@ class OpenTelemetryHook:
         return run.tool(payload) if isinstance(payload, ToolCallRequest) else None
 
     def on_event(self, event: Event) -> None:
-        """Take in what happened."""
+        """Record an event."""
         run = self._runs.get(event.run_id)
         if run is not None:
-            run.take(event)
+            run.on_event(event)

@@ -1,4 +1,4 @@
-"""A guard that keeps the paths of all tool calls in certain folders, and away from secrets."""
+"""Restrict the paths in tool calls to certain folders, and protect files with secrets."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from ._support.validation import check_folder, check_names
 Folder = str | os.PathLike[str]
 
 WRITE_TOOLS = (
-    "write_*", "edit_*", "delete_*", "move_*", "append_*", "rename_*", "save_*", "copy_file*", "remove_file*",
-    "remove_dir*", "create_file*", "create_dir*", "create_folder*", "make_dir*", "mkdir*",
-)  # fmt: skip
-"""The names that tools which write usually have."""
+    *("write_*", "edit_*", "delete_*", "move_*", "append_*", "rename_*", "save_*", "copy_file*", "mkdir*", "make_dir*"),
+    *("remove_file*", "remove_dir*", "create_file*", "create_dir*", "create_folder*"),
+)
+"""Usual names of tools that write files."""
 
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]|[\\/]{2}[?.][\\/]")
 _WILD = re.compile(r"[*?\[]")
@@ -35,23 +35,27 @@ _MAX_PATH, _MAX_MATCHES, _MAX_WILD = 4096, 1000, 3
 
 
 class PathGuard:
-    """Blocks calls that name a path outside certain folders, a file with secrets, or that write unless it is allowed.
+    """Blocks tool calls with paths outside certain folders, calls for secret files, and by default all writes.
 
-    A tool's paths are found by the types, names and values of its parameters (:meth:`Tool.paths`), and
-    judged as the tool would see them: from its own folder, with ``..``, links, ``~``, variables, wildcards and
-    ``file:`` resolved. It judges what a call says; it cannot know what else a tool does, nor see hard links.
+    The guard finds paths by the types, names and values of a tool's parameters (:meth:`Tool.paths`), and resolves them
+    as the tool would: from the tool's folder, with ``..``, links, ``~``, variables, wildcards and ``file:``. It only
+    sees the arguments of the call: it does not know what else a tool does, and does not see hard links.
+
+    Example::
+
+        PathGuard("project", write=["project/out"])
 
     Args:
-        folder: where paths must lead.
-        write: whether tools that write may be used in ``folder``; or a list of the folders where they may.
-        write_tools: globs of the names of tools that write; ``writeFile`` counts as ``write_file``.
-        keep: globs of files and folders, or paths, that no tool that writes may touch.
+        folder: the folder that paths must be in.
+        write: whether tools may write in ``folder``; or a list of folders in which they may.
+        write_tools: globs of the tools that write; ``writeFile`` counts as ``write_file``.
+        keep: globs or paths of files and folders that must not be written.
         read: further folders that may be read.
-        secrets: globs of files and folders, such as ``.env`` or ``.git/config``, that no tool may touch; one that
-            begins with ``!`` names exceptions. An empty list allows them all.
+        secrets: globs of files and folders that no tool may touch, such as ``.env`` or ``.git/config``; a glob that
+            begins with ``!`` names exceptions. An empty list allows all files.
 
     Raises:
-        RegistrationError: there is no such folder, or a value that makes no sense.
+        RegistrationError: a folder does not exist, or an argument is invalid.
     """
 
     points = frozenset({BEFORE_TOOL})
@@ -78,7 +82,7 @@ class PathGuard:
         self.secrets = check_names(secrets, "secrets", 0)
 
     def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
-        """Judge one call."""
+        """Block the call if one of its paths is not allowed."""
         writes = any(
             fnmatchcase(name, glob) for name in (request.name, snake_case(request.name)) for glob in self.write_tools
         )
@@ -87,26 +91,26 @@ class PathGuard:
             return HookResult.block(message, reason="writing is off")
         tool, folders = require_tool(ctx, request.name), self.write if writes else self.read
         for path in tool.paths(request.arguments):
-            for place in _places(path, tool.folder):
-                root = None if place is None else next((root for root in folders if below(root, place)), None)
-                if place is None or root is None:
+            for target in _targets(path, tool.folder):
+                root = None if target is None else next((root for root in folders if below(root, target)), None)
+                if target is None or root is None:
                     message = f"{path!r:.200} is not allowed: only paths in {_shown(folders)} are. Use a path there."
                     return HookResult.block(message, reason="outside the folder")
-                if self._is_secret(place, root):
-                    message = f"{path!r:.200} is not allowed: it may hold secrets. Go on without it."
+                if self._is_secret(target, root):
+                    message = f"{path!r:.200} is not allowed: it may contain secrets. Go on without it."
                     return HookResult.block(message, reason="a file with secrets")
-                if writes and matches_path(os.path.realpath(place), self.keep):
+                if writes and matches_path(os.path.realpath(target), self.keep):
                     return HookResult.block(f"{path!r:.200} may not be changed.", reason="it controls the agent")
         return None
 
-    def _is_secret(self, place: str, root: Path) -> bool:
-        spelled = os.path.normpath(place)
-        names = {os.path.realpath(place), spelled if Path(spelled).is_relative_to(root) else ""}
+    def _is_secret(self, target: str, root: Path) -> bool:
+        spelled = os.path.normpath(target)
+        names = {os.path.realpath(target), spelled if Path(spelled).is_relative_to(root) else ""}
         return any(matches_globs(name, self.secrets, str(root)) for name in names)
 
 
-def _places(path: str, folder: str) -> Iterator[str | None]:
-    """Where a path may lead, in every way that a tool might read it; ``None`` if that cannot be told."""
+def _targets(path: str, folder: str) -> Iterator[str | None]:
+    """Iterate over all files that a tool could take the path for; ``None`` if they cannot be determined."""
     if (
         len(path) > _MAX_PATH
         or (os.name != "nt" and _DRIVE.match(path.strip()))
@@ -116,26 +120,26 @@ def _places(path: str, folder: str) -> Iterator[str | None]:
         return
     try:
         forms = _forms(path)
-    except ValueError:  # a NUL, or what is no text, after a ~
+    except ValueError:  # an invalid user name after ~
         yield None
         return
     for form in forms:
-        place = os.path.join(folder, form)
-        yield place
+        target = os.path.join(folder, form)
+        yield target
         if _WILD.search(form) and "\0" not in form:
             from glob import iglob
 
-            if sum(map(bool, map(_WILD.search, form.split("/")))) > _MAX_WILD:  # to look for all would take too long
+            if sum(map(bool, map(_WILD.search, form.split("/")))) > _MAX_WILD:  # the search would take too long
                 yield None
                 return
-            matches = list(islice(iglob(place, include_hidden=True), _MAX_MATCHES + 1))
+            matches = list(islice(iglob(target, include_hidden=True), _MAX_MATCHES + 1))
             yield from matches
             if len(matches) > _MAX_MATCHES:
                 yield None
 
 
 def _forms(path: str) -> set[str]:
-    """A path as it is, and as a tool might expand or tidy it."""
+    """Return a path as it is, and as a tool might expand or clean it."""
     from urllib.parse import unquote
 
     forms = {path, path.strip(" \t\r\n\"'"), path.replace("\\", "/")}
@@ -143,7 +147,7 @@ def _forms(path: str) -> set[str]:
         forms.add(os.path.expandvars(os.path.expanduser(form)))
         if form.strip().lower().startswith("file:"):
             whole = form.strip()[5:]
-            forms |= {unquote(whole), unquote(re.split("[?#]", re.sub("[\t\r\n]", "", whole))[0])}  # as URLs are read
+            forms |= {unquote(whole), unquote(re.split("[?#]", re.sub("[\t\r\n]", "", whole))[0])}  # as URL parsers do
         elif "%" in form:
             forms.add(unquote(form))
     return forms
@@ -152,7 +156,7 @@ def _forms(path: str) -> set[str]:
 def _folders(folders: Any, name: str) -> tuple[Path, ...]:
     if isinstance(folders, (str, os.PathLike, Mapping)) or not isinstance(folders, Iterable):
         either = "True, False or " if name == "write" else ""
-        raise RegistrationError(f"{name} is {either}a list of folders, not {folders!r:.80}")
+        raise RegistrationError(f"{name} must be {either}a list of folders, not {folders!r:.80}")
     return tuple(Path(check_folder(folder, name)) for folder in folders)
 
 

@@ -1,4 +1,4 @@
-"""Ask before sensitive tools run."""
+"""Ask for approval before certain tools run."""
 
 from __future__ import annotations
 
@@ -17,21 +17,26 @@ from ._support.validation import check_names
 
 
 class PlanModeHook:
-    """Asks for approval before certain tools run, and puts the question to an approver if it has one.
+    """Asks for approval before certain tools run, and lets an approver function decide if it has one.
 
-    Without an approver, whoever is a hook at ``approval_requested`` decides, and nobody means no. An approver
-    that raises or gives anything else than it may means no, and is reported. It speaks for this hook's own
-    question only: where other hooks ask about the same call, its yes leaves their questions open.
+    Without an approver, other hooks at ``approval_requested`` decide; if there are none, the call is denied. An
+    approver that raises, or returns an unexpected value, denies the call, and the error is reported. The approver
+    decides only this hook's own question: if other hooks ask about the same call, its approval leaves their questions
+    open.
+
+    Example::
+
+        PlanModeHook(["delete_*"], approver=lambda request: request.call.arguments["path"].startswith("/tmp/"))
 
     Args:
-        confirm: globs of the names of tools that need approval.
-        approver: a function of the :class:`ApprovalRequest`, or of the context and that; it gives ``True``,
-            ``False``, a message for the model that means no, or ``HookResult.approve()``, ``.deny(message)`` or
-            ``.edit(arguments)``. If it is not async, it runs in a thread.
-        question: what is asked; ``{tool}`` stands for the tool's name.
+        confirm: globs of the tools that need approval.
+        approver: a function ``(request)`` or ``(ctx, request)`` of the :class:`ApprovalRequest`. It returns ``True``,
+            ``False``, a message for the model (which denies the call), or ``HookResult.approve()``, ``.deny(message)``
+            or ``.edit(arguments)``. If it is not async, it runs in a thread.
+        question: the question; ``{tool}`` is replaced by the name of the tool.
 
     Raises:
-        RegistrationError: no tools, an approver that cannot be called so, or an empty question.
+        RegistrationError: an argument is invalid.
     """
 
     points = frozenset({BEFORE_TOOL, APPROVAL_REQUESTED})
@@ -47,14 +52,14 @@ class PlanModeHook:
     ) -> None:
         self.confirm = check_names(confirm, "confirm")
         if not isinstance(question, str) or not question.strip():
-            raise RegistrationError(f"question is text, not {question!r}")
+            raise RegistrationError(f"question must be text, not {question!r}")
         self.approver, self.question = approver, question
         self._takes_ctx = approver is not None and _takes_ctx(approver)
         call = approver if inspect.isroutine(approver) else type(approver).__call__
         self._is_async = inspect.iscoroutinefunction(call)
 
     async def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
-        """Ask about a call, or have the approver answer."""
+        """Ask about a call, or let the approver decide."""
         asked, key = ctx.hook_state.setdefault(id(self), Counter()), _key(point, payload)
         if point == BEFORE_TOOL:
             if not any(fnmatchcase(payload.name, glob) for glob in self.confirm):
@@ -63,31 +68,33 @@ class PlanModeHook:
             return HookResult.ask(self.question.replace("{tool}", payload.name), reason="plan mode")
         if self.approver is None or key not in asked:
             return None
-        said = await self._decide(ctx, payload)
-        if said.value.get("deny") is not None or asked[key] == len(payload.questions):
-            return said
-        if said.value.get("edit") is not None:
-            return HookResult.deny("This call needs several approvals and cannot be edited. Make it as it should be.")
-        # A yes to one of several questions must not answer the others, but several plan modes can do so together.
-        given = ctx.hook_state.setdefault(id(PlanModeHook), {}).setdefault(key, {})
-        given[id(self)] = asked[key]
-        return said if sum(given.values()) == len(payload.questions) else None
+        decision = await self._decide(ctx, payload)
+        if decision.value.get("deny") is not None or asked[key] == len(payload.questions):
+            return decision
+        if decision.value.get("edit") is not None:
+            return HookResult.deny(
+                "This call needs several approvals and cannot be edited. Make the call with the right arguments."
+            )
+        # Approving one of several questions must not approve the others; several PlanModeHooks approve them together.
+        approved = ctx.hook_state.setdefault(id(PlanModeHook), {}).setdefault(key, {})
+        approved[id(self)] = asked[key]
+        return decision if sum(approved.values()) == len(payload.questions) else None
 
     async def _decide(self, ctx: Any, request: ApprovalRequest) -> HookResult:
         assert self.approver is not None
         args = (ctx, request) if self._takes_ctx else (request,)
-        said = await (self.approver(*args) if self._is_async else in_thread(self.approver, *args))
-        if isinstance(said, bool):
-            return HookResult.approve() if said else HookResult.deny()
-        if isinstance(said, str):
-            return HookResult.deny(said)
-        if isinstance(said, HookResult) and said.action is HookAction.CLAIM and _is_clear(said.value):
-            return said
+        result = await (self.approver(*args) if self._is_async else in_thread(self.approver, *args))
+        if isinstance(result, bool):
+            return HookResult.approve() if result else HookResult.deny()
+        if isinstance(result, str):
+            return HookResult.deny(result)
+        if isinstance(result, HookResult) and result.action is HookAction.CLAIM and _is_one_decision(result.value):
+            return result
         expected = "True, False, a message, or HookResult.approve(), .deny(message) or .edit(arguments)"
-        raise TypeError(f"the approver gave {said!r:.80}; expected {expected}")
+        raise TypeError(f"the approver returned {result!r:.80}; expected {expected}")
 
 
-def _is_clear(claim: Mapping[str, Any]) -> bool:
+def _is_one_decision(claim: Mapping[str, Any]) -> bool:
     return sum(claim.get(verb) not in (None, False) for verb in ("approve", "deny", "edit")) == 1
 
 
@@ -97,12 +104,12 @@ def _key(point: str, payload: Any) -> tuple[str, int]:
 
 
 def _takes_ctx(approver: Any) -> bool:
-    """Whether it is a function of two, the context and the request, and not of one."""
+    """Return whether the approver takes (ctx, request), and not only (request)."""
     if not callable(approver):
-        raise RegistrationError(f"approver is a function of the request, not {approver!r}")
+        raise RegistrationError(f"approver must be a function of the request, not {approver!r}")
     try:
         signature = inspect.signature(approver)
-    except (TypeError, ValueError):  # a builtin that does not tell
+    except (TypeError, ValueError):  # a builtin without a signature
         return False
     for args in (("request",), ("ctx", "request")):
         try:

@@ -1,4 +1,4 @@
-"""A guard that limits how many tool calls run, in a run and in a minute."""
+"""Limit the number of tool calls per run, per tool and per minute."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from ._support.validation import check_integer
 _MINUTE = 60.0
 
 
-class _Passed(msgspec.Struct):
-    """A call that was let pass: which tool, and in which step."""
+class _AllowedCall(msgspec.Struct):
+    """A call that was allowed: its tool and its step."""
 
     tool: str
     hop: int
 
 
 class RateLimitHook:
-    """Blocks tool calls past a number of calls in a run, of one tool, or in a minute.
+    """Blocks tool calls above a limit per run, per tool or per minute.
 
-    The model is told and may go on without the call. Calls that some hook blocks or answers do not count; an
-    edited call counts once, a retried one again.
+    The model gets the reason and may go on without the call. Calls that a hook blocks or answers do not count. An
+    edited call counts once; each retry counts again.
 
     Args:
-        max_calls_per_run: how many calls may run in one run; ``None`` for any number.
-        per_tool: how many calls of each tool may run in one run, or a mapping of globs of tool names to
-            such numbers; where several globs match, the lowest number holds.
-        per_minute: how many calls may run in any 60 seconds, in all runs that share this hook.
+        max_calls_per_run: maximum number of calls in one run; ``None`` for no limit.
+        per_tool: maximum number of calls of each tool in one run, or a mapping from globs of tool names to such
+            numbers; if several globs match, the lowest number applies.
+        per_minute: maximum number of calls in any 60 seconds, in all runs that share this hook.
 
     Raises:
-        RegistrationError: a limit that is no whole number above 0, or no limit at all.
+        RegistrationError: a limit is not a whole number above 0, or there is no limit.
     """
 
     points = frozenset({BEFORE_TOOL, AFTER_TOOL})
@@ -61,49 +61,53 @@ class RateLimitHook:
         self.per_tool: dict[str, int] = dict(per_tool or {})
         for glob, value in self.per_tool.items():
             if not isinstance(glob, str) or not glob:
-                raise RegistrationError(f"per_tool is a number, or maps globs of tool names to numbers; not {glob!r}")
+                raise RegistrationError(
+                    f"per_tool must be a number, or a mapping from globs of tool names to numbers, not {glob!r}"
+                )
             check_integer(value, f"per_tool of {glob!r}")
         if max_calls_per_run is None and per_minute is None and not self.per_tool:
-            raise RegistrationError("name a limit: max_calls_per_run=, per_tool= or per_minute=")
+            raise RegistrationError("give a limit: max_calls_per_run=, per_tool= or per_minute=")
         self.max_calls_per_run, self.per_minute = max_calls_per_run, per_minute
-        self._window: dict[tuple[str, str, int], float] = {}  # when a call passed, oldest first
+        self._window: dict[tuple[str, str, int], float] = {}  # time of each allowed call, oldest first
         self._lock = threading.Lock()
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
-        """Judge one call before it runs; give its place back if it did not."""
+        """Count a call before it runs, and uncount it if it did not run."""
         with self._lock:
-            passed: dict[tuple[str, int], _Passed] = ctx.hook_state.setdefault(id(self), {})
+            allowed: dict[tuple[str, int], _AllowedCall] = ctx.hook_state.setdefault(id(self), {})
             if point == BEFORE_TOOL:
-                return self._judge(ctx, payload, passed)
-            self._settle(ctx, payload, passed)
+                return self._judge(ctx, payload, allowed)
+            self._uncount_if_not_run(ctx, payload, allowed)
             return None
 
-    def _judge(self, ctx: Any, request: ToolCallRequest, passed: dict[tuple[str, int], _Passed]) -> HookResult | None:
+    def _judge(
+        self, ctx: Any, request: ToolCallRequest, allowed: dict[tuple[str, int], _AllowedCall]
+    ) -> HookResult | None:
         key = request.id, request.attempt
-        if key in passed:  # it was edited
+        if key in allowed:  # the call was edited
             return None
-        if request.attempt == 1:  # none of its batch has run: what is blocked by now will not
-            for error in ctx.state.errors if passed else ():
-                before = passed.get((error.call_id, 1)) if error.type == "Blocked" else None
+        if request.attempt == 1:  # no call of its batch has run yet: those blocked by now will not run
+            for error in ctx.state.errors if allowed else ():
+                before = allowed.get((error.call_id, 1)) if error.type == "Blocked" else None
                 if before is not None and before.hop == request.hop:
-                    self._forget(ctx, (error.call_id, 1), passed)
+                    self._uncount(ctx, (error.call_id, 1), allowed)
         now = ctx.clock.monotonic()
-        problem = self._problem(request.name, passed, now)
+        problem = self._problem(request.name, allowed, now)
         if problem:
-            again = " This call has run and does not run again." if request.attempt > 1 else ""
+            again = " This call has run and is not retried." if request.attempt > 1 else ""
             return HookResult.block(f"Rate limit exceeded: {problem}{again}", reason="rate limit")
-        passed[key] = _Passed(request.name, request.hop)
+        allowed[key] = _AllowedCall(request.name, request.hop)
         if self.per_minute is not None:
             self._window[ctx.run_id, *key] = now
         return None
 
-    def _problem(self, tool: str, passed: dict[tuple[str, int], _Passed], now: float) -> str:
-        """The limit that one more call would go past."""
-        if self.max_calls_per_run is not None and len(passed) >= self.max_calls_per_run:
-            return f"{len(passed) + 1}/{self.max_calls_per_run} tool calls."
+    def _problem(self, tool: str, allowed: dict[tuple[str, int], _AllowedCall], now: float) -> str:
+        """Return the limit that one more call would exceed, or an empty text."""
+        if self.max_calls_per_run is not None and len(allowed) >= self.max_calls_per_run:
+            return f"{len(allowed) + 1}/{self.max_calls_per_run} tool calls."
         limits = [limit for glob, limit in self.per_tool.items() if fnmatchcase(tool, glob)]
         if limits:
-            count = sum(call.tool == tool for call in passed.values()) + 1
+            count = sum(call.tool == tool for call in allowed.values()) + 1
             if count > min(limits):
                 return f'{count}/{min(limits)} calls of "{tool}".'
         if self.per_minute is not None:
@@ -116,10 +120,12 @@ class RateLimitHook:
                 return f"{count}/{self.per_minute} tool calls in a minute. Try again in {wait} s."
         return ""
 
-    def _settle(self, ctx: Any, result: ToolCallResult, passed: dict[tuple[str, int], _Passed]) -> None:
+    def _uncount_if_not_run(
+        self, ctx: Any, result: ToolCallResult, allowed: dict[tuple[str, int], _AllowedCall]
+    ) -> None:
         if result.outcome in ("blocked", "answered"):
-            self._forget(ctx, (result.id, result.attempt), passed)
+            self._uncount(ctx, (result.id, result.attempt), allowed)
 
-    def _forget(self, ctx: Any, key: tuple[str, int], passed: dict[tuple[str, int], _Passed]) -> None:
-        passed.pop(key, None)
+    def _uncount(self, ctx: Any, key: tuple[str, int], allowed: dict[tuple[str, int], _AllowedCall]) -> None:
+        allowed.pop(key, None)
         self._window.pop((ctx.run_id, *key), None)

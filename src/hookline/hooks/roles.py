@@ -1,4 +1,4 @@
-"""A guard that keeps tools for people with a role."""
+"""Restrict tools to users with a role."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ from ._support.validation import check_name_or_names, check_names
 class RoleBasedAccessHook:
     """Blocks calls of certain tools unless the user has a role that may use them.
 
-    The role is read from ``ctx.state.metadata``, where your program puts it: one name or a list of them.
+    Your program puts the user's role, or a list of roles, into ``ctx.state.metadata``.
+
+    Example::
+
+        RoleBasedAccessHook({"deploy_*": "admin", "refund": ["admin", "support"]})
 
     Args:
-        rules: globs of tool names, each with the role, or the roles, one of which is needed; or a list of
-            globs, which are then for the role ``admin``. Where several globs match, all must be satisfied.
-        key: where in the metadata the user's role is.
+        rules: globs of tool names, each with a role or a list of roles; the user needs one of them. A list of globs
+            requires the role ``admin``. If several globs match a tool, the user must satisfy all of them.
+        key: the metadata key of the user's role.
 
     Raises:
-        RegistrationError: no rules, or rules that are no names.
+        RegistrationError: there are no rules, or a rule is not a name.
     """
 
     points = frozenset({BEFORE_TOOL})
@@ -36,12 +40,12 @@ class RoleBasedAccessHook:
             rules = dict.fromkeys(check_names(rules, "rules"), "admin")
         check_names(list(rules), "rules")
         if not isinstance(key, str) or not key:
-            raise RegistrationError(f"key is a name in the metadata, not {key!r}")
-        self.rules = {glob: check_name_or_names(roles, f"the roles for {glob!r}") for glob, roles in rules.items()}
+            raise RegistrationError(f"key must be a metadata key, not {key!r}")
+        self.rules = {glob: check_name_or_names(roles, f"the value for {glob!r}") for glob, roles in rules.items()}
         self.key = key
 
     def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
-        """Judge one call."""
+        """Block the call if the user lacks a role for the tool."""
         held = roles_of_user(ctx, self.key)
         for glob, roles in self.rules.items():
             if fnmatchcase(request.name, glob) and not any(role in held for role in roles):
@@ -52,6 +56,6 @@ class RoleBasedAccessHook:
 
 
 def roles_of_user(ctx: Any, key: str) -> list[Any]:
-    """What the metadata of a run says that its user is: one name, or a list of them."""
-    has = ctx.state.metadata.get(key)
-    return [has] if isinstance(has, str) else has if isinstance(has, list) else []
+    """Return the user's roles from the metadata of a run: a single name, or a list."""
+    roles = ctx.state.metadata.get(key)
+    return [roles] if isinstance(roles, str) else roles if isinstance(roles, list) else []

@@ -1,4 +1,4 @@
-"""An input rail: which tasks an agent takes on."""
+"""SafetyGuardrailHook: block and allow lists for tasks."""
 
 from __future__ import annotations
 
@@ -13,26 +13,29 @@ from .._kernel.results import HookResult
 
 Entry = str | re.Pattern[str]
 
-_UNSEEN = re.compile(  # what Unicode calls ignorable beside its format characters, and controls that are no space
+_INVISIBLE = re.compile(  # ignorable characters in Unicode, and control characters other than whitespace
     r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2065\u3164"
     r"\ufe00-\ufe0f\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
 )
 
 
 class SafetyGuardrailHook:
-    """Ends a run at once if its task matches a block list, or does not match an allow list.
+    """Ends a run at its start if the task matches a block list, or does not match an allow list.
 
-    An entry is a word or phrase, or a compiled regular expression. Words are found whatever their case, form
-    and spacing, but only whole; expressions are searched for in the task as it was written. The block list
-    beats the allow list. The transcript stays untouched.
+    An entry is a word, a phrase, or a compiled regular expression. Words match as whole words in any case, Unicode form
+    and spacing; expressions are searched in the task as it was written. The block list takes precedence. The
+    transcript stays unchanged.
+
+    Example:
+        >>> hook = SafetyGuardrailHook(blocklist=["credit card", re.compile("(?i)passwords?")])
 
     Args:
-        blocklist: a task with any of these is refused.
-        allowlist: with entries here, only a task with one of them passes.
-        reply: what the user is told; ``hook_ended`` names the list, and the entry of a block list.
+        blocklist: a task that contains any of these entries is rejected.
+        allowlist: if given, only tasks that contain one of these entries pass.
+        reply: the reply of a rejected run; ``hook_ended`` names the list, and the entry of a block list.
 
     Raises:
-        RegistrationError: two empty lists, or an entry that is neither words nor an expression.
+        RegistrationError: both lists are empty, or an entry has the wrong type.
     """
 
     points = frozenset({ON_RUN_START})
@@ -50,12 +53,12 @@ class SafetyGuardrailHook:
         if not self._blocked and not self._allowed:
             raise RegistrationError("give a blocklist or an allowlist with at least one entry")
         if not isinstance(reply, str):
-            raise RegistrationError(f"reply is text, not {type(reply).__name__}")
+            raise RegistrationError(f"reply must be text, not {type(reply).__name__}")
         self.reply = reply
 
     def __call__(self, point: str, ctx: Any, start: RunStart) -> HookResult | None:
-        """Judge the task."""
-        plain = _plain(start.task)
+        """Check the task."""
+        plain = _normalize(start.task)
         for rule in self._blocked:
             if rule.matches(start.task, plain):
                 return HookResult.end(self.reply, reason=f"blocklist: {rule.name}")
@@ -65,13 +68,13 @@ class SafetyGuardrailHook:
 
 
 class _Rule:
-    """One entry, ready to be looked for."""
+    """A compiled entry."""
 
     def __init__(self, entry: Entry) -> None:
         self._as_written = not isinstance(entry, str)
         if isinstance(entry, str):
-            self.name, words = entry, _plain(entry)
-            self._pattern = re.compile(_border(words[0], "(?<!") + re.escape(words) + _border(words[-1], "(?!"))
+            self.name, words = entry, _normalize(entry)
+            self._pattern = re.compile(_boundary(words[0], "(?<!") + re.escape(words) + _boundary(words[-1], "(?!"))
         else:
             self.name, self._pattern = entry.pattern, entry
 
@@ -81,18 +84,18 @@ class _Rule:
 
 def _rules(entries: Any, name: str) -> tuple[_Rule, ...]:
     if isinstance(entries, (str, re.Pattern, Mapping)) or not isinstance(entries, Iterable):
-        raise RegistrationError(f"{name} is a list of words and expressions: [{entries!r}]")
+        raise RegistrationError(f"{name} must be a list of words and expressions: [{entries!r}]")
     given = tuple(entries)
     for entry in given:
-        words = isinstance(entry, str) and _plain(entry)
+        words = isinstance(entry, str) and _normalize(entry)
         if not words and not (isinstance(entry, re.Pattern) and isinstance(entry.pattern, str)):
-            raise RegistrationError(f"{name}: an entry is a word, a phrase or re.compile(...) of text, not {entry!r}")
+            raise RegistrationError(f"{name}: an entry must be a word, a phrase or re.compile(...), not {entry!r}")
     return tuple(map(_Rule, given))
 
 
-def _plain(text: str) -> str:
-    """Text in which case, compatible forms of characters, invisible ones and the kind of space do not matter."""
-    text = _UNSEEN.sub("", text)
+def _normalize(text: str) -> str:
+    """Normalise case, compatible characters and whitespace, and remove invisible characters."""
+    text = _INVISIBLE.sub("", text)
     if not text.isascii():
         from unicodedata import category, normalize
 
@@ -103,9 +106,9 @@ def _plain(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def _border(edge: str, look: str) -> str:
-    """No word character next to a word; scripts written without spaces have no such borders."""
+def _boundary(edge: str, look: str) -> str:
+    """A condition that no word character is next to a word; not for scripts that are written without spaces."""
     from unicodedata import east_asian_width
 
-    has_border = re.match(r"\w", edge) is not None and east_asian_width(edge) not in ("W", "F")
-    return rf"{look}\w)" if has_border else ""
+    has_boundary = re.match(r"\w", edge) is not None and east_asian_width(edge) not in ("W", "F")
+    return rf"{look}\w)" if has_boundary else ""

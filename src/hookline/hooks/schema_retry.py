@@ -1,4 +1,4 @@
-"""A hook that shows a model what the arguments of a tool look like when it got them wrong."""
+"""Help a model to correct invalid tool arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNKNOWN_OUTCOME = frozenset({"TimeoutError", "CancelledError"})
 
 
 class _Retries(msgspec.Struct):
-    """How often each tool of a run was helped, and which one is to be called again in which step."""
+    """The number of hints for each tool, and the tool to call again in the next step."""
 
     counts: Counter[str] = msgspec.field(default_factory=Counter)
     tool: str = ""
@@ -28,18 +28,18 @@ class _Retries(msgspec.Struct):
 
 
 class SchemaRetryHook:
-    """Turns an error about arguments into a hint with the tool's schema, and has the next call made to fit it.
+    """Adds the tool's parameters to an error about invalid arguments, and makes the model call the tool again.
 
-    The next request names the tool as its ``tool_choice``, so that a model which can be held to a schema makes that
-    very call, in the right shape. Other requests are left as they are.
+    The next request has the tool as its ``tool_choice``. Models that can generate by a schema then make that call with
+    valid arguments. Other requests are not changed.
 
     Args:
-        max_retries_per_tool: how many times in a run, for each tool.
-        any_error: have a call that failed for another reason made once more too: small models
-            rather tell the user what went wrong than try again. Not after a timeout: the call may have worked.
+        max_retries_per_tool: maximum number of retries of each tool in one run.
+        any_error: also retry calls that failed for another reason, because small models report an error to the user
+            instead of trying again. Timeouts are not retried: the call may have worked.
 
     Raises:
-        RegistrationError: a number that is no whole number, 1 or more.
+        RegistrationError: ``max_retries_per_tool`` is not a whole number above 0.
     """
 
     points = frozenset({AFTER_TOOL, BEFORE_LLM})
@@ -51,7 +51,7 @@ class SchemaRetryHook:
         self.any_error = check_bool(any_error, "any_error")
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
-        """See a result, or have the next request ask for the call again."""
+        """Explain an error to the model, or require the call in the next request."""
         return self._constrain(ctx, payload) if point == BEFORE_LLM else self._explain(ctx, payload)
 
     def _explain(self, ctx: Any, result: ToolCallResult) -> HookResult | None:
@@ -60,15 +60,15 @@ class SchemaRetryHook:
             return None
         error = next((e.type for e in reversed(ctx.state.errors) if e.call_id == result.id), "")
         state: _Retries = ctx.hook_state.setdefault(id(self), _Retries())
-        unfit, again = error == "InvalidCall", self.any_error and error not in _UNKNOWN_OUTCOME
-        if not (unfit or again) or state.counts[result.name] >= self.max_retries_per_tool:
+        invalid, again = error == "InvalidCall", self.any_error and error not in _UNKNOWN_OUTCOME
+        if not (invalid or again) or state.counts[result.name] >= self.max_retries_per_tool:
             return None
         state.counts[result.name] += 1
         state.tool, state.hop = result.name, result.hop + 1
-        if not unfit:
+        if not invalid:
             return None
-        hint = f"{result.error}\nCall {result.name} again, with these arguments:\n{_described(tool.spec)}"
-        return HookResult.replace({"error": hint}, reason="the arguments did not fit")
+        hint = f"{result.error}\nCall {result.name} again, with these arguments:\n{_describe_parameters(tool.spec)}"
+        return HookResult.replace({"error": hint}, reason="invalid arguments")
 
     def _constrain(self, ctx: Any, request: ModelRequest) -> HookResult | None:
         state: _Retries | None = ctx.hook_state.get(id(self))
@@ -79,8 +79,8 @@ class SchemaRetryHook:
         return HookResult.replace({"tool_choice": state.tool}, reason=f"{state.tool} is to be called again")
 
 
-def _described(tool: ToolSpec) -> str:
-    """The arguments of a tool, one on a line."""
+def _describe_parameters(tool: ToolSpec) -> str:
+    """Describe the parameters of a tool, one on a line."""
     required = tool.parameters.get("required", ())
     lines = []
     for name, given in tool.parameters.get("properties", {}).items():
@@ -88,5 +88,5 @@ def _described(tool: ToolSpec) -> str:
         kind = schema.get("type") or ("anything" if not schema else json_text(schema))
         kind = f"one of {json_text(schema['enum'])}" if "enum" in schema else kind
         about = f": {schema['description']}" if schema.get("description") else ""
-        lines.append(f"- {name} ({kind}, {'required' if name in required else 'may be left out'}){about}")
+        lines.append(f"- {name} ({kind}, {'required' if name in required else 'optional'}){about}")
     return "\n".join(lines) or "- none: {}"

@@ -1,4 +1,4 @@
-"""Keeps personal data and secrets out of what a run says, does and records."""
+"""SensitiveDataHook: redacts or blocks personal data and secrets."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from ._sensitive.redactor import Action, RedactedStream, Redactor
 from ._support.tools import find_tool
 from ._support.validation import check_bool, check_names
 
-PLACES: Mapping[str, frozenset[Point[Any]]] = {
+POINTS_BY_LOCATION: Mapping[str, frozenset[Point[Any]]] = {
     "input": frozenset({ON_RUN_START, BEFORE_STEP, ON_RUN_END}),
     "output": frozenset({ON_TOKEN, AFTER_LLM, ON_RUN_END}),
     "arguments": frozenset({AFTER_LLM, BEFORE_TOOL}),
     "results": frozenset({AFTER_TOOL, ON_RUN_END}),
 }
-"""Where sensitive values are looked for, and the points where that happens."""
+"""The values of ``where``, and the points of each."""
 
 replace = msgspec.structs.replace
 
 
-class _Seen(msgspec.Struct):
-    """What was seen in one run."""
+class _RunState(msgspec.Struct):
+    """The state of the hook in one run."""
 
     streams: dict[int, RedactedStream] = {}
     blocked: dict[str, list[str]] = {}
@@ -51,34 +51,37 @@ class _Seen(msgspec.Struct):
 
 
 class SensitiveDataHook:
-    """Finds personal data and secrets in tasks, replies, tool calls and results, and takes them out or blocks them.
+    """Finds personal data and secrets in tasks, replies, tool calls and results, and redacts or blocks them.
 
-    The values enter neither the transcript nor the events nor the text that is shown, also where a reply is streamed:
-    what could still become a value is held back. See :class:`Redactor` for what becomes of them. A ``block`` ends the
-    run with ``reply`` if the value is in the task or in the text of a reply; a tool result is withheld, and a call with
-    such arguments does not run: the model is told.
+    The values are in no transcript, event or output, even if a reply is streamed: text that may become a value is held
+    back. See :class:`Redactor` for the replacements. With ``block``, a value in the task or in a reply ends the run
+    with ``reply``; a tool result is withheld, and a call with such arguments does not run and gets an error result.
+
+    Example:
+        >>> hook = SensitiveDataHook(actions={"email": "mask"}, allow=["acme.com"])
+        >>> agent = Agent("helper", llm="openai:gpt-5-mini", hooks=[hook])
 
     Args:
-        kinds: what to look for: ``secret``, ``card``, ``iban``, ``email``, ``phone``, ``ip``, ``ssn``; all but the last
-            if left out.
+        kinds: the kinds to look for: ``secret``, ``card``, ``iban``, ``email``, ``phone``, ``ip``, ``ssn``.
         action: ``redact``, ``mask``, ``hash`` or ``block``.
-        actions: the action for one kind.
-        arguments: the same for the arguments of tool calls, one action or a mapping; ``block`` if left out, because a
-            tool does something else with other arguments.
-        where: ``input`` (tasks), ``output`` (replies), ``arguments`` and ``results`` of tools; all if left out.
-        requests: whether all that is sent to the model is cleaned too: the system prompt, older messages, and what
-            hooks put there.
-        extra: further kinds and the expressions that find them, each within one line.
-        allow: values, domains and expressions that are left alone.
-        key: a key for ``hash``; one of this process if left out.
+        actions: the action for single kinds.
+        arguments: the action for arguments of tool calls, or a mapping of kinds to actions. The default is ``block``,
+            because a tool would do something else with redacted arguments.
+        where: any of ``input`` (tasks), ``output`` (replies), ``arguments`` and ``results`` of tools.
+        requests: whether to clean everything that is sent to the model: the system prompt, older messages, and text
+            that hooks add.
+        extra: further kinds and regular expressions for them, each within one line.
+        allow: values, domains and compiled expressions to keep.
+        key: a key for ``hash``; by default a random one for this process.
         private_ips: whether addresses of private networks count.
-        reply: what the user is told when a run is ended.
+        reply: the reply of a run that is ended.
 
     Raises:
-        RegistrationError: an unknown kind, action or place, or a value that makes no sense.
+        RegistrationError: a kind or action is unknown, or an argument is invalid.
+        NotInstalledError: a library for a kind of numbers is missing.
     """
 
-    points: frozenset[Point[Any]] = frozenset().union(*PLACES.values(), {BEFORE_LLM})
+    points: frozenset[Point[Any]] = frozenset().union(*POINTS_BY_LOCATION.values(), {BEFORE_LLM})
     phase: ClassVar[Mapping[str, str]] = {BEFORE_STEP: "guard"}
     priority = 50
 
@@ -89,51 +92,64 @@ class SensitiveDataHook:
         *,
         actions: Mapping[str, Action] | None = None,
         arguments: Action | Mapping[str, Action] = "block",
-        where: Iterable[str] = tuple(PLACES),
+        where: Iterable[str] = tuple(POINTS_BY_LOCATION),
         requests: bool = False,
         extra: Mapping[str, str | re.Pattern[str]] | None = None,
         allow: Iterable[str | re.Pattern[str]] = (),
         key: str | bytes | None = None,
         private_ips: bool = False,
-        reply: str = "I cannot go on: there is sensitive data in this.",
+        reply: str = "I cannot continue: this contains sensitive data.",
     ) -> None:
         self.where = frozenset(check_names(where, "where"))
-        for place in sorted(self.where - PLACES.keys()):
-            raise RegistrationError(f"where: {place!r}?{did_you_mean(place, PLACES)} There are {', '.join(PLACES)}")
+        for name in sorted(self.where - POINTS_BY_LOCATION.keys()):
+            known = ", ".join(POINTS_BY_LOCATION)
+            raise RegistrationError(
+                f"where: there is no {name!r}.{did_you_mean(name, POINTS_BY_LOCATION)} There are {known}"
+            )
         self.requests = check_bool(requests, "requests")
         if not isinstance(reply, str):
-            raise RegistrationError(f"reply is text, not {type(reply).__name__}")
+            raise RegistrationError(f"reply must be text, not {type(reply).__name__}")
         self.reply = reply
         self.redactor = Redactor(
             kinds, action, actions=actions, extra=extra, allow=allow, key=key, private_ips=private_ips
         )
         by_kind = arguments if isinstance(arguments, Mapping) else None
-        self.argument_redactor = self.redactor.acting("block" if isinstance(arguments, Mapping) else arguments, by_kind)
-        self.points = frozenset().union(*(PLACES[place] for place in self.where), {BEFORE_LLM} if requests else ())
-        self._at: dict[str, Callable[[Any, Any], HookResult | None]] = {
-            ON_RUN_START: self._start, BEFORE_STEP: self._step, BEFORE_LLM: self._request, ON_TOKEN: self._token,
-            AFTER_LLM: self._reply, BEFORE_TOOL: self._call, AFTER_TOOL: self._result, ON_RUN_END: self._end,
-        }  # fmt: skip
+        self.argument_redactor = self.redactor.with_actions(
+            "block" if isinstance(arguments, Mapping) else arguments, by_kind
+        )
+        self.points = frozenset().union(
+            *(POINTS_BY_LOCATION[place] for place in self.where), {BEFORE_LLM} if requests else ()
+        )
+        self._handlers: dict[str, Callable[[Any, Any], HookResult | None]] = {
+            ON_RUN_START: self._start,
+            BEFORE_STEP: self._step,
+            BEFORE_LLM: self._request,
+            ON_TOKEN: self._token,
+            AFTER_LLM: self._reply,
+            BEFORE_TOOL: self._call,
+            AFTER_TOOL: self._result,
+            ON_RUN_END: self._end,
+        }
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
-        """Clean what passes here."""
-        return self._at[point](ctx, payload)
+        """Clean the payload of a point."""
+        return self._handlers[point](ctx, payload)
 
-    def _seen(self, ctx: Any) -> _Seen:
-        return ctx.hook_state.setdefault(id(self), _Seen())  # type: ignore[no-any-return]
+    def _state(self, ctx: Any) -> _RunState:
+        return ctx.hook_state.setdefault(id(self), _RunState())  # type: ignore[no-any-return]
 
     def _start(self, ctx: Any, start: RunStart) -> HookResult | None:
         task, kinds = self.redactor.clean(start.task)
-        self._seen(ctx).refused = self.redactor.blocked(kinds)
+        self._state(ctx).refused = self.redactor.blocked(kinds)
         return HookResult.replace({"task": task}, reason=_found(kinds)) if kinds else None
 
     def _step(self, ctx: Any, step: Any) -> HookResult | None:
-        """End a run whose task is refused: here, so that the task as it was is in no result or event."""
-        refused = self._seen(ctx).refused
+        """End a run with a blocked task. At its start, results and events would still have the original task."""
+        refused = self._state(ctx).refused
         return HookResult.end(self.reply, reason=_found(refused)) if refused else None
 
     def _request(self, ctx: Any, request: ModelRequest) -> HookResult | None:
-        known, messages, kinds = self._seen(ctx).messages, [], set[str]()
+        known, messages, kinds = self._state(ctx).messages, [], set[str]()
         for message in request.messages:
             given, cleaned, found = known.get(id(message), (None, message, frozenset()))
             if given is not message:
@@ -158,7 +174,7 @@ class SensitiveDataHook:
         return (replace(message, content=content, tool_calls=tuple(calls)), kinds) if kinds else (message, kinds)
 
     def _token(self, ctx: Any, token: TokenDelta) -> HookResult | None:
-        streams = self._seen(ctx).streams
+        streams = self._state(ctx).streams
         stream = streams.pop(token.generation, None) or self.redactor.stream()
         shown = stream.feed(token.delta) + (stream.finish() if token.final else "")
         if stream.blocked:
@@ -180,13 +196,13 @@ class SensitiveDataHook:
             for call, kinds in cleaned:
                 found |= kinds
                 if blocked := self.argument_redactor.blocked(kinds):
-                    self._seen(ctx).blocked[call.id] = blocked
+                    self._state(ctx).blocked[call.id] = blocked
             if any(kinds for _, kinds in cleaned):
                 changed["tool_calls"] = tuple(call for call, _ in cleaned)
         return HookResult.replace(changed, reason=_found(found)) if changed else None
 
     def _clean_named(self, ctx: Any, call: ToolCall) -> tuple[ToolCall, frozenset[str]]:
-        """A call without values in its arguments, nor in its name if no tool is called so."""
+        """Clean the arguments of a call, and its name if there is no such tool."""
         cleaned, kinds = _clean_call(self.argument_redactor, call)
         if find_tool(ctx, call.name) is None:
             name, found = self.argument_redactor.clean(call.name)
@@ -195,11 +211,10 @@ class SensitiveDataHook:
 
     def _call(self, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         arguments, kinds = self.argument_redactor.clean_value(request.arguments)
-        blocked = self._seen(ctx).blocked.get(request.id) or self.argument_redactor.blocked(kinds)
+        blocked = self._state(ctx).blocked.get(request.id) or self.argument_redactor.blocked(kinds)
         if blocked:
-            message = (
-                f"{request.name} did not run: its arguments hold sensitive data ({', '.join(blocked)}). Leave it out."
-            )
+            kinds_found = ", ".join(blocked)
+            message = f"{request.name} did not run: its arguments contain sensitive data ({kinds_found}). Leave it out."
             return HookResult.block(message, reason=_found(blocked))
         return HookResult.replace({"arguments": arguments}, reason=_found(kinds)) if kinds else None
 
@@ -210,11 +225,11 @@ class SensitiveDataHook:
         if not kinds:
             return None
         if refused := self.redactor.blocked(kinds):
-            value, error = None, f"The result was withheld: it holds sensitive data ({', '.join(refused)})."
+            value, error = None, f"The result was withheld: it contains sensitive data ({', '.join(refused)})."
         return HookResult.replace({"result": value, "error": error}, reason=_found(kinds))
 
     def _end(self, ctx: Any, result: AgentResult[Any]) -> HookResult | None:
-        """What reached the result on other ways: the words of errors, and of hooks that ended the run."""
+        """Clean text that is only in the result: messages of errors, and replies of hooks that ended the run."""
         apply, changed = self.redactor.apply, dict[str, Any]()
         if "input" in self.where:
             changed["task"] = apply(result.task)

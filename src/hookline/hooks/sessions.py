@@ -1,4 +1,4 @@
-"""Conversations that are kept without being asked to."""
+"""Save the session at the end of each run."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from .._run.session import Session
 from ..stores.sessions import session_store_at
 from ._support.validation import check_method, check_path
 
-_EXPECTED = "store takes a JsonSessionStore, a SqliteSessionStore or its path"
+_EXPECTED = "store must be a JsonSessionStore, a SqliteSessionStore or its path"
 
 
 class PersistSessionHook:
     """Saves the session, with the whole conversation so far, at the end of every run.
 
-    However the run ended. A session that cannot be saved is reported; the result of the run stands. Runs inside a run
-    are conversations of their own: they are saved if their own agent has such a hook.
+    It does so however the run ended. If saving fails, the error is reported and the result of the run stands. Sessions
+    of subagents are saved only if the subagent has such a hook.
 
     Args:
-        store: a session store, or its path: a SQLite file if it ends in ``.db``, ``.sqlite`` or ``.sqlite3``, else the
-            folder for JSON files.
-        session_id: what to save it under; its own id if left out. Runs inside a run are then never saved.
+        store: a session store, or its path: a SQLite file if it ends in ``.db``, ``.sqlite`` or ``.sqlite3``, else a
+            folder of JSON files.
+        session_id: id to save the session under; by default its own. With an id, sessions of subagents are not saved.
 
     Raises:
-        RegistrationError: a store that saves nothing, or an id that is not text.
+        RegistrationError: an argument is invalid.
     """
 
     points = frozenset({ON_RUN_END})
@@ -43,16 +43,16 @@ class PersistSessionHook:
         check_method(store, "save", _EXPECTED)
         self.store = store
         if session_id is not None and not (isinstance(session_id, str) and session_id):
-            raise RegistrationError(f"session_id is text that is not empty, not {session_id!r}")
+            raise RegistrationError(f"session_id must be non-empty text, not {session_id!r}")
         self.session_id = session_id
         self._lock = threading.Lock()
 
     async def __call__(self, point: str, ctx: Any, result: AgentResult[Any]) -> None:
         """Save the session of one run."""
         if self.session_id is not None and result.ids.parent_run_id:
-            return  # a conversation inside this one must not take its place
+            return  # the session of a subagent must not overwrite this one
         await asyncio.to_thread(self._save, ctx.session)
 
     def _save(self, session: Session) -> None:
-        with self._lock:  # what is saved last is what was said last
+        with self._lock:  # runs that end at the same time must not overtake each other
             self.store.save(session if self.session_id is None else session.renamed(self.session_id))

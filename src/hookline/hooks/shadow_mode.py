@@ -1,4 +1,4 @@
-"""A hook on trial: it runs, and only tells what it would have done."""
+"""Run a hook in shadow mode: it reports its decisions and changes nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .._kernel.state import AgentState
 
 log = logging.getLogger("hookline")
 
-KEPT = 1000
+MAX_DECISIONS = 1000
 _MAX_TEXT = 200
 _FAILED = {
     "closed": "would have failed closed",
@@ -36,7 +36,7 @@ _brief.repr_FrozenDict, _brief.repr_FrozenList = _brief.repr_dict, _brief.repr_l
 
 
 class ShadowDecided(Event, frozen=True):
-    """What a hook under :func:`shadow` would have done; its verb is ``failed`` if it would have failed."""
+    """Decision of a hook under :func:`shadow`; the verb is ``failed`` if the hook failed."""
 
     point: str = ""
     hook: str = ""
@@ -46,54 +46,61 @@ class ShadowDecided(Event, frozen=True):
 
     @property
     def would(self) -> str:
-        """The decision in words."""
+        """The decision as text."""
         done = self.reason if self.verb == "failed" else f"would {self.verb}"
         because = f" ({self.reason})" if self.reason and self.verb != "failed" else ""
         return f"{done}{because}: {self.text}"
 
 
 def shadow(hook: Any) -> Shadow:
-    """A hook that runs the given one, reports what it would have done, and changes nothing.
+    """Wrap a hook so that it runs and reports its decisions, but changes nothing.
 
-    It fires where the given hook would: same points, phases, priorities and tools. Each decision is an event
-    (:class:`ShadowDecided`), a line in the log, and one of the last 1,000 in ``decisions``. What the hook does besides
-    deciding is real: what it writes, and what it asks of a model. Give it an object of its own, not one that is
-    registered too: they would share their state.
+    The wrapper has the points, phases, priorities and tools of the hook. Each decision is an event
+    (:class:`ShadowDecided`), a line in the log, and one of the last 1,000 entries of ``decisions``. Side effects of the
+    hook are real, such as files it writes and model calls it makes. Do not register the same object also without
+    ``shadow``: both would share their state.
+
+    Example::
+
+        trial = shadow(PathGuard("project"))
+        agent = Agent("a", llm=model, tools=[read_file], hooks=[trial])
+        agent.run("Read the notes.")
+        print([decision.would for decision in trial.decisions])
 
     Args:
-        hook: a hook that decides: a function under ``@hook`` or ``@guard``, or an object with ``points``.
+        hook: a function under ``@hook`` or ``@guard``, or an object with ``points``.
 
     Raises:
-        RegistrationError: it is no hook, or an observer, which changes nothing anyway.
+        RegistrationError: ``hook`` is not a hook, or is an observer, which changes nothing anyway.
     """
     return Shadow(hook)
 
 
 class Shadow:
-    """What :func:`shadow` makes."""
+    """A hook in shadow mode, made by :func:`shadow`."""
 
     on_failure = "open"
 
     def __init__(self, hook: Any) -> None:
         if isinstance(hook, Shadow):
-            raise RegistrationError(f"{hook!r} is a shadow already")
+            raise RegistrationError(f"{hook!r} is already in shadow mode")
         self.hook = hook
         self._entries: dict[str, Entry] = {entry.point: entry for entry in compile_hook(hook)}
         entries = self._entries.values()
         if all(entry.phase == "observe" for entry in entries):
-            raise RegistrationError(f"{hook!r} only observes, which changes nothing: register it as it is")
+            raise RegistrationError(f"{hook!r} is an observer, which changes nothing: register it without shadow()")
         self.name = f"shadow({next(iter(entries)).name})"
         self.points = frozenset(self._entries)
         self.phase = {entry.point: entry.phase for entry in entries}
         self.priority = {entry.point: entry.priority for entry in entries}
         self.tools = {entry.point: entry.tools for entry in entries}
         self.plugin = {entry.point: entry.plugin for entry in entries}
-        self._decisions: deque[ShadowDecided] = deque(maxlen=KEPT)
+        self._decisions: deque[ShadowDecided] = deque(maxlen=MAX_DECISIONS)
         self._lock = threading.Lock()
 
     @property
     def decisions(self) -> tuple[ShadowDecided, ...]:
-        """The last decisions, oldest first."""
+        """Return the last decisions, oldest first."""
         with self._lock:
             return tuple(self._decisions)
 
@@ -101,14 +108,14 @@ class Shadow:
         return f"<{self.name} at {', '.join(sorted(self.points))}>"
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> Awaitable[None] | None:
-        """Run the hook and report what it returns."""
-        if id(self.hook) in running_hooks():  # it is running around this for real, and is never entered again
+        """Run the hook, and report its result."""
+        if id(self.hook) in running_hooks():  # the hook itself is running here, and is not re-entered
             return None
         entry, before = self._entries[point], ctx.state
         token = ACTIVE.set(ACTIVE.get() | entry.id_set)
         try:
             result = entry.call(ctx, payload)
-        except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 - whatever it is, it is only reported
+        except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 - every failure is only reported
             self._report_failure(entry, ctx, failure)
             return None
         finally:
@@ -121,17 +128,17 @@ class Shadow:
     async def _wait(self, entry: Entry, ctx: Any, payload: Any, before: AgentState, result: Awaitable[Any]) -> None:
         token = ACTIVE.set(ACTIVE.get() | entry.id_set)
         try:
-            said = await (result if entry.timeout is None else with_timeout(entry.timeout, result))
+            value = await (result if entry.timeout is None else with_timeout(entry.timeout, result))
         except StillRunningError:
             self._report_failure(entry, ctx, HookTimeoutError(f"still running after {entry.timeout:g} s"))
         except asyncio.CancelledError as failure:
             if ctx.is_cancelled():
                 raise
             self._report_failure(entry, ctx, failure)
-        except Exception as failure:  # noqa: BLE001 - whatever it is, it is only reported
+        except Exception as failure:  # noqa: BLE001 - every failure is only reported
             self._report_failure(entry, ctx, failure)
         else:
-            self._judge(entry, ctx, payload, before, said)
+            self._judge(entry, ctx, payload, before, value)
         finally:
             ACTIVE.reset(token)
 
@@ -139,17 +146,19 @@ class Shadow:
         if result is None:
             return
         try:
-            said = parse_result(result, entry.point, payload, entry.name, entry.phase)
-            if said.state is not None:
-                _check_state(entry, said.state, before, ctx.state)
+            decision = parse_result(result, entry.point, payload, entry.name, entry.phase)
+            if decision.state is not None:
+                _check_state(entry, decision.state, before, ctx.state)
         except InvalidResultError as failure:
             self._report_failure(entry, ctx, failure)
             return
-        if said.action is not HookAction.CONTINUE or said.state is not None:
-            self._report(entry, ctx, str(said.action), said.reason, _text(said, payload))
+        if decision.action is not HookAction.CONTINUE or decision.state is not None:
+            self._report(entry, ctx, str(decision.action), decision.reason, _text(decision, payload))
 
     def _report_failure(self, entry: Entry, ctx: Any, failure: BaseException) -> None:
-        refused = isinstance(failure, CallRefusedError)  # a model call that it made, which is not its own failure
+        refused = isinstance(
+            failure, CallRefusedError
+        )  # a model call of the hook was refused, which is not a failure of the hook
         how = "would have ended the run" if refused else _FAILED[entry.on_failure]
         self._report(entry, ctx, "failed", how, describe(failure))
 
@@ -167,25 +176,25 @@ class Shadow:
 def _check_state(entry: Entry, state: AgentState, before: AgentState, now: AgentState) -> None:
     where = f"hook {entry.name!r} at {entry.point}"
     if entry.point.model != "pipeline" or entry.phase == "observe":
-        raise InvalidResultError(f"{where}: state= is for hooks that decide at a pipeline point")
+        raise InvalidResultError(f"{where}: state= is only for hooks that decide at a pipeline point")
     try:
         before.accept(state)
     except TypeError:
         try:
-            now.accept(state)  # it may have read the state while it ran
+            now.accept(state)  # the hook may have read the state while it ran
         except TypeError as error:
             raise InvalidResultError(f"{where}: {error}") from error
 
 
-def _text(said: HookResult, payload: Any) -> str:
-    """The value of a verb in a few words."""
+def _text(decision: HookResult, payload: Any) -> str:
+    """Describe the value of a decision in a few words."""
     parts = []
-    if said.action is HookAction.MODIFY:
-        changed = [name for name in payload if getattr(said.value, name) is not getattr(payload, name)]
-        parts = [f"{name}: {_short(getattr(said.value, name))}" for name in changed] or ["the same"]
-    elif said.value is not None:
-        parts = [_short(said.value)]
-    if said.state is not None:
+    if decision.action is HookAction.MODIFY:
+        changed = [name for name in payload if getattr(decision.value, name) is not getattr(payload, name)]
+        parts = [f"{name}: {_short(getattr(decision.value, name))}" for name in changed] or ["the same"]
+    elif decision.value is not None:
+        parts = [_short(decision.value)]
+    if decision.state is not None:
         parts.append("and changes the state" if parts else "changes the state")
     return ", ".join(parts)
 

@@ -1,4 +1,4 @@
-"""The skills that a person has accepted, in front of the model."""
+"""List the accepted skills in the system message."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ log = logging.getLogger("hookline")
 
 TOOL = "read_skill"
 
-_EXPECTED = "folder takes a SkillStore or its folder"
+_EXPECTED = "folder must be a SkillStore or its folder"
 _MAX_DESCRIPTION = 200
 
 
-def store_of(folder: Any) -> SkillStore:
-    """The skills that a hook was given, or those of a folder."""
+def check_skill_store(folder: Any) -> SkillStore:
+    """Open the skills in a folder, or check a given store."""
     if isinstance(folder, (str, os.PathLike)):
         return SkillStore(check_path(folder, _EXPECTED))
     check_method(folder, "propose", _EXPECTED)
@@ -32,17 +32,23 @@ def store_of(folder: Any) -> SkillStore:
 class SkillsHook:
     """Lists accepted skills, by name and description, in the system message of every step.
 
-    The agent reads one with the tool ``read_skill``, so give it the store too: ``tools=[store]``. Runs without that
-    tool are left alone. The folder is read once for a run, so a skill that is accepted is there from the next run on.
-    One that cannot be read is left out; a folder that cannot be read is reported, and the run goes on without it.
+    The agent reads a skill with the tool ``read_skill``, so give it the store too: ``tools=[store]``. In runs without
+    that tool the hook does nothing. The folder is read once in each run: a skill that is accepted meanwhile is listed
+    from the next run on. A skill that cannot be read is skipped. If the folder cannot be read, the error is reported
+    and the run goes on without skills.
+
+    Example::
+
+        store = SkillStore("skills")
+        agent = Agent("a", llm=model, tools=[store], hooks=[SkillsHook(store)])
 
     Args:
-        folder: the skills, as a ``SkillStore`` or its folder.
-        max_skills: how many are listed, by name; the others can be read all the same.
-        max_chars: how long the list may be.
+        folder: a ``SkillStore`` or its folder.
+        max_skills: maximum number of skills to list, in order of their names; the others can still be read.
+        max_chars: maximum length of the list.
 
     Raises:
-        RegistrationError: a folder that cannot be used, or numbers that make no sense.
+        RegistrationError: an argument is invalid.
     """
 
     points = frozenset({BEFORE_LLM})
@@ -51,21 +57,21 @@ class SkillsHook:
     on_failure = "open"
 
     def __init__(self, folder: Any = "skills", *, max_skills: int = 50, max_chars: int = 6000) -> None:
-        self.store = store_of(folder)
+        self.store = check_skill_store(folder)
         self.max_skills, self.max_chars = check_integer(max_skills, "max_skills"), check_integer(max_chars, "max_chars")
-        self._told = False
+        self._warned = False
 
     @property
     def own_files(self) -> tuple[str, ...]:
-        """What no tool of the agent may write: a skill is one only if a person accepted it."""
+        """Files that the agent's tools must not write, because only a person may accept a skill."""
         return (str(self.store.folder),)
 
     async def __call__(self, point: str, ctx: Any, request: ModelRequest) -> HookResult | None:
         """Add the list to one request."""
         if all(tool.name != TOOL for tool in request.tools):
-            if not self._told and not request.ids.parent_run_id and request.purpose == "step":
-                self._told = True
-                log.warning("SkillsHook adds nothing: the agent has no tool %s; give it tools=[SkillStore(...)]", TOOL)
+            if not self._warned and not request.ids.parent_run_id and request.purpose == "step":
+                self._warned = True
+                log.warning("SkillsHook does nothing: the agent has no tool %s; give it tools=[SkillStore(...)]", TOOL)
             return None
         return await add_system_text(self, ctx, request, self._text)
 

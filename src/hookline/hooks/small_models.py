@@ -1,4 +1,4 @@
-"""The hooks that a small model should never be without, as one list."""
+"""Recommended hooks for small models."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from .schema_retry import SchemaRetryHook
 
 
 def default_slm_hooks() -> list[Any]:
-    """Hooks that harden a small model, below 4 billion parameters, say, that was not trained to call tools.
+    """Return the recommended hooks for a small model, such as one below 4 billion parameters.
 
-    At the first exact repeat of a good call, the user is answered from its result. Data that is copied out becomes a
-    sentence, and a result that a reply leaves out is added to it. A call that failed is made once more.
+    A model that repeats a successful call ends the run with its result. A reply that copies tool data becomes a
+    sentence; a reply that omits the tool result gets it appended. A failed call is made once more.
+
+    Example::
+
+        agent = Agent("a", llm=model, tools=[weather], hooks=default_slm_hooks())
     """
     return [
         LoopDetectorHook(answer=True),

@@ -1,4 +1,4 @@
-"""A judge of completed tickets: a model looks at each criterion."""
+"""Let a model check the criteria of a ticket before it is completed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .._kernel.errors import HooklineError
 from .._kernel.results import HookResult
 from .._kernel.values import Message
 from ..models.protocol import Model
-from ..providers.names import as_model
+from ..providers.factory import resolve_model
 from ..stores.ticket_points import BEFORE_TICKET_COMPLETE, Ticket
 from ._injection.control_tokens import neutralise
 from ._injection.fence import fence, unfenced
@@ -17,7 +17,7 @@ from ._support.messages import excerpt
 from ._support.validation import check_bool, check_positive
 
 PURPOSE = "judge"
-"""What hooks see as the purpose of the judge's call."""
+"""The ``purpose`` of the judge's model calls."""
 
 INSTRUCTIONS = """\
 You check finished work. For each criterion, do the worker's words and the tool results show that it is met? A claim \
@@ -30,33 +30,35 @@ _SUMMARY, _RESULT, _EVIDENCE, _REASON = 6000, 1500, 8000, 150
 class TicketJudgeHook:
     """Rejects the completion of a ticket unless a model finds that each of its criteria is met.
 
-    The model sees the criteria, the summary, and the latest tool results of the conversation; all of it is fenced as
-    data. A ticket without criteria passes. A judge that fails, takes too long or gives an unclear verdict lets nothing
-    pass: the ticket stays with its assignee, who is told.
+    The model gets the criteria, the summary, and the latest tool results of the conversation, all fenced as data. A
+    ticket without criteria passes. If the judge fails, takes too long or gives an unclear verdict, the completion is
+    rejected and the assignee gets the reason.
 
     Args:
-        model: the judge, a model or its name; the run's own, if left out.
-        timeout: how many seconds it may take.
-        evidence: whether it sees tool results.
+        model: the judge, a model or its name; by default the model of the run.
+        timeout: maximum duration in seconds.
+        evidence: whether the judge gets tool results.
 
     Raises:
-        RegistrationError: a value that makes no sense.
-        NotInstalledError: the judge's package is missing.
-        AuthError: the judge needs a key and there is none.
+        RegistrationError: an argument is invalid.
+        NotInstalledError: the package of the model is not installed.
+        AuthError: the model needs an API key and none is set.
     """
 
     points = frozenset({BEFORE_TICKET_COMPLETE})
 
     def __init__(self, model: str | Model | None = None, *, timeout: float = 120.0, evidence: bool = True) -> None:
-        self.model = None if model is None else as_model(model)
+        self.model = None if model is None else resolve_model(model)
         self.timeout, self.evidence = check_positive(timeout, "timeout"), check_bool(evidence, "evidence")
 
     async def __call__(self, point: str, ctx: Any, ticket: Ticket) -> HookResult | None:
-        """Judge one completion."""
+        """Reject the completion if a criterion is not met."""
         if not ticket.criteria:
             return None
         if getattr(ctx, "llm", None) is None:
-            raise HooklineError("a TicketJudgeHook judges in a run: there is no model to ask outside of one")
+            raise HooklineError(
+                "TicketJudgeHook needs the model of a run: complete the ticket with a tool inside a run"
+            )
         llm = ctx.llm if self.model is None else ctx.llm.using(self.model)
         keys = [f"criterion_{number}" for number in range(1, len(ticket.criteria) + 1)]
         reply = await llm.complete(self._question(ctx, ticket), purpose=PURPOSE, response_format=_format(keys))
@@ -77,7 +79,7 @@ class TicketJudgeHook:
 
 
 def _results(ctx: Any) -> list[str]:
-    """The latest tool results that fit, oldest first; what the board itself said is no evidence."""
+    """Return the latest tool results that fit, oldest first, without those of the ticket tools."""
     found: list[str] = []
     room = _EVIDENCE
     for message in reversed(ctx.state.messages):
@@ -110,10 +112,10 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _verdicts(answer: str, keys: list[str]) -> list[tuple[bool, str]]:
-    """For each criterion whether it is met, and why.
+    """Parse for each criterion whether it is met, and why.
 
     Raises:
-        HooklineError: the answer is not clear.
+        HooklineError: the answer is unclear.
     """
     try:
         data = json.loads(answer)

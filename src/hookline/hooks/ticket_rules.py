@@ -1,4 +1,4 @@
-"""A guard that says who may do what with tickets, and asks before those that need approval."""
+"""Restrict what agents may do with tickets, and ask for approval where a ticket needs it."""
 
 from __future__ import annotations
 
@@ -14,30 +14,34 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_TOOL
 from .._kernel.results import HookResult
-from .._toolbox.tickets import PREFIX, Asking, who_acts
+from .._toolbox.tickets import PREFIX, ApprovalChecks, actor_of
 from ..stores.tickets import TicketBoard, TicketError, TicketRow
 from ._support.validation import check_name_or_names, check_path
 from .roles import roles_of_user
 
 ACTIONS = ("create", "assign", "list", "show", "start", "complete", "comment", "release")
-"""What agents can do with tickets; to assign is to create one for somebody else."""
+"""Actions of agents on tickets; ``assign`` means to create a ticket for another agent."""
 ROLE = "role:"
 
 
 class TicketRules:
-    """Says which agents may create, assign, start or complete tickets, and asks before those of the tier ``ask``.
+    """Blocks ticket actions that an agent may not do, and asks for approval of tickets with the tier ``ask``.
 
-    An agent is known by its personality, if it has one, else by its name; with ``role:NAME`` it is the user's role in
-    ``ctx.state.metadata`` that counts. Only the assignee may complete a ticket.
+    An agent is identified by its personality, if it has one, else by its name. A rule ``role:NAME`` is about the user's
+    role in ``ctx.state.metadata`` instead. Only the assignee may complete a ticket.
+
+    Example::
+
+        TicketRules("tickets.db", may={"create": ["lead"], "assign": ["lead"], "release": ["role:admin"]})
 
     Args:
-        board: the board, or the path of its file.
-        may: what agents can do (``create``, ``assign``, ``list``, ``show``, ``start``, ``complete``, ``comment``,
-            ``release``), each with globs of who may; what is left out, all may.
-        key: where in the metadata the user's role is: one name, or a list of them.
+        board: a ``TicketBoard``, or the path of its file.
+        may: actions (``create``, ``assign``, ``list``, ``show``, ``start``, ``complete``, ``comment``, ``release``),
+            each with globs of the agents that may do it. All agents may do the actions that are not listed.
+        key: the metadata key of the user's role, or list of roles.
 
     Raises:
-        RegistrationError: no board, or rules that make no sense.
+        RegistrationError: an argument is invalid.
     """
 
     points = frozenset({BEFORE_TOOL})
@@ -53,28 +57,28 @@ class TicketRules:
         key: str = "user_role",
     ) -> None:
         if not isinstance(board, TicketBoard):
-            board = TicketBoard(check_path(board, "board is a TicketBoard, or the path of its file"))
+            board = TicketBoard(check_path(board, "board must be a TicketBoard, or the path of its file"))
         if may is not None and not isinstance(may, Mapping):
-            raise RegistrationError(f'may is a mapping such as {{"create": ["lead"]}}, not {may!r:.80}')
+            raise RegistrationError(f'may must be a mapping such as {{"create": ["lead"]}}, not {may!r:.80}')
         for action in may or {}:
             if action not in ACTIONS:
                 hint = did_you_mean(action, ACTIONS) if isinstance(action, str) else ""
-                raise RegistrationError(f"{action!r:.80} is nothing that agents do with tickets.{hint}")
+                raise RegistrationError(f"{action!r:.80} is not a ticket action.{hint}")
         if not isinstance(key, str) or not key:
-            raise RegistrationError(f"key is a name in the metadata, not {key!r:.80}")
+            raise RegistrationError(f"key must be a metadata key, not {key!r:.80}")
         self.board, self.key = board, key
-        self.may = {action: check_name_or_names(globs, f"who may {action}", 0) for action, globs in (may or {}).items()}
+        self.may = {action: check_name_or_names(globs, f"may[{action!r}]", 0) for action, globs in (may or {}).items()}
 
     @property
     def own_files(self) -> tuple[str, ...]:
-        """What no tool of the agent may write: the board's file, and what SQLite keeps beside it."""
+        """Files that the agent's tools must not write: the board's file, and the files that SQLite keeps beside it."""
         path = self.board.path
         name = escape(os.path.basename(path))
         return () if path == ":memory:" else (path, f"{name}-wal", f"{name}-shm", f"{name}-journal")
 
     async def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
-        """Judge one call."""
-        who, action = who_acts(ctx), request.name.removeprefix(PREFIX)
+        """Block the action, or ask for approval, unless the agent may do it."""
+        who, action = actor_of(ctx), request.name.removeprefix(PREFIX)
         actions = [action]
         if action == "create" and request.arguments.get("assignee") not in ("", None, who):
             actions.append("assign")
@@ -86,20 +90,20 @@ class TicketRules:
         return await self._judge(ctx, who, action, request) if action in ("start", "complete") else None
 
     async def _judge(self, ctx: Any, who: str, action: str, request: ToolCallRequest) -> HookResult | None:
-        seen = ctx.hook_state.setdefault(id(Asking), set())
+        seen = ctx.hook_state.setdefault(id(ApprovalChecks), set())
         try:
             ticket: TicketRow = await in_thread(self.board.get, request.arguments.get("id"))
         except TicketError:
             seen.add((self.board.path, ""))
-            return None  # the tool says what is wrong; a ticket that comes to be meanwhile was not asked about
+            return None  # the tool reports the error
         seen.add((self.board.path, ticket.id))
         if action == "complete" and ticket.assignee not in ("", who):
-            message = f"{ticket.id} is {ticket.assignee}'s: only they can complete it."
+            message = f"{ticket.id} is {ticket.assignee}'s: only the assignee can complete it."
             return HookResult.block(message, reason="not the assignee")
         if ticket.tier != "ask":
             return None
-        said = f" ({request.arguments.get('summary', '')!s:.500})" if action == "complete" else ""
-        return HookResult.ask(f"May {who} {action} {ticket.id}: {ticket.title}?{said}", reason="its tier is ask")
+        summary = f" ({request.arguments.get('summary', '')!s:.500})" if action == "complete" else ""
+        return HookResult.ask(f"May {who} {action} {ticket.id}: {ticket.title}?{summary}", reason="its tier is ask")
 
     def _allows(self, ctx: Any, who: str, globs: tuple[str, ...]) -> bool:
         roles = [role for role in roles_of_user(ctx, self.key) if isinstance(role, str)]

@@ -1,4 +1,4 @@
-"""How long models and tools take."""
+"""TimingHook: measures how long models and tools take."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .._kernel.payloads import ModelReply, ModelRequest, ToolCallRequest
 from .._kernel.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL
 
 RECENT = 1000
-"""Percentiles are those of so many of the last calls."""
+"""Number of the last calls that percentiles are computed from."""
 
 MAX_NAMES, OTHERS = 500, "(others)"
 _MAX_OPEN = 1000
@@ -22,7 +22,7 @@ _WHOLE = {"model": "model, whole", "tool": "tool, whole"}
 
 
 class Timing(Frozen, frozen=True):
-    """One row: seconds that calls of one model or tool took; ``kind`` is as in :meth:`TimingHook.summary`."""
+    """Durations in seconds of the calls of one model or tool; for ``kind`` see :meth:`TimingHook.summary`."""
 
     kind: str
     name: str
@@ -34,7 +34,7 @@ class Timing(Frozen, frozen=True):
     max: float
 
 
-class _Tally:
+class _Statistics:
     def __init__(self) -> None:
         self.count, self.total, self.max = 0, 0.0, 0.0
         self.recent: deque[float] = deque(maxlen=RECENT)
@@ -52,12 +52,17 @@ class _Tally:
 
 
 class TimingHook:
-    """Collects how long models and tools take: the work itself, and the whole with hooks and approvals.
+    """Measures how long models and tools take, alone and including hooks and approvals.
 
-    The work is the time in the model or tool. The whole goes from where the hooks before a call are done to where
-    those after it are, so it holds approvals, the wait for the other calls of a batch, and hooks. Each attempt counts.
-    A call that was blocked or answered did no work and counts in the whole only. One object may serve many
-    runs at once; it takes a bounded amount of memory.
+    The kind ``tool`` is the time in the tool. ``tool, whole`` is the time from the end of the hooks before a call to
+    the end of those after it: it includes approvals, the wait for other calls of a batch, and hooks; likewise models.
+    Each attempt counts. A blocked or answered call counts only as ``whole``. One object may serve many runs at
+    once; its memory is bounded.
+
+    Example:
+        >>> timing = TimingHook()
+        >>> Agent("helper", llm="openai:gpt-5-mini", hooks=[timing]).run("Hello")
+        >>> print(timing.table())
     """
 
     points = frozenset({BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL})
@@ -65,17 +70,17 @@ class TimingHook:
     priority = 0
 
     def __init__(self) -> None:
-        self._tallies: dict[tuple[str, str], _Tally] = {}
+        self._statistics: dict[tuple[str, str], _Statistics] = {}
         self._lock = threading.Lock()
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> None:
-        """Note the time."""
+        """Record the time."""
         now = ctx.clock.monotonic()
         begun = ctx.hook_state.get(id(self))
         if begun is None:
             begun = ctx.hook_state[id(self)] = {}
         if type(payload) is ModelRequest:
-            self._begin(begun, id(payload), now, payload)  # two requests of one run may be alike
+            self._begin(begun, id(payload), now, payload)  # two requests of one run may be equal
         elif type(payload) is ToolCallRequest:
             self._begin(begun, (payload.id, payload.attempt), now, payload)
         elif type(payload) is ModelReply:
@@ -84,22 +89,22 @@ class TimingHook:
         else:
             before = begun.pop((payload.id, payload.attempt), None)
             outcome, spent = payload.outcome, payload.duration
-            worked = outcome == "ok" or (outcome in ("error", "cancelled") and spent > 0)
-            self._add("tool", payload.name, spent if worked else None, before, now)
+            ran = outcome == "ok" or (outcome in ("error", "cancelled") and spent > 0)
+            self._add("tool", payload.name, spent if ran else None, before, now)
 
     def _begin(self, begun: dict[Any, tuple[float, Any]], key: Any, now: float, payload: Any) -> None:
-        if key not in begun:  # an edited call comes by twice
+        if key not in begun:  # an edited call is seen twice
             begun[key] = now, payload
-            if len(begun) > _MAX_OPEN:  # calls that failed never come back
+            if len(begun) > _MAX_OPEN:  # failed calls never reach the point after
                 begun.pop(next(iter(begun)), None)
 
     def summary(self) -> list[Timing]:
-        """A row for each model and tool and ``kind`` ("model", "model, whole", "tool", "tool, whole"), in seconds."""
+        """The statistics by model or tool and ``kind`` ("model", "model, whole", "tool", "tool, whole"), in seconds."""
         with self._lock:
-            return [tally.row(*key) for key, tally in sorted(self._tallies.items())]
+            return [statistics.row(*key) for key, statistics in sorted(self._statistics.items())]
 
     def table(self) -> str:
-        """The rows as a plain text table, in milliseconds."""
+        """The summary as a text table, in milliseconds."""
         heads = Timing.__struct_fields__
         rows: list[tuple[str, ...]] = [(*heads[:3], *(f"{head} ms" for head in heads[3:]))]
         for row in self.summary():
@@ -109,23 +114,23 @@ class TimingHook:
         return "\n".join("  ".join(map(_pad, row, widths, range(len(row)))) for row in rows)
 
     def reset(self) -> None:
-        """Forget what was collected."""
+        """Delete all measurements."""
         with self._lock:
-            self._tallies.clear()
+            self._statistics.clear()
 
     def _add(self, kind: str, name: str, work: float | None, before: tuple[float, Any] | None, now: float) -> None:
         with self._lock:
             if work is not None:
-                self._tally(kind, name).add(work)
+                self._find(kind, name).add(work)
             if before is not None:
-                self._tally(_WHOLE[kind], name).add(now - before[0])
+                self._find(_WHOLE[kind], name).add(now - before[0])
 
-    def _tally(self, kind: str, name: str) -> _Tally:
-        found = self._tallies.get((kind, name))
+    def _find(self, kind: str, name: str) -> _Statistics:
+        found = self._statistics.get((kind, name))
         if found is None:
-            if len(self._tallies) >= MAX_NAMES:
-                name = OTHERS  # a model may invent names without end
-            found = self._tallies.setdefault((kind, name), _Tally())
+            if len(self._statistics) >= MAX_NAMES:
+                name = OTHERS  # models may invent any number of names
+            found = self._statistics.setdefault((kind, name), _Statistics())
         return found
 
 

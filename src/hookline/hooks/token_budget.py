@@ -1,4 +1,4 @@
-"""A hard cap on what a model is given."""
+"""Limit the number of tokens of each model request."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from ._support.messages import (
 )
 from ._support.validation import check_integer
 
-SHORTEST = 100
-"""A tool result is not made shorter than so many characters."""
+MIN_RESULT_CHARS = 100
+"""Minimum length to which a tool result is shortened, in characters."""
 
 
 class TokenBudgetHook:
-    """Keeps every request to a model within a number of tokens, by leaving out its oldest messages.
+    """Keeps every model request within a number of tokens, by removing its oldest messages.
 
-    Counted by the model's own tokenizer, tools included, where the model has one. Only the request is
-    changed, never the transcript. What goes first are the oldest groups (a message that calls tools and all its
-    results are one), until a message of the user begins what is left. System messages, the task of the run, the
-    last user message and the newest group stay; if these are too much, long tool results among them are
-    shortened; if that is not enough, the run stops with ``token_limit`` and the model is not called.
+    Tokens are counted by the model's tokenizer, if it has one, and include the tools. The hook changes only the
+    request, never the transcript. It removes the oldest messages first; a message that calls tools and its results stay
+    together, and the rest begins with a user message. System messages, the task of the run, the last user message and
+    the newest messages are never removed. If these alone are too long, the hook shortens long tool results. If that is
+    not enough, the run stops with ``token_limit`` and the model is not called.
 
     Args:
-        max_context_tokens: how many tokens a request may have.
-        reserve: how many of these are kept free for the reply.
+        max_context_tokens: maximum number of tokens, including the reply.
+        reserve: number of these tokens to keep free for the reply.
 
     Raises:
-        RegistrationError: these are not whole numbers, or nothing is left beside the reserve.
+        RegistrationError: a number is invalid, or ``reserve`` leaves no tokens for the request.
     """
 
     points = frozenset({BEFORE_LLM})
@@ -51,11 +51,13 @@ class TokenBudgetHook:
     def __init__(self, max_context_tokens: int, *, reserve: int = 0) -> None:
         limit = check_integer(max_context_tokens, "max_context_tokens") - check_integer(reserve, "reserve", 0)
         if limit < 1:
-            raise RegistrationError(f"reserve={reserve} leaves nothing of {max_context_tokens} tokens: give it less")
+            raise RegistrationError(
+                f"reserve={reserve} leaves nothing of {max_context_tokens} tokens: use a smaller reserve"
+            )
         self.limit = limit
 
     async def __call__(self, point: str, ctx: Any, request: ModelRequest) -> HookResult | None:
-        """Count one request, and trim it if it is too long."""
+        """Trim a request that is too long."""
         task = None
         if request.purpose == "step":
             task = ctx.hook_state.setdefault(id(self), last_user_message(ctx.state.messages))
@@ -70,15 +72,15 @@ class TokenBudgetHook:
         if left is None:
             left, takes = await self._shortened(ctx, request, messages_without(parts, free))
         if left is None:
-            message = f"Context limit: what must stay takes {takes} tokens, and {self.limit} are allowed."
+            message = f"Context limit: the messages that must stay have {takes} tokens, and {self.limit} are allowed."
             return HookResult.stop(message, "token_limit")
-        done = f"left out {len(request.messages) - len(left)} messages{' and shortened results' if takes else ''}"
+        done = f"removed {len(request.messages) - len(left)} messages{' and shortened results' if takes else ''}"
         return HookResult.replace(request.replace(messages=left), reason=done)
 
     async def _newest(
         self, ctx: Any, request: ModelRequest, parts: Sequence[MessageGroup], stay: set[int], free: Sequence[int]
     ) -> Sequence[Message] | None:
-        """As many of the newest groups as fit; ``None`` if not even those that must stay do."""
+        """Return as many of the newest messages as fit; ``None`` if the required ones alone are too long."""
         first = min((i for i in stay if parts[i][0].role != "system"), default=len(parts))
         cuts = [n for n in range(1, len(free)) if parts[min(free[n], first)][0].role == "user"]
         cuts += [len(free)] if free else []
@@ -93,17 +95,17 @@ class TokenBudgetHook:
     async def _shortened(
         self, ctx: Any, request: ModelRequest, messages: Sequence[Message]
     ) -> tuple[Sequence[Message] | None, int]:
-        """The messages with as much of their tool results as fits, or ``None``; and the tokens of the shortest form."""
+        """Shorten tool results until the messages fit, or return ``None``; and the tokens of the shortest form."""
         longest = max((len(m.content) for m in messages if m.role == "tool"), default=0)
 
         async def count(limit: int) -> int:
             return await self._count(ctx, request, _cut(messages, limit))
 
-        takes = await count(SHORTEST)
+        takes = await count(MIN_RESULT_CHARS)
         if takes > self.limit:
             return None, takes
-        low, high = SHORTEST, longest
-        while low * 2 < high:  # from below: a text far too long is never counted again
+        low, high = MIN_RESULT_CHARS, longest
+        while low * 2 < high:  # from below, because counting a very long text is slow
             if await count(low * 2) > self.limit:
                 high = low * 2
             else:
@@ -120,7 +122,7 @@ class TokenBudgetHook:
 
 
 def _end(parts: Sequence[MessageGroup], transcript: Sequence[Message]) -> int:
-    """How many groups there are up to the newest one of the transcript; what is after it, hooks have added."""
+    """Return the number of groups up to the newest of the transcript; hooks have added those after it."""
     newest = next((message for message in reversed(transcript) if message.role != "tool"), None)
     calls = [call.id for call in newest.tool_calls] if newest is not None else []
     for i in range(len(parts) - 1, -1, -1):

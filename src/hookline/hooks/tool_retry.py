@@ -1,4 +1,4 @@
-"""Tool calls that failed are made again."""
+"""Retry tool calls that failed."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from ._support.validation import check_error_names, check_name_or_names
 
 
 class ToolRetryHook:
-    """Makes a tool call again whose tool raised an error, after a wait that doubles each time.
+    """Retries a tool call whose tool raised an error, with exponential backoff.
 
-    Only for calls that may safely run twice: a tool that failed may have done half of its work. Calls that were
-    blocked, answered or cancelled, and calls that are invalid, are left alone: the same call would have the same fate.
-    Guards judge the call again, and an approver is asked again.
+    Use it only for tools that may safely run twice: a tool that failed may have done half of its work. Calls that were
+    blocked, answered, cancelled or invalid are not retried. Guards and approvers judge the call again.
 
     Args:
-        max_retries: how often one call is made again; the loop allows 2.
-        base_delay: seconds before the first retry, on average.
-        max_delay: the longest wait.
-        on: the errors to retry after, as classes or their names; all if left out.
-        tools: glob or globs of the names of the tools that may be retried; all if left out.
+        max_retries: maximum number of retries of one call, at most 2.
+        base_delay: average delay before the first retry, in seconds.
+        max_delay: longest delay, in seconds.
+        on: exception classes, or their names, to retry after; by default all.
+        tools: glob or globs of the tools that may be retried; by default all.
 
     Raises:
-        RegistrationError: more retries than the loop allows, or a value that makes no sense.
+        RegistrationError: an argument is invalid.
     """
 
     points = frozenset({AFTER_TOOL})
@@ -50,11 +49,11 @@ class ToolRetryHook:
         self.tools = None if tools is None else check_name_or_names(tools, "tools")
 
     async def __call__(self, point: str, ctx: Any, result: ToolCallResult) -> HookResult | None:
-        """Wait and ask for a retry, if that may help."""
+        """Wait, then request a retry, if the tool raised one of the errors."""
         if result.outcome != "error" or result.error is None or result.attempt > self.max_retries:
             return None
         if ctx.interrupt.cancelled or ctx.state.signals or ctx.budget.exceeded(steps=False) is not None:
-            return None  # the run is about to stop, and the call would only be cancelled
+            return None  # the run is about to stop, which would cancel the retry
         errors = [error for error in ctx.state.errors if error.where == "tool" and error.call_id == result.id]
         kind = errors[-1].type if errors else ""
         if kind == "InvalidCall" or (self.on is not None and kind not in self.on):

@@ -1,4 +1,4 @@
-"""Long tool results, cut to a length that a model can use."""
+"""Shorten long tool results."""
 
 from __future__ import annotations
 
@@ -19,26 +19,30 @@ from ._support.tools import find_tool
 from ._support.validation import check_integer, check_method, check_path
 
 READER = "read_artifact"
-SHORTEST = 200
+MIN_CHARS = 200
 _MAX_NAME = 40
-_EXPECTED = "artifacts takes a store with save(name, text), its folder, or True"
+_EXPECTED = "artifacts must be a store with save(name, text), its folder, or True"
 
 
 class ToolOutputTruncatorHook:
-    """Cuts long tool results and errors to their head and tail, and can keep the whole as an artifact.
+    """Shortens long tool results and errors to their beginning and end, and can save the full text as an artifact.
 
-    A mark in the middle says how many characters were left out. A result that is a JSON structure is cut as
-    its text. What is cut is what the transcript records; later hooks and the model see nothing else.
+    A mark in the middle gives the number of omitted characters. A JSON result is shortened as text. The transcript,
+    later hooks and the model get only the shortened text.
+
+    Example::
+
+        ToolOutputTruncatorHook(2000, artifacts="artifacts")
 
     Args:
-        max_chars: how long a result may be, the mark included.
-        artifacts: where the whole is kept: an ``ArtifactStore`` or its folder, anything else with
-            ``save(name, text)``, or ``True`` for ``ctx.artifacts``. The mark then names the artifact, and says
-            ``read_artifact`` where the model has that tool; what it gives is cut, but not kept again. If it cannot be
-            saved, the hook fails.
+        max_chars: maximum length of a result, including the mark.
+        artifacts: where to save the full text: an ``ArtifactStore`` or its folder, another object with
+            ``save(name, text)``, or ``True`` for ``ctx.artifacts``. The mark then names the artifact, and mentions
+            ``read_artifact`` if the model has that tool. Results of ``read_artifact`` are not saved again. If saving
+            fails, the hook fails.
 
     Raises:
-        RegistrationError: ``max_chars`` is no whole number of 200 or more, or nothing can be saved in ``artifacts``.
+        RegistrationError: ``max_chars`` is not a whole number of at least 200, or ``artifacts`` is not a store.
     """
 
     points = frozenset({AFTER_TOOL})
@@ -46,7 +50,7 @@ class ToolOutputTruncatorHook:
     priority = 40
 
     def __init__(self, max_chars: int = 4000, *, artifacts: Any = None) -> None:
-        self.max_chars = check_integer(max_chars, "max_chars", SHORTEST)
+        self.max_chars = check_integer(max_chars, "max_chars", MIN_CHARS)
         if isinstance(artifacts, (str, os.PathLike)):
             artifacts = ArtifactStore(check_path(artifacts, _EXPECTED))
         elif artifacts is not None and not isinstance(artifacts, bool):
@@ -54,7 +58,7 @@ class ToolOutputTruncatorHook:
         self.artifacts: Any = None if artifacts is False else artifacts
 
     def __call__(self, point: str, ctx: Any, result: ToolCallResult) -> Any:
-        """Look at one result."""
+        """Shorten a result that is too long."""
         long = {}
         if result.error is not None and len(result.error) > self.max_chars:
             long["error"] = result.error
@@ -64,20 +68,20 @@ class ToolOutputTruncatorHook:
         if not long:
             return None
         if self.artifacts is not None and result.name != READER:
-            return self._keep(ctx, result, long)
+            return self._save(ctx, result, long)
         return self._cut(result, long, {})
 
-    async def _keep(self, ctx: Any, result: ToolCallResult, long: dict[str, str]) -> HookResult:
+    async def _save(self, ctx: Any, result: ToolCallResult, long: dict[str, str]) -> HookResult:
         store = ctx.artifacts if self.artifacts is True else self.artifacts
         if store is None:
-            raise HooklineError("artifacts=True needs a store in the context: AgentContext(artifacts=...)")
+            raise HooklineError("artifacts=True needs a store in the context: give AgentContext(artifacts=...)")
         how, where = f": use {READER}" if find_tool(ctx, READER) is not None else "", {}
         for field, text in long.items():
             name = ctx.new_id(re.sub(r"[^A-Za-z0-9_-]", "_", result.name)[:_MAX_NAME] or "result") + ".txt"
             saved = await asyncio.to_thread(store.save, name, text)
             if isinstance(saved, Awaitable):
                 await saved
-            where[field] = f"; the whole is artifact {name}{how}"
+            where[field] = f"; the full text is artifact {name}{how}"
         return self._cut(result, long, where)
 
     def _cut(self, result: ToolCallResult, long: dict[str, str], where: dict[str, str]) -> HookResult:

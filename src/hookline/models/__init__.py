@@ -1,4 +1,4 @@
-"""What a model is to the loop, and a scripted one."""
+"""The model interface, the model providers, their errors, and a scripted model for tests."""
 
 from .._base.lazy import attach
 

@@ -1,7 +1,7 @@
 from .._run.context import GatedModel as GatedModel
 from ..providers.anthropic import AnthropicModel as AnthropicModel
+from ..providers.factory import get_model as get_model
 from ..providers.local.model import LocalModel as LocalModel
-from ..providers.names import get_model as get_model
 from ..providers.openai import OpenAIModel as OpenAIModel
 from .errors import AuthError as AuthError
 from .errors import BadRequestError as BadRequestError

@@ -1,4 +1,4 @@
-"""What can go wrong at a model's provider: one set of errors, whoever the provider is."""
+"""Errors of model providers: one set of classes for all providers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from .._kernel.errors import ModelError
 
 
 class ProviderError(ModelError):
-    """A provider refused or failed. ``on_error`` sees the class name as ``type``.
+    """A provider rejected a request or failed. Hooks at ``on_error`` see the name of the class as ``type``.
 
     Args:
-        message: what happened and what to do.
+        message: what happened, and what to do.
         status: the HTTP status, if there was one.
-        retry_after: how many seconds the provider asks to wait, if it does.
+        retry_after: the seconds that the provider asks to wait, if it does.
     """
 
     def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
@@ -21,32 +21,32 @@ class ProviderError(ModelError):
 
 
 class AuthError(ProviderError):
-    """No key, a wrong key, or one that may not do this."""
+    """The API key is missing, wrong, or not permitted to do this."""
 
 
 class UnknownModelError(ProviderError):
-    """The provider has no model of that name."""
+    """The provider has no model with this name."""
 
 
 class RateLimitError(ProviderError):
-    """Too many requests; ``retry_after`` says when to come back, if the provider does."""
+    """The provider received too many requests. ``retry_after`` is the wait in seconds, if known."""
 
 
 class ContextOverflowError(ProviderError):
-    """The request is longer than the model's context."""
+    """The request is longer than the model's context window."""
 
 
 class BadRequestError(ProviderError):
-    """The provider does not understand the request, or does not allow it."""
+    """The provider rejected the request as malformed or not allowed."""
 
 
 class OverloadedError(ProviderError):
-    """The provider is out of order or out of capacity for now."""
+    """The provider is temporarily unavailable or overloaded."""
 
 
 class ModelTimeoutError(ProviderError, TimeoutError):
-    """No reply in time."""
+    """The provider did not reply in time."""
 
 
 class UnreachableError(ProviderError, ConnectionError):
-    """There is no connection to the provider."""
+    """The provider could not be reached."""

@@ -1,4 +1,4 @@
-"""What a model must be able to do for the loop."""
+"""The interface of a language model."""
 
 from __future__ import annotations
 
@@ -9,39 +9,55 @@ from .._kernel.payloads import ModelRequest
 from .._kernel.values import Message, ModelResponse
 
 FINISH_REASONS = ("stop", "tool_calls", "length", "content_filter", "other")
-"""Why a model stopped: it was done, it called tools, it hit a length limit, it was silenced, or else."""
+"""The reasons why a model stopped: finished, called tools, reached a length limit, was filtered, or another reason."""
 
 
 @runtime_checkable
 class Model(Protocol):
-    """A language model. Implementations keep no conversation: each request holds all of it.
+    """A language model. It is stateless: each request contains the whole conversation.
 
-    Of a request, ``tool_choice`` is ``None`` or ``"auto"`` (as the model likes), ``"none"``, ``"required"`` or
-    a tool's name; ``params`` may hold ``temperature``, ``max_tokens``, ``top_p``, ``stop`` and ``seed``, and
-    settings of the provider's own. A reply's ``finish_reason`` is one of :data:`FINISH_REASONS`. What fails
-    raises a :class:`~hookline.models.ProviderError`. A model may also have ``price(usage)``, which gives USD or
-    ``None`` (calls that are broken off are charged by it), and ``count_request(request)``, the tokens of a whole
-    request.
+    In a request, ``tool_choice`` is ``None`` or ``"auto"`` (the model decides), ``"none"``, ``"required"`` or the name
+    of a tool; ``params`` may contain ``temperature``, ``max_tokens``, ``top_p``, ``stop``, ``seed`` and settings of the
+    provider. The ``finish_reason`` of a reply is one of :data:`FINISH_REASONS`. Failures are raised as
+    :class:`~hookline.models.ProviderError`.
+
+    Two methods are optional: ``price(usage)`` returns the cost in USD or ``None``, for calls that were interrupted, and
+    ``count_request(request)`` returns the number of tokens of a whole request.
+
+    Example::
+
+        class Echo:
+            name = "echo"
+            provider = "example"
+
+            async def complete(self, request):
+                return ModelResponse(content=request.messages[-1].content)
+
+            async def stream(self, request):
+                yield await self.complete(request)
+
+            def count_tokens(self, content):
+                return len(str(content)) // 4
     """
 
     @property
     def name(self) -> str:
-        """Which model, as its provider calls it."""
+        """The provider's name for the model."""
         ...
 
     @property
     def provider(self) -> str:
-        """Who serves it."""
+        """The name of the provider."""
         ...
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """The whole reply at once."""
+        """Return the whole reply."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
-        """Pieces of text as they come, then the whole reply as the last item."""
+        """Yield pieces of text as they arrive, then the whole reply as the last item."""
         ...
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:
-        """How many tokens a text or some messages take."""
+        """Return the number of tokens in a text or in messages."""
         ...

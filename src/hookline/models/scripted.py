@@ -1,4 +1,4 @@
-"""A model that says what it was told to say: for tests, examples and dry runs."""
+"""A model that returns prepared replies, for tests, examples and dry runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
+from .._base.text import counted
 from .._kernel.errors import ModelError
 from .._kernel.payloads import ModelRequest
 from .._kernel.values import Message, ModelResponse, ToolCall, Usage
@@ -15,28 +16,42 @@ Turn = ModelResponse | ToolCall | str | BaseException | Callable[[ModelRequest],
 
 
 def reply(text: str, **fields: Any) -> ModelResponse:
-    """A turn in which the model answers with text; further fields as in :class:`ModelResponse`."""
+    """Create a turn in which the model replies with text. Further fields are those of :class:`ModelResponse`.
+
+    Example:
+        >>> ScriptedModel([reply("Hello!", cost=0.01)])
+    """
     return ModelResponse(content=text, **fields)
 
 
 def call(name: str, /, **arguments: Any) -> ToolCall:
-    """A turn, or part of one, in which the model calls a tool. Its id is made up by the script."""
+    """Create a turn, or a part of one, in which the model calls a tool. The model assigns the id of the call.
+
+    Example:
+        >>> ScriptedModel([call("get_weather", city="Berlin"), reply("It is sunny.")])
+    """
     return ToolCall("", name, arguments)
 
 
 class ScriptedModel:
-    """Plays a list of turns, one for each request, and records the requests.
+    """Returns a prepared list of turns, one for each request, and records the requests.
+
+    Example::
+
+        model = ScriptedModel([call("get_weather", city="Berlin"), reply("It is sunny.")])
+        result = Agent("test", llm=model, tools=[get_weather]).run("How is the weather?")
+        assert len(model.requests) == 2
 
     Args:
-        turns: each a :func:`reply`, a :func:`call`, a list of calls (with text among them, if any),
-            an exception to raise, or a function of the request that gives one of these. A function in
-            place of the list answers every request.
+        turns: each turn is a :func:`reply`, a :func:`call`, a list of calls and text, an exception to raise, or a
+            function that takes the request and returns one of these. A function instead of the list answers every
+            request.
         delay: seconds to wait before each reply, and between streamed words.
-        name: the model name it reports.
-        loop: start again from the first turn after the last one.
+        name: the model name that it reports.
+        loop: whether to start again from the first turn after the last one.
 
     Raises:
-        TypeError: something that is no turn.
+        TypeError: an item of ``turns`` is not a turn.
     """
 
     provider = "scripted"
@@ -52,19 +67,19 @@ class ScriptedModel:
         if callable(turns):
             turns, loop = [turns], True
         elif isinstance(turns, (str, ModelResponse, ToolCall)) or not isinstance(turns, Iterable):
-            raise TypeError(f"turns is a list of turns: ScriptedModel([{turns!r:.80}])")
+            raise TypeError(f"turns must be a list: write ScriptedModel([{turns!r:.80}])")
         self.turns: list[Turn] = [_checked(turn) for turn in turns]
         self.delay, self.name, self.loop = delay, name, loop
         self.requests: list[ModelRequest] = []
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """The next turn."""
+        """Return the next turn."""
         if self.delay:
             await asyncio.sleep(self.delay)
         return self._next(request)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
-        """The next turn, word by word, then whole."""
+        """Yield the next turn word by word, then the whole response."""
         response = self._next(request)
         for word in re.findall(r"\s*\S+|\s+$", response.content):
             if self.delay:
@@ -73,7 +88,7 @@ class ScriptedModel:
         yield response
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:
-        """Words, which is what this model's usage counts too."""
+        """Count words, like the usage of this model does."""
         if isinstance(content, str):
             return len(content.split())
         return sum(len(message.content.split()) for message in content)
@@ -82,7 +97,9 @@ class ScriptedModel:
         number = len(self.requests)
         self.requests.append(request)
         if number >= len(self.turns) and not (self.loop and self.turns):
-            raise ModelError(f"the script has {len(self.turns)} turns, and this is request {number + 1}")
+            raise ModelError(
+                f"the script has only {counted(len(self.turns), 'turn')}, but this is request {number + 1}"
+            )
         turn = self.turns[number % len(self.turns)]
         if callable(turn) and not isinstance(turn, BaseException):
             turn = _checked(turn(request))
@@ -110,5 +127,5 @@ def _checked(turn: Any) -> Any:
         return turn
     if isinstance(turn, (list, tuple)) and all(isinstance(part, (str, ToolCall)) for part in turn):
         return turn
-    expected = "reply(...), call(...), a list of calls and text, an exception, or a function that gives one of these"
-    raise TypeError(f"{turn!r:.80} is no turn of a script: expected {expected}")
+    expected = "reply(...), call(...), a list of calls and text, an exception, or a function that returns one of these"
+    raise TypeError(f"{turn!r:.80} is not a turn of a script: expected {expected}")

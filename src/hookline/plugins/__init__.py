@@ -1,4 +1,4 @@
-"""Plugins: what they are, where they are found, how they are switched on and off."""
+"""Plugins: defining, finding and loading them, and switching them on and off."""
 
 from .._base.lazy import attach
 

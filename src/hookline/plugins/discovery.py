@@ -1,4 +1,4 @@
-"""Where plugins are found: installed packages, a folder of folders, and paths that are named."""
+"""Finding plugins: in installed packages, in a folder of plugins, and at given paths. No code of theirs runs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from .errors import LoadError
 from .manifest import MANIFEST, Manifest, read_manifest
 
 GROUP = "hookline.plugins"
-"""The entry-point group in which packages offer plugins."""
+"""The entry-point group of plugins."""
 
 Trust = Callable[[Path], str | None]
-"""Why a file may be somebody else's; ``None`` if it can be trusted."""
+"""Returns why a file is not trusted, or ``None`` if it is."""
 
 
 class FoundPlugin(msgspec.Struct, frozen=True):
-    """A plugin that was found and not yet loaded.
+    """A plugin that was found and is not loaded yet.
 
-    ``manifest`` is ``None`` for a package that offers a ``Plugin`` object: what is in it is known once it is loaded.
-    ``problem`` says why it cannot be used.
+    ``manifest`` is ``None`` for an entry point that names an object. ``problem`` says why the plugin cannot be used.
     """
 
     id: str
@@ -39,42 +38,44 @@ class FoundPlugin(msgspec.Struct, frozen=True):
 
 
 def installed_plugins() -> dict[str, Any]:
-    """The entry points of installed packages, by plugin name, not yet loaded."""
+    """The entry points of installed plugins by name, without loading them."""
     from importlib.metadata import entry_points
 
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def is_path(name: str) -> bool:
-    """Whether the name of a plugin is that of a folder."""
+    """Whether the name of a plugin is a path."""
     return os.sep in name or "/" in name or name.startswith(("~", "."))
 
 
 def find_plugins(
     folder: Path | None = None, named: Iterable[str] = (), *, installed: bool = True, trust: Trust | None = None
 ) -> list[FoundPlugin]:
-    """All plugins that there are, those that cannot be used too; none of their code runs.
+    """Find all plugins, including those that cannot be used.
 
-    Of two with the same id, a named one counts; otherwise neither can be used, because nobody can tell which was meant.
+    Of two plugins with the same id, a ``named`` one is used; otherwise neither is, because the id is ambiguous.
 
     Args:
-        folder: a folder whose folders are plugins, if they hold a manifest.
+        folder: a folder whose subfolders with a manifest are plugins.
         named: folders of single plugins.
-        installed: whether to look at installed packages.
-        trust: asked about the files of each plugin in ``folder``.
+        installed: whether to search installed packages.
+        trust: called for the files of each plugin in ``folder``.
     """
-    found = [in_folder(Path(path).expanduser(), "named") for path in named if is_path(path)]
+    found = [plugin_in_folder(Path(path).expanduser(), "named") for path in named if is_path(path)]
     if folder is not None and folder.is_dir():
         for place in sorted(folder.iterdir()):
             if (place / MANIFEST).is_file() and not any(each.folder == place.resolve() for each in found):
-                found.append(in_folder(place, "folder", trust))
+                found.append(plugin_in_folder(place, "folder", trust))
     if installed:
         found += _installed()
-    return _without_doubles(found)
+    return _mark_duplicates(found)
 
 
-def in_folder(folder: Path, source: Literal["folder", "named"] = "named", trust: Trust | None = None) -> FoundPlugin:
-    """The plugin in a folder."""
+def plugin_in_folder(
+    folder: Path, source: Literal["folder", "named"] = "named", trust: Trust | None = None
+) -> FoundPlugin:
+    """Read the manifest of the plugin in a folder."""
     folder = folder.resolve()
     where = str(folder)
     try:
@@ -88,7 +89,7 @@ def in_folder(folder: Path, source: Literal["folder", "named"] = "named", trust:
 def _distrust(folder: Path, trust: Trust) -> str:
     for path in (folder, folder / MANIFEST, *sorted(folder.rglob("*.py"))):
         if why := trust(path):
-            return f"{path} is not trusted: {why}. Make it yours alone, or name the folder in plugins"
+            return f"{path} is not trusted: {why}. Restrict its permissions, or name the folder in plugins"
     return ""
 
 
@@ -101,16 +102,16 @@ def _installed() -> list[FoundPlugin]:
         version = entry.dist.version if entry.dist is not None else ""
         row = FoundPlugin(entry.name, "installed", where, version, entry=entry)
         if not entry.attr and (folder := _package_folder(entry.module)) is not None:
-            row = msgspec.structs.replace(in_folder(folder), source="installed", where=where, entry=entry)
+            row = msgspec.structs.replace(plugin_in_folder(folder), source="installed", where=where, entry=entry)
             if row.id != entry.name:
-                text = row.problem or f"its entry point is named {entry.name!r}, its manifest says {row.id!r}"
+                text = row.problem or f"its entry point is named {entry.name!r}, but its manifest has the id {row.id!r}"
                 row = msgspec.structs.replace(row, id=entry.name, problem=text)
         found.append(row)
     return found
 
 
 def _package_folder(module: str) -> Path | None:
-    """The folder of a package that has a manifest; nothing of it is imported."""
+    """The folder of a package with a manifest, without importing the package."""
     top, _, rest = module.partition(".")
     try:
         spec = importlib.util.find_spec(top)
@@ -123,7 +124,7 @@ def _package_folder(module: str) -> Path | None:
     return None
 
 
-def _without_doubles(found: list[FoundPlugin]) -> list[FoundPlugin]:
+def _mark_duplicates(found: list[FoundPlugin]) -> list[FoundPlugin]:
     by_id: dict[str, list[FoundPlugin]] = {}
     for each in found:
         by_id.setdefault(each.id, []).append(each)

@@ -1,4 +1,4 @@
-"""What is wrong with code that should be loaded."""
+"""Errors of loading code and plugins."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from .._kernel.errors import HooklineError, RegistrationError
 
 
 class LoadError(HooklineError, ImportError):
-    """A file, module, name or plugin that hooks or tools should come from, and that cannot be used."""
+    """A file, module, name or plugin that should provide hooks or tools cannot be used."""
 
 
 class PluginError(LoadError, RegistrationError):
-    """A plugin that cannot be found, loaded or switched on; nothing of it is left."""
+    """A plugin cannot be found, loaded or switched on. It is completely off."""

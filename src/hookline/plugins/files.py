@@ -1,4 +1,4 @@
-"""Python files given by path: executed once, and never left half loaded."""
+"""Loading Python files by path. A file is executed once, and removed again if it fails."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _loaded: dict[Path, tuple[str, ModuleType]] = {}
 
 
 def load_file(path: Path) -> tuple[ModuleType, list[str]]:
-    """The module in a file, and the names that the file itself gives a value, in order. Imports are not among them.
+    """Execute a file, and return its module and the names that it defines, in order, without imported names.
 
-    While it is executed, it can import the modules beside it.
+    While it is executed, it can import modules from its own folder.
 
     Raises:
-        LoadError: there is no such file, or it fails; with the line.
+        LoadError: the file does not exist, or fails; the message has the line.
     """
     path = path.resolve()
     try:
@@ -39,14 +39,14 @@ def load_file(path: Path) -> tuple[ModuleType, list[str]]:
     known = _loaded.get(path)
     if known is None or known[0] != source:
         _loaded[path] = source, _run(path, source)
-    return _loaded[path][1], list(dict.fromkeys(_bound(tree.body)))
+    return _loaded[path][1], list(dict.fromkeys(_defined_names(tree.body)))
 
 
 @contextmanager
 def importable(*folders: Path) -> Iterator[None]:
-    """Let modules in these folders be found, after all others, and only inside the block.
+    """Make modules in these folders importable inside the block, after all others.
 
-    Outside of it, a library that tries to import an optional package must not get a file of the user's instead.
+    Outside the block, a library that tries to import an optional package must not get a file of the user instead.
     """
     places = [str(folder) for folder in folders]
     sys.path += places
@@ -54,11 +54,11 @@ def importable(*folders: Path) -> Iterator[None]:
         yield
     finally:
         for place in places:
-            _take_back(place)
+            _remove_last(place)
 
 
-def _take_back(place: str) -> None:
-    """Take the last mention from the path: one before it is somebody else's."""
+def _remove_last(place: str) -> None:
+    """Remove the last occurrence from ``sys.path``; an earlier one was there before."""
     for index in reversed(range(len(sys.path))):
         if sys.path[index] == place:
             del sys.path[index]
@@ -81,17 +81,17 @@ def _run(path: Path, source: str) -> ModuleType:
             sys.modules[name] = before
         if isinstance(error, KeyboardInterrupt):
             raise
-        raise LoadError(f"{_place(path, error)}: {describe(error)}") from error
+        raise LoadError(f"{_location(path, error)}: {describe(error)}") from error
     return module
 
 
-def _place(path: Path, error: BaseException) -> str:
+def _location(path: Path, error: BaseException) -> str:
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     return f"{path}, line {lines[-1]}" if lines else str(path)
 
 
-def _bound(body: list[ast.stmt]) -> Iterator[str]:
-    """The names that these statements give a value to, other than by import."""
+def _defined_names(body: list[ast.stmt]) -> Iterator[str]:
+    """Yield the names that these statements define, other than by import."""
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node.name
@@ -101,6 +101,6 @@ def _bound(body: list[ast.stmt]) -> Iterator[str]:
                 yield from (part.id for part in ast.walk(target) if isinstance(part, ast.Name))
         else:
             for field in ("body", "orelse", "finalbody"):
-                yield from _bound(getattr(node, field, []))
+                yield from _defined_names(getattr(node, field, []))
             for handler in getattr(node, "handlers", []):
-                yield from _bound(handler.body)
+                yield from _defined_names(handler.body)

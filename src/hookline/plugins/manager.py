@@ -1,4 +1,4 @@
-"""Plugins of a program: found, switched on and off, loaded anew when they change; one that fails harms no other."""
+"""PluginManager: finds plugins and switches them on and off for agents and registries."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .._base.text import did_you_mean, error_text
 from .._kernel.errors import RegistrationError
 from .._kernel.registry import HookRegistry
 from ..tools.registry import ToolRegistry
-from .discovery import FoundPlugin, Trust, find_plugins, in_folder, is_path
+from .discovery import FoundPlugin, Trust, find_plugins, is_path, plugin_in_folder
 from .errors import PluginError
-from .loading import load_found, named_error
+from .loading import load_found, plugin_error
 from .plugin import Plugin
 
 log = logging.getLogger("hookline")
@@ -25,27 +25,32 @@ Stamp = frozenset[tuple[str, int, int]]
 
 
 class Host(Protocol):
-    """What plugins are plugged into, such as an ``Agent``."""
+    """An object that plugins are added to, such as an ``Agent``."""
 
-    def plug(self, plugin: Plugin, *, replace: bool = False) -> None:
-        """Put one in, whole, or raise ``RegistrationError``; ``replace``: in the place of an older one of its name."""
+    def plug(self, plugin: Plugin) -> None:
+        """Add a plugin completely, or raise ``RegistrationError``."""
         ...
 
     def unplug(self, name: str) -> None:
-        """Take one out."""
+        """Remove a plugin."""
         ...
 
 
 class PluginManager:
-    """Switches plugins on and off, for agents and registries.
+    """Switches plugins on and off for agents and registries. A plugin that fails does not affect the others.
+
+    Example:
+        >>> manager = PluginManager(agent, folder="plugins", settings={"quiet": {"words": ["boo"]}})
+        >>> manager.activate("quiet")
+        >>> manager.deactivate("quiet")
 
     Args:
-        hosts: agents, and registries whose points are fired outside of runs; more with :meth:`attach`.
-        folder: a folder whose folders are plugins.
+        hosts: agents, and registries whose points are fired outside of runs; add more with :meth:`attach`.
+        folder: a folder whose subfolders are plugins.
         named: paths of single plugins.
         settings: settings of plugins, by id.
-        installed: whether to look at installed packages too.
-        trust: says why a file in ``folder`` may be somebody else's; such plugins are not loaded.
+        installed: whether to search installed packages too.
+        trust: a function that returns why a file in ``folder`` is not trusted; such plugins are not loaded.
     """
 
     def __init__(
@@ -61,7 +66,7 @@ class PluginManager:
         self.named = tuple(str(Path(path).expanduser().resolve()) for path in named)
         self.settings, self._installed, self._trust = settings, installed, trust
         self.problems: dict[str, str] = {}
-        """What went wrong last, by plugin."""
+        """The last error of each plugin."""
         self._hosts: list[Host] = []
         self._active: dict[str, Plugin] = {}
         self._stamps: dict[str, Stamp] = {}
@@ -72,42 +77,42 @@ class PluginManager:
 
     @property
     def active(self) -> tuple[Plugin, ...]:
-        """The plugins that are on."""
+        """The active plugins."""
         return tuple(self._active.values())
 
     @property
     def channels(self) -> dict[str, Any]:
-        """The channels that plugins which are on offer, by name: what makes each."""
+        """The channel factories of the active plugins, by name."""
         return {name: make for plugin in self.active for name, make in plugin.channels.items()}
 
     def found(self) -> list[FoundPlugin]:
-        """All plugins that there are, those that cannot be used too. None of their code runs."""
+        """Find all plugins, including those that cannot be used. None of their code runs."""
         return find_plugins(self.folder, self.named, installed=self._installed, trust=self._trust)
 
     def find(self, name: str) -> FoundPlugin:
-        """The plugin of this id, or in this folder.
+        """Find a plugin by its id or its folder.
 
         Raises:
-            PluginError: there is none.
+            PluginError: there is no such plugin.
         """
         if is_path(name):
-            return in_folder(Path(name).expanduser())
+            return plugin_in_folder(Path(name).expanduser())
         rows = self.found()
         mine = [row for row in rows if row.id == name]
         if not mine:
             known = [row.id for row in rows]
-            places = "among the installed packages" + ("" if self.folder is None else f" or in {self.folder}")
+            where = "among the installed packages" + ("" if self.folder is None else f" or in {self.folder}")
             there = f"There are {', '.join(sorted(set(known)))}" if known else "There are none"
-            raise PluginError(f"there is no plugin {name!r} {places}.{did_you_mean(name, known)} {there}")
+            raise PluginError(f"there is no plugin {name!r} {where}.{did_you_mean(name, known)} {there}")
         return next((row for row in mine if not row.problem), mine[0])
 
     def attach(self, host: Host | HookRegistry) -> None:
-        """Plug into one more agent or registry all plugins that are on, and those that come.
+        """Add the active plugins, and those activated later, to one more agent or registry.
 
         Raises:
-            RegistrationError: one of them cannot work there; then none is plugged in.
+            RegistrationError: the host rejects a plugin; then none is added.
         """
-        host = _OfRegistry(host) if isinstance(host, HookRegistry) else host
+        host = _RegistryHost(host) if isinstance(host, HookRegistry) else host
         with self._lock:
             done: list[str] = []
             try:
@@ -121,7 +126,7 @@ class PluginManager:
             self._hosts.append(host)
 
     def detach(self, host: Host | HookRegistry) -> None:
-        """Take all plugins out of an agent or registry, and leave it alone from now on."""
+        """Remove all plugins from an agent or registry, and add no more to it."""
         with self._lock:
             for mine in [mine for mine in self._hosts if mine is host or getattr(mine, "registry", None) is host]:
                 self._hosts.remove(mine)
@@ -129,14 +134,14 @@ class PluginManager:
                     mine.unplug(plugin.name)
 
     def watch(self, watcher: Callable[[Plugin, bool], None]) -> None:
-        """Call ``watcher(plugin, True)`` after a plugin was switched on, ``(plugin, False)`` before it is off."""
+        """Call ``watcher(plugin, True)`` after a plugin is switched on, and ``(plugin, False)`` before it is off."""
         self._watchers.append(watcher)
 
     def activate(self, name: str) -> Plugin:
-        """Switch a plugin on, by its id or its folder; one that is on stays.
+        """Switch a plugin on by its id or its folder. An active plugin stays unchanged.
 
         Raises:
-            PluginError: it cannot be; nothing of it is left. It is in ``problems`` too.
+            PluginError: it cannot be switched on, and is completely off. ``problems`` has the error too.
         """
         with self._lock:
             found = None
@@ -144,18 +149,18 @@ class PluginManager:
                 found = self.find(name)
                 if found.id not in self._active:
                     stamp = _stamp(found.folder)
-                    self._switch_on(load_found(found, self._values(found.id)))
+                    self._switch_on(load_found(found, self.settings.get(found.id, EMPTY)))
                     self._stamps[found.id] = stamp
             except Exception as error:
                 name = name if found is None else found.id
-                failure = named_error(name, error)
+                failure = plugin_error(name, error)
                 self.problems[name] = error_text(failure)
                 raise failure from error
             self.problems.pop(found.id, None)
             return self._active[found.id]
 
     def activate_all(self, names: Iterable[str]) -> dict[str, str]:
-        """Switch on all of these; what is wrong with those that cannot be. The others are not touched by it."""
+        """Switch on several plugins, and return the errors of those that failed."""
         failed = {}
         for name in names:
             try:
@@ -165,86 +170,83 @@ class PluginManager:
         return failed
 
     def deactivate(self, name: str) -> None:
-        """Switch a plugin off: all that it brought is gone, also for runs that are under way.
+        """Switch a plugin off, with everything that it added, also in runs in progress.
 
-        A ``deactivate`` of its own that fails is told in ``problems``.
+        If its own ``deactivate`` function fails, the error is in ``problems``.
 
         Raises:
-            PluginError: it is not on.
+            PluginError: it is not active.
         """
         with self._lock:
             if name not in self._active:
-                raise PluginError(f"plugin {name!r} is not on.{did_you_mean(name, self._active)}")
+                raise PluginError(f"plugin {name!r} is not active.{did_you_mean(name, self._active)}")
             if problem := self._switch_off(name):
                 self.problems[name] = problem
             else:
                 self.problems.pop(name, None)
 
     def close(self) -> None:
-        """Switch all plugins off, the last one first."""
+        """Switch all plugins off, in reverse order."""
         with self._lock:
             for plugin in reversed(self.active):
                 self.deactivate(plugin.name)
 
     def reload(self, name: str) -> Plugin:
-        """Load a plugin anew, from what its files say now. If that fails, the old one stays.
+        """Load a plugin again from its files. It is off meanwhile. If that fails, the old version is switched on again.
 
         Raises:
-            PluginError: it is not on, or cannot be loaded.
+            PluginError: it is not active, or cannot be loaded.
         """
         with self._lock:
             old = self._active.get(name)
             if old is None:
-                raise PluginError(f"plugin {name!r} is not on.{did_you_mean(name, self._active)}")
+                raise PluginError(f"plugin {name!r} is not active.{did_you_mean(name, self._active)}")
+            stamp = _stamp(_folder_of(old))
             try:
-                found = self._again(name, old)
-                stamp = _stamp(found.folder)
-                self._stamps[name] = stamp  # also of what is broken: it is told once
-                new = load_found(found, self._values(name), old)
+                found = self._find_again(name, old)
+                self._switch_off(name)
                 try:
-                    if old.lively or new.lively:
-                        self._switch_off(name)
-                        try:
-                            self._switch_on(new)
-                        except Exception:
-                            self._switch_on(old)
-                            raise
-                    else:
-                        self._swap(old, new)
-                finally:
-                    self._stamps[name] = stamp
+                    self._switch_on(load_found(found, self.settings.get(name, EMPTY)))
+                except Exception:
+                    self._switch_on(old)
+                    raise
             except Exception as error:
-                failure = named_error(name, error)
+                failure = plugin_error(name, error)
                 self.problems[name] = error_text(failure)
                 raise failure from error
+            finally:
+                self._stamps[name] = stamp
             self.problems.pop(name, None)
-            return new
+            return self._active[name]
 
     def refresh(self) -> list[str]:
-        """Load anew the plugins whose files have changed; what was done, in words. For development."""
+        """Reload the plugins whose files have changed, and return a message for each. For development."""
         notes = []
         with self._lock:
             for name, plugin in list(self._active.items()):
-                folder = None if plugin.code is None else plugin.code.folder
+                folder = _folder_of(plugin)
                 if folder is None or _stamp(folder) == self._stamps.get(name):
                     continue
                 try:
                     new = self.reload(name)
-                    notes.append(f"plugin {name!r} has changed: loaded anew, version {new.version}")
+                    notes.append(f"plugin {name!r} was reloaded, version {new.version}")
                 except PluginError as error:
-                    self._stamps[name] = _stamp(folder)
-                    left = "the old one stays" if name in self._active else "it is off, for the old one fails now too"
-                    notes.append(f"plugin {name!r} has changed, but {left}: {error_text(error)}")
+                    state = "the old version stays" if name in self._active else "it is off, the old version fails too"
+                    notes.append(f"plugin {name!r} has changed, but {state}: {error_text(error)}")
         return notes
 
     def check(self, name: str) -> list[str]:
-        """What is wrong with a plugin, by id or folder: it is loaded, switched on in an empty place, and off again."""
+        """Load a plugin, switch it on and off in an empty registry, and return the problems found."""
         problems: list[str] = []
         registry = HookRegistry()
         scratch = PluginManager(
-            registry, folder=self.folder, named=self.named, settings=self.settings, installed=self._installed,
+            registry,
+            folder=self.folder,
+            named=self.named,
+            settings=self.settings,
+            installed=self._installed,
             trust=self._trust,
-        )  # fmt: skip
+        )
         try:
             plugin = scratch.activate(name)
         except PluginError as error:
@@ -252,26 +254,27 @@ class PluginManager:
         scratch.deactivate(plugin.name)
         problems += scratch.problems.values()
         if len(registry):
-            problems.append(f"plugin {plugin.name!r}: {len(registry)} of its hooks are still there after it was off")
+            problems.append(
+                f"plugin {plugin.name!r}: {len(registry)} of its hooks are still registered after it was switched off"
+            )
         return problems
 
-    def _values(self, name: str) -> Any:
-        return self.settings.get(name, EMPTY)
-
-    def _again(self, name: str, old: Plugin) -> FoundPlugin:
-        folder = None if old.code is None else old.code.folder
+    def _find_again(self, name: str, old: Plugin) -> FoundPlugin:
+        folder = _folder_of(old)
         rows = [row for row in self.found() if row.id == name or (folder is not None and row.folder == folder)]
         found = next((row for row in rows if row.folder == folder), None)
         if found is None and folder is not None:
-            found = in_folder(folder)  # named when it was activated
+            found = plugin_in_folder(folder)  # it was activated by its path
         if found is None:
-            raise PluginError(f"plugin {name!r} is gone")
-        if not found.problem and found.id != name:
-            raise PluginError(f"plugin {name!r} calls itself {found.id!r} now: deactivate the one, activate the other")
+            raise PluginError(f"plugin {name!r} is not installed any more")
+        if found.problem:
+            raise PluginError(f"plugin {name!r}: {found.problem}")
+        if found.id != name:
+            raise PluginError(f"plugin {name!r} now has the id {found.id!r}: deactivate the one, activate the other")
         return found
 
     def _switch_on(self, plugin: Plugin) -> None:
-        plugin.hold()
+        plugin.acquire()
         done: list[Host] = []
         try:
             self._check_conflicts(plugin)
@@ -280,43 +283,24 @@ class PluginManager:
                 done.append(host)
         except BaseException:
             for host in done:
-                with suppress(Exception):  # the first failure counts
+                with suppress(Exception):  # report the first failure
                     host.unplug(plugin.name)
             with suppress(Exception):
                 plugin.release()
             raise
         self._active[plugin.name] = plugin
-        self._tell(plugin, True)
-
-    def _swap(self, old: Plugin, new: Plugin) -> None:
-        """Put one in the place of the other, so that there is no moment in which neither holds."""
-        self._check_conflicts(new)
-        new.hold()
-        done: list[Host] = []
-        try:
-            for host in self._hosts:
-                host.plug(new, replace=True)
-                done.append(host)
-        except BaseException:
-            for host in done:
-                host.plug(old, replace=True)
-            new.release()
-            raise
-        self._tell(old, False)
-        self._active[new.name] = new
-        old.release()
-        self._tell(new, True)
+        self._notify(plugin, True)
 
     def _switch_off(self, name: str) -> str:
-        """What was wrong with that, if anything; the plugin is off in any case."""
+        """Switch a plugin off in any case, and return the error, if there was one."""
         plugin, problem = self._active[name], ""
-        self._tell(plugin, False)
+        self._notify(plugin, False)
         del self._active[name]
         self._stamps.pop(name, None)
-        for leave in (*(host.unplug for host in self._hosts), None):
+        for remove in (*(host.unplug for host in self._hosts), None):
             try:
-                plugin.release() if leave is None else leave(name)
-            except Exception as error:  # noqa: BLE001 - a plugin may fail in any way, and is off all the same
+                plugin.release() if remove is None else remove(name)
+            except Exception as error:  # noqa: BLE001 - a plugin may fail in any way, and must be off nevertheless
                 problem = error_text(error)
                 log.warning("%s", problem)
         return problem
@@ -328,12 +312,12 @@ class PluginManager:
                 continue
             for name in plugin.channels:
                 if name in other.channels:
-                    raise RegistrationError(f"plugin {other.name!r} offers a channel {name!r} already")
+                    raise RegistrationError(f"plugin {other.name!r} already has a channel {name!r}")
             for tool in ToolRegistry(other.tools):
                 if tool.name in tools:
-                    raise RegistrationError(f"plugin {other.name!r} brings a tool {tool.name!r} already")
+                    raise RegistrationError(f"plugin {other.name!r} already has a tool {tool.name!r}")
 
-    def _tell(self, plugin: Plugin, on: bool) -> None:
+    def _notify(self, plugin: Plugin, on: bool) -> None:
         for watcher in self._watchers:
             try:
                 watcher(plugin, on)
@@ -341,14 +325,13 @@ class PluginManager:
                 log.exception("a watcher of plugins failed")
 
 
-class _OfRegistry:
-    """A registry as a host: it takes the hooks."""
+class _RegistryHost:
+    """Adds the hooks of plugins to a registry."""
 
     def __init__(self, registry: HookRegistry) -> None:
         self.registry = registry
 
-    def plug(self, plugin: Plugin, *, replace: bool = False) -> None:
-        before = [entry for entry in self.registry._entries if replace and entry.plugin == plugin.name]
+    def plug(self, plugin: Plugin) -> None:
         done: list[Callable[[], None]] = []
         try:
             for hook in plugin.hooks:
@@ -357,19 +340,22 @@ class _OfRegistry:
             for undo in done:
                 undo()
             raise
-        self.registry._change(lambda entries: tuple(e for e in entries if not any(e is old for old in before)))
 
     def unplug(self, name: str) -> None:
         self.registry.unregister_plugin(name)
 
 
+def _folder_of(plugin: Plugin) -> Path | None:
+    return None if plugin.code is None else plugin.code.folder
+
+
 def _stamp(folder: Path | None) -> Stamp:
-    """What the files of a folder look like from outside; compiled ones do not count."""
+    """Path, time and size of the files in a folder, without bytecode."""
     if folder is None:
         return frozenset()
     found = set()
     for path in folder.rglob("*"):
-        with suppress(OSError):  # it is gone meanwhile
+        with suppress(OSError):  # deleted meanwhile
             state = path.stat()
             if path.is_file() and "__pycache__" not in path.parts:
                 found.add((str(path), state.st_mtime_ns, state.st_size))

@@ -1,4 +1,4 @@
-"""Plugins: named bundles of hooks, tools, channels and points, switched on and off as one."""
+"""Plugins: named bundles of hooks, tools, channels and points that are switched on and off together."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 import contextvars
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,22 +15,26 @@ from .._base.frozen import EMPTY, empty
 from .._base.text import describe
 from .._kernel.errors import RegistrationError
 from .._kernel.hook import Hook
-from .._kernel.points import Point
+from .._kernel.points import NAMES, TABLE, Point, import_declarations
 from .._kernel.registry import HookRegistry
 from ..tools._tool import Tool
 from ..tools.registry import ToolRegistry, Toolset
-from .permissions import check_permissions
-from .points import declare, withdraw
-from .settings import Setting, checked, schema_of
+from .manifest import HOOKLINE_API, Setting, check_api, check_permissions, check_settings, settings_schema
 
-HOOKLINE_API = "1"
-"""The version of what plugins may rely on: a plugin says which one it was made for."""
 LIMIT = 10.0
 """Seconds that ``activate`` and ``deactivate`` may take."""
 
 
 class PluginApi:
-    """What a plugin's ``activate`` is given: its settings, and a way to bring more. It is open while that runs."""
+    """The argument of a plugin's ``activate``: its settings, and methods to add hooks, tools and channels.
+
+    The methods work only while ``activate`` runs.
+
+    Example:
+        >>> def activate(api):
+        ...     if api.settings["log"]:
+        ...         api.add_hook(log_calls)
+    """
 
     def __init__(self, name: str, settings: Mapping[str, Any], folder: Path | None) -> None:
         self.name, self.settings, self.folder = name, settings, folder
@@ -40,60 +44,67 @@ class PluginApi:
         self._open = True
 
     def add_hook(self, hook: Any) -> None:
-        """Bring one more hook."""
-        self._check()
+        """Add a hook."""
+        self._check_open()
         self._hooks.append(hook)
 
     def add_tool(self, tool: Any) -> None:
-        """Bring one more tool."""
-        self._check()
+        """Add a tool."""
+        self._check_open()
         self._tools.append(tool)
 
     def add_channel(self, name: str, make: Any) -> None:
-        """Offer one more channel; ``make`` makes it."""
-        self._check()
+        """Add a channel; ``make`` is its factory."""
+        self._check_open()
         self._channels[name] = make
 
-    def _check(self) -> None:
+    def _check_open(self) -> None:
         if not self._open:
-            raise RegistrationError(f"plugin {self.name!r}: activate() is over; bring everything while it runs")
+            raise RegistrationError(
+                f"plugin {self.name!r}: activate() has returned; add hooks, tools and channels while it runs"
+            )
 
 
 class Modules(Protocol):
-    """The code of a plugin that was loaded for it."""
+    """The imported modules of a plugin."""
 
     folder: Path | None
 
     def unload(self) -> None:
-        """Take it out of ``sys.modules``."""
+        """Remove them from ``sys.modules``."""
         ...
 
     def put_back(self) -> None:
-        """The opposite."""
+        """Put them into ``sys.modules`` again."""
         ...
 
 
 class Plugin:
-    """Hooks, tools and more that are switched on and off as one.
+    """Hooks, tools, channels and points that are switched on and off together.
+
+    Example:
+        >>> plugin = Plugin("quiet", hooks=[keep_out], tools=[say])
+        >>> agent = Agent("helper", llm="openai:gpt-5-mini", plugins=[plugin])
+        >>> agent.unplug("quiet")
 
     Args:
-        name: its id; what ``allowed_plugins`` and ``unplug`` call it.
-        hooks: they are registered with ``plugin=name``.
-        tools: they are added to the agent's.
-        configure: called with each agent that it is plugged into; what it sets there stays.
-        version: its own version.
-        api: the :data:`HOOKLINE_API` that it was made for.
-        description: what it is for, for people.
-        channels: channels that it offers: names, and what makes each.
-        points: points of its own; they are declared while it is on.
-        settings: what can be set, by name: a :class:`Setting`, or a table of its fields.
-        permissions: what it asks for; ``None`` if it does not say.
-        activate: called with a :class:`PluginApi` before it is first plugged in.
-        deactivate: called once nobody has it plugged in any more.
-        required: whether an agent that lists it may not be built without it.
+        name: the name that ``allowed_plugins`` and ``unplug`` use.
+        hooks: its hooks; they are registered with ``plugin=name``.
+        tools: its tools; they are added to those of the agent.
+        configure: a function that is called with each agent the plugin is added to. Its changes are not undone.
+        version: the version of the plugin.
+        api: the :data:`HOOKLINE_API` that it was written for.
+        description: a description for users.
+        channels: its channels: factories by name.
+        points: points of its own; they are declared while the plugin is on.
+        settings: its settings by name: a :class:`Setting`, or a table of its fields.
+        permissions: the permissions that it asks for; ``None`` if it does not declare any.
+        activate: a function that is called with a :class:`PluginApi` before the plugin is first added.
+        deactivate: a function that is called after the plugin was last removed.
+        required: whether an agent that lists the plugin cannot be built without it.
 
     Raises:
-        RegistrationError: it has no name, was made for another Hookline, or has settings that make no sense.
+        RegistrationError: the name is missing, the plugin was written for another API, or a setting is invalid.
     """
 
     def __init__(
@@ -121,13 +132,13 @@ class Plugin:
         self.hooks, self.tools, self.configure = tuple(hooks), tuple(tools), configure
         self.channels: Mapping[str, Any] = dict(channels)
         self.points = tuple(points)
-        self.settings: Mapping[str, Setting] = schema_of(settings)
+        self.settings: Mapping[str, Setting] = settings_schema(settings)
         self.permissions = None if permissions is None else tuple(permissions)
         self.required = required
         self.code: Modules | None = None
         self._activate, self._deactivate = activate, deactivate
         self._values: Mapping[str, Any] | None = None
-        self._own = self.hooks, self.tools, self.channels
+        self._declared = self.hooks, self.tools, self.channels
         self._users, self._lock = 0, threading.RLock()
 
     def __repr__(self) -> str:
@@ -135,32 +146,27 @@ class Plugin:
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """The settings that hold.
+        """The effective values of its settings.
 
         Raises:
-            RegistrationError: one that is required is missing.
+            RegistrationError: a required setting is missing.
         """
         return self.configured(EMPTY)._values or empty() if self._values is None else self._values
 
-    @property
-    def lively(self) -> bool:
-        """Whether it does more than being there: two of it at once might be in each other's way."""
-        return bool(self._activate or self._deactivate or self.points or self.channels)
-
     def configured(self, values: Mapping[str, Any]) -> Plugin:
-        """The same plugin, with these settings.
+        """Set the values of its settings, and return the plugin.
 
         Raises:
-            RegistrationError: they do not fit what it says of them.
+            RegistrationError: a value is invalid.
         """
-        self._values = checked(self.settings, values, f"plugin_settings.{self.name}")
+        self._values = check_settings(self.settings, values, f"plugin_settings.{self.name}")
         return self
 
-    def hold(self) -> None:
-        """Switch it on, unless somebody has: its points are declared and ``activate`` is called. For those who plug.
+    def acquire(self) -> None:
+        """Count one more user. The first one switches the plugin on: points are declared, ``activate`` is called.
 
         Raises:
-            RegistrationError: it cannot be; nothing of it is left.
+            RegistrationError: it cannot be switched on. It is completely off then.
         """
         with self._lock:
             if not self._users:
@@ -168,10 +174,10 @@ class Plugin:
             self._users += 1
 
     def release(self) -> None:
-        """The opposite of :meth:`hold`; the last one switches it off: ``deactivate`` is called, its points are gone.
+        """Count one user less. The last one switches the plugin off: ``deactivate`` is called, points are withdrawn.
 
         Raises:
-            RegistrationError: ``deactivate`` failed; the plugin is off all the same.
+            RegistrationError: ``deactivate`` failed. The plugin is off nevertheless.
         """
         with self._lock:
             self._users = max(0, self._users - 1)
@@ -179,14 +185,14 @@ class Plugin:
                 self._switch_off()
 
     def check(self) -> None:
-        """See that its parts can work, and are what it asked for. Its points must be declared.
+        """Check that its hooks and tools are valid and need no other permissions. Its points must be declared.
 
         Raises:
-            RegistrationError: one cannot, or is not.
+            RegistrationError: a hook or tool is invalid, or needs another permission.
         """
         tools = ToolRegistry(self.tools)
-        tools.specs  # noqa: B018 - a tool that cannot be described is found here
-        HookRegistry(self.hooks).stack  # noqa: B018 - so is a hook whose attributes cannot be read
+        tools.specs  # noqa: B018 - describes every tool, and raises if that fails
+        HookRegistry(self.hooks).stack  # noqa: B018 - reads the attributes of every hook
         if self.permissions is not None:
             check_permissions(self.permissions, self.hooks, tools)
 
@@ -196,50 +202,34 @@ class Plugin:
             self.code.put_back()
         activated = False
         try:
-            declare(self.points, self)
+            declare_points(self.points, self)
             if self._activate is not None:
                 _call(f"plugin {self.name!r}: activate", self._activate, api)
                 activated = True
-            hooks, tools, channels = self._own
+            hooks, tools, channels = self._declared
             self.hooks, self.tools = (*hooks, *api._hooks), (*tools, *api._tools)
             self.channels = {**channels, **api._channels}
             self.check()
         except BaseException:
-            with suppress(RegistrationError):  # of two failures the first one counts
+            with suppress(RegistrationError):  # report the first failure
                 self._switch_off(activated)
             raise
         finally:
             api._open = False
 
     def _switch_off(self, activated: bool = True) -> None:
-        self.hooks, self.tools, self.channels = self._own
+        self.hooks, self.tools, self.channels = self._declared
         try:
             if activated and self._deactivate is not None:
                 _call(f"plugin {self.name!r}: deactivate", self._deactivate)
         finally:
-            withdraw(self.points, self)
+            withdraw_points(self.points, self)
             if self.code is not None:
                 self.code.unload()
 
 
-def check_api(name: str, api: Any) -> None:
-    """See that a plugin was made for this Hookline.
-
-    Raises:
-        RegistrationError: it was not; it says what to do.
-    """
-    if api == HOOKLINE_API:
-        return
-    newer = str(api)[:9].isdecimal() and int(str(api)[:9]) > int(HOOKLINE_API)
-    remedy = "update hookline" if newer else f"get a version of it that was made for {HOOKLINE_API}"
-    raise RegistrationError(
-        f"plugin {name!r:.80} was made for version {api!s:.80} of the plugin API; "
-        f"this Hookline has {HOOKLINE_API}: {remedy}"
-    )
-
-
 def _call(what: str, fn: Callable[..., Any], *args: Any) -> None:
-    """Call a plugin's own function, sync or async, in a thread of its own, which is left behind if it hangs."""
+    """Call a function of a plugin, sync or async, in a thread of its own, which is abandoned if it hangs."""
     failures: list[BaseException] = []
     context = contextvars.copy_context()
 
@@ -247,18 +237,88 @@ def _call(what: str, fn: Callable[..., Any], *args: Any) -> None:
         try:
             result = context.run(fn, *args)
             if inspect.isawaitable(result):
-                asyncio.run(_awaited(result))
-        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything, SystemExit too
+                asyncio.run(_await(result))
+        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
             failures.append(error)
 
     thread = threading.Thread(target=work, name=f"hookline {what}", daemon=True)
     thread.start()
     thread.join(LIMIT)
     if thread.is_alive():
-        raise RegistrationError(f"{what} still runs after {LIMIT:g} s; it is left behind")
+        raise RegistrationError(f"{what} did not return within {LIMIT:g} s")
     if failures:
         raise RegistrationError(f"{what} failed: {describe(failures[0])}") from failures[0]
 
 
-async def _awaited(awaitable: Any) -> Any:
+async def _await(awaitable: Any) -> Any:
     return await awaitable
+
+
+# Points of plugins are in the table of points only while a plugin that declares them is on.
+
+_points_lock = threading.RLock()
+_owners: dict[str, list[object]] = {}
+
+
+@contextmanager
+def capture_points() -> Iterator[list[Point[Any]]]:
+    """Collect the points that are declared inside the block, and remove them from the table after it."""
+    found: list[Point[Any]] = []
+    import_declarations()  # else a plugin that imports a point of a channel would seem to declare it
+    with _points_lock:
+        points, names = dict(TABLE), dict(NAMES)
+        try:
+            yield found
+        finally:
+            found += [point for name, point in TABLE.items() if points.get(name) is not point]
+            for table, before in ((TABLE, points), (NAMES, names)):
+                for name in [name for name in table if name not in before]:
+                    del table[name]
+                table.update(before)
+
+
+def declare_points(points: Iterable[Point[Any]], owner: object) -> None:
+    """Add points to the table on behalf of an owner: all of them, or none.
+
+    Raises:
+        RegistrationError: a name belongs to another point.
+    """
+    with _points_lock:
+        done: list[Point[Any]] = []
+        try:
+            for point in points:
+                _declare_point(point, owner)
+                done.append(point)
+        except RegistrationError:
+            withdraw_points(done, owner)
+            raise
+
+
+def withdraw_points(points: Iterable[Point[Any]], owner: object) -> None:
+    """Remove the points that no other owner has declared."""
+    with _points_lock:
+        for point in points:
+            owners = _owners.get(point, [])
+            if owner in owners:
+                owners.remove(owner)
+                if not owners:
+                    del _owners[point]
+                    TABLE.pop(point, None)
+                    for name in [name for name, known in NAMES.items() if known == point]:
+                        del NAMES[name]
+
+
+def _declare_point(point: Point[Any], owner: object) -> None:
+    known = TABLE.get(point)
+    if known is None:
+        for alias in point.aliases & NAMES.keys():
+            raise RegistrationError(f"point {point!s}: the name {alias!r} belongs to point {NAMES[alias]!s}")
+        TABLE[point] = point
+        NAMES.update(dict.fromkeys(point.aliases, point))
+    elif point not in _owners:
+        if known is point:
+            return  # the program declared it and keeps it
+        raise RegistrationError(f"point {point!s} already exists outside of plugins; choose another name")
+    elif known._shape() != point._shape():
+        raise RegistrationError(f"point {point!s} of another plugin has a different definition; choose another name")
+    _owners.setdefault(point, []).append(owner)

@@ -1,1 +1,1 @@
-"""Model vendors, each imported only when it is used."""
+"""Models of vendors. Each vendor's package is imported only when it is used."""

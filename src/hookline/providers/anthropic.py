@@ -1,4 +1,4 @@
-"""Anthropic's models, and every server that speaks Anthropic's API."""
+"""Anthropic's models, and other servers with Anthropic's API."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from .._kernel.values import Message
-from .dialects.messages import Messages
-from .failures import Source
-from .remote import RemoteModel, check, key_for, timeouts
+from .apis.messages import MessagesApi
+from .error_mapping import Endpoint
+from .remote import RemoteModel, check, client_timeout, find_api_key
 from .tokens import count, estimate
 
 URL = "https://api.anthropic.com"
@@ -18,20 +18,24 @@ _BYTES_PER_TOKEN = 3.5
 
 
 class AnthropicModel(RemoteModel):
-    """A model that is asked through Anthropic's Messages API.
+    """A model behind Anthropic's Messages API.
 
     Args:
         name: the model's name.
-        base_url: where the API is, if not at Anthropic; else ``ANTHROPIC_BASE_URL`` says.
-        api_key: the key; else ``ANTHROPIC_API_KEY`` or ``ANTHROPIC_AUTH_TOKEN`` says. With a base URL, none is needed.
-        timeout: how many seconds of silence to wait for; ``None`` for no limit.
-        max_retries: how often the client itself tries again after a failure that may pass.
-        max_tokens: how long a reply may get, where ``params`` do not say.
+        base_url: the base URL of the API; if omitted, ``ANTHROPIC_BASE_URL`` or Anthropic's own server.
+        api_key: the API key; if omitted, ``ANTHROPIC_API_KEY`` or ``ANTHROPIC_AUTH_TOKEN``. Optional with a base URL.
+        timeout: how many seconds to wait for data; ``None`` for no limit.
+        max_retries: how often the client retries after a temporary failure.
+        max_tokens: the maximum length of a reply if ``params`` has no such limit.
 
     Raises:
-        RegistrationError: an argument is wrong.
+        RegistrationError: an argument is invalid.
         NotInstalledError: the package ``anthropic`` is missing.
-        AuthError: there is no key, and no base URL either.
+        AuthError: there is neither a key nor a base URL.
+
+    Example::
+
+        agent = Agent("bob", llm=AnthropicModel("claude-sonnet-4-5", max_tokens=8000))
     """
 
     def __init__(
@@ -46,22 +50,27 @@ class AnthropicModel(RemoteModel):
     ) -> None:
         base_url = base_url or os.environ.get("ANTHROPIC_BASE_URL") or None
         check("anthropic", name, base_url, timeout, max_retries)
-        key = key_for("anthropic", api_key, base_url, "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
-        source = Source("anthropic", base_url or URL, "ANTHROPIC_API_KEY", timeout, (key,))
+        key = find_api_key("anthropic", api_key, base_url, "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+        endpoint = Endpoint("anthropic", base_url or URL, "ANTHROPIC_API_KEY", timeout, (key,))
 
         def connect(http_client: Any) -> Any:
             from anthropic import AsyncAnthropic
 
             return AsyncAnthropic(
-                api_key=key, base_url=source.url, timeout=timeouts(source), max_retries=max_retries,
+                api_key=key,
+                base_url=endpoint.url,
+                timeout=client_timeout(endpoint),
+                max_retries=max_retries,
                 http_client=http_client,
-            )  # fmt: skip
+            )
 
-        super().__init__(name, source, Messages(max_tokens), connect, organization_header="anthropic-organization-id")
+        super().__init__(
+            name, endpoint, MessagesApi(max_tokens), connect, organization_header="anthropic-organization-id"
+        )
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:
-        """About how many tokens it takes: an estimate from its length, a little on the high side for English.
+        """Estimate the number of tokens from the length, a little high for English.
 
-        Anthropic publishes no tokenizer, and asking its server takes a request.
+        Anthropic publishes no tokenizer, and its server counts only with a request.
         """
         return count(content, partial(estimate, bytes_per_token=_BYTES_PER_TOKEN))

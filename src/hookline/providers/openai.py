@@ -1,4 +1,4 @@
-"""OpenAI's models, and every server that speaks OpenAI's API."""
+"""OpenAI's models, and other servers with OpenAI's API."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 from .._base.text import did_you_mean
 from .._kernel.errors import RegistrationError
 from .._kernel.values import Message
-from .dialects.chat import Chat
-from .dialects.responses import Responses
-from .failures import Source
-from .remote import RemoteModel, check, key_for, timeouts
+from .apis.chat_completions import ChatCompletionsApi
+from .apis.responses import ResponsesApi
+from .error_mapping import Endpoint
+from .remote import RemoteModel, check, client_timeout, find_api_key
 from .tokens import count, openai_counter
 
 URL = "https://api.openai.com/v1"
@@ -21,21 +21,25 @@ Api = Literal["chat", "responses"]
 
 
 class OpenAIModel(RemoteModel):
-    """A model that is asked through OpenAI's API: at OpenAI, Ollama, vLLM, llama.cpp, LM Studio, OpenRouter and others.
+    """A model behind OpenAI's API: OpenAI, Ollama, vLLM, llama.cpp, LM Studio, OpenRouter and others.
 
     Args:
-        name: the model's name at its server.
+        name: the model's name on its server.
         api: ``"chat"`` (Chat Completions, which all these servers have) or ``"responses"``.
-        base_url: where the API is, if not at OpenAI; else ``OPENAI_BASE_URL`` says.
-        api_key: the key; else ``OPENAI_API_KEY`` says. With a base URL, none is needed.
-        organization: whom to bill; else ``OPENAI_ORG_ID`` says.
-        timeout: how many seconds of silence to wait for; ``None`` for no limit.
-        max_retries: how often the client itself tries again after a failure that may pass.
+        base_url: the base URL of the API; if omitted, ``OPENAI_BASE_URL`` or OpenAI's own server.
+        api_key: the API key; if omitted, ``OPENAI_API_KEY``. Optional with a base URL.
+        organization: the organization to bill; if omitted, ``OPENAI_ORG_ID``.
+        timeout: how many seconds to wait for data; ``None`` for no limit.
+        max_retries: how often the client retries after a temporary failure.
 
     Raises:
-        RegistrationError: an argument is wrong.
+        RegistrationError: an argument is invalid.
         NotInstalledError: the package ``openai`` is missing.
-        AuthError: there is no key, and no base URL either.
+        AuthError: there is neither a key nor a base URL.
+
+    Example::
+
+        agent = Agent("bob", llm=OpenAIModel("llama3.2", base_url="http://localhost:11434/v1"))
     """
 
     def __init__(
@@ -52,29 +56,39 @@ class OpenAIModel(RemoteModel):
         base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
         check("openai", name, base_url, timeout, max_retries)
         if api not in get_args(Api):
-            raise RegistrationError(f"api {api!r} is not 'chat' or 'responses'.{did_you_mean(str(api), get_args(Api))}")
-        key = key_for("openai", api_key, base_url, "OPENAI_API_KEY")
+            raise RegistrationError(
+                f"api= must be 'chat' or 'responses', not {api!r}.{did_you_mean(str(api), get_args(Api))}"
+            )
+        key = find_api_key("openai", api_key, base_url, "OPENAI_API_KEY")
         organization = organization or os.environ.get("OPENAI_ORG_ID") or None
-        source = Source("openai", base_url or URL, "OPENAI_API_KEY", timeout, (key,))
+        endpoint = Endpoint("openai", base_url or URL, "OPENAI_API_KEY", timeout, (key,))
 
         def connect(http_client: Any) -> Any:
             from openai import AsyncOpenAI
 
             return AsyncOpenAI(
-                api_key=key, base_url=source.url, organization=organization, timeout=timeouts(source),
-                max_retries=max_retries, http_client=http_client,
-            )  # fmt: skip
+                api_key=key,
+                base_url=endpoint.url,
+                organization=organization,
+                timeout=client_timeout(endpoint),
+                max_retries=max_retries,
+                http_client=http_client,
+            )
 
-        at_openai = urlsplit(source.url).hostname == urlsplit(URL).hostname
-        chat = Chat("max_completion_tokens" if at_openai else "max_tokens")
+        at_openai = urlsplit(endpoint.url).hostname == urlsplit(URL).hostname
+        chat = ChatCompletionsApi("max_completion_tokens" if at_openai else "max_tokens")
         super().__init__(
-            name, source, chat if api == "chat" else Responses(), connect,
-            organization=organization or "", organization_header="openai-organization",
-        )  # fmt: skip
+            name,
+            endpoint,
+            chat if api == "chat" else ResponsesApi(),
+            connect,
+            organization=organization or "",
+            organization_header="openai-organization",
+        )
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:
-        """How many tokens it takes: with OpenAI's tokenizer if ``bpe-openai`` is installed, else an estimate.
+        """Count tokens with OpenAI's tokenizer if ``bpe-openai`` is installed, else estimate them.
 
-        For other models than OpenAI's own it is an estimate in any case.
+        For models other than OpenAI's own the result is always an estimate.
         """
         return count(content, openai_counter(self.name))

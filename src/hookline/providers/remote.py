@@ -1,109 +1,125 @@
-"""A model behind an HTTP API: what the vendors' models have in common."""
+"""Base class for models behind an HTTP API."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import finalize
 
 import msgspec
 
 from .._base.frozen import json_text
 from .._base.text import is_number
+from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ModelRequest
 from .._kernel.values import Message, ModelResponse, Usage
 from ..models.errors import AuthError, NotInstalledError
-from .clients import LoopClients
-from .failures import Source, broken_off, in_our_words, readable, refused, retry_after, unreachable
+from .apis.common import ModelApi, Reply, ToolNames
+from .error_mapping import (
+    Endpoint,
+    error_in_reply,
+    incomplete_reply,
+    map_errors,
+    require_valid_reply,
+    retry_after,
+    unreachable_error,
+)
 from .prices import cost_of, load_prices
-from .wire import Dialect, Reply, ToolNames
 
 NO_KEY = "no-key-needed"
-"""Sent to servers of one's own that want no key: the clients insist on sending one."""
+"""Sent to servers that need no key, because the vendors' clients always send one."""
 
-LONGEST_WAIT = 60.0
-"""A provider that asks to wait longer than so many seconds is not asked again: whoever runs the agent decides."""
+MAX_RETRY_WAIT = 60.0
+"""If a vendor asks to wait longer than this many seconds, the client does not retry, and the run's owner decides."""
 
 _END = object()
 _JSON = {"headers": {"Content-Type": "application/json"}}
 
 
 class RemoteModel(ABC):
-    """A model that is asked over HTTP with a vendor's official client.
+    """A model behind an HTTP API, called with the vendor's official client.
 
     Args:
         name: the model's name.
-        source: whom it is asked at.
-        dialect: the API.
-        connect: makes a client, given the HTTP client it is to use.
-        organization: whose requests these are, where the provider does not say.
-        organization_header: the header in which it says so.
+        endpoint: the server.
+        api: the API.
+        connect: makes the vendor's client, given the HTTP client to use.
+        organization: the organization that is billed, if the server does not report it.
+        organization_header: the response header that reports it.
     """
 
     def __init__(
         self,
         name: str,
-        source: Source,
-        dialect: Dialect,
+        endpoint: Endpoint,
+        api: ModelApi,
         connect: Callable[[Any], Any],
         *,
         organization: str = "",
         organization_header: str,
     ) -> None:
-        self.name, self._source, self._dialect = name, source, dialect
+        self.name, self._endpoint, self._api = name, endpoint, api
         self._organization, self._organization_header = organization, organization_header
-        self._clients = LoopClients(lambda: _connected(connect, source))
+        self._clients = LoopClients(lambda: _make_client(connect, endpoint))
 
     @property
     def provider(self) -> str:
-        """The vendor whose API this is, whoever serves it."""
-        return self._source.provider
+        """The vendor whose API this is, even if another server offers it."""
+        return self._endpoint.provider
 
     @property
     def base_url(self) -> str:
-        """Where the API is."""
-        return self._source.url
+        """The base URL of the API."""
+        return self._endpoint.url
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """The whole reply at once.
+        """Return the whole reply.
 
         Raises:
-            ProviderError: one of its kinds, whatever goes wrong.
+            ProviderError: the call failed; see the subclasses.
         """
-        asked, names = request.model or self.name, ToolNames.of(request)
-        with in_our_words(self._source, asked):
+        asked, names = request.model or self.name, ToolNames.from_request(request)
+        with map_errors(self._endpoint, asked):
             client = await self._clients.get()
-            body = self._dialect.body(request, asked, names)
-            from httpx2 import Response  # the client has loaded it by now
+            body = self._api.body(request, asked, names)
+            from httpx2 import Response  # the client has imported it by now
 
             answer = await client.post(
-                self._dialect.path, cast_to=Response, content=json_text(body).encode(), options=_JSON
+                self._api.path, cast_to=Response, content=json_text(body).encode(), options=_JSON
             )
-            return self._response(_decode(answer.content, self._source), answer.headers, request, asked, names)
+            return self._response(_decode(answer.content, self._endpoint), answer.headers, request, asked, names)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
-        """Pieces of text as they come, then the whole reply. Closing this closes the connection.
+        """Yield pieces of text as they arrive, then the whole reply. Closing the generator closes the connection.
 
         Raises:
-            ProviderError: one of its kinds, whatever goes wrong; also where the reply breaks off.
+            ProviderError: the call failed or the reply is incomplete; see the subclasses.
         """
-        asked, names = request.model or self.name, ToolNames.of(request)
-        with in_our_words(self._source, asked):
+        asked, names = request.model or self.name, ToolNames.from_request(request)
+        with map_errors(self._endpoint, asked):
             client = await self._clients.get()
-            body = self._dialect.streamed(self._dialect.body(request, asked, names))
+            body = self._api.streamed(self._api.body(request, asked, names))
             events = await client.post(
-                self._dialect.path, cast_to=object, content=json_text(body).encode(), options=_JSON, stream=True,
+                self._api.path,
+                cast_to=object,
+                content=json_text(body).encode(),
+                options=_JSON,
+                stream=True,
                 stream_cls=import_module(self.provider).AsyncStream[object],
-            )  # fmt: skip
-            reply = self._dialect.stream()
+            )
+            reply = self._api.stream()
             try:
                 while True:
-                    with readable(self._source, asked):
+                    with require_valid_reply(self._endpoint, asked):
                         event = await anext(events, _END)
                         piece = reply.add(event) if isinstance(event, dict) else ""
                     if event is _END:
@@ -112,79 +128,81 @@ class RemoteModel(ABC):
                         yield piece
             finally:
                 await events.close()
-            with readable(self._source, asked):
+            with require_valid_reply(self._endpoint, asked):
                 data = reply.whole()
             if data is None:
-                raise broken_off(self._source, asked)
+                raise incomplete_reply(self._endpoint, asked)
             response = self._response(data, events.response.headers, request, asked, names)
         yield response
 
     def price(self, usage: Usage) -> float | None:
-        """What so many tokens cost in USD; ``None`` if it is not known."""
-        return cost_of(usage, self.name, url=self._source.url)
+        """Return the price of these tokens in USD; ``None`` if it is unknown."""
+        return cost_of(usage, self.name, url=self._endpoint.url)
 
     @abstractmethod
     def count_tokens(self, content: str | Sequence[Message]) -> int:
-        """How many tokens a text or some messages take."""
+        """Return the number of tokens of a text or of messages."""
 
     def _response(self, data: Any, headers: Any, request: ModelRequest, asked: str, names: ToolNames) -> ModelResponse:
         if data.get("error"):
-            raise refused(data["error"], self._source, asked)
-        with readable(self._source, asked):
-            reply = self._dialect.read(data)
+            raise error_in_reply(data["error"], self._endpoint, asked)
+        with require_valid_reply(self._endpoint, asked):
+            reply = self._api.read(data)
         if reply is None:
-            raise broken_off(self._source, asked)
-        usage = reply.usage if reply.usage is not None else self._guessed(request, reply)
+            raise incomplete_reply(self._endpoint, asked)
+        usage = reply.usage if reply.usage is not None else self._estimated_usage(request, reply)
         return ModelResponse(
             reply.content,
-            tuple(call.replace(name=names.back(call.name)) for call in reply.tool_calls),
+            tuple(call.replace(name=names.decode(call.name)) for call in reply.tool_calls),
             usage,
             reply.finish_reason,
-            cost_of(usage, *filter(None, (reply.model, asked)), url=self._source.url, written=reply.written),
+            cost_of(
+                usage, *filter(None, (reply.model, asked)), url=self._endpoint.url, cache_writes=reply.cache_writes
+            ),
             reply.model or asked,
             self.provider,
             headers.get(self._organization_header) or self._organization,
         )
 
-    def _guessed(self, request: ModelRequest, reply: Reply) -> Usage:
-        """The usage of a server that does not count: no call may go uncounted in a budget."""
+    def _estimated_usage(self, request: ModelRequest, reply: Reply) -> Usage:
+        """Estimate the usage if the server does not report it, so that every call counts in a budget."""
         answer = Message("assistant", reply.content, tuple(reply.tool_calls))
         return Usage(self.count_tokens(request.messages), self.count_tokens((answer,)))
 
 
 def check(package: str, name: str, base_url: str | None, timeout: float | None, max_retries: int) -> None:
-    """What can be checked before anybody is asked.
+    """Check the options of a model before the first request.
 
     Raises:
-        RegistrationError: there is no name, the base URL is none, or a number makes no sense.
+        RegistrationError: the name is missing, or the base URL or a number is invalid.
         NotInstalledError: the vendor's package is missing.
     """
     if not name:
-        raise RegistrationError(f"a model of {package} needs a name: {package}:NAME")
+        raise RegistrationError(f"a model of {package} needs a name: write {package}:NAME")
     if base_url is not None and not _is_url(base_url):
-        raise RegistrationError(f"base_url {base_url!r} is not a URL such as http://localhost:8080/v1")
+        raise RegistrationError(f"base_url= must be a URL such as http://localhost:8080/v1, not {base_url!r}")
     if timeout is not None and not (is_number(timeout) and timeout > 0):
-        raise RegistrationError(f"timeout {timeout!r} is not a number of seconds above 0, or None for no limit")
+        raise RegistrationError(f"timeout= must be a positive number of seconds, or None for no limit, not {timeout!r}")
     if not (isinstance(max_retries, int) and max_retries >= 0):
-        raise RegistrationError(f"max_retries {max_retries!r} is not a whole number from 0 on")
+        raise RegistrationError(f"max_retries= must be an integer of at least 0, not {max_retries!r}")
     if find_spec(package) is None:
         raise NotInstalledError(package, package)
 
 
-def key_for(package: str, given: str | None, base_url: str | None, *variables: str) -> str:
-    """The key: as given, from the environment, or a stand-in for a server that may need none.
+def find_api_key(package: str, given: str | None, base_url: str | None, *variables: str) -> str:
+    """Return the key: the given one, one from the environment, or a placeholder if there is a base URL.
 
     Raises:
-        AuthError: there is none, and the vendor's own server needs one; or what there is cannot be one.
+        AuthError: the vendor's own server needs a key and there is none, or the key has invalid characters.
     """
     for found in (given, *map(os.environ.get, variables)):
         key = (found or "").strip()
         if not (key.isascii() and key.isprintable()):
-            raise AuthError(f"the key for {package} has characters in it that no key has: copy it once more")
+            raise AuthError(f"the key for {package} contains invalid characters: copy it again")
         if key:
             return key
     if base_url is None:
-        raise AuthError(f"no key for {package}: set {variables[0]}, or give base_url= of a server that needs no key")
+        raise AuthError(f"no key for {package}: set {variables[0]}, or pass base_url= of a server that needs no key")
     return NO_KEY
 
 
@@ -192,32 +210,102 @@ def _is_url(text: str) -> bool:
     try:
         parts = urlsplit(text)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, half an IPv6 address
+    except ValueError:  # an invalid port or IPv6 address
         return False
 
 
-def _connected(connect: Callable[[Any], Any], source: Source) -> Any:
-    load_prices()  # here, in a worker thread, and not at the first reply
-    http = import_module(source.provider).DefaultAsyncHttpxClient
-    return connect(http(event_hooks={"response": [_leave_long_waits]}, timeout=timeouts(source)))
+def _make_client(connect: Callable[[Any], Any], endpoint: Endpoint) -> Any:
+    load_prices()  # here in a worker thread, because it is slow
+    http = import_module(endpoint.provider).DefaultAsyncHttpxClient
+    return connect(http(event_hooks={"response": [_disable_long_retries]}, timeout=client_timeout(endpoint)))
 
 
-def timeouts(source: Source) -> Any:
-    """The timeout for a client: a connection is there soon, or not at all."""
-    sdk, seconds = import_module(source.provider), source.timeout
+def client_timeout(endpoint: Endpoint) -> Any:
+    """Return the timeout for a vendor's client, with at most 10 seconds to connect."""
+    sdk, seconds = import_module(endpoint.provider), endpoint.timeout
     return sdk.Timeout(seconds, connect=10.0 if seconds is None else min(seconds, 10.0))
 
 
-async def _leave_long_waits(response: Any) -> None:
-    if (retry_after(response.headers) or 0.0) > LONGEST_WAIT:
+async def _disable_long_retries(response: Any) -> None:
+    if (retry_after(response.headers) or 0.0) > MAX_RETRY_WAIT:
         response.headers["x-should-retry"] = "false"
 
 
-def _decode(content: bytes, source: Source) -> Any:
+def _decode(content: bytes, endpoint: Endpoint) -> Any:
     try:
         data = msgspec.json.decode(content)
     except (msgspec.DecodeError, RecursionError):
         data = None
     if not isinstance(data, dict):
-        raise unreachable(source, "what answers there does not speak this API")
+        raise unreachable_error(endpoint, "the server does not offer this API")
     return data
+
+
+Closer = AsyncGenerator[None, None]
+Clients = dict[asyncio.AbstractEventLoop, tuple[Any, Closer]]
+
+_closing: set[asyncio.Task[None]] = set()
+
+
+class LoopClients:
+    """The clients of one model, one per event loop, because connections belong to the loop that opened them.
+
+    A client is made when a loop first needs one, and closed when that loop ends or the model is garbage-collected.
+
+    Args:
+        make: makes a client with ``is_closed()`` and ``await close()``. It runs in a worker thread because it imports
+            the vendor's package.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make, self._lock = make, threading.Lock()
+        self._clients_by_loop: Clients = {}
+        finalize(self, _close_soon, self._clients_by_loop).atexit = False
+
+    async def get(self) -> Any:
+        """Return the client of the running loop."""
+        loop = asyncio.get_running_loop()
+        client = self._open_in(loop)
+        if client is not None:
+            return client
+        made = await in_thread(self._make)
+        closer = _close_with_loop(made)
+        await anext(closer)
+        with self._lock:
+            client = self._open_in(loop)
+            if client is None:
+                for old in [old for old in self._clients_by_loop if old.is_closed()]:
+                    del self._clients_by_loop[old]
+                self._clients_by_loop[loop] = made, closer
+                return made
+            await closer.aclose()  # another task of this loop made a client first
+        return client
+
+    def _open_in(self, loop: asyncio.AbstractEventLoop) -> Any:
+        client, _ = self._clients_by_loop.get(loop, (None, None))
+        return client if client is not None and not client.is_closed() else None
+
+
+async def _close_with_loop(client: Any) -> Closer:
+    """Close a client when its loop ends: a loop closes its open async generators before it ends."""
+    try:
+        yield
+    finally:
+        await client.close()
+
+
+def _close_soon(kept: Clients) -> None:
+    """Close unused clients, each in its loop."""
+    for loop, (_, closer) in kept.items():
+        with suppress(RuntimeError):  # the loop is closed, and so is the client
+            loop.call_soon_threadsafe(_start, loop, closer)
+
+
+def _start(loop: asyncio.AbstractEventLoop, closer: Closer) -> None:
+    task = loop.create_task(_close(closer))
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
+
+
+async def _close(closer: Closer) -> None:
+    await closer.aclose()

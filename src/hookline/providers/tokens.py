@@ -1,4 +1,4 @@
-"""How many tokens a text or some messages take, without asking anybody."""
+"""Local token counting for texts and messages."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Counter = Callable[[str], int]
 
 
 def estimate(text: str, *, bytes_per_token: float) -> int:
-    """A guess from the length in UTF-8."""
+    """Estimate the number of tokens from the length in UTF-8."""
     return ceil(len(text.encode("utf-8", "replace")) / bytes_per_token)
 
 
 def openai_counter(model: str) -> Counter:
-    """Counts as OpenAI's model does, with ``bpe-openai`` if that is installed; else an estimate."""
+    """Return a counter that uses ``bpe-openai`` if installed, else an estimate."""
     old = model.startswith(_OLD) and not model.startswith(_NEW_GPT_4)
     encoding = _encoding("cl100k_base" if old else "o200k_base")
     if encoding is None:
@@ -34,9 +34,9 @@ def openai_counter(model: str) -> Counter:
 
 @lru_cache(maxsize=2)
 def _encoding(name: str) -> Any:
-    """A tokenizer, which takes about a second to load."""
+    """Load a tokenizer, which takes about a second."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # it reads its data in an outdated way
+        warnings.simplefilter("ignore", DeprecationWarning)  # bpe_openai uses a deprecated way to read its data
         try:
             from bpe_openai import get_encoding
         except ImportError:
@@ -45,12 +45,12 @@ def _encoding(name: str) -> Any:
 
 
 def count(content: str | Sequence[Message], counter: Counter) -> int:
-    """The tokens of a text, or of messages with their calls and a few for each message's frame."""
+    """Count the tokens of a text, or of messages with their calls and a few for the frame of each message."""
     if isinstance(content, str):
         return counter(content)
-    return sum(_PER_MESSAGE + counter(_written_out(message)) for message in content)
+    return sum(_PER_MESSAGE + counter(_as_text(message)) for message in content)
 
 
-def _written_out(message: Message) -> str:
+def _as_text(message: Message) -> str:
     calls = (f"{call.name} {json_text(call.arguments)}" for call in message.tool_calls)
     return "\n".join((message.content, *calls)) if message.tool_calls else message.content

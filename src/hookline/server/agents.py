@@ -1,4 +1,4 @@
-"""The agents that are served, by name."""
+"""The agents of a server, by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .errors import UnknownAgentError
 
 
 class ServedAgent(Frozen, frozen=True):
-    """An agent as callers see it: ``tools`` are the names of its tools, ``about`` what each of them is for."""
+    """The public description of an agent: ``tools`` are the names of its tools, ``about`` describes each of them."""
 
     name: str
     description: str = ""
@@ -20,12 +20,12 @@ class ServedAgent(Frozen, frozen=True):
 
 
 class Agents:
-    """What is served: agents, rosters and teams, each under a name; a roster also under the names of its personalities.
+    """The served agents, rosters and teams by name. Each personality of a roster is served under its own name.
 
     Args:
-        answerers: who answers, by name: an ``Agent``, or what starts runs as one does. Of a roster, each personality
-            is an agent of its own; the key is then the name of the agent that it stands on.
-        only: the names that are served; all if empty.
+        answerers: an ``Agent``, or an object that starts runs like one, by name. For a roster, the key is the name of
+            its base agent.
+        only: the names to serve; all if empty.
     """
 
     def __init__(self, answerers: Mapping[str, Any], only: Iterable[str] = ()) -> None:
@@ -36,23 +36,23 @@ class Agents:
         self._only = wanted
 
     def list(self) -> list[ServedAgent]:
-        """All of them, as they are now."""
-        return [_described(name, answerer, id) for name, (answerer, id) in self._all().items()]
+        """The current descriptions of all served agents."""
+        return [_describe(name, answerer, id) for name, (answerer, id) in self._all().items()]
 
     def find(self, name: str = "") -> tuple[ServedAgent, Any, str]:
-        """An agent, who answers for it, and the personality that it is; the first one if no name is given.
+        """An agent by name, the object that answers for it, and its personality; the first agent without a name.
 
         Raises:
-            UnknownAgentError: there is none of that name.
+            UnknownAgentError: there is no agent with this name.
         """
-        there = self._all()
-        name = name or next(iter(there), "")
-        if name not in there:
+        served = self._all()
+        name = name or next(iter(served), "")
+        if name not in served:
             raise UnknownAgentError(
-                f"there is no agent {name!r:.80}.{did_you_mean(name, there)} There are: {', '.join(there)}"
+                f"there is no agent {name!r:.80}.{did_you_mean(name, served)} There are: {', '.join(served)}"
             )
-        answerer, id = there[name]
-        return _described(name, answerer, id), answerer, id
+        answerer, id = served[name]
+        return _describe(name, answerer, id), answerer, id
 
     def _all(self) -> dict[str, tuple[Any, str]]:
         found: dict[str, tuple[Any, str]] = {}
@@ -69,10 +69,9 @@ class Agents:
         return {name: each for name, each in found.items() if not self._only or name in self._only}
 
 
-def _described(name: str, answerer: Any, id: str) -> ServedAgent:
+def _describe(name: str, answerer: Any, id: str) -> ServedAgent:
     agent = answerer[id] if id else getattr(answerer, "base", answerer)
-    about = getattr(answerer, "personalities", {}).get(id)
-    text = getattr(about, "description", "") or getattr(agent, "description", "")
-    tools = getattr(agent, "tools", ())
-    said = freeze_flat({tool.name: tool.spec.description for tool in tools})
-    return ServedAgent(name, text, tuple(said), said)
+    personality = getattr(answerer, "personalities", {}).get(id)
+    description = getattr(personality, "description", "") or getattr(agent, "description", "")
+    tools = freeze_flat({tool.name: tool.spec.description for tool in getattr(agent, "tools", ())})
+    return ServedAgent(name, description, tuple(tools), tools)

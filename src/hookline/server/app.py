@@ -1,8 +1,7 @@
-"""A server of agents: all transports of one service of runs, behind one gate, on one port."""
+"""The server: all APIs of one run service, behind one gate, on one port."""
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -23,33 +22,29 @@ from ..stores.errors import StoreError
 from ..stores.keys import KeyStore
 from ..stores.runs import RunRecord
 from .agents import ServedAgent
-from .endpoints import Endpoint
-from .gate import Gate
-from .health import HealthApi
+from .health import HealthApi, Traffic
 from .options import ServerOptions
-from .service import RunService
-from .traffic import Traffic
-
-log = logging.getLogger("hookline")
+from .routing import Endpoint, Gate
+from .runs import RunService
 
 REQUEST_SECONDS = 5.0
 """How long requests get to finish once all runs have ended."""
 
 
-class Part(Protocol):
-    """A way to reach the service.
+class Api(Protocol):
+    """A set of endpoints for the run service.
 
-    It may also have coroutines ``open()`` and ``close()``, for what it does beside its endpoints: called when runs are
-    taken, and when all are over.
+    It may also have coroutine methods ``open()`` and ``close()`` for work besides its endpoints: ``open()`` is called
+    when the service accepts runs, ``close()`` when all runs have ended.
     """
 
     def endpoints(self) -> Sequence[Endpoint]:
-        """What can be asked for."""
+        """The endpoints."""
         ...
 
 
 class Status(msgspec.Struct, frozen=True):
-    """What a server is doing. ``runs`` are those under way, with what each does now and whose it is."""
+    """What a server is doing. ``runs`` are the unfinished runs, each with its activity and the name of its owner."""
 
     state: str
     url: str
@@ -66,17 +61,24 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class Server:
-    """Serves agents over HTTP, in the running loop. Signals are the caller's.
+    """Serve agents over HTTP, in the running event loop. Signals are left to the program.
+
+    Example::
+
+        server = build_server(settings, agent)
+        await server.start()
+        print(server.url)
+        await server.wait()
 
     Args:
-        service: the runs.
-        parts: the transports, each with ``endpoints()``; health, metrics and a description of all are added.
-        gate: who may call.
-        options: where it listens, and its limits.
-        keys: the keys that the gate knows; where others than this machine may call, there must be one.
-        metrics: counts for ``/metrics``, which is there only with it.
-        traffic: what the gate counts requests with.
-        closing: called when it has stopped, to close what it was made with.
+        service: runs the agents.
+        apis: the APIs, each with ``endpoints()``; health, metrics and the API description are added.
+        gate: authenticates requests.
+        options: the address to listen on, and limits.
+        keys: the API keys that the gate uses. There must be one if other machines can reach the server.
+        metrics: the metrics for ``/metrics``, which is missing without them.
+        traffic: counts the requests of the gate.
+        closing: called after the server has stopped, to close its stores.
 
     Raises:
         NotInstalledError: a package is missing.
@@ -85,7 +87,7 @@ class Server:
     def __init__(
         self,
         service: RunService,
-        parts: Iterable[Part],
+        apis: Iterable[Api],
         gate: Gate,
         options: ServerOptions,
         *,
@@ -94,17 +96,27 @@ class Server:
         traffic: Traffic | None = None,
         closing: Iterable[Callable[[], object]] = (),
     ) -> None:
-        self.service, self.gate, self.options = service, gate, options
-        self.keys, self.traffic, self._closing = keys, traffic or Traffic(), tuple(closing)
-        self._host = HttpServer(
-            [self], options.host, options.port, hosts=_names(options), max_body=options.max_body,
-            body_seconds=options.body_seconds, grace=REQUEST_SECONDS, extra="server",
-        )  # fmt: skip
+        self.service = service
+        self.gate = gate
+        self.options = options
+        self.keys = keys
+        self.traffic = traffic or Traffic()
+        self._closing = tuple(closing)
+        self._http = HttpServer(
+            [self],
+            options.host,
+            options.port,
+            hosts=_host_names(options),
+            max_body=options.max_body,
+            body_seconds=options.body_seconds,
+            grace=REQUEST_SECONDS,
+            extra="server",
+        )
         from .openapi import OpenApi
 
-        own: tuple[Any, ...] = HealthApi(service, lambda: self.state, metrics), *parts
-        described = OpenApi(lambda: [each for part in own for each in part.endpoints()], url=options.public_url)
-        self.parts: tuple[Any, ...] = *own, described
+        described: tuple[Any, ...] = HealthApi(service, lambda: self.state, metrics), *apis
+        openapi = OpenApi(lambda: [each for api in described for each in api.endpoints()], url=options.public_url)
+        self.apis: tuple[Any, ...] = *described, openapi
         self._opened: list[Any] = []
         self._lifecycle = Lifecycle(self._start, self._stop, grace=options.grace)
 
@@ -115,38 +127,38 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it can be reached from this machine; with the real port once it has started."""
-        return self._host.url
+        """The base URL for clients on this machine; it has the real port once the server has started."""
+        return self._http.url
 
     def endpoints(self) -> list[Endpoint]:
-        """All that can be asked for."""
-        return [endpoint for part in self.parts for endpoint in part.endpoints()]
+        """The endpoints of all APIs."""
+        return [endpoint for api in self.apis for endpoint in api.endpoints()]
 
     def routes(self) -> list[Any]:
-        """The routes, all behind the gate."""
-        return [*self.gate.routes(self.endpoints()), self.gate.rest()]
+        """The Starlette routes, all behind the gate."""
+        return [*self.gate.routes(self.endpoints()), self.gate.fallback()]
 
     async def start(self) -> None:
-        """Listen, and take runs; it returns as soon as it does. Until then ``/readyz`` says that it starts.
+        """Start to listen and to accept runs. Until this returns, ``/readyz`` reports that the server is starting.
 
-        If it is stopped before or meanwhile, it does not.
+        If the server is stopped before or meanwhile, it does not start.
 
         Raises:
-            ConfigError: others may reach it, but there is no key.
-            WebError: the port is taken, or there is no such address.
-            RuntimeError: it was started before.
+            ConfigError: other machines can reach the server, but there is no key.
+            WebError: the port is taken, or the address does not exist.
             StoreError: a file cannot be used.
+            RuntimeError: the server was started before.
         """
         await self._lifecycle.start()
 
     async def _start(self) -> None:
         await in_thread(self._check_keys)
-        await self._host.start()
+        await self._http.start()
         await self.service.open()
-        for part in self.parts:
-            if hasattr(part, "open"):
-                await part.open()
-                self._opened.append(part)
+        for api in self.apis:
+            if hasattr(api, "open"):
+                await api.open()
+                self._opened.append(api)
 
     async def stop(self, grace: float | None = None) -> None:
         """Stop accepting runs, let running ones finish within the grace period, and close everything.
@@ -160,9 +172,9 @@ class Server:
     async def _stop(self, grace: float) -> None:
         await self._lifecycle.wait_within_grace(grace, self.service.drain())
         await self.service.close(grace=0)
-        for part in reversed(self._opened):
-            await stop_component(type(part).__name__, part.close)
-        await self._host.stop()
+        for api in reversed(self._opened):
+            await stop_component(type(api).__name__, api.close)
+        await self._http.stop()
         for close in self._closing:
             await stop_component("a store", partial(in_thread, close))
 
@@ -171,21 +183,30 @@ class Server:
         await self._lifecycle.wait()
 
     async def status(self, approvals: int = 20) -> Status:
-        """What it is doing; of the calls that wait for approval, at most so many."""
-        agents, waiting, names = await in_thread(self._look, approvals)
-        runs = [(run, doing, names.get(run.owner, run.owner)) for run, doing in self.service.under_way()]
+        """The current status, with at most this many waiting approvals."""
+        agents, waiting, names = await in_thread(self._stored_status, approvals)
+        runs = [(run, activity, names.get(run.owner, run.owner)) for run, activity in self.service.unfinished()]
         return Status(
-            self.state, self.url, self.gate.needs_keys, agents, tuple(runs), waiting,
-            self.service.counts()["readers"], self.traffic.total, self.traffic.refused, self.traffic.per_second(),
-            self.service.problem if self.state == "running" else "", self.options.host,
-        )  # fmt: skip
+            self.state,
+            self.url,
+            self.gate.needs_keys,
+            agents,
+            tuple(runs),
+            waiting,
+            self.service.counts()["readers"],
+            self.traffic.total,
+            self.traffic.refused,
+            self.traffic.per_second(),
+            self.service.problem if self.state == "running" else "",
+            self.options.host,
+        )
 
-    def _look(self, most: int) -> tuple[tuple[ServedAgent, ...], tuple[ApprovalRow, ...], dict[str, str]]:
-        """What is in files."""
+    def _stored_status(self, limit: int) -> tuple[tuple[ServedAgent, ...], tuple[ApprovalRow, ...], dict[str, str]]:
+        """The part of the status that has to be read from files."""
         waiting: tuple[ApprovalRow, ...] = ()
         names: dict[str, str] = {}
         with suppress(StoreError):
-            waiting = tuple(self.service.approvals.rows(status="pending", limit=most))
+            waiting = tuple(self.service.approvals.rows(status="pending", limit=limit))
         with suppress(StoreError):
             if self.keys is not None:
                 self.keys.refresh()
@@ -194,25 +215,25 @@ class Server:
 
     def _check_keys(self) -> None:
         if self.keys is not None:
-            self.keys.refresh()  # if they cannot be read, nobody could be let in
+            self.keys.refresh()  # fail now: with unreadable keys every request would be rejected
         if not self.options.exposed:
             return
-        now, there = time.time(), [] if self.keys is None else self.keys.keys()
-        if not any(key.state(now) == "active" for key in there):
+        now, keys = time.time(), [] if self.keys is None else self.keys.keys()
+        if not any(key.state(now) == "active" for key in keys):
             raise ConfigError(
-                f"server: {_why_exposed(self.options)}, so callers need keys, and there is none: "
+                f"server: {_exposed_because(self.options)}, so callers need keys, and there is none: "
                 "make one with hookline keys add NAME --scope read,run"
             )
 
 
-def _names(options: ServerOptions) -> list[str]:
-    """The names that the server is known by."""
+def _host_names(options: ServerOptions) -> list[str]:
+    """The host names that the server accepts."""
     own = [] if is_loopback(options.host) else [options.host]
     return [*options.hosts, *([parse_url(options.public_url).host] if options.public_url else []), *own]
 
 
-def _why_exposed(options: ServerOptions) -> str:
+def _exposed_because(options: ServerOptions) -> str:
     if not is_loopback(options.host):
         return f"other machines can reach it at {options.host}"
-    named = next(name for name in ("hosts", "public_url", "trusted_proxies") if getattr(options, name))
-    return f"others can reach it through a proxy ({named} is set)"
+    name = next(name for name in ("hosts", "public_url", "trusted_proxies") if getattr(options, name))
+    return f"others can reach it through a proxy ({name} is set)"

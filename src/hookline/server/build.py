@@ -1,4 +1,4 @@
-"""A server from settings: who is served, who may call, and where things are kept."""
+"""Build a server from settings."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from .._base.errors import NotInstalledError
-from ..config.build import NAME, context
 from ..config.errors import ConfigError
+from ..config.factory import NAME, make_context
 from ..config.settings import Settings
 from ..hooks.audit_log import AuditLogHook
 from ..hooks.metrics import MetricsHook
@@ -18,36 +18,41 @@ from ..stores.keys import KeyStore
 from ..stores.runs import RunStore
 from ..stores.sessions import session_store_at
 from .agents import Agents
-from .app import Part, Server
+from .app import Api, Server
 from .errors import UnknownAgentError
-from .gate import Gate
+from .health import Traffic
 from .options import ServerOptions
-from .service import RunService
-from .traffic import Traffic
+from .routing import Gate
+from .runs import RunService
 
 
 def build_server(settings: Settings, answerer: Any, *, home: Path | None = None) -> Server:
-    """The server that these settings describe.
+    """Build the server that the settings describe.
 
-    A hook that counts is put among those of ``answerer``.
+    A metrics hook is added to the hooks of ``answerer``.
+
+    Example::
+
+        server = build_server(load_settings(), agent)
+        await server.start()
 
     Args:
-        settings: the settings; ``server`` above all.
-        answerer: who answers: an agent, or a roster, of which each personality is served under its name.
-        home: the folder that relative paths are looked for in; the working folder if left out.
+        settings: the settings, above all the table ``server``.
+        answerer: the agent to serve, or a roster, of which each personality is served under its name.
+        home: the folder for relative paths; the working directory if left out.
 
     Raises:
-        ConfigError: a setting that cannot be.
-        StoreError: a path that cannot be used.
+        ConfigError: a setting has a wrong value.
+        StoreError: a path cannot be used.
         NotInstalledError: a package is missing.
     """
-    for package in ("starlette", "uvicorn"):
-        if find_spec(package) is None:
+    for module, package in (("starlette", "starlette"), ("uvicorn", "uvicorn"), ("a2a", "a2a-sdk")):
+        if find_spec(module) is None:
             raise NotInstalledError(package, "server")
-    from .a2a.part import A2aPart
+    from .a2a.api import A2aApi
     from .api import RunsApi
-    from .approvals_api import ApprovalsApi
-    from .chat import ChatApi
+    from .approvals import ApprovalsApi
+    from .chat.api import ChatApi
 
     home = Path.cwd() if home is None else home
     options = ServerOptions.of(settings.server)
@@ -55,35 +60,45 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
         agents = Agents({getattr(answerer, "name", NAME): answerer}, options.agents)
     except UnknownAgentError as error:
         raise ConfigError(f"server.agents: {error}") from None
-    metrics = MetricsHook(every_call=True)  # how long hooks take is among the numbers
+    metrics = MetricsHook(every_call=True)  # the metrics include the duration of every hook
     traffic = Traffic(metrics)
     store = RunStore(settings.runs or ":memory:", pinned=True)
     keys = KeyStore(options.keys_path(settings.runs, home))
     approvals = ApprovalStore(settings.approval_file)
     service = RunService(
-        agents, store, approvals=approvals, sessions=session_store_at(settings.sessions), options=options,
-        context=lambda session: context(settings, session), metadata=settings.metadata,
-    )  # fmt: skip
-    audit = audit_of(settings, answerer)
-    gate = Gate(keys, options, audit=audit, count=traffic)
-    parts: list[Part] = [
+        agents,
+        store,
+        approvals=approvals,
+        sessions=session_store_at(settings.sessions),
+        options=options,
+        context=lambda session: make_context(settings, session),
+        metadata=settings.metadata,
+    )
+    audit = _audit_log(settings, answerer)
+    apis: list[Api] = [
         RunsApi(service),
         ApprovalsApi(service, audit),
-        A2aPart(service, store, audit),
+        A2aApi(service, store, audit),
         ChatApi(service),
     ]
     server = Server(
-        service, parts, gate, options, keys=keys, metrics=metrics, traffic=traffic,
+        service,
+        apis,
+        Gate(keys, options, audit=audit, count=traffic),
+        options,
+        keys=keys,
+        metrics=metrics,
+        traffic=traffic,
         closing=[store.close, keys.close, approvals.close],
-    )  # fmt: skip
+    )
     answerer.hooks.extend([metrics])
     return server
 
 
-def audit_of(settings: Settings, answerer: Any) -> AuditLog | None:
-    """The audit log of runs, for what the server has to write down too; ``None`` if there is none."""
+def _audit_log(settings: Settings, answerer: Any) -> AuditLog | None:
+    """The audit log of the runs, which the server writes to as well; ``None`` if there is none."""
     logs = [hook.log for hook in answerer.hooks if isinstance(hook, AuditLogHook)]
     if not settings.audit:
         return logs[0] if logs else None
-    wanted = Path(settings.audit).expanduser().absolute()
-    return next((each for each in logs if each.path == wanted), None) or AuditLog(settings.audit)
+    path = Path(settings.audit).expanduser().absolute()
+    return next((each for each in logs if each.path == path), None) or AuditLog(settings.audit)

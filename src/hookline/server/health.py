@@ -1,8 +1,9 @@
-"""Whether a server is up and ready, and its numbers: for whoever runs it."""
+"""Health checks and metrics: ``/healthz``, ``/readyz`` and ``/metrics``."""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,62 +12,78 @@ import msgspec
 from .._base.package import __version__
 from .._base.workers import in_thread
 from ..hooks.metrics import MetricsHook
-from .endpoints import OPEN, Endpoint
-from .service import RunService
+from .auth import PUBLIC
+from .errors import RETRY_SECONDS
+from .routing import Endpoint, json_response
+from .runs import RunService
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-AGAIN = 5
-"""Seconds after which it may be worth to ask again."""
+RATE_WINDOW = 10.0
+"""Over how many seconds the current request rate is measured."""
+_BUCKET_SECONDS = 0.5
 
 
 class Health(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whether the server is up, or ready; if it is not, why."""
+    """Whether the server is alive or ready, and the problem if it is not."""
 
     status: str
     problem: str = ""
 
 
 class HealthApi:
-    """``/healthz``: the process is up; ``/readyz``: it takes runs; ``/metrics``: its numbers, for Prometheus.
+    """``/healthz``: the process is alive; ``/readyz``: runs are accepted; ``/metrics``: numbers for Prometheus.
 
-    What is open to everybody says nothing of files and their errors: those are in the log.
+    The public endpoints do not mention files and their errors, which are in the log.
 
     Args:
-        service: the runs.
-        state: gives the state of the server, see :attr:`Server.state`.
-        metrics: the numbers; there is no ``/metrics`` without.
+        service: runs the agents.
+        state: returns the state of the server, see :attr:`Server.state`.
+        metrics: the metrics; without them there is no ``/metrics``.
     """
 
     def __init__(self, service: RunService, state: Callable[[], str], metrics: MetricsHook | None = None) -> None:
-        self._service, self._state, self._metrics = service, state, metrics
+        self._service = service
+        self._state = state
+        self._metrics = metrics
         if metrics is None:
             return
-        began = time.time()
-        metrics.gauge("hookline_served_runs", "Runs of this server, by state.", self._runs, ["state"])
-        metrics.gauge("hookline_streams_open", "Streams of events.", lambda: service.counts()["readers"])
+        started = time.time()
+        metrics.gauge("hookline_served_runs", "Unfinished runs of this server, by state.", self._runs, ["state"])
+        metrics.gauge("hookline_streams_open", "Open event streams.", lambda: service.counts()["readers"])
         metrics.gauge("hookline_store_problem", "1 if runs cannot be stored.", self._store_problem)
-        metrics.gauge("hookline_server_ready", "1 if runs are taken.", lambda: float(not self.problem()))
-        metrics.gauge("hookline_server_start_time_seconds", "When it was started, as Unix time.", lambda: began)
-        metrics.gauge("hookline_server_info", "Which version it is.", lambda: {__version__: 1.0}, ["version"])
+        metrics.gauge("hookline_server_ready", "1 if runs are accepted.", lambda: float(not self.problem()))
+        metrics.gauge("hookline_server_start_time_seconds", "Start time of the server (Unix time).", lambda: started)
+        metrics.gauge("hookline_server_info", "Version of the server.", lambda: {__version__: 1.0}, ["version"])
 
     def endpoints(self) -> list[Endpoint]:
-        """What can be asked for."""
+        """The endpoints."""
         found = [
-            Endpoint("GET", "/healthz", self._up, OPEN, "health", "Whether the process is up", answer=Health),
             Endpoint(
-                "GET", "/readyz", self._ready, OPEN, "ready", "Whether runs are taken", answer=Health, problems=(503,)
+                "GET", "/healthz", self._healthz, PUBLIC, "health", "Check that the server is alive", response=Health
+            ),
+            Endpoint(
+                "GET",
+                "/readyz",
+                self._readyz,
+                PUBLIC,
+                "ready",
+                "Check that the server accepts runs",
+                response=Health,
+                errors=(503,),
             ),
         ]
         if self._metrics is not None:
-            what = "Numbers in the text format of Prometheus"
-            found.append(Endpoint("GET", "/metrics", self._numbers, ("admin",), "metrics", what, media="text/plain"))
+            summary = "Get metrics in the text format of Prometheus"
+            found.append(
+                Endpoint("GET", "/metrics", self._metrics_text, ("admin",), "metrics", summary, media="text/plain")
+            )
         return found
 
     def problem(self) -> str:
-        """Why no runs are taken, in words that anybody may read; empty if they are."""
+        """Why no runs are accepted, in words that may be public; empty if they are."""
         state = self._state()
         if state != "running":
             return f"the server is {state}"
@@ -78,14 +95,16 @@ class HealthApi:
     def _store_problem(self) -> float:
         return float(self._state() == "running" and bool(self._service.problem))
 
-    async def _up(self, request: Request) -> Response:
-        return _answer(Health("ok"))
+    async def _healthz(self, request: Request) -> Response:
+        return json_response(Health("ok"))
 
-    async def _ready(self, request: Request) -> Response:
+    async def _readyz(self, request: Request) -> Response:
         problem = self.problem()
-        return _answer(Health("not ready", problem) if problem else Health("ready"), 503 if problem else 200)
+        if not problem:
+            return json_response(Health("ready"))
+        return json_response(Health("not ready", problem), 503, {"Retry-After": f"{RETRY_SECONDS:.0f}"})
 
-    async def _numbers(self, request: Request) -> Response:
+    async def _metrics_text(self, request: Request) -> Response:
         from starlette.responses import Response
 
         assert self._metrics is not None
@@ -93,8 +112,49 @@ class HealthApi:
         return Response(text, media_type=self._metrics.content_type)
 
 
-def _answer(health: Health, status: int = 200) -> Response:
-    from starlette.responses import Response
+class Traffic:
+    """Count requests, for the terminal view and for Prometheus. The gate calls it after every request.
 
-    headers = {"Retry-After": str(AGAIN)} if status == 503 else None
-    return Response(msgspec.json.encode(health), status, headers, "application/json")
+    Args:
+        metrics: gets the numbers too.
+        clock: returns the time in seconds.
+    """
+
+    def __init__(self, metrics: MetricsHook | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.total = 0
+        self.refused = 0
+        """How many requests got status 401, 403 or 429."""
+        self._clock = clock
+        self._started = clock()
+        self._buckets: deque[tuple[int, int]] = deque()
+        self._requests = self._seconds = None
+        if metrics is not None:
+            labels = ["method", "route", "status"]
+            self._requests = metrics.counter("hookline_http_requests_total", "Handled HTTP requests.", labels)
+            self._seconds = metrics.histogram(
+                "hookline_http_request_seconds", "Duration of HTTP requests; of streams until their end.", ["route"]
+            )
+
+    def __call__(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count one request."""
+        self.total += 1
+        self.refused += status in (401, 403, 429)
+        now = int(self._clock() / _BUCKET_SECONDS)
+        if self._buckets and self._buckets[-1][0] == now:
+            self._buckets[-1] = now, self._buckets[-1][1] + 1
+        else:
+            self._buckets.append((now, 1))
+            self._drop_old(now)
+        if self._requests is not None and self._seconds is not None:
+            self._requests.add(method, route, str(status))
+            self._seconds.observe(seconds, route)
+
+    def per_second(self) -> float:
+        """The current request rate per second."""
+        now = self._clock()
+        self._drop_old(int(now / _BUCKET_SECONDS))
+        return sum(count for _, count in self._buckets) / max(1.0, min(RATE_WINDOW, now - self._started))
+
+    def _drop_old(self, now: int) -> None:
+        while self._buckets and self._buckets[0][0] <= now - RATE_WINDOW / _BUCKET_SECONDS:
+            self._buckets.popleft()

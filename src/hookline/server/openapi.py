@@ -1,4 +1,4 @@
-"""What a server can be asked for, described for programs (OpenAPI 3.1)."""
+"""The OpenAPI 3.1 description of the server, generated from its endpoints."""
 
 from __future__ import annotations
 
@@ -14,91 +14,90 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from .._base.package import __version__
-from .callers import RIGHTS
-from .endpoints import OPEN, Answer, Endpoint
-
-JSON = "application/json"
+from .auth import PUBLIC, RIGHTS
+from .routing import CORRELATION_HEADER, JSON, Endpoint, ResponseSpec
 
 
-class Problem(msgspec.Struct, frozen=True):
-    """What went wrong: a word for programs, and what to do about it."""
+class ErrorDetail(msgspec.Struct, frozen=True):
+    """An error code for programs, and a message that says what to do."""
 
     code: str
     message: str
 
 
-class Refusal(msgspec.Struct, frozen=True):
-    """Every answer that is an error."""
+class ErrorResponse(msgspec.Struct, frozen=True):
+    """The body of every error response."""
 
-    error: Problem
+    error: ErrorDetail
 
 
 class OpenApi:
-    """The description of a server, at ``/openapi.json``.
+    """Serve the description at ``/openapi.json``.
 
     Args:
-        endpoints: gives what the server can be asked for; this one is added.
-        url: how others reach it, if that is known.
+        endpoints: returns the endpoints of the server; this one is added.
+        url: the public URL of the server, if it is known.
     """
 
     def __init__(self, endpoints: Callable[[], Iterable[Endpoint]], *, url: str = "") -> None:
-        self._endpoints, self._url = endpoints, url
-        self._made: bytes | None = None
+        self._endpoints = endpoints
+        self._url = url
+        self._document: bytes | None = None
 
     def endpoints(self) -> list[Endpoint]:
-        """What can be asked for."""
-        about = "Get this description"
-        return [Endpoint("GET", "/openapi.json", self._get, RIGHTS, "openapi", about, answer=dict[str, Any])]
+        """The endpoint."""
+        summary = "Get this description"
+        return [Endpoint("GET", "/openapi.json", self._get, RIGHTS, "openapi", summary, response=dict[str, Any])]
 
     async def _get(self, request: Request) -> Response:
-        if self._made is None:
+        if self._document is None:
             found = {(each.path, each.method): each for each in (*self._endpoints(), *self.endpoints())}
-            self._made = msgspec.json.encode(describe(found.values(), url=self._url))
-        return Response(self._made, media_type=JSON)
+            self._document = msgspec.json.encode(describe(found.values(), url=self._url))
+        return Response(self._document, media_type=JSON)
 
 
 def describe(endpoints: Iterable[Endpoint], *, url: str = "") -> dict[str, Any]:
-    """Endpoints as an OpenAPI document."""
-    table = list(endpoints)
-    kinds = [kind for endpoint in table for kind in _types(endpoint)]
-    made, parts = msgspec.json.schema_components([Refusal, *kinds], ref_template="#/components/schemas/{name}")
+    """Describe endpoints in an OpenAPI document."""
+    endpoints = list(endpoints)
+    kinds = [kind for endpoint in endpoints for kind in _types(endpoint)]
+    made, components = msgspec.json.schema_components(
+        [ErrorResponse, *kinds], ref_template="#/components/schemas/{name}"
+    )
     schemas = iter(made[1:])
-    flat = {kind for endpoint in table for kind in (endpoint.query, endpoint.takes) if kind is not None}
-    named = {_named(schema) for kind, schema in zip(kinds, made[1:], strict=True) if kind in flat}
+    flattened = {kind for endpoint in endpoints for kind in (endpoint.query, endpoint.headers) if kind is not None}
+    named = {_schema_name(schema) for kind, schema in zip(kinds, made[1:], strict=True) if kind in flattened}
     paths: dict[str, dict[str, Any]] = {}
-    for endpoint in table:
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schemas, parts)
+    for endpoint in endpoints:
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schemas, components)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Hookline", "version": __version__, "description": _ABOUT},
+        "info": {"title": "Hookline", "version": __version__, "description": _DESCRIPTION},
         **({"servers": [{"url": url}]} if url else {}),
         "paths": paths,
         "security": [{"bearer": []}, {"key": []}],
         "components": {
-            "schemas": {name: _readable(schema) for name, schema in parts.items() if name not in named},
+            "schemas": {name: _readable(schema) for name, schema in components.items() if name not in named},
             "securitySchemes": {
-                "bearer": {"type": "http", "scheme": "bearer", "description": "A key: `hl_...`."},
+                "bearer": {"type": "http", "scheme": "bearer", "description": "An API key: `hl_...`."},
                 "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
             },
-            "headers": {
-                name: {"description": about, "schema": {"type": "string"}} for name, about in _HEADERS.items()
-            },
+            "headers": {name: {"description": text, "schema": {"type": "string"}} for name, text in _HEADERS.items()},
         },
-    }  # fmt: skip
+    }
 
 
 def _types(endpoint: Endpoint) -> Iterator[Any]:
-    """The types of an endpoint, in the order in which :func:`_operation` wants their schemas."""
-    for kind in (endpoint.query, endpoint.takes, _body(endpoint)[0]):
+    """The types of an endpoint, in the order in which :func:`_operation` needs their schemas."""
+    for kind in (endpoint.query, endpoint.headers, _body(endpoint)[0]):
         if kind is not None:
             yield kind
-    for each in _answers(endpoint):
+    for each in _responses(endpoint):
         if each.type is not None:
             yield each.type
 
 
 def _body(endpoint: Endpoint) -> tuple[Any, bool]:
-    """The type of a body, and whether there must be one."""
+    """The type of a request body, and whether it is required."""
     kinds = get_args(endpoint.body)
     if NoneType not in kinds:
         return endpoint.body, True
@@ -106,78 +105,79 @@ def _body(endpoint: Endpoint) -> tuple[Any, bool]:
     return kind, False
 
 
-def _answers(endpoint: Endpoint) -> list[Answer]:
-    first = Answer(endpoint.status, "", endpoint.answer, endpoint.media)
-    return [first, *endpoint.more]
+def _responses(endpoint: Endpoint) -> list[ResponseSpec]:
+    first = ResponseSpec(endpoint.status, "", endpoint.response, endpoint.media)
+    return [first, *endpoint.responses]
 
 
-def _operation(endpoint: Endpoint, schemas: Iterator[dict[str, Any]], parts: dict[str, Any]) -> dict[str, Any]:
+def _operation(endpoint: Endpoint, schemas: Iterator[dict[str, Any]], components: dict[str, Any]) -> dict[str, Any]:
     named = re.findall(r"{(\w+)[^}]*}", endpoint.path)
     parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in named]
     if endpoint.query is not None:
-        parameters += _parameters("query", next(schemas), parts)
-    if endpoint.takes is not None:
-        parameters += _parameters("header", next(schemas), parts)
+        parameters += _parameters("query", next(schemas), components)
+    if endpoint.headers is not None:
+        parameters += _parameters("header", next(schemas), components)
     kind, required = _body(endpoint)
     body = None if kind is None else {"required": required, "content": {JSON: {"schema": next(schemas)}}}
     responses: dict[str, Any] = {}
-    for each in _answers(endpoint):
-        found = responses.setdefault(str(each.status), {"description": each.about or "As asked for."})
-        found["headers"] = _headers("X-Correlation-ID", *(["Location"] if endpoint.name == "start_run" else []))
+    for each in _responses(endpoint):
+        found = responses.setdefault(str(each.status), {"description": each.description or "Success."})
+        found["headers"] = _headers(CORRELATION_HEADER, *(["Location"] if endpoint.name == "start_run" else []))
         if each.type is not None:
             found.setdefault("content", {})[each.media] = {"schema": next(schemas)}
         elif each.media != JSON and endpoint.method != "HEAD":
             found.setdefault("content", {})[each.media] = {"schema": {"type": "string"}}
-    for status in _problems(endpoint):
-        names = ["X-Correlation-ID"] if status not in _BEFORE_THE_GATE else []
-        if status == 429 or (status == 503 and endpoint.scopes != OPEN):
+    for status in _error_statuses(endpoint):
+        names = [CORRELATION_HEADER] if status not in _BEFORE_THE_GATE else []
+        if status == 429 or (status == 503 and endpoint.scopes != PUBLIC):
             names.append("Retry-After")
-        said = {"headers": _headers(*names)} if names else {}
+        error: dict[str, Any] = {"headers": _headers(*names)} if names else {}
         if endpoint.method != "HEAD":
-            said["content"] = {JSON: {"schema": {"$ref": "#/components/schemas/Refusal"}}}
-        responses[str(status)] = {"description": _MEANS.get(status) or HTTPStatus(status).phrase, **said}
-    told = {"operationId": endpoint.name, "summary": endpoint.summary, "description": _described(endpoint)}
-    made: dict[str, Any] = {name: text for name, text in told.items() if text}
+            error["content"] = {JSON: {"schema": {"$ref": "#/components/schemas/ErrorResponse"}}}
+        responses[str(status)] = {"description": _STATUS_TEXT.get(status) or HTTPStatus(status).phrase, **error}
+    texts = {"operationId": endpoint.name, "summary": endpoint.summary, "description": _description(endpoint)}
+    operation: dict[str, Any] = {name: text for name, text in texts.items() if text}
     if parameters:
-        made["parameters"] = parameters
+        operation["parameters"] = parameters
     if body is not None:
-        made["requestBody"] = body
-    if endpoint.scopes == OPEN:
-        made["security"] = []
-    return {**made, "responses": dict(sorted(responses.items()))}
+        operation["requestBody"] = body
+    if endpoint.scopes == PUBLIC:
+        operation["security"] = []
+    return {**operation, "responses": dict(sorted(responses.items()))}
 
 
-def _described(endpoint: Endpoint) -> str:
-    needed = "" if endpoint.scopes == OPEN else f"Needs the right {' or '.join(endpoint.scopes)}."
-    return "\n\n".join(filter(None, (endpoint.about, needed)))
+def _description(endpoint: Endpoint) -> str:
+    rights = "" if endpoint.scopes == PUBLIC else f"Needs the right {' or '.join(endpoint.scopes)}."
+    return "\n\n".join(filter(None, (endpoint.description, rights)))
 
 
-def _parameters(place: str, schema: dict[str, Any], parts: dict[str, Any]) -> list[dict[str, Any]]:
-    """A struct as parameters, one for each field."""
-    found = parts[_named(schema)]
-    made = []
+def _parameters(place: str, schema: dict[str, Any], components: dict[str, Any]) -> list[dict[str, Any]]:
+    """The parameters for the fields of a struct."""
+    found = components[_schema_name(schema)]
+    parameters = []
     for name, each in found["properties"].items():
         schema = {key: value for key, value in each.items() if key != "description"}
-        about = {"description": each["description"]} if "description" in each else {}
-        made.append({"name": name, "in": place, "required": name in found["required"], **about, "schema": schema})
-    return made
+        text = {"description": each["description"]} if "description" in each else {}
+        required = name in found["required"]
+        parameters.append({"name": name, "in": place, "required": required, **text, "schema": schema})
+    return parameters
 
 
 def _readable(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema whose description, a docstring, is Markdown."""
+    """A schema with its description, which is a docstring, converted to Markdown."""
     if "description" not in schema:
         return schema
     return {**schema, "description": cleandoc(schema["description"]).replace("``", "`")}
 
 
-def _named(schema: dict[str, Any]) -> str:
+def _schema_name(schema: dict[str, Any]) -> str:
     return str(schema["$ref"]).rpartition("/")[2]
 
 
-def _problems(endpoint: Endpoint) -> list[int]:
-    """Every status that an error of an endpoint may have."""
-    found = {400, 421, 429, 500, 503, *endpoint.problems}
-    if endpoint.scopes != OPEN:
+def _error_statuses(endpoint: Endpoint) -> list[int]:
+    """Every status of an error that an endpoint may return."""
+    found = {400, 421, 429, 500, 503, *endpoint.errors}
+    if endpoint.scopes != PUBLIC:
         found |= {401, 403}
     if "{" in endpoint.path:
         found.add(404)
@@ -194,26 +194,26 @@ def _headers(*names: str) -> dict[str, Any]:
 
 _BEFORE_THE_GATE = (400, 403, 408, 413, 421)
 _HEADERS = {
-    "X-Correlation-ID": "Ties together all that the request brought about; the one that was sent, or a fresh one.",
-    "Location": "Where the run is.",
-    "Retry-After": "After how many seconds to try again.",
+    CORRELATION_HEADER: "Connects everything that the request caused: the id that was sent, or a new one.",
+    "Location": "The path of the run.",
+    "Retry-After": "How many seconds to wait before trying again.",
 }
-_MEANS = {
-    400: "It cannot be read: no JSON, or a bad header.",
-    401: "No key, or one that is not good.",
-    403: "The key lacks the right, or a page of another site asks.",
-    404: "There is none, or it is somebody else's.",
-    406: "None of the media types that are accepted.",
-    408: "The body took too long.",
-    409: "Not in the state it is in.",
-    410: "It does not wait any more: its time, or its run, is over.",
-    413: "The body is too long.",
-    415: "The body is not sent as JSON.",
-    421: "The server is not known by this name.",
-    422: "A field that does not exist, is missing, or has a value that it cannot have; the message names it.",
-    429: "Too much at once.",
-    500: "Something went wrong here; the log has it under the correlation id.",
-    503: "Not now: the server stops, or its files cannot be used.",
+_STATUS_TEXT = {
+    400: "Bad request: the body is not valid JSON, or a header is invalid.",
+    401: "Unauthorized: the key is missing or not valid.",
+    403: "Forbidden: the key lacks a right, or a page of another site sent the request.",
+    404: "Not found: there is no such object, or it belongs to another caller.",
+    406: "Not acceptable: the server has none of the accepted media types.",
+    408: "Timeout: the body did not arrive in time.",
+    409: "Conflict: the current state does not allow this, for example because the run has already finished.",
+    410: "Gone: the call no longer waits, because it expired or its run has ended.",
+    413: "Too large: the body is too long.",
+    415: "Unsupported media type: send the body as JSON.",
+    421: "Misdirected: the server does not accept this host name.",
+    422: "Invalid: a field is unknown, missing, or has a wrong value; the message names it.",
+    429: "Too many requests or runs: wait and try again.",
+    500: "Internal error: the log has the details under the correlation id.",
+    503: "Unavailable: the server is stopping, or cannot use its files.",
 }
-_ABOUT = """Runs of agents: start them, follow their events, approve what they ask for. Errors are
-`{"error": {"code", "message"}}`. Every caller sees its own runs only, unless its key has the right `admin`."""
+_DESCRIPTION = """Run agents: start runs, follow their events, and approve their calls. The body of an error is
+`{"error": {"code", "message"}}`. A caller sees its own runs only, unless its key has the right `admin`."""

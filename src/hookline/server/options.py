@@ -1,4 +1,4 @@
-"""How a server works: the table ``server`` of the settings."""
+"""The options of a server: the table ``server`` of the settings."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from .._base.files import user_folder
 from .._net.urls import UrlError, parse_host, parse_url
 from .._web.middleware import is_loopback
 from ..config.errors import ConfigError
-from ..config.settings import options_of
+from ..config.settings import parse_table
 
-Positive = Annotated[int, msgspec.Meta(ge=1)]
+PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
-Some = Annotated[float, msgspec.Meta(gt=0)]
+PositiveNumber = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How ``hookline serve`` works.
+    """The options of ``hookline serve``.
 
     Args:
-        keys: the SQLite file of API keys; ``keys.db`` beside the file of the runs if it is left out.
-        host: the address to listen at; others than loopback addresses need keys.
-        port: the port; 0 for any that is free.
-        hosts: names it is known by, such as that of a proxy before it.
-        public_url: how others reach it, as told in descriptions, such as ``https://agents.example.com``.
-        trusted_proxies: addresses or networks of proxies, whose word for who calls is taken.
-        rate: how many requests a caller may send in a minute.
-        burst: how many of them at once.
-        max_body: bytes of a body.
-        body_seconds: how long a body may take to arrive.
-        max_runs: how many runs there may be at once.
-        max_queued: how many runs may wait for that.
-        max_runs_per_caller: how many runs of one caller may be under way or wait.
-        max_streams: how many streams of events may be open at once.
-        max_streams_per_caller: how many of one caller.
-        heartbeat: after how many seconds without an event a stream shows that it is alive.
-        grace: how many seconds runs get to finish when the server is stopped.
-        approval_seconds: how long somebody may take to approve a call, before it is denied.
-        keep_days: how many days the texts and events of a run are kept after its end.
-        public_card: whether the card of the agent can be read without a key.
+        keys: the SQLite file of API keys; by default ``keys.db`` in the folder of the runs file.
+        host: the address to listen on. With any other than a loopback address, callers need keys.
+        port: the port; 0 picks a free one.
+        hosts: further host names to accept, such as that of a reverse proxy.
+        public_url: the URL of the server for clients, such as ``https://agents.example.com``; used in descriptions.
+        trusted_proxies: addresses or networks of reverse proxies whose forwarding headers are believed.
+        rate: how many requests a caller may send per minute.
+        burst: how many requests a caller may send at once.
+        max_body: the limit for a request body, in bytes.
+        body_seconds: how long a client may take to send a request body.
+        max_runs: how many runs may run at once.
+        max_queued: how many runs may be queued.
+        max_runs_per_caller: how many runs of one caller may be running or queued.
+        max_streams: how many event streams may be open at once.
+        max_streams_per_caller: how many event streams one caller may have open.
+        heartbeat: after how many seconds without an event a stream sends a heartbeat.
+        grace: how many seconds runs get to finish when the server stops.
+        approval_seconds: how long a call may wait for approval before it is denied.
+        keep_days: for how many days the texts and events of a finished run are kept.
+        public_card: whether the A2A agent card can be read without a key.
         push_hosts: names or addresses that push notifications may be sent to, besides public ones.
-        chat_stream: when chat clients are streamed text: ``live``, as it is written, or ``settled``, when all hooks
-            have seen it, so that nobody is sent what one of them rejects or changes afterwards.
-        logs: how logs are written: ``json``, ``text``, or ``auto``: text at a terminal, else JSON.
-        agents: which personalities are served; all if it is left out.
+        chat_stream: when chat clients get streamed text: ``live``, while the model writes, or ``settled``, after all
+            hooks have seen it, so that no client gets text that a hook rejects or changes.
+        logs: the log format: ``json``, ``text``, or ``auto``: text on a terminal, otherwise JSON.
+        agents: the personalities to serve; all by default.
     """
 
     keys: str = ""
@@ -57,19 +57,19 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     hosts: tuple[str, ...] = ()
     public_url: str = ""
     trusted_proxies: tuple[str, ...] = ()
-    rate: Some = 600.0
-    burst: Positive = 100
+    rate: PositiveNumber = 600.0
+    burst: PositiveInt = 100
     max_body: Annotated[int, msgspec.Meta(ge=1000, le=1_000_000_000)] = 1_000_000
-    body_seconds: Some = 20.0
-    max_runs: Positive = 64
+    body_seconds: PositiveNumber = 20.0
+    max_runs: PositiveInt = 64
     max_queued: Annotated[int, msgspec.Meta(ge=0)] = 1000
-    max_runs_per_caller: Positive = 32
-    max_streams: Positive = 1000
-    max_streams_per_caller: Positive = 600
+    max_runs_per_caller: PositiveInt = 32
+    max_streams: PositiveInt = 1000
+    max_streams_per_caller: PositiveInt = 600
     heartbeat: Annotated[float, msgspec.Meta(ge=0.1)] = 15.0
     grace: Seconds = 30.0
-    approval_seconds: Some = 3600.0
-    keep_days: Some = 30.0
+    approval_seconds: PositiveNumber = 3600.0
+    keep_days: PositiveNumber = 30.0
     public_card: bool = False
     push_hosts: tuple[str, ...] = ()
     chat_stream: Literal["live", "settled"] = "live"
@@ -77,9 +77,9 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     agents: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what reads well and cannot work."""
+        """Check values that have the right type but cannot work."""
         if not self.host:
-            raise ValueError("host is empty: give an address such as 127.0.0.1")
+            raise ValueError("host is empty: use an address such as 127.0.0.1")
         for name in ("hosts", "push_hosts"):
             for given in getattr(self, name):
                 _check_host(name, given)
@@ -87,8 +87,9 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             try:
                 ip_network(network, strict=False)
             except ValueError:
-                what = f"trusted_proxies has {network!r:.80}"
-                raise ValueError(f"{what}: give addresses or networks such as 10.0.0.0/8") from None
+                raise ValueError(
+                    f"trusted_proxies has {network!r:.80}: use addresses or networks such as 10.0.0.0/8"
+                ) from None
         if self.public_url:
             try:
                 parse_url(self.public_url)
@@ -97,26 +98,26 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> ServerOptions:
-        """The options in a table of settings.
+        """Read the options from a table of settings.
 
         Raises:
-            ConfigError: one that does not exist, or a value it cannot have.
+            ConfigError: an option is unknown or has a wrong value.
         """
         if "database" in table:
-            raise ConfigError("server.database is gone: the setting runs, above [server], names the file of the runs")
-        return options_of(cls, "server", table)
+            raise ConfigError("server.database no longer exists: set runs, above [server], to the file of the runs")
+        return parse_table(cls, "server", table)
 
     @property
     def exposed(self) -> bool:
-        """Whether others than this machine may reach it, also through a proxy: then callers need keys."""
+        """Whether other machines can reach the server, also through a proxy. Then callers need keys."""
         return not is_loopback(self.host) or bool(self.hosts or self.trusted_proxies or self.public_url)
 
     def keys_path(self, runs: str | None, home: Path) -> str:
         """The file of API keys.
 
         Args:
-            runs: the file of the runs; the keys are in ``keys.db`` beside it, unless the option ``keys`` is given.
-            home: the folder that a relative path in the option ``keys`` is taken from.
+            runs: the file of the runs; the keys are in ``keys.db`` in its folder, unless the option ``keys`` is set.
+            home: the folder for a relative path in the option ``keys``.
         """
         if self.keys:
             return self.keys if self.keys == ":memory:" else str(home / Path(self.keys).expanduser())

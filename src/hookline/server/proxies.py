@@ -1,4 +1,4 @@
-"""Who is at the other end: the peer, or whom a proxy that is trusted names."""
+"""Find the client's address and scheme behind trusted reverse proxies."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from .._web.middleware import Scope
 Address = IPv4Address | IPv6Address
 
 MAX_HOPS = 32
-"""Of how many proxies the names are looked at."""
+"""How many proxies in a chain are looked at."""
 
 _FOR = re.compile(r'(?:^|;)\s*for\s*=\s*(?:"([^"]*)"|([^;"\s]*))', re.IGNORECASE)
 _PORT = re.compile(r":[0-9]{1,5}\Z")
 
 
 class Proxies:
-    """Proxies whose word is taken for who calls, and by which scheme.
+    """Trusted reverse proxies, whose ``Forwarded`` and ``X-Forwarded-*`` headers are believed.
 
     Args:
-        trusted: their addresses or networks. What others say of whom they speak for is ignored.
+        trusted: their addresses or networks. Forwarding headers from any other peer are ignored.
     """
 
     def __init__(self, trusted: Iterable[str] = ()) -> None:
         self._trusted: list[IPv4Network | IPv6Network] = [ip_network(each, strict=False) for each in trusted]
 
-    def client(self, scope: Scope) -> str:
-        """The address that a request comes from: of those named from right to left, the first that is not trusted."""
+    def client_address(self, scope: Scope) -> str:
+        """The address of the client: going back from the peer, the first address that is not a trusted proxy."""
         peer = parse_address(str((scope.get("client") or ("",))[0]))
         if peer is None:
             return ""
         if not self._trusts(peer):
             return str(peer)
-        for named in reversed(_named(scope)[-MAX_HOPS:]):
+        for named in reversed(_forwarded_for(scope)[-MAX_HOPS:]):
             address = parse_address(named)
-            if address is None:  # a name that hides somebody: it is one of whom the proxy before speaks for
+            if address is None:  # an obfuscated identifier: the proxy that wrote it is the last known address
                 break
             peer = address
             if not self._trusts(peer):
@@ -44,7 +44,7 @@ class Proxies:
         return str(peer)
 
     def scheme(self, scope: Scope) -> str:
-        """``http`` or ``https``, as the caller used it."""
+        """``http`` or ``https``, as the client used it."""
         peer = parse_address(str((scope.get("client") or ("",))[0]))
         if peer is not None and self._trusts(peer):
             named = [each.strip().lower() for each in _values(scope, b"x-forwarded-proto")]
@@ -57,7 +57,10 @@ class Proxies:
 
 
 def parse_address(text: str) -> Address | None:
-    """An address, with or without brackets and a port; IPv4 inside IPv6 becomes IPv4; ``None`` if it is none."""
+    """Parse an IP address, with or without brackets and a port. An IPv4-mapped IPv6 address becomes IPv4.
+
+    Returns ``None`` for any other text.
+    """
     text = text.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]
@@ -72,16 +75,16 @@ def parse_address(text: str) -> Address | None:
     return getattr(address, "ipv4_mapped", None) or address
 
 
-def same_house(address: str) -> str:
-    """What stands for an address where requests are counted: of IPv6 addresses, one owner has a whole /64."""
+def network_of(address: str) -> str:
+    """The network to count requests by: an IPv4 address itself, or the /64 of an IPv6 address, which has one owner."""
     parsed = parse_address(address)
     if isinstance(parsed, IPv6Address):
         return str(ip_network((parsed, 64), strict=False))
     return address
 
 
-def _named(scope: Scope) -> list[str]:
-    """Those whom proxies speak for, the nearest last."""
+def _forwarded_for(scope: Scope) -> list[str]:
+    """The addresses in the forwarding headers, the nearest last."""
     named = _values(scope, b"x-forwarded-for")
     if named:
         return named

@@ -1,4 +1,4 @@
-"""What callers send and see of runs, as JSON."""
+"""JSON types of the runs API: requests, query parameters, headers and responses."""
 
 from __future__ import annotations
 
@@ -7,61 +7,62 @@ from typing import Annotated, Literal, Self
 import msgspec
 
 from ..stores.runs import RunRecord
-from .callers import Caller
+from .auth import Caller
 
-END = r"(?![\s\S])"  # of a text; "$" would let a line break pass
+END = r"(?![\s\S])"  # the end of the text; "$" would let a line break pass
 IdText = Annotated[str, msgspec.Meta(max_length=128, pattern=rf"^[!-~]*{END}")]
-"""An id of a caller's own: at most 128 printable ASCII characters, without spaces."""
-Named = Annotated[str, msgspec.Meta(max_length=200, pattern=rf"^[^\u0000-\u001f\u007f]*{END}")]
-"""A name of a caller's own: at most 200 characters, none of them a control character."""
-Said = Annotated[str, msgspec.Meta(min_length=1, pattern=r"\S")]
-Wait = Annotated[float, msgspec.Meta(ge=0, le=60, description="Seconds to wait for it at most.")]
-State = Literal[
+"""An id chosen by the caller: at most 128 printable ASCII characters, without spaces."""
+Name = Annotated[str, msgspec.Meta(max_length=200, pattern=rf"^[^\u0000-\u001f\u007f]*{END}")]
+"""A name chosen by the caller: at most 200 characters, without control characters."""
+Text = Annotated[str, msgspec.Meta(min_length=1, pattern=r"\S")]
+Wait = Annotated[float, msgspec.Meta(ge=0, le=60, description="How many seconds to wait at most.")]
+RunStatus = Literal[
     "queued", "running", "waiting", "completed", "stopped", "ended", "failed", "cancelled", "interrupted"
-]  # fmt: skip
-Number = Annotated[int, msgspec.Meta(ge=0, le=10**15 - 1)]
+]
+Sequence = Annotated[int, msgspec.Meta(ge=0, le=10**15 - 1)]
 
 
 class RunRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """What a run is started with.
+    """The run to start.
 
-    ``session`` names a conversation to go on with, ``agent`` one of those at ``/agents``; the first one if left out.
+    ``agent`` is a name from ``/agents``; the first one if left out. ``session`` names a conversation to continue; a
+    new one if left out.
     """
 
-    task: Said
-    agent: Named = ""
-    session: Named = ""
+    task: Text
+    agent: Name = ""
+    session: Name = ""
     task_id: IdText = ""
     correlation_id: IdText = ""
     wait: Wait = 0.0
 
 
 class CancelRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Why a run is cancelled."""
+    """The reason for cancelling a run."""
 
     reason: Annotated[str, msgspec.Meta(max_length=1000)] = ""
 
 
 class MessageRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What is said to a run that goes on."""
+    """A message to a running run."""
 
-    text: Said
+    text: Text
 
 
-class OnceHeader(msgspec.Struct, rename={"key": "Idempotency-Key"}):
-    """A key with which a request may be sent again."""
+class IdempotencyHeader(msgspec.Struct, rename={"key": "Idempotency-Key"}):
+    """A key that makes it safe to send a request again."""
 
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=rf"^[!-~]+{END}")] = ""
 
 
 class ResumeHeader(msgspec.Struct, rename={"seq": "Last-Event-ID"}):
-    """The number of the last event that was read; none, if it is empty."""
+    """The number of the last event that the client has read; empty for none."""
 
     seq: Annotated[str, msgspec.Meta(pattern=rf"^[0-9]{{0,15}}{END}")] = ""
 
 
 class WaitQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """How long to wait for the end of a run."""
+    """How long to wait for the run to finish."""
 
     wait: Wait = 0.0
 
@@ -70,16 +71,16 @@ class ListQuery(msgspec.Struct, forbid_unknown_fields=True):
     """Which runs to list."""
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
-    before: Annotated[Named, msgspec.Meta(description="The id of a run: those that come after it in the list.")] = ""
-    agent: Named = ""
-    status: State | Literal[""] = ""
-    session: Named = ""
+    before: Annotated[Name, msgspec.Meta(description="The id of a run: list older runs only.")] = ""
+    agent: Name = ""
+    status: RunStatus | Literal[""] = ""
+    session: Name = ""
 
 
 class EventsQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Which events to read; ``limit`` and ``wait`` are for JSON alone."""
+    """Which events to read. ``limit`` and ``wait`` apply to JSON responses only."""
 
-    after: Number = 0
+    after: Sequence = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 200
     wait: Wait = 0.0
 
@@ -87,8 +88,8 @@ class EventsQuery(msgspec.Struct, forbid_unknown_fields=True):
 class RunView(msgspec.Struct, frozen=True):
     """A run.
 
-    ``error`` is what went wrong, ``reason`` what stopped or ended it, ``last_seq`` how many events it has so far.
-    Times are seconds since 1970. ``cost`` is in US dollars, and null if it is not known.
+    ``error`` says what went wrong, ``reason`` what stopped or ended the run, ``last_seq`` is its number of events so
+    far. Times are Unix times in seconds. ``cost`` is in US dollars, and null if it is unknown.
     """
 
     id: str
@@ -99,7 +100,7 @@ class RunView(msgspec.Struct, frozen=True):
     correlation_id: str
     transport: str
     task: str
-    status: State
+    status: RunStatus
     reply: str
     error: str
     reason: str
@@ -116,7 +117,7 @@ class RunView(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, run: RunRecord, caller: Caller) -> Self:
-        """A run as this caller sees it: what was said in it is for those who may read."""
+        """A run as this caller may see it: the texts are left out without the right ``read``."""
         view = cls(**{name: getattr(run, name) for name in cls.__struct_fields__})
         if caller.may("read"):
             return view
@@ -124,14 +125,14 @@ class RunView(msgspec.Struct, frozen=True):
 
 
 class RunsPage(msgspec.Struct, frozen=True):
-    """Runs, the newest first; ``next`` is the ``before`` of the next page, empty on the last one."""
+    """Runs, the newest first. ``next`` is the value of ``before`` for the next page, empty on the last one."""
 
     runs: tuple[RunView, ...]
     next: str
 
 
 class EventView(msgspec.Struct, frozen=True):
-    """An event: what every one has. The other fields depend on the type, see docs/guides/api.md."""
+    """The fields that every event has. The others depend on its type, see docs/guides/api.md."""
 
     seq: int
     type: str
@@ -140,7 +141,7 @@ class EventView(msgspec.Struct, frozen=True):
 
 
 class SentEvent(msgspec.Struct, frozen=True):
-    """One event of the stream: the number, the type, and the event as JSON."""
+    """One event of the stream: its number, its type, and the event as JSON."""
 
     id: Annotated[str, msgspec.Meta(pattern="^[0-9]+$")]
     event: str
@@ -156,7 +157,7 @@ class SentEvent(msgspec.Struct, frozen=True):
 
 
 class EventsPage(msgspec.Struct, frozen=True):
-    """Events of a run; ``last_seq`` is the ``after`` of the next page. If it is ``over``, no more will come."""
+    """Events of a run. ``last_seq`` is the value of ``after`` for the next page; ``over`` means there is none."""
 
     events: tuple[EventView, ...]
     last_seq: int
@@ -164,7 +165,7 @@ class EventsPage(msgspec.Struct, frozen=True):
 
 
 class AgentView(msgspec.Struct, frozen=True):
-    """An agent that is served."""
+    """A served agent."""
 
     name: str
     description: str
@@ -172,6 +173,6 @@ class AgentView(msgspec.Struct, frozen=True):
 
 
 class AgentsPage(msgspec.Struct, frozen=True):
-    """The agents; the first one answers where none is named."""
+    """The served agents. The first one is the default."""
 
     agents: tuple[AgentView, ...]

@@ -1,4 +1,4 @@
-"""What outlives a run: conversations, memory, notes, files, tickets, approvals, keys, messages, runs, the audit log."""
+"""Stores of data that outlives a run: sessions, memory, notes, artifacts, tickets, approvals, keys, runs, audit log."""
 
 from .._base.lazy import attach
 

@@ -23,19 +23,29 @@ from .._base.workers import after_fork_in_child
 from .._kernel.payloads import ApprovalRequest, Question
 from .._kernel.values import Ids
 from .errors import LockedFileError, NotFoundError, StoreError
-from .processes import born, is_running
+from .processes import is_process_running, process_start
 from .sqlite import Database, storable
 
+log = logging.getLogger("hookline")
+
+KEEP_DAYS = 90.0
+"""How long decided calls and grants for a session are kept."""
+POLL_SECONDS = 0.5
+"""Polling interval for decisions of other processes."""
+MAX_MESSAGE = 4000
 MAX_GLOB = 1000
-MAX_NAMES = 100
+MAX_PATTERN_NAMES = 100
+
+_STATUS = {"approve": "approved", "deny": "denied", "edit": "edited"}
+_SCOPES = ("once", "session", "always")
 
 
 class ApprovalRow(msgspec.Struct, frozen=True):
-    """A call that was put to people, with its exact arguments, and what became of it.
+    """A tool call that needs approval, with its exact arguments and its status.
 
-    ``status``: ``pending``, ``approved``, ``denied``, ``edited``, ``expired`` or ``cancelled``. ``digest`` is of the
-    tool's name and the arguments: a decision must name it. ``root_id`` is the run that was started, ``run_id`` the one
-    that asks, which may be inside it. ``remember``: ``once``, ``session`` or ``always``.
+    ``status`` is ``pending``, ``approved``, ``denied``, ``edited``, ``expired`` or ``cancelled``. ``digest`` is a hash
+    of the tool's name and the arguments; a decision must contain it. ``run_id`` is the run that asks, and ``root_id``
+    the outermost run that it belongs to. ``remember`` is ``once``, ``session`` or ``always``.
     """
 
     id: str
@@ -62,16 +72,16 @@ class ApprovalRow(msgspec.Struct, frozen=True):
 
     @property
     def hooks(self) -> tuple[str, ...]:
-        """The names of the hooks that ask."""
+        """Names of the hooks that ask for approval."""
         return tuple(sorted({question.hook for question in self.questions}))
 
 
 class GrantRow(msgspec.Struct, frozen=True):
-    """A standing permission, which answers later calls of a tool.
+    """A standing permission that approves later calls of a tool.
 
-    ``scope``: ``session``, in the session ``session_id``; or ``always``, in every session. Either way only for runs of
-    the agent ``agent`` and of ``owner``, and only the questions of ``hooks``. It is for the calls that ``pattern``
-    covers; if that is empty, for those with exactly ``arguments``.
+    With the ``scope`` ``session`` it holds in the session ``session_id``, with ``always`` in every session. It holds
+    only for runs of ``agent`` and ``owner``, and only for questions of ``hooks``. It covers the calls that match
+    ``pattern``; if the pattern is empty, calls with exactly ``arguments``.
     """
 
     id: str
@@ -88,67 +98,414 @@ class GrantRow(msgspec.Struct, frozen=True):
     at: float
 
     def covers(self, digest: str, arguments: Mapping[str, Any], hooks: Iterable[str]) -> bool:
-        """Whether it answers all that these hooks ask about a call of its tool."""
+        """Whether the grant answers all questions of these hooks about a call of its tool."""
         if not set(hooks) <= set(self.hooks):
             return False
         return matches(self.pattern, arguments) if self.pattern else digest == self.digest
 
 
 class DecisionRefusedError(StoreError):
-    """A decision that does not count.
+    """A decision was not accepted.
 
-    ``code`` is ``gone`` (it was decided, or is over), ``digest`` (what was shown is not what waits) or ``bad`` (such a
-    decision cannot be made). ``row`` is the call as it is now, if it was looked at.
+    ``code`` is ``gone`` (the call is already decided, or its run has ended), ``digest`` (the decider saw other
+    arguments) or ``bad`` (the decision is not valid). ``row`` is the call as stored, if it was read.
     """
 
     def __init__(self, code: str, message: str, row: ApprovalRow | None = None) -> None:
         super().__init__(message)
-        self.code, self.row = code, row
+        self.code = code
+        self.row = row
+
+
+# Patterns of grants.
 
 
 def matches(pattern: Mapping[str, str], arguments: Mapping[str, Any]) -> bool:
     """Whether a pattern covers these arguments.
 
-    Every argument must match the glob of its name, or else that of ``*``; a name in the pattern must be among the
-    arguments. Text is compared as it is, every other value as JSON.
+    Every argument must match the glob for its name, or else the glob for ``*``. Each name in the pattern must be an
+    argument. Texts are compared as they are, other values as JSON.
     """
-    return not uncovered(pattern, arguments)
+    return not _mismatch(pattern, arguments)
 
 
-def uncovered(pattern: Mapping[str, str], arguments: Mapping[str, Any]) -> str:
-    """Why a pattern does not cover these arguments; nothing, if it does."""
+def _mismatch(pattern: Mapping[str, str], arguments: Mapping[str, Any]) -> str:
+    """The reason why a pattern does not cover these arguments; empty if it does."""
     for name in pattern:
-        if name != "*" and name not in arguments:  # it may have a default, which nobody looked at
-            return f"it has no argument {name!r:.80}"
+        if name != "*" and name not in arguments:  # the tool may have a default value that no one has reviewed
+            return f"the call has no argument {name!r:.80}"
     for name, value in arguments.items():
         glob = pattern.get(name, pattern.get("*"))
         if glob is None:
-            return f"there is no glob for {name!r:.80}, nor one for all others, '*'"
-        if not fnmatchcase(_text(value), glob):
-            return f"{name!r:.80} is not like {glob!r:.80}"
+            return f"the pattern has no glob for {name!r:.80}, and none for all others ('*')"
+        if not fnmatchcase(_as_text(value), glob):
+            return f"{name!r:.80} does not match {glob!r:.80}"
     return ""
 
 
-def checked_pattern(pattern: object) -> dict[str, str]:
-    """A pattern that can be used.
-
-    Raises:
-        DecisionRefusedError: it cannot (``bad``).
-    """
-    if not isinstance(pattern, Mapping) or not 0 < len(pattern) <= MAX_NAMES:
-        raise DecisionRefusedError("bad", 'a pattern is argument names with globs, such as {"path": "notes/*"}')
-    for name, glob in pattern.items():
-        if not isinstance(name, str) or not isinstance(glob, str) or not name or len(glob) > MAX_GLOB:
-            raise DecisionRefusedError("bad", f"in a pattern, {name!r:.80} needs a glob, a text of at most {MAX_GLOB}")
-    return dict(pattern)
-
-
-def _text(value: Any) -> str:
+def _as_text(value: Any) -> str:
     value = scrub(value)
     return value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()
 
 
-SCHEMA = (
+def _checked_pattern(pattern: object) -> dict[str, str]:
+    if not isinstance(pattern, Mapping) or not 0 < len(pattern) <= MAX_PATTERN_NAMES:
+        raise DecisionRefusedError("bad", 'a pattern must map argument names to globs, such as {"path": "notes/*"}')
+    for name, glob in pattern.items():
+        if not isinstance(name, str) or not isinstance(glob, str) or not name or len(glob) > MAX_GLOB:
+            text = f"the glob for {name!r:.80} must be a text of at most {MAX_GLOB} characters"
+            raise DecisionRefusedError("bad", text)
+    return dict(pattern)
+
+
+class ApprovalStore:
+    """Store calls that need approval, the decisions, and standing grants.
+
+    Each call is decided once, even if several processes try. A decision must contain the digest of the call that the
+    decider saw. A call that has expired, or whose process is gone, is no longer pending. See docs/guides/approvals.md.
+
+    Args:
+        path: the file, created when first used, readable by its owner only; ``:memory:`` keeps everything in memory.
+
+    Raises:
+        StoreError: the path cannot be used.
+
+    Example::
+
+        store = ApprovalStore("approvals.db")
+        for row in store.rows(status="pending"):
+            store.decide(row.id, decision="approve", digest=row.digest, by="ada")
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.db = Database(
+            path, contents="approvals", application_id=0x486B4C41, version=1, schema=_SCHEMA, durable=True
+        )
+        self._watcher = _Watcher(self.path, self._stored)
+        self._pruned = float("-inf")
+
+    @property
+    def path(self) -> str:
+        """Path of the file."""
+        return self.db.path
+
+    def open(self) -> None:
+        """Make sure that the file exists and can be written.
+
+        Raises:
+            StoreError: the file cannot be used; the message says why, and what to do.
+        """
+        with self.db.transaction(write=True):
+            pass
+
+    def close(self) -> None:
+        """Close the file."""
+        self.db.close()
+
+    def ask(
+        self, request: ApprovalRequest, *, seconds: float, ids: Ids, owner: str = "", root_id: str = ""
+    ) -> ApprovalRow:
+        """Store a call that needs approval. If a grant covers the call, it is approved at once.
+
+        Args:
+            request: the call, its questions and its digest.
+            seconds: time until the call expires.
+            ids: ids of the run that asks.
+            owner: owner of the run.
+            root_id: the outermost run, if the run that asks is nested.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        if not is_number(seconds) or not 0 < seconds < 1e12:
+            raise StoreError(f"seconds must be a positive number, not {seconds!r:.80}")
+        call = request.call
+        now = time.time()
+        row = ApprovalRow(
+            id=f"appr_{secrets.token_hex(16)}",
+            run_id=storable(ids.run_id),
+            root_id=storable(root_id or ids.run_id),
+            call_id=storable(call.id),
+            attempt=call.attempt,
+            tool=storable(call.name),
+            arguments=scrub(thaw(call.arguments)),
+            questions=_storable_questions(request.questions),
+            digest=request.digest,
+            agent=storable(ids.agent),
+            session_id=storable(ids.session_id),
+            owner=storable(owner),
+            correlation_id=storable(ids.correlation_id),
+            asked=now,
+            expires=now + seconds,
+            status="pending",
+            decided=None,
+            by="",
+            message="",
+            edit=None,
+            remember="once",
+        )
+        with self.db.transaction(write=True) as db:
+            self._prune(db, now)
+            for grant in _grants_for(db, row):
+                if grant.covers(row.digest, row.arguments, row.hooks):
+                    row = _approved_by(row, grant, now)
+                    break
+            values = (*_encode_call(row), gethostname(), os.getpid(), process_start(os.getpid()))
+            columns = f"{', '.join(_CALL_FIELDS)}, host, pid, born"
+            db.execute(f"INSERT INTO approvals ({columns}) VALUES ({', '.join('?' * len(values))})", values)
+        return row
+
+    def rows(
+        self, *, status: str = "", owner: str | None = None, root_id: str = "", limit: int = 100
+    ) -> list[ApprovalRow]:
+        """Stored calls, newest first.
+
+        Args:
+            status: only calls with this status; by default all.
+            owner: only calls of this owner; ``None`` for all owners.
+            root_id: only calls of this run and the runs nested in it.
+            limit: maximum number of calls.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        conditions, values = ["1"], list[Any]()
+        if status == "pending":
+            conditions.append("status = 'pending'")
+        elif status:
+            conditions.append("status IN (?, 'pending')")  # a pending row may have expired, see _status_now
+            values.append(status)
+        for column, value in (("owner", owner), ("root_id", root_id or None)):
+            if value is not None:
+                conditions.append(f"{column} = ?")
+                values.append(storable(value))
+        found: list[ApprovalRow] = []
+        with self.db.transaction() as db:
+            for row_values in db.execute(f"{_CALL} WHERE {' AND '.join(conditions)} ORDER BY seq DESC", values):
+                if len(found) >= limit:
+                    break
+                row = _decode_call(row_values)
+                if status in ("", row.status):
+                    found.append(row)
+        return found
+
+    def find(self, id: str, *, owner: str | None = None, short: bool = False) -> ApprovalRow:
+        """The call with this id.
+
+        Args:
+            id: id of the call.
+            owner: required owner; ``None`` for any.
+            short: accept an unambiguous prefix of the id, with or without ``appr_``.
+
+        Raises:
+            StoreError: no call, or more than one, has the id; or the file cannot be used.
+        """
+        with self.db.transaction() as db:
+            return self._find(db, id, owner, short=short)
+
+    def decide(
+        self,
+        id: str,
+        *,
+        decision: str,
+        digest: str,
+        by: str,
+        message: str = "",
+        arguments: Mapping[str, Any] | None = None,
+        remember: str = "once",
+        pattern: Mapping[str, str] | None = None,
+        owner: str | None = None,
+    ) -> ApprovalRow:
+        """Decide a pending call. The first decision counts.
+
+        Args:
+            id: id of the call.
+            decision: ``approve``, ``deny`` or ``edit``.
+            digest: ``digest`` of the call that the decider saw.
+            by: name of the decider.
+            message: reason; after ``deny`` the model gets it.
+            arguments: with ``edit``, the new arguments, which guards check again.
+            remember: with ``approve``: ``once``, or a grant for this agent in this ``session`` or ``always``.
+            pattern: argument names and globs that the grant covers; by default exactly these arguments.
+            owner: required owner; ``None`` for any.
+
+        Raises:
+            DecisionRefusedError: the decision was not accepted; see ``code``.
+            StoreError: the call does not exist, or the file cannot be used.
+        """
+        edit, globs = _checked_decision(decision, digest, by, message, arguments, remember, pattern)
+        with self.db.transaction(write=True) as db:
+            row = self._find(db, id, owner)
+            now = time.time()
+            if row.status != "pending":
+                raise DecisionRefusedError("gone", _why_not_pending(row), row)
+            if not secrets.compare_digest(row.digest.encode(), storable(digest).encode()):
+                raise DecisionRefusedError(
+                    "digest", f"{id} differs from the call that was shown: look at it again", row
+                )
+            row = msgspec.structs.replace(
+                row,
+                status=_STATUS[decision],
+                decided=now,
+                by=storable(by),
+                message=storable(message),
+                edit=edit,
+                remember=remember,
+            )
+            _update_decision(db, row)
+            if remember != "once":
+                grant = _new_grant(row, globs, now)
+                values = _encode_grant(grant)
+                columns = ", ".join(GrantRow.__struct_fields__)
+                db.execute(f"INSERT INTO grants ({columns}) VALUES ({', '.join('?' * len(values))})", values)
+                self._apply(db, grant, now)
+        _wake_watchers(self.path)
+        return row
+
+    def end_pending(self, id: str, status: str) -> ApprovalRow:
+        """Mark a pending call as ``expired`` or ``cancelled``; a call that was decided before stays as it is.
+
+        Raises:
+            StoreError: the call does not exist, or the file cannot be used.
+        """
+        with self.db.transaction(write=True) as db:
+            db.execute(
+                "UPDATE approvals SET status = ?, decided = ? WHERE id = ? AND status = 'pending'",
+                (status, time.time(), id),
+            )
+            row = self._find(db, id, None)
+        _wake_watchers(self.path)
+        return row
+
+    def watch(self, id: str, callback: Callback) -> AbstractContextManager[None]:
+        """Inside the ``with`` block, call ``callback`` once when any process decides the call.
+
+        The callback runs in another thread. It gets the row, or an exception if the file can no longer be used.
+        """
+        return self._watcher.watch(id, callback)
+
+    def grants(self, *, owner: str | None = None) -> list[GrantRow]:
+        """Standing grants, newest first.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self.db.transaction() as db:
+            query = f"{_GRANT} WHERE coalesce(?, owner) = owner ORDER BY seq DESC"
+            return [_decode_grant(values) for values in db.execute(query, (_storable_owner(owner),))]
+
+    def revoke(self, id: str, *, owner: str | None = None, short: bool = False) -> None:
+        """Delete a grant, so that it approves no further calls.
+
+        Raises:
+            StoreError: no grant, or more than one, has the id; or the file cannot be used.
+        """
+        with self.db.transaction(write=True) as db:
+            found = _find_by_id(db, "SELECT id FROM grants", id, owner, "permission", short=short)
+            db.execute("DELETE FROM grants WHERE id = ?", found[:1])
+
+    def pending_count(self) -> int:
+        """Number of pending calls.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self.db.transaction() as db:
+            asked = db.execute("SELECT status, expires, asked, host, pid, born FROM approvals WHERE status = 'pending'")
+            return sum(_status_now(*values) == "pending" for values in asked)
+
+    def _find(self, db: sqlite3.Connection, id: str, owner: str | None, *, short: bool = False) -> ApprovalRow:
+        return _decode_call(_find_by_id(db, _CALL, id, owner, "call", short=short))
+
+    def _stored(self, ids: Sequence[str]) -> Mapping[str, ApprovalRow]:
+        """The rows with these ids, with their stored status: callers of :meth:`watch` check the time themselves."""
+        found: dict[str, ApprovalRow] = {}
+        with self.db.transaction() as db:
+            for id in ids:
+                values = db.execute(f"{_CALL} WHERE id = ?", (id,)).fetchone()
+                if values is not None:
+                    found[id] = _decode_call(values, as_stored=True)
+        return found
+
+    def _apply(self, db: sqlite3.Connection, grant: GrantRow, now: float) -> None:
+        """Approve the pending calls that a new grant covers."""
+        for values in db.execute(f"{_CALL} WHERE status = 'pending' AND tool = ?", (grant.tool,)).fetchall():
+            row = _decode_call(values)
+            if row.status != "pending" or grant.id not in {found.id for found in _grants_for(db, row)}:
+                continue
+            if grant.covers(row.digest, row.arguments, row.hooks):
+                _update_decision(db, _approved_by(row, grant, now))
+
+    def _prune(self, db: sqlite3.Connection, now: float) -> None:
+        if time.monotonic() < self._pruned + 3600:
+            return
+        self._pruned = time.monotonic()
+        before = now - KEEP_DAYS * 24 * 3600
+        db.execute("DELETE FROM approvals WHERE coalesce(decided, expires) < ?", (before,))
+        db.execute("DELETE FROM grants WHERE scope = 'session' AND at < ?", (before,))
+
+
+def _checked_decision(
+    decision: str, digest: str, by: str, message: str, arguments: Any, remember: str, pattern: Any
+) -> tuple[dict[str, Any] | None, dict[str, str] | None]:
+    """Check the arguments of :meth:`ApprovalStore.decide`; return the new arguments and the pattern."""
+    if decision not in _STATUS:
+        raise DecisionRefusedError("bad", f"decision must be approve, deny or edit, not {decision!r:.80}")
+    if not all(isinstance(text, str) for text in (digest, by, message)) or not by.strip():
+        raise DecisionRefusedError(
+            "bad", "a decision needs the digest of the call and the name of the decider, as text"
+        )
+    if len(message) > MAX_MESSAGE:
+        raise DecisionRefusedError("bad", f"the message must have at most {MAX_MESSAGE} characters")
+    if remember not in _SCOPES:
+        raise DecisionRefusedError("bad", f"remember must be once, session or always, not {remember!r:.80}")
+    if remember != "once" and decision != "approve":
+        raise DecisionRefusedError("bad", "only an approval can be remembered")
+    if pattern is not None and remember == "once":
+        raise DecisionRefusedError("bad", "a pattern needs remember=session or remember=always")
+    if (arguments is not None) != (decision == "edit"):
+        raise DecisionRefusedError("bad", "arguments are required for edit, and not allowed for other decisions")
+    edit = None
+    if arguments is not None:
+        try:
+            edit = scrub(thaw(freeze(arguments)))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise DecisionRefusedError("bad", f"the new arguments are not a JSON object: {error}") from error
+        if not isinstance(edit, dict):
+            raise DecisionRefusedError("bad", "the new arguments must be a JSON object")
+    return edit, None if pattern is None else _checked_pattern(pattern)
+
+
+def _why_not_pending(row: ApprovalRow) -> str:
+    reasons = {"expired": "it has expired", "cancelled": "its run has ended"}
+    by = f" by {row.by}" if row.by else ""
+    return f"{row.id} is no longer pending: {reasons.get(row.status, f'it was {row.status}')}{by}"
+
+
+def _new_grant(row: ApprovalRow, pattern: dict[str, str] | None, now: float) -> GrantRow:
+    if row.remember == "session" and not row.session_id:
+        raise DecisionRefusedError("bad", "the call has no session: remember it once or always")
+    if pattern is not None and (problem := _mismatch(pattern, row.arguments)):
+        raise DecisionRefusedError("bad", f"the pattern does not cover this call: {problem}", row)
+    return GrantRow(
+        id=f"grant_{secrets.token_hex(16)}",
+        scope=row.remember,
+        session_id=row.session_id,
+        agent=row.agent,
+        owner=row.owner,
+        tool=row.tool,
+        pattern=scrub(pattern or {}),
+        arguments=None if pattern else row.arguments,
+        digest=row.digest,
+        hooks=row.hooks,
+        by=row.by,
+        at=now,
+    )
+
+
+# Tables.
+
+_SCHEMA = (
     """CREATE TABLE approvals (
         seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, run_id TEXT, root_id TEXT, call_id TEXT,
         attempt INTEGER, tool TEXT, arguments TEXT, questions TEXT, digest TEXT, agent TEXT, session_id TEXT,
@@ -163,34 +520,32 @@ SCHEMA = (
     )""",
     "CREATE INDEX grants_tool ON grants (tool)",
 )
-_SHOWN = "hookline approvals shows what waits, --all what was decided"
-FIELDS = ApprovalRow.__struct_fields__
-ROW = f"SELECT {', '.join(FIELDS)}, host, pid, born FROM approvals"
-GRANT = f"SELECT {', '.join(GrantRow.__struct_fields__)} FROM grants"
+_CALL_FIELDS = ApprovalRow.__struct_fields__
+_CALL = f"SELECT {', '.join(_CALL_FIELDS)}, host, pid, born FROM approvals"
+_GRANT = f"SELECT {', '.join(GrantRow.__struct_fields__)} FROM grants"
 
 
-def grants_for(db: sqlite3.Connection, row: ApprovalRow) -> list[GrantRow]:
-    """The grants that could answer this call, the oldest first."""
+def _grants_for(db: sqlite3.Connection, row: ApprovalRow) -> list[GrantRow]:
+    """Grants for the tool, owner, agent and session of a call, oldest first."""
     found = db.execute(
-        f"{GRANT} WHERE tool = ? AND owner = ? AND agent = ? AND (scope = 'always' OR "
+        f"{_GRANT} WHERE tool = ? AND owner = ? AND agent = ? AND (scope = 'always' OR "
         "scope = 'session' AND session_id = ?) ORDER BY seq",
         (row.tool, row.owner, row.agent, row.session_id),
     )
-    return [grant_of(values) for values in found]
+    return [_decode_grant(values) for values in found]
 
 
-def by_grant(row: ApprovalRow, grant: GrantRow, now: float) -> ApprovalRow:
-    """The call, approved by a grant."""
+def _approved_by(row: ApprovalRow, grant: GrantRow, now: float) -> ApprovalRow:
     return msgspec.structs.replace(row, status="approved", decided=now, by=f"grant {grant.id} of {grant.by}")
 
 
-def by_id(
+def _find_by_id(
     db: sqlite3.Connection, select: str, id: str, owner: str | None, what: str, *, short: bool
 ) -> tuple[Any, ...]:
-    """The values of the one row with this id, if it is this owner's.
+    """The values of the only row with this id and owner.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: there is no such row.
         StoreError: there is more than one.
     """
     id = storable(id) if isinstance(id, str) else ""
@@ -198,35 +553,56 @@ def by_id(
     if short and id:
         where, values = "? IN (substr(id, 1, ?), substr(id, instr(id, '_') + 1, ?))", [id, len(id), len(id)]
     query = f"{select} WHERE {where} AND coalesce(?, owner) = owner ORDER BY seq LIMIT 2"
-    found = db.execute(query, (*values, owner_value(owner))).fetchall()
+    found = db.execute(query, (*values, _storable_owner(owner))).fetchall()
     if not found:
-        shown = {"permission": "hookline approvals grants shows them"}.get(what, _SHOWN)
-        raise NotFoundError(f"there is no {what} {id!r}: {shown}")
+        command = "hookline approvals grants" if what == "permission" else "hookline approvals --all"
+        raise NotFoundError(f"there is no {what} {id!r}: {command} lists the ids")
     if len(found) > 1:
         raise StoreError(f"more than one {what} begins with {id!r}: give more of its id")
     return tuple(found[0])
 
 
-def owner_value(owner: str | None) -> str | None:
-    """What an owner is compared with; everybody's is nothing."""
+def _storable_owner(owner: str | None) -> str | None:
     return None if owner is None else storable(owner)
 
 
-def clean(questions: Sequence[Question]) -> tuple[Question, ...]:
-    """Questions that SQLite can hold."""
+def _storable_questions(questions: Sequence[Question]) -> tuple[Question, ...]:
     return tuple(Question(storable(q.text), storable(q.hook), storable(q.reason)) for q in questions)
 
 
-def values_of(row: ApprovalRow) -> tuple[Any, ...]:
-    """A call as the values of its columns."""
-    values = {name: getattr(row, name) for name in FIELDS}
-    values["arguments"], values["questions"] = json_text(row.arguments), json_text(row.questions)
+def _encode_call(row: ApprovalRow) -> tuple[Any, ...]:
+    values = {name: getattr(row, name) for name in _CALL_FIELDS}
+    values["arguments"] = json_text(row.arguments)
+    values["questions"] = json_text(row.questions)
     values["edit"] = None if row.edit is None else json_text(row.edit)
     return tuple(values.values())
 
 
-def write(db: sqlite3.Connection, row: ApprovalRow) -> None:
-    """Keep what was decided."""
+def _decode_call(values: Sequence[Any], *, as_stored: bool = False) -> ApprovalRow:
+    """Decode a row; ``as_stored`` keeps the stored status, even if the call has expired since."""
+    fields = dict(zip(_CALL_FIELDS, values, strict=False))
+    try:
+        fields["arguments"] = msgspec.json.decode(fields["arguments"], type=dict[str, Any])
+        fields["questions"] = msgspec.json.decode(fields["questions"], type=tuple[Question, ...])
+        fields["edit"] = None if fields["edit"] is None else msgspec.json.decode(fields["edit"], type=dict[str, Any])
+    except (msgspec.DecodeError, TypeError) as error:
+        raise StoreError(f"the stored call {fields['id']} is damaged: {error}") from error
+    if not as_stored:
+        fields["status"] = _status_now(fields["status"], fields["expires"], fields["asked"], *values[-3:])
+    return ApprovalRow(**fields)
+
+
+def _status_now(status: str, expires: float, asked: float, host: str, pid: int, start: float | None) -> str:
+    """The current status of a call. A process that is gone cannot store that its calls expired or were cancelled."""
+    if status != "pending":
+        return status
+    if expires <= time.time():
+        return "expired"
+    mine = start is None and pid == os.getpid() and host == gethostname()
+    return "pending" if mine or is_process_running(host, pid, asked, start) else "cancelled"
+
+
+def _update_decision(db: sqlite3.Connection, row: ApprovalRow) -> None:
     edit = None if row.edit is None else json_text(row.edit)
     db.execute(
         "UPDATE approvals SET status = ?, decided = ?, by = ?, message = ?, edit = ?, remember = ? WHERE id = ?",
@@ -234,435 +610,113 @@ def write(db: sqlite3.Connection, row: ApprovalRow) -> None:
     )
 
 
-def row_of(values: Sequence[Any], *, as_kept: bool = False) -> ApprovalRow:
-    """A call, of the values of its columns; ``as_kept``: what the file says, although its time may be over."""
-    fields = dict(zip(FIELDS, values, strict=False))
-    try:
-        fields["arguments"] = msgspec.json.decode(fields["arguments"], type=dict[str, Any])
-        fields["questions"] = msgspec.json.decode(fields["questions"], type=tuple[Question, ...])
-        fields["edit"] = None if fields["edit"] is None else msgspec.json.decode(fields["edit"], type=dict[str, Any])
-    except (msgspec.DecodeError, TypeError) as error:
-        raise StoreError(f"{fields['id']} is not as Hookline wrote it: {error}") from error
-    if not as_kept:
-        fields["status"] = status_now(fields["status"], fields["expires"], fields["asked"], *values[-3:])
-    return ApprovalRow(**fields)
-
-
-def status_now(status: str, expires: float, asked: float, host: str, pid: int, birth: float | None) -> str:
-    """What a call is now: nobody may be left to write that its time is over, or that its program is gone."""
-    if status != "pending":
-        return status
-    if expires <= time.time():
-        return "expired"
-    mine = birth is None and pid == os.getpid() and host == gethostname()
-    return "pending" if mine or is_running(host, pid, asked, birth) else "cancelled"
-
-
-def grant_values(grant: GrantRow) -> tuple[Any, ...]:
-    """A grant as the values of its columns."""
+def _encode_grant(grant: GrantRow) -> tuple[Any, ...]:
     values = {name: getattr(grant, name) for name in GrantRow.__struct_fields__}
     values |= {name: json_text(values[name]) for name in ("pattern", "arguments", "hooks")}
     return tuple(values.values())
 
 
-def grant_of(values: Sequence[Any]) -> GrantRow:
-    """A grant, of the values of its columns."""
+def _decode_grant(values: Sequence[Any]) -> GrantRow:
     fields: dict[str, Any] = dict(zip(GrantRow.__struct_fields__, values, strict=True))
     fields |= {name: msgspec.json.decode(fields[name]) for name in ("pattern", "arguments", "hooks")}
     fields["hooks"] = tuple(fields["hooks"])
     return GrantRow(**fields)
 
 
-log = logging.getLogger("hookline")
+# Waiting for decisions.
 
-EVERY = 0.5
-"""Seconds between two looks at the file, for what other programs decided."""
-
-Tell = Callable[["ApprovalRow | Exception"], object]
-_watches: weakref.WeakSet[Watch] = weakref.WeakSet()
+Callback = Callable[["ApprovalRow | Exception"], object]
+_watchers: weakref.WeakSet[_Watcher] = weakref.WeakSet()
 
 
-class Watch:
-    """Tells those who wait for a row when it is no longer pending.
+class _Watcher:
+    """Poll the file for decisions, with one thread for all callers that wait in this process.
 
-    The thread is there only while somebody waits. A file that is locked is looked at again; any other failure is told
-    to all who wait.
+    The thread runs only while a caller waits. A locked file is read again later; every other error goes to all callers.
 
     Args:
-        path: the file; a decision that this program makes about it wakes all watches of it at once.
-        look: the rows with these ids.
+        path: path of the file. A decision of this process wakes all watchers of the same path.
+        read: returns the stored rows with the given ids.
     """
 
-    def __init__(self, path: str, look: Callable[[Sequence[str]], Mapping[str, ApprovalRow]]) -> None:
-        self._path, self._look = path, look
-        self.forget()
-        _watches.add(self)
+    def __init__(self, path: str, read: Callable[[Sequence[str]], Mapping[str, ApprovalRow]]) -> None:
+        self.path = path
+        self._read = read
+        self.reset()
+        _watchers.add(self)
 
-    def forget(self) -> None:
-        """Begin anew: a forked program has neither the thread nor those who wait."""
-        self._lock, self._news = threading.Lock(), threading.Event()
-        self._waiting: dict[object, tuple[str, Tell]] = {}
+    def reset(self) -> None:
+        """Initialize the state of this process. A forked child has neither the thread nor the callers of its parent."""
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._waiting: dict[object, tuple[str, Callback]] = {}
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def waiting(self, id: str, tell: Tell) -> Iterator[None]:
-        """Have ``tell`` called, in the thread that looks, with the row once it is decided, or with what went wrong."""
+    def watch(self, id: str, callback: Callback) -> Iterator[None]:
+        """See :meth:`ApprovalStore.watch`."""
         key = object()
         with self._lock:
             if self._thread is None:
-                thread = threading.Thread(target=self._work, name="hookline-approvals", daemon=True)
-                thread.start()  # there may be no room for one: then it is tried again with the next who waits
+                thread = threading.Thread(target=self._poll, name="hookline-approvals", daemon=True)
+                thread.start()  # if the system has no room for a thread, the next caller tries again
                 self._thread = thread
-            self._waiting[key] = id, tell
-        self._news.set()  # it may have been decided already
+            self._waiting[key] = id, callback
+        self.wake()  # the call may have been decided already
         try:
             yield
         finally:
             with self._lock:
                 self._waiting.pop(key, None)
                 if not self._waiting:
-                    self._news.set()
+                    self.wake()
 
-    def _work(self) -> None:
+    def wake(self) -> None:
+        """Poll at once."""
+        self._wake.set()
+
+    def _poll(self) -> None:
         locked = False
         while True:
-            self._news.wait(EVERY)
-            self._news.clear()
+            self._wake.wait(POLL_SECONDS)
+            self._wake.clear()
             with self._lock:
                 waiting = dict(self._waiting)
                 if not waiting:
                     self._thread = None
                     return
             found: Mapping[str, Any] = {}
-            problem: Exception = StoreError(f"it is no longer in {self._path}, which somebody deleted or replaced")
+            problem: Exception = StoreError(f"the call is no longer in {self.path}: the file was deleted or replaced")
             try:
-                found = self._look([id for id, _ in waiting.values()])
+                found = self._read([id for id, _ in waiting.values()])
             except LockedFileError as error:
                 if not locked:
-                    log.warning("decisions about calls that wait cannot be seen: %s", error)
+                    log.warning("cannot read decisions about pending calls: %s", error)
                 locked = True
                 continue
-            except Exception as error:  # noqa: BLE001 - whoever waits is told
+            except Exception as error:  # noqa: BLE001 - the callers get it
                 problem = error
             locked = False
-            for key, (id, tell) in waiting.items():
+            for key, (id, callback) in waiting.items():
                 outcome = found.get(id, problem)
                 if not isinstance(outcome, ApprovalRow) or outcome.status != "pending":
                     with self._lock:
                         self._waiting.pop(key, None)
                     try:
-                        tell(outcome)
+                        callback(outcome)
                     except Exception:
-                        log.exception("what was decided about %s could not be told", id)
+                        log.exception("the callback for the decision about %s failed", id)
 
 
-def wake(path: str) -> None:
-    """Something was decided in this file: all who wait for it in this program look at once."""
-    for watch in list(_watches):
-        if watch._path == path:
-            watch._news.set()
+def _wake_watchers(path: str) -> None:
+    for watcher in list(_watchers):
+        if watcher.path == path:
+            watcher.wake()
 
 
 def _after_fork() -> None:
-    for watch in list(_watches):
-        watch.forget()
+    for watcher in list(_watchers):
+        watcher.reset()
 
 
 after_fork_in_child(_after_fork)
-
-
-KEEP_DAYS = 90.0
-"""How long calls that were decided, and permissions for a session, are kept."""
-
-MAX_MESSAGE = 4000
-
-_STATUS = {"approve": "approved", "deny": "denied", "edit": "edited"}
-_SCOPES = ("once", "session", "always")
-
-
-class ApprovalStore:
-    """Keeps the calls that wait for approval, who decided what, and what was allowed for good.
-
-    Each call is decided once, however many programs try; a decision must name the digest of what the decider saw. A
-    call whose time is over, or whose program is gone, is not pending any more. See docs/guides/approvals.md.
-
-    Args:
-        path: the file, made when it is first needed, for this user only; ``:memory:`` forgets with the program.
-
-    Raises:
-        StoreError: the path cannot be used.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.db = Database(path, holds="approvals", mark=0x486B4C41, version=1, schema=SCHEMA, durable=True)
-        self._watch = Watch(self.path, self._look)
-        self._pruned = float("-inf")
-
-    @property
-    def path(self) -> str:
-        """The file."""
-        return self.db.path
-
-    def open(self) -> None:
-        """Make sure that the file is there and can be written.
-
-        Raises:
-            StoreError: it cannot; it says why, and what to do.
-        """
-        with self.db.transaction(write=True):
-            pass
-
-    def close(self) -> None:
-        """Close the file."""
-        self.db.close()
-
-    def ask(
-        self, request: ApprovalRequest, *, seconds: float, ids: Ids, owner: str = "", root_id: str = ""
-    ) -> ApprovalRow:
-        """Put a call to people; if a grant covers it, it is approved at once, by that.
-
-        Args:
-            request: the call, its questions and its digest.
-            seconds: how long it may be decided.
-            ids: of the run that asks.
-            owner: who started that run.
-            root_id: the run that was started, if this one is inside it.
-
-        Raises:
-            StoreError: the file cannot be used.
-        """
-        if not is_number(seconds) or not 0 < seconds < 1e12:
-            raise StoreError(f"a call waits for a number of seconds above 0, not {seconds!r:.80}")
-        call, now = request.call, time.time()
-        row = ApprovalRow(
-            f"appr_{secrets.token_hex(16)}", storable(ids.run_id), storable(root_id or ids.run_id), storable(call.id),
-            call.attempt, storable(call.name), scrub(thaw(call.arguments)), clean(request.questions), request.digest,
-            storable(ids.agent), storable(ids.session_id), storable(owner), storable(ids.correlation_id), now,
-            now + seconds, "pending", None, "", "", None, "once",
-        )  # fmt: skip
-        with self.db.transaction(write=True) as db:
-            self._prune(db, now)
-            for grant in grants_for(db, row):
-                if grant.covers(row.digest, row.arguments, row.hooks):
-                    row = by_grant(row, grant, now)
-                    break
-            values = (*values_of(row), gethostname(), os.getpid(), born(os.getpid()))
-            columns = f"{', '.join(FIELDS)}, host, pid, born"
-            db.execute(f"INSERT INTO approvals ({columns}) VALUES ({', '.join('?' * len(values))})", values)
-        return row
-
-    def rows(
-        self, *, status: str = "", owner: str | None = None, root_id: str = "", limit: int = 100
-    ) -> list[ApprovalRow]:
-        """Calls that were put to people, the newest first.
-
-        Args:
-            status: only those; all, if left out.
-            owner: only those of this owner; ``None``: of everybody.
-            root_id: only those of this run, and of the runs inside it.
-            limit: at most so many.
-
-        Raises:
-            StoreError: the file cannot be used.
-        """
-        wanted, values = ["1"], list[Any]()
-        if status:
-            wanted.append("status IN (?, 'pending')" if status != "pending" else "status = 'pending'")
-            values += [status] if status != "pending" else []
-        for column, value in (("owner", owner), ("root_id", root_id or None)):
-            if value is not None:
-                wanted.append(f"{column} = ?")
-                values.append(storable(value))
-        found: list[ApprovalRow] = []
-        with self.db.transaction() as db:
-            for found_values in db.execute(f"{ROW} WHERE {' AND '.join(wanted)} ORDER BY seq DESC", values):
-                if len(found) >= limit:
-                    break
-                row = row_of(found_values)
-                if status in ("", row.status):
-                    found.append(row)
-        return found
-
-    def find(self, id: str, *, owner: str | None = None, short: bool = False) -> ApprovalRow:
-        """The call with this id.
-
-        Args:
-            id: its id.
-            owner: whose it must be; ``None``: anybody's.
-            short: the beginning of its id is enough if no other begins so, with or without ``appr_``.
-
-        Raises:
-            StoreError: there is none, or more than one; or the file cannot be used.
-        """
-        with self.db.transaction() as db:
-            return self._found(db, id, owner, short=short)
-
-    def decide(
-        self, id: str, *, decision: str, digest: str, by: str, message: str = "",
-        arguments: Mapping[str, Any] | None = None, remember: str = "once", pattern: Mapping[str, str] | None = None,
-        owner: str | None = None,
-    ) -> ApprovalRow:  # fmt: skip
-        """Decide about a call that waits; whoever is first, decides.
-
-        Args:
-            id: the call's.
-            decision: ``approve``, ``deny`` or ``edit``.
-            digest: of what the decider saw, the row's ``digest``.
-            by: who decides.
-            message: why; with ``deny``, the model is told.
-            arguments: with ``edit``, those to run it with, if the guards let them pass.
-            remember: with ``approve``: ``once``, or a grant for this agent, in this ``session`` or ``always``.
-            pattern: what the grant is for, argument names with globs; without one, for exactly these arguments.
-            owner: whose it must be; ``None``: anybody's.
-
-        Raises:
-            DecisionRefusedError: it does not count; ``code`` says why.
-            StoreError: there is no such call, or the file cannot be used.
-        """
-        edit, globs = _checked(decision, digest, by, message, arguments, remember, pattern)
-        with self.db.transaction(write=True) as db:
-            row, now = self._found(db, id, owner), time.time()
-            if row.status != "pending":
-                raise DecisionRefusedError("gone", _gone(row), row)
-            if not secrets.compare_digest(row.digest.encode(), storable(digest).encode()):
-                raise DecisionRefusedError("digest", f"{id} is not the call that was shown: look at it again", row)
-            row = msgspec.structs.replace(
-                row, status=_STATUS[decision], decided=now, by=storable(by), message=storable(message), edit=edit,
-                remember=remember,
-            )  # fmt: skip
-            write(db, row)
-            if remember != "once":
-                grant = _grant(row, globs, now)
-                marks = ", ".join("?" * len(grant_values(grant)))
-                columns = ", ".join(GrantRow.__struct_fields__)
-                db.execute(f"INSERT INTO grants ({columns}) VALUES ({marks})", grant_values(grant))
-                self._apply(db, grant, now)
-        wake(self.path)
-        return row
-
-    def settle(self, id: str, status: str) -> ApprovalRow:
-        """End the waiting of a call, ``expired`` or ``cancelled``; the row as it is, if somebody was quicker.
-
-        Raises:
-            StoreError: there is no such call, or the file cannot be used.
-        """
-        with self.db.transaction(write=True) as db:
-            db.execute(
-                "UPDATE approvals SET status = ?, decided = ? WHERE id = ? AND status = 'pending'",
-                (status, time.time(), id),
-            )
-            row = self._found(db, id, None)
-        wake(self.path)
-        return row
-
-    def waiting(self, id: str, tell: Tell) -> AbstractContextManager[None]:
-        """Inside the block, have ``tell`` called once when the call is decided, by whichever program.
-
-        It gets the row, or the exception if the file can no longer be used, and is called in another thread.
-        """
-        return self._watch.waiting(id, tell)
-
-    def grants(self, *, owner: str | None = None) -> list[GrantRow]:
-        """The standing permissions, the newest first.
-
-        Raises:
-            StoreError: the file cannot be used.
-        """
-        with self.db.transaction() as db:
-            found = db.execute(f"{GRANT} WHERE coalesce(?, owner) = owner ORDER BY seq DESC", (owner_value(owner),))
-            return [grant_of(values) for values in found]
-
-    def revoke(self, id: str, *, owner: str | None = None, short: bool = False) -> None:
-        """Take a permission back: from here on it answers no call.
-
-        Raises:
-            StoreError: there is no such permission, or more than one; or the file cannot be used.
-        """
-        with self.db.transaction(write=True) as db:
-            found = by_id(db, "SELECT id FROM grants", id, owner, "permission", short=short)
-            db.execute("DELETE FROM grants WHERE id = ?", found[:1])
-
-    def counts(self) -> int:
-        """How many calls wait.
-
-        Raises:
-            StoreError: the file cannot be used.
-        """
-        with self.db.transaction() as db:
-            asked = db.execute("SELECT status, expires, asked, host, pid, born FROM approvals WHERE status = 'pending'")
-            return sum(status_now(*values) == "pending" for values in asked)
-
-    def _found(self, db: sqlite3.Connection, id: str, owner: str | None, *, short: bool = False) -> ApprovalRow:
-        return row_of(by_id(db, ROW, id, owner, "call", short=short))
-
-    def _look(self, ids: Sequence[str]) -> Mapping[str, ApprovalRow]:
-        found: dict[str, ApprovalRow] = {}
-        with self.db.transaction() as db:
-            for id in ids:
-                values = db.execute(f"{ROW} WHERE id = ?", (id,)).fetchone()
-                if values is not None:
-                    found[id] = row_of(values, as_kept=True)  # who waits knows itself when its time is over
-        return found
-
-    def _apply(self, db: sqlite3.Connection, grant: GrantRow, now: float) -> None:
-        """Approve what waits already and is covered too."""
-        for values in db.execute(f"{ROW} WHERE status = 'pending' AND tool = ?", (grant.tool,)).fetchall():
-            row = row_of(values)
-            if row.status != "pending" or grant.id not in {found.id for found in grants_for(db, row)}:
-                continue
-            if grant.covers(row.digest, row.arguments, row.hooks):
-                write(db, by_grant(row, grant, now))
-
-    def _prune(self, db: sqlite3.Connection, now: float) -> None:
-        if time.monotonic() < self._pruned + 3600:
-            return
-        self._pruned = time.monotonic()
-        before = now - KEEP_DAYS * 24 * 3600
-        db.execute("DELETE FROM approvals WHERE coalesce(decided, expires) < ?", (before,))
-        db.execute("DELETE FROM grants WHERE scope = 'session' AND at < ?", (before,))
-
-
-def _checked(
-    decision: str, digest: str, by: str, message: str, arguments: Any, remember: str, pattern: Any
-) -> tuple[dict[str, Any] | None, dict[str, str] | None]:
-    """The arguments of an edit and the pattern of a grant, if this is a decision that can be made."""
-    if decision not in _STATUS:
-        raise DecisionRefusedError("bad", f"a decision is approve, deny or edit, not {decision!r:.80}")
-    if not all(isinstance(text, str) for text in (digest, by, message)) or not by.strip():
-        raise DecisionRefusedError("bad", "a decision needs the digest of what was seen, and who decides, as texts")
-    if len(message) > MAX_MESSAGE:
-        raise DecisionRefusedError("bad", f"a message has at most {MAX_MESSAGE} characters")
-    if remember not in _SCOPES:
-        raise DecisionRefusedError("bad", f"remember is once, session or always, not {remember!r:.80}")
-    if remember != "once" and decision != "approve":
-        raise DecisionRefusedError("bad", "only an approval can be remembered")
-    if pattern is not None and remember == "once":
-        raise DecisionRefusedError("bad", "a pattern is for a permission: remember it for the session, or always")
-    if (arguments is not None) != (decision == "edit"):
-        raise DecisionRefusedError("bad", "an edit, and nothing else, takes the new arguments")
-    edit = None
-    if arguments is not None:
-        try:
-            edit = scrub(thaw(freeze(arguments)))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise DecisionRefusedError("bad", f"the new arguments are no JSON object: {error}") from error
-        if not isinstance(edit, dict):
-            raise DecisionRefusedError("bad", "the new arguments must be a JSON object")
-    return edit, None if pattern is None else checked_pattern(pattern)
-
-
-def _gone(row: ApprovalRow) -> str:
-    what = {"expired": "its time is over", "cancelled": "its run is over"}.get(row.status, f"it was {row.status}")
-    who = f" by {row.by}" if row.by else ""
-    return f"{row.id} does not wait any more: {what}{who}"
-
-
-def _grant(row: ApprovalRow, pattern: dict[str, str] | None, now: float) -> GrantRow:
-    if row.remember == "session" and not row.session_id:
-        raise DecisionRefusedError("bad", "this call has no session that it could be allowed for")
-    if pattern is not None and (problem := uncovered(pattern, row.arguments)):
-        raise DecisionRefusedError("bad", f"the pattern does not cover this call itself: {problem}", row)
-    return GrantRow(
-        f"grant_{secrets.token_hex(16)}", row.remember, row.session_id, row.agent, row.owner, row.tool,
-        scrub(pattern or {}), None if pattern else row.arguments, row.digest, row.hooks, row.by, now,
-    )  # fmt: skip

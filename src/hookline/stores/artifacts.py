@@ -1,4 +1,4 @@
-"""What agents make: files under names of their own, in one folder."""
+"""Files that agents create, stored under names in one folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 
 
 
 class Artifact(Frozen, frozen=True):
-    """What there is under a name. ``media_type`` is a guess from the name; ``saved_at`` is Unix time."""
+    """A stored file. ``media_type`` is guessed from the name; ``saved_at`` is a Unix time."""
 
     name: str
     size: int
@@ -38,17 +38,23 @@ class Artifact(Frozen, frozen=True):
 
 
 class ArtifactStore:
-    """Keeps texts and bytes as files of one folder; a toolset, too.
+    """Store texts and bytes as files in one folder.
 
-    Its tools are ``save_artifact``, ``read_artifact`` and ``list_artifacts``. Any text that is not too long may be a
-    name: files are named so that they stay in the folder and differ on every file system. A file is replaced as a
-    whole, so nobody ever sees half of one. Links in the folder are not followed.
+    It is also a toolset with the tools ``save_artifact``, ``read_artifact`` and ``list_artifacts``. A name may be any
+    text that is not too long: file names are derived from it, so that they stay in the folder and differ on every file
+    system. Files are replaced atomically. Symbolic links in the folder are not followed.
 
     Args:
-        folder: made when the first artifact is saved.
+        folder: the folder, created when the first artifact is saved.
 
     Raises:
-        TypeError: that is no path.
+        TypeError: ``folder`` is not a path.
+
+    Example::
+
+        artifacts = ArtifactStore("artifacts")
+        artifacts.save("report.md", "# All is well")
+        assert artifacts.text("report.md") == "# All is well"
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -61,14 +67,14 @@ class ArtifactStore:
         return f"ArtifactStore({str(self.folder)!r})"
 
     def save(self, name: str, data: str | bytes) -> Artifact:
-        """Keep data under a name, in the place of what was there; text is kept as UTF-8.
+        """Store data under a name, replacing earlier data. Text is encoded as UTF-8.
 
         Raises:
-            TypeError: data that is neither text nor bytes.
-            StoreError: the name cannot be used, or the file cannot be written.
+            TypeError: the data is neither text nor bytes.
+            StoreError: the name is not valid, or the file cannot be written.
         """
         if not isinstance(data, (str, bytes, bytearray, memoryview)):
-            raise TypeError(f"an artifact is text or bytes, not {type(data).__name__}")
+            raise TypeError(f"an artifact must be text or bytes, not {type(data).__name__}")
         from hashlib import sha256
 
         path = self._path(name)
@@ -83,22 +89,22 @@ class ArtifactStore:
         return Artifact(name, len(content), sha256(content).hexdigest(), saved_at, _media_type(name))
 
     def load(self, name: str) -> bytes:
-        """What is kept under a name.
+        """The data stored under a name.
 
         Raises:
-            StoreError: there is nothing, it cannot be read, or the name cannot be used.
+            StoreError: the artifact does not exist or cannot be read, or the name is not valid.
         """
         try:
             with self._reading(name) as file:
                 return file.read()
         except FileNotFoundError:
-            raise StoreError(f"there is no artifact {name!r:.200}; list() shows what there is") from None
+            raise StoreError(f"there is no artifact {name!r:.200}: list() returns all artifacts") from None
 
     def text(self, name: str) -> str:
-        """What is kept under a name, as text.
+        """The text stored under a name.
 
         Raises:
-            StoreError: as for :meth:`load`; or it is not text.
+            StoreError: as for :meth:`load`, or the data is not text.
         """
         try:
             return self.load(name).decode()
@@ -106,7 +112,7 @@ class ArtifactStore:
             raise StoreError(f"the artifact {name!r} is not UTF-8 text ({error}): use load()") from None
 
     def list(self) -> Sequence[Artifact]:
-        """All artifacts, by name.
+        """All artifacts, sorted by name.
 
         Raises:
             StoreError: the folder or a file cannot be read.
@@ -122,15 +128,15 @@ class ArtifactStore:
         names = [name for file in files if (name := _name_of(file)) is not None]
         found = []
         for name in sorted(names):
-            with suppress(FileNotFoundError):  # deleted meanwhile
+            with suppress(FileNotFoundError):  # the file was deleted meanwhile
                 found.append(self._artifact(name))
         return found
 
     def delete(self, name: str) -> bool:
-        """Forget an artifact; whether there was one.
+        """Delete an artifact; return whether it existed.
 
         Raises:
-            StoreError: it cannot be deleted, or the name cannot be used.
+            StoreError: the file cannot be deleted, or the name is not valid.
         """
         try:
             self._path(name).unlink()
@@ -143,13 +149,13 @@ class ArtifactStore:
         return True
 
     def tools(self) -> Sequence[Tool]:
-        """``save_artifact``, ``read_artifact`` and ``list_artifacts`` for a model."""
+        """The tools ``save_artifact``, ``read_artifact`` and ``list_artifacts`` for a model."""
         return self._tools
 
     @cached_property
     def _tools(self) -> tuple[Tool, ...]:
         def save_artifact(name: str, content: str) -> str:
-            """Save a text as an artifact. What was saved under the name before is replaced.
+            """Save a text as an artifact. It replaces an artifact with the same name.
 
             Args:
                 name: such as report.md
@@ -170,7 +176,7 @@ class ArtifactStore:
                 return self._page(name, max(offset, 0), min(max(length, 4), _MAX_READ))
             except FileNotFoundError:
                 raise ValueError(
-                    f"there is no artifact {name!r:.200}; use list_artifacts to see what there is"
+                    f"there is no artifact {name!r:.200}; use list_artifacts to see all artifacts"
                 ) from None
 
         def list_artifacts() -> str:
@@ -197,19 +203,19 @@ class ArtifactStore:
             end = offset + len(data)
         text = data.decode(errors="replace")
         if offset == 0 and end == size:
-            return text or "It is empty."
-        then = f"; read on with offset={end}" if end < size else ""
-        return f"{text}\n\n[bytes {offset} to {end} of {size}{then}]"
+            return text or "The artifact is empty."
+        rest = f"; continue with offset={end}" if end < size else ""
+        return f"{text}\n\n[bytes {offset} to {end} of {size}{rest}]"
 
     def _path(self, name: str) -> Path:
         if not name:
-            raise StoreError("an artifact needs a name: give it one")
+            raise StoreError("an artifact needs a name: give one")
         try:
             file = file_name_for(name)
         except UnicodeEncodeError:
-            raise StoreError(f"the artifact name {name!r:.80} is not valid text: use another") from None
+            raise StoreError(f"the artifact name {name!r:.80} is not valid text: use another name") from None
         if len(file) > _MAX_NAME:
-            raise StoreError(f"the artifact name {name!r:.80} is too long: use a shorter one")
+            raise StoreError(f"the artifact name {name!r:.80} is too long: use a shorter name")
         return self.folder / f"{_PREFIX}{file}"
 
     @contextmanager
@@ -218,7 +224,7 @@ class ArtifactStore:
         try:
             with open(path, "rb", opener=lambda file, _: os.open(file, _FLAGS)) as file:
                 if path.is_symlink() or not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise OSError("it is not an ordinary file")
+                    raise OSError("it is not a regular file")
                 yield file
         except FileNotFoundError:
             raise
@@ -239,7 +245,7 @@ class ArtifactStore:
 
 
 def _name_of(file: str) -> str | None:
-    """The name of the artifact in a file; ``None`` if no artifact is called so."""
+    """The name of the artifact in a file; ``None`` if the file is not an artifact."""
     try:
         name = unquote(file.removeprefix(_PREFIX), errors="strict")
         return name if name and file == f"{_PREFIX}{file_name_for(name)}" else None
@@ -254,7 +260,7 @@ def _media_type(name: str) -> str:
 
 
 def _whole_characters(data: bytes) -> bytes:
-    """Bytes without the half of a character at their end."""
+    """Remove an incomplete UTF-8 character from the end."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte >= 0xC0:  # a character begins here

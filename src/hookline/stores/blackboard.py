@@ -1,4 +1,4 @@
-"""State that several agents share, and can wait for."""
+"""State in memory that several agents share and can watch."""
 
 from __future__ import annotations
 
@@ -20,49 +20,56 @@ log = logging.getLogger("hookline")
 
 
 class Blackboard:
-    """Keys and frozen JSON values that agents, hooks and tools share. Safe from any thread.
+    """Share JSON values between agents, hooks and tools. It is thread-safe, and values are frozen.
 
-    Watchers are told of each change after it was made, of the changes of one key in their order. Where another
-    thread is just telling about a key, it tells of this change too, and nobody waits.
+    Watchers are called after each change, in the order of the changes of a key. If another thread is calling the
+    watchers of the key at that moment, that thread calls them for the new change too, so that no writer blocks.
+
+    Example::
+
+        board = Blackboard()
+        stop = board.watch("task.*", lambda key, value: print(key, value))
+        board.set("task.1", {"done": False})
+        stop()
     """
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
         self._lock = threading.RLock()
-        self._watching: dict[object, tuple[str, Watcher]] = {}
-        self._untold: dict[str, deque[tuple[Any, list[object]]]] = {}
-        self._telling: set[str] = set()
+        self._watchers: dict[object, tuple[str, Watcher]] = {}
+        self._pending: dict[str, deque[tuple[Any, list[object]]]] = {}
+        self._notifying: set[str] = set()
         self._updating = 0
 
     def __repr__(self) -> str:
         return f"Blackboard({len(self._values)} keys)"
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key, frozen."""
+        """The value of a key."""
         with self._lock:
             return self._values.get(key, default)
 
     def set(self, key: str, value: Any) -> None:
-        """Give a key a value.
+        """Set the value of a key.
 
         Raises:
-            TypeError: a value that is not JSON, or a key that is not text.
+            TypeError: the value is not JSON, or the key is not text.
         """
         if not isinstance(key, str):
-            raise TypeError(f"a key is text, not {type(key).__name__}")
+            raise TypeError(f"a key must be text, not {type(key).__name__}")
         frozen = freeze(value)
         with self._lock:
             self._values[key] = frozen
             self._changed(key, frozen)
-        self._tell()
+        self._notify()
 
     def update(self, key: str, fn: Callable[[Any], Any]) -> Any:
-        """Give a key the value that ``fn`` makes of the present one (``None`` if there is none); nobody comes between.
+        """Atomically set a key to the result of ``fn``, which gets the current value, or ``None`` if there is none.
 
-        Everybody else waits for ``fn``: keep it short. If it raises, the key keeps its value.
+        All other callers block while ``fn`` runs, so it should be fast. If it raises, the key keeps its value.
 
         Raises:
-            TypeError: ``fn`` gave a value that is not JSON.
+            TypeError: the result of ``fn`` is not JSON.
         """
         try:
             with self._lock:
@@ -73,67 +80,70 @@ class Blackboard:
                 finally:
                     self._updating -= 1
         finally:
-            self._tell()  # also what ``fn`` changed itself before it failed
+            self._notify()  # also for changes that ``fn`` made itself before it failed
         return value
 
     def delete(self, key: str) -> bool:
-        """Forget a key; whether there was one. Watchers are given ``None``."""
+        """Delete a key; return whether it existed. Watchers get ``None`` as value."""
         with self._lock:
             if key not in self._values:
                 return False
             del self._values[key]
             self._changed(key, None)
-        self._tell()
+        self._notify()
         return True
 
     def snapshot(self) -> Mapping[str, Any]:
-        """All keys and values as they are at this moment."""
+        """A copy of all keys and values."""
         with self._lock:
             found: Mapping[str, Any] = freeze(self._values)
             return found
 
     def watch(self, pattern: str, watcher: Watcher) -> Callable[[], None]:
-        """Call ``watcher(key, value)`` after each change of a key that fits the glob; the closure ends that.
+        """Call ``watcher(key, value)`` after each change of a key that matches the glob.
 
-        It is called in the thread of a writer. One that fails is logged.
+        It is called in the thread of a writer. Its exceptions are logged.
+
+        Returns:
+            A function that removes the watcher.
 
         Raises:
-            TypeError: a watcher that cannot be called, or is async.
+            TypeError: the watcher is not callable, or is async.
         """
         if not callable(watcher) or inspect.iscoroutinefunction(watcher):
-            raise TypeError("a watcher is a plain function of key and value; to wait, use changed()")
+            raise TypeError("a watcher must be a plain function of key and value: in async code use changed()")
         mark = object()
         with self._lock:
-            self._watching[mark] = pattern, watcher
+            self._watchers[mark] = pattern, watcher
 
         def unsubscribe() -> None:
             with self._lock:
-                self._watching.pop(mark, None)
+                self._watchers.pop(mark, None)
 
         return unsubscribe
 
     async def changed(self, pattern: str, timeout: float | None = None) -> tuple[str, Any]:
-        """Wait for the next change of a key that fits the glob, and give the key and its value.
+        """Wait for the next change of a key that matches the glob; return the key and its value.
 
         Args:
             pattern: a glob.
-            timeout: seconds.
+            timeout: seconds; ``None`` for no limit.
 
         Raises:
-            TimeoutError: nothing changed for so long.
+            TimeoutError: no key changed within ``timeout``.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[str, Any]] = loop.create_future()
 
-        def settle(key: str, value: Any) -> None:
+        def resolve(key: str, value: Any) -> None:
             if not future.done():
                 future.set_result((key, value))
 
-        def told(key: str, value: Any) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(settle, key, value)
+        def on_change(key: str, value: Any) -> None:
+            with suppress(RuntimeError):  # the loop is closed, so nothing waits for the future
+                loop.call_soon_threadsafe(resolve, key, value)
 
-        unsubscribe = self.watch(pattern, told)
+        unsubscribe = self.watch(pattern, on_change)
         try:
             async with asyncio.timeout(timeout):
                 return await future
@@ -141,37 +151,37 @@ class Blackboard:
             unsubscribe()
 
     def _changed(self, key: str, value: Any) -> None:
-        watchers = [mark for mark, (pattern, _) in self._watching.items() if fnmatchcase(key, pattern)]
+        watchers = [mark for mark, (pattern, _) in self._watchers.items() if fnmatchcase(key, pattern)]
         if watchers:
-            self._untold.setdefault(key, deque()).append((value, watchers))
+            self._pending.setdefault(key, deque()).append((value, watchers))
 
-    def _tell(self) -> None:
-        """Tell of all changes that nobody is telling of, outside the lock."""
+    def _notify(self) -> None:
+        """Call the watchers of all changes that no other thread handles, without holding the lock."""
         while True:
             with self._lock:
-                if self._updating:  # by this thread: it tells when it is done
+                if self._updating:  # by this thread, which notifies at the end of the update
                     return
-                key = next((key for key in self._untold if key not in self._telling), None)
+                key = next((key for key in self._pending if key not in self._notifying), None)
                 if key is None:
                     return
-                self._telling.add(key)
-                changes = self._untold[key]
+                self._notifying.add(key)
+                changes = self._pending[key]
                 value, marks = changes.popleft()
                 if not changes:
-                    del self._untold[key]
+                    del self._pending[key]
             try:
                 for mark in marks:
                     self._call(mark, key, value)
             finally:
                 with self._lock:
-                    self._telling.discard(key)
+                    self._notifying.discard(key)
 
     def _call(self, mark: object, key: str, value: Any) -> None:
         with self._lock:
-            _, watcher = self._watching.get(mark, ("", None))
+            _, watcher = self._watchers.get(mark, ("", None))
         if watcher is None:
             return
         try:
             watcher(key, value)
         except Exception:
-            log.exception("a watcher of %r failed", key)
+            log.exception("a watcher of the key %r failed", key)

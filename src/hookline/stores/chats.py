@@ -1,4 +1,4 @@
-"""What was said in chats whose platform keeps nothing itself, in one SQLite file."""
+"""Chat messages of channels whose platform stores none, in one SQLite file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import msgspec
 
 from .sqlite import Database, storable
 
-KEPT = 500
-"""How many messages of a chat are kept."""
-DAYS = 30.0
+MAX_MESSAGES = 500
+"""Maximum number of messages per chat."""
+KEEP_DAYS = 30.0
 """How long a message is kept."""
 
 _SCHEMA = (
@@ -36,9 +36,9 @@ Side = Literal["in", "out"]
 
 
 class ChatMessage(msgspec.Struct, frozen=True):
-    """A message as it is now: ``seq`` is its place, ``rev`` rises whenever it is changed.
+    """A chat message. ``seq`` is its position in the chat; ``rev`` increases with each change.
 
-    ``in``: people said it; ``out``: ``speaker`` did, if that is known.
+    ``side`` is ``in`` for messages of people and ``out`` for messages of agents; ``speaker`` names the agent.
     """
 
     seq: int
@@ -53,31 +53,48 @@ class ChatMessage(msgspec.Struct, frozen=True):
 
 
 class ChatStore:
-    """Keeps the last messages of every chat, so that whoever was away can have what was missed.
+    """Store the last messages of every chat, so that a client can fetch the messages it missed.
 
     Args:
-        path: the file, made when it is first needed; ``:memory:`` forgets with the program.
-        kept: how many messages of a chat.
-        days: for how long.
+        path: the file, created when first used; ``:memory:`` keeps everything in memory.
+        max_messages: maximum number of messages per chat.
+        keep_days: how long a message is kept.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, kept: int = KEPT, days: float = DAYS) -> None:
-        self._db = Database(path, holds="chats", mark=0x486B4C43, version=2, schema=_SCHEMA, upgrades=_UPGRADES)
-        self._kept, self._seconds, self._pruned = kept, days * 86_400, 0.0
+    def __init__(
+        self, path: str | os.PathLike[str], *, max_messages: int = MAX_MESSAGES, keep_days: float = KEEP_DAYS
+    ) -> None:
+        self._db = Database(
+            path, contents="chats", application_id=0x486B4C43, version=2, schema=_SCHEMA, upgrades=_UPGRADES
+        )
+        self._max_messages = max_messages
+        self._keep_seconds = keep_days * 86_400
+        self._pruned = 0.0
 
     @property
     def path(self) -> str:
-        """The file."""
+        """Path of the file."""
         return self._db.path
 
     def add(
-        self, channel: str, chat: str, key: str, text: str, *, side: Side = "out", thread: str = "",
-        reply_to: str = "", speaker: str = "",
-    ) -> tuple[int, bool]:  # fmt: skip
-        """Keep a message; its ``seq``, and whether it is new: a key is kept once.
+        self,
+        channel: str,
+        chat: str,
+        key: str,
+        text: str,
+        *,
+        side: Side = "out",
+        thread: str = "",
+        reply_to: str = "",
+        speaker: str = "",
+    ) -> tuple[int, bool]:
+        """Store a message unless the chat has one with the same ``side`` and ``key``.
+
+        Returns:
+            The ``seq`` of the message, and whether it is new.
 
         Raises:
-            StoreError: it cannot be stored.
+            StoreError: the message cannot be stored.
         """
         now = time.time()
         with self._db.transaction(write=True) as db:
@@ -93,18 +110,18 @@ class ChatStore:
             db.execute(
                 "DELETE FROM messages WHERE channel = ? AND chat = ? AND seq <= ("
                 "SELECT seq FROM messages WHERE channel = ? AND chat = ? ORDER BY seq DESC LIMIT 1 OFFSET ?)",
-                (channel, chat, channel, chat, self._kept),
+                (channel, chat, channel, chat, self._max_messages),
             )
             if now - self._pruned > _PRUNE_EVERY:
-                db.execute("DELETE FROM messages WHERE at < ?", (now - self._seconds,))
+                db.execute("DELETE FROM messages WHERE at < ?", (now - self._keep_seconds,))
                 self._pruned = now
         return seq, True
 
     def edit(self, channel: str, chat: str, seq: int, text: str) -> bool:
-        """Change the text of a message; false if it is not there any more.
+        """Change the text of a message; return whether the message still exists.
 
         Raises:
-            StoreError: it cannot be stored.
+            StoreError: the change cannot be stored.
         """
         with self._db.transaction(write=True) as db:
             where = (_next(db), storable(text), seq, channel, chat)
@@ -116,7 +133,7 @@ class ChatStore:
     def since(
         self, channel: str, chat: str, rev: int = 0, *, limit: int = 100, side: Side | None = None
     ) -> Sequence[ChatMessage]:
-        """What came or was changed after ``rev``, in that order.
+        """Messages that were added or changed after the revision ``rev``, in that order.
 
         Raises:
             StoreError: the file cannot be used.
@@ -130,7 +147,7 @@ class ChatStore:
         return [ChatMessage(*row) for row in rows]
 
     def changed(self, channel: str, rev: int) -> tuple[int, Sequence[str]]:
-        """The newest ``rev`` of all, and the chats of a channel where something came or changed after ``rev``.
+        """The newest revision, and the chats of a channel with additions or changes after the revision ``rev``.
 
         Raises:
             StoreError: the file cannot be used.

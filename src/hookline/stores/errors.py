@@ -1,4 +1,4 @@
-"""What goes wrong in a store."""
+"""Errors of stores."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from .._base.errors import PlainError
 
 
 class StoreError(PlainError):
-    """Something that cannot be loaded or saved; nothing that was stored is lost."""
+    """Something cannot be loaded or saved. Stored data is not lost."""
 
 
 class LockedFileError(StoreError):
-    """Another program held the file for too long; it may be free the next time."""
+    """Another process kept the file locked for too long. A later attempt may succeed."""
 
 
 class NotFoundError(StoreError):
-    """There is nothing with that id, or it is somebody else's."""
+    """No entry has this id, or the entry belongs to another owner."""

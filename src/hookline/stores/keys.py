@@ -1,4 +1,4 @@
-"""API keys: who may call a server, in a SQLite file that several programs may share."""
+"""API keys of a server, in a SQLite file that several processes may share."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from .sqlite import Database, storable
 log = logging.getLogger("hookline")
 
 Right = Literal["read", "run", "approve", "admin"]
-State = Literal["active", "expired", "revoked"]
+KeyState = Literal["active", "expired", "revoked"]
 RIGHTS: tuple[Right, ...] = get_args(Right)
-"""What a caller may do: look at runs, start and cancel them, decide about calls; ``admin``: with everybody's."""
+"""Rights of a caller: read runs, start and cancel runs, decide approvals; ``admin`` covers runs of all callers."""
 
-FRESH_SECONDS = 0.25
-"""For how long what was read is taken for true: a key that is revoked by another program works no longer than that."""
+CACHE_SECONDS = 0.25
+"""How long keys are cached. A key that another process revoked is accepted for at most this time."""
 USED_SECONDS = 60.0
-"""How often it is written at most that a key was used."""
+"""Minimum time between two updates of ``last_used``."""
 MAX_NAME, MAX_METADATA = 64, 4096
-"""Characters of a name; bytes of what hooks are told of a caller."""
+"""Maximum length of a name in characters, and of metadata in bytes of JSON."""
 
 _SCHEMA = (
     """CREATE TABLE keys (
@@ -52,11 +52,11 @@ _SCHEMA = (
 )
 _COLUMNS = "id, name, scopes, metadata, created, expires, revoked, last_used, hash"
 _LETTERS = string.ascii_letters + string.digits
-_NOBODY = bytes(32)
+_NO_HASH = bytes(32)
 
 
 class KeyRow(msgspec.Struct, frozen=True):
-    """What is known of a key. ``metadata`` is what hooks are told of its caller; the secret is known to nobody."""
+    """A key without its secret, which is not stored. Hooks get ``metadata`` as information about the caller."""
 
     id: str
     name: str
@@ -67,77 +67,89 @@ class KeyRow(msgspec.Struct, frozen=True):
     revoked: float | None = None
     last_used: float | None = None
 
-    def state(self, now: float) -> State:
-        """Whether it may be used, or why not."""
+    def state(self, now: float) -> KeyState:
+        """Whether the key is valid at the Unix time ``now``, or why it is not."""
         if self.revoked is not None:
             return "revoked"
         return "expired" if self.expires is not None and self.expires <= now else "active"
 
 
 class KeyStore:
-    """Keys such as ``hl_4k2m9x7q_...``: made, found, listed and revoked.
+    """Create, find, list and revoke API keys such as ``hl_4k2m9x7q_...``.
 
-    Of the secret only a SHA-256 is kept. Slow hashes with salt protect what people choose, which can be guessed; 256
-    random bits cannot, however fast the hash is.
+    Only a SHA-256 of the secret is stored. Salted slow hashes protect passwords that people choose and others can
+    guess; 256 random bits cannot be guessed however fast the hash is.
 
-    What was read is kept in memory. At most every quarter of a second one row is looked at, which says whether
-    anything has changed; so keys that other programs make or revoke count at once.
+    Keys are cached in memory. At most every quarter of a second the store reads one row, which tells whether any key
+    has changed, so changes by other processes take effect at once.
 
     Args:
-        path: the file, or ``:memory:``. It is made with the first key.
-        clock: tells the time.
+        path: the file, created with the first key, or ``:memory:``.
+        clock: returns the Unix time.
+
+    Example::
+
+        keys = KeyStore("keys.db")
+        row, secret = keys.add("ci", ["run"], metadata={"user_role": "robot"})
+        assert keys.find(secret) == row
     """
 
     def __init__(self, path: str | os.PathLike[str], *, clock: Callable[[], float] = time.time) -> None:
         self._database = _database(path)
-        self._marking = self._database if self._database.in_memory else _database(path)  # never in a reader's way
+        # A connection of its own, so that writing blocks no reader.
+        self._marking = self._database if self._database.in_memory else _database(path)
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[KeyRow, bytes]] = {}
+        self._cache: dict[str, tuple[KeyRow, bytes]] = {}
         self._stamp: bytes | None = None
-        self._until = 0.0
+        self._cached_until = 0.0
         self.problem: StoreError | None = None
-        """Why the keys could not be read, if that is so: then nobody can be let in."""
+        """The error of the last attempt to read the keys. While it is set, every request must be rejected."""
         self._marked: dict[str, float] = {}
-        self._marks: BackgroundWriter[tuple[str, float]] = BackgroundWriter(self._mark, self._unmarked, limit=10_000)
+        self._marks: BackgroundWriter[tuple[str, float]] = BackgroundWriter(
+            self._write_marks, self._on_mark_error, limit=10_000
+        )
 
     @property
     def path(self) -> str:
-        """Where the keys are."""
+        """Path of the file."""
         return self._database.path
 
     def add(
         self, name: str, scopes: Iterable[str], *, expires: float | None = None, metadata: Mapping[str, Any] = EMPTY
     ) -> tuple[KeyRow, str]:
-        """Make a key: what is known of it, and the key itself, which nobody can show again.
+        """Create a key.
 
         Args:
-            name: whose it is; no two keys that are not revoked have the same.
-            scopes: what it may be used for: ``read``, ``run``, ``approve``, ``admin``.
-            expires: until when it is good, as a Unix time; ``None`` for ever.
-            metadata: what hooks are told of its caller, such as ``{"user_role": "customer"}``.
+            name: name of the caller. Keys that are not revoked have different names.
+            scopes: rights of the caller: ``read``, ``run``, ``approve``, ``admin``.
+            expires: Unix time at which the key expires; ``None`` for never.
+            metadata: information about the caller for hooks, such as ``{"user_role": "customer"}``.
+
+        Returns:
+            The stored key, and the secret, which cannot be shown again.
 
         Raises:
-            StoreError: a name, a right or a time that cannot be, a name that is taken, or a file that cannot be used.
+            StoreError: an argument is not valid, the name is taken, or the file cannot be used.
         """
         now = self._clock()
-        name, rights, told = _name(name), _rights(scopes), _metadata(metadata)
+        name, rights, data = _name(name), _rights(scopes), _metadata(metadata)
         if expires is not None and not expires > now:
-            raise StoreError("the key would have expired already: give a time to come")
+            raise StoreError("the key would already be expired: give a time in the future")
         secret = "".join(secrets.choice(_LETTERS) for _ in range(43))  # 62**43 > 2**256
         with self._database.transaction(write=True) as db:
             taken = db.execute("SELECT expires FROM keys WHERE name = ? AND revoked IS NULL", (name,)).fetchone()
             if taken is not None:
-                was = "that has expired" if taken[0] is not None and taken[0] <= now else "already"
-                raise StoreError(f"there is a key {name!r} {was}: revoke it first, or choose another name")
+                expired = "an expired" if taken[0] is not None and taken[0] <= now else "a"
+                raise StoreError(f"there is already {expired} key {name!r}: revoke it first, or choose another name")
             id = _new_id(db)
-            values = (id, _hash(secret), name, " ".join(rights), told, now, expires)
+            values = (id, _hash(secret), name, " ".join(rights), data, now, expires)
             db.execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, NULL, NULL)", values)
-        self._until = 0.0
-        return KeyRow(id, name, rights, msgspec.json.decode(told), now, expires), f"hl_{id}_{secret}"
+        self._cached_until = 0.0
+        return KeyRow(id, name, rights, msgspec.json.decode(data), now, expires), f"hl_{id}_{secret}"
 
     def keys(self) -> list[KeyRow]:
-        """All keys, in the order they were made, revoked ones too.
+        """All keys in the order of creation, including revoked ones.
 
         Raises:
             StoreError: the file cannot be read.
@@ -149,95 +161,95 @@ class KeyStore:
         return [_row(row)[0] for row in rows]
 
     def revoke(self, which: str) -> KeyRow:
-        """End a key, by its id or its name. It stays in the list.
+        """Revoke a key, given its id or its name. It stays in the list.
 
         Raises:
-            StoreError: there is none, or the file cannot be used.
+            StoreError: the key does not exist or is already revoked, or the file cannot be used.
         """
         found = self.keys()
         row = next((key for key in found if key.id == which), None)
         row = row or next((key for key in found if key.name == which and key.revoked is None), None)
         if row is None and any(key.name == which for key in found):
-            raise StoreError(f"the key {which!r} is revoked already")
+            raise StoreError(f"the key {which!r} is already revoked")
         if row is None:
             hint = did_you_mean(which, [name for key in found for name in (key.id, key.name)])
             raise StoreError(f"there is no key {which!r:.80}.{hint} hookline keys shows all")
         if row.revoked is not None:
-            raise StoreError(f"the key {which!r} is revoked already")
+            raise StoreError(f"the key {which!r} is already revoked")
         now = self._clock()
         with self._database.transaction(write=True) as db:
             db.execute("UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL", (now, row.id))
-        self._until = 0.0
+        self._cached_until = 0.0
         return msgspec.structs.replace(row, revoked=now)
 
     def find(self, secret: str) -> KeyRow | None:
-        """Whose key this is, if it may be used now.
+        """The valid key with this secret, or ``None``; updates ``last_used``.
 
         Raises:
-            StoreError: the file cannot be read: nobody can be let in.
+            StoreError: the file cannot be read, so that the caller must be rejected.
         """
         self.refresh()
-        row = self.known(secret)
+        row = self.lookup(secret)
         if row is None or self.state(row) != "active":
             return None
-        self.used(row)
+        self.mark_used(row)
         return row
 
-    def state(self, row: KeyRow) -> State:
-        """Whether a key may be used now, or why not, as far as was read."""
-        row, _ = self._known.get(row.id, (msgspec.structs.replace(row, revoked=0.0), b""))
+    def state(self, row: KeyRow) -> KeyState:
+        """Whether a key is valid now, or why it is not, according to the cache."""
+        row, _ = self._cache.get(row.id, (msgspec.structs.replace(row, revoked=0.0), b""))
         return row.state(self._clock())
 
-    # For those who must not wait.
+    # Parts of find() for callers that must not block.
 
     @property
-    def is_due(self) -> bool:
-        """Whether the file should be looked at, with :meth:`refresh`, before :meth:`known` is asked."""
-        return time.monotonic() >= self._until
+    def is_stale(self) -> bool:
+        """Whether :meth:`refresh` must be called before :meth:`lookup`."""
+        return time.monotonic() >= self._cached_until
 
     @property
     def is_empty(self) -> bool:
-        """Whether there never was a key, as far as is known."""
-        return not self._known
+        """Whether the cache holds no key, not even a revoked one."""
+        return not self._cache
 
     def refresh(self) -> None:
-        """Look whether the keys have changed, unless that was done just now.
+        """Update the cache unless it is fresh.
 
         Raises:
-            StoreError: the file cannot be read, also if it was gone or unreadable just now.
+            StoreError: the file cannot be read, or could not be read within the last ``CACHE_SECONDS``.
         """
         with self._lock:
-            if self.is_due:
+            if self.is_stale:
                 try:
                     self._read()
                     self.problem = None
                 except StoreError as error:
                     self.problem = error
-                self._until = time.monotonic() + FRESH_SECONDS
+                self._cached_until = time.monotonic() + CACHE_SECONDS
             if self.problem is not None:
                 raise self.problem
 
-    def known(self, secret: str) -> KeyRow | None:
-        """Whose key this is, revoked or expired ones too, as far as was read; it takes as long if it is nobody's."""
+    def lookup(self, secret: str) -> KeyRow | None:
+        """The cached key with this secret, even if revoked or expired. It takes equally long for unknown secrets."""
         start, _, rest = secret.partition("_")
         id, _, own = rest.partition("_")
-        row, expected = self._known.get(id, (None, _NOBODY))
+        row, expected = self._cache.get(id, (None, _NO_HASH))
         same = hmac.compare_digest(_hash(own), expected)
         return row if same and start == "hl" else None
 
-    def used(self, row: KeyRow) -> None:
-        """Note that a key was used, without waiting; it is written once a minute at most."""
+    def mark_used(self, row: KeyRow) -> None:
+        """Update ``last_used`` in the background, at most once a minute."""
         now = self._clock()
         if now - self._marked.get(row.id, row.last_used or 0.0) >= USED_SECONDS:
             self._marked[row.id] = now
             self._marks.put((row.id, now), 1)
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until it is written which keys were used; false if time ran out."""
+        """Wait until all updates of ``last_used`` are written; return false on timeout."""
         return self._marks.flush(timeout)
 
     def close(self) -> None:
-        """Write what waits, and close the file."""
+        """Write pending updates, and close the file."""
         self.flush(2.0)
         self._database.close()
         self._marking.close()
@@ -245,16 +257,16 @@ class KeyStore:
     def _read(self) -> None:
         if self._is_missing():
             if self._stamp is not None:
-                raise StoreError(f"{self.path} is gone: bring it back, or start the server again")
+                raise StoreError(f"{self.path} was deleted: restore it, or restart the server")
             return
         with self._database.transaction() as db:
             (stamp,) = db.execute("SELECT value FROM stamp").fetchone() or (None,)
             if not isinstance(stamp, bytes):
-                raise StoreError(f"{self.path} is not as Hookline made it: move it away, and make new keys")
+                raise StoreError(f"{self.path} was changed by another program: move it away, and create new keys")
             if stamp == self._stamp:
                 return
             rows = db.execute(f"SELECT {_COLUMNS} FROM keys").fetchall()
-        self._known = {key.id: (key, hash) for key, hash in map(_row, rows)}
+        self._cache = {key.id: (key, hash) for key, hash in map(_row, rows)}
         self._stamp = stamp
 
     def _is_missing(self) -> bool:
@@ -268,7 +280,7 @@ class KeyStore:
             raise StoreError(f"{self.path} cannot be read ({error.strerror}): make it readable") from None
         return False
 
-    def _mark(self, items: list[tuple[str, float]]) -> None:
+    def _write_marks(self, items: list[tuple[str, float]]) -> None:
         if not self._is_missing():
             with self._marking.transaction(write=True) as db:
                 db.executemany(
@@ -276,22 +288,22 @@ class KeyStore:
                     [(at, id) for id, at in items],
                 )
 
-    def _unmarked(self, error: Exception, items: list[tuple[str, float]]) -> None:
-        log.debug("it could not be written that %d keys were used: %s", len(items), error)
+    def _on_mark_error(self, error: Exception, items: list[tuple[str, float]]) -> None:
+        log.debug("cannot update last_used of %d keys: %s", len(items), error)
 
 
 def _database(path: str | os.PathLike[str]) -> Database:
-    return Database(path, holds="API keys", mark=0x486B4C4B, version=1, schema=_SCHEMA)
+    return Database(path, contents="API keys", application_id=0x486B4C4B, version=1, schema=_SCHEMA)
 
 
 def _row(row: Any) -> tuple[KeyRow, bytes]:
     id, name, scopes, metadata, created, expires, revoked, last_used, hash = row
     try:
-        told = msgspec.json.decode(metadata, type=dict[str, Any])
-        values = (id, name, str.split(scopes), told, created, expires, revoked, last_used)
+        data = msgspec.json.decode(metadata, type=dict[str, Any])
+        values = (id, name, str.split(scopes), data, created, expires, revoked, last_used)
         return msgspec.convert(dict(zip(KeyRow.__struct_fields__, values, strict=True)), KeyRow), bytes(hash)
     except (msgspec.MsgspecError, TypeError, ValueError):
-        raise StoreError(f"the key {str(id)!r:.40} is damaged: move the file away, and make new keys") from None
+        raise StoreError(f"the key {str(id)!r:.40} is damaged: move the file away, and create new keys") from None
 
 
 def _new_id(db: sqlite3.Connection) -> str:
@@ -307,7 +319,7 @@ def _hash(secret: str) -> bytes:
 
 def _name(name: str) -> str:
     if not (0 < len(name) <= MAX_NAME and name.isprintable() and name == name.strip() == storable(name)):
-        raise StoreError(f"a key has a name of 1 to {MAX_NAME} letters, such as 'ci', not {name!r:.80}")
+        raise StoreError(f"a key needs a name of 1 to {MAX_NAME} printable characters, such as 'ci', not {name!r:.80}")
     return name
 
 
@@ -319,15 +331,15 @@ def _rights(scopes: Iterable[str]) -> tuple[str, ...]:
                 f"there is no right {scope!r:.80}.{did_you_mean(scope, RIGHTS)} Known: {', '.join(RIGHTS)}"
             )
     if not given:
-        raise StoreError(f"a key needs a right at least: {', '.join(RIGHTS)}")
+        raise StoreError(f"a key needs at least one right: {', '.join(RIGHTS)}")
     return tuple(right for right in RIGHTS if right in given)
 
 
 def _metadata(metadata: Mapping[str, Any]) -> str:
     try:
-        told = msgspec.json.encode(plain(dict(metadata)))
+        data = msgspec.json.encode(plain(dict(metadata)))
     except (TypeError, ValueError, RecursionError) as error:
-        raise StoreError(f"metadata is names with values that are JSON ({error})") from None
-    if len(told) > MAX_METADATA:
-        raise StoreError(f"metadata has {MAX_METADATA:,} bytes at most, not {len(told):,}")
-    return told.decode()
+        raise StoreError(f"metadata must be a JSON object: {error}") from None
+    if len(data) > MAX_METADATA:
+        raise StoreError(f"metadata must have at most {MAX_METADATA:,} bytes, not {len(data):,}")
+    return data.decode()

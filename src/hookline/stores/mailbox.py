@@ -16,7 +16,7 @@ import msgspec
 
 from .errors import StoreError
 from .messages import InboundMessage, OutboundMessage
-from .processes import born, is_there
+from .processes import pid_exists, process_start
 from .sqlite import Database, GroupCommit, storable
 
 T = TypeVar("T")
@@ -117,7 +117,7 @@ class PendingItems(msgspec.Struct, frozen=True):
 
 def gateway_database(path: str | os.PathLike[str]) -> Database:
     """The database of a gateway: its inbox, its outbox, and the people who may talk to it."""
-    return Database(path, holds="messages", mark=0x486B4C47, version=1, schema=_SCHEMA, durable=True)
+    return Database(path, contents="messages", application_id=0x486B4C47, version=1, schema=_SCHEMA, durable=True)
 
 
 class Mailbox:
@@ -421,14 +421,14 @@ class Mailbox:
     def _renew(self, db: sqlite3.Connection) -> None:
         db.execute(
             "INSERT OR REPLACE INTO programs VALUES (?, ?, ?, ?, ?)",
-            (self._me, gethostname(), os.getpid(), born(os.getpid()), time.time() + self._lease),
+            (self._me, gethostname(), os.getpid(), process_start(os.getpid()), time.time() + self._lease),
         )
 
     def _remove_dead_processes(self, db: sqlite3.Connection, now: float) -> None:
         """Delete expired registrations, and those of this machine whose process is gone whatever the clock says."""
         for id, host, pid, began, until in db.execute("SELECT * FROM programs").fetchall():
             here = host == gethostname() and sys.platform != "win32"
-            if until <= now or (here and not (is_there(pid) and born(pid) == began)):
+            if until <= now or (here and not (pid_exists(pid) and process_start(pid) == began)):
                 db.execute("DELETE FROM programs WHERE id = ?", (id,))
 
     def _claim(self, db: sqlite3.Connection, key: str, now: float) -> bool:

@@ -22,7 +22,7 @@ _MAX_LINE = 500
 
 
 class Fact(Frozen, frozen=True):
-    """Something that is, or was, so: from ``valid_from`` until just before ``valid_to`` (Unix time)."""
+    """A fact that is valid from the Unix time ``valid_from`` until just before ``valid_to``."""
 
     key: str
     value: Any
@@ -39,7 +39,7 @@ class Fact(Frozen, frozen=True):
 
 
 class Episode(Frozen, frozen=True):
-    """Something that happened."""
+    """An event that was recorded, such as a tool call."""
 
     kind: str
     summary: str
@@ -56,26 +56,26 @@ class Episode(Frozen, frozen=True):
         self._seal("data", freeze)
 
 
-def text_of(name: str, value: str, *, empty: bool = True) -> str:
-    """A text that can be kept: without halves of characters.
+def _text(name: str, value: str, *, empty: bool = True) -> str:
+    """Return a text without lone surrogates.
 
     Raises:
-        TypeError: it is no text.
-        ValueError: it is empty, and may not be.
+        TypeError: the value is not text.
+        ValueError: the text is empty, which ``empty`` does not allow.
     """
     if not isinstance(value, str):
-        raise TypeError(f"{name} is text, not {type(value).__name__}")
+        raise TypeError(f"{name} must be text, not {type(value).__name__}")
     if not (empty or value.strip()):
-        raise ValueError(f"{name} is empty: name what it is about")
+        raise ValueError(f"{name} is empty: give a name")
     return str(scrub(value))
 
 
-def json_of(value: Any) -> str:
-    """JSON text that is the same for equal values.
+def _encode(value: Any) -> str:
+    """Encode a value as JSON, which is equal for equal values.
 
     Raises:
-        TypeError: it is not JSON.
-        ValueError: nor is a number in it.
+        TypeError: the value is not JSON.
+        ValueError: the value contains a number that is not JSON.
     """
     given = scrub(freeze(value))
     text = msgspec.json.encode(given, order="sorted")
@@ -84,29 +84,29 @@ def json_of(value: Any) -> str:
     return text.decode()
 
 
-def moment_of(name: str, value: float | None) -> float | None:
-    """A Unix time, if one was given.
+def _time(name: str, value: float | None) -> float | None:
+    """Return a Unix time, or ``None``.
 
     Raises:
-        ValueError: it is no time.
+        ValueError: the value is not a time.
     """
     if value is None:
         return None
     if not (is_number(value) and isfinite(value)):
-        raise ValueError(f"{name} is Unix time in seconds, not {value!r}")
+        raise ValueError(f"{name} must be a Unix time in seconds, not {value!r}")
     return float(value)
 
 
-def limit_of(name: str, value: int | None) -> int:
-    """A limit as SQLite wants it: -1 for none.
+def _limit(name: str, value: int | None) -> int:
+    """Return a limit for SQLite, where -1 means no limit.
 
     Raises:
-        ValueError: it is no limit.
+        ValueError: the value is not a limit.
     """
     if value is None:
         return -1
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{name} is a whole number from 0 on, or None for no limit, not {value!r}")
+        raise ValueError(f"{name} must be a whole number from 0, or None for no limit, not {value!r}")
     return min(value, 1 << 60)
 
 
@@ -133,7 +133,7 @@ _SCHEMA = (
 )
 _FACT = "SELECT key, value, scope, source, valid_from, valid_to, recorded_at, seq FROM facts f"
 _VALID = "{0}.valid_from <= :at AND ({0}.valid_to IS NULL OR {0}.valid_to > :at)"
-_NEWEST = (  # what was said last of a key holds, where several would be valid
+_NEWEST = (  # if several facts of a key are valid, the last recorded one wins
     f"{_VALID.format('f')} AND NOT EXISTS (SELECT 1 FROM facts g WHERE g.scope = f.scope AND g.key = f.key "
     f"AND g.seq > f.seq AND {_VALID.format('g')})"
 )
@@ -141,25 +141,33 @@ _EPISODE = "SELECT kind, summary, outcome, data, scope, run_id, session_id, agen
 
 
 class MemoryStore:
-    """Facts, preferences and episodes in one SQLite file; a toolset, too (``remember``, ``recall``, ``forget``).
+    """Store facts, preferences and episodes in one SQLite file.
 
-    Threads, programs and any number of runs may share a file. No fact is ever overwritten: one that no longer holds
-    has an end, and only :meth:`erase` takes it away. Its time never runs backwards, whatever the clock of the machine
-    does. Each scope has facts, preferences and episodes of its own.
+    It is also a toolset with the tools ``remember``, ``recall`` and ``forget``. Threads, processes and any number of
+    runs may share a file. Facts are never overwritten: a fact that is no longer valid gets an end, and only
+    :meth:`erase` deletes it. Recorded times never decrease, even if the clock of the machine does. Each scope has its
+    own facts, preferences and episodes.
 
     Args:
-        path: the file, made when it is first needed; ``:memory:`` forgets with the program.
+        path: the file, created when first used; ``:memory:`` keeps everything in memory.
 
     Raises:
-        TypeError: that is no path.
+        TypeError: ``path`` is not a path.
+
+    Example::
+
+        memory = MemoryStore("memory.db")
+        memory.add_fact("home", "Oslo")
+        assert memory.fact("home").value == "Oslo"
+        agent = Agent("helper", llm=model, tools=[memory])
     """
 
     def __init__(self, path: str | os.PathLike[str] = ":memory:") -> None:
-        self._db = Database(path, holds="memories", mark=0x486B4C4D, version=1, schema=_SCHEMA)
+        self._db = Database(path, contents="memories", application_id=0x486B4C4D, version=1, schema=_SCHEMA)
 
     @property
     def path(self) -> str:
-        """The file."""
+        """Path of the file."""
         return self._db.path
 
     def __repr__(self) -> str:
@@ -177,32 +185,36 @@ class MemoryStore:
         valid_from: float | None = None,
         valid_to: float | None = None,
     ) -> Fact:
-        """Record that ``key`` is ``value``; what was said of it before ends where this begins.
+        """Record that ``key`` is ``value``. Earlier facts about the key end where this one begins.
 
-        The same value again changes nothing. A fact whose time is over is history: it ends nothing.
+        Recording the current value again changes nothing. A fact that has already ended does not end other facts.
 
         Args:
-            key: what it is about.
+            key: subject of the fact.
             value: JSON.
-            scope: whose it is, or where it holds; each scope has facts of its own.
-            source: who says so.
-            valid_from: since when, in Unix time; now if left out.
-            valid_to: until when; until further notice if left out.
+            scope: owner or area of the fact.
+            source: origin of the fact.
+            valid_from: Unix time at which it becomes valid; now by default.
+            valid_to: Unix time at which it ends; by default it has no end.
 
         Raises:
-            TypeError: a value that is not JSON, or a key that is not text.
-            ValueError: an empty key, or an end before the beginning.
+            TypeError: the value is not JSON, or the key is not text.
+            ValueError: the key is empty, or the end is before the beginning.
             StoreError: the file cannot be used.
         """
-        key, scope, source = text_of("key", key, empty=False), text_of("scope", scope), text_of("source", source)
-        value, begin, end = json_of(value), moment_of("valid_from", valid_from), moment_of("valid_to", valid_to)
+        key, scope, source = (
+            _text("key", key, empty=False),
+            _text("scope", scope),
+            _text("source", source),
+        )
+        value, begin, end = _encode(value), _time("valid_from", valid_from), _time("valid_to", valid_to)
         with self._db.transaction(write=True) as db:
             now = _tick(db)
             begin = now if begin is None else begin
             if end is not None and end < begin:
                 raise ValueError(f"valid_to ({end}) is before valid_from ({begin}): a fact cannot end before it begins")
             known = self._fact(db, key, scope, begin)
-            if known is not None and json_of(known.value) == value and end in (None, known.valid_to):
+            if known is not None and _encode(known.value) == value and end in (None, known.valid_to):
                 return known
             if end is None or end > now:
                 db.execute(
@@ -215,55 +227,59 @@ class MemoryStore:
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (key, value, scope, source, begin, end, now),
             )
-            return Fact(key, self._value(value), scope, source, begin, end, now, made.lastrowid or 0)
+            return Fact(key, self._decode(value), scope, source, begin, end, now, made.lastrowid or 0)
 
     def fact(self, key: str, *, scope: str = "", at: float | None = None) -> Fact | None:
-        """What is known of ``key`` at a time, now if left out.
+        """The fact about ``key`` that is valid at the Unix time ``at``, now by default.
 
         Raises:
             StoreError: the file cannot be used.
         """
-        at = moment_of("at", at)
+        at = _time("at", at)
         with self._db.transaction() as db:
-            return self._fact(db, text_of("key", key), text_of("scope", scope), _now(db) if at is None else at)
+            return self._fact(db, _text("key", key), _text("scope", scope), _now(db) if at is None else at)
 
     def facts(self, *, scope: str | None = None, at: float | None = None, limit: int | None = None) -> Sequence[Fact]:
-        """The facts that are valid at a time, now if left out: the one said last first.
+        """The facts that are valid at a time, the last recorded one first.
 
         Args:
-            scope: of this scope only; of all if left out.
-            at: Unix time.
-            limit: how many at most.
+            scope: only facts of this scope; by default of all scopes.
+            at: Unix time; now by default.
+            limit: maximum number of facts.
 
         Raises:
             StoreError: the file cannot be used.
         """
-        at, limit = moment_of("at", at), limit_of("limit", limit)
-        where, scope = ("", "") if scope is None else (" AND f.scope = :scope", text_of("scope", scope))
+        at, limit = _time("at", at), _limit("limit", limit)
+        where, scope = ("", "") if scope is None else (" AND f.scope = :scope", _text("scope", scope))
         with self._db.transaction() as db:
             rows = db.execute(
                 f"{_FACT} WHERE {_NEWEST}{where} ORDER BY seq DESC LIMIT :limit",
                 {"at": _now(db) if at is None else at, "scope": scope, "limit": limit},
             )
-            return [self._made(row) for row in rows]
+            return [self._decode_fact(row) for row in rows]
 
     def history(self, key: str, *, scope: str = "") -> Sequence[Fact]:
-        """Everything that was ever said of ``key``, in the order in which it was said.
+        """All facts ever recorded about ``key``, in the order of recording.
 
         Raises:
             StoreError: the file cannot be used.
         """
         with self._db.transaction() as db:
-            found = (text_of("scope", scope), text_of("key", key))
-            return [self._made(row) for row in db.execute(f"{_FACT} WHERE scope = ? AND key = ? ORDER BY seq", found)]
+            found = (_text("scope", scope), _text("key", key))
+            return [
+                self._decode_fact(row) for row in db.execute(f"{_FACT} WHERE scope = ? AND key = ? ORDER BY seq", found)
+            ]
 
     def forget_fact(self, key: str, *, scope: str = "") -> bool:
-        """End whatever is valid of ``key`` now or later; whether there was anything. Its history stays (:meth:`erase`).
+        """End all facts about ``key`` that are valid now or later; return whether there were any.
+
+        Their history stays; :meth:`erase` deletes it.
 
         Raises:
             StoreError: the file cannot be used.
         """
-        key, scope = text_of("key", key), text_of("scope", scope)
+        key, scope = _text("key", key), _text("scope", scope)
         with self._db.transaction(write=True) as db:
             ended = db.execute(
                 "UPDATE facts SET valid_to = max(valid_from, :now) WHERE scope = :scope AND key = :key "
@@ -275,18 +291,18 @@ class MemoryStore:
     # Preferences.
 
     def set_preference(self, key: str, value: Any, *, scope: str = "") -> None:
-        """Keep what the user prefers, as JSON, in the place of what was kept before.
+        """Store a preference of the user, replacing an earlier one with the same key.
 
         Args:
-            key: what it is about.
+            key: subject of the preference.
             value: JSON.
-            scope: whose it is; each scope has preferences of its own.
+            scope: owner of the preference.
 
         Raises:
-            TypeError: a value that is not JSON.
+            TypeError: the value is not JSON.
             StoreError: the file cannot be used.
         """
-        key, value, scope = text_of("key", key, empty=False), json_of(value), text_of("scope", scope)
+        key, value, scope = _text("key", key, empty=False), _encode(value), _text("scope", scope)
         with self._db.transaction(write=True) as db:
             db.execute(
                 "INSERT OR REPLACE INTO preferences (scope, key, value, set_at) VALUES (?, ?, ?, ?)",
@@ -297,7 +313,7 @@ class MemoryStore:
         """Preferences by key.
 
         Args:
-            scope: of this scope only; of all if left out, where of a key that several have, one is given.
+            scope: only preferences of this scope; by default of all scopes, with one value per key.
 
         Raises:
             StoreError: the file cannot be used.
@@ -306,12 +322,12 @@ class MemoryStore:
         return found
 
     def forget_preference(self, key: str, *, scope: str = "") -> bool:
-        """Forget a preference; whether there was one.
+        """Delete a preference; return whether it existed.
 
         Raises:
             StoreError: the file cannot be used.
         """
-        given = text_of("scope", scope), text_of("key", key)
+        given = _text("scope", scope), _text("key", key)
         with self._db.transaction(write=True) as db:
             return db.execute("DELETE FROM preferences WHERE scope = ? AND key = ?", given).rowcount > 0
 
@@ -329,98 +345,100 @@ class MemoryStore:
         session_id: str = "",
         agent: str = "",
     ) -> Episode:
-        """Record that something happened.
+        """Record an event.
 
         Args:
-            kind: what sort of thing, such as ``"tool"``.
-            summary: in a sentence.
-            outcome: how it ended.
-            data: more about it, as a JSON object.
-            scope: whose it is; each scope has episodes of its own.
-            run_id: the run it happened in.
-            session_id: the conversation.
-            agent: who did it.
+            kind: kind of event, such as ``"tool"``.
+            summary: description in one sentence.
+            outcome: result.
+            data: details as a JSON object.
+            scope: owner of the episode.
+            run_id: run in which it happened.
+            session_id: session in which it happened.
+            agent: agent that was involved.
 
         Raises:
-            TypeError: data that is not JSON.
+            TypeError: ``data`` is not JSON.
             StoreError: the file cannot be used.
         """
-        given = (text_of("kind", kind, empty=False), text_of("summary", summary), text_of("outcome", outcome))
-        ids = (
-            text_of("scope", scope), text_of("run_id", run_id), text_of("session_id", session_id),
-            text_of("agent", agent),
-        )  # fmt: skip
-        text = json_of({} if data is None else data)
+        given = (
+            _text("kind", kind, empty=False),
+            _text("summary", summary),
+            _text("outcome", outcome),
+        )
+        places = {"scope": scope, "run_id": run_id, "session_id": session_id, "agent": agent}
+        ids = {name: _text(name, value) for name, value in places.items()}
+        text = _encode({} if data is None else data)
         with self._db.transaction(write=True) as db:
             now = _tick(db)
             made = db.execute(
                 "INSERT INTO episodes (kind, summary, outcome, data, scope, run_id, session_id, agent, recorded_at) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*given, text, *ids, now),
+                (*given, text, *ids.values(), now),
             )
-            return Episode(*given, self._value(text), *ids, now, made.lastrowid or 0)
+            return Episode(*given, self._decode(text), **ids, recorded_at=now, seq=made.lastrowid or 0)
 
     def episodes(
         self, limit: int | None = 10, *, kind: str | None = None, scope: str | None = None
     ) -> Sequence[Episode]:
-        """What happened, the newest first.
+        """Episodes, newest first.
 
         Args:
-            limit: how many at most; ``None`` for all.
-            kind: of this kind only.
-            scope: of this scope only; of all if left out.
+            limit: maximum number of episodes; ``None`` for all.
+            kind: only episodes of this kind.
+            scope: only episodes of this scope; by default of all scopes.
 
         Raises:
             StoreError: the file cannot be used.
         """
-        wanted = {name: text_of(name, value) for name, value in (("kind", kind), ("scope", scope)) if value is not None}
+        wanted = {name: _text(name, value) for name, value in (("kind", kind), ("scope", scope)) if value is not None}
         condition = " AND ".join(f"{name} = :{name}" for name in wanted) or "TRUE"
         with self._db.transaction() as db:
             rows = db.execute(
                 f"{_EPISODE} WHERE {condition} ORDER BY seq DESC LIMIT :limit",
-                {**wanted, "limit": limit_of("limit", limit)},
+                {**wanted, "limit": _limit("limit", limit)},
             )
             return [
-                Episode(kind, summary, outcome, self._value(data), *more)
+                Episode(kind, summary, outcome, self._decode(data), *more)
                 for kind, summary, outcome, data, *more in rows
             ]
 
-    # For good.
+    # Deletion.
 
     def erase(self, scope: str, key: str | None = None) -> int:
-        """Delete what is kept in a scope for good: facts with all their history, preferences and episodes.
+        """Delete the facts of a scope with all their history, its preferences and its episodes.
 
-        The file is written anew, so that nothing of it is left in there either. That takes a moment if it is large.
+        The file is rewritten, so that the deleted bytes are gone from it too. That takes a while for a large file.
 
         Args:
-            scope: whose; ``""`` is what has none.
-            key: only the fact and the preference of this key, and no episodes.
+            scope: the scope; ``""`` for entries without a scope.
+            key: delete only the facts and the preference with this key, and no episodes.
 
         Returns:
-            How many facts, old ones too, preferences and episodes there were.
+            The number of deleted facts, including ended ones, preferences and episodes.
 
         Raises:
-            StoreError: the file cannot be used, or somebody reads it all the while: then try again.
+            StoreError: the file cannot be used, or another connection kept reading it: try again then.
         """
-        given, where, tables = [text_of("scope", scope)], "scope = ?", ["facts", "preferences"]
+        given, where, tables = [_text("scope", scope)], "scope = ?", ["facts", "preferences"]
         if key is None:
             tables.append("episodes")
         else:
-            given, where = [*given, text_of("key", key)], "scope = ? AND key = ?"
+            given, where = [*given, _text("key", key)], "scope = ? AND key = ?"
         with self._db.transaction(write=True) as db:
             erased = sum(db.execute(f"DELETE FROM {table} WHERE {where}", given).rowcount for table in tables)
         self._db.compact()
         return erased
 
-    # For models.
+    # Use by models.
 
     def render(self, *, max_facts: int = 20, max_episodes: int = 5, scope: str | None = None) -> str:
-        """Facts, preferences and the latest episodes as text for a prompt, one line each; empty if there are none.
+        """Format facts, preferences and the latest episodes as text for a prompt, one line each.
 
         Args:
-            max_facts: how many facts, the ones said last.
-            max_episodes: how many episodes.
-            scope: of this scope only; of all if left out, and those of a scope say which.
+            max_facts: maximum number of facts, the last recorded ones.
+            max_episodes: maximum number of episodes.
+            scope: only entries of this scope; by default all, each marked with its scope.
 
         Raises:
             StoreError: the file cannot be used.
@@ -438,7 +456,7 @@ class MemoryStore:
         return "\n\n".join("\n".join([title, *map(bullet, items)]) for title, items in parts.items() if items)
 
     def tools(self) -> Sequence[Tool]:
-        """``remember``, ``recall`` and ``forget`` for a model; its facts have no scope."""
+        """The tools ``remember``, ``recall`` and ``forget`` for a model, which use facts without a scope."""
         return self._tools
 
     @cached_property
@@ -456,32 +474,34 @@ class MemoryStore:
             f"{_FACT} WHERE scope = :scope AND key = :key AND {_VALID.format('f')} ORDER BY seq DESC LIMIT 1",
             {"scope": scope, "key": key, "at": at},
         ).fetchone()
-        return None if row is None else self._made(row)
+        return None if row is None else self._decode_fact(row)
 
     def _preferences(self, scope: str | None) -> Sequence[tuple[str, str, Any]]:
-        condition, given = ("TRUE", ()) if scope is None else ("scope = ?", (text_of("scope", scope),))
+        condition, given = ("TRUE", ()) if scope is None else ("scope = ?", (_text("scope", scope),))
         with self._db.transaction() as db:
             rows = db.execute(f"SELECT scope, key, value FROM preferences WHERE {condition} ORDER BY key, scope", given)
-            return [(scope, key, self._value(value)) for scope, key, value in rows]
+            return [(scope, key, self._decode(value)) for scope, key, value in rows]
 
-    def _made(self, row: Sequence[Any]) -> Fact:
-        return Fact(row[0], self._value(row[1]), *row[2:])
+    def _decode_fact(self, row: Sequence[Any]) -> Fact:
+        return Fact(row[0], self._decode(row[1]), *row[2:])
 
-    def _value(self, text: str) -> Any:
+    def _decode(self, text: str) -> Any:
         try:
             return msgspec.json.decode(text)
         except (msgspec.DecodeError, TypeError, RecursionError) as error:
-            raise StoreError(f"{self.path} holds a value that is not JSON ({error}): move the file away") from error
+            raise StoreError(
+                f"{self.path} is damaged: a value in it is not JSON ({error}): move the file away"
+            ) from error
 
 
 def _now(db: sqlite3.Connection) -> float:
-    """The time; never before anything that was recorded."""
+    """The current time, but never before the last recorded time."""
     (latest,) = db.execute("SELECT latest FROM clock").fetchone()
     return max(time.time(), float(latest))
 
 
 def _tick(db: sqlite3.Connection) -> float:
-    """The time, for something to be recorded now."""
+    """The current time for a new entry, stored as the last recorded time."""
     now = _now(db)
     db.execute("UPDATE clock SET latest = ?", (now,))
     return now

@@ -1,4 +1,4 @@
-"""Messages that come in and leave through channels: what a mailbox keeps and channel hooks see."""
+"""Messages that channels receive and send, as mailboxes store them and channel hooks see them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from .._base.frozen import Frozen
 
 
 class InboundMessage(Frozen, frozen=True):
-    """A message that came in through a channel. ``direct``: nobody else reads it; ``mentioned``: it names the bot."""
+    """A message that a channel received.
+
+    ``direct`` is true if only the bot and the sender can read it; ``mentioned`` is true if it mentions the bot.
+    """
 
     text: str
     platform: str = ""
@@ -20,7 +23,7 @@ class InboundMessage(Frozen, frozen=True):
 
 
 class OutboundMessage(Frozen, frozen=True):
-    """A message about to leave through a channel. ``speaker``: the name of who says it, where there are several."""
+    """A message that a channel is about to send. ``speaker`` names its author if several agents share the chat."""
 
     text: str
     reply_to: str = ""

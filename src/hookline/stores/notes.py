@@ -1,4 +1,4 @@
-"""A file of notes that people and agents add to, and read the end of."""
+"""A text file of notes that people and agents share."""
 
 from __future__ import annotations
 
@@ -15,23 +15,30 @@ from .errors import StoreError
 from .paths import checked_path
 
 LOCK_SECONDS = 5.0
-"""How long to wait for another program that holds the file."""
+"""How long to wait while another process locks the file."""
 
 _SHOWN = 8_000
-_NOT_BLOCKING = getattr(os, "O_NONBLOCK", 0)  # a pipe in its place must not hang
+_NOT_BLOCKING = getattr(os, "O_NONBLOCK", 0)  # opening a pipe must not block
 _BINARY = getattr(os, "O_BINARY", 0)
 
 
 class NotesFile:
-    """Notes, one to a line, in a text file that may be edited by hand; a toolset, too (``add_note``, ``read_notes``).
+    """Store notes in a text file, one per line, which may be edited by hand.
 
-    Programs and threads may add notes at the same time: each note is written as a whole or not at all.
+    It is also a toolset with the tools ``add_note`` and ``read_notes``. Threads and processes may add notes at the same
+    time; each note is written completely or not at all.
 
     Args:
-        path: the file, made with the first note.
+        path: the file, created with the first note.
 
     Raises:
-        TypeError: that is no path.
+        TypeError: ``path`` is not a path.
+
+    Example::
+
+        notes = NotesFile("notes.md")
+        notes.append("Ann prefers tea.")
+        print(notes.tail(max_chars=500))
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -43,18 +50,18 @@ class NotesFile:
         return f"NotesFile({str(self.path)!r})"
 
     def append(self, text: str) -> None:
-        """Add a note, on a line of its own that begins with the date.
+        """Add a note as one line that begins with the date.
 
         Raises:
-            TypeError: a note that is not text.
-            ValueError: there is no text.
+            TypeError: the note is not text.
+            ValueError: the note is empty.
             StoreError: the file cannot be written.
         """
         if not isinstance(text, str):
-            raise TypeError(f"a note is text, not {type(text).__name__}: append('what to note')")
+            raise TypeError(f"a note must be text, not {type(text).__name__}")
         note = " ".join(line.strip() for line in text.splitlines() if line.strip())
         if not note:
-            raise ValueError("the note is empty: say what to note")
+            raise ValueError("the note is empty: give a text")
         line = f"- {time.strftime('%Y-%m-%d')} {note}\n".encode(errors="replace")
         with self._writing(os.O_CREAT) as file:
             size = os.fstat(file).st_size
@@ -64,7 +71,7 @@ class NotesFile:
             _write_whole(file, line, size)
 
     def read(self) -> str:
-        """All notes; empty if there are none. What is not valid UTF-8 is replaced.
+        """All notes. Bytes that are not valid UTF-8 are replaced.
 
         Raises:
             StoreError: the file cannot be read.
@@ -72,15 +79,17 @@ class NotesFile:
         return self._end(None)[0].decode(errors="replace")
 
     def tail(self, max_chars: int = 2000) -> str:
-        """The newest notes that fit, whole lines, the newest last; a last line too long to fit loses its beginning.
+        """The newest notes with at most ``max_chars`` characters, newest last.
+
+        Lines are complete, but if the last line alone is too long, its beginning is cut off.
 
         Raises:
-            ValueError: a number that makes no sense.
+            ValueError: ``max_chars`` is not a positive whole number.
             StoreError: the file cannot be read.
         """
         if not isinstance(max_chars, int) or isinstance(max_chars, bool) or max_chars < 1:
-            raise ValueError(f"max_chars is a positive whole number, not {max_chars!r}")
-        data, begun = self._end(max_chars * 4 + 4)  # a character has four bytes at most
+            raise ValueError(f"max_chars must be a positive whole number, not {max_chars!r}")
+        data, begun = self._end(max_chars * 4 + 4)  # a character has at most four bytes
         lines = [line.rstrip("\r") for line in data.decode(errors="replace").rstrip("\r\n").split("\n")]
         if len(lines[-1]) > max_chars:
             return f"…{lines[-1][len(lines[-1]) - max_chars + 1 :]}"
@@ -91,7 +100,7 @@ class NotesFile:
         return "\n".join(lines[first:])
 
     def clear(self) -> None:
-        """Forget all notes.
+        """Delete all notes.
 
         Raises:
             StoreError: the file cannot be written.
@@ -104,7 +113,7 @@ class NotesFile:
                 raise
 
     def tools(self) -> Sequence[Tool]:
-        """``add_note`` and ``read_notes`` for a model."""
+        """The tools ``add_note`` and ``read_notes`` for a model."""
         return self._tools
 
     @cached_property
@@ -125,7 +134,7 @@ class NotesFile:
         return Tool(add_note), Tool(read_notes)
 
     def _end(self, size: int | None) -> tuple[bytes, bool]:
-        """The last bytes, all for ``None``, and whether there is more before them."""
+        """The last ``size`` bytes, or all for ``None``, and whether there are more before them."""
         try:
             with self._open(os.O_RDONLY) as file, os.fdopen(os.dup(file), "rb") as reader:
                 whole = os.fstat(file).st_size
@@ -136,7 +145,7 @@ class NotesFile:
             return b"", False
         except OSError as error:
             raise StoreError(
-                f"the notes {self.path} cannot be read ({error}): mend the file or move it away"
+                f"the notes {self.path} cannot be read ({error}): repair the file or move it away"
             ) from error
 
     @contextmanager
@@ -148,7 +157,7 @@ class NotesFile:
                 yield file
         except OSError as error:
             raise StoreError(
-                f"the notes {self.path} cannot be written ({error}): see that the file and its disk can be"
+                f"the notes {self.path} cannot be written ({error}): check the file and its disk"
             ) from error
 
     @contextmanager
@@ -156,17 +165,17 @@ class NotesFile:
         file = os.open(self.path, flags | _NOT_BLOCKING | _BINARY, 0o600)
         try:
             if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise OSError("it is not an ordinary file")
+                raise OSError("it is not a regular file")
             yield file
         finally:
             os.close(file)
 
 
 def _write_whole(file: int, data: bytes, size: int) -> None:
-    """Append to a locked file of that size; what does not fit is taken back."""
+    """Append to a locked file of this size; undo an incomplete write."""
     try:
         if os.write(file, data) < len(data):
-            raise OSError("there is no room for it")
+            raise OSError("the disk is full")
     except OSError:
         with suppress(OSError):
             os.ftruncate(file, size)

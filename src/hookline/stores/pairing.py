@@ -1,4 +1,4 @@
-"""Who may talk to a gateway: people who were let in by a code."""
+"""Pairing of a gateway with the people who may talk to it, by one-time codes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .errors import StoreError
 from .sqlite import Database
 
 VALID_SECONDS = 3600.0
-"""How long a code is good."""
+"""How long a code is valid."""
 
 MAX_PENDING = 20
-"""How many codes of one channel may be open: more senders get none until one is used or expires."""
+"""Maximum number of unused codes of one channel. Other senders get no code until one is used or expires."""
 
-_ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # none that are taken for one another
+_ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # no characters that look alike
 _ROUNDS = 20_000
 
 
 class Person(msgspec.Struct, frozen=True):
-    """Somebody who was let in, or with ``until`` somebody whose code is open till then."""
+    """A paired sender, or with ``until`` a sender whose code is valid until that time."""
 
     channel: str
     sender: str
@@ -33,31 +33,31 @@ class Person(msgspec.Struct, frozen=True):
     until: float = 0.0
 
 
-def is_known(db: sqlite3.Connection, channel: str, sender: str) -> bool:
-    """Whether somebody was let in."""
-    found = db.execute("SELECT 1 FROM people WHERE channel = ? AND sender = ?", (channel, _kept(sender)))
+def is_paired(db: sqlite3.Connection, channel: str, sender: str) -> bool:
+    """Whether a sender is paired."""
+    found = db.execute("SELECT 1 FROM people WHERE channel = ? AND sender = ?", (channel, _storable(sender)))
     return found.fetchone() is not None
 
 
-def new_code(db: sqlite3.Connection, channel: str, sender: str) -> str | None:
-    """A code for somebody who is not known; ``None`` if they have an open one, or too many are open."""
+def create_code(db: sqlite3.Connection, channel: str, sender: str) -> str | None:
+    """Create a code for a sender; ``None`` if the sender has one already, or if too many codes are unused."""
     now = time.time()
     db.execute("DELETE FROM codes WHERE until <= ?", (now,))
     rows = db.execute("SELECT sender FROM codes WHERE channel = ?", (channel,)).fetchall()
-    if len(rows) >= MAX_PENDING or (_kept(sender),) in rows:
+    if len(rows) >= MAX_PENDING or (_storable(sender),) in rows:
         return None
     code = "".join(secrets.choice(_ALPHABET) for _ in range(8))
     salt = secrets.token_bytes(16)
-    values = (channel, _kept(sender), salt, _hash(code, salt), now + VALID_SECONDS)
+    values = (channel, _storable(sender), salt, _hash(code, salt), now + VALID_SECONDS)
     db.execute("INSERT INTO codes VALUES (?, ?, ?, ?, ?)", values)
     return f"{code[:4]}-{code[4:]}"
 
 
 def pair(database: Database, code: str) -> Person:
-    """Let in whoever was given this code; it is good for once.
+    """Pair the sender who got this code, and delete the code.
 
     Raises:
-        StoreError: there is no such code, or it has expired.
+        StoreError: the code does not exist or has expired.
     """
     plain = "".join(c for c in code.upper() if c in _ALPHABET)
     with database.transaction(write=True) as db:
@@ -68,11 +68,11 @@ def pair(database: Database, code: str) -> Person:
                 person = Person(channel, sender, time.time())
                 db.execute("INSERT OR REPLACE INTO people VALUES (?, ?, ?)", (channel, sender, person.since))
                 return person
-    raise StoreError("there is no such code, or it has expired: let them write again, and they get a new one")
+    raise StoreError("the code does not exist or has expired: the sender gets a new one by writing again")
 
 
 def people(database: Database) -> Sequence[Person]:
-    """Everybody who was let in, then everybody who has an open code."""
+    """All paired senders, then all senders with a valid code."""
     with database.transaction() as db:
         known = db.execute("SELECT channel, sender, since FROM people ORDER BY channel, since").fetchall()
         waiting = db.execute(
@@ -85,19 +85,19 @@ def people(database: Database) -> Sequence[Person]:
 
 
 def revoke(database: Database, channel: str, sender: str) -> bool:
-    """Let somebody in no longer; whether they were known, or had a code."""
+    """Remove a sender and their code; return whether there was either."""
     with database.transaction(write=True) as db:
-        gone = [
-            db.execute(f"DELETE FROM {table} WHERE channel = ? AND sender = ?", (channel, _kept(sender))).rowcount
+        deleted = [
+            db.execute(f"DELETE FROM {table} WHERE channel = ? AND sender = ?", (channel, _storable(sender))).rowcount
             for table in ("people", "codes")
         ]
-    return any(gone)
+    return any(deleted)
 
 
 def _hash(code: str, salt: bytes) -> bytes:
     return hashlib.pbkdf2_hmac("sha256", code.encode(), salt, _ROUNDS)
 
 
-def _kept(text: str) -> str:
-    """A sender as SQLite can hold it: half characters are written out, so that who differs only there stays apart."""
+def _storable(text: str) -> str:
+    """Escape lone surrogates, which SQLite cannot store, so that different senders stay different."""
     return text.encode(errors="backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""Find out whether a process that wrote something still runs."""
+"""Find out whether the process that wrote a row is still running."""
 
 from __future__ import annotations
 
@@ -8,34 +8,42 @@ import time
 from contextlib import suppress
 from socket import gethostname
 
-_WAIT = 24 * 3600.0  # how long a program on another machine is taken to be still running
+_REMOTE_SECONDS = 24 * 3600.0  # how long a process on another machine counts as running
 
 
-def is_running(host: str, pid: int, started: float, birth: float | None = None) -> bool:
-    """Whether the program that began something then could still be at it; ``birth`` is what :func:`born` said."""
+def is_process_running(host: str, pid: int, started: float, start: float | None = None) -> bool:
+    """Whether the process that wrote something at the Unix time ``started`` may still be running.
+
+    Args:
+        host: name of its machine.
+        pid: its process id.
+        started: when it wrote.
+        start: its :func:`process_start`, which identifies it even if the clock changed or the pid was reused, as
+            happens in containers.
+    """
     if host != gethostname() or sys.platform == "win32":
-        return started > time.time() - _WAIT
-    if not is_there(pid):
+        return started > time.time() - _REMOTE_SECONDS
+    if not pid_exists(pid):
         return False
-    if birth is not None:  # neither a clock that is set nor a number that is given again, as in a container, matters
-        return born(pid) in (birth, None)
-    began = _began(pid)
-    return began is None or began < started + 1  # else it is another one, which has got the number
+    if start is not None:
+        return process_start(pid) in (start, None)
+    began = _started_at(pid)
+    return began is None or began < started + 1  # a later start means that another process has got the pid
 
 
-def is_there(pid: int) -> bool:
-    """Whether a process of this machine has that number."""
+def pid_exists(pid: int) -> bool:
+    """Whether a process of this machine has this pid."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except OSError:
-        pass  # it is somebody else's
+        pass  # the process belongs to another user
     return True
 
 
-def born(pid: int) -> float | None:
-    """How many seconds after the machine a process began, where the system tells. It is the same whenever asked."""
+def process_start(pid: int) -> float | None:
+    """Start of a process in seconds after the boot of the machine; ``None`` if the system does not provide it."""
     with suppress(OSError, ValueError, IndexError, AttributeError):
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             ticks = int(file.read().rpartition(")")[2].split()[19])
@@ -43,7 +51,7 @@ def born(pid: int) -> float | None:
     return None
 
 
-def _began(pid: int) -> float | None:
-    """When a process began, where the system tells."""
-    after = born(pid)
-    return None if after is None else time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + after
+def _started_at(pid: int) -> float | None:
+    """Unix time at which a process started; ``None`` if the system does not provide it."""
+    start = process_start(pid)
+    return None if start is None else time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + start

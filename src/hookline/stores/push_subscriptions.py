@@ -1,4 +1,4 @@
-"""Push subscriptions: where callers want to be notified of the progress of their runs."""
+"""Push subscriptions: URLs that are notified of the progress of a run, stored in the file of the runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from .processes import is_running
+from .processes import is_process_running
 from .sqlite import Database, storable
 
 SCHEMA = """CREATE TABLE pushes (
@@ -20,11 +20,11 @@ SCHEMA = """CREATE TABLE pushes (
 ) WITHOUT ROWID"""
 
 
-class PushRow(msgspec.Struct, frozen=True):
-    """One receiver of one run.
+class PushSubscription(msgspec.Struct, frozen=True):
+    """A URL to notify of the progress of one run.
 
-    ``token``, ``scheme`` and ``credentials`` are what it knows the sender by; ``version`` is that of the protocol;
-    ``seq`` is the last event that it was told of, ``done`` whether nothing more will follow.
+    ``token``, ``scheme`` and ``credentials`` authenticate the sender; ``version`` is the version of the protocol.
+    ``seq`` is the number of the last event that was delivered, and ``done`` is true after the final one.
     """
 
     run_id: str
@@ -39,22 +39,25 @@ class PushRow(msgspec.Struct, frozen=True):
     seq: int = 0
     done: bool = False
 
-    def __repr__(self) -> str:  # with no secrets in it
-        return f"PushRow({self.run_id!r}, {self.id!r})"
+    def __repr__(self) -> str:  # without secrets
+        return f"PushSubscription({self.run_id!r}, {self.id!r})"
 
 
-class Pushes:
-    """Keeps receivers, for several threads and programs. Everything here waits for the file.
+class PushSubscriptionStore:
+    """Store push subscriptions, for several threads and processes. All methods block until the file is read or written.
 
     Args:
-        db: the file of the runs.
+        db: database of the runs.
     """
 
     def __init__(self, db: Database) -> None:
         self.db = db
 
-    def put(self, row: PushRow, most: int) -> bool:
-        """Keep a receiver, in place of one of the same run and id; false if the run has so many others already.
+    def save(self, row: PushSubscription, limit: int) -> bool:
+        """Store a subscription, replacing one of the same run and id.
+
+        Returns:
+            False if the run already has ``limit`` other subscriptions.
 
         Raises:
             StoreError: the file cannot be used.
@@ -63,13 +66,13 @@ class Pushes:
         with self.db.transaction(write=True) as db:
             query = "SELECT count(*) FROM pushes WHERE run_id = ? AND id != ?"
             (others,) = db.execute(query, values[:2]).fetchone()
-            if others >= most:
+            if others >= limit:
                 return False
             db.execute(f"INSERT OR REPLACE INTO pushes VALUES ({','.join('?' * 14)})", (*values, *_me()))
         return True
 
-    def of(self, run_id: str) -> list[PushRow]:
-        """The receivers of a run.
+    def for_run(self, run_id: str) -> list[PushSubscription]:
+        """The subscriptions of a run, oldest first.
 
         Raises:
             StoreError: the file cannot be used.
@@ -78,8 +81,8 @@ class Pushes:
             query = f"SELECT {_FIELDS} FROM pushes WHERE run_id = ? ORDER BY created, id"
             return [_row(row) for row in db.execute(query, (storable(run_id),))]
 
-    def sent(self, row: PushRow, seq: int, *, done: bool) -> None:
-        """Note what a receiver was told, if it is still there.
+    def mark_delivered(self, row: PushSubscription, seq: int, *, done: bool) -> None:
+        """Record the last delivered event, unless the subscription was deleted or replaced.
 
         Raises:
             StoreError: the file cannot be used.
@@ -89,7 +92,7 @@ class Pushes:
             db.execute(query, (seq, done, storable(row.run_id), storable(row.id), row.created))
 
     def delete(self, run_id: str, id: str) -> bool:
-        """Forget a receiver; false if there is none.
+        """Delete a subscription; return whether it existed.
 
         Raises:
             StoreError: the file cannot be used.
@@ -98,8 +101,8 @@ class Pushes:
             found = db.execute("DELETE FROM pushes WHERE run_id = ? AND id = ?", (storable(run_id), storable(id)))
             return found.rowcount > 0
 
-    def adopt(self) -> list[PushRow]:
-        """The receivers that have not been told all, and whose program is gone: from now on they are this program's.
+    def claim_abandoned(self) -> list[PushSubscription]:
+        """Take over the unfinished subscriptions whose process is gone, and return them.
 
         Raises:
             StoreError: the file cannot be used.
@@ -107,20 +110,21 @@ class Pushes:
         mine = _me()
         with self.db.transaction(write=True) as db:
             rows = db.execute(f"SELECT host, pid, claimed, {_FIELDS} FROM pushes WHERE NOT done ORDER BY created, id")
-            left = [_row(row[3:]) for row in rows.fetchall() if row[:2] == mine[:2] or not is_running(*row[:3])]
+            abandoned = [row for row in rows.fetchall() if row[:2] == mine[:2] or not is_process_running(*row[:3])]
+            claimed = [_row(row[3:]) for row in abandoned]
             db.executemany(
                 "UPDATE pushes SET host = ?, pid = ?, claimed = ? WHERE run_id = ? AND id = ?",
-                [(*mine, row.run_id, row.id) for row in left],
+                [(*mine, row.run_id, row.id) for row in claimed],
             )
-        return left
+        return claimed
 
 
-_FIELDS = ", ".join(PushRow.__struct_fields__)
+_FIELDS = ", ".join(PushSubscription.__struct_fields__)
 
 
-def _row(values: Sequence[Any]) -> PushRow:
+def _row(values: Sequence[Any]) -> PushSubscription:
     fields: list[Any] = [*values[:-1], bool(values[-1])]
-    return PushRow(*fields)
+    return PushSubscription(*fields)
 
 
 def _me() -> tuple[str, int, float]:

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from .processes import is_running
+from .processes import is_process_running
 from .runs import RunStore
 
 _CHOSEN = """run_id IN (SELECT run_id FROM runs WHERE observed AND created >= :since
     AND (:agent IS NULL OR agent = :agent)
     AND (:model IS NULL OR run_id IN (SELECT run_id FROM model_calls WHERE model = :model)))"""
-_ASKED = f"{_CHOSEN} AND source = 'model' AND (:model IS NULL OR model = :model)"
+_CALLED = f"{_CHOSEN} AND source = 'model' AND (:model IS NULL OR model = :model)"
 _TOKENS = """coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0), coalesce(sum(cached_tokens), 0),
     coalesce(sum(cost), 0.0), coalesce(sum(cost IS NULL), 0)"""
 _USED = ("input_tokens", "output_tokens", "cached_tokens", "cost", "unpriced")
@@ -26,14 +26,14 @@ _REFUSED = """verb = 'block' OR verb = 'claim' AND point = 'before_ticket_comple
     OR verb = 'stop' AND point IN ('on_run_start', 'before_step', 'before_llm', 'before_tool')
     OR verb = 'failed' AND (was_blocked OR (run_id, hook) IN
         (SELECT run_id, source FROM errors WHERE place = 'hook' AND fatal))"""
-"""Verdicts after which something did not happen; an end after a tool call, say, does not undo the call."""
+"""Results of hooks that prevented something. An end after a tool call, for example, does not undo the call."""
 HOUR = 3600.0
 _WIDTHS = (HOUR, 24 * HOUR, 7 * 24 * HOUR, 28 * 24 * HOUR, 364 * 24 * HOUR)
-_MOST_BARS = 60
+_MAX_BARS = 60
 
 
-class Totals(msgspec.Struct, frozen=True):
-    """All runs together; ``cost`` is of the calls whose price is known, ``unpriced`` counts the others."""
+class RunTotals(msgspec.Struct, frozen=True):
+    """Totals of all runs. ``cost`` covers the calls with a known price; ``unpriced`` is the number of others."""
 
     runs: int
     statuses: dict[str, int]
@@ -51,7 +51,7 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class ModelStats(msgspec.Struct, frozen=True):
-    """The calls of one model; p50 and p95 are seconds."""
+    """Calls of one model; p50 and p95 are durations in seconds."""
 
     model: str
     calls: int
@@ -66,7 +66,7 @@ class ModelStats(msgspec.Struct, frozen=True):
 
 
 class ToolStats(msgspec.Struct, frozen=True):
-    """The calls of one tool, by outcome; p50 and p95 are seconds, of the calls that ran."""
+    """Calls of one tool by outcome; p50 and p95 are durations in seconds of the calls that ran."""
 
     tool: str
     calls: int
@@ -76,7 +76,7 @@ class ToolStats(msgspec.Struct, frozen=True):
 
 
 class HookStats(msgspec.Struct, frozen=True):
-    """What one hook said, by verb; p50 and p95 are seconds, if every call was recorded."""
+    """Results of one hook by verb; p50 and p95 are durations in seconds, if every call was recorded."""
 
     hook: str
     verbs: dict[str, int]
@@ -84,10 +84,11 @@ class HookStats(msgspec.Struct, frozen=True):
     p95: float | None
 
 
-class Refusal(msgspec.Struct, frozen=True):
-    """What did not happen because of a hook, where and why; ``tool`` is there if it is about a call.
+class RefusalStats(msgspec.Struct, frozen=True):
+    """Actions that a hook prevented, for one point, verb, tool and reason.
 
-    ``hook`` is empty where nobody approved a call; ``last`` is Unix time.
+    ``tool`` is empty unless a tool call was prevented. ``hook`` is empty if no one approved a call. ``last`` is a Unix
+    time.
     """
 
     hook: str
@@ -100,7 +101,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class ApprovalStats(msgspec.Struct, frozen=True):
-    """What was decided about calls of one tool; p50 is how many seconds an answer took."""
+    """Decisions about calls of one tool; p50 and p95 are waiting times in seconds."""
 
     tool: str
     decisions: dict[str, int]
@@ -109,7 +110,7 @@ class ApprovalStats(msgspec.Struct, frozen=True):
 
 
 class ErrorStats(msgspec.Struct, frozen=True):
-    """Errors of one kind; ``last`` is Unix time."""
+    """Errors of one kind; ``last`` is a Unix time."""
 
     place: str
     type: str
@@ -119,8 +120,8 @@ class ErrorStats(msgspec.Struct, frozen=True):
     last: float
 
 
-class Bar(msgspec.Struct, frozen=True):
-    """A stretch of time: when it began, and the runs and tokens in it."""
+class TimelineBar(msgspec.Struct, frozen=True):
+    """Number of runs and tokens in a period that starts at the Unix time ``began``."""
 
     began: float
     runs: int
@@ -128,46 +129,58 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class RunStats(msgspec.Struct, frozen=True):
-    """Everything that :func:`run_stats` tells; the bars of ``timeline`` are ``width`` seconds wide."""
+    """Result of :func:`run_stats`. Each bar of ``timeline`` covers ``width`` seconds."""
 
-    totals: Totals
+    totals: RunTotals
     models: tuple[ModelStats, ...]
     tools: tuple[ToolStats, ...]
     hooks: tuple[HookStats, ...]
-    refusals: tuple[Refusal, ...]
+    refusals: tuple[RefusalStats, ...]
     approvals: tuple[ApprovalStats, ...]
     errors: tuple[ErrorStats, ...]
     width: float
-    timeline: tuple[Bar, ...]
+    timeline: tuple[TimelineBar, ...]
 
 
 def run_stats(
     store: RunStore, *, since: float | None = None, agent: str | None = None, model: str | None = None
 ) -> RunStats:
-    """Statistics of the runs that an :class:`ObservabilityHook` recorded.
+    """Compute statistics of the runs that an :class:`ObservabilityHook` recorded.
 
     Percentiles are exact: p95 is the smallest value that 95 % of the values do not exceed.
 
     Args:
         store: the store.
-        since: only runs that began at this Unix time or later.
+        since: only runs that started at this Unix time or later.
         agent: only runs of this agent.
-        model: only runs that called this model; of their model calls, only those.
+        model: only runs that called this model, and only their calls of it.
 
     Raises:
         StoreError: the file cannot be used.
+
+    Example::
+
+        stats = run_stats(RunStore("runs.db"), since=time.time() - 24 * 3600)
+        print(stats.totals.runs, stats.totals.cost)
     """
     chosen = {"since": since or 0.0, "agent": agent, "model": model}
     with store.db.transaction() as db:
         totals = _totals(db, chosen)
         width, bars = _timeline(db, chosen, since or totals.first)
         return RunStats(
-            totals, _models(db, chosen), _tools(db, chosen), _hooks(db, chosen), _refusals(db, chosen),
-            _approvals(db, chosen), _errors(db, chosen), width, bars,
-        )  # fmt: skip
+            totals=totals,
+            models=_models(db, chosen),
+            tools=_tools(db, chosen),
+            hooks=_hooks(db, chosen),
+            refusals=_refusals(db, chosen),
+            approvals=_approvals(db, chosen),
+            errors=_errors(db, chosen),
+            width=width,
+            timeline=bars,
+        )
 
 
-def _totals(db: sqlite3.Connection, chosen: dict[str, Any]) -> Totals:
+def _totals(db: sqlite3.Connection, chosen: dict[str, Any]) -> RunTotals:
     statuses: Counter[str] = Counter()
     for status, count in db.execute(
         f"SELECT status, count(*) FROM runs WHERE {_CHOSEN} AND ended IS NOT NULL GROUP BY status", chosen
@@ -176,9 +189,9 @@ def _totals(db: sqlite3.Connection, chosen: dict[str, Any]) -> Totals:
     for status, *process in db.execute(
         f"SELECT status, host, pid, created, born FROM runs WHERE {_CHOSEN} AND ended IS NULL", chosen
     ):
-        statuses[status if is_running(*process) else "interrupted"] += 1
-    used = db.execute(f"SELECT {_TOKENS} FROM model_calls WHERE {_ASKED}", chosen).fetchone()
-    (calls,) = db.execute(f"SELECT count(*) FROM model_calls WHERE {_ASKED}", chosen).fetchone()
+        statuses[status if is_process_running(*process) else "interrupted"] += 1
+    used = db.execute(f"SELECT {_TOKENS} FROM model_calls WHERE {_CALLED}", chosen).fetchone()
+    (calls,) = db.execute(f"SELECT count(*) FROM model_calls WHERE {_CALLED}", chosen).fetchone()
     (tools,) = db.execute(f"SELECT count(*) FROM tool_calls WHERE {_CHOSEN}", chosen).fetchone()
     first, last = db.execute(
         f"SELECT min(created), max(coalesce(ended, created)) FROM runs WHERE {_CHOSEN}", chosen
@@ -186,14 +199,21 @@ def _totals(db: sqlite3.Connection, chosen: dict[str, Any]) -> Totals:
     took = _percentiles(db, "''", "elapsed", f"runs WHERE {_CHOSEN} AND elapsed NOT NULL", chosen)
     p50, p95 = took.get("", (None, None))
     known = dict(zip(_USED, used, strict=True))
-    return Totals(
-        runs=statuses.total(), statuses=dict(statuses), model_calls=calls, tool_calls=tools, p50=p50, p95=p95,
-        first=first, last=last, **known,
-    )  # fmt: skip
+    return RunTotals(
+        runs=statuses.total(),
+        statuses=dict(statuses),
+        model_calls=calls,
+        tool_calls=tools,
+        p50=p50,
+        p95=p95,
+        first=first,
+        last=last,
+        **known,
+    )
 
 
 def _models(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[ModelStats, ...]:
-    took = _percentiles(db, "model", "duration", f"model_calls WHERE {_ASKED}", chosen)
+    took = _percentiles(db, "model", "duration", f"model_calls WHERE {_CALLED}", chosen)
     failed = dict(
         db.execute(
             f"""SELECT source, count(*) FROM errors WHERE {_CHOSEN} AND place = 'model'
@@ -211,7 +231,7 @@ def _models(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[ModelStats,
             **dict(zip(_USED, used, strict=True)),
         )
         for model, calls, *used in db.execute(
-            f"SELECT model, count(*), {_TOKENS} FROM model_calls WHERE {_ASKED} GROUP BY model ORDER BY 2 DESC, 1",
+            f"SELECT model, count(*), {_TOKENS} FROM model_calls WHERE {_CALLED} GROUP BY model ORDER BY 2 DESC, 1",
             chosen,
         )
     ]
@@ -233,7 +253,7 @@ def _hooks(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[HookStats, .
     return tuple(HookStats(hook, dict(verbs), *took.get(hook, (None, None))) for hook, verbs in by_hook)
 
 
-def _refusals(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[Refusal, ...]:
+def _refusals(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[RefusalStats, ...]:
     query = f"""SELECT hook, point, verb, coalesce(tool, ''), reason, count(*), max(at) FROM (
             SELECT hook, point, verb, tool, reason, at FROM (SELECT * FROM verdicts WHERE {_CHOSEN} AND verb != 'cont')
             LEFT JOIN (SELECT run_id, call_id, min(tool) AS tool, max(outcome = 'blocked') AS was_blocked
@@ -241,13 +261,13 @@ def _refusals(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[Refusal, 
             UNION ALL SELECT decided_by, 'approval_requested', 'denied', tool, '', at
                 FROM approvals WHERE {_CHOSEN} AND decision = 'denied'
         ) GROUP BY 1, 2, 3, 4, 5 ORDER BY 6 DESC, 7 DESC"""
-    return tuple(Refusal(*row) for row in db.execute(query, chosen))
+    return tuple(RefusalStats(*row) for row in db.execute(query, chosen))
 
 
 def _approvals(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[ApprovalStats, ...]:
     took = _percentiles(db, "tool", "waited", f"approvals WHERE {_CHOSEN}", chosen)
     by_tool = _counts(db, f"SELECT tool, decision, count(*) FROM approvals WHERE {_CHOSEN} GROUP BY 1, 2", chosen)
-    return tuple(ApprovalStats(tool, _ordered(told, _DECISIONS), *took[tool]) for tool, told in by_tool)
+    return tuple(ApprovalStats(tool, _ordered(decisions, _DECISIONS), *took[tool]) for tool, decisions in by_tool)
 
 
 def _errors(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[ErrorStats, ...]:
@@ -256,12 +276,14 @@ def _errors(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[ErrorStats,
     return tuple(ErrorStats(*row) for row in db.execute(query, chosen))
 
 
-def _timeline(db: sqlite3.Connection, chosen: dict[str, Any], first: float | None) -> tuple[float, tuple[Bar, ...]]:
+def _timeline(
+    db: sqlite3.Connection, chosen: dict[str, Any], first: float | None
+) -> tuple[float, tuple[TimelineBar, ...]]:
     if first is None:
         return HOUR, ()
     now = time.time()
-    width = next((width for width in _WIDTHS if now - first <= width * _MOST_BARS), _WIDTHS[-1])
-    zone = time.localtime(now).tm_gmtoff  # days begin where the reader is
+    width = next((width for width in _WIDTHS if now - first <= width * _MAX_BARS), _WIDTHS[-1])
+    zone = time.localtime(now).tm_gmtoff  # days start at midnight in the local time zone
     start = int((first + zone) // width)
 
     def per_bar(what: str, at: str, table: str) -> dict[int, int]:
@@ -269,10 +291,10 @@ def _timeline(db: sqlite3.Connection, chosen: dict[str, Any], first: float | Non
         return dict(db.execute(query, chosen).fetchall())
 
     runs = per_bar("count(*)", "created", f"runs WHERE {_CHOSEN}")
-    tokens = per_bar("sum(input_tokens + output_tokens)", "at", f"model_calls WHERE {_ASKED}")
+    tokens = per_bar("sum(input_tokens + output_tokens)", "at", f"model_calls WHERE {_CALLED}")
     end = max(int((now + zone) // width), *runs, *tokens, start)
-    bars = range(max(start, end - 2 * _MOST_BARS), end + 1)
-    return width, tuple(Bar(n * width - zone, runs.get(n, 0), tokens.get(n, 0)) for n in bars)
+    bars = range(max(start, end - 2 * _MAX_BARS), end + 1)
+    return width, tuple(TimelineBar(n * width - zone, runs.get(n, 0), tokens.get(n, 0)) for n in bars)
 
 
 def _percentiles(
@@ -287,7 +309,7 @@ def _percentiles(
 
 
 def _counts(db: sqlite3.Connection, query: str, chosen: dict[str, Any]) -> list[tuple[str, Counter[str]]]:
-    """Counts by name and kind, the largest first."""
+    """Counts by name and kind, largest first."""
     found: dict[str, Counter[str]] = {}
     for name, kind, count in db.execute(query, chosen):
         found.setdefault(name, Counter())[kind] += count

@@ -19,15 +19,15 @@ import msgspec
 
 from .._base.text import is_number
 from .errors import StoreError
-from .processes import is_running
+from .processes import is_process_running
 from .push_subscriptions import SCHEMA as _PUSHES
-from .push_subscriptions import Pushes
+from .push_subscriptions import PushSubscriptionStore
 from .sqlite import Database, storable
 
-OPEN = ("queued", "running", "waiting")
+OPEN_STATES = ("queued", "running", "waiting")
 """The states of a run that has not ended: queued, running, or waiting for the approval of a tool call."""
 
-STATES = (*OPEN, "completed", "stopped", "ended", "failed", "cancelled", "interrupted")
+STATES = (*OPEN_STATES, "completed", "stopped", "ended", "failed", "cancelled", "interrupted")
 
 PAGE_SIZE = 2_000_000
 """Characters of runs, or bytes of events, that are read at once. The first run or event is read whatever its size."""
@@ -84,8 +84,8 @@ _SERVED = (
     _PUSHES,
 )
 
-_MARK = 0x486B4C52
-_FORMAT_1 = (  # what the hook recorded, before servers stored their runs in the same file
+_APPLICATION_ID = 0x486B4C52
+_FORMAT_1 = (  # the hook's records, before servers stored their runs in the same file
     "ALTER TABLE runs RENAME TO runs_1",
     _RUNS,
     """INSERT INTO runs SELECT run_id, coalesce(agent, ''), '', '', coalesce(session_id, ''), coalesce(task_id, ''),
@@ -97,8 +97,8 @@ _FORMAT_1 = (  # what the hook recorded, before servers stored their runs in the
     *_INDEXES,
     *_SERVED,
 )
-_SERVED_MARK = 0x486B4C4F
-_SERVED_FORMAT = (  # the file that servers had to themselves
+_SERVED_APPLICATION_ID = 0x486B4C4F
+_SERVED_FORMAT = (  # a separate file of a server
     "ALTER TABLE runs RENAME TO runs_1",
     *(f"DROP INDEX {name}" for name in ("runs_by_time", "runs_by_owner", "runs_by_session", "runs_open")),
     _RUNS,
@@ -114,11 +114,11 @@ _SERVED_FORMAT = (  # the file that servers had to themselves
 )
 
 _CHUNKS = (256, 32, 4, 1)
-"""Rows in one statement: SQLite lets other threads in between two, and they may take their time."""
+"""Rows per statement: other threads may run between two statements, so many small ones take longer."""
 _PRUNED_AT_ONCE = 200
 """Served runs that are deleted in one transaction."""
 _LARGEST = 2**63 - 1
-_UNFIT = (UnicodeEncodeError, OverflowError, sqlite3.ProgrammingError, sqlite3.InterfaceError)
+_UNSTORABLE = (UnicodeEncodeError, OverflowError, sqlite3.ProgrammingError, sqlite3.InterfaceError)
 
 
 class RunRecord(msgspec.Struct, frozen=True):
@@ -174,7 +174,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     @property
     def is_over(self) -> bool:
         """Whether the run has ended, or its process is gone."""
-        return self.status not in OPEN
+        return self.status not in OPEN_STATES
 
     @property
     def error_type(self) -> str:
@@ -282,16 +282,20 @@ class RunStore:
             print(run.id, run.status, run.cost)
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], *, keep_days: float | None = None, pinned: bool = False
-    ) -> None:  # fmt: skip
+    def __init__(self, path: str | os.PathLike[str], *, keep_days: float | None = None, pinned: bool = False) -> None:
         if keep_days is not None:
             _check_days(keep_days)
         self.db = Database(
-            path, holds="runs", mark=_MARK, version=2, schema=(_RUNS, *_INDEXES, *_PARTS, *_SERVED),
-            upgrades={1: _FORMAT_1}, conversions={_SERVED_MARK: _SERVED_FORMAT}, pinned=pinned,
-        )  # fmt: skip
-        self.pushes = Pushes(self.db)
+            path,
+            contents="runs",
+            application_id=_APPLICATION_ID,
+            version=2,
+            schema=(_RUNS, *_INDEXES, *_PARTS, *_SERVED),
+            upgrades={1: _FORMAT_1},
+            conversions={_SERVED_APPLICATION_ID: _SERVED_FORMAT},
+            pinned=pinned,
+        )
+        self.push_subscriptions = PushSubscriptionStore(self.db)
         self.keep_days = keep_days
         self._pruned = float("-inf")
 
@@ -382,7 +386,7 @@ class RunStore:
             if held is not None:
                 if db.execute("SELECT 1 FROM runs WHERE run_id = ?", (held.run_id,)).fetchone():
                     return held, True
-                if is_running(held.host, held.pid, held.at, held.born):
+                if is_process_running(held.host, held.pid, held.at, held.born):
                     return held, False
             db.execute("INSERT OR REPLACE INTO idempotency_keys VALUES (?,?,?,?,?,?,?,?)", values)
         return wanted, False
@@ -513,7 +517,7 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        source, values = _chosen({"served": True, "states": OPEN})
+        source, values = _chosen({"served": True, "states": OPEN_STATES})
         with self.db.transaction() as db:
             return [run for run in _records(db.execute(f"SELECT * FROM {source}", values)) if run.is_abandoned]
 
@@ -527,7 +531,7 @@ class RunStore:
         """
         query = "SELECT * FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"
         with self.db.transaction() as db:
-            return fitting((StoredEvent(*row) for row in db.execute(query, (storable(run_id), after, limit))), size)
+            return limit_bytes((StoredEvent(*row) for row in db.execute(query, (storable(run_id), after, limit))), size)
 
     def calls(self, run_id: str) -> list[CallRow]:
         """The model calls and tool calls of a run, in the order in which they began.
@@ -554,7 +558,7 @@ class RunStore:
             return [VerdictRow(*row[1:]) for row in found]
 
 
-def fitting(events: Iterable[StoredEvent], size: int) -> list[StoredEvent]:
+def limit_bytes(events: Iterable[StoredEvent], size: int) -> list[StoredEvent]:
     """The first events with at most ``size`` bytes in all, but at least one event."""
     found: list[StoredEvent] = []
     for event in events:
@@ -588,10 +592,10 @@ def _records(rows: Iterable[Sequence[Any]]) -> Iterator[RunRecord]:
     for row in rows:
         fields: list[Any] = [*row[:-1], bool(row[-1])]
         run = RunRecord(*fields)
-        if run.status in OPEN:
+        if run.status in OPEN_STATES:
             process = (run.host, run.pid, run.born, run.created if run.born is None else None)
             if process not in known:
-                known[process] = is_running(run.host, run.pid, run.created, run.born)
+                known[process] = is_process_running(run.host, run.pid, run.created, run.born)
             if not known[process]:
                 run = msgspec.structs.replace(run, status="interrupted")
         yield run
@@ -608,11 +612,11 @@ def _chosen(chosen: RunFilter) -> tuple[str, list[Any]]:
     wanted += [(f"{column} = ?", (storable(value),)) for column, value in named.items() if value]
     if states:
         wanted.append((f"status IN ({','.join('?' * len(states))})", states))
-        if set(states) <= {*OPEN}:
+        if set(states) <= {*OPEN_STATES}:
             # Few runs are open at any time. SQLite does not know that and would go through all runs of an owner.
             table = "runs INDEXED BY open_runs"
             wanted.append(("ended IS NULL", ()))
-        elif not {*states} & {*OPEN}:
+        elif not {*states} & {*OPEN_STATES}:
             wanted.append(("ended IS NOT NULL", ()))
     if since:
         wanted.append(("coalesce(ended, started, created) >= ?", (since,)))
@@ -660,13 +664,13 @@ def _insert(db: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]])
             statement, values = _insertion(table, len(chunk[0]), size), tuple(chain.from_iterable(chunk))
             try:
                 db.execute(statement, values)
-            except _UNFIT:  # one odd value may not keep the rest from here
+            except _UNSTORABLE:  # one value that SQLite cannot store must not lose the other rows
                 db.execute(statement, tuple(map(_storable, values)))
             left -= size
 
 
 def _storable(value: Any) -> Any:
-    """A value that SQLite can hold: no lone surrogates, no integers beyond 64 bits, no types that it does not know."""
+    """Convert a value that SQLite cannot store: lone surrogates, integers beyond 64 bits, other types."""
     if value is None or isinstance(value, float):
         return value
     if isinstance(value, int):
@@ -676,4 +680,4 @@ def _storable(value: Any) -> Any:
 
 def _check_days(days: object) -> None:
     if not is_number(days) or not 0 < days < 1e6:  # type: ignore[operator]
-        raise StoreError(f"the number of days must be above 0 and below a million, not {days!r:.80}")
+        raise StoreError(f"the number of days must be positive and below a million, not {days!r:.80}")

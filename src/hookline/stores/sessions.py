@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VERSION = 1
-"""The version of the format."""
+"""Version of the stored format."""
 
 _MAX_TITLE = 80
 
 
 class SessionSummary(Frozen, frozen=True):
-    """A stored session at a glance; ``problem`` says why it cannot be loaded, if so."""
+    """Summary of a stored session. ``problem`` says why the session cannot be loaded; empty if it can."""
 
     id: str
     messages: int = 0
@@ -41,7 +41,7 @@ class SessionSummary(Frozen, frozen=True):
 
 
 class SessionRecord(Frozen, frozen=True):
-    """Everything that makes up a session."""
+    """A session as it is stored."""
 
     version: int
     id: str
@@ -56,10 +56,15 @@ class SessionRecord(Frozen, frozen=True):
 
     @classmethod
     def read(cls, data: bytes, where: str, advice: str) -> SessionRecord:
-        """The record that was written as ``data``; ``where`` names its place in messages, ``advice`` says what to do.
+        """Decode a stored session.
+
+        Args:
+            data: JSON.
+            where: location of the data, to begin an error message with.
+            advice: what to do, to end an error message with.
 
         Raises:
-            StoreError: it cannot be read.
+            StoreError: the data cannot be read.
         """
         try:
             version = msgspec.json.decode(data, type=_Version).version
@@ -70,27 +75,34 @@ class SessionRecord(Frozen, frozen=True):
         raise StoreError(f"{where} was written by a newer Hookline (format {version}): update Hookline")
 
     def session(self, place: Any) -> Session:
-        """The session again, as it is stored at ``place``."""
+        """Create the session that is stored at ``place``."""
         session = Session(
-            self.id, self.messages, self.metadata, key=self.key, platform=self.platform,
-            personality_id=self.personality_id, personality_changes=self.personality_changes,
-        )  # fmt: skip
+            self.id,
+            self.messages,
+            self.metadata,
+            key=self.key,
+            platform=self.platform,
+            personality_id=self.personality_id,
+            personality_changes=self.personality_changes,
+        )
         if self.started:
             session.first_run()
-        session.settle(place, session.messages, session.messages)
+        session.adopt_stored(place, session.messages, session.messages)
         return session
 
     def summary(self, problem: str = "") -> SessionSummary:
-        """The session at a glance."""
-        said = next((message.content for message in self.messages if message.role == "user"), "")
-        return SessionSummary(self.id, len(self.messages), self.saved_at, " ".join(said.split())[:_MAX_TITLE], problem)
+        """Summarize the session. Its title is the beginning of the first user message."""
+        first = next((message.content for message in self.messages if message.role == "user"), "")
+        title = " ".join(first.split())[:_MAX_TITLE]
+        return SessionSummary(self.id, len(self.messages), self.saved_at, title, problem)
 
 
 @contextmanager
-def saving(session: Session, place: Any) -> Iterator[Callable[[SessionRecord | None], bytes]]:
-    """Save a session at ``place``: call what this gives with the record that is there, and write what that gives.
+def _saving(session: Session, place: Any) -> Iterator[Callable[[SessionRecord | None], bytes]]:
+    """Save a session at ``place``.
 
-    When the block is left without an error, the session holds what was written.
+    The block gets a function. It calls the function with the stored record, and writes the bytes that it returns. If
+    the block succeeds, the session contains the messages that were written.
     """
     with session._saving:
         taken, metadata = session.snapshot()
@@ -101,18 +113,26 @@ def saving(session: Session, place: Any) -> Iterator[Callable[[SessionRecord | N
             if stored is not None:
                 merged, started = _merged(session, place, taken, stored.messages), started or stored.started
             data = SessionRecord(
-                VERSION, session.id, time.time(), session.key, session.platform, session.personality_id,
-                session.personality_changes, started, metadata, merged,
-            ).to_json()  # fmt: skip
+                version=VERSION,
+                id=session.id,
+                saved_at=time.time(),
+                key=session.key,
+                platform=session.platform,
+                personality_id=session.personality_id,
+                personality_changes=session.personality_changes,
+                started=started,
+                metadata=metadata,
+                messages=merged,
+            ).to_json()
             return data
 
         yield merge
-        session.settle(place, taken, merged)
+        session.adopt_stored(place, taken, merged)
         session._written[place] = sha256(data).digest(), started
 
 
-def as_written(session: Session, place: Any, data: bytes) -> SessionRecord | None:
-    """The record at ``place``, unread, if it is still what this session wrote there last."""
+def _if_unchanged(session: Session, place: Any, data: bytes) -> SessionRecord | None:
+    """The record at ``place`` without decoding ``data``, if the session itself wrote this data last."""
     digest, started = session._written.get(place, (b"", True))
     if digest != sha256(data).digest():
         return None
@@ -120,7 +140,7 @@ def as_written(session: Session, place: Any, data: bytes) -> SessionRecord | Non
 
 
 def _merged(session: Session, place: Any, messages: Sequence[Message], stored: Sequence[Message]) -> Sequence[Message]:
-    """The messages of a session, or what is stored and what the session added, if others saved meanwhile."""
+    """The messages to store: those of the session, or if others saved meanwhile, theirs plus the added ones."""
     own, known = session._stored.get(place) or [_common(session._given, stored)] * 2
     if list(own) == list(known) == list(stored):
         return messages
@@ -128,7 +148,7 @@ def _merged(session: Session, place: Any, messages: Sequence[Message], stored: S
 
 
 def _common(one: Sequence[Message], other: Sequence[Message]) -> Sequence[Message]:
-    """What both begin with."""
+    """The common beginning of two lists."""
     return [message for message, _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))]
 
 
@@ -136,75 +156,82 @@ class _Version(msgspec.Struct):
     version: int
 
 
-def id_of(session: Session) -> str:
-    """The id that a session is stored under.
+def _session_id(session: Session) -> str:
+    """The id of a session.
 
     Raises:
-        TypeError: it is not a session.
-        StoreError: the id is empty, or not valid text.
+        TypeError: the value is not a session.
+        StoreError: the id is empty or not valid text.
     """
     if not isinstance(session, Session):
         raise TypeError(f"save() takes a Session, not {type(session).__name__}: save(Session(id, messages))")
-    return checked_id(session.id)
+    return _checked_id(session.id)
 
 
-def checked_id(id: str) -> str:
-    """An id that a session can be stored under.
+def _checked_id(id: str) -> str:
+    """Return an id unchanged.
 
     Raises:
-        StoreError: it is empty, or not valid text.
+        StoreError: the id is empty or not valid text.
     """
     if not id:
-        raise StoreError("a session without an id cannot be stored: give it one")
+        raise StoreError("a session without an id cannot be stored: give it an id")
     try:
         id.encode()
     except UnicodeEncodeError:
-        raise StoreError(f"the session id {id!r:.80} is not valid text: use another") from None
+        raise StoreError(f"the session id {id!r:.80} is not valid text: use another id") from None
     return id
 
 
 LOCK_SECONDS = 5.0
-"""How long to wait for another program that holds the folder."""
+"""How long to wait while another process locks the folder."""
 
 SQLITE = (".db", ".sqlite", ".sqlite3")
-"""How the name of a SQLite file ends."""
+"""File name extensions of SQLite files."""
 
 _MAX_NAME = 150
 
 
 class SessionStore(Protocol):
-    """Keeps sessions by their ids."""
+    """A store of sessions."""
 
     def load(self, id: str) -> Session | None:
-        """The session as it was saved last; ``None`` if there is none."""
+        """The last saved state of the session, or ``None`` if it is not stored."""
         ...
 
     def save(self, session: Session) -> None:
-        """Keep the session; what others stored of it since it was loaded or saved is not lost."""
+        """Save the session. Messages that others saved since it was loaded or saved are kept."""
         ...
 
     def list(self) -> Sequence[SessionSummary]:
-        """All sessions, the one saved last first."""
+        """Summaries of all sessions, the last saved one first."""
         ...
 
     def delete(self, id: str) -> bool:
-        """Forget a session; whether there was one."""
+        """Delete a session; return whether it existed."""
         ...
 
 
 class JsonSessionStore:
-    """Keeps each session in a JSON file of its own.
+    """Store each session in a JSON file.
 
-    A file is replaced as a whole, so nobody ever sees half of one. Where two programs save the same session, nothing
-    said is lost: what was stored meanwhile stays, and what this session added comes after it; of the metadata, the
-    last one wins. File names are made of ids so that they stay in the folder and differ on every file system. A file
-    that cannot be read is never overwritten. Who saves holds the file ``.lock`` of the folder.
+    Files are replaced atomically. If two processes save the same session, no message is lost: the stored messages stay,
+    and the messages added by this session follow; the last saved metadata wins. File names are derived from the ids, so
+    that they stay in the folder and differ on every file system. An unreadable file is never overwritten. A process
+    that saves locks the file ``.lock`` in the folder.
 
     Args:
-        folder: made when the first session is saved.
+        folder: the folder, created when the first session is saved.
 
     Raises:
-        TypeError: that is no path.
+        TypeError: ``folder`` is not a path.
+
+    Example::
+
+        store = JsonSessionStore("sessions")
+        session = store.load("talk-1") or Session("talk-1")
+        agent.run("Hello.", session=session)
+        store.save(session)
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -214,38 +241,38 @@ class JsonSessionStore:
         self._lock = threading.Lock()
 
     def load(self, id: str) -> Session | None:
-        """The session as it was saved last; ``None`` if there is none.
+        """The last saved state of the session, or ``None`` if it is not stored.
 
         Raises:
-            StoreError: its file cannot be read, or the id cannot be used.
+            StoreError: the file cannot be read, or the id is not valid.
         """
         path = self._path(id)
-        stored = _read(path)
+        stored = _read_file(path)
         if stored is None:
             return None
         if stored.id != id:
-            raise StoreError(f"{path} holds the session {stored.id!r}, not {id!r}: give it back its old name")
+            raise StoreError(f"{path} holds the session {stored.id!r}, not {id!r}: rename the file back")
         return stored.session(self._place(path))
 
     def save(self, session: Session) -> None:
-        """Keep the session. Cheap enough to do after every run.
+        """Save the session. This is fast enough to do after every run.
 
-        What others stored of it meanwhile is kept, and is then in the session too.
+        Messages that others saved meanwhile are kept, and are added to the session.
 
         Raises:
-            TypeError: it is not a session.
-            StoreError: the file cannot be written, the one in its place cannot be read, or the id cannot be used.
+            TypeError: the value is not a session.
+            StoreError: the file cannot be written, the existing file cannot be read, or the id is not valid.
         """
-        path = self._path(id_of(session))
+        path = self._path(_session_id(session))
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with saving(session, self._place(path)) as merge, self._alone():
-                replace_file(path, merge(_read(path)), 0o600)
+            with _saving(session, self._place(path)) as merge, self._locked():
+                replace_file(path, merge(_read_file(path)), 0o600)
         except OSError as error:
             raise StoreError(f"cannot save the session {session.id!r}: {error}{_advice(self.folder, error)}") from error
 
     def list(self) -> Sequence[SessionSummary]:
-        """All sessions, the one saved last first; those that cannot be loaded say why.
+        """Summaries of all sessions, the last saved one first. An unreadable session has a ``problem``.
 
         Raises:
             StoreError: the folder cannot be read.
@@ -261,15 +288,15 @@ class JsonSessionStore:
         return sorted(map(self._summary, files), key=lambda s: (-s.saved_at, s.id))
 
     def delete(self, id: str) -> bool:
-        """Forget a session; whether there was one.
+        """Delete a session; return whether it existed.
 
         Raises:
-            StoreError: its file cannot be deleted, or the id cannot be used.
+            StoreError: the file cannot be deleted, or the id is not valid.
         """
         try:
             path = self._path(id)
             path.lstat()
-            with self._alone():
+            with self._locked():
                 path.unlink()
         except FileNotFoundError:
             return False
@@ -278,8 +305,8 @@ class JsonSessionStore:
         return True
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Nobody else changes the folder meanwhile."""
+    def _locked(self) -> Iterator[None]:
+        """Lock the folder against changes by other threads and processes."""
         with self._lock, locked_folder(self.folder, LOCK_SECONDS):
             yield
 
@@ -287,16 +314,19 @@ class JsonSessionStore:
         return os.path.join(os.path.realpath(self.folder), path.name)
 
     def _path(self, id: str) -> Path:
-        """The file of a session."""
-        name = file_name_for(checked_id(id))
+        name = file_name_for(_checked_id(id))
         if len(name) > _MAX_NAME:
             name = f"{name[: _MAX_NAME - 65]}~{sha256(id.encode()).hexdigest()}"
         return self.folder / f"session-{name}.json"
 
     def _summary(self, path: Path) -> SessionSummary:
         try:
-            found = _read(path)
-            problem = "" if found and self._path(found.id) == path else f"{path} is not named for its session"
+            found = _read_file(path)
+            problem = (
+                ""
+                if found and self._path(found.id) == path
+                else f"{path} does not have the file name of its session: rename it"
+            )
         except StoreError as error:
             found, problem = None, str(error)
         if found is None:
@@ -304,14 +334,14 @@ class JsonSessionStore:
         return found.summary(problem)
 
 
-def _read(path: Path) -> SessionRecord | None:
+def _read_file(path: Path) -> SessionRecord | None:
     where = f"the session file {path}"
     try:
-        return SessionRecord.read(path.read_bytes(), where, "mend it or move it away")
+        return SessionRecord.read(path.read_bytes(), where, "repair the file or move it away")
     except FileNotFoundError:
         return None
     except OSError as error:
-        advice = _advice(path.parent, error, "read") or ": mend it or move it away"
+        advice = _advice(path.parent, error, "read") or ": repair the file or move it away"
         raise StoreError(f"{where} cannot be read ({error}){advice}") from error
 
 
@@ -320,7 +350,7 @@ def _advice(folder: Path, error: OSError, access: str = "write to") -> str:
 
 
 def session_store_at(path: str | os.PathLike[str]) -> SessionStore:
-    """The store of sessions at a path: a SQLite file if it is named like one, else a folder of JSON files."""
+    """Open the session store at a path: a SQLite file if the extension says so, else a folder of JSON files."""
     if os.fspath(path).lower().endswith(SQLITE):
         return SqliteSessionStore(path)
     return JsonSessionStore(path)
@@ -334,52 +364,52 @@ _SCHEMA = (
 
 
 class SqliteSessionStore:
-    """Keeps all sessions in one SQLite file, for many of them, or many programs.
+    """Store all sessions in one SQLite file, which suits many sessions and many processes.
 
-    A session is saved as a whole or not at all. Where two programs save the same session, nothing said is
-    lost: what was stored meanwhile stays, and what this session added comes after it; of the metadata, the last one
-    wins. A session that cannot be read is never overwritten.
+    Sessions are saved atomically. If two processes save the same session, no message is lost: the stored messages stay,
+    and the messages added by this session follow; the last saved metadata wins. An unreadable session is never
+    overwritten.
 
     Args:
-        path: the file, made when it is first needed; ``:memory:`` forgets with the program.
+        path: the file, created when first used; ``:memory:`` keeps everything in memory.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._db = Database(path, holds="sessions", mark=0x486B4C53, version=1, schema=_SCHEMA)
+        self._db = Database(path, contents="sessions", application_id=0x486B4C53, version=1, schema=_SCHEMA)
 
     @property
     def path(self) -> str:
-        """The file."""
+        """Path of the file."""
         return self._db.path
 
     def load(self, id: str) -> Session | None:
-        """The session as it was saved last; ``None`` if there is none.
+        """The last saved state of the session, or ``None`` if it is not stored.
 
         Raises:
-            StoreError: it cannot be read, or the id cannot be used.
+            StoreError: the session cannot be read, or the id is not valid.
         """
         with self._db.transaction() as db:
-            row = db.execute("SELECT data FROM sessions WHERE id = ?", (checked_id(id),)).fetchone()
+            row = db.execute("SELECT data FROM sessions WHERE id = ?", (_checked_id(id),)).fetchone()
         return None if row is None else self._read(id, row[0]).session(self._place(id))
 
     def save(self, session: Session) -> None:
-        """Keep the session. Cheap enough to do after every run.
+        """Save the session. This is fast enough to do after every run.
 
-        What others stored of it meanwhile is kept, and is then in the session too.
+        Messages that others saved meanwhile are kept, and are added to the session.
 
         Raises:
-            TypeError: it is not a session.
-            StoreError: it cannot be written, the one in its place cannot be read, or the id cannot be used.
+            TypeError: the value is not a session.
+            StoreError: the session cannot be written, the stored one cannot be read, or the id is not valid.
         """
-        id = id_of(session)
+        id = _session_id(session)
         place = self._place(id)
-        with saving(session, place) as merge, self._db.transaction(write=True) as db:
+        with _saving(session, place) as merge, self._db.transaction(write=True) as db:
             row = db.execute("SELECT data FROM sessions WHERE id = ?", (id,)).fetchone()
-            data = merge(None if row is None else as_written(session, place, row[0]) or self._read(id, row[0]))
+            data = merge(None if row is None else _if_unchanged(session, place, row[0]) or self._read(id, row[0]))
             db.execute("INSERT OR REPLACE INTO sessions (id, data) VALUES (?, ?)", (id, data))
 
     def list(self) -> Sequence[SessionSummary]:
-        """All sessions, the one saved last first; those that cannot be loaded say why.
+        """Summaries of all sessions, the last saved one first. An unreadable session has a ``problem``.
 
         Raises:
             StoreError: the file cannot be used.
@@ -388,13 +418,13 @@ class SqliteSessionStore:
             return [self._summary(*row) for row in db.execute("SELECT id, data FROM sessions ORDER BY seq DESC")]
 
     def delete(self, id: str) -> bool:
-        """Forget a session; whether there was one.
+        """Delete a session; return whether it existed.
 
         Raises:
-            StoreError: the file cannot be used, or the id cannot.
+            StoreError: the file cannot be used, or the id is not valid.
         """
         with self._db.transaction(write=True) as db:
-            return db.execute("DELETE FROM sessions WHERE id = ?", (checked_id(id),)).rowcount > 0
+            return db.execute("DELETE FROM sessions WHERE id = ?", (_checked_id(id),)).rowcount > 0
 
     def close(self) -> None:
         """Close the file."""
@@ -404,7 +434,7 @@ class SqliteSessionStore:
         where = f"the session {id!r} in {self.path}"
         found = SessionRecord.read(data, where, f"delete it with store.delete({id!r})")
         if found.id != id:
-            raise StoreError(f"{where} holds the session {found.id!r}: give it back its old id")
+            raise StoreError(f"{where} holds the session {found.id!r}: change its id back")
         return found
 
     def _place(self, id: str) -> tuple[object, str]:

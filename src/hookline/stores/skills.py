@@ -23,9 +23,10 @@ from .paths import checked_path, folder_advice
 if TYPE_CHECKING:
     from pathlib import Path
 
-State = Literal["accepted", "proposed", "rejected"]
+SkillState = Literal["accepted", "proposed", "rejected"]
 
 MAX_NAME, MAX_DESCRIPTION, MAX_TEXT = 64, 1024, 50_000
+"""Maximum lengths of a skill's name, description and text."""
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _FENCE = "---"
@@ -33,16 +34,16 @@ _DEVICES = {"aux", "con", "nul", "prn", *(f"{port}{number}" for port in ("com", 
 
 
 class Skill(Frozen, frozen=True):
-    """How to do something, in words for a model.
+    """Instructions for a model on how to do a task.
 
-    ``source_run``, ``source_task`` and ``source_tools`` tell which run it was learned from, if it was; ``origin`` is
-    the same for runs with the same task and tools.
+    ``source_run``, ``source_task`` and ``source_tools`` describe the run that the skill was learned from. ``origin``
+    is equal for runs with the same task and tools.
     """
 
     name: str
     description: str
     text: str
-    state: State = "accepted"
+    state: SkillState = "accepted"
     date: str = ""
     source_run: str = ""
     source_task: str = ""
@@ -50,37 +51,37 @@ class Skill(Frozen, frozen=True):
     origin: str = ""
 
 
-def is_name(text: object) -> bool:
-    """Whether a skill may be called so: lower case letters and digits, in words with hyphens between them."""
+def is_skill_name(text: object) -> bool:
+    """Whether this is a valid name of a skill: lower case letters and digits, in words joined by hyphens."""
     return (
         isinstance(text, str)
         and len(text) <= MAX_NAME
         and _NAME.fullmatch(text) is not None
-        and text not in _DEVICES  # no file can be called so everywhere
+        and text not in _DEVICES  # Windows does not allow such file names
     )
 
 
-def checked_name(name: object) -> str:
-    """The name of a skill.
+def _checked_name(name: object) -> str:
+    """Return a name unchanged.
 
     Raises:
-        StoreError: nothing can be called so.
+        StoreError: the name is not valid.
     """
-    if not is_name(name):
+    if not is_skill_name(name):
         raise StoreError(
-            f"{name!r:.80} cannot be the name of a skill: use lower case letters, digits and single hyphens, "
-            f"at most {MAX_NAME}, such as 'tidy-notes'"
+            f"{name!r:.80} is not a valid name of a skill: use at most {MAX_NAME} lower case letters, digits and "
+            "single hyphens, such as 'tidy-notes'"
         )
     return str(name)
 
 
-def checked(skill: Skill) -> Skill:
-    """A skill that can be kept.
+def _checked(skill: Skill) -> Skill:
+    """Return a skill with normalized white space.
 
     Raises:
-        StoreError: its name, description or text cannot be used.
+        StoreError: its name, description or text is not valid.
     """
-    checked_name(skill.name)
+    _checked_name(skill.name)
     description = " ".join(skill.description.split())
     if not description or len(description) > MAX_DESCRIPTION:
         raise StoreError(f"the skill {skill.name} needs a description of 1 to {MAX_DESCRIPTION} characters")
@@ -89,32 +90,32 @@ def checked(skill: Skill) -> Skill:
     return skill.replace(description=description, text=skill.text.strip())
 
 
-def written(skill: Skill) -> str:
-    """A skill as the text of its file."""
-    fields = {
-        "name": skill.name, "description": skill.description, "date": skill.date, "source_run": skill.source_run,
-        "source_task": skill.source_task, "source_tools": skill.source_tools, "origin": skill.origin,
-    }  # fmt: skip
-    lines = [f"{name}: {value if is_name(value) else json_text(value)}" for name, value in fields.items() if value]
+def format_skill(skill: Skill) -> str:
+    """Format a skill as the text of its file."""
+    names = ("name", "description", "date", "source_run", "source_task", "source_tools", "origin")
+    fields = {name: getattr(skill, name) for name in names}
+    lines = [
+        f"{name}: {value if is_skill_name(value) else json_text(value)}" for name, value in fields.items() if value
+    ]
     text = "\n".join([_FENCE, *lines, _FENCE, "", skill.text.strip(), ""])
     return text.encode(errors="replace").decode()
 
 
-def read(raw: str, name: str, state: State) -> Skill:
-    """The skill in the text of a file; what its front matter lacks is made up for.
+def parse_skill(raw: str, name: str, state: SkillState) -> Skill:
+    """Parse the text of a skill's file. Missing fields of the front matter get defaults.
 
     Args:
         raw: the text.
-        name: what the skill is called: where its file is says so, not the front matter.
-        state: what it is.
+        name: name of the skill. The path of the file determines it, not the front matter.
+        state: state of the skill.
 
     Raises:
-        StoreError: there is no text in it.
+        StoreError: the skill is not valid, for example because it has no text.
     """
     fields, text = front_matter(raw)
     first = next((line.strip() for line in text.splitlines() if line.strip() and line[0] not in "#-"), "")
     tools = fields.get("source_tools", ())
-    return checked(
+    return _checked(
         Skill(
             name,
             _text(fields.get("description")) or first[:MAX_DESCRIPTION] or name,
@@ -130,7 +131,10 @@ def read(raw: str, name: str, state: State) -> Skill:
 
 
 def front_matter(raw: str) -> tuple[Mapping[str, Any], str]:
-    """The fields at the head of a text, and the rest: values are plain, quoted or JSON; what is indented goes on."""
+    """Split a text into the fields of its front matter and the rest.
+
+    Values are plain, quoted or JSON. An indented line continues the value before it.
+    """
     lines = raw.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
     if not lines or lines[0].rstrip() != _FENCE:
         return {}, raw
@@ -165,10 +169,10 @@ def _text(value: Any) -> str:
 
 
 LOCK_SECONDS = 10.0
-"""How long to wait for another program that changes the folder."""
+"""How long to wait while another process changes the folder."""
 
 FILE = "SKILL.md"
-STATES: tuple[State, ...] = ("accepted", "proposed", "rejected")
+STATES: tuple[SkillState, ...] = ("accepted", "proposed", "rejected")
 
 _MAX_BYTES = 1_000_000
 _MAX_READ = 16_000
@@ -177,17 +181,24 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 
 
 
 class SkillStore:
-    """Keeps skills in one folder: ``NAME/SKILL.md`` each. A toolset, too (``read_skill``).
+    """Store skills in one folder, each as ``NAME/SKILL.md``. It is also a toolset with the tool ``read_skill``.
 
-    What was proposed waits in ``.proposed/`` and what was rejected is kept in ``.rejected/``; no model is given either.
-    A name is taken once, whatever became of it, so what a person rejected is not proposed again. Skills may be written
-    by hand. Links are not followed. Threads and programs may share the folder.
+    Proposals wait in ``.proposed/`` for a decision, and rejected ones stay in ``.rejected/``; models see neither. A
+    name is used once, so that a rejected skill is not proposed again. Skills may be written by hand. Symbolic links are
+    not followed. Threads and processes may share the folder.
 
     Args:
-        folder: made with the first skill.
+        folder: the folder, created with the first skill.
 
     Raises:
-        TypeError: that is no path.
+        TypeError: ``folder`` is not a path.
+
+    Example::
+
+        store = SkillStore("skills")
+        store.propose(Skill("tidy-notes", "Tidy a file of notes.", "1. Read the notes. 2. Merge duplicates."))
+        store.accept("tidy-notes")
+        agent = Agent("helper", llm=model, tools=[store])
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -198,8 +209,8 @@ class SkillStore:
     def __repr__(self) -> str:
         return f"SkillStore({str(self.folder)!r})"
 
-    def list(self, state: State = "accepted") -> Sequence[Skill]:
-        """The skills in a state, by name; those that cannot be read are left out: see :meth:`problems`.
+    def list(self, state: SkillState = "accepted") -> Sequence[Skill]:
+        """Skills in a state, sorted by name. Unreadable ones are omitted; see :meth:`problems`.
 
         Raises:
             StoreError: the folder cannot be read.
@@ -207,45 +218,45 @@ class SkillStore:
         return self._scan(state)[0]
 
     def problems(self) -> Sequence[str]:
-        """What is wrong with files of the folder.
+        """Descriptions of the unreadable files in the folder.
 
         Raises:
             StoreError: the folder cannot be read.
         """
         return [problem for state in STATES for problem in self._scan(state)[1]]
 
-    def get(self, name: str, state: State = "accepted") -> Skill | None:
-        """The skill of that name, ``None`` if there is none in that state.
+    def get(self, name: str, state: SkillState = "accepted") -> Skill | None:
+        """The skill with this name, or ``None`` if there is none in this state.
 
         Raises:
-            StoreError: it cannot be read, or nothing can be called so.
+            StoreError: the skill cannot be read, or the name is not valid.
         """
-        raw = self._raw(checked_name(name), state)
-        return None if raw is None else read(raw, name, state)
+        raw = self._raw(_checked_name(name), state)
+        return None if raw is None else parse_skill(raw, name, state)
 
     def find(self, name: str) -> Skill:
-        """The skill of that name, in whatever state.
+        """The skill with this name, in any state.
 
         Raises:
-            StoreError: there is none, or it cannot be read.
+            StoreError: the skill does not exist or cannot be read.
         """
         for state in STATES:
-            if is_name(name) and (found := self.get(name, state)) is not None:
+            if is_skill_name(name) and (found := self.get(name, state)) is not None:
                 return found
         known = [skill.name for state in STATES for skill in self.list(state)]
         raise StoreError(f"there is no skill {name!r:.80} in {self.folder}.{did_you_mean(name, known)}")
 
-    def knows(self, origin: str) -> bool:
-        """Whether a skill in any state came from a run with the same task and tools."""
+    def has_origin(self, origin: str) -> bool:
+        """Whether a skill in any state was learned from a run with the same task and tools."""
         return any(skill.origin == origin for state in STATES for skill in self.list(state))
 
     def propose(self, skill: Skill) -> bool:
-        """Have a skill wait for a person; false if the name is taken, whatever became of that one.
+        """Add a proposal, unless a skill in any state has the same name; return whether it was added.
 
         Raises:
-            StoreError: it cannot be kept.
+            StoreError: the skill is not valid or cannot be stored.
         """
-        skill = checked(skill)
+        skill = _checked(skill)
         with self._changing("propose a skill"):
             if any(self._exists(skill.name, state) for state in STATES):
                 return False
@@ -253,50 +264,50 @@ class SkillStore:
         return True
 
     def revise(self, name: str, raw: str) -> Skill:
-        """Put another text, front matter and all, in the place of a proposal; the name in it may be another.
+        """Replace the text of a proposal, including its front matter, which may contain a new name.
 
         Raises:
-            StoreError: there is no such proposal, or the text cannot be used; nothing is changed.
+            StoreError: the proposal does not exist, or the text is not valid. Nothing is changed then.
         """
         fields, _ = front_matter(raw)
-        new = checked_name(fields.get("name") or name)
-        skill = checked(read(raw, new, "proposed"))
+        new = _checked_name(fields.get("name") or name)
+        skill = _checked(parse_skill(raw, new, "proposed"))
         with self._changing("change a proposal"):
             if not self._exists(name, "proposed"):
-                raise StoreError(f"there is no proposal {name!r} any more")
+                raise StoreError(f"the proposal {name!r} no longer exists")
             if new != name:
-                self._refuse_taken(new, STATES)
+                self._check_name_is_free(new, STATES)
             self._write(skill, "proposed")
             if new != name:
                 self._remove(name, "proposed")
         return skill
 
     def accept(self, name: str, *, rename: str | None = None) -> Skill:
-        """Make a skill of a proposal, or of one that was rejected; nothing is overwritten.
+        """Accept a proposal or a rejected skill. No file is overwritten.
 
         Args:
-            name: what it was proposed as.
-            rename: what it is to be called.
+            name: name of the proposal.
+            rename: new name of the skill.
 
         Raises:
-            StoreError: there is no such proposal, or there is a skill of that name already.
+            StoreError: the proposal does not exist, or a skill with the name exists already.
         """
-        new = checked_name(name if rename is None else rename)
+        new = _checked_name(name if rename is None else rename)
         with self._changing("accept a skill"):
-            skill = self._waiting(name)
-            self._refuse_taken(new, ("accepted",) if new == name else STATES)
+            skill = self._undecided(name)
+            self._check_name_is_free(new, ("accepted",) if new == name else STATES)
             self._write(skill.replace(name=new), "accepted")
             self._remove(name, skill.state)
         return skill.replace(name=new, state="accepted")
 
     def reject(self, name: str) -> Skill:
-        """Say no to a proposal; it is kept, and not proposed again.
+        """Reject a proposal. Its file is kept, so that it is not proposed again.
 
         Raises:
-            StoreError: there is no such proposal.
+            StoreError: the proposal does not exist.
         """
         with self._changing("reject a skill"):
-            skill = self._waiting(name, ("proposed",))
+            skill = self._undecided(name, ("proposed",))
             self._write(skill, "rejected")
             self._remove(name, "proposed")
         return skill.replace(state="rejected")
@@ -305,24 +316,24 @@ class SkillStore:
         """The text of a skill's file.
 
         Raises:
-            StoreError: it is gone, or cannot be read.
+            StoreError: the file does not exist or cannot be read.
         """
         found = self._raw(skill.name, skill.state)
         if found is None:
-            raise StoreError(f"the skill {skill.name} is gone")
+            raise StoreError(f"the skill {skill.name} no longer exists")
         return found
 
-    def path(self, name: str, state: State = "accepted") -> Path:
-        """Where the file of a skill is, or would be.
+    def path(self, name: str, state: SkillState = "accepted") -> Path:
+        """Path of a skill's file, which need not exist.
 
         Raises:
-            StoreError: nothing can be called so.
+            StoreError: the name is not valid.
         """
-        checked_name(name)
+        _checked_name(name)
         return self.folder / name / FILE if state == "accepted" else self.folder / f".{state}" / f"{name}.md"
 
     def tools(self) -> Sequence[Tool]:
-        """``read_skill`` for a model."""
+        """The tool ``read_skill`` for a model."""
         return self._tools
 
     @cached_property
@@ -333,10 +344,10 @@ class SkillStore:
             Args:
                 name: the name of the skill
             """
-            skill = self.get(name) if is_name(name) else None
+            skill = self.get(name) if is_skill_name(name) else None
             if skill is None:
                 known = [one.name for one in self.list()]
-                there = f"There are {', '.join(known[:_MAX_LISTED])}" if known else "There are none"
+                there = f"Skills: {', '.join(known[:_MAX_LISTED])}" if known else "There are no skills"
                 raise StoreError(f"there is no skill {name!r:.80}.{did_you_mean(name, known)} {there}")
             if len(skill.text) > _MAX_READ:
                 return f"{skill.text[:_MAX_READ]}\n[{len(skill.text) - _MAX_READ} characters left out]"
@@ -344,27 +355,27 @@ class SkillStore:
 
         return (Tool(read_skill),)
 
-    def _waiting(self, name: str, states: tuple[State, ...] = ("proposed", "rejected")) -> Skill:
+    def _undecided(self, name: str, states: tuple[SkillState, ...] = ("proposed", "rejected")) -> Skill:
         for state in states:
-            if is_name(name) and (found := self.get(name, state)) is not None:
+            if is_skill_name(name) and (found := self.get(name, state)) is not None:
                 return found
-        if is_name(name) and self._exists(name, "accepted"):
-            raise StoreError(f"the skill {name!r} is accepted already")
+        if is_skill_name(name) and self._exists(name, "accepted"):
+            raise StoreError(f"the skill {name!r} is already accepted")
         known = [skill.name for state in states for skill in self.list(state)]
         raise StoreError(
             f"there is no proposal {name!r:.80}.{did_you_mean(name, known)} 'hookline skills list' shows all"
         )
 
-    def _refuse_taken(self, name: str, states: tuple[State, ...]) -> None:
+    def _check_name_is_free(self, name: str, states: tuple[SkillState, ...]) -> None:
         for state in states:
             if self._exists(name, state):
                 what = "a skill" if state == "accepted" else f"a {state} skill"
-                raise StoreError(f"there is {what} called {name!r} already: give another name (--as NAME)")
+                raise StoreError(f"there is already {what} called {name!r}: give another name (--as NAME)")
 
-    def _exists(self, name: str, state: State) -> bool:
+    def _exists(self, name: str, state: SkillState) -> bool:
         return os.path.lexists(self.path(name, state))
 
-    def _scan(self, state: State) -> tuple[Sequence[Skill], Sequence[str]]:
+    def _scan(self, state: SkillState) -> tuple[Sequence[Skill], Sequence[str]]:
         place = self.folder if state == "accepted" else self.folder / f".{state}"
         try:
             entries = sorted(os.listdir(place))
@@ -380,20 +391,20 @@ class SkillStore:
             name = entry if state == "accepted" else entry.removesuffix(".md")
             if state == "accepted" and not os.path.isdir(place / entry):
                 continue
-            if not is_name(name):
-                problems.append(f"{place / entry}: nothing can be called so: use lower case, digits and hyphens")
+            if not is_skill_name(name):
+                problems.append(f"{place / entry}: not a skill name: use lower case letters, digits and hyphens")
                 continue
             try:
                 raw = self._raw(name, state)
                 if raw is not None:
-                    found.append(read(raw, name, state))
+                    found.append(parse_skill(raw, name, state))
                 elif state == "accepted":
-                    problems.append(f"{place / entry}: there is no {FILE} in it")
+                    problems.append(f"{place / entry}: the folder has no {FILE}")
             except StoreError as error:
                 problems.append(str(error))
         return found, problems
 
-    def _raw(self, name: str, state: State) -> str | None:
+    def _raw(self, name: str, state: SkillState) -> str | None:
         path = self.path(name, state)
         try:
             with open_folder_inside(self.folder.resolve(), self.folder.resolve() / path.parent.name) as place:
@@ -401,7 +412,7 @@ class SkillStore:
                 with os.fdopen(file, "rb") as reader:
                     about = os.fstat(file)
                     if not stat.S_ISREG(about.st_mode) or (place is None and path.is_symlink()):
-                        raise OSError("it is not an ordinary file")
+                        raise OSError("it is not a regular file")
                     if about.st_size > _MAX_BYTES:
                         raise OSError(f"it has more than {_MAX_BYTES:,} bytes")
                     return reader.read().decode(errors="replace")
@@ -410,19 +421,19 @@ class SkillStore:
         except OSError as error:
             raise StoreError(f"the skill {path} cannot be read: {error}") from error
 
-    def _write(self, skill: Skill, state: State) -> None:
+    def _write(self, skill: Skill, state: SkillState) -> None:
         path, root = self.path(skill.name, state), self.folder.resolve()
         with open_folder_inside(root, root / path.parent.name, make=True) as place:
-            replace_file(path, written(skill).encode(), 0o600, place)
+            replace_file(path, format_skill(skill).encode(), 0o600, place)
 
-    def _remove(self, name: str, state: State) -> None:
+    def _remove(self, name: str, state: SkillState) -> None:
         path, root = self.path(name, state), self.folder.resolve()
         with open_folder_inside(root, root / path.parent.name) as place:
             os.unlink(path if place is None else path.name, dir_fd=place)
 
     @contextmanager
     def _changing(self, what: str) -> Iterator[None]:
-        """The folder, for one program at a time."""
+        """Lock the folder against changes by other processes."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with locked_folder(self.folder, LOCK_SECONDS):
@@ -433,15 +444,15 @@ class SkillStore:
 
 
 MAX_TRIES = 3
-"""How often a run is looked at if that fails."""
-KEPT = 500
-"""How many outcomes are remembered."""
+"""Maximum number of attempts to analyse a run."""
+MAX_OUTCOMES = 500
+"""Maximum number of stored outcomes."""
 
 _MAX_ID = 150
 
 
 class QueuedRun(Frozen, frozen=True):
-    """What is known of a run that waits: its beginning and end in words, never the whole of it."""
+    """A run that waits for analysis, with an excerpt of its transcript."""
 
     run_id: str
     task: str
@@ -452,8 +463,8 @@ class QueuedRun(Frozen, frozen=True):
     tries: int = 0
 
 
-class Outcome(Frozen, frozen=True):
-    """What came of a run: ``proposed``, ``nothing``, ``unusable`` or ``failed``, and why."""
+class AnalysisOutcome(Frozen, frozen=True):
+    """Outcome of the analysis of a run: ``proposed``, ``nothing``, ``unusable`` or ``failed``, and the reason."""
 
     kind: str
     note: str = ""
@@ -463,11 +474,13 @@ class Outcome(Frozen, frozen=True):
 
 
 class SkillQueue:
-    """The runs that wait, oldest first, in ``.queue/`` of a folder of skills. Programs may share it.
+    """A queue of runs to analyse for skills, as files in ``.queue/`` of a folder of skills.
+
+    The files outlive the process, and processes may share them.
 
     Args:
         folder: the folder of skills.
-        limit: how many may wait.
+        limit: maximum number of waiting runs.
     """
 
     def __init__(self, folder: str | os.PathLike[str], limit: int = 20) -> None:
@@ -477,10 +490,13 @@ class SkillQueue:
         self.limit = limit
 
     def add(self, run: QueuedRun) -> tuple[str, Sequence[str]]:
-        """Have a run wait; what it waits under, and the ids of those that had to go for it.
+        """Add a run, and drop the oldest ones beyond the limit.
+
+        Returns:
+            The id of the entry, and the ids of the dropped entries.
 
         Raises:
-            StoreError: it cannot be written.
+            StoreError: the run cannot be stored.
         """
         try:
             name = file_name_for(run.run_id.encode(errors="replace").decode())[:_MAX_ID]
@@ -488,16 +504,16 @@ class SkillQueue:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             replace_file(self._file(ident), msgspec.json.encode(run), 0o600)
             waiting = self.ids()
-            gone = [old for old in waiting[: max(0, len(waiting) - self.limit)] if old != ident]
-            for old in gone:
+            dropped = [old for old in waiting[: max(0, len(waiting) - self.limit)] if old != ident]
+            for old in dropped:
                 self._drop(old)
         except OSError as error:
             advice = folder_advice(self.folder, error)
             raise StoreError(f"a run cannot be queued in {self.folder}: {error}{advice}") from error
-        return ident, gone
+        return ident, dropped
 
     def ids(self) -> Sequence[str]:
-        """What the runs wait under, oldest first.
+        """Ids of the waiting runs, oldest first.
 
         Raises:
             StoreError: the folder cannot be read.
@@ -507,11 +523,11 @@ class SkillQueue:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise StoreError(f"the runs that wait in {self.folder} cannot be listed: {error}") from error
+            raise StoreError(f"the waiting runs in {self.folder} cannot be listed: {error}") from error
         return sorted(name.removesuffix(".json") for name in names if name[:20].isdigit() and name.endswith(".json"))
 
     def get(self, ident: str) -> QueuedRun | None:
-        """A run that waits; ``None`` if it does not any more, or if its file is damaged."""
+        """A waiting run, or ``None`` if it no longer waits or its file is damaged."""
         try:
             path = self._file(ident)
             if path.is_symlink() or path.stat().st_size > _MAX_BYTES:
@@ -520,16 +536,16 @@ class SkillQueue:
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
-    def holds(self, origin: str) -> bool:
-        """Whether a run with the same task and tools waits, or has been looked at."""
+    def has_origin(self, origin: str) -> bool:
+        """Whether a run with the same task and tools waits or was analysed."""
         waiting = (self.get(ident) for ident in self.ids())
         return any(run.origin == origin for run in waiting if run is not None) or any(
             outcome.origin == origin for outcome in self.outcomes() if outcome.kind != "failed"
         )
 
     @contextmanager
-    def claimed(self, ident: str) -> Iterator[QueuedRun | None]:
-        """A run, for one program at a time: ``None`` if another has it, or had it."""
+    def claim(self, ident: str) -> Iterator[QueuedRun | None]:
+        """Lock a waiting run for this process; ``None`` if another process has or had it."""
         with ExitStack() as stack:
             run, lock = None, self._file(ident, "lock")
             with suppress(OSError, TimeoutError):
@@ -544,11 +560,11 @@ class SkillQueue:
                 with suppress(OSError):
                     lock.unlink()
 
-    def settle(self, ident: str, run: QueuedRun, outcome: Outcome) -> None:
-        """What came of a run that is claimed; one that failed waits for another try, up to ``MAX_TRIES``.
+    def finish(self, ident: str, run: QueuedRun, outcome: AnalysisOutcome) -> None:
+        """Store the outcome of a claimed run. A failed run stays in the queue for up to ``MAX_TRIES`` attempts.
 
         Raises:
-            StoreError: it cannot be written.
+            StoreError: the outcome cannot be stored.
         """
         try:
             self._note(outcome.replace(run_id=run.run_id, origin=run.origin, at=outcome.at or time.time()))
@@ -557,23 +573,23 @@ class SkillQueue:
             else:
                 self._drop(ident)
         except OSError as error:
-            raise StoreError(f"what came of a run cannot be written in {self.folder}: {error}") from error
+            raise StoreError(f"the outcome of an analysis cannot be stored in {self.folder}: {error}") from error
 
-    def outcomes(self) -> Sequence[Outcome]:
-        """What came of the last runs, oldest first; lines that cannot be read are left out."""
+    def outcomes(self) -> Sequence[AnalysisOutcome]:
+        """The latest outcomes, oldest first. Unreadable lines are omitted."""
         try:
             lines = self._file("outcomes", "jsonl").read_bytes().splitlines()
         except OSError:
             return []
         found = []
-        for line in lines[-KEPT:]:
+        for line in lines[-MAX_OUTCOMES:]:
             with suppress(msgspec.DecodeError, UnicodeDecodeError):
-                found.append(msgspec.json.decode(line, type=Outcome))
+                found.append(msgspec.json.decode(line, type=AnalysisOutcome))
         return found
 
-    def _note(self, outcome: Outcome) -> None:
-        """Remember an outcome. Of two at the same moment one may be forgotten: a run is then looked at again."""
-        lines = [msgspec.json.encode(one) for one in (*self.outcomes()[1 - KEPT :], outcome)]
+    def _note(self, outcome: AnalysisOutcome) -> None:
+        """Store an outcome. If two processes do so at the same time one may be lost, and its run is analysed again."""
+        lines = [msgspec.json.encode(one) for one in (*self.outcomes()[1 - MAX_OUTCOMES :], outcome)]
         replace_file(self._file("outcomes", "jsonl"), b"\n".join(lines) + b"\n", 0o600, sync=False)
 
     def _drop(self, ident: str) -> None:

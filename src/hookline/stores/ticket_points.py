@@ -1,4 +1,4 @@
-"""The points of tickets, and what they carry (DESIGN 3)."""
+"""Hook points of tickets, and their payload (docs/design.md, section 3)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .._kernel.points import Point
 
 
 class Ticket(Frozen, frozen=True):
-    """``before_ticket_complete`` and, with reason and assignee, ``after_ticket_revision``."""
+    """Payload of ``before_ticket_complete`` and, with ``reason`` and ``assignee``, ``after_ticket_revision``."""
 
     ticket_id: str
     summary: str

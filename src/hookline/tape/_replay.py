@@ -25,7 +25,7 @@ from .._run.run import background_loop, needs_own_loop, own_loop
 from .._run.session import Session
 from .._run.termination import RunFailedError
 from ..models.scripted import ScriptedModel
-from ..tools._tool import Checked, Tool
+from ..tools._tool import CheckedArguments, Tool
 from ..tools.arguments import paths_in
 from . import format as fmt
 from .compare import Decision, Difference, differences
@@ -230,13 +230,13 @@ class ReplayTool(Tool):
         self.spec = recorded.spec
         self._recorded_tool, self._checks, self.takes_ctx = recorded, checks, True
 
-    def validate(self, arguments: Mapping[str, Any]) -> Checked | str:
+    def validate(self, arguments: Mapping[str, Any]) -> CheckedArguments | str:
         """Return the recorded result for these arguments. Unknown arguments are not validated."""
         known = self._checks.get((self.name, digest(thaw(arguments))))
         if known is not None and known.problem:
             return known.problem
         checked = freeze(arguments if known is None else known.checked)
-        return Checked(checked, thaw(checked))
+        return CheckedArguments(checked, thaw(checked))
 
     def paths(self, arguments: Mapping[str, Any]) -> list[str]:
         """Return the paths in these arguments."""

@@ -23,7 +23,6 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
 
-from .._base.frozen import EMPTY
 from . import format as fmt
 from .compare import Comparison
 
@@ -33,12 +32,14 @@ SETTLE_ROUNDS = 100
 _EXTERNAL = (fmt.SteeringEntry, fmt.CancellationEntry, fmt.TimerEntry)
 _DATA = (fmt.HeaderEntry, fmt.BranchEntry, fmt.ReadingsEntry, fmt.CountEntry, fmt.ValidationEntry)
 
+_NONE: Mapping[object, int] = {}
+
 
 class PerTape:
     """A context variable that holds one number for each tape being recorded or replayed; 0 if none was set."""
 
     def __init__(self, name: str) -> None:
-        self._numbers: ContextVar[Mapping[object, int]] = ContextVar(name, default=EMPTY)
+        self._numbers: ContextVar[Mapping[object, int]] = ContextVar(name, default=_NONE)
 
     def get(self, tape: object) -> int:
         """Return the number for this tape."""

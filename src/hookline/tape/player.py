@@ -20,7 +20,7 @@ from .._run.engine import Engine
 from .._run.events import ToolStarted
 from .._run.run import Run
 from ..models.protocol import Model
-from ..tools._tool import Checked, Tool
+from ..tools._tool import CheckedArguments, Tool
 from . import format as fmt
 from .compare import Comparison, Decision
 from .order import BRANCH, Order, settle
@@ -104,7 +104,7 @@ class Player:
         """Return a model that replies from the tape."""
         return ReplayModel(self, self.playback, model)
 
-    def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> Checked | str:
+    def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> CheckedArguments | str:
         """Validate arguments with the tool."""
         return tool.validate(arguments)
 

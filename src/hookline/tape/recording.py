@@ -28,7 +28,7 @@ from .._run.context import AgentContext, context_for_call, progress_reporter_of
 from .._run.engine import Engine
 from .._run.events import ToolStarted, log
 from ..models.protocol import Model
-from ..tools._tool import Checked, Tool, jsonable
+from ..tools._tool import CheckedArguments, Tool, jsonable
 from . import format as fmt
 from .format import TapeError
 from .order import BRANCH, INSIDE_CALL
@@ -271,7 +271,7 @@ class Recording:
         """Return the model wrapped so that its replies are recorded."""
         return RecordedModel(self, model if self.inner is None else self.inner.model(model))
 
-    def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> Checked | str:
+    def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> CheckedArguments | str:
         """Validate arguments with the tool, and record what it changes or rejects."""
         checked = tool.validate(arguments) if self.inner is None else self.inner.validate(tool, arguments)
         if isinstance(checked, str):

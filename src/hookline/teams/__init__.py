@@ -1,4 +1,4 @@
-"""Agents that work together: subagents, personalities, tickets."""
+"""Agents that work together: teams, subagents, handoffs and personalities."""
 
 from .._base.lazy import attach
 

@@ -1,4 +1,4 @@
-"""Who answers, from settings."""
+"""Building an agent or a roster of personalities from settings."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import msgspec
 
 from .._kernel.hook import Hook
 from .._run.agent import Agent
-from ..config.build import build_agent, build_keepers, build_model
 from ..config.errors import ConfigError
+from ..config.factory import build_agent, build_file_guards, build_model
 from ..config.settings import Settings
-from ..config.sources import OF_MODEL
+from ..config.sources import MODEL_OPTIONS
 from ..models.protocol import Model
 from ..plugins.manager import PluginManager
 from .roster import Roster
@@ -30,35 +30,39 @@ def build_answerer(
     plugins: PluginManager | None = None,
     tell: Callable[[str], object] = log.warning,
 ) -> Agent | Roster:
-    """Who answers under these settings: an agent, or, if they name a folder of them, a roster of personalities.
+    """Build an agent, or a roster if the settings name a folder of personalities.
 
     Args:
         settings: the settings.
-        home: the folder that modules named in them are looked for in; the working folder if left out.
+        home: the folder to import modules from; by default the working folder.
         hooks: further hooks, such as an approver.
-        file: where the settings' hooks are named, if it is one file; errors tell it.
-        plugins: who switches the plugins on, as for ``build_agent``.
-        tell: gets what people should know of the plugins.
+        file: the file of the settings' hooks, for error messages.
+        plugins: the manager that switches the plugins on, as for ``build_agent``.
+        tell: called with messages about plugins.
 
     Raises:
-        ConfigError: a personality without a folder of them, or a folder that does not exist.
-        HooklineError: what ``build_agent`` raises.
+        ConfigError: a personality is set without a folder, or the folder does not exist.
+        HooklineError: any error of ``build_agent``.
     """
     if not settings.personalities:
         if settings.personality:
             raise ConfigError(
-                f"personality: there is no folder to take {settings.personality!r} from: "
+                f"personality: no folder is set for {settings.personality!r}: "
                 "set personalities, or give --personalities DIR"
             )
         return build_agent(settings, home=home, hooks=hooks, file=file, plugins=plugins, tell=tell)
 
     def model(name: str) -> Model:
         same = name.partition(":")[0] == settings.model.partition(":")[0]
-        others = {} if same else dict.fromkeys(OF_MODEL)  # another vendor's server must not get this one's key
+        others = {} if same else dict.fromkeys(MODEL_OPTIONS)  # the server of another vendor must not get this key
         return build_model(msgspec.structs.replace(settings, model=name, **others))
 
     agent = build_agent(settings, home=home, hooks=hooks, file=file, plugins=plugins, tell=tell)
     return Roster(
-        agent, settings.personalities, first=settings.personality, home=home, models=model,
-        keep=lambda files: build_keepers(settings, files),
-    )  # fmt: skip
+        agent,
+        settings.personalities,
+        first=settings.personality,
+        home=home,
+        models=model,
+        protect=lambda files: build_file_guards(settings, files),
+    )

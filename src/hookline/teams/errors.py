@@ -1,4 +1,4 @@
-"""What can go wrong between agents."""
+"""Errors of teams and personalities."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .._base.errors import PlainError
 
 
 class SubagentRefusedError(PlainError):
-    """A subagent was not started. ``by`` is the hook that refused it, empty if a limit or a wrong name did."""
+    """A subagent was not started. ``by`` is the hook that refused it; empty if a limit or a wrong name did."""
 
     def __init__(self, message: str, *, by: str = "") -> None:
         super().__init__(message)
@@ -14,11 +14,11 @@ class SubagentRefusedError(PlainError):
 
 
 class SubagentUnfinishedError(PlainError):
-    """A subagent was started and did not complete its task; the message says how it ended."""
+    """A subagent did not complete its task; the message says how it ended."""
 
 
 class SwitchRefusedError(PlainError):
-    """A conversation keeps its personality: there is no such other one, or the switch was undone."""
+    """A conversation keeps its personality: the other one does not exist, or a hook rejected the switch."""
 
 
 class HandoffRefusedError(PlainError):

@@ -1,4 +1,4 @@
-"""The points of subagents and personalities, and what each carries (DESIGN 3)."""
+"""The points of subagents and personalities, and their payloads (DESIGN 3)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .._kernel.values import Ids
 
 
 class Subagent(Frozen, frozen=True):
-    """``subagent_spawning``, then with its ids ``subagent_spawned``, then with its end ``subagent_ended``."""
+    """Payload of ``subagent_spawning``, ``subagent_spawned`` (with ids) and ``subagent_ended`` (with the result)."""
 
     parent: Ids
     prompt: str
@@ -22,7 +22,7 @@ class Subagent(Frozen, frozen=True):
 
 
 class SubagentChange(Frozen, frozen=True):
-    """What handlers of ``subagent_spawning`` may give; ``error`` refuses."""
+    """Result of hooks at ``subagent_spawning``; ``error`` refuses the subagent."""
 
     prompt: str | None = None
     personality: str | None = None
@@ -30,7 +30,7 @@ class SubagentChange(Frozen, frozen=True):
 
 
 class PersonalitySwitched(Frozen, frozen=True):
-    """``personality_switched``."""
+    """Payload of ``personality_switched``."""
 
     session_id: str
     to: str
@@ -38,7 +38,7 @@ class PersonalitySwitched(Frozen, frozen=True):
 
 
 class PersonalityChange(Frozen, frozen=True):
-    """What handlers of ``personality_switched`` may give: another id, or fields of the config to change."""
+    """Result of hooks at ``personality_switched``: another id, or changed fields of the personality."""
 
     personality: str | Mapping[str, Any] | None = None
 

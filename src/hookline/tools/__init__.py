@@ -1,4 +1,4 @@
-"""Tools that a model may call."""
+"""Tools that a model may call: the tool protocol, MCP servers and the shipped tools."""
 
 from .._base.lazy import attach
 

@@ -1,4 +1,4 @@
-"""Tools of MCP servers, listed and called over stdio or streamable HTTP."""
+"""Tools of MCP servers, over stdio or streamable HTTP."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .._base.text import describe, did_you_mean
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.values import ToolSpec
-from ._tool import Checked, Tool
-from .mcp_connection import Connection, Lost, McpError, Target
+from ._tool import CheckedArguments, Tool
+from .mcp_connection import Connection, ConnectionLostError, McpError, Target
 
 _MAX_NAME, _MAX_DEFAULT = 64, 40
 _MAX_PROBLEMS = 5
@@ -39,30 +39,32 @@ def mcp(
     tools: str | Sequence[str] | None = None,
     prefix: str = "",
 ) -> McpServer:
-    """The tools of an MCP server, for an agent's ``tools``: ``Agent(..., tools=[mcp("python server.py")])``.
+    """Return the tools of an MCP server, for an agent's ``tools``.
 
-    The server is started, or connected to, when its tools are first asked for (by the agent, when
-    it is made), and kept for all calls of all agents that share it, until :meth:`McpServer.close` or
-    the end of the program.
+    The server is started or connected to when its tools are first needed, which is when an agent is created. All agents
+    that use it share one connection, until :meth:`McpServer.close` or the end of the program.
 
-    A server that dies gives an error result for the calls it was working on, and is started again for
-    the next call, once. Each call that it answers earns it another restart; if it dies without having
-    answered one, or cannot be started again, it stays down, and calls say so. A lost HTTP session
-    counts the same.
+    If the server dies, its open calls fail, and the next call restarts it, once. Each answered call allows another
+    restart. If the server dies without having answered a call, or cannot be restarted, it stays down and calls fail. A
+    lost HTTP session counts the same.
 
     Args:
-        target: a command (split like a shell would, or a list), or the URL of a streamable HTTP server.
-        name: how errors call it; if left out, its address, or the command and the script or package it runs.
-        env: environment variables for the command; of yours, it gets only ``HOME``, ``PATH`` and the like.
-        cwd: the folder that the command runs in.
+        target: a command (a string, split like in a shell, or a list), or the URL of a streamable HTTP server.
+        name: the name in error messages; if omitted, the address, or the command and the script or package it runs.
+        env: environment variables for the command; of yours it gets only ``HOME``, ``PATH`` and the like.
+        cwd: the folder in which the command runs.
         headers: HTTP headers, such as ``Authorization``.
-        timeout: seconds that it may take to start and list its tools.
-        call_timeout: seconds that a call may take; ``None`` for no limit, however long the server is silent.
-        tools: globs of the tools to take; all if left out.
-        prefix: put before the names of its tools, so that they do not clash with others.
+        timeout: seconds that the server may take to start and list its tools.
+        call_timeout: seconds that a call may take; ``None`` for no limit, even if the server sends nothing.
+        tools: globs of the tools to use; all if omitted.
+        prefix: a prefix for the names of the tools, to avoid name clashes.
 
     Raises:
-        RegistrationError: arguments that cannot work.
+        RegistrationError: an argument is invalid.
+
+    Example::
+
+        agent = Agent("bob", llm="local", tools=[mcp("python server.py", tools="read_*")])
     """
     import shlex
     from urllib.parse import urlsplit
@@ -70,12 +72,12 @@ def mcp(
     if isinstance(target, str) and re.match(r"https?://", target, re.IGNORECASE):
         command: tuple[str, ...] = ()
         url, parts = target, urlsplit(target)
-        default = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"  # no password, no key
+        default = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"  # without password and query
     else:
         try:
             command = tuple(shlex.split(target) if isinstance(target, str) else target)
         except ValueError as error:
-            raise RegistrationError(f"mcp({target!r}): {error}; give a list, or mend the quotes") from None
+            raise RegistrationError(f"mcp({target!r}): {error}; pass a list, or fix the quotes") from None
         if not command or not all(isinstance(part, str) and part for part in command[:1]):
             raise RegistrationError(f"mcp({target!r}): expected a command or an http(s):// address")
         url, default = "", _default_name(command)
@@ -93,7 +95,7 @@ def mcp(
 
 
 class McpServer:
-    """An MCP server as a set of tools; made by :func:`mcp`. ``with mcp(...) as server:`` closes it."""
+    """An MCP server as a set of tools, created by :func:`mcp`. ``with mcp(...) as server:`` closes it."""
 
     def __init__(self, target: Target, call_timeout: float | None, wanted: tuple[str, ...] | None, prefix: str) -> None:
         self.name = target.name
@@ -114,31 +116,31 @@ class McpServer:
         self.close()
 
     def tools(self) -> Sequence[Tool]:
-        """Its tools. The first time this starts the server and blocks until it has listed them.
+        """Return its tools. The first call starts the server and blocks until it has listed them.
 
         Raises:
-            McpError: the server cannot be started or reached, or is no MCP server.
+            McpError: the server cannot be started or reached, or is not an MCP server.
             NotInstalledError: the package ``mcp`` is missing.
         """
         with self._lock:
             if not self._listed:
-                self._tools, self._listed = tuple(self._made(self._connected().listing)), True
+                self._tools, self._listed = tuple(self._make_tools(self._connected().listing)), True
             return self._tools
 
     def close(self) -> None:
-        """End the session and the server's process. Calls made later are errors."""
+        """End the session and the server's process. Later calls fail."""
         with self._lock:
             self._closed = True
             if self._connection is not None:
                 self._connection.close()
 
     async def call(self, tool: str, arguments: Mapping[str, Any], ctx: Any = None) -> Any:
-        """Call one of its tools by the server's own name for it, without hooks; from any event loop.
+        """Call a tool by the server's own name for it, without hooks, from any event loop.
 
         Args:
-            tool: its name.
-            arguments: what it is called with.
-            ctx: a tool call's context, for progress.
+            tool: the name of the tool.
+            arguments: the arguments.
+            ctx: the context of a tool call, for progress reports.
 
         Raises:
             McpError: the tool or the server failed.
@@ -153,24 +155,24 @@ class McpServer:
 
         try:
             result = await connection.call(tool, thaw(arguments), report if ctx is not None else None)
-        except Lost as lost:
-            raise McpError(f"the MCP server {self.name!r} is gone: {lost}. {self._prospect()}") from None
+        except ConnectionLostError as lost:
+            raise McpError(f"the MCP server {self.name!r} is gone: {lost}. {self._restart_note()}") from None
         except McpError:
             self._may_restart = True
             raise
         self._may_restart = True
-        return _value(result)
+        return _result_value(result)
 
     def _connected(self) -> Connection:
         with self._lock:
             if self._closed:
-                raise McpError(f"the MCP server {self.name!r} is closed; make a new mcp(...)")
+                raise McpError(f"the MCP server {self.name!r} is closed; create a new mcp(...)")
             last = self._connection
             if last is not None and last.usable:
                 return last
             if last is not None:
                 if not self._may_restart:
-                    raise McpError(f"the MCP server {self.name!r} is down. {self._prospect()}")
+                    raise McpError(f"the MCP server {self.name!r} is down. {self._restart_note()}")
                 self._may_restart = False
             try:
                 self._connection = Connection(self._target)
@@ -178,14 +180,14 @@ class McpServer:
                 raise McpError(f"the MCP server {self.name!r} cannot be used: {error}") from None
             return self._connection
 
-    def _prospect(self) -> str:
+    def _restart_note(self) -> str:
         if self._closed:
-            return "Make a new mcp(...)."
+            return "Create a new mcp(...)."
         if self._may_restart:
-            return "It is started again for the next call."
-        return "It was started again already and stays down: find out why, then make a new mcp(...)."
+            return "The next call restarts it."
+        return "It was already restarted and stays down: find out why, then create a new mcp(...)."
 
-    def _made(self, listing: Sequence[Any]) -> Iterator[Tool]:
+    def _make_tools(self, listing: Sequence[Any]) -> Iterator[Tool]:
         names = [listed.name for listed in listing]
         for glob in self._wanted or ():
             if not any(fnmatchcase(name, glob) for name in names):
@@ -201,9 +203,9 @@ class McpServer:
 
 
 class McpTool(Tool):
-    """A tool of an MCP server: its arguments are checked against the server's JSON schema.
+    """A tool of an MCP server. Its arguments are checked against the server's JSON schema.
 
-    It is untrusted, as the server is somebody else's, and dangerous unless the server says that it only reads.
+    It is untrusted because the server is not ours, and dangerous unless the server declares that it only reads.
     """
 
     def __init__(self, server: McpServer, listed: Any, name: str, timeout: float | None, folder: str | None) -> None:
@@ -216,30 +218,34 @@ class McpTool(Tool):
         super().__init__(
             run, name=name, description=about, timeout=timeout, folder=folder, untrusted=True, dangerous=not harmless
         )
-        self.server, self._theirs = server, listed.name
+        self.server, self._remote_name = server, listed.name
         self.__doc__ = about
         try:
             self.spec = ToolSpec(name, about, {"properties": {}, **scrub(listed.input_schema)})
         except (TypeError, ValueError) as error:
             raise RegistrationError(f"tool {name!r} of {server!r}: its schema is not usable: {error}") from error
 
-    def validate(self, arguments: Mapping[str, Any]) -> Checked | str:
-        """The arguments as they will be sent, or what is wrong with them in words."""
+    def validate(self, arguments: Mapping[str, Any]) -> CheckedArguments | str:
+        """Return the arguments to send, or a text that says what is wrong with them."""
         try:
             checked = freeze(scrub(arguments))
             values = thaw(checked)
             problems = list(self._problems(values)) if self._checker is not None else []
-        except Exception as error:  # noqa: BLE001 - a schema may do anything, such as point to nowhere
+        except Exception as error:  # noqa: BLE001 - a schema may be broken in many ways, such as a dangling reference
             return f"Invalid arguments for {self.name}: {describe(error):.200}"
-        return f"Invalid arguments for {self.name}: {'; '.join(problems)}" if problems else Checked(checked, values)
+        return (
+            f"Invalid arguments for {self.name}: {'; '.join(problems)}"
+            if problems
+            else CheckedArguments(checked, values)
+        )
 
     def call(self, values: Mapping[str, Any], ctx: Any) -> Awaitable[Any]:
-        """Send the values of a :class:`Checked` to the server."""
-        return self.server.call(self._theirs, values, ctx)
+        """Send the values of :class:`CheckedArguments` to the server."""
+        return self.server.call(self._remote_name, values, ctx)
 
     @cached_property
     def _checker(self) -> Any:
-        """Checks arguments; ``None`` if the schema is wrong itself: then the server has to."""
+        """The validator for arguments; ``None`` if the schema itself is invalid. Then only the server checks them."""
         from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]
         from jsonschema.validators import validator_for  # type: ignore[import-untyped]
         from referencing import Registry
@@ -250,7 +256,7 @@ class McpTool(Tool):
             kind.check_schema(schema)
         except SchemaError:
             return None
-        return kind(schema, registry=Registry())  # nothing is fetched
+        return kind(schema, registry=Registry())  # references are not downloaded
 
     def _problems(self, values: dict[str, Any]) -> Iterator[str]:
         from jsonschema.exceptions import best_match  # type: ignore[import-untyped]
@@ -275,16 +281,16 @@ class McpTool(Tool):
 
 
 def _default_name(command: Sequence[str]) -> str:
-    """What a command runs, in short. Models read it, so it holds no word that may be an option's value."""
+    """Return a short name for a command. Models read it, so it contains no word that may be an option's value."""
     from pathlib import PurePath
 
     program = PurePath(command[0].partition("=")[0]).name
-    named = next(filter(_is_plain, _run_by(program, command)), "")
+    named = next(filter(_is_plain, _named_words(program, command)), "")
     return f"{program} {PurePath(named).name}".strip()[:_MAX_DEFAULT]
 
 
-def _run_by(program: str, command: Sequence[str]) -> Iterator[str]:
-    """The words that name the package, module or script that a command runs."""
+def _named_words(program: str, command: Sequence[str]) -> Iterator[str]:
+    """Yield the words that name the package, module or script that a command runs."""
     if program in _RUNNERS:
         yield from islice(filterfalse(_FLAGS.__contains__, command[1:]), 1)
         return
@@ -298,19 +304,19 @@ def _is_plain(word: str) -> bool:
     return not word.startswith("-") and "=" not in word and "://" not in word and word.isprintable()
 
 
-def _value(result: Any) -> Any:
-    """What a result says, as text if it has any, else as structured data; what is neither, in words."""
-    said = [_said(block) for block in result.content]
-    text = "\n".join(part for part, _ in said)
+def _result_value(result: Any) -> Any:
+    """Return the text of a result, or its structured data if it has no text. Other content is described in words."""
+    blocks = [_block_text(block) for block in result.content]
+    text = "\n".join(part for part, _ in blocks)
     if result.is_error:
-        raise McpError(text or "the tool failed and did not say why")
-    if result.structured_content is None or any(is_text for _, is_text in said):
+        raise McpError(text or "the tool failed without a message")
+    if result.structured_content is None or any(is_text for _, is_text in blocks):
         return text
     return "\n".join([json_text(result.structured_content), text]) if text else result.structured_content
 
 
-def _said(block: Any) -> tuple[str, bool]:
-    """A block of content in words, and whether these are its own."""
+def _block_text(block: Any) -> tuple[str, bool]:
+    """Return the text of a content block, and whether it is the block's own text rather than a description."""
     match block.type:
         case "text":
             return block.text, True

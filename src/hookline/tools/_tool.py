@@ -1,4 +1,4 @@
-"""Tools: a function, the schema a model sees of it, and readable errors for bad arguments."""
+"""Tools: a function, the schema that a model sees, and readable errors for invalid arguments."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .._base.text import describe
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.values import ToolSpec
-from .arguments import links_in, named_links, paths_in
+from .arguments import paths_in, url_properties, urls_in
 
-if TYPE_CHECKING:  # with defaults, so that a plain ``Tool`` is any tool; those of ``typing`` come with Python 3.13
+if TYPE_CHECKING:  # with defaults, so that ``Tool`` alone means any tool; ``typing`` has them from Python 3.13 on
     from typing_extensions import ParamSpec, TypeVar
 
     P = ParamSpec("P", default=...)
@@ -35,30 +35,41 @@ _NATIVE: tuple[Any, ...] = (str, int, float, bool, type(None))
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
-class Checked(msgspec.Struct, frozen=True):
-    """Validated arguments: the JSON that guards judge, and the very values that come of it."""
+class CheckedArguments(msgspec.Struct, frozen=True):
+    """Validated arguments: the JSON that guards see, and the Python values that this JSON stands for."""
 
     arguments: FrozenDict
     values: dict[str, Any]
 
 
 class Tool(Generic[P, R_co]):
-    """A function that a model may call. Called as a function, it has the function's own signature.
+    """A function that a model may call. Calling the tool calls the function, with the same signature.
 
     Args:
-        fn: sync (runs in a worker thread) or async. A parameter named ``ctx`` gets the context.
-        name: the function's name if left out.
-        description: the docstring's if left out.
-        timeout: seconds after which the call is an error.
-        folder: where relative paths in its arguments start; the working folder if left out.
-        untrusted: whether its results come from outside, such as a web page, so that nobody vouches for them.
-        dangerous: whether it may do harm, such as write or send; guards may ask first.
-        offer: ``offer(ctx)`` gives what the model is told of it in a step of this run, ``None`` for nothing; the
-            same in all of them if left out.
+        fn: a sync function (runs in a worker thread) or an async one. A parameter named ``ctx`` gets the context.
+        name: the name; the function's name if omitted.
+        description: the description; from the docstring if omitted.
+        timeout: seconds after which a call fails.
+        folder: the folder to which relative paths in the arguments refer; the working directory if omitted.
+        untrusted: whether results come from outside, such as a web page, and may contain anything.
+        dangerous: whether the tool may do harm, such as write or send; guards may ask for approval first.
+        offer: ``offer(ctx)`` returns the spec that the model sees in this step, or ``None`` to hide the tool; if
+            omitted, the model always sees ``spec``.
+
+    Example::
+
+        def add(a: int, b: int) -> int:
+            "Add two numbers."
+            return a + b
+
+        agent = Agent("bob", llm="local", tools=[Tool(add, timeout=5)])
     """
 
     runs_agents = False
-    """Whether all it does is to run agents: a replay calls it, for their models and tools are on the tape too."""
+    """Whether the tool only runs agents.
+
+    A replay calls such a tool, because the calls of its agents are on the tape.
+    """
 
     def __init__(
         self,
@@ -110,13 +121,13 @@ class Tool(Generic[P, R_co]):
         return ToolSpec(self.name, self._description or self._docs[0], schema)
 
     def _unsupported(self, error: Exception) -> RegistrationError:
-        """The error for parameters without a JSON schema, with the name of the first one."""
+        """Return the error for a parameter without a JSON schema, with the name of the first one."""
         from pydantic import TypeAdapter
 
         for name, hint in self._hints.items():
             try:
                 TypeAdapter(hint).json_schema()
-            except Exception as own:  # noqa: BLE001 - pydantic has many ways to say that there is none
+            except Exception as own:  # noqa: BLE001 - pydantic raises various errors for a missing schema
                 kind = getattr(hint, "__qualname__", None) or repr(hint)
                 reason = str(own).partition("\n")[0].partition(" Set `arbitrary_types_allowed")[0]
                 return RegistrationError(
@@ -125,30 +136,30 @@ class Tool(Generic[P, R_co]):
                 )
         return RegistrationError(f"tool {self.name!r}: no JSON schema for its parameters: {error}")
 
-    def validate(self, arguments: Mapping[str, Any]) -> Checked | str:
-        """The arguments as JSON and as the function will get them, or what is wrong with them in words."""
+    def validate(self, arguments: Mapping[str, Any]) -> CheckedArguments | str:
+        """Return the arguments as JSON and as Python values, or a text that says what is wrong with them."""
         try:
             values = self._validate(dict(arguments) if self._native else thaw(arguments))
             if self._native and len(values) == len(self._params):
-                return Checked(freeze_flat(values), values)
-            shown, values = (values, values) if self._native else self._shown(values)
+                return CheckedArguments(freeze_flat(values), values)
+            shown, values = (values, values) if self._native else self._as_json(values)
         except Exception as error:  # noqa: BLE001 - a validator may raise anything
             return self._explain(error, arguments)
         missing = {name: default for name, default in self._defaults.items() if name not in values}
         checked: FrozenDict = freeze(scrub({**shown, **missing}) if missing or not self._native else values)
         for name in missing:
             values[name] = deepcopy(self._params[name].default)
-        return Checked(checked, values)
+        return CheckedArguments(checked, values)
 
-    def _shown(self, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Values as JSON, and the values that this very JSON stands for: nothing runs that guards cannot see."""
+    def _as_json(self, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return values as JSON, and the values that this JSON stands for, so that guards see everything that runs."""
         shown = self._adapter.dump_python(values, mode="json", warnings=False)
         again = self._validate(thaw(shown))
         stable = self._adapter.dump_python(again, mode="json", warnings=False) == shown
-        return shown, again if stable else values  # a validator that counts, say, must not run twice
+        return shown, again if stable else values  # a validator with side effects must not run twice
 
     def call(self, values: Mapping[str, Any], ctx: Any) -> Awaitable[Any]:
-        """Run with the values of a :class:`Checked`."""
+        """Call the function with the values of :class:`CheckedArguments`."""
         if self.takes_ctx:
             values = {**values, "ctx": ctx}
         fn: Callable[..., Any] = self.fn
@@ -156,30 +167,31 @@ class Tool(Generic[P, R_co]):
 
     @property
     def folder(self) -> str:
-        """Where relative paths in its arguments start."""
+        """The folder to which relative paths in the arguments refer."""
         return os.getcwd() if self._folder is None else self._folder
 
     def paths(self, arguments: Mapping[str, Any]) -> list[str]:
-        """The paths that these arguments name, at any depth.
+        """Return the paths in these arguments, at any depth.
 
-        A text is a path if its parameter has the type or the name of one (``path``, ``out_dir``), or if it begins with
-        ``file:``. Under the name of a place (``source``, ``target``, ``uri``), and as a key of an object that is named
-        like a path, it is one if it looks like one: it has a separator, or begins with ``~`` or ``$``, or is ``..``.
+        A text is a path if its parameter has the type or the name of one (``path``, ``out_dir``), or if it starts with
+        ``file:``. If the parameter is named like a location (``source``, ``target``, ``uri``), and for keys of an
+        object that is named like a path, a text is a path if it looks like one: it has a separator, starts with ``~``
+        or ``$``, or is ``..``.
         """
         return paths_in(arguments, self._path_params)
 
     def urls(self, arguments: Mapping[str, Any], *, free: bool = True) -> Iterator[str]:
-        """The URLs and hosts that these arguments name, at any depth, as they are written.
+        """Return the URLs and hosts in these arguments, at any depth, as they are written.
 
-        A text is one if its parameter has the type, the format or the name of one (``url``, ``base_url``, ``host``);
-        under a name such as ``domain`` or ``endpoint`` if it looks like one. In every other text each ``scheme://``
-        begins one, which then ends with the host. A path such as ``/docs`` names no host.
+        A text is a URL if its parameter has the type, format or name of one (``url``, ``base_url``, ``host``); if the
+        name is like ``domain`` or ``endpoint``, only if the text looks like one. In any other text each ``scheme://``
+        starts a URL, which is returned up to its host. A path such as ``/docs`` names no host.
 
         Args:
             arguments: the arguments of a call.
-            free: whether to look into texts whose names say nothing, too.
+            free: whether to search texts of other parameters too.
         """
-        return links_in(arguments, self._url_params, free)
+        return urls_in(arguments, self._url_params, free)
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
@@ -204,7 +216,7 @@ class Tool(Generic[P, R_co]):
 
     @cached_property
     def _url_params(self) -> frozenset[str]:
-        return frozenset(named_links(self.spec.parameters))
+        return frozenset(url_properties(self.spec.parameters))
 
     @cached_property
     def _docs(self) -> tuple[str, dict[str, str]]:
@@ -216,20 +228,20 @@ class Tool(Generic[P, R_co]):
 
     @cached_property
     def _defaults(self) -> dict[str, Any]:
-        """Defaults that have a JSON form; the function fills in the others itself."""
+        """The defaults that have a JSON form; the function itself fills in the others."""
         from pydantic import TypeAdapter
 
         defaults: dict[str, Any] = {}
         for name, param in self._params.items():
             if param.default is not param.empty:
-                with suppress(Exception):  # pydantic has many ways to say that there is none
+                with suppress(Exception):  # pydantic raises various errors for a default without a JSON form
                     hint = self._hints[name]
                     defaults[name] = freeze(TypeAdapter(hint).dump_python(param.default, mode="json", warnings="error"))
         return defaults
 
     @cached_property
     def _native(self) -> bool:
-        """Whether all arguments are plain JSON scalars, so that nothing needs converting or copying."""
+        """Whether all arguments are JSON scalars, so that they need no conversion and no copy."""
         if any(param.kind is param.VAR_KEYWORD for param in self._params.values()):
             return False
         return all(
@@ -289,7 +301,7 @@ def _has_description(hint: Any) -> bool:
 
 
 def _drop_titles(schema: Any) -> None:
-    """Pydantic names everything; a model needs only the parameter names."""
+    """Remove the titles that pydantic adds to a schema; a model needs only the parameter names."""
     if isinstance(schema, dict):
         if isinstance(schema.get("title"), str):
             del schema["title"]
@@ -337,6 +349,13 @@ def tool(
     """Make a function a tool: ``@tool``, or ``@tool(timeout=...)`` with the options of :class:`Tool`.
 
     For type checkers the tool keeps the function's signature: it can be called as before, in a test for example.
+
+    Example::
+
+        @tool(dangerous=True, timeout=10)
+        def send(to: str, text: str) -> str:
+            "Send a message."
+            return f"sent to {to}"
     """
 
     def made(function: Callable[..., Any]) -> Tool:
@@ -354,7 +373,7 @@ def tool(
 
 
 def jsonable(value: Any) -> Any:
-    """Whatever a tool returned, as JSON that can be encoded."""
+    """Convert any result of a tool to JSON that can be encoded."""
     if type(value) is not str:
         try:
             value = freeze(value)

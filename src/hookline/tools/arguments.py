@@ -1,4 +1,4 @@
-"""What the arguments of a call name: paths, and places on a network."""
+"""Find paths, URLs and hosts in the arguments of a call."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _HOST_LIKE = re.compile(
 _RELATIVE = re.compile(r"/(?![/\\\t\r\n])|[?#]")
 
 _KNOWN = "|".join(rf"(?<=\b{scheme}:)" for scheme in ("https", "http", "wss", "ws", "ftps", "ftp"))
-_UNSEEN = r"[\x00-\x1f\x7f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]"
+_INVISIBLE = r"[\x00-\x1f\x7f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]"
 _MARK = re.compile(rf":(?:(?<=[a-z0-9+.\-]:)[\\/]{{2}}|(?:{_KNOWN})(?=[\\/\w]))", re.IGNORECASE)
 _SPLIT_MARK = re.compile(
-    rf":(?:{_UNSEEN}+[\\/]{_UNSEEN}*[\\/]|[\\/]{_UNSEEN}+[\\/]|(?<={_UNSEEN}:)[\\/]{{2}}|(?:{_KNOWN}){_UNSEEN}+\w)",
+    rf":(?:{_INVISIBLE}+[\\/]{_INVISIBLE}*[\\/]|[\\/]{_INVISIBLE}+[\\/]|(?<={_INVISIBLE}:)[\\/]{{2}}|(?:{_KNOWN}){_INVISIBLE}+\w)",
     re.IGNORECASE,
 )
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*\Z")
@@ -46,7 +46,7 @@ _Kind = Literal["strong", "weak", ""]
 
 
 def paths_in(arguments: Mapping[str, Any], typed: Collection[str]) -> list[str]:
-    """The paths that arguments name; those of the parameters in ``typed`` are known to be some."""
+    """Return the paths in arguments. The parameters in ``typed`` are known to hold paths."""
     found: list[str] = []
     for name, value in arguments.items():
         kind: _Kind = "strong" if name in typed else _path_kind(name)
@@ -54,13 +54,13 @@ def paths_in(arguments: Mapping[str, Any], typed: Collection[str]) -> list[str]:
     return found
 
 
-def links_in(arguments: Mapping[str, Any], typed: Collection[str], free: bool = True) -> Iterator[str]:
-    """The URLs and hosts that arguments name.
+def urls_in(arguments: Mapping[str, Any], typed: Collection[str], free: bool = True) -> Iterator[str]:
+    """Yield the URLs and hosts in arguments.
 
     Args:
         arguments: the arguments of a call.
         typed: the names that are known to hold one, at any depth.
-        free: whether to look into texts whose names say nothing, too.
+        free: whether to search texts of other parameters too.
     """
 
     def kind_of(name: str) -> _Kind:
@@ -71,18 +71,18 @@ def links_in(arguments: Mapping[str, Any], typed: Collection[str], free: bool = 
             if (kind == "strong" and text and not _RELATIVE.match(text)) or (kind == "weak" and _is_host(text)):
                 yield text
             elif free or kind:
-                yield from links_of(text)
+                yield from urls_in_text(text)
 
 
-def links_of(text: str) -> Iterator[str]:
-    """The URLs in a text, up to their hosts; what might be read in two ways as it is, so that it is refused."""
+def urls_in_text(text: str) -> Iterator[str]:
+    """Yield the URLs in a text, up to their hosts. An ambiguous URL is returned unchanged, so that it is rejected."""
     text = text.strip()
     split = _SPLIT_MARK.search(text)
     if split is not None:
         yield text[max(split.start() - _MAX_SCHEME, 0) : split.end() + _MAX_SCHEME]
         return
     starts = list(_starts(text))
-    if starts and starts[0] == 0 and " " not in text:  # perhaps it is used as one URL
+    if starts and starts[0] == 0 and " " not in text:  # the tool may use the whole text as one URL
         yield from _whole(text)
         return
     for at, end in pairwise([*starts, len(text)]):
@@ -92,22 +92,22 @@ def links_of(text: str) -> Iterator[str]:
             yield _closed(word)
 
 
-def named_links(schema: Any) -> Iterator[str]:
-    """The names of all properties in a JSON schema whose format is that of a URL or a host."""
+def url_properties(schema: Any) -> Iterator[str]:
+    """Yield the names of all properties in a JSON schema that have the format of a URL or a host."""
     if isinstance(schema, dict):
         properties = schema.get("properties")
         for name, about in properties.items() if isinstance(properties, dict) else ():
             if _has_format(about):
                 yield name
         for value in schema.values():
-            yield from named_links(value)
+            yield from url_properties(value)
     elif isinstance(schema, list):
         for value in schema:
-            yield from named_links(value)
+            yield from url_properties(value)
 
 
 def _texts(value: Any, kind: _Kind, kind_of: Callable[[str], _Kind], of_keys: _Kind) -> Iterator[tuple[str, _Kind]]:
-    """Every text in a value, keys too, with what the names above it say of it."""
+    """Yield every text in a value, including keys, with the kind that the names above it imply."""
     if isinstance(value, dict):
         for name, item in value.items():
             yield name, of_keys if kind else ""
@@ -140,7 +140,7 @@ def _is_host(text: str) -> bool:
 
 
 def _has_format(schema: Any) -> bool:
-    """Whether a property, or an item of it, has the format; what is in objects below it has names of its own."""
+    """Return whether a property or its items have such a format. Nested objects have their own property names."""
     if isinstance(schema, dict):
         below = (value for key, value in schema.items() if key not in ("properties", "default", "examples", "enum"))
         return schema.get("format") in _FORMATS or any(map(_has_format, below))
@@ -148,21 +148,21 @@ def _has_format(schema: Any) -> bool:
 
 
 def _starts(text: str) -> Iterator[int]:
-    """Where the links in a text begin."""
+    """Yield the positions at which URLs start in a text."""
     last = 0
     for count, mark in enumerate(_MARK.finditer(text)):
         colon = mark.start()
         scheme = _SCHEME.search(text, max(last, colon - _MAX_SCHEME), colon)
         if count > _MAX_LINKS:
-            yield colon  # which is no URL: nobody writes so many
+            yield colon  # not a URL, so it is rejected: no honest text has this many
             return
-        if scheme is not None and colon - scheme.start() > 1:  # a single letter is a drive
+        if scheme is not None and colon - scheme.start() > 1:  # a single letter is a drive letter
             yield scheme.start()
         last = colon
 
 
 def _whole(text: str) -> Iterator[str]:
-    """A text that begins like a URL and has no space: one URL, or one on each line."""
+    """Yield the URLs of a text that starts like one and has no space: one URL, or one per line."""
     lines = re.split(r"[\t\r\n]+", text)
     if len(lines) > 1 and all(0 in _starts(line) for line in lines):
         yield from (line for line in lines if not _LOCAL_LINK.match(line))
@@ -171,7 +171,7 @@ def _whole(text: str) -> Iterator[str]:
 
 
 def _closed(word: str) -> str:
-    """A URL within other text, up to its host: without the marks that close it."""
+    """Return a URL within other text up to its host, without punctuation that closes it."""
     link = _LINK.fullmatch(word)
     if link is None:
         return word

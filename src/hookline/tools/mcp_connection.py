@@ -1,4 +1,4 @@
-"""One connection to an MCP server, from its start to its end, in a thread and an event loop of its own."""
+"""One connection to an MCP server, from start to end, in its own thread and event loop."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from .._base.text import describe
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 
 SILENCE = 300.0
-"""Seconds after which an HTTP server that sends nothing counts as dead, if calls have a limit that is no longer."""
-_CLOSING = 6.0  # an ending server gets 2 s for each of: end by itself, end when told, end when killed
+"""Seconds without data after which an HTTP server counts as dead, if calls have a time limit that is not longer."""
+_CLOSING = 6.0  # a server gets 2 s each to exit by itself, after SIGTERM, and after SIGKILL
 _MAX_TAIL, _MAX_LINES = 600, 6
-_ENDING = "it is ending"
+_ENDING = "the connection is closing"
 
 
 class McpError(HooklineError):
     """An MCP server cannot be used, or one of its tools failed."""
 
 
-class Lost(McpError):
-    """The connection is gone."""
+class ConnectionLostError(McpError):
+    """The connection was lost."""
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where a server is: a command to run, or a URL."""
+    """The address of a server: a command to run, or a URL."""
 
     name: str
     command: tuple[str, ...] = ()
@@ -48,15 +48,15 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def silence(self) -> float | None:
-        """Seconds after which an HTTP server that sends nothing counts as dead: later than any call is given up."""
+        """Seconds without data after which an HTTP server counts as dead. It is longer than any call may take."""
         return None if self.call_timeout is None else max(SILENCE, 2 * self.call_timeout)
 
 
 class Connection:
-    """An open session with a server. Everything of it lives and ends in one thread.
+    """An open session with a server. It starts, runs and ends in one thread.
 
     Raises:
-        McpError: the server cannot be started or reached, or is no MCP server.
+        McpError: the server cannot be started or reached, or is not an MCP server.
         NotInstalledError: the package ``mcp`` is missing.
     """
 
@@ -64,12 +64,12 @@ class Connection:
         _load()
         self.target, self.alive = target, False
         self._pid = os.getpid()
-        self._gate = threading.Lock()  # no call gets in after ``alive`` has become false
+        self._gate = threading.Lock()  # no call starts after ``alive`` has become false
         self._opened: concurrent.futures.Future[Sequence[Any]] = concurrent.futures.Future()
         self._calls: set[asyncio.Task[Any]] = set()
         self._client: Any = None
         self._end: Callable[[], None] = lambda: None
-        self._refusal = ""  # what HTTP said
+        self._http_error = ""
         self._closing = False
         self._over = asyncio.Event()
         self._why = ""
@@ -80,26 +80,26 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """Whether calls can be made; a forked process has to make a connection of its own."""
+        """Whether calls are possible; a forked process needs its own connection."""
         return self.alive and self._pid == os.getpid()
 
     def close(self) -> None:
-        """End the session and the server's process, and wait for that."""
+        """End the session and the server's process, and wait for them."""
         self._closing = True
         if self._pid == os.getpid() and self._thread.is_alive():
             self._end()
             self._thread.join(2 * _CLOSING)
 
     async def call(self, name: str, arguments: dict[str, Any], progress: Progress | None) -> Any:
-        """Call a tool, from any event loop; cancelling tells the server.
+        """Call a tool from any event loop. Cancelling also cancels the call on the server.
 
         Raises:
-            McpError: the server refused, or its answer is no good.
-            Lost: the server died, or has ended the session.
+            McpError: the server rejected the call, or its answer is invalid.
+            ConnectionLostError: the server died or ended the session.
         """
         with self._gate:
             if not self.alive:
-                raise Lost(self._why or _ENDING)
+                raise ConnectionLostError(self._why or _ENDING)
             future = asyncio.run_coroutine_threadsafe(self._call(name, arguments, progress), self._loop)
         return await asyncio.wrap_future(future)
 
@@ -114,75 +114,77 @@ class Connection:
             return await self._client.call_tool(name, arguments, progress_callback=progress)
         except MCPError as error:
             closed = error.message.startswith(("Connection closed", "SSE stream"))
-            if self.alive and not closed and not self._refusal:
+            if self.alive and not closed and not self._http_error:
                 raise McpError(error.message) from None
         except Exception as error:
             if self.alive:
-                raise McpError(f"the answer is not usable: {_line(error)}") from error
+                raise McpError(f"the answer is invalid: {_line(error)}") from error
         self._end()
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSING):
                 await self._over.wait()
-        raise Lost(self._why or _ENDING)
+        raise ConnectionLostError(self._why or _ENDING)
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._live())
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits
+            asyncio.run(self._session())
+        except BaseException as error:  # noqa: BLE001 - the caller that waits gets it
             self._why = self._why or describe(error)
         finally:
             _open.discard(self)
             if not self._opened.done():
                 self._opened.set_exception(McpError(self._why))
 
-    async def _live(self) -> None:
-        """Open the session, keep it until it is to end, and close it, all in this one task."""
+    async def _session(self) -> None:
+        """Open the session, keep it until it ends, and close it, all in one task."""
         import anyio
         from mcp import Client
 
         self._loop = asyncio.get_running_loop()
-        stop, tail = asyncio.Event(), _Tail()
+        stop, tail = asyncio.Event(), _StderrTail()
         scope = anyio.CancelScope(deadline=self._loop.time() + self.target.timeout)
 
         def end() -> None:
             stop.set()
             if self._client is None:
                 scope.cancel()
-            else:  # it may say goodbye, but not for ever
+            else:  # it may close cleanly, but not take forever
                 scope.deadline = self._loop.time() + _CLOSING
 
-        def noticed() -> None:
-            if self._client is not None:  # before that, opening it fails by itself
+        def stream_ended() -> None:
+            if self._client is not None:  # otherwise opening the session fails
                 end()
 
         self._end = lambda: _in_loop(self._loop, end)
-        if self._closing:  # before it could have been told
+        if self._closing:  # close() was called before this task started
             end()
         cause: BaseException | None = None
         try:
             with scope:
-                async with self._transport(tail, noticed) as transport, Client(transport, cache=None) as client:
+                async with self._transport(tail, stream_ended) as transport, Client(transport, cache=None) as client:
                     listing = await _listing(client)
                     scope.deadline = float("inf")
                     tail.release()
-                    self._client, self.alive, self._refusal = client, True, ""
+                    self._client, self.alive, self._http_error = client, True, ""
                     self._opened.set_result(listing)
                     try:
                         await stop.wait()
                     finally:
                         with self._gate:
                             self.alive = False
-        except BaseException as error:  # noqa: BLE001 - every end has a reason
+        except BaseException as error:  # noqa: BLE001 - the reason is reported to callers
             cause = error
-        self._why = self._reason(cause, await tail.words())
+        self._why = self._reason(cause, await tail.last_lines())
         self._over.set()
         for _ in range(3):
-            await asyncio.sleep(0)  # calls that were let in at the last moment begin
+            await asyncio.sleep(0)  # let calls start that were accepted at the last moment
         if self._calls:
             await asyncio.wait(self._calls, timeout=_CLOSING)
 
     @asynccontextmanager
-    async def _transport(self, tail: _Tail, end: Callable[[], None]) -> AsyncIterator[AbstractAsyncContextManager[Any]]:
+    async def _transport(
+        self, tail: _StderrTail, end: Callable[[], None]
+    ) -> AsyncIterator[AbstractAsyncContextManager[Any]]:
         from mcp import StdioServerParameters, stdio_client
         from mcp.client.streamable_http import streamable_http_client
 
@@ -190,46 +192,48 @@ class Connection:
             command, *args = self.target.command
             env = None if self.target.env is None else dict(self.target.env)
             server = StdioServerParameters(command=command, args=args, env=env, cwd=self.target.cwd)
-            yield _noticing(stdio_client(server, tail.errlog), end)
+            yield _detecting_end(stdio_client(server, tail.errlog), end)
             return
         import httpx2
 
         async def note(response: httpx2.Response) -> None:
             request = response.request
             if response.status_code == 404 and request.method == "POST" and "mcp-session-id" in request.headers:
-                self._refusal = "it does not know the session any more"
+                self._http_error = "the server no longer knows the session"
             elif response.status_code >= 400 and not self._opened.done():
-                self._refusal = f"it answered with HTTP status {response.status_code}"
+                self._http_error = f"the server answered with HTTP status {response.status_code}"
 
         timeout = httpx2.Timeout(self.target.timeout, read=self.target.silence)
         headers = dict(self.target.headers or {})
         async with httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [note]}) as http:
             yield streamable_http_client(self.target.url, http_client=http)
 
-    def _reason(self, cause: BaseException | None, last_words: str) -> str:
-        """Why the connection ended or did not come about, and what can be done."""
+    def _reason(self, cause: BaseException | None, error_output: str) -> str:
+        """Return why the connection ended or could not be opened, and what to do."""
         from mcp import MCPError
 
         opened = self._opened.done()
         causes = sorted(_leaves(cause), key=lambda leaf: isinstance(leaf, MCPError))
         found = causes[0] if causes else None
         if self._closing:
-            why = "it was closed"
-        elif self._refusal:
-            why = self._refusal
+            why = "the connection was closed"
+        elif self._http_error:
+            why = self._http_error
         elif isinstance(found, OSError) and self.target.command and not opened:
-            why = f"it cannot be started ({found.strerror or found}); check the command, its path and the folder"
+            why = (
+                f"the server cannot be started ({found.strerror or found}); check the command, its path and the folder"
+            )
         elif type(found).__name__ == "ReadTimeout" and opened:
-            why = f"it sent nothing for {self.target.silence:g} s"
+            why = f"the server sent nothing for {self.target.silence:g} s"
         elif self.target.url and found is not None and not isinstance(found, MCPError):
-            why = f"it cannot be reached ({_line(found)}); check the address and that it runs"
+            why = f"the server cannot be reached ({_line(found)}); check the address and that it is running"
         elif opened:
-            why = "it ended" if self.target.command else "it ended the connection"
+            why = "the server ended" if self.target.command else "the server closed the connection"
         elif found is None:
-            why = f"it did not answer within {self.target.timeout:g} s; is it an MCP server? (timeout= gives it longer)"
+            why = f"no answer within {self.target.timeout:g} s; is it an MCP server? (timeout= allows more time)"
         else:
-            why = f"it does not answer as an MCP server ({_line(found)}); check the command or address"
-        return f"{why}. It said: {last_words}" if last_words else why
+            why = f"the answer is not that of an MCP server ({_line(found)}); check the command or address"
+        return f"{why}. Its error output: {error_output}" if error_output else why
 
 
 _open: set[Connection] = set()
@@ -242,7 +246,7 @@ def _close_all() -> None:
 
 
 def _load() -> None:
-    """Import the package here, in the caller's thread, and keep its log quiet unless somebody wants it."""
+    """Import the package in the caller's thread, and silence its log unless it is configured."""
     try:
         import mcp  # noqa: F401
     except ImportError as error:
@@ -253,16 +257,16 @@ def _load() -> None:
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, fn: Callable[[], None]) -> None:
-    """Call ``fn`` in a loop, unless that is closed."""
+    """Call ``fn`` in a loop, unless the loop is closed."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(fn)
 
 
 async def _listing(client: Any) -> list[Any]:
-    """All tools of a server, page by page."""
+    """Return all tools of a server, page by page."""
     page = await client.list_tools()
     tools, seen = list(page.tools), set[str]()
-    while page.next_cursor and page.next_cursor not in seen:  # a server that gives the same page for ever
+    while page.next_cursor and page.next_cursor not in seen:  # stop if a server repeats a page
         seen.add(page.next_cursor)
         page = await client.list_tools(cursor=page.next_cursor)
         tools += page.tools
@@ -270,17 +274,17 @@ async def _listing(client: Any) -> list[Any]:
 
 
 @asynccontextmanager
-async def _noticing(transport: AbstractAsyncContextManager[Any], end: Callable[[], None]) -> AsyncIterator[Any]:
-    """A transport that calls ``end`` as soon as nothing can come in any more."""
+async def _detecting_end(transport: AbstractAsyncContextManager[Any], end: Callable[[], None]) -> AsyncIterator[Any]:
+    """Wrap a transport so that ``end`` is called as soon as no more messages can arrive."""
     async with transport as (incoming, outgoing):
-        yield _Incoming(incoming, end), outgoing
+        yield _ClosingStream(incoming, end), outgoing
 
 
-class _Incoming:
+class _ClosingStream:
     def __init__(self, stream: Any, end: Callable[[], None]) -> None:
         self._stream, self._end = stream, end
 
-    async def __aenter__(self) -> _Incoming:
+    async def __aenter__(self) -> _ClosingStream:
         await self._stream.__aenter__()
         return self
 
@@ -292,8 +296,8 @@ class _Incoming:
         return self._stream.__aiter__()  # type: ignore[no-any-return]
 
 
-class _Tail:
-    """The last words that a server writes to its standard error."""
+class _StderrTail:
+    """The last lines that a server writes to its standard error."""
 
     def __init__(self) -> None:
         incoming, outgoing = os.pipe()
@@ -309,11 +313,11 @@ class _Tail:
         self._done.set()
 
     def release(self) -> None:
-        """The server has its end of the pipe; ours may close."""
+        """Close our end of the pipe, once the server has its own."""
         self.errlog.close()
 
-    async def words(self) -> str:
-        """What was said last; a moment is given to say it."""
+    async def last_lines(self) -> str:
+        """Return the last lines, after a short wait for them."""
         self.release()
         for _ in range(50):
             if self._done.is_set():
@@ -324,7 +328,7 @@ class _Tail:
 
 
 def _leaves(error: BaseException | None) -> Iterator[BaseException]:
-    """The errors in a group, but for cancellations, which say nothing."""
+    """Yield the errors in an exception group, except for cancellations."""
     if isinstance(error, BaseExceptionGroup):
         for item in error.exceptions:
             yield from _leaves(item)
@@ -333,6 +337,6 @@ def _leaves(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _line(error: BaseException) -> str:
-    """An error in one short line."""
+    """Return an error as one short line."""
     first = next(iter(str(error).splitlines()), "") or type(error).__name__
     return first[:200]

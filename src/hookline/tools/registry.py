@@ -13,13 +13,13 @@ from ._tool import Tool
 
 
 class Toolset(Protocol):
-    """Something that offers tools, such as a server: it may stand wherever a tool may.
+    """An object that provides tools, such as an MCP server. It can be passed wherever a tool can.
 
-    It may also have ``tool_hooks``: hooks without which its tools could not do what they say. An agent takes them in.
+    It may also have ``tool_hooks``: hooks that its tools need. An agent registers them.
     """
 
     def tools(self) -> Iterable[Tool | Callable[..., Any]]:
-        """Its tools; asked again, the same ones."""
+        """Return its tools, the same ones each time."""
         ...
 
 
@@ -27,10 +27,15 @@ class ToolRegistry:
     """An immutable set of tools.
 
     Args:
-        tools: tools, functions, and toolsets, which bring all of theirs.
+        tools: tools, functions, and toolsets, which add all their tools.
 
     Raises:
-        RegistrationError: something that is no tool, or two of one name.
+        RegistrationError: an item is not a tool, or two tools have the same name.
+
+    Example::
+
+        tools = ToolRegistry([add, *file_tools("notes")])
+        print([spec.name for spec in tools.specs])
     """
 
     def __init__(self, tools: Iterable[Tool | Callable[..., Any] | Toolset] = ()) -> None:
@@ -38,19 +43,19 @@ class ToolRegistry:
         for item in tools:
             for made in _made(item):
                 if made.name in self._tools:
-                    raise RegistrationError(f"two tools are named {made.name!r}; give one another name")
+                    raise RegistrationError(f"two tools are named {made.name!r}; rename one of them")
                 self._tools[made.name] = made
 
     def without(self, names: Collection[str]) -> ToolRegistry:
-        """These tools but those of these names."""
+        """Return a registry without the tools of these names."""
         return ToolRegistry(tool for tool in self if tool.name not in names)
 
     def get(self, name: str) -> Tool | None:
-        """The tool of that name."""
+        """Return the tool of this name, or ``None``."""
         return self._tools.get(name)
 
     def unknown(self, name: str) -> str:
-        """What to tell a model that called a tool which does not exist."""
+        """Return the error text for a model that called a tool which does not exist."""
         known = ", ".join(self._tools) or "none"
         if not name:
             return f"The tool name is empty. Available tools: {known}."
@@ -58,14 +63,14 @@ class ToolRegistry:
 
     @cached_property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What the model is told of them."""
+        """The specs of all tools, as the model sees them."""
         return tuple(tool.spec for tool in self)
 
     def offered(self, ctx: Any) -> tuple[ToolSpec, ...]:
-        """What the model is told of them in a step of this run.
+        """Return the specs that the model sees in a step of this run.
 
         Raises:
-            HooklineError: the ``offer`` of one failed.
+            HooklineError: the ``offer`` function of a tool failed.
         """
         return tuple(spec for tool in self if (spec := _offer(tool, ctx)) is not None) if self._live else self.specs
 
@@ -84,7 +89,7 @@ class ToolRegistry:
 
 
 class ToolView:
-    """A tool to look at: hooks read its name, its spec and its marks here, and can change nothing."""
+    """A read-only view of a tool: hooks can read its name, spec and flags."""
 
     __slots__ = ("_tool",)
     _tool: Tool
@@ -105,7 +110,7 @@ class ToolView:
 
 
 class ToolsView:
-    """The tools of a run to look at, by name, as ``ctx.tool_registry``."""
+    """A read-only view of the tools of a run, as ``ctx.tool_registry``."""
 
     __slots__ = ("_registry",)
     _registry: ToolRegistry
@@ -114,13 +119,13 @@ class ToolsView:
         object.__setattr__(self, "_registry", registry)
 
     def get(self, name: str) -> ToolView | None:
-        """The tool of that name."""
+        """Return the tool of this name, or ``None``."""
         tool = self._registry.get(name)
         return None if tool is None else ToolView(tool)
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What the model is told of them."""
+        """The specs of all tools, as the model sees them."""
         return self._registry.specs
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -159,5 +164,5 @@ def _wrap(item: Any) -> Tool:
     if not callable(item) or isinstance(item, type):
         raise RegistrationError(f"{item!r} is not a tool: decorate a function with @tool")
     if hasattr(item, "points"):
-        raise RegistrationError(f"{getattr(item, 'name', type(item).__name__)} is a hook: give it as hooks=[...]")
+        raise RegistrationError(f"{getattr(item, 'name', type(item).__name__)} is a hook: pass it as hooks=[...]")
     return Tool(item)

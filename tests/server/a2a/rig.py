@@ -1,4 +1,4 @@
-"""An A2A server of scripted agents over a real socket, and the official client of it."""
+"""An A2A server of scripted agents on a real socket, and the official client."""
 
 import json
 from contextlib import asynccontextmanager
@@ -22,8 +22,8 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.struct_pb2 import Value
 
 from hookline._web.http_server import HttpServer
-from hookline.server.a2a.part import A2aPart
-from hookline.server.gate import Gate
+from hookline.server.a2a.api import A2aApi
+from hookline.server.routing import Gate
 from hookline.stores.keys import KeyStore
 
 from ..rig import service_at
@@ -33,10 +33,10 @@ VERSION = {"A2A-Version": "1.0"}
 
 @dataclass
 class Rig:
-    """A server, and ways to talk to it."""
+    """A server and its clients."""
 
     service: object
-    part: A2aPart
+    part: A2aApi
     host: HttpServer
     keys: KeyStore | None
 
@@ -78,11 +78,11 @@ class Rig:
 
 @asynccontextmanager
 async def serving_a2a(folder, *agents, keys=False, push=None, audit=None, **options):
-    """A server whose files are in that folder."""
+    """A server with its files in a folder."""
     service = service_at(folder, *agents, **options)
     store = KeyStore(folder / "keys.db") if keys else None
-    part = A2aPart(service, service._store, **(push or {}))
-    gate = Gate(store, service.options, needed=keys, audit=audit)
+    part = A2aApi(service, service._store, **(push or {}))
+    gate = Gate(store, service.options, keys_required=keys, audit=audit)
     host = HttpServer([SimpleNamespace(routes=lambda: gate.routes(part.endpoints()))], port=0, grace=1)
     await service.open()
     await part.open()
@@ -95,7 +95,7 @@ async def serving_a2a(folder, *agents, keys=False, push=None, audit=None, **opti
         await host.stop()
 
 
-def saying(text="", *, task="", context="", data=None, now=False, metadata=None, **configuration):
+def message_request(text="", *, task="", context="", data=None, now=False, metadata=None, **configuration):
     """A request to send a message."""
     parts = [Part(text=text)] if text else []
     if data is not None:
@@ -107,16 +107,16 @@ def saying(text="", *, task="", context="", data=None, now=False, metadata=None,
     return SendMessageRequest(message=message, configuration=made)
 
 
-async def told(client, request):
-    """Everything that the client is told about a message."""
+async def stream_events(client, request):
+    """All events that the client gets for a message."""
     return [each async for each in client.send_message(request)]
 
 
 async def sent(client, request):
-    """The task that a message ends in, without a stream."""
+    """The task after a message without a stream."""
     client._config.streaming = False
     try:
-        (only,) = await told(client, request)
+        (only,) = await stream_events(client, request)
     finally:
         client._config.streaming = True
     return only.task
@@ -142,8 +142,8 @@ def reply_of(task):
     return "".join(part.text for artifact in task.artifacts for part in artifact.parts)
 
 
-def put_together(events):
-    """The task that somebody has who follows a stream, as the protocol says."""
+def assemble(events):
+    """The task that a client assembles from a stream, according to the protocol."""
     task = Task()
     for event in events:
         if event.HasField("task"):

@@ -1,1 +1,1 @@
-"""The spans and metrics of runs, for the hook in telemetry.py."""
+"""Spans, metrics and attribute names of OpenTelemetry, for opentelemetry.py."""

@@ -1,25 +1,25 @@
-"""The names that OpenTelemetry's conventions for generative AI give to things, and ours for the rest."""
+"""Attribute names: those of OpenTelemetry's conventions for generative AI, and our own."""
 
 from __future__ import annotations
 
-# What is done.
+# Operations.
 OPERATION_NAME = "gen_ai.operation.name"
 CHAT = "chat"
 INVOKE_AGENT = "invoke_agent"
 EXECUTE_TOOL = "execute_tool"
 
-# Who does it.
+# Agents and providers.
 PROVIDER_NAME = "gen_ai.provider.name"
 AGENT_NAME = "gen_ai.agent.name"
 CONVERSATION_ID = "gen_ai.conversation.id"
 
-# What is asked.
+# Requests.
 REQUEST_MODEL = "gen_ai.request.model"
 STOP_SEQUENCES = "gen_ai.request.stop_sequences"
 OUTPUT_TYPE = "gen_ai.output.type"
 INPUT_MESSAGES = "gen_ai.input.messages"
 
-# What comes back.
+# Responses.
 RESPONSE_MODEL = "gen_ai.response.model"
 FINISH_REASONS = "gen_ai.response.finish_reasons"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
@@ -41,7 +41,7 @@ TOKEN_TYPE = "gen_ai.token.type"
 TOKEN_BUCKETS = tuple(float(4**n) for n in range(14))
 SECOND_BUCKETS = tuple(0.01 * 2**n for n in range(14))
 
-# Of all conventions.
+# General conventions.
 ERROR_TYPE = "error.type"
 EXCEPTION = "exception"
 EXCEPTION_TYPE = "exception.type"
@@ -59,7 +59,7 @@ PARAMS = {
     "frequency_penalty": "gen_ai.request.frequency_penalty",
     "presence_penalty": "gen_ai.request.presence_penalty",
 }
-"""Settings of a request that are numbers, by the names that models take them under."""
+"""Numeric parameters of requests, by the names that models use."""
 
 _PROVIDERS = {
     "google": "gcp.gemini",
@@ -80,11 +80,11 @@ _PROVIDERS = {
 
 
 def provider_name(provider: str) -> str:
-    """The well-known name of a provider, if it has one; else its own."""
+    """The conventional name of a provider, else its own."""
     return _PROVIDERS.get(provider.lower().replace("-", "_"), provider) or OTHER
 
 
-# Ours.
+# Our own.
 RUN_ID = "hookline.run_id"
 TASK_ID = "hookline.task_id"
 CORRELATION_ID = "hookline.correlation_id"
@@ -104,7 +104,7 @@ DECISION = "hookline.decision"
 DECIDED_BY = "hookline.by"
 QUESTIONS = "hookline.questions"
 
-# Ours: events of spans, and metrics.
+# Our own span events and metrics.
 VERDICT = "hookline.verdict"
 STOP = "hookline.stop"
 ASKED = "hookline.approval_asked"

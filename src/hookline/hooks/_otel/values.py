@@ -1,32 +1,39 @@
-"""Values in the form in which OpenTelemetry can send them."""
+"""Values and messages in the form of OpenTelemetry's conventions for generative AI, with bounded length."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..._base.frozen import scrub
+from ..._base.frozen import json_text, scrub
 from ..._base.text import is_number
-from ..._kernel.values import Usage
+from ..._kernel.values import Message, ToolCall, Usage
+from .._support.messages import excerpt
 from . import attributes as a
 
 Attributes = dict[str, Any]
 
-_LONGEST = 500
+MAX_TEXT = 8_000
+"""Maximum characters of one text; the beginning and the end of a longer text are kept."""
+MAX_MESSAGES = 100_000
+"""Maximum characters of all messages; the end of a longer conversation is kept."""
+
+_MAX_NAME = 500
+_FINISH_REASONS = {"tool_calls": "tool_call"}
 
 
 def short(value: object) -> str:
     """The beginning of a text."""
-    return clean(str(value)[:_LONGEST])
+    return clean(str(value)[:_MAX_NAME])
 
 
 def clean(text: str) -> str:
-    """Text that can be sent: one lone surrogate would make an exporter lose all that it has to send."""
+    """Text without lone surrogates: one of them would make an exporter lose its whole batch."""
     return text if text.isascii() else str(scrub(text))
 
 
 def params_of(params: Mapping[str, Any]) -> Attributes:
-    """The settings of a request for which the conventions have a name."""
+    """The parameters of a request that have a conventional name."""
     found = {attribute: params[name] for name, attribute in a.PARAMS.items() if _is_sendable(params.get(name))}
     stop = params.get("stop") or params.get("stop_sequences")
     if isinstance(stop, (str, list, tuple)):
@@ -35,12 +42,58 @@ def params_of(params: Mapping[str, Any]) -> Attributes:
 
 
 def usage_of(usage: Usage) -> Attributes:
-    """The tokens that were used."""
+    """The token counts."""
     found = {a.INPUT_TOKENS: usage.input_tokens, a.OUTPUT_TOKENS: usage.output_tokens}
     found |= {a.CACHE_READ_TOKENS: usage.cached_tokens} if usage.cached_tokens else {}
     return {name: count for name, count in found.items() if _is_sendable(count)}
 
 
 def _is_sendable(value: Any) -> bool:
-    """Whether it is a number for which there is room: 64 bits."""
+    """Whether a value is a number that fits into 64 bits."""
     return is_number(value) and (isinstance(value, float) or -(2**63) <= value < 2**63)
+
+
+def input_messages(messages: Sequence[Message]) -> str:
+    """The messages of a request as JSON."""
+    shown: list[dict[str, Any]] = []
+    room = MAX_MESSAGES
+    for message in reversed(messages):
+        parts = _result(message) if message.role == "tool" else _parts(message.content, message.tool_calls)
+        room -= len(json_text(parts))
+        if room < 0 and shown:
+            break
+        shown.append({"role": message.role, "parts": parts})
+    return json_text(shown[::-1])
+
+
+def output_messages(content: str, calls: Iterable[ToolCall] = (), finish_reason: str = "stop") -> str:
+    """The reply of a model as JSON."""
+    reason = _FINISH_REASONS.get(finish_reason, finish_reason)
+    return json_text([{"role": "assistant", "parts": _parts(content, calls), "finish_reason": reason}])
+
+
+def arguments_text(arguments: Mapping[str, Any]) -> str:
+    """The arguments of a tool call as JSON."""
+    return json_text(_arguments(arguments))
+
+
+def result_text(text: str) -> str:
+    """The result of a tool call."""
+    return excerpt(text, MAX_TEXT)
+
+
+def _parts(content: str, calls: Iterable[ToolCall]) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = [{"type": "text", "content": excerpt(content, MAX_TEXT)}] if content else []
+    for call in calls:
+        arguments = excerpt(call.raw, MAX_TEXT) if call.raw is not None else _arguments(call.arguments)
+        parts.append({"type": "tool_call", "id": call.id, "name": call.name, "arguments": arguments})
+    return parts
+
+
+def _result(message: Message) -> list[dict[str, Any]]:
+    return [{"type": "tool_call_response", "id": message.call_id, "response": excerpt(message.content, MAX_TEXT)}]
+
+
+def _arguments(arguments: Any) -> Any:
+    text = json_text(arguments)
+    return arguments if len(text) <= MAX_TEXT else excerpt(text, MAX_TEXT)

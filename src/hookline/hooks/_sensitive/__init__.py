@@ -1,1 +1,1 @@
-"""Personal data and secrets: how they are found and taken out of texts, for the hook in sensitive_data.py."""
+"""Detection and redaction of personal data and secrets, for sensitive_data.py."""

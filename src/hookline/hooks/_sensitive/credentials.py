@@ -1,4 +1,4 @@
-"""What keys, tokens and passwords look like: by their published prefixes, by what stands before them, by chance."""
+"""Secrets in text: tokens with a known prefix, values assigned to a password or key, and random-looking tokens."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import chain
 
-from .numbers import places
+from .numbers import positions
 
 Span = tuple[int, int, str]
-"""Where a secret starts and ends, and what kind of secret it is."""
+"""The start and end of a secret, and its label."""
 
 SHORTEST_RUN = 16
 _SHORTEST_RANDOM = 32
 _LONGEST_RANDOM = 256
 _LONGEST_KEY = 16_384
 _BEFORE_RUN = 24
-_CJK = r"⺀-\U0010ffff"  # detectors end where scripts without spaces begin: streamed text can be cut there
+_CJK = r"⺀-\U0010ffff"  # values end before scripts without spaces, so that streamed text can be cut there
 
 _PREFIXES = {
     "anthropic": r"sk-ant-[\w-]{16,}",
@@ -85,9 +85,9 @@ _PREFIXES = {
     "render": r"rnd_[A-Za-z0-9]{28,}",
     "posthog": r"phx_[A-Za-z0-9]{40,}",
 }
-"""Tokens as their makers publish them. Each is found where no letter or digit stands before it."""
+"""Token formats as published by their vendors. A token must not follow a letter or digit."""
 
-_MAKERS = {maker: re.compile(body, re.ASCII) for maker, body in _PREFIXES.items()}
+_VENDORS = {vendor: re.compile(body, re.ASCII) for vendor, body in _PREFIXES.items()}
 _ANY = "(?:" + "|".join(_PREFIXES.values()) + ")"
 _TOKEN, _INNER_TOKEN = re.compile(_ANY, re.ASCII), re.compile(f"[_-](?={_ANY})", re.ASCII)
 _IN_PARTS = (
@@ -103,7 +103,7 @@ _IN_PARTS = (
     "azure",
     "airtable",
 )
-_PARTED_TOKEN = re.compile("(?<![A-Za-z0-9])(?:" + "|".join(_PREFIXES[maker] for maker in _IN_PARTS) + ")", re.ASCII)
+_PARTED_TOKEN = re.compile("(?<![A-Za-z0-9])(?:" + "|".join(_PREFIXES[vendor] for vendor in _IN_PARTS) + ")", re.ASCII)
 _RUN_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 _RUNS = bytes(97 if byte in _RUN_BYTES else 32 for byte in range(256))
 _RUN = b" " + b"a" * SHORTEST_RUN
@@ -159,13 +159,13 @@ _HOOKS = (re.compile(r"hooks\.slack\.com/services/([\w/-]{20,})"), re.compile(r"
 
 
 def secrets_in(text: str, raw: bytes, low: bytes) -> Iterator[Span]:
-    """The secrets in a plain text that stand in one line each.
+    """Yield the secrets in a normalised text that are within one line.
 
-    ``raw`` are its bytes, one for each character, and ``low`` those in lower case.
+    ``raw`` has one byte for each character of the text, and ``low`` is ``raw`` in lower case.
     """
     yield from _tokens(text, raw)
     yield from _assigned(text, low)
-    for at in places(low, b"bearer"):
+    for at in positions(low, b"bearer"):
         found = _BEARER.match(text, at)
         if found and not _starts_inside_a_word(text, at) and _is_mixed(found[1]):
             yield *found.span(1), "authorization"
@@ -175,7 +175,7 @@ def secrets_in(text: str, raw: bytes, low: bytes) -> Iterator[Span]:
 
 
 def url_login(text: str, at: int) -> tuple[int, int] | None:
-    """The user and password in front of the ``@`` of an address such as ``ftp://user:password@host``."""
+    """The span of the user and password before the ``@`` in a URL such as ``ftp://user:password@host``."""
     start = text.rfind("://", max(0, at - 400), at)
     found = _LOGIN.match(text, start, at) if start >= 0 else None
     return None if found is None or _NO_VALUE.match(found[2]) else (found.start(1), at)
@@ -187,7 +187,7 @@ _LOGIN = re.compile(
 
 
 def holds_from(text: str, start: int) -> int | None:
-    """Where a private key begins, after ``start``, whose end has not been seen yet."""
+    """The start of a private key after ``start`` that has no end yet; ``None`` if there is none."""
     at = text.find("-----BEGIN", start)
     while at >= 0:
         if _HEADER.match(text, at) and len(text) - at < _LONGEST_KEY and not _END.search(text, at, at + _LONGEST_KEY):
@@ -197,26 +197,26 @@ def holds_from(text: str, start: int) -> int | None:
 
 
 def is_open(tail: str) -> bool:
-    """Whether a text that ends so may be in the middle of a secret with spaces in it."""
+    """Whether a text with this end may be in the middle of a secret that contains spaces."""
     return bool(_HEADER_BEGUN.search(tail, max(0, len(tail) - 80)) or _OPEN_QUOTE.search(tail))
 
 
 @lru_cache(maxsize=1024)
 def name_of_secret(field: str) -> str:
-    """What a field of this name holds, if that is a secret: ``"password"``, ``"token"`` and the like; else nothing."""
+    """The kind of secret that a field of this name contains, such as ``"password"``; empty if it is not a secret."""
     found = _FIELD.search(field[-100:])
     return found["name"].lower() if found else ""
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether what stands in such a field is one, and no placeholder or word."""
+    """Whether the value of such a field is a secret, not a placeholder or a word."""
     if name.startswith(("pass", "pwd")):
         return is_value(value)
     return len(value) >= 8 and " " not in value and _is_mixed(value) and is_value(value)
 
 
 def is_value(value: str) -> bool:
-    """Whether it can be a value at all, not a placeholder for one."""
+    """Whether a text can be a secret, not a placeholder."""
     return len(value) >= 4 and not _NO_VALUE.match(value)
 
 
@@ -225,12 +225,12 @@ def _starts_inside_a_word(text: str, at: int) -> bool:
 
 
 def _is_mixed(value: str) -> bool:
-    """Whether it is more than a word: with a digit, or capitals among small letters."""
+    """Whether a value has a digit, or mixes upper and lower case within a word."""
     return _DIGIT.search(value) is not None or (value[1:] != value[1:].lower() and value != value.upper())
 
 
 def private_keys_in(text: str) -> Iterator[Span]:
-    """Private keys with the lines that begin and end them; without an end, as far as they look like one."""
+    """Yield private keys with their begin and end lines; without an end line, as far as the text looks like a key."""
     at, end = text.find("-----BEGIN"), 0
     while at >= 0:
         header = _HEADER.match(text, at)
@@ -258,19 +258,19 @@ def _tokens(text: str, raw: bytes) -> Iterator[Span]:
             continue
         end = runs.find(b" ", at + SHORTEST_RUN) - 1
         end = len(text) if end < 0 else end
-        span = _published(text, at, end)
+        span = _with_prefix(text, at, end)
         if span is None and (
             _DIGIT.search(text, at, end) or (at and _JOINS.match(text, at - 1)) or _JOINS.match(text, end)
         ):
-            span = _inside(text, at, end) or _random(text, at, end)
+            span = _with_inner_prefix(text, at, end) or _random(text, at, end)
         if span is not None:
             yield span
             done = span[1]
         at = runs.find(_RUN, max(end, done))
 
 
-def _published(text: str, at: int, end: int) -> Span | None:
-    """A token in a run of letters and digits that starts as its maker says."""
+def _with_prefix(text: str, at: int, end: int) -> Span | None:
+    """A token with a known prefix at the start of a run of letters and digits."""
     found = _TOKEN.match(text, at) if not _starts_inside_a_word(text, at) else None
     if found is None and text[at - 1 : at] in (".", ":", "/", "~"):
         found = _PARTED_TOKEN.search(text, max(0, at - _BEFORE_RUN), end + 128)
@@ -278,8 +278,8 @@ def _published(text: str, at: int, end: int) -> Span | None:
     return None if found is None else _token(text, found)
 
 
-def _inside(text: str, at: int, end: int) -> Span | None:
-    """The same behind a dash or an underscore."""
+def _with_inner_prefix(text: str, at: int, end: int) -> Span | None:
+    """A token with a known prefix after a dash or an underscore."""
     inner = _INNER_TOKEN.search(text, at, end + 512)
     if inner is None or inner.end() >= end or _DIGEST_BEFORE.search(text, max(0, inner.end() - 16), inner.end()):
         return None
@@ -291,12 +291,12 @@ def _token(text: str, found: re.Match[str]) -> Span | None:
     if found[0].islower() and not _DIGIT.search(text, found.start() + 3, found.end()):
         return None
     rest = _REST.match(text, found.end())
-    maker = next((maker for maker, body in _MAKERS.items() if body.match(text, found.start())), "")
-    return found.start(), rest.end() if rest else found.end(), maker
+    vendor = next((vendor for vendor, body in _VENDORS.items() if body.match(text, found.start())), "")
+    return found.start(), rest.end() if rest else found.end(), vendor
 
 
 def _random(text: str, start: int, end: int) -> Span | None:
-    """A token that looks like chance, or like less of it where a word before it says what it is."""
+    """A random-looking token; shorter ones count after a word such as "key"."""
     if text[start - 1 : start] in ("+", "/"):
         before = text[max(0, start - _LONGEST_RANDOM) : start]
         start -= len(before) - len(before.rstrip(_WIDE_SIGNS))
@@ -317,7 +317,7 @@ def _random(text: str, start: int, end: int) -> Span | None:
     many = any(piece.isupper() for piece in pieces) + any(piece[-1].islower() for piece in pieces) > 1
     if _DIGEST_BEFORE.search(text, max(0, start - 16), start) or _is_in_an_address(text, start):
         return None
-    named = _ID_PREFIX.match(token)  # as in cus_, pi_ and toolu_, whose ids are shorter than keys are
+    named = _ID_PREFIX.match(token)  # prefixes such as cus_, pi_ and toolu_ are of ids, which are shorter than keys
     if many and len(token) - (named.end() if named else 0) >= _SHORTEST_RANDOM and not _is_data(text, start, end):
         return start, end, "random"
     near = _WORD_BEFORE.search(text, max(0, start - 40), start)
@@ -325,21 +325,21 @@ def _random(text: str, start: int, end: int) -> Span | None:
 
 
 def _is_in_an_address(text: str, start: int) -> bool:
-    """Whether the word so far is a URL, a path or a data URI, and this is not one of its fields."""
+    """Whether the position is inside a URL, a path or a data URI, but not in one of its parameters."""
     head = text[max(0, start - 512) : start]
     word = head[max(head.rfind(sign) for sign in " \n\t\"'`(<>") + 1 :]
     return bool(word) and ("://" in word or ";base64," in word or word[0] in "/.~") and word[-1] not in "=:"
 
 
 def _is_data(text: str, start: int, end: int) -> bool:
-    """Whether it is a line of a file in base64, whose lines are all equally long."""
+    """Whether the token is a line of a base64 file, whose lines have a standard length."""
     alone = (start == 0 or text[start - 1] == "\n") and (end == len(text) or text[end] in "\r\n")
     return alone and end - start in (64, 76)
 
 
 def _assigned(text: str, low: bytes) -> Iterator[Span]:
     for word in _NAMES:
-        for at in places(low, word):
+        for at in positions(low, word):
             start, following = at, low[at + len(word) : at + len(word) + 1]
             if word != b"pass" and following.isalpha():  # tokens, secretary, keyboard
                 continue

@@ -1,4 +1,4 @@
-"""What sensitive values look like: addresses, numbers and secrets in a text, and where each of them is."""
+"""Finding sensitive values in text: e-mail addresses, personal numbers and secrets."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ..._base.text import did_you_mean
 from ..._kernel.errors import RegistrationError
 from .._support.validation import check_bool, check_names
 from .credentials import holds_from, is_open, private_keys_in, secrets_in, url_login
-from .lookalikes import Plain
+from .lookalikes import NormalizedText
 from .numbers import Span, cards_in, check_installed, ibans_in, ips_in, is_open_number, phones_in, shape_of, ssns_in
 
 KINDS = ("secret", "card", "iban", "email", "phone", "ip", "ssn")
-"""What can be looked for; of two findings of one length at one place, the one named first here counts."""
+"""The kinds of values. Of two findings with the same span, the kind that comes first here is used."""
 
 Extra = Mapping[str, re.Pattern[str]]
 
@@ -25,16 +25,16 @@ _DOMAIN = re.compile(
 )
 _NO_DOMAIN = re.compile(r"(?i)[1-9]x\.[a-z]{2,4}\Z")
 BREAK = re.compile(r"[\s⺀-\U0010ffff]")
-"""Where a text may be cut at all: no value but a quoted one goes on after such a character."""
+"""Characters after which a text may be cut: only quoted values continue after them."""
 _TAIL = 320
 _PLAIN_WORDS = re.compile(r"(?:[A-Za-z.,;'()!?/_-]{1,19}(?: |\Z))*")
-"""A text that holds none of the values: short words without a digit, such as the reasons of hooks."""
+"""Text that cannot contain a value: short words without digits, such as the reasons of hooks."""
 _SHORT = 300
 _PIECE = 131_072
 
 
 class SensitiveValue(Frozen, frozen=True):
-    """A sensitive value: its kind, where it starts and ends, and what it is more exactly, where that is known."""
+    """A sensitive value in a text: its kind, start and end, and a more specific label if known."""
 
     kind: str
     start: int
@@ -45,48 +45,53 @@ class SensitiveValue(Frozen, frozen=True):
 def find_sensitive(
     text: str, kinds: Iterable[str] = KINDS, *, extra: Extra | None = None, private_ips: bool = False
 ) -> list[SensitiveValue]:
-    """The sensitive values in a text, in order; of two that overlap, the longer one.
+    """Find the sensitive values in a text, in order. Of two that overlap, the longer one is used.
 
-    Characters that look like ASCII count as ASCII, and unseen ones as nothing.
+    Look-alikes of ASCII characters count as ASCII, and invisible characters are ignored.
+
+    Example:
+        >>> find_sensitive("Write to bob@example.com")
+        [SensitiveValue(kind='email', start=9, end=24, label='')]
 
     Args:
         text: any text.
-        kinds: what to look for.
-        extra: further kinds and the expressions that find them, in one line of the text at a time.
+        kinds: the kinds to look for: ``secret``, ``card``, ``iban``, ``email``, ``phone``, ``ip``, ``ssn``.
+        extra: further kinds and regular expressions for them, each within one line.
         private_ips: whether addresses of private networks count too.
 
     Raises:
-        RegistrationError: an unknown kind.
+        RegistrationError: a kind is unknown.
+        NotInstalledError: a library for a kind of numbers is missing.
     """
-    return find(text, kinds_of(kinds), extra or {}, check_bool(private_ips, "private_ips"))
+    return find(text, check_kinds(kinds), extra or {}, check_bool(private_ips, "private_ips"))
 
 
-def kinds_of(kinds: Iterable[str]) -> tuple[str, ...]:
-    """Kinds that are known; ``RegistrationError`` for others."""
+def check_kinds(kinds: Iterable[str]) -> tuple[str, ...]:
+    """Check that kinds exist and their libraries are installed."""
     given = check_names(kinds, "kinds", 0)
     for kind in given:
         if kind not in KINDS:
             raise RegistrationError(
-                f"no kind is called {kind!r}.{did_you_mean(kind, KINDS)} There are: {', '.join(KINDS)}"
+                f"there is no kind {kind!r}.{did_you_mean(kind, KINDS)} There are: {', '.join(KINDS)}"
             )
     check_installed(given)
     return given
 
 
 def find(text: str, kinds: tuple[str, ...], extra: Extra, private_ips: bool) -> list[SensitiveValue]:
-    """:func:`find_sensitive` with arguments that have been checked."""
+    """:func:`find_sensitive` for checked arguments."""
     if len(text) <= _SHORT and not extra and _PLAIN_WORDS.fullmatch(text):
         return []
-    plain = Plain(text)
+    plain = NormalizedText(text)
     found = list(_found(plain.text, kinds, private_ips)) if kinds else []
     if extra:
         found += _extra(plain.text, extra)
     if not found:
         return found
-    order = {kind: place for place, kind in enumerate((*KINDS, *extra))}
+    order = {kind: rank for rank, kind in enumerate((*KINDS, *extra))}
     return [
         SensitiveValue(one.kind, plain.origin(one.start), plain.origin(one.end - 1) + 1, one.label)
-        for one in _apart(found, order)
+        for one in _without_overlaps(found, order)
     ]
 
 
@@ -94,7 +99,7 @@ def _found(text: str, kinds: tuple[str, ...], private_ips: bool) -> Iterator[Sen
     if "secret" in kinds:
         yield from (SensitiveValue("secret", *span) for span in private_keys_in(text))
     start = 0
-    while start < len(text):  # in pieces that stay in the processor's cache; nothing else goes on after a line
+    while start < len(text):  # in pieces that fit the processor's cache; only private keys span lines
         end = text.find("\n", start + _PIECE) + 1 or len(text)
         piece = text[start:end]
         for kind, (first, last, label) in _in_lines(piece, kinds, private_ips):
@@ -131,8 +136,8 @@ def _extra(text: str, extra: Extra) -> Iterator[SensitiveValue]:
         start += len(line) + 1
 
 
-def _apart(found: list[SensitiveValue], order: Mapping[str, int]) -> Iterator[SensitiveValue]:
-    """Findings that do not overlap: of each group of overlapping ones the longest first, then those beside it."""
+def _without_overlaps(found: list[SensitiveValue], order: Mapping[str, int]) -> Iterator[SensitiveValue]:
+    """Yield findings that do not overlap: of each group of overlapping ones the longest, and those beside it."""
     found.sort(key=lambda one: (one.start, one.end))
     group: list[SensitiveValue] = []
     end = -1
@@ -165,7 +170,7 @@ def _at_signs(text: str, emails: bool, secrets: bool) -> Iterator[tuple[str, Spa
 
 
 def _around(text: str, at: int, after: int, emails: bool, secrets: bool) -> Iterator[tuple[str, Span]]:
-    """The e-mail address, or the login of a URL, around an ``@``."""
+    """Yield the e-mail address, or the login in a URL, around an ``@``."""
     login = url_login(text, at)
     if login is not None:
         if secrets:
@@ -187,22 +192,22 @@ def _around(text: str, at: int, after: int, emails: bool, secrets: bool) -> Iter
 
 
 def last_break(text: str, start: int, checked: int, whole_lines: bool) -> tuple[int, int]:
-    """Up to where a text that goes on can be given out: no value that starts before that ends after it.
+    """Find the last position at which streamed text can be cut without cutting a value in two.
 
     Args:
-        text: the plain text so far.
-        start: up to where it was given out before.
-        checked: up to where no such place was found before.
-        whole_lines: whether only the end of a line is one.
+        text: the normalised text so far.
+        start: the end of the text that was emitted before.
+        checked: the end of the text in which no such position was found before.
+        whole_lines: whether to cut only at the ends of lines.
 
     Returns:
-        That place, and up to where there is no better one.
+        The position (``start`` if there is none), and the end of the text that was checked.
     """
     key = holds_from(text, start)
     end = len(text) if key is None else key
-    for place in range(end, max(start, checked - 1), -1):
-        if BREAK.match(text, place - 1) and (not whole_lines or text[place - 1] == "\n"):
-            tail = text[max(0, place - _TAIL) : place]
-            if not is_open(tail) and not is_open_number(tail, text[place : place + 1]):
-                return place, end
+    for position in range(end, max(start, checked - 1), -1):
+        if BREAK.match(text, position - 1) and (not whole_lines or text[position - 1] == "\n"):
+            tail = text[max(0, position - _TAIL) : position]
+            if not is_open(tail) and not is_open_number(tail, text[position : position + 1]):
+                return position, end
     return start, end

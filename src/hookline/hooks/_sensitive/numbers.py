@@ -105,7 +105,7 @@ def is_open_number(tail: str, following: str) -> bool:
     return tail.rstrip(" .-_/()")[-1:].isdigit() and not following.isalpha()
 
 
-def places(raw: bytes, word: bytes) -> Iterator[int]:
+def positions(raw: bytes, word: bytes) -> Iterator[int]:
     """Yield the positions of a word."""
     at = raw.find(word)
     while at >= 0:
@@ -120,7 +120,7 @@ def shape_of(raw: bytes) -> bytes:
 
 def cards_in(text: str, shape: bytes) -> Iterator[Span]:
     """Yield payment cards: known brand, its length, valid check digit; in one piece, groups of four or equal groups."""
-    for at in places(shape, _LONG):
+    for at in positions(shape, _LONG):
         lone = _LONE_CARD.match(text, at)
         if lone is not None and (brand := _brand(lone[0])):
             yield *lone.span(), brand
@@ -147,10 +147,10 @@ def _cards_between(text: str, start: int, end: int) -> Iterator[Span]:
     if groups and groups[-1][1] == end and _is_sign(text[end : end + 1]):
         groups = groups[:-1]
     first = 0
-    for place in range(1, len(groups) + 1):
-        if place == len(groups) or groups[place][0] - groups[place - 1][1] > _LARGEST_GAP:
-            yield from _cards_of(text, groups[first:place])
-            first = place
+    for index in range(1, len(groups) + 1):
+        if index == len(groups) or groups[index][0] - groups[index - 1][1] > _LARGEST_GAP:
+            yield from _cards_of(text, groups[first:index])
+            first = index
 
 
 def _is_part_of_more(text: str, start: int) -> bool:
@@ -160,12 +160,12 @@ def _is_part_of_more(text: str, start: int) -> bool:
 
 
 def _cards_of(text: str, groups: list[tuple[int, int]]) -> Iterator[Span]:
-    place, small = 0, len(groups) <= _MAX_GROUPS
-    while place < len(groups):
-        first, end = groups[place]
+    index, small = 0, len(groups) <= _MAX_GROUPS
+    while index < len(groups):
+        first, end = groups[index]
         width, size, step = end - first, end - first, 1
         if text[first] in _FIRST_DIGITS and (width >= 4 or small):
-            for number in range(place + 1, len(groups)):
+            for number in range(index + 1, len(groups)):
                 start, end = groups[number]
                 size += end - start
                 alike = width >= 4 or groups[number - 1][1] - groups[number - 1][0] == width
@@ -177,11 +177,11 @@ def _cards_of(text: str, groups: list[tuple[int, int]]) -> Iterator[Span]:
                     and (brand := _brand("".join(filter(str.isdigit, text[first:end]))))
                 ):
                     yield first, end, brand
-                    step = number - place + 1
+                    step = number - index + 1
                     break
                 if end - start < 4 <= width:
                     break
-        place += step
+        index += step
 
 
 def _brand(digits: str) -> str:
@@ -198,8 +198,12 @@ def _brand(digits: str) -> str:
 def ibans_in(text: str, shape: bytes) -> Iterator[Span]:
     """Yield bank accounts whose structure and check digits are valid in their country."""
     heads = chain(
-        (head for at in places(shape, _LETTER_AND_TEN) for head in _IBAN_HEAD.finditer(text, max(0, at - 30), at + 3)),
-        (head for at in places(shape, _FOURS) for head in _IBAN_HEAD.finditer(text, max(0, at - 32), at + 4)),
+        (
+            head
+            for at in positions(shape, _LETTER_AND_TEN)
+            for head in _IBAN_HEAD.finditer(text, max(0, at - 30), at + 3)
+        ),
+        (head for at in positions(shape, _FOURS) for head in _IBAN_HEAD.finditer(text, max(0, at - 32), at + 4)),
     )
     for head in heads:
         rest = _IBAN_REST.match(text, head.end())
@@ -212,19 +216,19 @@ def _end_of_iban(text: str, start: int, end: int) -> int:
     from stdnum import iban
 
     signs, separators = "", set()
-    for place in range(start, end):
-        if not text[place].isalnum():
-            separators.add(text[place])
+    for index in range(start, end):
+        if not text[index].isalnum():
+            separators.add(text[index])
             if len(signs) % 4 or len(separators) > 1:
                 return 0
             continue
-        signs += text[place].upper()
-        following = text[place + 1 : place + 2]
+        signs += text[index].upper()
+        following = text[index + 1 : index + 2]
         if len(signs) < _SHORTEST_IBAN or _is_sign(following):
             continue
-        alone = following not in ("-", "_") or not _is_sign(text[place + 2 : place + 3])
+        alone = following not in ("-", "_") or not _is_sign(text[index + 2 : index + 3])
         if (alone or following in separators) and iban.is_valid(signs, check_country=False):
-            return place + 1 if alone else 0
+            return index + 1 if alone else 0
     return 0
 
 
@@ -246,7 +250,7 @@ def phones_in(text: str, low: bytes) -> Iterator[Span]:
             if area is not None:
                 yield area.start(), found.end(), "us"
     for name in _NAMES:
-        for at in places(low, name):
+        for at in positions(low, name):
             named = _NAMED.match(text, at)
             if named is not None and not _DATE.match(named[1]) and (name == b"phone" or not _follows(text, at)):
                 yield *named.span(1), "named"
@@ -273,7 +277,7 @@ def _international(text: str, start: int, end: int, code: int) -> Iterator[Span]
 
 
 def _is_phone(digits: str) -> bool:
-    """Whether digits that begin with a country code can be a telephone number of that country.
+    """Whether digits with a country code can be a telephone number of that country.
 
     A possible length is enough for most numbers: a number too many is redacted rather than one of a new range missed.
     """

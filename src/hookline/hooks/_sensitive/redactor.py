@@ -1,4 +1,8 @@
-"""Sensitive values taken out of texts, JSON and streams."""
+"""Redactor: replaces sensitive values in texts, JSON values and streams.
+
+The streaming is our own: libraries for redaction work on complete texts, but a reply must be redacted while it is
+shown, with the same result as the redaction of the whole text.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,8 @@ from typing import Any, Literal, get_args
 from ..._kernel.errors import RegistrationError
 from .._support.validation import check_bool
 from .credentials import is_secret, name_of_secret
-from .detectors import BREAK, KINDS, SensitiveValue, find, kinds_of, last_break
-from .lookalikes import Plain
+from .detectors import BREAK, KINDS, SensitiveValue, check_kinds, find, last_break
+from .lookalikes import NormalizedText
 
 Action = Literal["redact", "mask", "hash", "block"]
 
@@ -26,24 +30,29 @@ _LEAVES_APART = "\x1e"
 
 
 class Redactor:
-    """Finds sensitive values and puts something else in their place. Safe to share between threads.
+    """Finds and replaces sensitive values. It can be shared between threads.
 
-    ``redact`` puts the kind there (``[email]``), ``mask`` leaves a little to recognise it by (``j***@example.com``,
-    ``****1111``), ``hash`` tells equal values from others (``[email:3f2a91]``, under a key that nobody else has), and
-    ``block`` is for a hook to act upon; in a text it is the same as ``redact``.
+    ``redact`` writes the kind (``[email]``), ``mask`` keeps a recognisable part (``j***@example.com``, ``****1111``),
+    and ``hash`` writes a tag that is the same for equal values (``[email:3f2a91]``, made with a secret key). ``block``
+    is for hooks; in a text it is the same as ``redact``.
+
+    Example:
+        >>> Redactor(["email"]).apply("Write to bob@example.com")
+        'Write to [email]'
 
     Args:
-        kinds: what to look for, see :data:`KINDS`.
-        action: what becomes of a value.
-        actions: what becomes of values of one kind.
-        extra: further kinds and the expressions that find them, each within one line.
-        allow: values that are left alone: the value itself, a domain whose addresses are meant, or an expression for
-            all of it.
-        key: the key for ``hash``, at least 16 characters, for tags that stay the same after this process.
+        kinds: the kinds to look for: ``secret``, ``card``, ``iban``, ``email``, ``phone``, ``ip``, ``ssn``.
+        action: the replacement of values.
+        actions: the replacement of values of single kinds.
+        extra: further kinds and regular expressions for them, each within one line.
+        allow: values to keep: the value itself, a domain for its e-mail addresses, or a compiled expression for the
+            whole value.
+        key: the key for ``hash``, at least 16 characters; with it, tags are the same in other processes.
         private_ips: whether addresses of private networks count as ``ip``.
 
     Raises:
-        RegistrationError: an unknown kind or action, or a value that makes no sense.
+        RegistrationError: a kind or action is unknown, or an argument is invalid.
+        NotInstalledError: a library for a kind of numbers is missing.
     """
 
     def __init__(
@@ -57,45 +66,45 @@ class Redactor:
         key: str | bytes | None = None,
         private_ips: bool = False,
     ) -> None:
-        self.kinds, self.extra = kinds_of(kinds), _extra(extra)
+        self.kinds, self.extra = check_kinds(kinds), _extra(extra)
         if not self.kinds and not self.extra:
-            raise RegistrationError(f"kinds names what to look for: {', '.join(KINDS)}")
+            raise RegistrationError(f"kinds must name at least one of {', '.join(KINDS)}")
         self.actions = self._by_kind(action, actions)
         self._values, self._patterns = _allowed(allow)
         self._key, self.private_ips = _key(key), check_bool(private_ips, "private_ips")
 
-    def acting(self, action: Action, actions: Mapping[str, Action] | None = None) -> Redactor:
-        """One that finds the same values, and does something else with them."""
+    def with_actions(self, action: Action, actions: Mapping[str, Action] | None = None) -> Redactor:
+        """A redactor that finds the same values, with other actions."""
         other = copy(self)
         other.actions = self._by_kind(action, actions)
         return other
 
     def find(self, text: str) -> list[SensitiveValue]:
-        """The sensitive values in a text, without those that are allowed."""
+        """Find the sensitive values in a text, except allowed ones."""
         found = find(text, self.kinds, self.extra, self.private_ips)
         if found and (self._values or self._patterns):
             found = [one for one in found if not self._is_allowed(one.kind, text[one.start : one.end])]
         return found
 
     def apply(self, text: str) -> str:
-        """The text with something else in the place of every sensitive value."""
+        """Replace the sensitive values in a text."""
         return self.clean(text)[0]
 
     def apply_to(self, value: Any) -> Any:
-        """The same for a JSON value: all texts in it, its keys, and numbers that are too long to be only numbers."""
+        """Replace the sensitive values in a JSON value: in its texts, keys, and numbers as long as card numbers."""
         return self.clean_value(value)[0]
 
     def stream(self) -> RedactedStream:
-        """The same for a text that comes in pieces."""
+        """Make a stream that replaces values in a text that comes in pieces."""
         return RedactedStream(self)
 
     def clean(self, text: str) -> tuple[str, frozenset[str]]:
-        """The text as :meth:`apply` gives it, and the kinds that were found."""
+        """Like :meth:`apply`, and return the kinds that were found."""
         found = self.find(text)
         return (self.render(text, found), frozenset(one.kind for one in found)) if found else (text, frozenset())
 
     def clean_value(self, value: Any) -> tuple[Any, frozenset[str]]:
-        """The value as :meth:`apply_to` gives it, and the kinds that were found."""
+        """Like :meth:`apply_to`, and return the kinds that were found."""
         if isinstance(value, str):
             return self.clean(value)
         leaves: list[str] = []
@@ -106,15 +115,15 @@ class Redactor:
         return (cleaned, frozenset(kinds)) if kinds else (value, frozenset())
 
     def blocked(self, kinds: Iterable[str]) -> list[str]:
-        """Those of these kinds that are to be blocked."""
+        """The kinds among these whose action is ``block``, sorted."""
         return sorted(kind for kind in kinds if self.actions[kind] == "block")
 
     def render(self, text: str, found: Sequence[SensitiveValue], start: int = 0, end: int | None = None) -> str:
-        """A part of the text with something else in the place of the findings in it."""
+        """A part of the text with its findings replaced."""
         parts, at, end = [], start, len(text) if end is None else end
         for one in found:
             if at < one.end and one.start < end:
-                parts += [text[at : max(at, one.start)], self._instead(one.kind, text[one.start : one.end])]
+                parts += [text[at : max(at, one.start)], self._replacement(one.kind, text[one.start : one.end])]
                 at = one.end
         return "".join([*parts, text[at:end]])
 
@@ -122,12 +131,12 @@ class Redactor:
         by_kind: dict[str, Action] = dict.fromkeys((*self.kinds, *self.extra), _action(action, "an action"))
         for kind, special in _mapping(actions, "actions").items():
             if kind not in by_kind:
-                raise RegistrationError(f"actions: {kind!r} is not looked for; there are {', '.join(by_kind)}")
+                raise RegistrationError(f"actions: {kind!r} is not among the kinds {', '.join(by_kind)}")
             by_kind[kind] = _action(special, f"the action for {kind!r}")
         return by_kind
 
-    def _instead(self, kind: str, value: str) -> str:
-        action, plain = self.actions[kind], Plain(value).text
+    def _replacement(self, kind: str, value: str) -> str:
+        action, plain = self.actions[kind], NormalizedText(value).text
         if action == "mask":
             return _mask(kind, plain)
         return f"[{kind}:{self._tag(kind, plain)}]" if action == "hash" else f"[{kind}]"
@@ -141,7 +150,7 @@ class Redactor:
         return digest(self._key, f"{kind}:{same}".encode("utf-8", "surrogatepass"), sha256).hex()[:6]
 
     def _is_allowed(self, kind: str, value: str) -> bool:
-        value = Plain(value).text
+        value = NormalizedText(value).text
         same = value.casefold()
         if same in self._values or any(pattern.fullmatch(value) for pattern in self._patterns):
             return True
@@ -149,7 +158,7 @@ class Redactor:
         return any(domain == name or domain.endswith(f".{name}") for name in self._values if domain)
 
     def _collect(self, value: Any, leaves: list[str]) -> bool:
-        """Gather the texts in a value; whether one of them is a secret for the name of its field alone."""
+        """Collect the texts in a value. Return whether one of them is a secret because of the name of its field."""
         if isinstance(value, str):
             leaves.append(value)
         elif isinstance(value, Mapping):
@@ -176,7 +185,7 @@ class Redactor:
                 named = self._is_named(key, item)
                 kinds.update(("secret",) if named else ())
                 cleaned[_fresh(self._walk(key, kinds), cleaned)] = (
-                    self._instead("secret", item) if named else self._walk(item, kinds)
+                    self._replacement("secret", item) if named else self._walk(item, kinds)
                 )
             return cleaned
         if isinstance(value, (list, tuple)):
@@ -189,10 +198,10 @@ class Redactor:
 
 
 class RedactedStream:
-    """A text that comes in pieces and is given out without its sensitive values.
+    """Redacts a text that comes in pieces.
 
-    What could still become part of a value is held back, so that the pieces given out are together what
-    :meth:`Redactor.apply` makes of the whole text.
+    Text that may still become part of a value is held back, so that the output is the same as :meth:`Redactor.apply`
+    of the whole text.
     """
 
     def __init__(self, redactor: Redactor) -> None:
@@ -200,40 +209,40 @@ class RedactedStream:
         self._text, self._pieces = "", [""]
         self._shown = self._checked = 0
         self.blocked: list[str] = []
-        """The kinds, if a value came that is to be blocked: nothing is given out any more."""
+        """The kinds of a value that must be blocked, if one was found. There is no more output then."""
 
     def feed(self, piece: str) -> str:
-        """Take in a piece; what can be given out now."""
+        """Add a piece, and return the text that can be shown now."""
         self._pieces.append(piece)
-        return self._give() if BREAK.search(piece) else ""
+        return self._emit() if BREAK.search(piece) else ""
 
     def finish(self) -> str:
-        """What is left when nothing more comes."""
-        return self._give(final=True)
+        """Return the rest of the text after the last piece."""
+        return self._emit(final=True)
 
-    def _give(self, *, final: bool = False) -> str:
+    def _emit(self, *, final: bool = False) -> str:
         if self.blocked:
             return ""
         text = self._text + "".join(self._pieces)
         self._text, self._pieces = text, []
-        plain, start, redactor = Plain(text), self._shown, self._redactor
-        cut, place = len(text), len(plain.text)
+        plain, start, redactor = NormalizedText(text), self._shown, self._redactor
+        cut, index = len(text), len(plain.text)
         if not final:
-            place, self._checked = last_break(plain.text, plain.index(start), self._checked, bool(redactor.extra))
-            cut = plain.origin(place)
+            index, self._checked = last_break(plain.text, plain.index(start), self._checked, bool(redactor.extra))
+            cut = plain.origin(index)
         if cut <= start:
             return ""
         found = [one for one in redactor.find(text) if one.end > start]
         for one in found:
             if one.start < cut < one.end:
-                cut, place = max(start, one.start), plain.index(max(start, one.start))
+                cut, index = max(start, one.start), plain.index(max(start, one.start))
         inside = [one for one in found if one.start < cut]
         self.blocked = redactor.blocked(one.kind for one in inside)
-        given = "" if self.blocked else redactor.render(text, inside, start, cut)
-        kept = max(0, place - _CONTEXT)
+        output = "" if self.blocked else redactor.render(text, inside, start, cut)
+        kept = max(0, index - _CONTEXT)
         first = plain.origin(kept) if kept else 0
         self._text, self._shown, self._checked = text[first:], cut - first, max(0, self._checked - kept)
-        return given
+        return output
 
 
 def _mask(kind: str, value: str) -> str:
@@ -247,7 +256,7 @@ def _mask(kind: str, value: str) -> str:
 
 
 def _fresh(key: Any, taken: Mapping[Any, Any]) -> Any:
-    """A key that is not taken: two that became equal stay two."""
+    """A key that is not used yet, because two keys may be equal after redaction."""
     name, count = key, 1
     while name in taken:
         count += 1
@@ -261,22 +270,20 @@ def _is_long(value: Any) -> bool:
 
 def _action(value: Any, name: str) -> Action:
     if value not in ACTIONS:
-        raise RegistrationError(f"{name} is one of {', '.join(ACTIONS)}, not {value!r:.80}")
+        raise RegistrationError(f"{name} must be one of {', '.join(ACTIONS)}, not {value!r:.80}")
     return value  # type: ignore[no-any-return]
 
 
 def _mapping(value: Any, name: str) -> Mapping[str, Any]:
     if value is not None and not isinstance(value, Mapping):
-        raise RegistrationError(f"{name} is a mapping of kinds, not {value!r:.80}")
+        raise RegistrationError(f"{name} must be a mapping of kinds, not {value!r:.80}")
     return value or {}
 
 
 def _extra(extra: Any) -> dict[str, re.Pattern[str]]:
     for kind in _mapping(extra, "extra"):
         if not isinstance(kind, str) or not re.fullmatch(r"[\w-]+", kind) or kind in KINDS:
-            raise RegistrationError(
-                f"extra: a kind has a name of its own, in letters, digits and '_', not {kind!r:.80}"
-            )
+            raise RegistrationError(f"extra: a kind must have a new name of letters, digits and '_', not {kind!r:.80}")
     return {kind: _pattern(kind, pattern) for kind, pattern in (extra or {}).items()}
 
 
@@ -284,22 +291,20 @@ def _pattern(kind: str, pattern: Any) -> re.Pattern[str]:
     try:
         compiled = re.compile(pattern)
     except (re.error, TypeError) as error:
-        raise RegistrationError(f"extra: {kind!r} needs an expression: {error}") from None
+        raise RegistrationError(f"extra: {kind!r} is not a valid regular expression: {error}") from None
     if not isinstance(compiled.pattern, str) or not compiled.pattern:
-        raise RegistrationError(f"extra: {kind!r} needs an expression of text, not {pattern!r:.80}")
+        raise RegistrationError(f"extra: {kind!r} needs a regular expression for text, not {pattern!r:.80}")
     return compiled
 
 
 def _allowed(allow: Any) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
     if isinstance(allow, (str, re.Pattern, Mapping)) or not isinstance(allow, Iterable):
-        raise RegistrationError(f"allow is a list of values, domains and expressions: [{allow!r:.80}]")
+        raise RegistrationError(f"allow must be a list of values, domains and expressions: [{allow!r:.80}]")
     entries = tuple(allow)
     for entry in entries:
         is_text = isinstance(entry, str) and bool(entry.strip("@. "))
         if not is_text and not (isinstance(entry, re.Pattern) and isinstance(entry.pattern, str)):
-            raise RegistrationError(
-                f"allow: an entry is a value, a domain or re.compile(...) of text, not {entry!r:.80}"
-            )
+            raise RegistrationError(f"allow: an entry must be a value, a domain or re.compile(...), not {entry!r:.80}")
     values = frozenset(entry.casefold().lstrip("@") for entry in entries if isinstance(entry, str))
     return values, tuple(entry for entry in entries if isinstance(entry, re.Pattern))
 
@@ -308,5 +313,5 @@ def _key(key: Any) -> bytes:
     if key is None:
         return _PROCESS_KEY
     if not isinstance(key, (str, bytes)) or len(key) < _SHORTEST_KEY:
-        raise RegistrationError(f"key is a text or bytes of at least {_SHORTEST_KEY} characters")
+        raise RegistrationError(f"key must be text or bytes of at least {_SHORTEST_KEY} characters")
     return key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key

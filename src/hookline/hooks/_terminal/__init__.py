@@ -1,1 +1,1 @@
-"""The parts of TerminalGuard: what programs may be told, and where paths lead."""
+"""The rules of TerminalGuard: which programs, options and paths only read. Nothing here knows of hooks."""

@@ -1,9 +1,11 @@
-"""What a terminal may be used for without being asked: programs that only read, and the options that keep them so.
+"""Programs that only read, and the options with which they do.
 
-The options of a program are two texts. ``short`` has its letters, ``long`` the names of its long options, each with a
-sign if there is more to it: ``:`` takes a value, ``/`` takes a value that is a path, ``?`` may have a value attached
-to it, ``!`` follows links, which is refused where there is a folder to stay in. ``#`` among the letters stands for a
-number (``head -5``). An option that is not here is refused, and so is one that is not written in full.
+The options of a program are two strings: ``short`` lists its letters, ``long`` the names of its long options. A sign
+after an option says more about it: ``:`` takes a value, ``/`` takes a value that is a path, ``?`` may have an attached
+value, ``!`` follows links and is blocked if the guard is confined to a folder. ``#`` among the letters stands for a
+number (``head -5``). All other options are blocked, and so are abbreviations.
+
+The tables keep several options on a line (``fmt: skip``): one a line, they would fill thousands of lines.
 """
 
 from __future__ import annotations
@@ -15,24 +17,24 @@ import msgspec
 Operands = Literal["paths", "text", "none", "pattern", "code", "plus"]
 
 
-def words_of(text: str) -> frozenset[str]:
-    """The words of a text."""
+def word_set(text: str) -> frozenset[str]:
+    """Return the words of a text."""
     return frozenset(text.split())
 
 
 class Program(msgspec.Struct, frozen=True):
-    """What a program may be given.
+    """The options and operands that a program may have.
 
-    ``operands`` are ``paths``; ``text`` that is not looked at; ``none``; a ``pattern`` and then paths, where no option
-    in ``instead`` gives the pattern; a text in the program's own ``code`` and then paths; or texts that begin with a
-    ``plus``. There may be ``at_most`` so many of them.
+    ``operands`` is the kind of its other arguments: ``paths``; ``text``, which is not checked; ``none``; a ``pattern``
+    and then paths (only paths if one of ``pattern_options`` is given); a script in the program's own ``code`` and then
+    paths; or ``plus``, texts that begin with ``+``. ``max_operands`` limits their number.
     """
 
     short: str = ""
     long: str = ""
     operands: Operands = "paths"
-    at_most: int | None = None
-    instead: tuple[str, ...] = ()
+    max_operands: int | None = None
+    pattern_options: tuple[str, ...] = ()
 
 
 _SUMS = Program("bctwz", "binary check tag text zero ignore-missing quiet status strict warn")
@@ -67,7 +69,7 @@ PROGRAMS: dict[str, Program] = {
         "suppress-common-lines show-c-function show-function-line: recursive no-dereference new-file ignore-case "
         "ignore-tab-expansion ignore-trailing-space ignore-space-change ignore-all-space ignore-blank-lines "
         "ignore-matching-lines: text strip-trailing-cr minimal color? exclude: tabsize: expand-tabs label:",
-        at_most=2,
+        max_operands=2,
     ),
     "dirname": Program("z", "zero", "text"),
     "du": Program(
@@ -85,12 +87,12 @@ PROGRAMS: dict[str, Program] = {
     "free": Program("bkmghtlw", "bytes kilo mega giga human total lohi wide si", "none"),
     "grep": Program("A:B:C:EFGPe:f/iyvwxcLlm:oqsbHhnTZzaUrR!d:D:I#", _GREP, "pattern", None, ("e", "f", "regexp",
         "file")),
-    "groups": Program(operands="text", at_most=1),
+    "groups": Program(operands="text", max_operands=1),
     "head": Program("c:n:qvz#", "bytes: lines: quiet silent verbose zero-terminated"),
     "hexdump": Program("bcCdn:os:vx", "canonical length: skip: no-squeezing"),
     "hostname": Program("afiIsd", "all-fqdns all-ip-addresses fqdn short domain", "none"),
     "id": Program("agGnruz", "group groups name real user zero", "text", 1),
-    "join": Program("a:e:ij:o:t:v:1:2:z", "ignore-case check-order nocheck-order header zero-terminated", at_most=2),
+    "join": Program("a:e:ij:o:t:v:1:2:z", "ignore-case check-order nocheck-order header zero-terminated", "paths", 2),
     "jq": Program("cnrRsSajeCM", "color-output monochrome-output compact-output null-input raw-output raw-input "
         "slurp sort-keys ascii-output join-output "
         "exit-status tab indent: unbuffered", "code"),
@@ -153,7 +155,7 @@ PROGRAMS: dict[str, Program] = {
         "none"),
     "unexpand": Program("at:", "all first-only tabs:"),
     "uniq": Program("cdDf:is:uw:z", "count repeated all-repeated? skip-fields: ignore-case skip-chars: unique "
-        "zero-terminated check-chars: group?", at_most=1),
+        "zero-terminated check-chars: group?", max_operands=1),
     "uptime": Program("ps", "pretty since", "none"),
     "users": Program(operands="none"),
     "wc": Program("clLmw", "bytes chars lines max-line-length words total:"),
@@ -161,7 +163,7 @@ PROGRAMS: dict[str, Program] = {
     "who": Program("abdHlmpqrstTuw", "all boot heading count", "none"),
     "whoami": Program(operands="none"),
     "zcat": Program(),
-    "zipinfo": Program("12slmvht", "", at_most=1),
+    "zipinfo": Program("12slmvht", "", max_operands=1),
     **dict.fromkeys(("md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "b2sum", "cksum"), _SUMS),
 }  # fmt: skip
 PROGRAMS |= {"egrep": PROGRAMS["grep"], "fgrep": PROGRAMS["grep"]}
@@ -173,13 +175,13 @@ UNZIP = Program("lqvt", "")
 TIMEOUT = Program("k:s:v", "foreground preserve-status kill-after: signal: verbose")
 NICE = Program("n:#", "adjustment:")
 
-FIND_TESTS = words_of(
+FIND_TESTS = word_set(
     """
     -amin -atime -cmin -ctime -fstype -gid -group -ilname -iname -inum -ipath -iregex -links -lname -maxdepth -mindepth
     -mmin -mtime -name -path -perm -printf -regex -regextype -size -type -uid -used -user -wholename -iwholename -xtype
     """
 )
-FIND_WORDS = words_of(
+FIND_WORDS = word_set(
     """
     -a -and -d -daystart -depth -empty -executable -false -ignore_readdir_race -ls -mount -nogroup -noleaf -not -nouser
     -nowarn -o -or -P -print -print0 -prune -quit -readable -true -warn -writable -xdev ! ( ) ,
@@ -187,7 +189,7 @@ FIND_WORDS = words_of(
     """
 )
 
-TEST_WORDS = words_of(
+TEST_WORDS = word_set(
     """
     -a -b -c -d -e -ef -eq -f -g -G -ge -gt -h -k -L -le -lt -n -N -ne -nt -o -O -ot -p -r -s -S -t -u -w -x -z
     """
@@ -267,20 +269,20 @@ GIT: dict[str, Program] = {
     "worktree": Program("vz", "porcelain verbose"),
 }  # fmt: skip
 
-GIT_RUNS = (
+GIT_UNSAFE_SETTINGS = (
     "fsmonitor external command textconv clean smudge process hookspath program showsignature alternaterefscommand "
     "pager vcs promisor partialclone partialclonefilter uploadpack worktreeconfig path"
 )
-"""Settings by which a repository has git run a program, fetch, or look elsewhere."""
+"""Settings with which a repository makes git run a program, fetch, or read another folder."""
 
-OPAQUE = words_of(
+COMMAND_RUNNERS = word_set(
     """
     . ash bash builtin busybox chroot command csh dash doas eval exec expect fish flock ksh mksh nohup nsenter parallel
     pkexec pwsh run0 runuser screen script setpriv setsid sg sh source ssh stdbuf su sudo systemd-run tcsh tmux toybox
     trap unshare watch zsh
     """
 )
-"""Programs whose arguments are commands, in a form nobody can judge. They are never put to a person."""
+"""Programs that run the commands in their arguments, which cannot be checked. They are blocked without asking."""
 
 HINTS = {
     "less": "Use head, tail or sed -n '1,100p'",
@@ -291,9 +293,9 @@ HINTS = {
     "printenv": "Ask for the value you need",
     "tee": "Print it, without writing",
 }
-"""What to do instead."""
+"""Advice to the model, by program: what to do instead."""
 
 VARIABLES = frozenset({"LANG", "LC_ALL", "LC_COLLATE", "LC_CTYPE", "LC_NUMERIC", "LC_TIME", "NO_COLOR", "TZ"})
-"""What may be set before a command."""
+"""Environment variables that may be set before a command."""
 
 SYSTEM_FOLDERS = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/opt/homebrew/bin")

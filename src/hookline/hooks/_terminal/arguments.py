@@ -1,4 +1,4 @@
-"""What single programs may be told: those whose arguments are more than options and paths."""
+"""Check the arguments of allowed programs, with extra checks for those that have a language of their own."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import re
 from collections.abc import Callable, Sequence
 
 from ..._toolbox.command_line import Word
-from .allowlist import AWK, FIND_TESTS, FIND_WORDS, PROGRAMS, SED, TAR, TEST_WORDS, UNZIP, Program, words_of
-from .git import judge_git
-from .options import Given, Refused, read_options
-from .paths import Place
+from .allowlist import AWK, FIND_TESTS, FIND_WORDS, PROGRAMS, SED, TAR, TEST_WORDS, UNZIP, Program, word_set
+from .git import check_git
+from .options import BlockedError, ParsedOptions, parse_options
+from .paths import PathScope
 
-_SED_PART = r"(?:[^{0}\\\n\[]|\\[^\n]|\[\^?\]?(?:[^\]\[{0}\\\n]|\[:[a-z]+:\])*\])*"  # no delimiter in brackets
+_SED_PART = (
+    r"(?:[^{0}\\\n\[]|\\[^\n]|\[\^?\]?(?:[^\]\[{0}\\\n]|\[:[a-z]+:\])*\])*"  # brackets must not contain the delimiter
+)
 _SED_ADDRESS = rf"(?:[0-9]+(?:~[0-9]+)?|\$|/{_SED_PART.format('/')}/I?)"
 _SED_REPLACE = "|".join(
     f"{sign}{_SED_PART.format(sign)}{sign}(?:[^{sign}\\\\\\n]|\\\\[^\\n])*{sign}" for sign in ("/", r"\|", "#", ",")
@@ -27,112 +29,116 @@ _JQ_READS = re.compile(r"(?<!\.)\b(?:import|include|modulemeta|env|ENV|get_searc
 _NUMBER = re.compile(r"[-+]*(?:0x)?[0-9A-Fa-f]+")
 _NEWER = re.compile(r"-(?:newer[aBcm]t)")
 _NEWER_THAN = re.compile(r"-(?:newer|anewer|cnewer|samefile|newer[aBcm][aBcm])")
-_PS_WORDS = words_of(
+_PS_WORDS = word_set(
     "a ax aux auxf auxw auxww axf axu axww f l u ux uxf w ww x xf -A -F -H -T -a -ax -aux -axu -f -l -w -ww"
 )
-_PS_EVERY = words_of("-e -ef -eF -el -elf -eLf -ejH -eo -Ao -o -axo -p -C --forest --no-headers")
+_PS_EVERY = word_set("-e -ef -eF -el -elf -eLf -ejH -eo -Ao -o -axo -p -C --forest --no-headers")
 _PS_VALUE = {"-eo": "-o", "-Ao": "-o", "-o": "-o", "-axo": "-o", "-p": "-p", "-C": "-C"}
 
 
-def knows(name: str) -> bool:
-    """Whether a program is on the list."""
-    return name in PROGRAMS or name in _OWN
+def is_listed(name: str) -> bool:
+    """Return whether a program is on the allowlist."""
+    return name in PROGRAMS or name in _OWN_CHECKS
 
 
-def judge_program(name: str, args: Sequence[Word], place: Place) -> None:
-    """Judge the arguments of a program that is on the list.
+def check_arguments(name: str, args: Sequence[Word], scope: PathScope) -> None:
+    """Check the arguments of a program that is on the allowlist.
 
     Raises:
-        Refused: they could do more than read, or read what may not be read.
+        BlockedError: the arguments could do more than read, or name a forbidden path.
     """
-    own = _OWN.get(name)
+    own = _OWN_CHECKS.get(name)
     if own is not None:
-        own(name, args, place)
+        own(name, args, scope)
         return
     program = PROGRAMS[name]
     if program.operands == "text" and not (program.short or program.long):
         return
-    given = read_options(name, program, args, place.folder is not None)
-    _judge_operands(name, program, given, place)
+    given = parse_options(name, program, args, scope.folder is not None)
+    _check_operands(name, program, given, scope)
 
 
-def _judge_operands(name: str, program: Program, given: Given, place: Place) -> None:
+def _check_operands(name: str, program: Program, given: ParsedOptions, scope: PathScope) -> None:
     operands = given.operands
-    if program.operands not in ("paths", "text", "pattern") or program.at_most is not None:
-        _no_globs(operands)
-    if program.at_most is not None and len(operands) > program.at_most:
-        message = f"{name} takes at most {program.at_most} arguments here. Leave out the others."
-        raise Refused(f"operands: {name}", message)
+    if program.operands not in ("paths", "text", "pattern") or program.max_operands is not None:
+        _reject_globs(operands)
+    if program.max_operands is not None and len(operands) > program.max_operands:
+        message = f"{name} takes at most {program.max_operands} arguments here. Leave out the others."
+        raise BlockedError(f"operands: {name}", message)
     if program.operands == "none" and operands:
-        raise Refused(f"operands: {name}", f"{name} takes no arguments here. Leave them out.")
+        raise BlockedError(f"operands: {name}", f"{name} takes no arguments here. Leave them out.")
     if program.operands == "plus" and not all(operand.text.startswith("+") for operand in operands):
-        raise Refused(f"operands: {name}", f"{name} may only be given a format such as +%F.")
+        raise BlockedError(f"operands: {name}", f"{name} takes only a format such as +%F here.")
     first = 0
     if program.operands == "pattern":
-        first = 0 if given.options & set(program.instead) else 1
+        first = 0 if given.options & set(program.pattern_options) else 1
     if program.operands in ("paths", "pattern"):
         for path in (*operands[first:], *given.paths):
-            place.read(path)
+            scope.check_read(path)
 
 
-def _no_globs(words: Sequence[Word]) -> None:
+def _reject_globs(words: Sequence[Word]) -> None:
     for word in words:
         if "glob" in word.expansions:
             message = f"{word.raw!r:.100} is not clear here. Write it out, or put it in quotes."
-            raise Refused("expansion", message, final=True)
+            raise BlockedError("expansion", message, final=True)
 
 
-def _code(name: str, program: Program, args: Sequence[Word], place: Place, *options: str) -> tuple[list[Word], Given]:
-    """The texts in a program's own language, and what else there is."""
-    given = read_options(name, program, args, place.folder is not None)
-    codes = given.all_of(*options)
+def _check_code(
+    name: str, program: Program, args: Sequence[Word], scope: PathScope, *options: str
+) -> tuple[list[Word], ParsedOptions]:
+    """Return the scripts among the arguments, and all parsed options; check the paths."""
+    given = parse_options(name, program, args, scope.folder is not None)
+    codes = given.values_of(*options)
     paths = given.operands
     if not codes:
         codes, paths = given.operands[:1], given.operands[1:]
-    _no_globs(codes)
+    _reject_globs(codes)
     for path in (*paths, *given.paths):
-        place.read(path)
+        scope.check_read(path)
     return codes, given
 
 
-def _sed(name: str, args: Sequence[Word], place: Place) -> None:
-    for code in _code(name, SED, args, place, "e", "expression")[0]:
+def _check_sed(name: str, args: Sequence[Word], scope: PathScope) -> None:
+    for code in _check_code(name, SED, args, scope, "e", "expression")[0]:
         text = code.text.lstrip(" \t\n;")
         at = 0
         while at < len(text):
             found = _SED_COMMAND.match(text, at)
             if found is None:
                 message = f"The sed script {text!r:.80} is not allowed. Only print and replace, as 1,20p or s/a/b/g."
-                raise Refused("script: sed", message)
+                raise BlockedError("script: sed", message)
             at = found.end()
 
 
-def _awk(name: str, args: Sequence[Word], place: Place) -> None:
-    codes, given = _code(name, AWK, args, place)
+def _check_awk(name: str, args: Sequence[Word], scope: PathScope) -> None:
+    codes, given = _check_code(name, AWK, args, scope)
     if any(word.text.startswith("/inet") for word in given.operands):
-        raise Refused(f"operands: {name}", f"{name} may not read from a network. Use a file.", final=True)
+        raise BlockedError(f"operands: {name}", f"{name} may not read from a network. Use a file.", final=True)
     for code in codes:
         text = code.text.replace("||", "").replace(">=", "")
-        written = text[text.index("print") :] if "print" in text else ""  # before it, > only compares
+        written = text[text.index("print") :] if "print" in text else ""  # before print, > is a comparison
         if _AWK_RUNS.search(text) or "|" in text or ">" in written:
             message = f"This {name} program is not allowed: no > after print, no |, @, system or getline. Only print."
-            raise Refused(f"script: {name}", message)
+            raise BlockedError(f"script: {name}", message)
 
 
-def _jq(name: str, args: Sequence[Word], place: Place) -> None:
-    for code in _code(name, PROGRAMS["jq"], args, place)[0]:
+def _check_jq(name: str, args: Sequence[Word], scope: PathScope) -> None:
+    for code in _check_code(name, PROGRAMS["jq"], args, scope)[0]:
         if _JQ_READS.search(code.text):
-            raise Refused("script: jq", "This jq filter is not allowed: it may not import, or read the environment.")
+            raise BlockedError(
+                "script: jq", "This jq filter is not allowed: it may not import, or read the environment."
+            )
 
 
-def _diff(name: str, args: Sequence[Word], place: Place) -> None:
-    given = read_options(name, PROGRAMS["diff"], args, place.folder is not None)
-    if place.folder is not None and given.options & {"r", "recursive"} and "no-dereference" not in given.options:
-        raise Refused("option: diff -r", "diff -r follows links. Write diff -r --no-dereference.")
-    _judge_operands(name, PROGRAMS["diff"], given, place)
+def _check_diff(name: str, args: Sequence[Word], scope: PathScope) -> None:
+    given = parse_options(name, PROGRAMS["diff"], args, scope.folder is not None)
+    if scope.folder is not None and given.options & {"r", "recursive"} and "no-dereference" not in given.options:
+        raise BlockedError("option: diff -r", "diff -r follows links. Write diff -r --no-dereference.")
+    _check_operands(name, PROGRAMS["diff"], given, scope)
 
 
-def _find(name: str, args: Sequence[Word], place: Place) -> None:
+def _check_find(name: str, args: Sequence[Word], scope: PathScope) -> None:
     left = list(reversed(args))
     started = False
     while left:
@@ -143,65 +149,65 @@ def _find(name: str, args: Sequence[Word], place: Place) -> None:
         elif text in FIND_TESTS or _NEWER.fullmatch(text) or _NEWER_THAN.fullmatch(text):
             started = True
             if not left:
-                raise Refused("option without a value", f"find {text} needs a value after it.")
+                raise BlockedError("option without a value", f"find {text} needs a value after it.")
             value = left.pop()
             if _NEWER_THAN.fullmatch(text):
-                place.read(value)
+                scope.check_read(value)
         elif text.startswith("-") or started:
             message = f"find {text!r:.60} is not allowed. Find by name, type, size and time, and print only."
-            raise Refused(f"option: find {text:.60}" if text.startswith("-") else "operands: find", message)
+            raise BlockedError(f"option: find {text:.60}" if text.startswith("-") else "operands: find", message)
         else:
-            place.read(word)
+            scope.check_read(word)
 
 
-def _test(name: str, args: Sequence[Word], place: Place) -> None:
-    _no_globs(args)
+def _check_test(name: str, args: Sequence[Word], scope: PathScope) -> None:
+    _reject_globs(args)
     for word in args:
         text = word.text
         if text.startswith("-") and text not in TEST_WORDS and not re.fullmatch("-[0-9]*", text):
             message = f"{name} {text:.60} is not allowed. Use -e, -f, -d, = and the like."
-            raise Refused(f"option: {name} {text:.60}", message)
+            raise BlockedError(f"option: {name} {text:.60}", message)
 
 
-def _printf(name: str, args: Sequence[Word], place: Place) -> None:
+def _check_printf(name: str, args: Sequence[Word], scope: PathScope) -> None:
     if args and args[0].text.startswith("-") and args[0].text != "--":
-        raise Refused("option: printf", "printf takes no options here. Begin with the format.")
+        raise BlockedError("option: printf", "printf takes no options here. Begin with the format.")
 
 
-def _strings(name: str, args: Sequence[Word], place: Place) -> None:
+def _check_strings(name: str, args: Sequence[Word], scope: PathScope) -> None:
     if any(word.text.startswith("@") for word in args):
-        raise Refused("operands: strings", "strings may not take arguments from a file. Put ./ before the name.")
-    given = read_options(name, PROGRAMS["strings"], args, place.folder is not None)
-    _judge_operands(name, PROGRAMS["strings"], given, place)
+        raise BlockedError("operands: strings", "strings may not take arguments from a file. Put ./ before the name.")
+    given = parse_options(name, PROGRAMS["strings"], args, scope.folder is not None)
+    _check_operands(name, PROGRAMS["strings"], given, scope)
 
 
-def _tar(name: str, args: Sequence[Word], place: Place) -> None:
+def _check_tar(name: str, args: Sequence[Word], scope: PathScope) -> None:
     words = list(args)
-    if words and re.fullmatch(r"[tvzjJ]+f", words[0].text):  # the old style, where it means the same
+    if words and re.fullmatch(r"[tvzjJ]+f", words[0].text):  # the old style without a dash
         words[0] = Word("-" + words[0].text)
-    given = read_options(name, TAR, words, place.folder is not None)
+    given = parse_options(name, TAR, words, scope.folder is not None)
     if not given.options & {"t", "list"}:
-        raise Refused("option: tar", "tar may only list: tar -tf FILE.")
-    _no_globs(given.paths)
+        raise BlockedError("option: tar", "tar may only list: tar -tf FILE.")
+    _reject_globs(given.paths)
     for path in given.paths:
         if ":" in path.text:
-            raise Refused(
+            raise BlockedError(
                 "operands: tar", "The archive may not be on another machine. Use a file without ':' in its name."
             )
-        place.read(path)
+        scope.check_read(path)
 
 
-def _unzip(name: str, args: Sequence[Word], place: Place) -> None:
-    given = read_options(name, UNZIP, args, place.folder is not None)
+def _check_unzip(name: str, args: Sequence[Word], scope: PathScope) -> None:
+    given = parse_options(name, UNZIP, args, scope.folder is not None)
     if not given.options & {"l", "v", "t"} or any(word.text.startswith("-") for word in given.operands):
-        raise Refused("option: unzip", "unzip may only list: unzip -l FILE.")
-    _no_globs(given.operands)
+        raise BlockedError("option: unzip", "unzip may only list: unzip -l FILE.")
+    _reject_globs(given.operands)
     for path in given.operands[:1]:
-        place.read(path)
+        scope.check_read(path)
 
 
-def _xxd(name: str, args: Sequence[Word], place: Place) -> None:
-    _no_globs(args)
+def _check_xxd(name: str, args: Sequence[Word], scope: PathScope) -> None:
+    _reject_globs(args)
     left = list(reversed(args))
     files = []
     while left:
@@ -212,15 +218,17 @@ def _xxd(name: str, args: Sequence[Word], place: Place) -> None:
         elif re.fullmatch(r"-[cglos]", text) and left and _NUMBER.fullmatch(left[-1].text):
             left.pop()
         elif not re.fullmatch(r"-(?:[abeiupC]|ps|[cglos](?:0x)?[0-9]+)", text):
-            raise Refused(f"option: xxd {text:.60}", f"xxd {text:.60} is not allowed. Use -l, -s, -c, -g, -b and -p.")
+            raise BlockedError(
+                f"option: xxd {text:.60}", f"xxd {text:.60} is not allowed. Use -l, -s, -c, -g, -b and -p."
+            )
     if len(files) > 1:
-        raise Refused("operands: xxd", "xxd may only be given one file: it writes to a second.")
+        raise BlockedError("operands: xxd", "xxd takes only one file here: it writes to a second one.")
     for file in files:
-        place.read(file)
+        scope.check_read(file)
 
 
-def _ps(name: str, args: Sequence[Word], place: Place) -> None:
-    _no_globs(args)
+def _check_ps(name: str, args: Sequence[Word], scope: PathScope) -> None:
+    _reject_globs(args)
     words = [word.text for word in args]
     every = any(word.startswith("-e") for word in words)
     allowed = _PS_EVERY if every else _PS_WORDS | _PS_EVERY
@@ -232,13 +240,26 @@ def _ps(name: str, args: Sequence[Word], place: Place) -> None:
             words.pop(0)
         sorting = re.fullmatch(r"--sort=[a-z0-9_%,+-]+", word)
         if not fits or not (word in allowed or sorting):
-            raise Refused(
+            raise BlockedError(
                 f"option: ps {word:.60}", f"ps {word:.60} is not allowed. Use ps aux, ps -ef or ps -eo pid,comm."
             )
 
 
-_OWN: dict[str, Callable[[str, Sequence[Word], Place], None]] = {
-    "[": _test, "awk": _awk, "diff": _diff, "find": _find, "gawk": _awk, "git": judge_git, "jq": _jq, "mawk": _awk,
-    "printf": _printf, "ps": _ps, "sed": _sed, "strings": _strings, "tar": _tar, "test": _test,
-    "unzip": _unzip, "xxd": _xxd,
-}  # fmt: skip
+_OWN_CHECKS: dict[str, Callable[[str, Sequence[Word], PathScope], None]] = {
+    "[": _check_test,
+    "awk": _check_awk,
+    "diff": _check_diff,
+    "find": _check_find,
+    "gawk": _check_awk,
+    "git": check_git,
+    "jq": _check_jq,
+    "mawk": _check_awk,
+    "printf": _check_printf,
+    "ps": _check_ps,
+    "sed": _check_sed,
+    "strings": _check_strings,
+    "tar": _check_tar,
+    "test": _check_test,
+    "unzip": _check_unzip,
+    "xxd": _check_xxd,
+}

@@ -1,4 +1,4 @@
-"""The options of a command, read by the list of those that its program may have."""
+"""Parse the options of a command, allowing only those of the allowlist."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _NUMBER = re.compile(r"[-+]?[0-9]+[A-Za-z]{0,3}")
 _MARKS = ":/?!"
 
 
-class Refused(Exception):
-    """A command that may not run.
+class BlockedError(Exception):
+    """The command must not run.
 
     Args:
         reason: the rule, in a few words.
-        message: what is not allowed, and what to do instead.
-        final: whether even a person is not asked.
+        message: what is not allowed, and what to do instead; shown to the model.
+        final: whether the command is blocked even where unknown commands need approval.
     """
 
     def __init__(self, reason: str, message: str, final: bool = False) -> None:
@@ -28,65 +28,67 @@ class Refused(Exception):
         self.reason, self.message, self.final = reason, message, final
 
 
-class Given(msgspec.Struct, frozen=True):
-    """What a program was given: its operands, its options, and the values and paths among those."""
+class ParsedOptions(msgspec.Struct, frozen=True):
+    """The parsed arguments of a program: operands, options, option values, and the values that are paths."""
 
     operands: list[Word]
     options: set[str]
     values: list[tuple[str, Word]]
     paths: list[Word]
 
-    def all_of(self, *options: str) -> list[Word]:
-        """The values of these options."""
+    def values_of(self, *options: str) -> list[Word]:
+        """Return the values of these options."""
         return [word for option, word in self.values if option in options]
 
 
-def read_options(name: str, program: Program, args: Sequence[Word], bound: bool, permuted: bool = True) -> Given:
-    """Take the options apart as getopt does.
+def parse_options(
+    name: str, program: Program, args: Sequence[Word], confined: bool, permuted: bool = True
+) -> ParsedOptions:
+    """Parse options as getopt does.
 
     Args:
-        name: the program's name, for the messages.
-        program: its options.
-        args: all that stands after the name.
-        bound: whether there is a folder to stay in.
-        permuted: whether options may stand after operands.
+        name: the name of the program, for error messages.
+        program: its allowed options.
+        args: all words after the name.
+        confined: whether the command must stay in a folder.
+        permuted: whether options may follow operands.
 
     Raises:
-        Refused: an option that is not on the list, or is not clear.
+        BlockedError: an option is not on the allowlist, or is ambiguous.
     """
-    return _Options(name, program, bound).read(args, permuted)
+    return _OptionParser(name, program, confined).read(args, permuted)
 
 
-class _Options:
-    def __init__(self, name: str, program: Program, bound: bool) -> None:
-        self.name, self.bound = name, bound
+class _OptionParser:
+    def __init__(self, name: str, program: Program, confined: bool) -> None:
+        self.name, self.confined = name, confined
         self.short = _table(re.findall(rf".[{_MARKS}]?", program.short))
         self.long = _table(program.long.split()) | {"help": "", "version": ""}
-        self.given = Given([], set(), [], [])
+        self.parsed = ParsedOptions([], set(), [], [])
 
-    def read(self, args: Sequence[Word], permuted: bool) -> Given:
+    def read(self, args: Sequence[Word], permuted: bool) -> ParsedOptions:
         left = list(reversed(args))
         while left:
             word = left.pop()
             if word.text == "--":
-                self.given.operands.extend(reversed(left))
+                self.parsed.operands.extend(reversed(left))
                 break
             if not word.text.startswith("-") or word.text == "-":
-                self.given.operands.append(word)
+                self.parsed.operands.append(word)
                 if not permuted:
-                    self.given.operands.extend(reversed(left))
+                    self.parsed.operands.extend(reversed(left))
                     break
             elif word.text.startswith("--"):
                 self._long(word, left)
             else:
                 self._short(word, left)
-        return self.given
+        return self.parsed
 
     def _long(self, word: Word, left: list[Word]) -> None:
         option, sign, value = word.text[2:].partition("=")
         kind = self.long.get(option)
         if kind is None or (sign and kind in ("", "!")):
-            raise self.refused(f"--{option}")
+            raise self.blocked(f"--{option}")
         self._take(option, kind, f"--{option}")
         if sign:
             self._value(option, kind, msgspec.structs.replace(word, text=value))
@@ -100,7 +102,7 @@ class _Options:
         for at, letter in enumerate(letters):
             kind = self.short.get(letter) if letter != "#" else None
             if kind is None:
-                raise self.refused(f"-{letter}")
+                raise self.blocked(f"-{letter}")
             self._take(letter, kind, f"-{letter}")
             attached = letters[at + 1 :]
             if kind in (":", "/"):
@@ -110,27 +112,27 @@ class _Options:
                 break
 
     def _take(self, option: str, kind: str, shown: str) -> None:
-        if kind == "!" and self.bound:
-            raise self.refused(shown)
-        self.given.options.add(option)
+        if kind == "!" and self.confined:
+            raise self.blocked(shown)
+        self.parsed.options.add(option)
 
     def _next(self, left: list[Word], shown: str) -> Word:
         if not left:
-            raise Refused("option without a value", f"{self.name} {shown} needs a value after it.")
+            raise BlockedError("option without a value", f"{self.name} {shown} needs a value after it.")
         value = left.pop()
         if value.text.startswith("-") and value.text != "-" and not _NUMBER.fullmatch(value.text):
             message = f"It is not clear whether {value.text!r:.60} belongs to {shown}. Write them as one word."
-            raise Refused("not clear", message)
+            raise BlockedError("not clear", message)
         return value
 
     def _value(self, option: str, kind: str, value: Word) -> None:
-        self.given.values.append((option, value))
+        self.parsed.values.append((option, value))
         if kind == "/":
-            self.given.paths.append(value)
+            self.parsed.paths.append(value)
 
-    def refused(self, shown: str) -> Refused:
+    def blocked(self, shown: str) -> BlockedError:
         message = f"{self.name} {shown:.60} is not allowed. Use options that only read, written in full."
-        return Refused(f"option: {self.name} {shown:.60}", message)
+        return BlockedError(f"option: {self.name} {shown:.60}", message)
 
 
 def _table(options: Sequence[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Where the paths of a command lead: in the folder, to a secret, or out."""
+"""Check the paths of a command: inside the folder, not secret, not a device."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from fnmatch import fnmatchcase
 
 from ..._base.files import matches_globs, matches_path
 from ..._toolbox.command_line import Word
-from .options import Refused
+from .options import BlockedError
 
 MAX_FILES = 20_000
-"""How many files are looked at for the globs of one command line."""
+"""Maximum number of directory entries to read for the globs of one command line."""
 
 
 _STREAMS = ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr")
 
 
-class Place:
-    """Where a command line has come to, with what may be read and written from there.
+class PathScope:
+    """The paths that a command line may read and write, from its current folder.
+
+    ``starts`` are the possible current folders: after a ``cd`` that may fail there are two.
 
     Args:
-        start: the folder it begins in.
-        folder: what it must stay in.
-        secrets: globs of what may not be touched, see :func:`matches_globs`.
+        start: the initial folder.
+        folder: the folder that all paths must be in; ``None`` for no limit.
+        secrets: globs of files that must not be touched, see :func:`matches_globs`.
         writes: whether files may be written.
-        keep: globs of names, or paths, that may not be written.
+        keep: globs or paths of files that must not be written.
     """
 
     def __init__(
@@ -37,119 +39,119 @@ class Place:
         self.written: set[str] = set()
         self._left = MAX_FILES
 
-    def copy(self) -> Place:
-        """The same place, from where a command may move on by itself."""
+    def copy(self) -> PathScope:
+        """Return a copy, for a command that changes its own current folder."""
         return copy(self)
 
-    def read(self, word: Word) -> None:
-        """Judge a path that is read.
+    def check_read(self, word: Word) -> None:
+        """Check a path that is read.
 
         Raises:
-            Refused: it leads out, to a secret, or to a device.
+            BlockedError: the path is outside the folder, secret, or a device.
         """
-        text = _at_home(word)
+        text = _expand_home(word)
         if text not in _STREAMS and text not in ("", "-"):
-            self._judge(text)
+            self._resolve(text)
 
-    def write(self, word: Word) -> None:
-        """Judge a path that is written.
+    def check_write(self, word: Word) -> None:
+        """Check a path that is written.
 
         Raises:
-            Refused: it may not be.
+            BlockedError: the path must not be written.
         """
-        text = _at_home(word)
+        text = _expand_home(word)
         if text in _STREAMS:
             return
         if not self.writes:
             message = f"Writing to {text!r:.100} is not allowed: files may only be read. Leave out the >."
-            raise Refused("redirect", message, final=True)
+            raise BlockedError("redirect", message, final=True)
         if word.expansions - {"tilde"} or not text:
-            raise Refused("redirect", f"{text!r:.100} is not the name of one file. Write it out.", final=True)
-        for path in self._judge(text):
+            raise BlockedError("redirect", f"{text!r:.100} is not the name of one file. Write it out.", final=True)
+        for path in self._resolve(text):
             if matches_path(path, self._keep):
-                raise Refused("redirect", f"{text!r:.100} may not be changed.", final=True)
+                raise BlockedError("redirect", f"{text!r:.100} may not be changed.", final=True)
             self.written.add(path)
 
-    def match(self, word: Word) -> None:
-        """Judge all that a glob could stand for.
+    def check_glob(self, word: Word) -> None:
+        """Check all files that a glob can match.
 
         Raises:
-            Refused: one of the files may not be read, looks like an option, or there are too many.
+            BlockedError: a file must not be read or looks like an option, or there are too many files.
         """
         pattern = os.path.expanduser("~") + word.pattern[1:] if "tilde" in word.expansions else word.pattern
         for start in self.starts:
             for name in self._names(start, pattern):
                 if name.startswith("-"):
                     message = f"{word.raw!r:.100} matches {name!r:.100}, which looks like an option. Put ./ before it."
-                    raise Refused("glob", message, final=True)
-                self._judge(name)
+                    raise BlockedError("glob", message, final=True)
+                self._resolve(name)
 
-    def move(self, words: Sequence[Word]) -> None:
-        """Judge a ``cd``, and go there.
+    def change_folder(self, words: Sequence[Word]) -> None:
+        """Check a ``cd``, and change the current folder.
 
         Raises:
-            Refused: it leads out, or nobody can say where.
+            BlockedError: the new folder is outside the folder, or cannot be determined.
         """
         if any(word.expansions - {"tilde"} for word in words) or len(words) > 1 or (words and not words[0].text):
-            raise Refused("cd", "cd takes one folder. Write its path.", final=True)
-        text = _at_home(words[0]) if words else os.path.expanduser("~")
+            raise BlockedError("cd", "cd takes one folder. Write its path.", final=True)
+        text = _expand_home(words[0]) if words else os.path.expanduser("~")
         if text.startswith("-"):
-            raise Refused("cd", "cd takes no options. Write the path of a folder.", final=True)
-        reached = self._judge(text)
+            raise BlockedError("cd", "cd takes no options. Write the path of a folder.", final=True)
+        reached = self._resolve(text)
         if reached != [os.path.realpath(os.path.normpath(os.path.join(start, text))) for start in self.starts]:
-            raise Refused("cd", f"{text!r:.100} goes up from a link. Write the path without '..'.", final=True)
+            raise BlockedError("cd", f"{text!r:.100} goes up from a link. Write the path without '..'.", final=True)
         self.starts = tuple(dict.fromkeys(reached))
 
-    def spare(self, text: str) -> None:
-        """That a word does not name a secret.
+    def check_not_secret(self, text: str) -> None:
+        """Check that a word does not name a secret file.
 
         Raises:
-            Refused: it does.
+            BlockedError: the word names a secret file.
         """
         for start in self.starts:
             given = os.path.join(start, text)
             if any(map(self._is_secret, (os.path.realpath(given), os.path.normpath(given)))):
-                message = f"{text!r:.100} may hold secrets and is not shown. Go on without it."
-                raise Refused("secret", message, final=True)
+                message = f"{text!r:.100} may contain secrets and is not shown. Go on without it."
+                raise BlockedError("secret", message, final=True)
 
     def _is_secret(self, path: str) -> bool:
         within = self.folder if self.folder is not None and is_below(path, self.folder) else ""
         return matches_globs(path, self._secrets, within)
 
-    def keep_in(self, words: Sequence[Word]) -> None:
-        """That no word of a program that nobody here knows could be a path that leads out.
+    def check_inside(self, words: Sequence[Word]) -> None:
+        """Check that no argument of an unknown program can be a path outside the folder.
 
         Raises:
-            Refused: one could.
+            BlockedError: a word can be such a path.
         """
         for word in words:
-            text = _at_home(word)
+            text = _expand_home(word)
             glued = text[text.index("/") :] if text.startswith("-") and "/" in text else ""
             for form in (text, text.partition("=")[2], glued):
                 if form and form not in _STREAMS:
-                    self._judge(form)
+                    self._resolve(form)
 
-    def _judge(self, text: str) -> list[str]:
-        """Where a path leads from each start."""
-        self.spare(text)
+    def _resolve(self, text: str) -> list[str]:
+        """Check a path, and return its real path from each possible current folder."""
+        self.check_not_secret(text)
         found = []
         for start in self.starts:
             path = os.path.realpath(os.path.join(start, text))
             if self.folder is not None and not is_below(path, self.folder):
                 message = f"{text!r:.100} is not allowed: only paths in {self.folder!r} are. Use a path there."
-                raise Refused("outside the folder", message, final=True)
+                raise BlockedError("outside the folder", message, final=True)
             if is_below(path, "/dev"):
-                raise Refused("device", f"{text!r:.100} is a device, not a file. Use a file.", final=True)
+                raise BlockedError("device", f"{text!r:.100} is a device, not a file. Use a file.", final=True)
             found.append(path)
         return found
 
     def _names(self, start: str, pattern: str) -> list[str]:
-        """The names that a shell could put in the place of a pattern, and a few more."""
+        """Return all names that any shell could substitute for a pattern."""
         found = ["/"] if pattern.startswith("/") else [""]
         for part in (part for part in pattern.split("/") if part):
-            wider = _wider(part)
+            wider = _widen(part)
             if wider is None:
-                found = [os.path.join(name, _plain(part)) for name in found]
+                found = [os.path.join(name, _unquote(part)) for name in found]
                 continue
             matching = []
             for name in found:
@@ -164,8 +166,8 @@ class Place:
                 for entry in entries:
                     self._left -= 1
                     if self._left < 0:
-                        message = "There are too many files to look at for this pattern. Name a folder, or use find."
-                        raise Refused("glob", message, final=True)
+                        message = "There are too many files to check for this pattern. Name a folder, or use find."
+                        raise BlockedError("glob", message, final=True)
                     names.append(entry.name)
         except OSError:
             return []
@@ -174,24 +176,24 @@ class Place:
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Whether an absolute path is a folder or in it."""
+    """Return whether an absolute path is the folder or inside it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _at_home(word: Word) -> str:
+def _expand_home(word: Word) -> str:
     if "tilde" not in word.expansions:
         return word.text
     if word.raw != "~" and not word.raw.startswith("~/"):
-        raise Refused("expansion", f"{word.raw!r:.100} is not clear. Write the path itself.", final=True)
+        raise BlockedError("expansion", f"{word.raw!r:.100} is not clear. Write the path itself.", final=True)
     return os.path.expanduser("~") + word.text[1:]
 
 
-def _wider(part: str) -> str | None:
-    """A pattern that matches all that this one does in any shell; ``None`` if it has no wildcards."""
+def _widen(part: str) -> str | None:
+    """Return a pattern that matches at least what this one does in any shell; ``None`` if it has no wildcards."""
     made, at, wild = "", 0, False
     while at < len(part):
         char = part[at]
-        if char == "[" and part[at + 1 : at + 3] in ("*]", "?]", "[]"):  # it was quoted
+        if char == "[" and part[at + 1 : at + 3] in ("*]", "?]", "[]"):  # a quoted wildcard
             made += part[at : at + 3]
             at += 3
             continue
@@ -203,7 +205,7 @@ def _wider(part: str) -> str | None:
     return made if wild else None
 
 
-def _plain(part: str) -> str:
+def _unquote(part: str) -> str:
     for sign in "*?[":
         part = part.replace(f"[{sign}]", sign)
     return part

@@ -1,1 +1,1 @@
-"""Models that run in this process: the embedded one, and any GGUF file."""
+"""Models that run in this process, with llama.cpp."""

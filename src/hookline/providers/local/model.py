@@ -13,12 +13,12 @@ from ..._kernel.errors import RegistrationError
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import Message, ModelResponse, Usage
 from ...models.errors import NotInstalledError, OverloadedError
-from ..dialects.chat import Chat
-from ..wire import ToolNames
+from ..apis.chat_completions import ChatCompletionsApi
+from ..apis.common import ToolNames
 from . import weights
-from .constrained import Constrained
-from .engine import Engine, engine_for
-from .recover import Recovering
+from .constrained_decoding import ConstrainedApi
+from .llama import LlamaEngine, engine_for
+from .text_calls import TextCallsApi
 
 CONTEXT, EMBEDDED_CONTEXT = 8192, 4096
 
@@ -26,18 +26,24 @@ CONTEXT, EMBEDDED_CONTEXT = 8192, 4096
 class LocalModel:
     """The embedded model, or any GGUF file, in this process.
 
-    The weights are loaded at the first request and shared by every model object of the same file; the embedded
-    ones are fetched once. A model whose chat template knows tools is given them so; any other one is shown examples
-    and can write nothing that does not parse.
+    The weights are loaded at the first request and shared by all models of the same file. The weights of the embedded
+    model are downloaded once. A model whose chat template supports tools gets them that way. Any other model is shown
+    examples, and a grammar lets it write only what parses.
 
     Args:
-        path: a GGUF file; the embedded model if left out or empty.
-        context: how many tokens request and reply may have together; 8192, of the embedded model 4096, if left out.
-        report: is told, in bytes, how far the fetching of weights is; without it, a terminal shows it.
+        path: a GGUF file; the embedded model if omitted or empty.
+        context: the size of the context window in tokens, for request and reply together; if omitted, 4096 for the
+            embedded model and 8192 for others.
+        report: called during the download with the bytes downloaded so far and the total; if omitted, a terminal
+            shows the progress.
 
     Raises:
-        RegistrationError: there is no such file, or it is no GGUF file.
-        NotInstalledError: there is no llama.cpp.
+        RegistrationError: the file does not exist or is not a GGUF file.
+        NotInstalledError: the package ``xllamacpp`` is missing.
+
+    Example::
+
+        agent = Agent("bob", llm=LocalModel("models/qwen3-4b.gguf", context=16384))
     """
 
     provider = "local"
@@ -50,30 +56,30 @@ class LocalModel:
         if context is None:
             context = CONTEXT if path else EMBEDDED_CONTEXT
         if not (is_number(context) and context >= 256):
-            raise RegistrationError(f"context= is a number of tokens, 256 or more, not {context!r}")
-        self._path = _checked(Path(path).expanduser()) if path else None
+            raise RegistrationError(f"context= must be a number of tokens, at least 256, not {context!r}")
+        self._path = _checked_path(Path(path).expanduser()) if path else None
         self.name = weights.NAME if self._path is None else self._path.stem
-        self._context, self._report = int(context), report or _show
+        self._context, self._report = int(context), report or _show_progress
 
     @property
     def embedded(self) -> bool:
-        """Whether this is the embedded model, whose weights may still have to be fetched."""
+        """Whether this is the embedded model, whose weights may still have to be downloaded."""
         return self._path is None
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """The whole reply at once."""
+        """Return the whole reply."""
         async for piece in self.stream(request):
             if isinstance(piece, ModelResponse):
                 return piece
-        raise OverloadedError(f"{self.name} broke off without a reply")
+        raise OverloadedError(f"{self.name} ended without a reply")
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
-        """Pieces of text as they are written, then the whole reply. Leaving stops the model at its next token."""
-        engine: Engine = await in_thread(self.load)
-        names = ToolNames.of(request)
-        dialect = self._dialect(engine, request, names)
-        reply = dialect.stream()
-        chunks = engine.stream(dialect.streamed(dialect.body(request, self.name, names)))
+        """Yield pieces of text, then the whole reply. Closing the generator stops the model at its next token."""
+        engine: LlamaEngine = await in_thread(self.load)
+        names = ToolNames.from_request(request)
+        api = self._api(engine, request, names)
+        reply = api.stream()
+        chunks = engine.stream(api.streamed(api.body(request, self.name, names)))
         try:
             async for chunk in chunks:
                 if piece := reply.add(chunk):
@@ -81,63 +87,65 @@ class LocalModel:
         finally:
             await chunks.aclose()  # type: ignore[attr-defined]
         data = reply.whole()
-        read = None if data is None else dialect.read(data)
+        read = None if data is None else api.read(data)
         if read is None:
-            raise OverloadedError(f"{self.name} broke off in the middle of a reply")
-        calls = tuple(call.replace(name=names.back(call.name)) for call in read.tool_calls)
+            raise OverloadedError(f"{self.name} stopped in the middle of a reply")
+        calls = tuple(call.replace(name=names.decode(call.name)) for call in read.tool_calls)
         yield ModelResponse(
             read.content, calls, read.usage or Usage(), read.finish_reason, 0.0, self.name, self.provider
         )
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:
-        """How many tokens a text takes, or some messages with the marks of the chat template around them."""
+        """Return the number of tokens of a text, or of messages including the marks of the chat template."""
         engine = self.load()
         if isinstance(content, str):
             return engine.count(content)
         return self.count_request(ModelRequest(content))
 
     def count_request(self, request: ModelRequest) -> int:
-        """How many tokens of prompt the model is given for a request, all that is made of its tools included."""
+        """Return the number of tokens in the prompt for a request, including everything made from its tools."""
         engine = self.load()
-        names = ToolNames.of(request)
-        body = self._dialect(engine, request, names).body(request, self.name, names)
+        names = ToolNames.from_request(request)
+        body = self._api(engine, request, names).body(request, self.name, names)
         return engine.count(engine.prompt(body["messages"], body.get("tools")))
 
     def price(self, usage: Usage) -> float:
-        """Nothing: it runs here."""
+        """Return 0: the model runs locally."""
         return 0.0
 
-    def load(self) -> Engine:
-        """Load the weights now, fetching them if need be; else the first request does it.
+    def load(self) -> LlamaEngine:
+        """Load the weights now, and download them if necessary. Otherwise the first request does that.
 
         Raises:
-            WeightsError: they could not be fetched.
+            WeightsError: the weights could not be downloaded.
             UnknownModelError: llama.cpp cannot load the file.
         """
         return engine_for(self._path or weights.fetch(self._report), self._context)
 
-    def _dialect(self, engine: Engine, request: ModelRequest, names: ToolNames) -> Chat:
-        """The model's own form where it is free to call or answer; only a grammar can force it to either."""
-        taught = self._path is not None and "tools" in engine.template
+    def _api(self, engine: LlamaEngine, request: ModelRequest, names: ToolNames) -> ChatCompletionsApi:
+        """Return the API to use: the model's own tool format, or constrained decoding to force an outcome."""
+        knows_tools = self._path is not None and "tools" in engine.template
         forced = request.tools and (
             request.response_format is not None or request.tool_choice not in (None, "auto", "none")
         )
-        return Recovering(request, names) if taught and not forced else Constrained(request)
+        return TextCallsApi(request, names) if knows_tools and not forced else ConstrainedApi(request)
 
 
-def _checked(path: Path) -> Path:
+def _checked_path(path: Path) -> Path:
     try:
         with path.open("rb") as file:
             begins = file.read(4)
     except OSError as error:
         raise RegistrationError(f"cannot read the model file {str(path)!r}: {error.strerror}") from error
     if begins != b"GGUF":
-        raise RegistrationError(f"{str(path)!r} is not a GGUF file; llama.cpp can load no other kind")
+        raise RegistrationError(f"{str(path)!r} is not a GGUF file; llama.cpp loads only GGUF files")
     return path
 
 
-def _show(done: int, total: int) -> None:
+def _show_progress(done: int, total: int) -> None:
     if sys.stderr.isatty():
         end = "\n" if done >= total else ""
-        sys.stderr.write(f"\rfetching {weights.NAME}, once: {done * 100 // total:3} % of {total // 1_000_000} MB{end}")
+        sys.stderr.write(
+            f"\rdownloading {weights.NAME}, once: {done * 100 // total:3} % of {total // 1_000_000} MB{end}"
+        )
         sys.stderr.flush()

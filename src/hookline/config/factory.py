@@ -1,0 +1,313 @@
+"""Build an agent from settings: its model, tools, guards, hooks, plugins and limits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from .._base.text import did_you_mean
+from .._kernel.hook import Hook
+from .._kernel.registry import HookRegistry
+from .._run.agent import Agent
+from .._run.budget import Budget, Limits
+from .._run.context import AgentContext
+from .._run.events import log
+from .._run.session import Session
+from ..models.protocol import Model
+from ..plugins.discovery import is_path
+from ..plugins.errors import LoadError, PluginError
+from ..plugins.manager import Host, PluginManager
+from ..plugins.plugin import Plugin
+from ..providers.factory import get_model
+from .errors import ConfigError
+from .loading import load_hooks, load_tools, source_location
+from .settings import DeclaredHook, Settings
+from .sources import FILE, SHARED_FILE, distrust_reason, parse_reference
+
+if TYPE_CHECKING:
+    from ..hooks.observability import ObservabilityHook
+
+
+NAME = "hookline"
+KEEP_DAYS = 365
+"""Days for which the command line keeps recorded runs."""
+
+
+def build_agent(
+    settings: Settings,
+    *,
+    home: Path | None = None,
+    hooks: Iterable[Hook] = (),
+    file: Path | None = None,
+    plugins: PluginManager | None = None,
+    tell: Callable[[str], object] = log.warning,
+) -> Agent:
+    """Build the agent that settings describe. Its runs need a :func:`make_context` for the limits.
+
+    Args:
+        settings: the settings.
+        home: the folder in which modules named in the settings are searched; by default, the working folder.
+        hooks: additional hooks, such as an approver.
+        file: the file that sets ``hooks``, for error messages.
+        plugins: the plugin manager; by default, that of :func:`build_plugins`.
+        tell: called with each note about plugins.
+
+    Raises:
+        ConfigError: the folder does not exist.
+        LoadError: hooks, tools or plugins cannot be loaded.
+        RegistrationError: a model, hook, tool or plugin is invalid.
+        NotInstalledError: a package is missing.
+        AuthError: the model needs a key.
+    """
+    home = Path.cwd() if home is None else home
+    registry, bundles = build_hooks(settings, home, file)
+    registry.extend(hooks)
+    agent = Agent(
+        NAME,
+        "",
+        settings.instructions,
+        llm=build_model(settings),
+        tools=build_tools(settings, home),
+        hooks=registry,
+        plugins=bundles,
+        max_steps=settings.max_steps,
+        params=settings.params,
+    )
+    plugins = build_plugins(settings, home) if plugins is None else plugins
+    for note in use_plugins(plugins, agent, settings.plugins):
+        tell(note)
+    return agent
+
+
+def build_model(settings: Settings) -> Model:
+    """Build the model that settings name."""
+    options: dict[str, Any] = {"base_url": settings.base_url, "api": settings.api, "context": settings.context}
+    return get_model(settings.model, **{name: value for name, value in options.items() if value is not None})
+
+
+def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tuple[HookRegistry, list[Plugin]]:
+    """Build the built-in guards and the hooks named in the settings. Return them with the plugins among the hooks."""
+    from ..hooks.path_guard import PathGuard
+
+    try:
+        loaded, plugins = load_hooks([_with_skills_folder(hook, settings) for hook in settings.hooks], home)
+    except LoadError as error:
+        if file is None:
+            raise
+        raise LoadError(f"{file}: hooks: {error}") from error
+    files = [place for hook in loaded if (place := source_location(hook.hook).rpartition(":")[0])]
+    files += _tool_code_files(settings, home)
+    files += [str(plugin.folder) for plugin in build_plugins(settings, home).found() if plugin.folder is not None]
+    own: list[Any] = []
+    if settings.audit:
+        from ..hooks.audit_log import AuditLogHook
+
+        own.append(AuditLogHook(settings.audit))
+    if settings.tickets:
+        from ..hooks.ticket_rules import TicketRules
+
+        rules = TicketRules(settings.tickets)
+        given = [each.hook.board.path for each in loaded if isinstance(each.hook, TicketRules)]
+        own += [] if rules.board.path in given else [rules]
+    # The agent must not change the files that configure it, record it, or run as code.
+    keep = [FILE, SHARED_FILE, ".git", "*.tape", *files]
+    own += _skill_hooks(settings, [each.hook for each in loaded])
+    if settings.personalities:
+        keep += [settings.personalities, os.path.realpath(settings.personalities)]
+    keep += [kept for hook in (*own, *(each.hook for each in loaded)) for kept in getattr(hook, "own_files", ())]
+    folder, write = work_folder(settings), settings.write
+    registry = HookRegistry([PathGuard(folder, write=write, keep=keep), *own])
+    if settings.shell:
+        from ..hooks.terminal_guard import TerminalGuard
+
+        registry.register(TerminalGuard(folder, writes=write, unknown="ask", keep=keep))
+    for hook in loaded:
+        hook.register(registry)
+    return registry, plugins
+
+
+def _skill_hooks(settings: Settings, hooks: Iterable[Any]) -> list[Any]:
+    """Return the hook that offers skills, if they are set. The folder must exist, unless a hook will create it."""
+    if not settings.skills:
+        return []
+    from ..hooks.skill_evolver import SkillEvolverHook
+    from ..hooks.skills import SkillsHook
+
+    if Path(settings.skills).is_file():
+        raise ConfigError(f"skills: {settings.skills!r} is a file, not a folder")
+    listed = SkillsHook(settings.skills)
+    folder = listed.store.folder
+    if not (folder.exists() or any(isinstance(h, SkillEvolverHook) and h.store.folder == folder for h in hooks)):
+        raise ConfigError(
+            f"skills: no such folder: {settings.skills!r}. Create it, or let an agent learn skills for it "
+            "with --hooks SkillEvolverHook"
+        )
+    return [listed]
+
+
+def _with_skills_folder(hook: str | DeclaredHook, settings: Settings) -> str | DeclaredHook:
+    """Return the declared hook; a ``SkillEvolverHook`` without a folder gets the folder of the setting ``skills``."""
+    declared = hook if isinstance(hook, DeclaredHook) else DeclaredHook(hook)
+    if declared.use != "SkillEvolverHook" or "folder" in declared.args or not settings.skills:
+        return hook
+    return msgspec.structs.replace(declared, args={**declared.args, "folder": settings.skills})
+
+
+def build_file_guards(settings: Settings, files: Iterable[str]) -> list[Any]:
+    """Build guards that keep tools from changing these files, in addition to those of :func:`build_hooks`."""
+    from ..hooks.path_guard import PathGuard
+
+    folder, write, keep = work_folder(settings), settings.write, list(files)
+    found: list[Any] = [PathGuard(folder, write=write, keep=keep)]
+    if settings.shell:
+        from ..hooks.terminal_guard import TerminalGuard
+
+        found.append(TerminalGuard(folder, writes=write, unknown="ask", keep=keep))
+    return found
+
+
+def code_files(references: Iterable[str], home: Path) -> list[str]:
+    """Return the files and folders with the code of references such as ``FILE.py:name`` and ``module:name``."""
+    modules, files = [], []
+    for reference in map(parse_reference, references):
+        if reference.file is not None:
+            files.append(reference.file)
+        elif reference.name:
+            modules.append(home / reference.module.replace(".", "/"))
+    return [*map(str, (*files, *modules)), *(f"{module}.py" for module in modules)]
+
+
+def _tool_code_files(settings: Settings, home: Path) -> list[str]:
+    """Return the files and folders whose code runs as a tool or as an MCP server."""
+    modules, files = [], []
+    for target in settings.mcp:
+        words = target.split()
+        modules += [Path(name.replace(".", "/")).resolve() for mark, name in pairwise(words) if mark == "-m"]
+        files += [Path(word).resolve() for word in (word.strip("\"'") for word in words) if Path(word).is_file()]
+    return [
+        *code_files(settings.tools, home),
+        *map(str, (*files, *modules)),
+        *(f"{module}.py" for module in modules),
+    ]
+
+
+def build_recorder(settings: Settings) -> ObservabilityHook | None:
+    """Build the hook that records runs for ``hookline stats``; ``None`` if recording is off."""
+    if settings.runs is None:
+        return None
+    from ..hooks.observability import ObservabilityHook
+
+    return ObservabilityHook(settings.runs, keep_days=KEEP_DAYS)
+
+
+def build_tools(settings: Settings, home: Path) -> list[Any]:
+    """Build all tools that the settings enable or name, including those of MCP servers."""
+    tools: list[Any] = []
+    if settings.default_tools:
+        from .._toolbox.basic import calculator, clock
+        from .._toolbox.files import file_tools
+        from ..hooks._support.secret_files import SECRET_FILES
+
+        files = file_tools(work_folder(settings), write=settings.write, hide=SECRET_FILES)
+        tools += [*files, calculator, clock]
+    if settings.shell:
+        from .._toolbox.shell import shell_tool
+
+        tools.append(shell_tool(work_folder(settings)))
+    tools += load_tools(settings.tools, home)
+    if settings.hosts:
+        from .._toolbox.web import fetch_tool
+
+        tools.append(fetch_tool(settings.hosts))
+    if settings.skills:
+        from ..stores.skills import SkillStore
+
+        tools.append(SkillStore(settings.skills))
+    if settings.tickets:
+        from .._toolbox.tickets import ticket_tools
+        from ..stores.tickets import TicketBoard
+
+        tools += ticket_tools(TicketBoard(settings.tickets))
+    if settings.mcp:
+        from ..tools._mcp import mcp
+
+        tools += [mcp(target) for target in settings.mcp]
+    return tools
+
+
+def work_folder(settings: Settings) -> Path:
+    """Return the folder that file tools may access.
+
+    Raises:
+        ConfigError: the folder does not exist.
+    """
+    folder = Path(settings.folder)
+    if not folder.is_dir():
+        raise ConfigError(f"folder: no such folder: {settings.folder!r}")
+    return folder.resolve()
+
+
+def make_context(settings: Settings, session: Session | None = None) -> AgentContext:
+    """Create a run context. All runs that share it stay within the limits together; the step limit is per run."""
+    limits = Limits(
+        steps=settings.max_steps,
+        tokens=settings.max_tokens,
+        seconds=settings.max_seconds,
+        cost=settings.max_cost,
+        tool_calls=settings.max_tool_calls,
+    )
+    return AgentContext(session=session, budget=Budget(limits))
+
+
+def build_plugins(settings: Settings, home: Path | None = None) -> PluginManager:
+    """Build the plugin manager for plugins beside the configuration, installed ones, and those named by path.
+
+    Args:
+        settings: the settings.
+        home: the folder that ``plugins_folder`` is relative to; by default, the working folder.
+    """
+    home = Path.cwd() if home is None else home
+    named = [name for name in settings.plugins if is_path(name)]
+    return PluginManager(
+        folder=home / settings.plugins_folder, named=named, settings=settings.plugin_settings, trust=distrust_reason
+    )
+
+
+def use_plugins(manager: PluginManager, host: Host, names: Iterable[str], *, lenient: bool = False) -> list[str]:
+    """Activate plugins for an agent, and return notes for the user.
+
+    A plugin may contain guards that the user relies on. So a plugin that cannot be activated is an error, unless its
+    manifest says ``required = false`` or the caller passes ``lenient``.
+
+    Raises:
+        PluginError: a plugin cannot be activated; all plugins are deactivated again.
+    """
+    manager.attach(host)
+    notes = []
+    for name, problem in manager.activate_all(names).items():
+        if not lenient and _is_required(manager, name):
+            manager.close()
+            manager.detach(host)
+            raise PluginError(
+                f"{problem}. The agent does not start without this plugin. Fix it, disable it with "
+                f"'hookline plugins disable {name}', or run once without plugins with '--plugin none'"
+            )
+        notes.append(f"{problem}. The agent continues without it")
+    known = {found.id for found in manager.found()} if manager.settings else set()
+    for name in manager.settings:
+        if name not in known:
+            notes.append(f"plugin_settings.{name}: there is no plugin {name!r}.{did_you_mean(name, known)}")
+    return notes
+
+
+def _is_required(manager: PluginManager, name: str) -> bool:
+    try:
+        manifest = manager.find(name).manifest
+    except PluginError:
+        return True
+    return manifest is None or manifest.required

@@ -1,0 +1,1 @@
+"""The vendors' APIs: how requests are written and replies are parsed."""

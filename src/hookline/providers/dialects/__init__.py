@@ -1,1 +1,0 @@
-"""The APIs that models are asked through: how each writes requests and replies."""

@@ -1,0 +1,137 @@
+"""The endpoints of the A2A protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from a2a.server.request_handlers.response_helpers import agent_card_to_dict
+from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from ...stores.audit.log import AuditLog
+from ...stores.runs import RunStore
+from ..auth import ANONYMOUS, LOCAL, PUBLIC, RIGHTS
+from ..errors import ApiError, UnknownAgentError
+from ..routing import Endpoint, caller_of, until_disconnect
+from ..runs import RunService
+from .cards import agent_card
+from .context import ContextBuilder, RequestContext
+from .handler import Handler
+from .jsonrpc import InvalidJsonRpcError, check_request, silence_sdk_logs
+from .push import PushNotifier
+
+CARD_PATH = "/.well-known/agent-card.json"
+
+
+class A2aApi:
+    """Serve the agents of a service over A2A, versions 1.0 and 0.3.
+
+    Args:
+        service: runs the agents. Open it before this, and close it before this.
+        store: the store of the runs, which also keeps the receivers of push notifications.
+        audit: gets a record of every standing permission that is given.
+        push: options for :class:`PushNotifier`.
+    """
+
+    def __init__(self, service: RunService, store: RunStore, audit: AuditLog | None = None, **push: Any) -> None:
+        silence_sdk_logs()
+        self._service = service
+        self._options = service.options
+        self.push = PushNotifier(service, store.push_subscriptions, hosts=self._options.push_hosts, **push)
+        handler = Handler(service, self.push, audit)
+        self._dispatcher = JsonRpcDispatcher(handler, ContextBuilder(), enable_v0_3_compat=True)
+
+    async def open(self) -> None:
+        """Send the notifications that an earlier process could not send.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        await self.push.open()
+
+    async def close(self) -> None:
+        """Stop sending notifications."""
+        await self.push.close()
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """The endpoints."""
+        scopes = PUBLIC if self._options.public_card else RIGHTS
+        summary = "Get the A2A card of"
+        return [
+            Endpoint(
+                "GET", CARD_PATH, self._card, scopes, "first_agent_card", f"{summary} the first agent", response=dict
+            ),
+            Endpoint(
+                "GET",
+                f"/a2a/{{agent}}{CARD_PATH}",
+                self._card,
+                scopes,
+                "agent_card",
+                f"{summary} an agent",
+                response=dict,
+                errors=(404,),
+            ),
+            Endpoint(
+                "POST",
+                "/a2a/{agent}",
+                self._call,
+                ("read", "run", "approve"),
+                "a2a",
+                "Call an A2A method (JSON-RPC, versions 1.0 and 0.3)",
+                body=dict,
+                response=dict,
+                errors=(404,),
+            ),
+        ]
+
+    async def _card(self, request: Request) -> Response:
+        context = self._context(request)
+        card = agent_card(context.agent, context.base_url, needs_key=context.needs_key)
+        return JSONResponse(agent_card_to_dict(card))
+
+    async def _call(self, request: Request) -> Response:
+        context = self._context(request)
+        try:
+            check_request(await request.body())
+        except InvalidJsonRpcError as error:
+            return JSONResponse(error.response)
+        context.attach(request)
+        try:
+            response = await until_disconnect(request.receive, self._dispatcher.handle_requests(request))
+        except BaseException:
+            context.close()
+            raise
+        if not hasattr(response, "ping_interval"):
+            context.close()
+            return response
+        response.ping_interval = self._options.heartbeat
+        return _Stream(response, context)
+
+    def _context(self, request: Request) -> RequestContext:
+        caller = caller_of(request)
+        try:
+            agent, _, _ = self._service.agents.find(request.path_params.get("agent", ""))
+        except UnknownAgentError as error:  # the error lists the agents, which only callers with a key may see
+            message = "there is no such agent" if caller.id == ANONYMOUS.id else str(error)
+            raise ApiError(404, "unknown_agent", message) from None
+        base_url = self._options.public_url or f"{request.url.scheme}://{request.url.netloc}"
+        needs_key = self._options.exposed or caller.id not in (LOCAL, ANONYMOUS.id)
+        return RequestContext(caller, agent, base_url, needs_key, request)
+
+
+class _Stream(Response):
+    """A streaming response that closes the context of its request at the end."""
+
+    def __init__(self, inner: Any, context: RequestContext) -> None:
+        super().__init__()
+        self._inner = inner
+        self._context = context
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._inner(scope, receive, send)
+        finally:
+            self._context.close()

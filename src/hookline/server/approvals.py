@@ -1,0 +1,344 @@
+"""The approvals API over HTTP: decide about waiting calls, and list and revoke standing permissions (grants)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Annotated, Any, Literal, Self, cast
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from .._base.text import error_text
+from ..stores.approvals import ApprovalRow, ApprovalStore, DecisionRefusedError, GrantRow
+from ..stores.audit.log import AuditLog
+from ..stores.errors import NotFoundError, StoreError
+from .auth import LOCAL, Caller
+from .errors import ApiError
+from .routing import Endpoint, body_of, caller_of, correlation_of, json_response, query_of
+from .runs import RunService
+from .views import Name
+
+log = logging.getLogger("hookline")
+
+Message = Annotated[str, msgspec.Meta(max_length=4000)]
+Digest = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=200, description="The digest of the call as the caller saw it.")
+]
+Glob = Annotated[str, msgspec.Meta(max_length=1000)]
+ApprovalStatus = Literal["pending", "approved", "denied", "edited", "expired", "cancelled"]
+GrantScope = Literal["once", "session", "always"]
+
+
+class Approve(msgspec.Struct, forbid_unknown_fields=True, tag_field="decision", tag="approve"):
+    """Let the call run.
+
+    ``remember`` the approval for this ``session``, or ``always`` for this agent. ``pattern`` then limits it to
+    arguments that match, by name and glob; without a pattern it covers exactly these arguments.
+    """
+
+    digest: Digest
+    message: Message = ""
+    remember: GrantScope = "once"
+    pattern: Annotated[dict[str, Glob], msgspec.Meta(min_length=1, max_length=100)] | None = None
+
+
+class Deny(msgspec.Struct, forbid_unknown_fields=True, tag_field="decision", tag="deny"):
+    """Do not let the call run. The model gets the message."""
+
+    digest: Digest
+    message: Message = ""
+
+
+class Edit(msgspec.Struct, forbid_unknown_fields=True, tag_field="decision", tag="edit"):
+    """Let the call run with other arguments, which pass the guards again."""
+
+    digest: Digest
+    arguments: dict[str, Any]
+    message: Message = ""
+
+
+Decision = Approve | Deny | Edit
+
+
+class ApprovalsQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Which calls to list; ``all`` includes those that were decided."""
+
+    status: ApprovalStatus | Literal["all"] = "pending"
+    run: Annotated[Name, msgspec.Meta(description="List calls of this run and of the runs inside it only.")] = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 100
+
+
+class QuestionView(msgspec.Struct, frozen=True):
+    """A question that a hook asks about a call."""
+
+    text: str
+    hook: str
+    reason: str
+
+
+class ApprovalView(msgspec.Struct, frozen=True):
+    """A call that needs or needed approval.
+
+    ``run_id`` is the run that was started, ``asked_in`` the run that asks, which may be inside it. ``digest`` is
+    computed from the tool and its arguments: a decision must name it. ``edit`` has the arguments of an edited call.
+    """
+
+    id: str
+    status: ApprovalStatus
+    run_id: str
+    asked_in: str
+    call_id: str
+    attempt: int
+    tool: str
+    arguments: dict[str, Any]
+    questions: tuple[QuestionView, ...]
+    digest: str
+    agent: str
+    owner: str
+    correlation_id: str
+    asked: float
+    expires: float
+    decided: float | None
+    by: str
+    message: str
+    edit: dict[str, Any] | None
+    remember: GrantScope
+
+    @classmethod
+    def of(cls, row: ApprovalRow) -> Self:
+        """The view of a stored call."""
+        questions = tuple(QuestionView(each.text, each.hook, each.reason) for each in row.questions)
+        own: dict[str, Any] = {"run_id": row.root_id, "asked_in": row.run_id, "questions": questions}
+        return cls(**{name: getattr(row, name) for name in cls.__struct_fields__ if name not in own}, **own)
+
+
+class ApprovalsPage(msgspec.Struct, frozen=True):
+    """Calls that need or needed approval, the newest first."""
+
+    approvals: tuple[ApprovalView, ...]
+
+
+class GrantView(msgspec.Struct, frozen=True):
+    """A standing permission for calls of ``tool`` that match ``pattern``, or have exactly these ``arguments``."""
+
+    id: str
+    scope: Literal["session", "always"]
+    agent: str
+    owner: str
+    tool: str
+    pattern: dict[str, str]
+    arguments: dict[str, Any] | None
+    hooks: tuple[str, ...]
+    by: str
+    at: float
+
+    @classmethod
+    def of(cls, row: GrantRow) -> Self:
+        """The view of a stored permission."""
+        return cls(**{name: getattr(row, name) for name in cls.__struct_fields__})
+
+
+class GrantsPage(msgspec.Struct, frozen=True):
+    """Standing permissions, the newest first."""
+
+    grants: tuple[GrantView, ...]
+
+
+class GrantAudit:
+    """Audit standing permissions that are given or revoked through the server. Runs audit the decisions themselves.
+
+    Args:
+        store: the store of permissions.
+        audit: gets the records; ``None`` disables them.
+    """
+
+    def __init__(self, store: ApprovalStore, audit: AuditLog | None) -> None:
+        self._store = store
+        self._audit = audit
+
+    async def decided(self, row: ApprovalRow, correlation_id: str) -> None:
+        """Audit the permission that a decision created, if it did."""
+        if self._audit is None or row.remember == "once":
+            return
+        try:
+            grants = await asyncio.to_thread(self._store.grants, owner=row.owner)
+        except StoreError as error:  # the decision stands all the same
+            log.error("the permission created by %s is not in the audit log: %s", row.id, error_text(error))
+            return
+        for grant in grants:
+            if (grant.at, grant.by, grant.tool, grant.digest) == (row.decided, row.by, row.tool, row.digest):
+                self._record("given", grant, row.by, correlation_id, approval=row.id, run_id=row.root_id)
+                return
+
+    def revoked(self, grant: GrantRow, caller: Caller, correlation_id: str) -> None:
+        """Audit that a permission was revoked."""
+        self._record("revoked", grant, caller_label(caller), correlation_id)
+
+    def _record(self, action: str, grant: GrantRow, by: str, correlation_id: str, **more: str) -> None:
+        if self._audit is not None:
+            self._audit.record(
+                "grant",
+                action=action,
+                grant=grant.id,
+                by=by,
+                scope=grant.scope,
+                tool=grant.tool,
+                agent=grant.agent,
+                owner=grant.owner,
+                pattern=grant.pattern,
+                digest=grant.digest,
+                hooks=list(grant.hooks),
+                correlation_id=correlation_id,
+                **more,
+            )
+
+
+def caller_label(caller: Caller) -> str:
+    """The name of a caller in decisions and audit records."""
+    return "somebody at this machine" if caller.id == LOCAL else f"key {caller.name} ({caller.id})"
+
+
+_DECIDE = """The first decision counts. `digest` must be that of the call as the caller saw it, or the decision is
+rejected. The events of the run show what happens next."""
+
+
+class ApprovalsApi:
+    """The endpoints for waiting calls and standing permissions.
+
+    A caller can access the calls of its own runs only, unless it has the right ``admin``.
+
+    Args:
+        service: runs the agents.
+        audit: gets a record of every permission that is given or revoked here.
+    """
+
+    def __init__(self, service: RunService, audit: AuditLog | None = None) -> None:
+        self._store = service.approvals
+        self._grant_audit = GrantAudit(service.approvals, audit)
+
+    def endpoints(self) -> list[Endpoint]:
+        """The endpoints."""
+        see, decide = ("read", "approve"), ("approve",)
+        return [
+            Endpoint(
+                "GET",
+                "/approvals",
+                self._list,
+                see,
+                "list_approvals",
+                "List calls that wait for approval",
+                query=ApprovalsQuery,
+                response=ApprovalsPage,
+            ),
+            Endpoint(
+                "GET", "/approvals/{id}", self._get, see, "get_approval", "Get a waiting call", response=ApprovalView
+            ),
+            Endpoint(
+                "POST",
+                "/approvals/{id}",
+                self._decide,
+                decide,
+                "decide_approval",
+                "Approve, deny or edit a waiting call",
+                body=Decision,
+                response=ApprovalView,
+                errors=(409, 410),
+                description=_DECIDE,
+            ),
+            Endpoint(
+                "GET", "/grants", self._grants, see, "list_grants", "List standing permissions", response=GrantsPage
+            ),
+            Endpoint(
+                "DELETE",
+                "/grants/{id}",
+                self._revoke,
+                decide,
+                "revoke_grant",
+                "Revoke a standing permission",
+                status=204,
+            ),
+        ]
+
+    async def _list(self, request: Request) -> Response:
+        query, caller = query_of(request, ApprovalsQuery), caller_of(request)
+        rows = await asyncio.to_thread(
+            self._store.rows,
+            status="" if query.status == "all" else query.status,
+            owner=caller.owner,
+            root_id=query.run,
+            limit=query.limit,
+        )
+        return json_response(ApprovalsPage(tuple(map(ApprovalView.of, rows))))
+
+    async def _get(self, request: Request) -> Response:
+        return json_response(ApprovalView.of(await self._find(request)))
+
+    async def _find(self, request: Request) -> ApprovalRow:
+        id = request.path_params["id"]
+        try:
+            return await asyncio.to_thread(self._store.find, id, owner=caller_of(request).owner)
+        except NotFoundError:
+            raise _unknown_approval(id) from None
+
+    async def _decide(self, request: Request) -> Response:
+        decision = await body_of(request, cast("type[Decision]", Decision))
+        caller, row = caller_of(request), await self._find(request)
+        given: dict[str, Any] = {"decision": "deny"}
+        if isinstance(decision, Approve):
+            given = {"decision": "approve", "remember": decision.remember, "pattern": decision.pattern}
+        elif isinstance(decision, Edit):
+            given = {"decision": "edit", "arguments": decision.arguments}
+        try:
+            row = await asyncio.to_thread(
+                self._store.decide,
+                row.id,
+                digest=decision.digest,
+                by=caller_label(caller),
+                message=decision.message,
+                owner=caller.owner,
+                **given,
+            )
+        except DecisionRefusedError as error:
+            raise _decision_error(error) from None
+        except NotFoundError:
+            raise _unknown_approval(row.id) from None
+        await self._grant_audit.decided(row, correlation_of(request))
+        return json_response(ApprovalView.of(row))
+
+    async def _grants(self, request: Request) -> Response:
+        rows = await asyncio.to_thread(self._store.grants, owner=caller_of(request).owner)
+        return json_response(GrantsPage(tuple(map(GrantView.of, rows))))
+
+    async def _revoke(self, request: Request) -> Response:
+        id, caller = request.path_params["id"], caller_of(request)
+        grants = await asyncio.to_thread(self._store.grants, owner=caller.owner)
+        grant = next((each for each in grants if each.id == id), None)
+        if grant is None:
+            raise _unknown_grant(id)
+        try:
+            await asyncio.to_thread(self._store.revoke, id, owner=caller.owner)
+        except NotFoundError:  # another request revoked it in between
+            raise _unknown_grant(id) from None
+        self._grant_audit.revoked(grant, caller, correlation_of(request))
+        return Response(status_code=204)
+
+
+def _unknown_approval(id: str) -> ApiError:
+    return ApiError(404, "unknown_approval", f"there is no call {id!r:.80}")
+
+
+def _unknown_grant(id: str) -> ApiError:
+    return ApiError(404, "unknown_grant", f"there is no permission {id!r:.80}")
+
+
+def _decision_error(error: DecisionRefusedError) -> ApiError:
+    message = error_text(error)
+    if error.code == "gone":
+        if error.row is not None and error.row.status in ("expired", "cancelled"):
+            return ApiError(410, error.row.status, message)
+        return ApiError(409, "decided", message)
+    if error.code == "digest":
+        return ApiError(409, "other_digest", message)
+    return ApiError(422, "bad_decision", message)

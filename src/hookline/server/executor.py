@@ -1,0 +1,194 @@
+"""Execute served runs: wait for the session and a slot, load the session, run the agents, store the outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .._base.text import error_text
+from .._kernel.errors import HooklineError
+from .._kernel.state import AgentResult
+from .._run.context import AgentContext, services_of
+from .._run.environment import make_id
+from .._run.session import Session
+from .._run.termination import RunFailedError
+from ..hooks.approvals import ApprovalsHook
+from ..stores.approvals import ApprovalStore
+from ..stores.errors import StoreError
+from ..stores.sessions import SessionStore
+from .auth import Caller
+from .concurrency import KeyedLocks, RunSlots
+from .live_run import LiveRun
+from .logs import LogFieldsHook, log_approval_request
+from .options import ServerOptions
+
+log = logging.getLogger("hookline")
+
+MAX_FOLLOW_UPS = 8
+"""How many times the agents of one served run may hand over to another."""
+
+
+class RunExecutor:
+    """Execute runs: at most ``options.max_runs`` at once, and those of one session one after another.
+
+    Args:
+        approvals: the store of calls that wait for approval.
+        sessions: the store of conversations.
+        options: limits and time limits.
+        context: makes the context of a run, with its budget.
+        metadata: metadata for the hooks of every run.
+    """
+
+    def __init__(
+        self,
+        approvals: ApprovalStore,
+        sessions: SessionStore,
+        options: ServerOptions,
+        context: Callable[[Session], AgentContext],
+        metadata: Mapping[str, Any],
+    ) -> None:
+        self._approvals = approvals
+        self._sessions = sessions
+        self._approval_seconds = options.approval_seconds
+        self._context = context
+        self._metadata = metadata
+        self._session_locks = KeyedLocks()
+        self._slots = RunSlots(options.max_runs)
+
+    async def execute(
+        self, live: LiveRun, caller: Caller, answerer: Any, personality: str, session: Session | None
+    ) -> None:
+        """Execute a run when its session and a slot are free. The run is finished afterwards, whatever happens.
+
+        Args:
+            live: the run.
+            caller: the owner of the run.
+            answerer: the agent, roster or team that answers.
+            personality: the personality of the agent in a new conversation.
+            session: the conversation, if the caller keeps it; otherwise it is loaded and saved here.
+        """
+        try:
+            async with self._session_locks.hold(live.record.session_id), live.slot(self._slots):
+                if not live.closed:
+                    await self._run(live, caller, answerer, personality, session)
+        except asyncio.CancelledError:
+            live.finish("interrupted", reason="the server stopped")
+        except HooklineError as error:
+            live.finish("failed", error=error_text(error))
+        except Exception as error:  # the run must be finished, or its caller would wait forever
+            log.exception("the run %s failed", live.record.id)
+            live.finish("failed", error=f"the run failed with an internal error: {type(error).__name__}")
+
+    async def _run(
+        self, live: LiveRun, caller: Caller, answerer: Any, personality: str, session: Session | None
+    ) -> None:
+        record, save = live.record, session is None
+        if session is None:
+            session = await asyncio.to_thread(self._sessions.load, record.session_id)
+        if session is None:
+            session = Session(record.session_id, platform=record.transport, personality_id=personality)
+        live.update(status="running", started=time.time())
+        task: str | None = record.task
+        results: list[AgentResult[Any]] = []
+        follow_up_error = ""
+        try:
+            while task is not None and len(results) <= MAX_FOLLOW_UPS and not (results and live.stop_reason):
+                results.append(await self._run_agent(live, caller, answerer, session, task, first=not results))
+                follow_up = getattr(answerer, "follow_up", None)
+                task = None if follow_up is None else follow_up(session, results[-1])
+                task = await task if inspect.isawaitable(task) else task
+        except Exception as error:
+            if not results:
+                raise
+            log.exception("the follow-up of the run %s failed", record.id)
+            follow_up_error = f"the follow-up failed with an internal error: {type(error).__name__}"
+        problem = await self._save(session) if save else ""
+        status, fields = outcome_of(results, problem)
+        if follow_up_error:  # the replies so far are kept
+            status, fields["error"] = "failed", follow_up_error
+        if task is not None and status == "completed":  # the next agent never began
+            status, fields["reason"] = "stopped", f"handed over more than {MAX_FOLLOW_UPS} times"
+            status = "cancelled" if live.stop_reason else status
+        if live.stop_reason and status == "cancelled":
+            status, fields["reason"] = live.final_status or status, live.stop_reason
+        live.finish(status, **fields)
+
+    async def _run_agent(
+        self, live: LiveRun, caller: Caller, answerer: Any, session: Session, task: str, *, first: bool
+    ) -> AgentResult[Any]:
+        """Run one agent of a served run. The first one gets the id of the served run."""
+        record = live.record
+        approvals = ApprovalsHook(
+            self._approvals,
+            seconds=self._approval_seconds,
+            owner=caller.id,
+            root_id=record.id,
+            tell=log_approval_request,
+        )
+        ctx = self._context(session)
+        if first:
+            services_of(ctx).environment.new_id = _first_id(record.id)
+        origin = {
+            "caller": caller.name,
+            "caller_id": caller.id,
+            "platform": record.transport,
+            "session": record.session,
+        }
+        live.run = run = answerer.start(
+            task,
+            session=session,
+            ctx=ctx,
+            hooks=[approvals, LogFieldsHook()],
+            sinks=[live.add_event],
+            keep=False,
+            metadata={**self._metadata, **caller.metadata, **origin},
+            task_id=record.task_id,
+            correlation_id=record.correlation_id,
+        )
+        try:
+            result: AgentResult[Any] = await run.result()
+        except RunFailedError as failure:
+            return failure.result
+        return result
+
+    async def _save(self, session: Session) -> str:
+        """Save a session. Returns the problem if that fails: the reply is valid all the same."""
+        try:
+            await asyncio.to_thread(self._sessions.save, session)
+        except StoreError as error:
+            log.error("the session %s could not be stored: %s", session.id, error_text(error))
+            return f"the conversation could not be stored: {error_text(error)}"
+        return ""
+
+
+def outcome_of(results: Sequence[AgentResult[Any]], problem: str = "") -> tuple[str, dict[str, Any]]:
+    """The final status and fields of a served run, from the results of its agents."""
+    last, costs = results[-1], [result.cost for result in results]
+    fatal = [f"{error.type}: {error.message}" for error in last.errors if error.fatal]
+    stop = "" if last.stop is None else f"{last.stop.kind}: {last.stop.message}".removesuffix(": ")
+    return last.status, {
+        "reply": "\n\n".join(text for result in results if (text := result.output_text)),
+        "error": fatal[-1] if fatal else problem,
+        "reason": last.hook_ended or ("" if last.status == "completed" else stop),
+        "stop": "" if last.stop is None else last.stop.kind,
+        "steps": sum(len(result.steps) for result in results),
+        "tool_calls": sum(result.tool_calls for result in results),
+        "input_tokens": sum(result.usage.input_tokens for result in results),
+        "output_tokens": sum(result.usage.output_tokens for result in results),
+        "cached_tokens": sum(result.usage.cached_tokens for result in results),
+        "cost": None if None in costs else sum(cost for cost in costs if cost is not None),
+    }
+
+
+def _first_id(run_id: str) -> Callable[[str], str]:
+    """An id factory that returns a given id for the first run."""
+    given = [run_id]
+
+    def make(prefix: str = "id") -> str:
+        return given.pop() if prefix == "run" and given else make_id(prefix)
+
+    return make

@@ -1,0 +1,424 @@
+"""Runs of this process: their state, their events, and storing and reading these."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from contextvars import Context
+from typing import Any
+
+import msgspec
+
+from .._base.text import error_text
+from .._kernel.events import Event, HookExecuted, PointFired
+from .._kernel.values import Usage
+from .._run.events import (
+    ApprovalAsked,
+    ApprovalDecided,
+    RunFinished,
+    Steered,
+    StepStarted,
+    SubagentEvent,
+    ToolEnded,
+    ToolStarted,
+    is_silent,
+)
+from .._run.run import Run
+from ..stores.runs import RunRecord, RunStore, StoredEvent, limit_bytes
+from .concurrency import RunSlots
+from .errors import UnavailableError
+from .events import RunClosed
+
+log = logging.getLogger("hookline")
+
+KEPT_EVENTS = 256
+"""How many stored events of a run are kept in memory for readers."""
+KEPT_BYTES = 500_000
+"""How many bytes of them."""
+PAGE_EVENTS = 200
+"""How many events a reader returns at once."""
+PAGE_BYTES = 256_000
+"""How many bytes of events a reader returns at once. A client that does not read holds up to this and one event."""
+POLL_SECONDS = 0.5
+"""Polling interval for a run of another process."""
+COLLECT_SECONDS = 0.005
+"""How long events are collected before they are written: one transaction costs as much as many rows."""
+RETRY_SECONDS = 1.0
+"""How long to wait before writing is tried again after an error."""
+
+Put = Callable[[RunRecord | None, StoredEvent | None], None]
+
+
+class LiveRun:
+    """A served run of this process. It belongs to the event loop of the service.
+
+    Events get new numbers, because a run that hands over is followed by another one in the same list, which begins
+    and ends with an event of the service. Readers get stored events only, so that everything they have seen is still
+    there after a crash. While the file cannot be written, they get events from memory instead.
+
+    Args:
+        record: the state of the run.
+        put: stores a run or an event.
+        is_stuck: whether the file cannot be written now.
+    """
+
+    def __init__(self, record: RunRecord, put: Put, is_stuck: Callable[[], bool] = lambda: False) -> None:
+        self.record = record
+        self.run: Run[Any] | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.stop_reason = ""
+        """Why the run has been asked to stop; empty if it has not."""
+        self.final_status = ""
+        """The status that a stopped run gets instead of ``cancelled``."""
+        self.closed = False
+        self.unread = 0
+        """How many messages of callers the run has not read yet."""
+        self.pending: dict[tuple[str, str], str] = {}
+        self._steps = 0
+        self._tools: dict[tuple[str, str], str] = {}
+        self._put = put
+        self._is_stuck = is_stuck
+        self._slots: RunSlots | None = None
+        self._has_slot = False
+        self._stored_seq = 0
+        self._events: list[StoredEvent] = []
+        self._event_bytes = 0
+        self._first_seq = 1
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def update(self, **fields: Any) -> None:
+        """Change fields of the record and store it."""
+        self.record = msgspec.structs.replace(self.record, **fields)
+        self._put(self.record, None)
+
+    def add_event(self, event: Event) -> None:
+        """Number an event and store it. This is the event sink of the run.
+
+        Fired points and hooks without a result are left out: they would be most of the events.
+        """
+        if self.closed:  # a run that ignores its cancellation may continue for a while
+            return
+        inner = event.event if isinstance(event, SubagentEvent) else event
+        if isinstance(inner, PointFired) or (isinstance(inner, HookExecuted) and is_silent(inner)):
+            return
+        seq = self.record.last_seq + 1
+        if isinstance(event, RunFinished):  # the messages are in the events before it, and in the session
+            event = event.replace(result=event.result.replace(messages=(), steps=()))
+        data = (event if event.seq == seq else event.replace(seq=seq)).to_json()
+        stored = StoredEvent(self.record.id, seq, str(event.__struct_config__.tag), event.at, data)
+        self.record = msgspec.structs.replace(self.record, last_seq=seq)
+        self._track(event)
+        self._events.append(stored)
+        self._event_bytes += len(data)
+        self._put(None, stored)
+        if self._is_stuck():
+            self.wake_readers()
+
+    @property
+    def activity(self) -> str:
+        """What the run is doing now, for people."""
+        if self.pending:
+            return f"asks for {', '.join(self.pending.values())}"
+        return ", ".join(self._tools.values()) or (f"step {self._steps}" if self._steps else "")
+
+    def _track(self, event: Event) -> None:
+        """Update the state from an event. Calls of subagents wait for approval too."""
+        match event.event if isinstance(event, SubagentEvent) else event:
+            case StepStarted():
+                self._steps += not isinstance(event, SubagentEvent)
+            case Steered():
+                self.unread = max(0, self.unread - 1)
+            case ToolStarted() as started:
+                self._tools[started.run_id, started.call_id] = started.tool
+            case ToolEnded() as ended:
+                self._tools.pop((ended.run_id, ended.call_id), None)
+            case ApprovalAsked() as asked:
+                self.pending[asked.run_id, asked.call_id] = asked.tool
+                self._approvals_changed()
+            case ApprovalDecided() as decided:
+                self.pending.pop((decided.run_id, decided.call_id), None)
+                self._approvals_changed()
+
+    def _approvals_changed(self) -> None:
+        """Release the slot while the run waits for a person, and take it back afterwards."""
+        self.update(status="waiting" if self.pending else "running")
+        if self._slots is not None and self._has_slot is bool(self.pending):
+            (self._slots.release if self.pending else self._slots.acquire_now)()
+            self._has_slot = not self.pending
+
+    @asynccontextmanager
+    async def slot(self, slots: RunSlots) -> AsyncIterator[None]:
+        """Hold a slot inside the block, except while the run waits for a person."""
+        await slots.acquire()
+        self._slots, self._has_slot = slots, True
+        try:
+            yield
+        finally:
+            self._slots = None
+            if self._has_slot:
+                slots.release()
+
+    def mark_stored(self, seq: int) -> None:
+        """Note that all events up to ``seq`` are stored, drop those that need not stay in memory, and wake readers."""
+        self._stored_seq = seq
+        self.wake_readers()
+        count = min(seq, self.record.last_seq - KEPT_EVENTS) + 1 - self._first_seq
+        drop = count if count > KEPT_EVENTS else 0
+        self._event_bytes -= sum(len(event.data) for event in self._events[:drop])
+        while self._event_bytes > KEPT_BYTES and self._first_seq + drop <= seq:
+            self._event_bytes -= len(self._events[drop].data)
+            drop += 1
+        del self._events[:drop]
+        self._first_seq += drop
+
+    def events_after(self, seq: int, limit: int) -> Sequence[StoredEvent] | None:
+        """The events after ``seq``; ``None`` if they are no longer in memory."""
+        start = seq + 1 - self._first_seq
+        last = self.record.last_seq if self._is_stuck() else self._stored_seq
+        return None if start < 0 else self._events[start : min(start + limit, last + 1 - self._first_seq)]
+
+    def is_read(self, seq: int) -> bool:
+        """Whether there is nothing after ``seq``, now or later."""
+        return self.closed and seq >= self.record.last_seq
+
+    def finish(self, status: str, **fields: Any) -> None:
+        """Mark the run finished. Later calls are ignored."""
+        if self.closed:
+            return
+        self.run, ended = None, time.time()
+        self.add_event(closing_event(msgspec.structs.replace(self.record, status=status, ended=ended, **fields)))
+        started = self.record.started
+        self.update(status=status, ended=ended, elapsed=None if started is None else ended - started, **fields)
+        self.closed = True
+        self.wake_readers()
+
+    def stop(self, reason: str) -> None:
+        """Ask the run to stop. A run that has not begun finishes at once."""
+        if self.stop_reason:
+            return
+        self.stop_reason = reason
+        if self.run is not None:
+            self.run.cancel(reason)
+            return
+        self.finish(self.final_status or "cancelled", reason=reason)
+        if self.task is not None:
+            self.task.cancel()  # the task may not have begun either
+
+    def interrupt(self) -> None:
+        """Stop the run because the server stops."""
+        self.final_status = "interrupted"
+        self.stop("the server stopped")
+
+    async def changed(self, timeout: float | None) -> bool:
+        """Wait for an event or the end of the run; false after a timeout."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            done, _ = await asyncio.wait([waiter], timeout=timeout)
+        finally:
+            if not waiter.done():
+                self._waiters = [each for each in self._waiters if each is not waiter]
+        return bool(done)
+
+    def wake_readers(self) -> None:
+        """Let all readers look for events again."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+def closing_event(run: RunRecord) -> RunClosed:
+    """The last event of a finished run."""
+    return RunClosed(
+        at=run.ended or 0.0,
+        run_id=run.id,
+        status=run.status,
+        reply=run.reply,
+        error=run.error,
+        reason=run.reason,
+        usage=Usage(run.input_tokens, run.output_tokens, run.cached_tokens),
+        cost=run.cost,
+    )
+
+
+class RunRecorder:
+    """Write runs and events in a background thread, in the order of :meth:`put`, several in one transaction.
+
+    After an error, everything that could not be written is kept and tried again.
+
+    Args:
+        store: the store.
+        on_stored: called with the events that have been written.
+        on_error: called when the file cannot be written.
+    """
+
+    def __init__(
+        self, store: RunStore, on_stored: Callable[[Sequence[StoredEvent]], None], on_error: Callable[[], None]
+    ) -> None:
+        self._store = store
+        self._on_stored = on_stored
+        self._on_error = on_error
+        self._runs: dict[str, RunRecord] = {}
+        self._events: list[StoredEvent] = []
+        self._waiters: list[asyncio.Future[None]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "hookline-runs")
+        self.problem = ""
+        """Why the file cannot be written now; empty if it can."""
+
+    def put(self, run: RunRecord | None = None, event: StoredEvent | None = None) -> None:
+        """Queue a run as it is now, an event, or both."""
+        if run is not None:
+            self._runs[run.id] = run
+        if event is not None:
+            self._events.append(event)
+        if self._task is None:
+            self._task = asyncio.create_task(self._write(), context=Context())  # its log lines belong to no request
+
+    async def flushed(self) -> None:
+        """Wait until everything queued so far is in the file.
+
+        Raises:
+            UnavailableError: the file cannot be written now.
+        """
+        if self._task is None:
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(done)
+        await done
+
+    async def close(self, seconds: float) -> None:
+        """Write the rest, for at most ``seconds``."""
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=seconds)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            log.error("%d events of runs are lost: %s", len(self._events), self.problem)
+        self._thread.shutdown()
+
+    async def _write(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._runs or self._events or self._waiters:
+                if not self._waiters:
+                    await asyncio.sleep(COLLECT_SECONDS)
+                runs, events, waiters = self._runs, self._events, self._waiters
+                self._runs, self._events, self._waiters = {}, [], []
+                try:
+                    await loop.run_in_executor(self._thread, self._store.write, runs.values(), events)
+                except BaseException as error:
+                    self._runs, self._events = {**runs, **self._runs}, [*events, *self._events]
+                    if not isinstance(error, Exception):
+                        self._fail(waiters, self.problem or "the server stops")
+                        raise
+                    self._fail(waiters, error_text(error) or repr(error))
+                    await asyncio.sleep(RETRY_SECONDS)
+                    continue
+                self.problem = ""
+                self._on_stored(events)
+                for each in waiters:
+                    if not each.done():
+                        each.set_result(None)
+        finally:
+            self._task = None
+
+    def _fail(self, waiters: Sequence[asyncio.Future[None]], problem: str) -> None:
+        if problem != self.problem:
+            log.error("runs cannot be stored: %s", problem)
+        self.problem = problem
+        self._on_error()
+        for each in waiters:
+            if not each.done():
+                each.set_exception(UnavailableError("runs cannot be stored now: try again later"))
+
+
+class EventReader:
+    """Return the events of a run after a number, without loss or repetition, until the run has ended.
+
+    A reader holds no events, so slow readers cost no memory. Call :meth:`close` when done, also before the end.
+
+    Args:
+        run: the run.
+        after: the number of the last event that the client has read.
+        store: the store of events.
+        find_live: finds a run of this process by id.
+        load: loads the record of a run.
+        on_close: called once, when the reader is closed.
+        is_stopping: whether the server stops.
+    """
+
+    def __init__(
+        self,
+        run: RunRecord,
+        after: int,
+        store: RunStore,
+        find_live: Callable[[str], LiveRun | None],
+        load: Callable[[str], Awaitable[RunRecord]],
+        on_close: Callable[[], None],
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        self.run_id = run.id
+        self.seq = max(0, after)
+        self._store = store
+        self._find_live = find_live
+        self._load = load
+        self._on_close: Callable[[], None] | None = on_close
+        self._is_stopping = is_stopping
+        self._live: LiveRun | None = None
+
+    async def more(self, timeout: float | None = None) -> Sequence[StoredEvent] | None:
+        """The next events, as soon as there are some; none after ``timeout`` seconds; ``None`` after the last event.
+
+        ``None`` is also returned when the server stops while the run goes on in another process. Events that have
+        happened but are not in the file yet are waited for regardless of the timeout.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self._live = self._live or self._find_live(self.run_id)
+            left = None if deadline is None else deadline - time.monotonic()
+            found = await self._from_file() if self._live is None else self._live.events_after(self.seq, PAGE_EVENTS)
+            if found is None:
+                found = await self._from_file()
+            if found:
+                found = limit_bytes(found, PAGE_BYTES)
+                self.seq = found[-1].seq
+                return found
+            if self._live is not None:
+                if self._live.is_read(self.seq):
+                    return None
+                if self._live.record.last_seq > self.seq:  # further events are being written
+                    left = None
+                if (left is not None and left <= 0) or not await self._live.changed(left):
+                    return ()
+                continue
+            run = await self._load(self.run_id)
+            if run.last_seq <= self.seq if run.is_over else self._is_stopping():
+                return None
+            if left is not None and left <= 0:
+                return ()
+            if not run.is_over:
+                await asyncio.sleep(POLL_SECONDS if left is None else min(POLL_SECONDS, left))
+
+    async def _from_file(self) -> Sequence[StoredEvent]:
+        return await asyncio.to_thread(self._store.events, self.run_id, self.seq, PAGE_EVENTS, PAGE_BYTES)
+
+    async def __aiter__(self) -> AsyncIterator[StoredEvent]:
+        """Iterate over single events."""
+        while (found := await self.more()) is not None:
+            for event in found:
+                yield event
+
+    def close(self) -> None:
+        """Stop reading. Later calls are ignored."""
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()

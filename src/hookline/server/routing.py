@@ -1,0 +1,501 @@
+"""Endpoints of the HTTP API, the gate that every request passes, and reading requests and writing responses.
+
+Starlette is imported inside functions, so that ``Server`` can be imported and say what to install without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+import uuid
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from .._base.frozen import EMPTY, Frozen
+from .._base.text import did_you_mean
+from .._web.middleware import App, ClientDisconnectedError, Message, Receive, RequestRejectedError, Scope, Send
+from ..stores.audit.log import AuditLog
+from ..stores.errors import StoreError
+from ..stores.keys import KeyStore
+from .auth import Authenticator, Caller, Operation, RequestInfo
+from .errors import ApiError, ServiceError, api_error
+from .logs import logging_with
+from .options import ServerOptions
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+T = TypeVar("T")
+
+log = logging.getLogger("hookline")
+access_log = logging.getLogger("hookline.access")
+
+JSON = "application/json"
+CORRELATION_HEADER = "X-Correlation-ID"
+"""The header with the correlation id, which connects a request with everything that it causes."""
+
+RequestCounter = Callable[[str, str, int, float], object]
+"""Called after every request with the method, the route, the status and the duration in seconds."""
+
+ErrorBody = Callable[[ApiError], Any]
+"""Makes the JSON body of an error response."""
+
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+_CORRELATION_ID = re.compile(r"(?!.*hl_\w{16})[!-~]{1,128}")  # ids are logged, so an API key must not pass as one
+
+
+class ResponseSpec(Frozen, frozen=True):
+    """A further response of an endpoint. ``type`` is a type for msgspec, ``None`` for an empty body."""
+
+    status: int
+    description: str
+    type: Any = None
+    media: str = JSON
+
+
+def error_body(error: ApiError) -> Any:
+    """The default body of an error response."""
+    return {"error": {"code": error.code, "message": str(error)}}
+
+
+class Endpoint(Frozen, frozen=True):
+    """One method of one path.
+
+    Args:
+        method: the HTTP method.
+        path: the path, as Starlette writes it.
+        handler: handles a request. Errors of the service and of stores become error responses.
+        scopes: a caller with one of these rights may call the endpoint; ``PUBLIC`` for everybody.
+        name: the operation id in the API description.
+        summary: one line for the API description.
+        body: the type of the request body, for msgspec.
+        response: the type of the response body.
+        query: a type whose fields are the query parameters.
+        status: the status of the response.
+        media: the media type of the response.
+        errors: statuses of errors, besides those that every endpoint may return.
+        headers: a type whose fields are request headers.
+        responses: further responses.
+        description: more than the summary, in Markdown.
+        error_body: makes the body of an error, for a protocol with its own format. It applies to the whole path.
+    """
+
+    method: str
+    path: str
+    handler: Callable[[Request], Awaitable[Response]]
+    scopes: tuple[str, ...]
+    name: str
+    summary: str = ""
+    body: Any = None
+    response: Any = None
+    query: Any = None
+    status: int = 200
+    media: str = JSON
+    errors: tuple[int, ...] = ()
+    headers: Any = None
+    responses: tuple[ResponseSpec, ...] = ()
+    description: str = ""
+    error_body: ErrorBody | None = None
+
+
+class Gate:
+    """Authenticate, log and count every request, and turn errors into responses.
+
+    Without a valid key, every path looks the same. No key is needed only as long as none has ever been created, the
+    server listens on this machine only, and the request comes from there. If keys cannot be read, all requests are
+    rejected.
+
+    Args:
+        keys: the API keys; ``None`` if there are none.
+        options: rate limits and trusted proxies.
+        keys_required: whether keys are needed even for requests from this machine.
+        audit: gets a record of every decision.
+        count: called after every request.
+    """
+
+    def __init__(
+        self,
+        keys: KeyStore | None,
+        options: ServerOptions | None = None,
+        *,
+        keys_required: bool = False,
+        audit: AuditLog | None = None,
+        count: RequestCounter | None = None,
+    ) -> None:
+        self._authenticator = Authenticator(keys, options or ServerOptions(), keys_required, audit)
+        self._audit = audit
+        self._count = count
+
+    @property
+    def needs_keys(self) -> bool:
+        """Whether callers need a key, as far as is known."""
+        return self._authenticator.needs_keys
+
+    @property
+    def is_audited(self) -> bool:
+        """Whether decisions are written to an audit log."""
+        return self._audit is not None
+
+    def routes(self, endpoints: Iterable[Endpoint]) -> list[Route]:
+        """Starlette routes for endpoints, one for each path.
+
+        Raises:
+            ValueError: an endpoint has neither valid scopes nor ``PUBLIC``, or is defined twice.
+        """
+        from starlette.routing import Route
+
+        paths: dict[str, dict[str, Operation]] = {}
+        error_bodies: dict[str, ErrorBody] = {}
+        for endpoint in endpoints:
+            operations, method = paths.setdefault(endpoint.path, {}), endpoint.method.upper()
+            if method in operations:
+                raise ValueError(f"{method} {endpoint.path} is defined twice")
+            operation = operations[method] = Operation(endpoint.scopes, _endpoint_app(endpoint), endpoint.path)
+            if method == "GET" and endpoint.media != "text/event-stream":
+                operations.setdefault("HEAD", operation)
+            if endpoint.error_body is not None:
+                error_bodies[endpoint.path] = endpoint.error_body
+        return [
+            Route(path, self._path_app(path, operations, error_bodies.get(path, error_body)))
+            for path, operations in paths.items()
+        ]
+
+    def fallback(self) -> Route:
+        """A route for all other paths, to be the last one: without a key, a client does not learn that a path is
+        unknown.
+        """
+        from starlette.routing import Route
+
+        route = Route("/{path:path}", self._path_app("*", {}, error_body))
+        route.path_regex = re.compile(r"(?s)(?P<path>.*)\Z")  # also paths with line breaks or without a slash
+        return route
+
+    def _path_app(self, route: str, operations: Mapping[str, Operation], body: ErrorBody) -> _PathApp:
+        return _PathApp(self._authenticator, self._count, route, operations, body)
+
+
+class _PathApp:
+    """The ASGI app of one path behind the gate."""
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        count: RequestCounter | None,
+        route: str,
+        operations: Mapping[str, Operation],
+        error_body: ErrorBody,
+    ) -> None:
+        self._authenticator = authenticator
+        self._count = count
+        self._route = route
+        self._operations = operations
+        self._error_body = error_body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"{self._route} accepts HTTP requests only")
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        request = RequestInfo(method, self._route, correlation_id(scope), time.monotonic())
+        with logging_with(correlation_id=request.correlation_id):
+            sender = _ResponseSender(self._authenticator, request, send, self._error_body)
+            await self._handle(scope, receive, request, sender)
+
+    async def _handle(self, scope: Scope, receive: Receive, request: RequestInfo, sender: _ResponseSender) -> None:
+        try:
+            await self._call(scope, receive, request, sender)
+        except ApiError as error:
+            await sender.send_error(error)
+        except RequestRejectedError as rejection:
+            request.status = rejection.status
+            rejection.headers.append(sender.header)
+            raise
+        except ClientDisconnectedError:
+            raise
+        except Exception as error:
+            if request.revoked is not None:
+                await sender.send_error(request.revoked)
+                return
+            if _is_disconnect(error):
+                return
+            log.exception("%s %s failed, correlation id %s", request.method, request.route, request.correlation_id)
+            message = f"internal error: the server log has the details under {request.correlation_id}"
+            await sender.send_error(ApiError(500, "internal", message))
+        finally:
+            self._log(request)
+
+    async def _call(self, scope: Scope, receive: Receive, request: RequestInfo, sender: _ResponseSender) -> None:
+        operation = self._operations.get(scope["method"])
+        await self._authenticator.admit(scope, request, operation)
+        if operation is None and not self._operations:
+            raise ApiError(404, "not_found", "there is nothing at this path: GET /openapi.json lists all paths")
+        if operation is None:
+            allowed = ", ".join(sorted(self._operations))
+            raise ApiError(405, "method_not_allowed", f"this path allows {allowed}", {"Allow": allowed})
+
+        async def receive_checked() -> Message:
+            message = await receive()
+            if message["type"] == "http.request" and request.is_old:
+                await self._authenticator.check_still_valid(request)
+            return message
+
+        added = {
+            "hookline.caller": request.caller,
+            "hookline.correlation_id": request.correlation_id,
+            "hookline.missing_right": lambda right: self._authenticator.record_missing_right(request, operation, right),
+        }
+        with logging_with(caller=request.caller.id):
+            client = self._authenticator.client_scope(scope, request)
+            await operation.app({**scope, **added, **client}, receive_checked, sender)
+
+    def _log(self, request: RequestInfo) -> None:
+        """Log and count a request that is done."""
+        seconds = time.monotonic() - request.began
+        fields: dict[str, Any] = {
+            "method": request.method,
+            "route": request.route,
+            "status": request.status,
+            "ms": round(seconds * 1000, 1),
+            "caller": request.caller.id,
+        }
+        access_log.info(
+            "%s %s %d %.1f ms caller=%s correlation_id=%s", *fields.values(), request.correlation_id, extra=fields
+        )
+        if self._count is not None:
+            self._count(request.method, request.route, request.status, seconds)
+
+
+class _ResponseSender:
+    """Sends a response with the correlation id, and remembers its status."""
+
+    def __init__(self, authenticator: Authenticator, request: RequestInfo, send: Send, error_body: ErrorBody) -> None:
+        self._authenticator = authenticator
+        self._request = request
+        self._send = send
+        self._error_body = error_body
+        self._started = False
+        self.header = (CORRELATION_HEADER.lower().encode(), request.correlation_id.encode())
+
+    async def __call__(self, message: Message) -> None:
+        starts = message["type"] == "http.response.start"
+        if message.get("more_body") or (starts and self._request.is_old):
+            await self._authenticator.check_still_valid(self._request)
+        await (self._start(message) if starts else self._send(message))
+
+    async def _start(self, message: Message) -> None:
+        self._started, self._request.status = True, message["status"]
+        headers = [pair for pair in message.get("headers", ()) if bytes(pair[0]).lower() != self.header[0]]
+        await self._send({**message, "headers": [*headers, self.header]})
+
+    async def send_error(self, error: ApiError) -> None:
+        """Send an error. A response that has begun is left incomplete instead, which the client notices."""
+        if self._started:
+            return
+        body = msgspec.json.encode(self._error_body(error))
+        headers = [(b"content-type", JSON.encode()), (b"content-length", str(len(body)).encode())]
+        headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in error.headers.items()]
+        await self._start({"type": "http.response.start", "status": error.status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
+
+
+def _endpoint_app(endpoint: Endpoint) -> App:
+    """An endpoint as an ASGI app."""
+    from starlette.exceptions import HTTPException
+    from starlette.requests import Request
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            response = await endpoint.handler(Request(scope, receive, send))
+        except HTTPException as error:
+            raise ApiError(error.status_code, "bad_request", error.detail, error.headers or EMPTY) from None
+        except (ServiceError, StoreError) as error:
+            raise api_error(error) from None
+        await response(scope, receive, send)
+
+    return app
+
+
+# What the gate knows about a request
+
+
+def caller_of(request: Request) -> Caller:
+    """The caller of a request that passed the gate."""
+    caller: Caller = request.scope["hookline.caller"]
+    return caller
+
+
+def correlation_of(request: Request) -> str:
+    """The correlation id of a request: the caller's, or a generated one."""
+    id: str = request.scope["hookline.correlation_id"]
+    return id
+
+
+def missing_right_recorder(request: Request) -> Callable[[str], None]:
+    """A function that audits a missing right, for requests whose body decides which right they need."""
+    record: Callable[[str], None] = request.scope["hookline.missing_right"]
+    return record
+
+
+def is_correlation_id(text: str) -> bool:
+    """Whether a text is acceptable as a correlation id: short printable ASCII, and not an API key."""
+    return _CORRELATION_ID.fullmatch(text) is not None
+
+
+def correlation_id(scope: Scope) -> str:
+    """The correlation id in the headers of a request, or a new one."""
+    for name in (b"x-correlation-id", b"x-request-id"):
+        given: list[str] = [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+        if len(given) == 1 and is_correlation_id(given[0]):
+            return given[0]
+    return uuid.uuid4().hex
+
+
+# Clients that disconnect
+
+
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Wait until the client has disconnected."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def until_disconnect(receive: Receive, work: Awaitable[T]) -> T:
+    """Await ``work`` and return its result; cancel it if the client disconnects first.
+
+    Raises:
+        ClientDisconnect: the client disconnected.
+    """
+    from starlette.requests import ClientDisconnect
+
+    tasks = working, disconnect = asyncio.ensure_future(work), asyncio.ensure_future(wait_for_disconnect(receive))
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        working.cancel()
+        disconnect.cancel()
+        await asyncio.wait(tasks)
+
+
+def _is_disconnect(error: Exception) -> bool:
+    from starlette.requests import ClientDisconnect
+
+    return isinstance(error, ClientDisconnect)
+
+
+# Bodies and queries
+
+_PATH_IN_ERROR = re.compile(r"^(.*?)(?: - at `(?:key in )?(\$[^`]*)`)?$", re.DOTALL)
+_FIELD_HINTS = {
+    "metadata": "metadata cannot be sent, because guards rely on it: it is set with the key "
+    "(hookline keys add NAME --metadata KEY=VALUE)"
+}
+
+
+def json_response(value: Any, status: int = 200, headers: Mapping[str, str] = EMPTY) -> Response:
+    """A response with a value as JSON."""
+    from starlette.responses import Response
+
+    return Response(msgspec.json.encode(value), status, {**headers, "content-type": JSON})
+
+
+async def body_of(request: Request, kind: type[T], *, optional: bool = False) -> T:
+    """Read the JSON body of a request.
+
+    Args:
+        request: the request.
+        kind: the type of the body, for msgspec.
+        optional: whether an empty body stands for ``kind()``.
+
+    Raises:
+        ApiError: the body is not sent as JSON (415), is not valid JSON (400), or has wrong fields (422).
+    """
+    data = await request.body()
+    if optional and not data:
+        return kind()
+    media, _, options = request.headers.get("content-type", "").lower().partition(";")
+    if media.strip() != JSON:
+        raise ApiError(415, "not_json", "send the body as JSON, with the header Content-Type: application/json")
+    charset = options.replace('"', "").replace(" ", "").partition("charset=")[2]
+    if charset not in ("", "utf-8", "utf8", "us-ascii"):
+        raise ApiError(415, "not_utf8", "send the body in UTF-8")
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise _invalid_field(error, kind) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        problem = f"not valid JSON: {error}" if data.strip() else "empty: send a JSON object"
+        raise ApiError(400, "bad_json", f"the body is {problem}") from None
+
+
+def query_of(request: Request, kind: type[T]) -> T:
+    """Read the query parameters of a request.
+
+    Raises:
+        ApiError: a parameter is unknown, given twice, or has a wrong value (422).
+    """
+    given = request.query_params.multi_items()
+    found = dict(given)
+    if len(found) < len(given):
+        twice = next(name for name, times in Counter(name for name, _ in given).items() if times > 1)
+        raise ApiError(422, "bad_field", f"{twice:.80} is given twice")
+    try:
+        return msgspec.convert(found, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _invalid_field(error, kind) from None
+
+
+def _invalid_field(error: msgspec.ValidationError, kind: Any) -> ApiError:
+    found = _PATH_IN_ERROR.match(str(error))
+    problem, path = (str(error), None) if found is None else found.groups()
+    where = (path or "").removeprefix("$").removeprefix(".")
+    unknown = re.match(r"Object contains unknown field `(.*)`", problem, re.DOTALL)
+    missing = re.match(r"Object missing required field `(.*)`", problem)
+    if unknown is not None:
+        name = unknown[1]
+        message = _FIELD_HINTS.get(name) if not where else None
+        message = message or f"there is no field {_join(where, name):.160}.{did_you_mean(name, _fields(kind))}"
+    elif missing is not None:
+        message = f"the field {_join(where, missing[1])} is missing"
+    else:
+        message = f"{where or 'the body'}: {problem[:1].lower()}{problem[1:]}{_choices(problem, kind, where)}"
+        message = message.replace("invalid enum value", "invalid value", 1)
+    return ApiError(422, "bad_field", message)
+
+
+def _choices(problem: str, kind: Any, field: str) -> str:
+    """The values that a field may have, if they can be listed."""
+    given = re.match(r"Invalid (?:enum )?value '(.*)'$", problem, re.DOTALL)
+    known = [value for each in getattr(kind, "__args__", (kind,)) for value in _values(each, field)]
+    return f".{did_you_mean(given[1], known)} It is one of: {', '.join(known)}" if given and known else ""
+
+
+def _values(kind: Any, field: str) -> list[str]:
+    config = getattr(kind, "__struct_config__", None)
+    if config is None or field == config.tag_field:
+        return [] if config is None else [str(config.tag)]
+    info: Any = msgspec.inspect.type_info(kind)
+    return [value for each in info.fields if each.encode_name == field for value in _literals(each.type)]
+
+
+def _literals(kind: Any) -> list[str]:
+    if isinstance(kind, msgspec.inspect.UnionType):
+        return [value for each in kind.types for value in _literals(each)]
+    return [str(value) for value in kind.values if value] if isinstance(kind, msgspec.inspect.LiteralType) else []
+
+
+def _join(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name
+
+
+def _fields(kind: Any) -> Iterable[str]:
+    kinds = getattr(kind, "__args__", (kind,))
+    return {name for each in kinds for name in getattr(each, "__struct_encode_fields__", ())}

@@ -1,0 +1,424 @@
+"""The service of runs behind every transport: start, get, list, read, steer and cancel runs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from socket import gethostname
+from typing import Any, Unpack
+
+import msgspec
+
+from .._base.frozen import EMPTY
+from .._base.text import error_text
+from .._kernel.values import Message
+from .._run.context import AgentContext
+from .._run.environment import make_id
+from .._run.session import Session
+from ..stores.approvals import ApprovalStore
+from ..stores.errors import StoreError
+from ..stores.processes import process_start
+from ..stores.runs import OPEN_STATES, RunFilter, RunRecord, RunStore, StoredEvent
+from ..stores.sessions import SessionStore
+from .agents import Agents
+from .auth import Caller
+from .errors import BusyError, ConflictError, UnavailableError, UnknownRunError
+from .events import RunAccepted
+from .executor import RunExecutor
+from .idempotency import IdempotencyKeys
+from .live_run import EventReader, LiveRun, RunRecorder, closing_event
+from .options import ServerOptions
+
+log = logging.getLogger("hookline")
+
+CANCEL_SECONDS = 10.0
+"""How long a cancellation waits for the run to finish."""
+MAX_UNREAD = 100
+"""How many messages of callers may wait for one run."""
+PRUNE_SECONDS = 3600.0
+"""How often old runs are deleted."""
+
+
+class RunService:
+    """Run agents for callers. Runs and their events are stored, and continue without readers.
+
+    Runs of one session are executed one after another, and a limited number of runs at once; the others are queued.
+    The service belongs to one event loop. A caller sees its own runs only, unless it has the right ``admin``.
+
+    Args:
+        agents: the served agents.
+        store: the store of runs and events.
+        approvals: the store of calls that wait for approval.
+        sessions: the store of conversations.
+        options: limits and time limits.
+        context: makes the context of a run, with its budget.
+        metadata: metadata for the hooks of every run.
+    """
+
+    def __init__(
+        self,
+        agents: Agents,
+        store: RunStore,
+        *,
+        approvals: ApprovalStore,
+        sessions: SessionStore,
+        options: ServerOptions,
+        context: Callable[[Session], AgentContext] | None = None,
+        metadata: Mapping[str, Any] = EMPTY,
+    ) -> None:
+        self.agents = agents
+        self.approvals = approvals
+        self.options = options
+        self._store = store
+        context = context or (lambda session: AgentContext(session=session))
+        self._executor = RunExecutor(approvals, sessions, options, context, metadata)
+        self._recorder = RunRecorder(store, self._on_stored, self._on_store_error)
+        self._keys = IdempotencyKeys(store)
+        self._live: dict[str, LiveRun] = {}
+        self._readers: Counter[str] = Counter()
+        self._accepting = self._stopping = False
+        self._pruned = 0.0
+        self._process = gethostname(), os.getpid(), process_start(os.getpid())
+
+    # Start and stop
+
+    async def open(self) -> None:
+        """Start to accept runs, and mark the runs of processes that died as interrupted.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        await self._close_all_abandoned()
+        self._accepting = True
+
+    async def drain(self) -> None:
+        """Accept no more runs, interrupt those that have not begun, and wait until the others have finished."""
+        self._accepting, self._stopping = False, True
+        for live in list(self._live.values()):
+            if live.run is None and not live.closed:
+                live.interrupt()
+        if tasks := self._tasks():
+            await asyncio.wait(tasks)
+
+    async def close(self, grace: float | None = None) -> None:
+        """Drain for at most ``grace`` seconds, then interrupt the runs that are left and store everything."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.options.grace if grace is None else grace):
+                await self.drain()
+        for live in list(self._live.values()):
+            if not live.closed:
+                live.interrupt()
+        if tasks := self._tasks():
+            await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
+        for live in list(self._live.values()):
+            if not live.closed and live.task is not None:  # it ignored its cancellation
+                live.finish("interrupted", reason="the server stopped")
+                live.task.cancel()
+        await self._recorder.close(self.options.grace)
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [live.task for live in self._live.values() if live.task is not None and not live.task.done()]
+
+    @property
+    def problem(self) -> str:
+        """Why no runs are accepted now; empty if they are."""
+        return self._recorder.problem if self._accepting else "the server is starting or stopping"
+
+    def counts(self) -> dict[str, int]:
+        """The number of unfinished runs of this process by state, and the number of readers."""
+        states = Counter(live.record.status for live in self._live.values() if not live.closed)
+        return {**{state: states[state] for state in OPEN_STATES}, "readers": self._readers.total()}
+
+    def unfinished(self) -> list[tuple[RunRecord, str]]:
+        """The unfinished runs of this process in the order of their start, and what each is doing now."""
+        return [(live.record, live.activity) for live in self._live.values() if not live.closed]
+
+    # Operations of callers
+
+    async def start(
+        self,
+        caller: Caller,
+        task: str,
+        *,
+        agent: str = "",
+        session: str = "",
+        history: Iterable[Message] | None = None,
+        task_id: str = "",
+        correlation_id: str = "",
+        transport: str = "api",
+        idempotency_key: str = "",
+        request: Any = None,
+    ) -> RunRecord:
+        """Start a run. It is stored when this returns.
+
+        Args:
+            caller: the owner of the run.
+            task: the task, in the words of the caller.
+            agent: the name of the agent; the first one if left out.
+            session: the caller's name of a conversation to continue; a new one if left out.
+            history: the messages before the task, if the caller keeps the conversation; it is not stored then.
+            task_id: an id of the task; the id of the run if left out.
+            correlation_id: connects the run with its cause.
+            transport: the API that the run came through.
+            idempotency_key: a key chosen by the caller. A second start with it returns the run of the first.
+            request: with an idempotency key, the request as JSON; it must be the same whenever the key is used.
+
+        Raises:
+            UnknownAgentError: there is no agent with this name.
+            BusyError: too many runs are running or queued.
+            IdempotencyError: the idempotency key was used for a different request.
+            ConflictError: another process is starting the run of this idempotency key.
+            UnavailableError: the server is stopping, or cannot store the run.
+            StoreError: the idempotency keys cannot be read or written.
+        """
+        fresh = make_id("run")
+        async with self._keys.run_of(caller.id, idempotency_key, request, fresh) as id:
+            if id != fresh:
+                return await self.get(id, caller)
+            run = await self._accept(id, caller, task, agent, session, history, task_id, correlation_id, transport)
+        await self._prune()
+        return run
+
+    async def _accept(
+        self,
+        id: str,
+        caller: Caller,
+        task: str,
+        agent: str,
+        session: str,
+        history: Iterable[Message] | None,
+        task_id: str,
+        correlation_id: str,
+        transport: str,
+    ) -> RunRecord:
+        if self.problem:
+            # The problem of the store names files, so callers do not see it; it is in the log.
+            reason = "they cannot be stored" if self._accepting else self.problem
+            raise UnavailableError(f"no runs are accepted now: {reason}")
+        served, answerer, personality = self.agents.find(agent)
+        self._check_limits(caller)
+        name = session or make_id("session")
+        key = hashlib.sha256(msgspec.json.encode([caller.id, served.name, name])).hexdigest()[:40]
+        host, pid, born_at = self._process
+        record = RunRecord(
+            id,
+            served.name,
+            caller.id,
+            name,
+            f"served-{key}",
+            task_id or id,
+            correlation_id or task_id or id,
+            transport,
+            task,
+            created=time.time(),
+            host=host,
+            pid=pid,
+            born=born_at,
+        )
+        found = None
+        if history is not None:
+            found = Session(record.session_id, history, platform=transport, personality_id=personality)
+        live = self._live[id] = LiveRun(record, self._recorder.put, lambda: bool(self._recorder.problem))
+        live.update()
+        accepted = RunAccepted(
+            at=record.created,
+            run_id=id,
+            agent=served.name,
+            session=name,
+            task_id=record.task_id,
+            correlation_id=record.correlation_id,
+        )
+        live.add_event(accepted)
+        try:
+            await self._recorder.flushed()
+        except BaseException:
+            live.finish("interrupted", error="the run could not be stored")
+            raise
+        work = self._executor.execute(live, caller, answerer, personality, found)
+        live.task = asyncio.create_task(work, name=f"hookline-{id}")
+        if not self._accepting:
+            live.interrupt()
+        return live.record
+
+    async def get(self, id: str, caller: Caller) -> RunRecord:
+        """The current record of a run.
+
+        Raises:
+            UnknownRunError: there is no such run, or it belongs to another caller.
+            StoreError: the file cannot be read.
+        """
+        run = await self._load(id)
+        if caller.owner not in (None, run.owner):
+            raise _unknown(id)
+        return run
+
+    async def list(
+        self, caller: Caller, *, limit: int = 50, before: str = "", **filters: Unpack[RunFilter]
+    ) -> list[RunRecord]:
+        """The runs that a caller may see, the newest first. Arguments are those of :meth:`RunStore.runs`.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        if self._recorder.problem == "":
+            await self._recorder.flushed()
+        await self._close_all_abandoned()
+        filters.update({"served": True, "owner": caller.owner})
+        found = await asyncio.to_thread(self._store.runs, limit, before=before, **filters)
+        return [self._latest(run) for run in found]
+
+    async def count(self, caller: Caller, **filters: Unpack[RunFilter]) -> int:
+        """The number of runs that a caller may see. Arguments are those of :meth:`RunStore.count`.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        await self._close_all_abandoned()
+        filters.update({"served": True, "owner": caller.owner})
+        return await asyncio.to_thread(self._store.count, **filters)
+
+    async def read(self, id: str, caller: Caller, after: int = 0) -> EventReader:
+        """A reader of the events of a run after a number. The caller must close it.
+
+        Raises:
+            UnknownRunError: there is no such run, or it belongs to another caller.
+            BusyError: too many readers are open.
+            StoreError: the file cannot be read.
+        """
+        run = await self.get(id, caller)
+        per_caller, total = self.options.max_streams_per_caller, self.options.max_streams
+        if self._readers[caller.id] >= per_caller or self._readers.total() >= total:
+            raise BusyError(f"too many streams are open: the limit is {per_caller} per caller and {total} in all")
+        self._readers[caller.id] += 1
+
+        def close() -> None:
+            self._readers[caller.id] -= 1
+            if not self._readers[caller.id]:
+                del self._readers[caller.id]
+
+        return EventReader(run, after, self._store, self._live.get, self._load, close, lambda: self._stopping)
+
+    async def wait(self, id: str, caller: Caller, timeout: float | None = None) -> RunRecord:
+        """The record of a run once it has finished, or after ``timeout`` seconds.
+
+        Raises:
+            UnknownRunError: there is no such run, or it belongs to another caller.
+            StoreError: the file cannot be read.
+        """
+        run, live = await self.get(id, caller), self._live.get(id)
+        if live is not None and live.task is not None:
+            await asyncio.wait([live.task], timeout=timeout)
+            run = live.record
+        if run.is_over:
+            with suppress(UnavailableError):  # a result that was returned must survive a crash
+                await self._recorder.flushed()
+        return run
+
+    async def cancel(self, id: str, caller: Caller, reason: str = "") -> RunRecord:
+        """Cancel a run and return its record. A finished run stays as it is.
+
+        Raises:
+            UnknownRunError: there is no such run, or it belongs to another caller.
+            ConflictError: the run belongs to another process.
+            StoreError: the file cannot be read.
+        """
+        run, live = await self.get(id, caller), self._live.get(id)
+        if live is None or live.closed:
+            if run.is_over:
+                return run
+            raise ConflictError(f"the run {id} belongs to another process: cancel it there")
+        live.stop(reason or f"cancelled by {caller.name}")
+        return await self.wait(id, caller, timeout=CANCEL_SECONDS)
+
+    async def steer(self, id: str, caller: Caller, text: str) -> RunRecord:
+        """Send a message to a running run.
+
+        Raises:
+            UnknownRunError: there is no such run, or it belongs to another caller.
+            ConflictError: the run is not running.
+            BusyError: too many messages wait for the run.
+            StoreError: the file cannot be read.
+        """
+        run, live = await self.get(id, caller), self._live.get(id)
+        if live is not None and live.unread >= MAX_UNREAD:
+            raise BusyError(f"the run {id} has not read {live.unread} messages yet: wait until it has")
+        if live is None or live.run is None or live.stop_reason or not live.run.steer(text):
+            raise ConflictError(f"the run {id} is {run.status}: only a running run accepts messages")
+        live.unread += 1
+        return live.record
+
+    # Storage
+
+    def _on_stored(self, events: Sequence[StoredEvent]) -> None:
+        last = {event.run_id: event.seq for event in events}
+        for run_id, seq in last.items():
+            live = self._live.get(run_id)
+            if live is None:
+                continue
+            live.mark_stored(seq)
+            if live.closed and seq == live.record.last_seq:
+                del self._live[run_id]  # readers now read the file
+
+    def _on_store_error(self) -> None:
+        for live in self._live.values():
+            live.wake_readers()
+
+    async def _load(self, id: str) -> RunRecord:
+        live = self._live.get(id)
+        if live is not None:
+            return live.record
+        run = await asyncio.to_thread(self._store.get, id)
+        if run is None or not run.is_served:
+            raise _unknown(id)
+        run = self._latest(run)
+        return await self._close_abandoned(id) if run.is_abandoned else run
+
+    def _latest(self, run: RunRecord) -> RunRecord:
+        live = self._live.get(run.id)
+        return run if live is None else live.record
+
+    async def _close_all_abandoned(self) -> None:
+        for run in await asyncio.to_thread(self._store.abandoned):
+            await asyncio.to_thread(self._store.close_abandoned, run.id, _interrupted)
+
+    async def _close_abandoned(self, id: str) -> RunRecord:
+        """Finish a run whose process died: it gets a last event."""
+        run = await asyncio.to_thread(self._store.close_abandoned, id, _interrupted)
+        if run is None:
+            raise _unknown(id)
+        return run
+
+    def _check_limits(self, caller: Caller) -> None:
+        unfinished = [live for live in self._live.values() if not live.closed]
+        own = sum(live.record.owner == caller.id for live in unfinished)
+        if own >= self.options.max_runs_per_caller:
+            raise BusyError(f"{own} of your runs are running or queued, which is the limit: wait for one or cancel it")
+        if len(unfinished) >= self.options.max_runs + self.options.max_queued:
+            raise BusyError("too many runs are queued: try again later")
+
+    async def _prune(self) -> None:
+        if time.monotonic() > self._pruned + PRUNE_SECONDS:
+            self._pruned = time.monotonic()
+            try:
+                await asyncio.to_thread(self._store.prune_served, self.options.keep_days)
+            except StoreError as error:
+                log.error("old runs could not be deleted: %s", error_text(error))
+
+
+def _unknown(id: str) -> UnknownRunError:
+    return UnknownRunError(f"there is no run {id!r:.80}")
+
+
+def _interrupted(run: RunRecord, seq: int) -> tuple[RunRecord, StoredEvent]:
+    """The final record and the last event of a run whose process died."""
+    closed = msgspec.structs.replace(
+        run, status="interrupted", ended=time.time(), reason="its process ended", last_seq=seq
+    )
+    event = closing_event(closed).replace(seq=seq)
+    return closed, StoredEvent(run.id, seq, "run_closed", event.at, event.to_json())

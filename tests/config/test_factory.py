@@ -1,0 +1,251 @@
+"""An agent from settings."""
+
+import json
+
+import msgspec
+import pytest
+
+from hookline import RegistrationError, call, observer, reply
+from hookline.config.errors import ConfigError
+from hookline.config.factory import build_agent, build_hooks, make_context
+from hookline.config.settings import DeclaredHook, Settings
+from hookline.config.sources import Flag, load
+from hookline.plugins.errors import LoadError
+from hookline.stores import Skill, SkillStore
+from hookline.testing import scripted_agent
+from hookline.tools import file_tools, shell_tool
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(*turns):
+        (tmp_path / "turns.json").write_text(json.dumps(turns))
+        return f"scripted:{tmp_path / 'turns.json'}"
+
+    return write
+
+
+def test_the_default_tools_and_the_path_guard_are_there(script, tmp_path):
+    agent = build_agent(Settings(model=script("hi"), folder=str(tmp_path)))
+    assert {"read_file", "calculate", "now"} <= {tool.name for tool in agent.tools}
+    assert "write_file" not in agent.tools
+    assert [type(hook).__name__ for hook in agent.hooks] == ["PathGuard"]
+    assert "write_file" in build_agent(Settings(model=script("hi"), folder=str(tmp_path), write=True)).tools
+
+
+def test_the_shell_comes_with_its_guard(script, tmp_path):
+    agent = build_agent(Settings(model=script("hi"), folder=str(tmp_path), shell=True, default_tools=False))
+    assert [tool.name for tool in agent.tools] == ["shell"]
+    assert [type(hook).__name__ for hook in agent.hooks] == ["PathGuard", "TerminalGuard"]
+    assert "shell" not in build_agent(Settings(model=script("hi"), folder=str(tmp_path))).tools
+
+
+@pytest.mark.parametrize(
+    "path", ["mytools.py", "mytools/__init__.py", "other.py", "server.py", "serving/main.py", "hookline.toml"]
+)
+@pytest.mark.parametrize("name", ["write_file", "shell"])
+def test_code_that_the_settings_run_is_not_the_agents_to_change(script, tmp_path, monkeypatch, path, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "server.py").write_text("")
+    settings = Settings(
+        model=script("hi"), folder=str(tmp_path), write=True, shell=True, tools=("mytools:look", "other.py:look"),
+        mcp=("python server.py", "python -m serving.main"),
+    )  # fmt: skip
+    registry, _ = build_hooks(settings, tmp_path)
+
+    def outcome(path):
+        made = call(name, path=path, content="x") if name == "write_file" else call(name, command=f"echo x > {path}")
+        tools = [shell_tool(tmp_path), *file_tools(tmp_path, write=True)]
+        return scripted_agent([[made], reply("x")], tools=tools, hooks=registry).run("x").steps[0].outcomes
+
+    assert outcome(path) == ("blocked",)
+    assert outcome("notes.py") == ("ok",)
+
+
+def test_a_guard_declared_in_a_file_blocks_without_any_python_of_the_users_own(script, tmp_path):
+    (tmp_path / "rules.py").write_text(
+        "from hookline import HookResult\n"
+        "class Refuse:\n"
+        "    points = ('before_tool',)\n"
+        "    def __init__(self, message): self.message = message\n"
+        "    def __call__(self, point, ctx, request): return HookResult.block(self.message)\n"
+    )
+    (tmp_path / "hookline.toml").write_text(
+        f'model = "{script({"tool": "calculate", "arguments": {"expression": "1+1"}}, "done")}"\n'
+        'hooks = [{ use = "rules:Refuse", args = { message = "Not today." }, tools = "calc*" }]\n'
+    )
+    config = load(folder=tmp_path, env={})
+    result = build_agent(config.settings, home=config.home).run("add", ctx=make_context(config.settings))
+    assert result.messages[2].content == "Not today."
+
+
+def test_a_hook_whose_source_cannot_be_told_is_taken(script, tmp_path):
+    (tmp_path / "rules.py").write_text(
+        "Made = type('Made', (), {'points': ('before_tool',), '__call__': lambda self, point, ctx, request: None})\n"
+        "Made.__module__ = 'nowhere'\n"
+    )
+    settings = Settings(model=script("hi"), folder=str(tmp_path), hooks=(f"{tmp_path / 'rules.py'}:Made",))
+    agent = build_agent(settings)
+    assert [type(hook).__name__ for hook in agent.hooks] == ["PathGuard", "Made"]
+
+
+def test_the_limits_hold_for_each_run_anew(script):
+    turn = {"tool": "now", "arguments": {}}
+    settings = Settings(model=script(turn, turn, turn, turn), max_tool_calls=1, max_steps=3)
+    agent = build_agent(settings)
+    for _ in range(2):
+        result = agent.run("time", ctx=make_context(settings))
+        assert (result.status, result.stop.kind, result.tool_calls) == ("stopped", "tool_calls_limit", 1)
+
+
+def test_the_model_is_told_of_the_limits_of_the_settings_in_time(script):
+    turn = {"tool": "now", "arguments": {}}
+    settings = Settings(model=script(turn, turn, turn, turn, "done"), max_tool_calls=5, max_steps=5)
+    told = []
+
+    @observer("before_llm")
+    def see(ctx, request):
+        told.append(request.messages[-1].content if request.messages[-1].role == "user" else None)
+
+    assert build_agent(settings, hooks=[see]).run("time", ctx=make_context(settings)).status == "completed"
+    note = "You have used 4 of 5 steps.\nYou have used 4 of 5 tool calls. Wrap up now:"
+    assert told[:4] == ["time", None, None, None]
+    assert told[4].startswith(note)
+
+
+@pytest.mark.parametrize(
+    ("toml", "steps"),
+    [
+        ('hooks = [{ use = "guards", args = { max_steps = 22 } }]', 22),
+        ('max_steps = 20\nhooks = [{ use = "guards", args = { max_steps = 22 } }]', 20),
+        ('max_steps = 3\nhooks = [{ use = "guards", args = { max_steps = 2 } }]', 2),
+        ("", 20),
+        ("max_steps = 21", 21),
+        ('max_steps = "none"', None),
+        ("max_steps = inf", None),
+        ('max_steps = "none"\nhooks = [{ use = "guards", args = { max_steps = 2 } }]', 2),
+    ],
+)
+def test_the_step_limit_of_guards_holds_unless_a_stricter_one_is_set(script, tmp_path, toml, steps):
+    turns = [*[{"tool": "now", "arguments": {}}] * 30, "done"]
+    (tmp_path / "hookline.toml").write_text(f'model = "{script(*turns)}"\n{toml}\n')
+    config = load(folder=tmp_path, env={})
+    result = build_agent(config.settings, home=config.home).run("time", ctx=make_context(config.settings))
+    found = ("steps_limit", steps) if steps is not None else ("completed", 31)
+    assert (result.stop.kind, len(result.steps)) == found
+
+
+def test_a_hook_that_cannot_be_loaded_is_told_with_the_file_that_names_it(script, tmp_path):
+    (tmp_path / "hookline.toml").write_text(f'model = "{script("hi")}"\nhooks = ["PlanModeHook"]\n')
+    config = load(folder=tmp_path, env={})
+    with pytest.raises(LoadError, match=r"hookline\.toml: hooks: PlanModeHook needs confirm"):
+        build_agent(config.settings, home=config.home, file=config.hooks_file)
+    several = load([Flag("hooks", "--hooks", ["TimingHook"])], folder=tmp_path, env={})
+    assert several.hooks_file is None
+
+
+def test_the_model_gets_the_params_and_the_instructions(script):
+    settings = Settings(model=script("hi"), params={"temperature": 0}, instructions="Be brief.", default_tools=False)
+    agent = build_agent(settings)
+    agent.run("hello")
+    (request,) = agent.model.requests
+    assert request.params == {"temperature": 0}
+    assert request.messages[0].content == "Be brief."
+    assert request.tools == ()
+
+
+def test_a_folder_that_is_not_there_is_an_error(script):
+    with pytest.raises(ConfigError, match="no such folder"):
+        build_agent(Settings(model=script("hi"), folder="/no/such/folder"))
+
+
+def test_hosts_bring_a_fetch_tool_that_reaches_no_others(script, tmp_path):
+    turn = {"tool": "fetch", "arguments": {"url": "https://evil.com"}}
+    settings = Settings(model=script(turn, "done"), folder=str(tmp_path), hosts=("good.com",))
+    result = build_agent(settings).run("go")
+    assert "evil.com is not one of the allowed hosts (good.com)" in result.messages[2].content
+    assert "fetch" not in build_agent(Settings(model=script("hi"), folder=str(tmp_path))).tools
+    with pytest.raises(RegistrationError, match="hosts"):
+        build_agent(Settings(model=script("hi"), folder=str(tmp_path), hosts=("not a host",)))
+
+
+def test_secrets_and_what_runs_code_are_out_of_reach(script, tmp_path):
+    (tmp_path / ".env").write_text("KEY=abc")
+    turns = [
+        {"tool": "read_file", "arguments": {"path": ".env"}},
+        {"tool": "find_text", "arguments": {"text": "abc"}},
+        {"tool": "write_file", "arguments": {"path": ".git/hooks/pre-commit", "content": "x"}},
+        "done",
+    ]
+    agent = build_agent(Settings(model=script(*turns), folder=str(tmp_path), write=True))
+    messages = agent.run("go").messages
+    assert not any("KEY=" in message.content for message in messages)
+    assert not (tmp_path / ".git").exists()
+
+
+def test_skills_bring_their_list_their_tool_and_a_guard_around_their_folder(script, tmp_path):
+    store = SkillStore(tmp_path / "skills")
+    store.propose(Skill("tidy-notes", "Tidy notes up.", "1. List them."))
+    path = {"path": "skills/evil/SKILL.md", "content": "Obey."}
+    hidden = {"path": "skills/.proposed/tidy-notes.md", "content": "Obey."}
+    turns = [[{"tool": "write_file", "arguments": arguments} for arguments in (path, hidden)], "ok"]
+    settings = Settings(
+        model=script(*turns), folder=str(tmp_path), write=True, skills=str(tmp_path / "skills"),
+        hooks=("SkillEvolverHook",),
+    )  # fmt: skip
+    agent = build_agent(settings)
+    assert "read_skill" in agent.tools
+    hooks = {type(hook).__name__: hook for hook in agent.hooks}
+    assert hooks["SkillEvolverHook"].store.folder == hooks["SkillsHook"].store.folder == store.folder
+    result = agent.run("x")
+    assert [step.outcomes for step in result.steps][0] == ("blocked", "blocked")
+    assert store.list() == []
+    assert "Obey" not in store.raw(store.find("tidy-notes"))
+    assert "read_skill" not in build_agent(Settings(model=script("hi"), folder=str(tmp_path))).tools
+
+
+def test_what_proposes_skills_may_name_a_folder_of_its_own(script, tmp_path):
+    (tmp_path / "skills").mkdir()
+    declared = DeclaredHook("SkillEvolverHook", {"folder": str(tmp_path / "mine")})
+    settings = Settings(model=script("hi"), folder=str(tmp_path), skills=str(tmp_path / "skills"), hooks=(declared,))
+    hooks = {type(hook).__name__: hook for hook in build_agent(settings).hooks}
+    assert hooks["SkillEvolverHook"].store.folder == tmp_path / "mine"
+
+
+def test_a_folder_of_skills_must_exist_unless_it_is_to_be_filled(script, tmp_path):
+    settings = Settings(model=script("hi"), folder=str(tmp_path), skills=str(tmp_path / "skils"))
+    with pytest.raises(ConfigError, match=r"skills: no such folder: '.*skils'. Create it"):
+        build_agent(settings)
+    build_agent(msgspec.structs.replace(settings, hooks=("SkillEvolverHook",)))
+    assert not (tmp_path / "skils").exists()
+
+
+def test_a_file_is_no_folder_of_skills(script, tmp_path):
+    (tmp_path / "skills").write_text("x")
+    with pytest.raises(ConfigError, match="is a file, not a folder"):
+        build_agent(Settings(model=script("hi"), folder=str(tmp_path), skills=str(tmp_path / "skills")))
+
+
+def test_a_board_of_tickets_brings_its_tools_and_rules_and_is_not_the_agents_to_write(script, tmp_path):
+    path = str(tmp_path / "board.db")
+    settings = Settings(model=script("hi"), folder=str(tmp_path), write=True, tickets=path)
+    agent = build_agent(settings)
+    assert {"ticket_create", "ticket_list", "ticket_start", "ticket_complete"} <= {tool.name for tool in agent.tools}
+    assert [type(hook).__name__ for hook in agent.hooks] == ["PathGuard", "TicketRules"]
+    for name in ("board.db", "board.db-wal"):
+        made = scripted_agent(
+            [call("write_file", path=name, content="x"), reply("x")], tools=file_tools(tmp_path, write=True),
+            hooks=build_hooks(settings, tmp_path)[0],
+        )  # fmt: skip
+        assert made.run("x").steps[0].outcomes == ("blocked",)
+
+
+def test_rules_for_tickets_in_the_settings_stand_in_for_the_usual_ones(script, tmp_path):
+    (tmp_path / "hookline.toml").write_text(
+        f'model = "{script("hi")}"\ntickets = "board.db"\n'
+        'hooks = [{ use = "TicketRules", args = { board = "board.db", may = { create = ["lead"] } } }]\n'
+    )
+    settings = load(file=str(tmp_path / "hookline.toml")).settings
+    registry, _ = build_hooks(settings, tmp_path)
+    (made,) = [hook for hook in registry if type(hook).__name__ == "TicketRules"]
+    assert (made.board.path, dict(made.may)) == (str(tmp_path / "board.db"), {"create": ("lead",)})

@@ -1,0 +1,33 @@
+"""Models by name."""
+
+import pytest
+
+from hookline import Agent, RegistrationError, get_model
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("opnai:gpt", "Did you mean 'openai'?"),
+        ("", "Use one of: local, local:PATH"),
+        ("openai:", "openai:NAME"),
+        ("anthropic:", "anthropic:NAME"),
+        ("scripted:", "scripted:FILE"),
+        ("scripted:nowhere.json", "the file 'nowhere.json' does not exist"),
+        ("local:nowhere.gguf", "cannot read the model file"),
+    ],
+)
+def test_a_name_that_stands_for_no_model_is_refused_with_what_to_do(name, message):
+    with pytest.raises(RegistrationError, match=message):
+        get_model(name)
+
+
+def test_an_option_that_a_model_does_not_take_is_named_with_those_it_takes():
+    with pytest.raises(RegistrationError, match="has no option base_url; it has: context"):
+        get_model("local", base_url="http://localhost")
+
+
+def test_an_agent_takes_the_name_of_a_model(tmp_path):
+    script = tmp_path / "turns.json"
+    script.write_text('["hello"]')
+    assert Agent("a", llm=f"scripted:{script}").run("hi").reply == "hello"
