@@ -54,10 +54,10 @@ async def test_somebody_unknown_gets_a_code_and_is_let_in_when_it_is_approved(gu
     assert len(channel.sent) == 1
     database = gateway._mailbox.database
     assert code.replace("-", "") not in str(people(database))
-    with pytest.raises(StoreError, match="no such code"):
+    with pytest.raises(StoreError, match="the code does not exist or has expired"):
         pair(database, "AAAA-AAAA")
     assert pair(database, code.lower()).sender == "bob"
-    with pytest.raises(StoreError, match="no such code"):
+    with pytest.raises(StoreError, match="the code does not exist or has expired"):
         pair(database, code)
     await channel.say("now?", sender="bob")
     await gateway.wait_until_idle()

@@ -103,7 +103,7 @@ async def test_who_may_not_approve_cannot_and_their_yes_is_a_message_as_any_othe
         await wait_until(lambda: setup.channel.texts().count("You are not allowed to decide about calls here.") == 4)
         await setup.say("yes", sender="bob", direct=False)
         await setup.say("yes", sender="", direct=False)
-        assert setup.store.counts() == 1
+        assert setup.store.pending_count() == 1
         await setup.say(f"/approve {code}", direct=False)
         await wait_until(lambda: setup.channel.texts().count("echo yes") == 2)
         assert setup.wrote == [("a", "")]
@@ -121,7 +121,7 @@ async def test_a_code_is_good_in_its_own_conversation_only(tmp_path):
         await setup.say("yes", chat="three")
         await setup.wait_for_text("echo yes", chat="three")
         assert setup.wrote == []
-        assert setup.store.counts() == 2
+        assert setup.store.pending_count() == 2
 
 
 async def test_where_nobody_may_approve_people_are_told_that_an_operator_must(tmp_path):
@@ -336,7 +336,7 @@ async def test_what_could_not_be_shown_cannot_be_approved_here(tmp_path):
         await setup.say("yes")
         await setup.say(f"/approve {question.code}")
         await setup.wait_for_text("not all of the call was shown here")
-        assert setup.store.counts() == 1
+        assert setup.store.pending_count() == 1
 
 
 async def test_a_question_that_never_arrived_cannot_be_approved_here(tmp_path):

@@ -144,7 +144,7 @@ async def test_stop_is_for_its_own_conversation(held):
     [
         (
             "/stpo",
-            "There is no command /stpo. Did you mean /stop? /help lists all commands. To send it as a message, write //",
+            "There is no command /stpo. Did you mean /stop? /help lists all commands. To send it as a message",
         ),
         ("//etc/passwd", "echo /etc/passwd"),
         ("/ is a slash", "echo / is a slash"),

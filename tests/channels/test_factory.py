@@ -92,7 +92,7 @@ def test_a_channel_that_cannot_be_made_says_why(home, declared, error, says):
             {"when_busy": "stear"},
             r"gateway\.when_busy: expected one of queue, steer; got 'stear'. Did you mean 'steer'\?",
         ),
-        ({"channels": ["web"]}, r"'channels' is no setting of the gateway: it belongs above \[gateway\]"),
+        ({"channels": ["web"]}, r"'channels' is not an option of the gateway: move it above \[gateway\]"),
         ({"port": 70000}, r"gateway\.port"),
     ],
 )

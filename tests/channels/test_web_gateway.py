@@ -10,8 +10,8 @@ from hookline._web.http_server import HttpServer
 from hookline.channels import Gateway, GatewayOptions, MemoryChannel, WebChannel, WebhookChannel
 from hookline.stores import Mailbox, SqliteSessionStore
 
-from .helpers import SECRET, signed, signed_get
 from .approval_setup import CODE, ApprovalSetup
+from .helpers import SECRET, signed, signed_get
 from .test_web import id_of, opened
 
 
