@@ -64,7 +64,7 @@ def test_a_sample_takes_fields_and_is_empty_otherwise():
 
 
 @pytest.mark.parametrize("fields", [{"nmae": "x"}, {"name": 3}, {"arguments": [1]}])
-def test_a_sample_with_fields_that_do_not_fit_raises(fields):
+def test_a_sample_with_fields_that_are_invalid_raises(fields):
     with pytest.raises(TypeError):
         kit.sample(BEFORE_TOOL, **fields)
 
@@ -150,7 +150,7 @@ def test_a_scripted_agent_plays_its_turns(scripted_agent):
     assert agent.model.requests[1].messages[-1].content == "contents of a"
 
 
-def test_the_kit_exports_what_it_names():
+def test_testing_exports_its_all():
     for name in kit.__all__:
         assert getattr(kit, name) is not None
     assert kit.ScriptedModel is ScriptedModel
@@ -232,7 +232,7 @@ def test_what_is_registered_while_a_fault_is_on_stays():
     assert [e.name for e in registry.stack.entries(AFTER_TOOL)] == ["later"]
 
 
-def test_a_fault_in_a_hook_that_does_not_exist_is_refused():
+def test_a_fault_in_a_hook_that_does_not_exist_is_rejected():
     with (
         pytest.raises(RegistrationError, match=r"there is no hook named 'no_secret'\. Did you mean 'no_secrets'\?"),
         kit.inject_fault(HookRegistry([no_secrets]), "no_secret", "raise"),
@@ -240,7 +240,7 @@ def test_a_fault_in_a_hook_that_does_not_exist_is_refused():
         pass
 
 
-def test_a_fault_that_does_not_exist_is_refused():
+def test_a_fault_that_does_not_exist_is_rejected():
     with (
         pytest.raises((RegistrationError, ValueError), match="explode"),
         kit.inject_fault(HookRegistry([no_secrets]), "no_secrets", "explode"),
@@ -305,7 +305,7 @@ def test_the_fixtures_are_there_in_any_project(pytester):
 
 
 @pytest.mark.slow
-def test_the_plugin_pulls_no_heavy_library_into_other_peoples_test_runs(pytester):
+def test_the_pytest_plugin_imports_no_heavy_library(pytester):
     pytester.makepyfile(
         """
         import sys

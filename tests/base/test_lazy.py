@@ -76,7 +76,7 @@ def test_it_works_from_an_archive(shop, tmp_path):
 
 
 @pytest.mark.parametrize("stub", STUBS, ids=lambda stub: str(stub.relative_to(SOURCE)))
-def test_a_stub_of_hookline_holds_nothing_but_names_that_type_checkers_hand_on(stub):
+def test_stubs_contain_only_names_that_type_checkers_re_export(stub):
     for line in ast.parse(stub.read_text()).body:
         assert isinstance(line, ast.ImportFrom), ast.unparse(line)
         assert [(alias.name, alias.asname) for alias in line.names] == [(alias.name,) * 2 for alias in line.names]

@@ -311,7 +311,7 @@ async def test_all_built_ins_together_let_a_run_be_cancelled(world: Any) -> None
     assert list(it.sessions.load("s").messages) == list(session.messages)
 
 
-def test_a_long_conversation_is_trimmed_and_compacted_and_always_goes_on(world: Any) -> None:
+def test_a_long_conversation_is_trimmed_and_compacted_and_never_fails(world: Any) -> None:
     numbers = iter(range(1000))
 
     def turn(request: Any) -> Any:
@@ -339,7 +339,7 @@ def test_a_system_prompt_larger_than_the_budget_stops_the_run_before_the_model_i
 
 
 @pytest.mark.parametrize("task", ["", " ", "\0", "\ud800"])
-def test_an_empty_history_and_an_empty_or_wild_task_are_fine(world: Any, task: str) -> None:
+def test_empty_histories_and_unusual_tasks_work(world: Any, task: str) -> None:
     it = world(reply("hello"), instructions="")
     result = it.run(task)
     assert (result.status, result.reply) == ("completed", "hello")
@@ -358,7 +358,7 @@ def test_a_result_of_50_mb_is_cut_for_the_model_and_kept_whole(world: Any, tool:
     assert it.audit.stat().st_size < 100_000
 
 
-def test_a_result_of_50_mb_that_nobody_cuts_is_shortened_for_the_request_only(world: Any) -> None:
+def test_a_result_of_50_mb_is_shortened_only_for_the_request(world: Any) -> None:
     it = world(call("big", size=50_000_000), reply("That was long: 0123456789abcde."))
     for hook in list(it.agent.hooks):
         if isinstance(hook, ToolOutputTruncatorHook):
@@ -493,7 +493,7 @@ def test_a_wall_clock_that_jumps_changes_nothing_but_timestamps(world: Any, monk
     assert recorded == sorted(recorded, reverse=True)
 
 
-def test_a_wall_clock_that_no_calendar_knows_is_reported_and_the_run_completes(world: Any) -> None:
+def test_an_impossible_wall_clock_is_reported_and_the_run_completes(world: Any) -> None:
     it = world(call("read", topic="a"), reply("3 lines on a."))
     result = it.run("go", ctx=AgentContext(clock=Jumping(1e18)))
     assert (result.status, result.reply) == ("completed", "3 lines on a.")
@@ -634,7 +634,7 @@ def is_sensible(label: str, name: str, parameter: str) -> bool:
 
 
 @pytest.mark.parametrize(("name", "parameter"), PARAMETERS, ids=lambda value: value)
-def test_every_constructor_refuses_nonsense_and_says_what_is_wrong(
+def test_every_constructor_rejects_invalid_values_with_a_reason(
     name: str, parameter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -657,6 +657,6 @@ def test_every_constructor_refuses_nonsense_and_says_what_is_wrong(
 
 
 @pytest.mark.parametrize("name", [name for name in MADE if needed(name)])
-def test_what_must_be_given_cannot_be_left_out(name: str) -> None:
+def test_required_arguments_cannot_be_omitted(name: str) -> None:
     with pytest.raises(TypeError, match="missing"):
         MADE[name]()

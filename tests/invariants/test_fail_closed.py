@@ -264,7 +264,7 @@ async def test_a_blocking_failure_blocks_that_call_and_no_other(phase: str, faul
 @each_fault
 @pytest.mark.parametrize("phase", ["rewrite", "guard", "observe"])
 @pytest.mark.parametrize("point", DECIDING)
-async def test_an_open_failure_is_reported_and_the_run_goes_on(point: Any, phase: str, fault: Any) -> None:
+async def test_an_open_failure_is_reported_and_the_run_continues(point: Any, phase: str, fault: Any) -> None:
     if phase == "guard" and point.model != "pipeline":
         pytest.skip("no guards here")
     errors = []
@@ -279,7 +279,7 @@ async def test_an_open_failure_is_reported_and_the_run_goes_on(point: Any, phase
 
 @each_fault
 @pytest.mark.parametrize("point", [p for p in POINTS.values() if p.fired_by != "the loop" and p.model != "observe"])
-async def test_outside_a_run_a_closed_failure_reaches_whoever_fired(point: Any, fault: Any) -> None:
+async def test_outside_a_run_a_closed_failure_reaches_the_caller(point: Any, fault: Any) -> None:
     seen = []
     watch = observer(point)(lambda ctx, payload: seen.append(payload))
     registry = HookRegistry([faulty(point, fault), watch])
@@ -318,7 +318,7 @@ VERBS = {
 
 @pytest.mark.parametrize("phase", ["rewrite", "guard"])
 @pytest.mark.parametrize("verb", VERBS)
-async def test_observers_are_called_whatever_the_deciders_said(verb: str, phase: str) -> None:
+async def test_observers_are_called_after_every_decision(verb: str, phase: str) -> None:
     point, speak = VERBS[verb]
     seen: list[str] = []
 

@@ -125,7 +125,7 @@ async def test_two_instances_of_one_hook_share_no_state() -> None:
     assert list(first.seen.values()) == list(second.seen.values()) == [5]
 
 
-async def test_what_a_hook_keeps_for_a_run_is_gone_after_it() -> None:
+async def test_hook_state_is_gone_after_the_run() -> None:
     kept = []
     keep = hook(ON_RUN_START)(lambda ctx, start: kept.append(dict(ctx.hook_state)) or ctx.hook_state.update({1: 2}))
     ctx = AgentContext(hooks=[keep])
@@ -265,7 +265,7 @@ async def story(*hooks: Any) -> tuple[Any, ...]:
     return list(session.messages), session.metadata, requests, result.reply, result.status, result.errors
 
 
-async def test_a_hook_that_spoils_all_it_can_reach_changes_nothing() -> None:
+async def test_in_place_changes_of_everything_reachable_have_no_effect() -> None:
     changed: list[str] = []
     spoilt = await story(*vandals(changed, *LOOP_POINTS))
     assert not changed
@@ -417,7 +417,7 @@ def test_every_model_call_passes_the_hooks_and_is_counted(
 
 
 @pytest.mark.parametrize("point", [AFTER_LLM, AFTER_STEP, "on_stop", "on_run_end"])
-async def test_a_hook_that_asks_the_model_about_the_last_word_leaves_the_run_completed(point: Any) -> None:
+async def test_a_model_call_at_the_end_leaves_the_run_completed(point: Any) -> None:
     @hook(point)
     async def reflect(ctx: Any, payload: Any) -> None:
         await ctx.llm.complete("was that good?")
@@ -428,7 +428,7 @@ async def test_a_hook_that_asks_the_model_about_the_last_word_leaves_the_run_com
     assert ctx.budget.tokens == 10 * len(model.requests)
 
 
-async def test_a_thinking_hook_is_not_entered_by_its_own_call_but_all_others_are() -> None:
+async def test_a_hook_is_not_called_for_its_own_model_call_but_all_others_are() -> None:
     entered = Counter()
 
     def thinker(name: str) -> Any:
@@ -445,7 +445,7 @@ async def test_a_thinking_hook_is_not_entered_by_its_own_call_but_all_others_are
     }  # fmt: skip
 
 
-async def test_the_hooks_judge_what_a_hook_asks_the_model() -> None:
+async def test_hooks_judge_the_model_calls_of_hooks() -> None:
     refused = []
 
     @hook(BEFORE_STEP)
@@ -467,7 +467,7 @@ async def test_the_hooks_judge_what_a_hook_asks_the_model() -> None:
 
 
 @pytest.mark.parametrize("timeout", [None, 0.05])
-async def test_a_sync_hook_that_asks_the_model_is_told_to_be_async(timeout: float | None) -> None:
+async def test_a_model_call_in_a_sync_hook_raises_with_advice(timeout: float | None) -> None:
     @hook(BEFORE_STEP, timeout=timeout)
     def thinker(ctx: Any, step: Any) -> None:
         ctx.llm.complete("hm")
@@ -478,7 +478,7 @@ async def test_a_sync_hook_that_asks_the_model_is_told_to_be_async(timeout: floa
     assert not model.requests
 
 
-async def test_a_hook_that_asks_too_often_is_stopped_by_the_budget() -> None:
+async def test_the_budget_stops_a_hook_that_calls_the_model_too_often() -> None:
     @hook(BEFORE_STEP)
     async def thinker(ctx: Any, step: Any) -> None:
         for _ in range(50):
@@ -519,7 +519,7 @@ def delegate(child: Agent, seen: list[Any]) -> Any:
     return hand_over
 
 
-async def test_a_child_counts_live_in_its_parents_ledger() -> None:
+async def test_a_child_counts_live_in_its_parents_budget() -> None:
     live, seen = [], []
     child = Agent("child", llm=ScriptedModel([paid("", call("work").replace(id="c")), paid("done")]), tools=[work])
     parent = Agent("parent", llm=ScriptedModel([paid("", call("hand_over").replace(id="p")), paid("done")]))
@@ -574,7 +574,7 @@ def pollute(mapping: Any) -> None:
     assert "__builtins__" in mapping
 
 
-async def test_a_hook_that_changes_its_copy_of_the_metadata_reaches_no_one_else() -> None:
+async def test_changing_a_copy_of_the_metadata_has_no_effect() -> None:
     seen: list[Any] = []
 
     @hook(BEFORE_STEP, priority=1)
@@ -595,7 +595,7 @@ async def test_a_hook_that_changes_its_copy_of_the_metadata_reaches_no_one_else(
 
 
 @pytest.mark.parametrize("point", sorted(POINTS))
-def test_what_a_hook_does_to_an_empty_mapping_of_a_payload_stays_in_that_payload(point: Any) -> None:
+def test_changing_an_empty_mapping_affects_only_its_payload(point: Any) -> None:
     for value in empty_mappings(sample(point)):
         pollute(value)
     assert all(value == {} for value in empty_mappings(sample(point)))
@@ -612,7 +612,7 @@ def empty_mappings(value: Any) -> list[Any]:
     return [value] if isinstance(value, dict) and not value else []
 
 
-async def test_a_fresh_session_can_be_saved_whatever_hooks_did_in_other_runs(tmp_path: Path) -> None:
+async def test_a_new_session_can_be_saved_after_hooks_misbehaved_in_other_runs(tmp_path: Path) -> None:
     @hook(ON_RUN_START, BEFORE_LLM, AFTER_LLM)
     def spoil(ctx: Any, payload: Any) -> None:
         for mapping in (ctx.state.metadata, ctx.session.metadata, *empty_mappings(payload)):
@@ -626,7 +626,7 @@ async def test_a_fresh_session_can_be_saved_whatever_hooks_did_in_other_runs(tmp
     assert store.load("fresh").metadata == {}
 
 
-async def test_what_a_hook_does_to_the_settings_of_an_agent_stays_in_its_run() -> None:
+async def test_changing_the_settings_of_an_agent_affects_only_its_run() -> None:
     seen: list[Any] = []
 
     @hook(BEFORE_LLM)

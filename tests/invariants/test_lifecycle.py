@@ -114,7 +114,7 @@ async def test_a_later_run_of_the_session_fires_all_but_session_start() -> None:
     assert [str(point) for point, _ in played.fired] == MOMENTS[1:]
 
 
-async def test_every_fire_is_one_event_where_somebody_listens() -> None:
+async def test_every_fire_is_one_event_if_a_consumer_wants_it() -> None:
     agent, played = full_run()
     await agent.arun("a task", session=played.session, sinks=[log := EventLog()])
     assert Counter(event.point for event in log.of(PointFired)) == Counter(point for point, _ in played.fired)
@@ -163,7 +163,7 @@ async def test_on_run_end_fires_once_when_cancelled_at_the_edges(reason: str) ->
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-async def test_on_run_end_fires_once_when_the_process_is_told_to_go(error: type[BaseException]) -> None:
+async def test_on_run_end_fires_once_when_the_process_exits(error: type[BaseException]) -> None:
     ends = []
 
     @hook("before_step")
@@ -218,7 +218,7 @@ class Some(EventLog):
 
 @quick
 @given(scenarios())
-def test_the_events_of_calls_are_paired_for_one_who_wants_nothing_else(scenario: Scenario) -> None:
+def test_the_events_of_calls_are_paired_for_a_consumer_of_only_these(scenario: Scenario) -> None:
     played, log = Played(Session("s")), Some()
     hooks = [*recorder(played, AFTER_TOOL), *(spec.build(f"{spec.say}_{i}") for i, spec in enumerate(scenario.hooks))]
     model = ScriptedModel(scenario.turns, loop=True)
@@ -314,7 +314,7 @@ async def test_an_open_approval_is_decided_once_when_the_run_is_cancelled(stubbo
     assert decided == ["cancelled", "cancelled"]
 
 
-async def test_an_error_is_put_to_on_error_with_its_place() -> None:
+async def test_an_error_reaches_on_error_with_its_place() -> None:
     played = Played(Session("s"))
     turns = [call("broken"), call("missing"), call("read", nothing=1), RuntimeError("down")]
     agent = Agent("a", llm=ScriptedModel(turns), tools=[broken, read], hooks=recorder(played, ON_ERROR))

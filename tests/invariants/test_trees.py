@@ -181,7 +181,7 @@ async def play(node: Node, faults: list[Fault], blocked: int, cancel_at: int, to
 
 @settings(max_examples=80, deadline=None)
 @given(nodes(3), FAULTS, st.integers(0, 8), st.integers(0, 12), st.sampled_from([None, None, 3, 15]))
-async def test_whatever_happens_in_a_tree(node, faults, blocked, cancel_at, tokens):
+async def test_a_tree_of_runs_keeps_every_promise(node, faults, blocked, cancel_at, tokens):
     seen = await play(node, faults, blocked, cancel_at, tokens)
     flat = [event.event if isinstance(event, SubagentEvent) else event for event in seen.events]
 

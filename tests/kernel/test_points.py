@@ -273,7 +273,7 @@ class PaidOrder(Order, frozen=True):
 
 
 @pytest.mark.usefixtures("own")
-async def test_a_payload_of_ones_own_may_refuse_a_verb_that_its_point_allows():
+async def test_a_payload_of_a_program_may_refuse_a_verb_that_its_point_allows():
     paid = Point("test_order_paid", PaidOrder, verbs=("replace", "block"))
     registry = HookRegistry()
     registry.on(paid, lambda ctx, order: order.replace(count=5))
@@ -284,7 +284,7 @@ async def test_a_payload_of_ones_own_may_refuse_a_verb_that_its_point_allows():
 
 
 @pytest.mark.usefixtures("own")
-def test_declaring_a_point_again_with_the_same_shape_is_allowed():
+def test_declaring_a_point_again_with_the_same_type_is_allowed():
     first = Point("test_order_placed", Order, verbs=("replace",))
     second = Point("test_order_placed", Order, verbs=("replace",))
     assert first == second == resolve("test_order_placed")
@@ -292,7 +292,7 @@ def test_declaring_a_point_again_with_the_same_shape_is_allowed():
 
 @pytest.mark.usefixtures("own")
 @pytest.mark.parametrize("other", [{"model": "observe"}, {"verbs": ("block",)}])
-def test_declaring_a_point_again_with_another_shape_raises(other):
+def test_declaring_a_point_again_with_another_type_raises(other):
     Point("test_order_placed", Order, verbs=("replace",))
     with pytest.raises(RegistrationError, match="'test_order_placed' is already declared, with another shape"):
         Point("test_order_placed", Order, **other)
@@ -310,7 +310,7 @@ def test_only_pipeline_points_have_verbs():
 
 @pytest.mark.usefixtures("own")
 @pytest.mark.parametrize("claim", [{"name": "BeforeTool"}, {"names": {"mine": "before_tool"}}])
-def test_a_point_of_ones_own_cannot_take_over_a_name_in_the_table(claim):
+def test_a_point_of_a_program_cannot_take_over_a_name_in_the_table(claim):
     taken = hookline.BEFORE_TOOL
     try:
         Point(claim.get("name", "test_taker"), Order, names=claim.get("names"))
@@ -320,7 +320,7 @@ def test_a_point_of_ones_own_cannot_take_over_a_name_in_the_table(claim):
 
 
 @pytest.mark.usefixtures("own")
-def test_a_point_of_ones_own_is_a_plain_pipeline_until_told_otherwise():
+def test_a_point_of_a_program_is_a_plain_pipeline_by_default():
     point = Point("test_order_placed", Order)
     assert (point.model, point.verbs, point.result, point.names) == ("pipeline", frozenset(), None, {})
     assert (point.when, point.closed, point.fired_by) == ("", "the run fails", "the loop")
@@ -334,20 +334,20 @@ def test_a_point_of_ones_own_is_a_plain_pipeline_until_told_otherwise():
 
 
 @pytest.mark.usefixtures("own")
-def test_a_taken_alias_is_refused_and_says_whose_it_is():
+def test_the_error_about_a_taken_alias_names_its_point():
     with pytest.raises(RegistrationError, match="'test_taker': the name 'before_tool' belongs to point before_tool"):
         Point("test_taker", Order, names={"mine": "before_tool"})
     with pytest.raises(RegistrationError, match="unknown point"):
         resolve("test_taker")
 
 
-def test_what_is_no_name_is_shown():
+def test_the_error_about_a_point_that_is_no_name_shows_it():
     with pytest.raises(RegistrationError, match=r"a point must be a name, not int \(3\)"):
         resolve(3)
 
 
 @pytest.mark.usefixtures("own")
-def test_aliases_of_ones_own_points_resolve():
+def test_aliases_of_points_of_a_program_resolve():
     point = Point("test_order_placed", Order, names={"Shop": "OrderCame"})
     assert resolve("order_came") is point
 
@@ -370,7 +370,7 @@ def test_the_kernel_declares_the_points_of_a_run_only():
 
 
 @pytest.mark.parametrize("name", ["message_received", "BeforeDispatch", "subagentSpawned", "before_ticket_complete"])
-def test_a_name_of_another_package_is_found_although_nobody_imported_it(name):
+def test_a_point_of_another_package_is_found_without_an_import(name):
     code = f"from hookline._kernel.hook import hook; h = hook({name!r})(lambda ctx, payload: None); print(*h.points)"
     assert run_alone(code) == [str(resolve(name))]
 
@@ -389,7 +389,7 @@ def test_the_points_of_a_package_are_cheap_to_import(name):
     assert {m for m in run_alone(code) if not m.startswith(("hookline._base.", "hookline._kernel."))} <= allowed
 
 
-def test_a_name_of_another_package_is_refused_where_a_program_declares_it():
+def test_a_name_of_another_package_is_rejected_where_a_program_declares_it():
     code = """
 from hookline._base.frozen import Frozen
 from hookline._kernel.errors import RegistrationError

@@ -197,11 +197,11 @@ SHARED = {
 
 
 @pytest.mark.parametrize(("given_", "kept"), SHARED.values(), ids=SHARED)
-def test_what_cannot_change_is_shared_and_not_copied(given_, kept):
+def test_immutable_values_are_shared_and_not_copied(given_, kept):
     assert kept(given_) is given_
 
 
-def test_what_is_given_as_a_list_is_kept_as_what_cannot_change():
+def test_lists_are_stored_as_immutable_sequences():
     result = AgentResult(messages=[HI], steps=[STEP])
     assert (result.messages, result.steps) == ((HI,), (STEP,))
     assert type(AgentState([HI]).messages) is type(AgentState(steps=[STEP]).steps) is History
@@ -245,7 +245,7 @@ def test_usage_adds_up_and_counts_input_and_output():
         ({"a": {1, 2}}, {}, "<dict that is not usable JSON>"),
     ],
 )
-def test_arguments_are_a_frozen_object_or_what_came_instead(given_, arguments, raw):
+def test_arguments_are_a_frozen_object_or_the_raw_text(given_, arguments, raw):
     call = ToolCall("1", "t", given_)
     assert (call.arguments, call.raw) == (arguments, raw)
     assert type(call.arguments) is FrozenDict
@@ -427,7 +427,7 @@ def test_calls_that_stay_open_are_compared_in_order():
         state.accept(state.replace(messages=[HI, state.messages[2]]))
 
 
-def test_what_is_appended_is_judged_alone_even_after_a_history_that_would_not_pass():
+def test_only_appended_messages_are_checked_even_after_an_invalid_history():
     state = AgentState([RESULT, HI])
     grown = state.with_messages(HI)
     assert state.accept(grown) == grown
@@ -487,7 +487,7 @@ def test_the_output_of_a_result_can_be_had_as_text(output, text):
     assert bool(shown) == bool(text)
 
 
-def test_the_state_is_no_place_for_data_of_ones_own_and_says_where_that_belongs():
+def test_the_error_about_own_data_in_the_state_suggests_scratch():
     place = "Use ctx.scratch for your own data, or metadata for data that should be saved."
     with pytest.raises(KeyError) as unknown:
         STATE["mesages"]

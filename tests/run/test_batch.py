@@ -262,7 +262,7 @@ def test_a_closed_failure_while_judging_runs_no_call_of_the_batch():
     assert len(results(caught.value.result)) == 3
 
 
-def test_on_failure_block_blocks_that_call_and_the_run_goes_on():
+def test_on_failure_block_blocks_that_call_and_the_run_continues():
     @guard(BEFORE_TOOL, on_failure="block")
     def shaky(ctx, request):
         if request.arguments["a"] == 1:
@@ -321,7 +321,7 @@ def test_unclaimed_means_deny():
     assert decisions == [("denied", "", "Nobody approved this call.")]
 
 
-def test_an_approver_that_fails_denies_and_the_run_goes_on():
+def test_an_approver_that_fails_denies_and_the_run_continues():
     def broken(request):
         raise RuntimeError("phone dead")
 
@@ -360,7 +360,7 @@ def test_a_call_asked_and_answered_is_asked_first_and_an_edit_drops_the_answer()
     assert results(run_asked(HookResult.edit({"a": 2}), cache)[0]) == [("12", False)]
 
 
-def test_a_call_is_put_to_the_approvers_once_with_all_questions_and_its_digest():
+def test_a_call_is_sent_to_the_approvers_once_with_all_questions_and_its_digest():
     requests = []
 
     @guard(BEFORE_TOOL)
@@ -381,7 +381,7 @@ def test_a_call_is_put_to_the_approvers_once_with_all_questions_and_its_digest()
     assert len(request.digest) == 64
 
 
-def test_a_question_stands_though_the_hook_that_asked_is_gone():
+def test_a_question_is_kept_after_its_hook_was_removed():
     @guard(BEFORE_TOOL)
     def ask_once(ctx, request):
         agent.hooks.unregister(ask_once)
@@ -712,7 +712,7 @@ IDS = ("call_0_0", "call_0_1")
 
 
 @pytest.mark.parametrize("how", ["end", "raise"])
-def test_what_ends_a_run_while_its_calls_are_judged_cancels_all_of_them_also_those_that_were_blocked(how):
+def test_the_end_of_a_run_during_judging_cancels_all_calls_even_blocked_ones(how):
     @guard(BEFORE_TOOL)
     def judge(ctx, request):
         if request.id == IDS[0]:
@@ -740,7 +740,7 @@ def test_a_call_that_was_judged_keeps_its_outcome_when_the_run_is_stopped_and_th
     assert progress == [("tool_end", IDS[0], "blocked"), ("tool_end", IDS[1], "cancelled")]
 
 
-def test_the_end_of_a_blocked_call_is_told_before_the_others_begin():
+def test_the_end_of_a_blocked_call_is_reported_before_the_others_start():
     @guard(BEFORE_TOOL)
     def judge(ctx, request):
         return HookResult.block("no") if request.id == IDS[1] else None
@@ -752,7 +752,7 @@ def test_the_end_of_a_blocked_call_is_told_before_the_others_begin():
     assert settled == [(IDS[0], "ok"), (IDS[1], "blocked")]
 
 
-def test_calls_that_cannot_be_made_are_told_to_on_error_with_their_call():
+def test_invalid_calls_are_reported_at_on_error_with_their_id():
     failures = []
 
     @observer(ON_ERROR)
@@ -843,7 +843,7 @@ def test_a_blocked_call_does_not_count_against_the_limit():
     ("said", "why"),
     [("block", "the call was blocked"), ("answer", "the call was answered"), ("stop", "the run is ending")],
 )
-def test_why_a_retry_was_ignored_is_told(said, why):
+def test_an_ignored_retry_is_reported_with_the_reason(said, why):
     @guard(BEFORE_TOOL)
     def judge(ctx, request):
         return {"block": HookResult.block, "answer": HookResult.answer}[said]("x") if said != "stop" else None
@@ -864,7 +864,7 @@ def test_why_a_retry_was_ignored_is_told(said, why):
     assert log.of(RetryIgnored)[-1].why == why
 
 
-async def test_a_call_that_waits_for_approval_when_the_run_is_cancelled_is_told_as_cancelled_by_nobody():
+async def test_a_call_that_waits_for_approval_is_decided_as_cancelled_when_the_run_is_cancelled():
     decided = []
 
     @guard(BEFORE_TOOL)
@@ -900,7 +900,7 @@ def test_the_result_of_a_failed_after_tool_is_withheld_and_the_run_fails():
     assert result.messages[2].is_error
 
 
-def test_a_tool_may_report_from_a_thread_and_after_its_call_is_over():
+def test_a_tool_may_report_from_a_thread_and_after_its_call_has_ended():
     late = []
 
     @tool
@@ -921,7 +921,7 @@ def test_a_tool_may_report_from_a_thread_and_after_its_call_is_over():
     assert result.status == "completed"
 
 
-def test_a_denial_without_a_message_says_so_all_the_same():
+def test_a_denial_without_a_message_has_a_default_message():
     result, decisions = run_asked(HookResult.deny(""))
     message = "Tool 'add' was denied by hook 'boss'."
     assert results(result) == [(message, True)]
@@ -939,7 +939,7 @@ def test_a_call_that_ran_before_the_limit_was_met_is_not_run_again():
     assert [event.why for event in log.of(RetryIgnored)] == ["the run is ending"]
 
 
-def test_a_cancellation_that_a_tool_makes_up_is_its_error():
+def test_a_cancelled_error_raised_by_a_tool_is_its_error():
     @tool
     async def odd() -> str:
         """Be cancelled by nobody."""
@@ -949,7 +949,7 @@ def test_a_cancellation_that_a_tool_makes_up_is_its_error():
     assert (result.status, settled) == ("completed", [("call_0_0", "error")])
 
 
-def test_how_far_a_call_is_comes_before_its_end_though_no_hook_listens():
+def test_progress_is_reported_before_the_end_even_without_hooks():
     heard = []
 
     def sink(event):
@@ -973,7 +973,7 @@ async def fail(n: int) -> str:
     raise ValueError(n)
 
 
-async def test_a_call_whose_failure_fails_the_run_breaks_off_the_others():
+async def test_a_call_whose_failure_fails_the_run_interrupts_the_others():
     broken_off = []
 
     @tool
@@ -1017,7 +1017,7 @@ def test_of_calls_that_end_and_fail_a_run_at_the_same_moment_the_failure_counts(
         scripted_agent([calls], tools=[either], hooks=[wall, broken], max_parallel_tools=8).run("x")
 
 
-async def test_calls_that_do_not_heed_a_cancellation_do_not_hold_up_the_run():
+async def test_calls_that_ignore_a_cancellation_do_not_block_the_run():
     gate = asyncio.Event()
 
     @tool
@@ -1038,7 +1038,7 @@ async def test_calls_that_do_not_heed_a_cancellation_do_not_hold_up_the_run():
 
 
 @pytest.mark.parametrize("why", ["signal", "limit"])
-def test_nobody_judges_the_calls_of_a_run_that_is_stopping(why):
+def test_the_calls_of_a_stopping_run_are_not_judged(why):
     judged = []
 
     @guard(BEFORE_TOOL)
@@ -1076,7 +1076,7 @@ def test_an_edited_call_is_not_rewritten_again_and_judged_again():
     assert seen == [("rewrite", 1), ("guard", 1), ("guard", 5)]
 
 
-def test_a_call_that_leaves_the_program_does_so_though_others_run_beside_it():
+def test_a_tool_that_exits_the_program_does_so_while_others_run():
     @tool
     async def leave() -> str:
         """Leave."""
@@ -1086,13 +1086,13 @@ def test_a_call_that_leaves_the_program_does_so_though_others_run_beside_it():
         scripted_agent([[call("leave"), ADD], reply("x")], tools=[leave, add]).run("x")
 
 
-def test_the_limit_that_calls_met_is_told_though_it_is_the_last_step():
+def test_a_limit_reached_by_tool_calls_is_reported_even_in_the_last_step():
     agent = scripted_agent([TWO, reply("x")], tools=[add], max_steps=1)
     result = agent.run("x", ctx=AgentContext(budget=Budget(Limits(tool_calls=1))))
     assert (result.stop.kind, result.steps[0].outcomes) == ("tool_calls_limit", ("ok", "cancelled"))
 
 
-async def test_the_end_of_a_call_is_told_though_its_tool_ignored_the_cancellation_and_reported_on():
+async def test_the_end_of_a_call_is_reported_though_its_tool_ignored_the_cancellation():
     """A slow hook of on_progress keeps the report of an abandoned call waiting while the run ends."""
     log, ready = EventLog(), asyncio.Event()
 
@@ -1155,7 +1155,7 @@ def test_a_rewriter_that_changes_the_arguments_in_place_changes_nothing():
     assert result.messages[1].tool_calls[0].arguments == {"a": 1, "b": 2}
 
 
-def test_progress_is_told_before_the_result_though_nobody_wants_to_know_when_calls_start_and_end():
+def test_progress_is_reported_before_the_result_even_if_start_and_end_are_not_wanted():
     told = []
 
     class Sink:
@@ -1174,7 +1174,7 @@ def test_progress_is_told_before_the_result_though_nobody_wants_to_know_when_cal
     assert told == [ToolProgressed, ToolSettled]
 
 
-def test_a_failure_of_those_who_are_told_of_a_path_fails_the_run_and_the_results_are_recorded():
+def test_a_closed_failure_at_tool_end_with_path_fails_the_run_and_the_results_are_recorded():
     @tool
     def read(path: str) -> str:
         """Read."""

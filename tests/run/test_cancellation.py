@@ -139,7 +139,7 @@ async def test_a_sync_tools_thread_is_abandoned_and_its_late_result_dropped():
     assert result.messages[-1].content == "Cancelled: the call did not finish."
 
 
-async def test_a_tool_that_ignores_cancellation_cannot_slip_its_result_in_afterwards():
+async def test_the_late_result_of_a_tool_that_ignores_cancellation_is_dropped():
     @tool
     async def stubborn() -> str:
         """Ignore being cancelled."""
@@ -245,7 +245,7 @@ async def test_cancelling_the_conversation_cancels_all_its_runs():
     assert ctx.interrupt._watchers == ()
 
 
-async def test_a_watcher_that_fails_keeps_nobody_from_being_cancelled(caplog):
+async def test_a_failing_watcher_does_not_prevent_the_cancellation(caplog):
     ctx, told = AgentContext(), []
     ctx.interrupt.subscribe(lambda reason: 1 / 0)
     run = Agent("a", llm=ScriptedModel([call("wait")]), tools=[wait]).start("x", ctx=ctx)
@@ -324,7 +324,7 @@ async def test_a_cancellation_during_on_run_end_does_not_interrupt_it():
     assert seen == ["slow", "later"]
 
 
-async def test_a_caller_cancelled_during_on_run_end_still_calls_the_hooks_left():
+async def test_a_caller_cancelled_during_on_run_end_still_calls_the_remaining_hooks():
     seen = []
 
     @hook(ON_RUN_END, priority=1)
@@ -403,7 +403,7 @@ async def in_task(work):
     return await asyncio.create_task(inside())
 
 
-async def test_a_request_is_taken_in_and_leaves_the_task_as_it_was():
+async def test_resolving_a_request_restores_the_cancellation_count_of_the_task():
     async def work():
         cancellation = Cancellation()
         cancellation.begin()
@@ -430,7 +430,7 @@ async def test_an_abort_is_replaced_by_what_caused_it():
     assert await in_task(work) == ((True, False, None), 0)
 
 
-async def test_a_cancellation_of_the_caller_is_given_back_when_the_run_is_over():
+async def test_a_cancellation_of_the_caller_is_raised_again_when_the_run_has_ended():
     async def work():
         cancellation = Cancellation()
         cancellation.begin()
@@ -458,7 +458,7 @@ async def test_cancellations_from_before_the_run_are_not_its_own():
     assert await in_task(work) == ((False, None), 1)
 
 
-async def test_nothing_pending_means_nothing_to_take_in():
+async def test_without_a_pending_cancellation_resolve_returns_none():
     async def work():
         cancellation = Cancellation()
         cancellation.begin()
@@ -476,7 +476,7 @@ async def test_a_request_before_the_run_begins_is_found_at_its_first_checkpoint(
         cancellation.check()
 
 
-async def test_a_request_near_the_end_hurries_the_hooks_and_breaks_nothing_off():
+async def test_a_request_near_the_end_starts_the_grace_period_and_interrupts_nothing():
     async def work():
         cancellation = Cancellation()
         cancellation.begin()
@@ -488,7 +488,7 @@ async def test_a_request_near_the_end_hurries_the_hooks_and_breaks_nothing_off()
     assert await in_task(work) == ((False, True), 0)
 
 
-async def test_a_time_limit_breaks_off_what_is_waited_for():
+async def test_a_time_limit_interrupts_the_pending_work():
     class Clock:
         def call_later(self, seconds, ring):
             self.seconds, self.ring = seconds, ring
@@ -538,7 +538,7 @@ async def test_a_request_from_another_thread_before_the_run_begins_breaks_it_off
     assert await in_task(work) == (asyncio.CancelledError, 0)
 
 
-async def test_a_request_after_a_cancellation_was_taken_in_does_not_break_off_the_hooks_that_follow():
+async def test_a_request_after_a_resolved_cancellation_does_not_interrupt_later_hooks():
     async def work():
         cancellation = Cancellation()
         cancellation.begin()
@@ -580,11 +580,11 @@ async def test_only_the_task_of_the_run_may_have_cancellations_from_before_it():
     assert await in_task(work) == (True, 1)
 
 
-async def test_a_run_that_never_began_has_nothing_to_take_in():
+async def test_a_run_that_never_started_has_nothing_to_resolve():
     assert await Cancellation().resolve() is None
 
 
-async def test_another_task_does_not_take_in_the_cancellation_of_the_runs_task():
+async def test_another_task_does_not_resolve_the_cancellation_of_the_run():
     async def work():
         cancellation = Cancellation()
         cancellation.begin()
@@ -608,7 +608,7 @@ async def test_a_request_counts_more_than_a_time_limit_at_the_same_moment():
     assert await in_task(work) == ((asyncio.CancelledError, True), 0)
 
 
-async def test_a_cancelled_error_that_somebody_raised_hurries_the_hooks_though_nobody_cancelled_the_run():
+async def test_a_cancelled_error_raised_by_code_starts_the_grace_period():
     async def work():
         cancellation, raised = Cancellation(), asyncio.CancelledError()
         cancellation.begin()

@@ -124,7 +124,7 @@ def test_a_run_shares_the_services_of_its_context_and_has_its_own_state():
     assert outer.agent_name == ""
 
 
-def test_each_run_inside_a_run_is_one_deeper():
+def test_each_nested_run_is_one_deeper():
     depths = []
 
     @observer(ON_RUN_START)
@@ -146,7 +146,7 @@ def test_each_run_inside_a_run_is_one_deeper():
     assert depths == [("a", 0), ("b", 1), ("c", 2)]
 
 
-async def test_a_detached_context_is_under_the_same_hooks_and_goes_its_own_way():
+async def test_a_detached_context_has_the_same_hooks_and_is_independent():
     detached, seen = [], []
 
     @observer(BEFORE_STEP)
@@ -185,7 +185,7 @@ def state_of(change, point=BEFORE_LLM, turns=(ADD, reply("x")), **options):
     return scripted_agent(turns, tools=[add], hooks=[edit], **options)
 
 
-def test_a_hook_changes_what_is_its_to_change_and_nothing_else_moves():
+def test_a_hook_changes_only_editable_parts():
     seen = []
 
     @observer(AFTER_LLM)
@@ -206,7 +206,7 @@ def test_a_hook_changes_what_is_its_to_change_and_nothing_else_moves():
     assert seen[1:] == [({"a": 2}, "base", None), ({"a": 0}, "s", None), ({"a": 0}, "base", {"b": 1})]
 
 
-def test_a_state_that_was_read_before_the_transcript_went_on_is_refused():
+def test_a_state_read_before_the_transcript_changed_is_rejected():
     old = []
 
     @hook(BEFORE_LLM)
@@ -337,7 +337,7 @@ def test_a_hook_emits_events_of_its_own_types_and_not_those_of_the_loop():
     assert len(log.of(RunStarted)) == 1
 
 
-def test_outside_a_run_nobody_wants_events_and_none_are_made():
+def test_outside_a_run_no_events_are_wanted_or_created():
     ctx = AgentContext()
     assert not ctx.wants(Mine)
     ctx.emit(Mine)

@@ -191,7 +191,7 @@ def test_without_an_output_type_the_output_is_the_reply():
     assert scripted_agent(["hello"], hooks=[shout]).run("x").output == "HELLO"
 
 
-def test_a_run_may_have_a_type_of_its_own():
+def test_a_run_may_have_another_type():
     agent = scripted_agent(['{"value": 1}', '{"name": "Rome"}', "true"], output_type=int)
     assert agent.run("x").output == 1
     assert agent.run("x", output_type=City).output == City(name="Rome")
@@ -229,12 +229,12 @@ def test_a_type_that_cannot_be_read_is_found_when_the_agent_is_made(wrong, named
         ({"output_type": int, "response_format": {"type": "object"}}, "exclude each other"),
     ],
 )
-def test_wrong_options_are_refused(options, problem):
+def test_wrong_options_are_rejected(options, problem):
     with pytest.raises(RegistrationError, match=problem):
         scripted_agent([], **options)
 
 
-def test_two_types_of_one_name_in_a_union_are_refused():
+def test_two_types_of_one_name_in_a_union_are_rejected():
     def make(name, fields):
         return msgspec.defstruct(name, fields)
 
@@ -308,7 +308,7 @@ def test_text_that_is_no_unicode_can_be_read():
 
 
 @given(st.text(alphabet='{}"\\a:,[]1 \n`'))
-def test_whatever_the_text_there_is_json_in_it_or_a_problem(text):
+def test_every_text_contains_json_or_has_a_problem(text):
     try:
         found = find_json(text)
     except InvalidOutputError:
@@ -338,7 +338,7 @@ def test_a_type_that_cannot_be_written_has_the_json_that_the_model_wrote():
     assert OutputSpec(OneWay).read('{"name": "Rome"}').json == {"name": "Rome"}
 
 
-def test_many_problems_are_cut_short():
+def test_many_problems_are_shortened():
     with pytest.raises(InvalidOutputError) as raised:
         OutputSpec(list[int]).read(json.dumps({"value": ["x"] * 100}))
     assert str(raised.value).count(";") == 9
@@ -347,7 +347,7 @@ def test_many_problems_are_cut_short():
 # Replies that do not fit
 
 
-def test_an_invalid_reply_is_asked_for_again_with_the_problem():
+def test_an_invalid_reply_is_requested_again_with_the_problem():
     agent = scripted_agent(["Rome.", '{"people": 1}', '{"name": "Rome"}'], output_type=City)
     session = Session("s")
     result = agent.run("Which city?", session=session)
@@ -397,7 +397,7 @@ def test_the_agent_says_how_many_retries_there_are(retries):
     assert len(agent.model.requests) == retries + 1
 
 
-def test_a_hook_cannot_mend_an_output_that_failed_for_good():
+def test_a_hook_cannot_recover_a_failed_output():
     @hook(ON_ERROR)
     def again(ctx, failure):
         return HookResult.retry("please")
@@ -423,7 +423,7 @@ def test_a_validator_that_breaks_fails_the_run_at_once():
     assert len(agent.model.requests) == 1
 
 
-def test_an_empty_reply_is_asked_for_again():
+def test_an_empty_reply_is_requested_again():
     agent = scripted_agent(["", "3"], output_type=int)
     assert agent.run("x").output == 3
     assert "the reply is empty" in agent.model.requests[1].messages[-1].content
@@ -635,7 +635,7 @@ def test_a_run_stopped_before_its_final_reply_has_no_output():
     assert (result.status, result.output) == ("stopped", None)
 
 
-def test_a_stream_shows_what_was_rejected_and_takes_it_back():
+def test_a_stream_discards_the_text_of_a_rejected_reply():
     log = EventLog()
     agent = scripted_agent(["no", "3"], output_type=int)
     agent.run("x", sinks=[log])

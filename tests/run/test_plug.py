@@ -58,7 +58,7 @@ def state(agent):
     return sorted(tool.name for tool in agent.tools), [p.name for p in agent.plugins], len(list(agent.hooks))
 
 
-def test_a_plugin_is_put_in_once_and_taken_out_whole():
+def test_a_plugin_is_added_once_and_removed_completely():
     seen = []
     agent = scripted_agent([reply("x")] * 2, tools=[named("mine")])
     before = state(agent)
@@ -137,7 +137,7 @@ def test_a_plugin_removed_from_an_agent_is_removed_from_agents_made_from_it():
     assert ([p.name for p in derived.plugins], [tool.name for tool in derived.tools]) == (["q"], ["other"])
 
 
-def test_a_filter_takes_the_tools_of_a_plugin_along_and_leaves_the_agents_own():
+def test_a_filter_removes_the_tools_of_a_plugin_and_keeps_those_of_the_agent():
     agent = scripted_agent([], tools=[named("mine")], plugins=[plugin([]), plugin([], "q", tools=("other",))])
 
     def names(allowed):
@@ -149,7 +149,7 @@ def test_a_filter_takes_the_tools_of_a_plugin_along_and_leaves_the_agents_own():
     assert agent.tools_for(("p", "q")) is agent.tools
 
 
-def test_the_hooks_of_a_toolset_join_those_of_the_agent_or_of_its_plugin_once():
+def test_the_hooks_of_a_toolset_are_added_once_to_the_agent_or_its_plugin():
     seen = []
     watch = watcher(seen, "set")
 
@@ -177,7 +177,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def test_an_agent_keeps_what_it_is_given():
+def test_an_agent_has_the_given_options():
     def sink(event):
         return None
 
@@ -219,7 +219,7 @@ def test_the_smaller_step_limit_of_agent_and_context_holds(own, given, limit):
     assert seen == [limit, {None: 20, math.inf: None}.get(own, own)]
 
 
-def test_what_a_run_is_not_given_is_made_up():
+def test_a_run_without_options_gets_defaults():
     seen = []
 
     @observer(BEFORE_STEP)
@@ -242,7 +242,7 @@ def test_what_a_run_is_not_given_is_made_up():
     assert (child.description, child.instructions, child.max_parallel_tools) == ("", "", 1)
 
 
-async def test_a_reader_that_leaves_cancels_the_run_and_says_so():
+async def test_leaving_a_stream_cancels_the_run_with_a_reason():
     results = []
 
     @observer(ON_RUN_END)

@@ -149,7 +149,7 @@ async def undisturbed() -> tuple[Any, ...]:
     return told(await play())
 
 
-def test_the_exceptions_are_there() -> None:
+def test_the_listed_exceptions_exist() -> None:
     assert set(EXCEPTIONS) <= set(NAMES)
 
 
@@ -166,7 +166,7 @@ def charge(self: Any, usage: Usage, cost: float | None) -> None:
 
 
 @pytest.mark.parametrize("method", [append, set_signals, charge], ids=lambda method: method.__name__)
-async def test_the_walk_notices_a_method_that_changes_the_run(method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_check_detects_a_method_that_changes_the_run(method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = await undisturbed()
     monkeypatch.setattr(AgentContext, method.__name__, method, raising=False)
     nosy = observer(BEFORE_TOOL)(lambda ctx, payload: meddle(ctx, method.__name__))
@@ -176,7 +176,7 @@ async def test_the_walk_notices_a_method_that_changes_the_run(method: Any, monke
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("phase", ["rewrite", "guard", "observe"])
 @pytest.mark.parametrize("name", NAMES)
-async def test_what_a_hook_does_with_its_context_changes_nothing(name: str, phase: Any, is_async: bool) -> None:
+async def test_a_hook_cannot_change_the_run_through_its_context(name: str, phase: Any, is_async: bool) -> None:
     tried: list[str] = []
 
     async def later(point: Any, ctx: Any, payload: Any) -> None:
@@ -195,7 +195,7 @@ async def test_what_a_hook_does_with_its_context_changes_nothing(name: str, phas
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_what_a_tool_does_with_its_context_changes_nothing(name: str) -> None:
+async def test_a_tool_cannot_change_the_run_through_its_context(name: str) -> None:
     tried = []
 
     @tool
@@ -210,7 +210,7 @@ async def test_what_a_tool_does_with_its_context_changes_nothing(name: str) -> N
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_what_is_kept_of_a_context_changes_nothing_of_later_runs(name: str) -> None:
+async def test_a_kept_context_does_not_affect_later_runs(name: str) -> None:
     kept = []
     keep = observer(ON_RUN_START)(lambda ctx, start: kept.append(ctx))
     await play(keep)
@@ -222,7 +222,7 @@ async def test_what_is_kept_of_a_context_changes_nothing_of_later_runs(name: str
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if isinstance(getattr(AgentContext, name), property)])
-def test_what_a_context_shows_cannot_be_assigned(name: str) -> None:
+def test_attributes_of_a_context_cannot_be_assigned(name: str) -> None:
     for ctx in (AgentContext(), context_for_call(AgentContext(), print)):  # type: ignore[arg-type]
         with pytest.raises(AttributeError):
             setattr(ctx, name, None)
@@ -230,13 +230,13 @@ def test_what_a_context_shows_cannot_be_assigned(name: str) -> None:
             delattr(ctx, name)
 
 
-def test_a_context_takes_no_attributes_of_ones_own() -> None:
+def test_a_context_accepts_no_new_attributes() -> None:
     with pytest.raises(AttributeError):
         AgentContext().mine = 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", ["append", "open", "set_signals", "charge", "owe", "outside", "heir"])
-def test_what_is_the_loops_is_not_on_the_context(name: str) -> None:
+def test_the_context_has_no_attributes_of_the_loop(name: str) -> None:
     assert not hasattr(AgentContext(), name)
 
 
@@ -244,7 +244,7 @@ STATE = ("messages", "metadata", "signals", "steps", "errors", "usage", "ids", "
 
 
 @pytest.mark.parametrize("name", STATE)
-async def test_what_the_state_shows_cannot_be_changed_in_place(name: str) -> None:
+async def test_the_state_cannot_be_changed_in_place(name: str) -> None:
     def change(ctx: Any, payload: Any) -> None:
         value = getattr(ctx.state, name)
         with pytest.raises(AttributeError):

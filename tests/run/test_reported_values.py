@@ -185,7 +185,7 @@ def request_of(agent, *messages, hop=0):
     )  # fmt: skip
 
 
-def test_every_payload_of_a_run_says_exactly_what_happens():
+def test_the_payloads_of_a_run_are_exact():
     seen, result, agent = told(CALLS, WORDS)
     user, asked = Message("user", "go"), Message("assistant", "", (READ,))
     answered = Message("tool", "text", (), "c1", "read")
@@ -236,7 +236,7 @@ def kinds(log, *without):
     return [event for event in log if not isinstance(event, (PointFired, HookExecuted, *without))]
 
 
-def test_every_event_of_a_run_says_exactly_what_happened():
+def test_the_events_of_a_run_are_exact():
     log = EventLog()
     _, result, _ = told(CALLS, WORDS, sinks=[log])
     assert [event.seq for event in log] == list(range(1, len(log) + 1))
@@ -272,7 +272,7 @@ def test_every_event_of_a_run_says_exactly_what_happened():
     assert found == [event.replace(seq=real.seq, **at) for event, real in zip(expected, found, strict=True)]
 
 
-def test_the_failure_of_a_tool_is_told_with_its_call():
+def test_the_failure_of_a_tool_is_reported_with_its_call():
     log = EventLog()
     seen, result, _ = told(CALLS, WORDS, fails=True, sinks=[log])
     error = ErrorInfo("tool", "ValueError", "no such file", "read", "c1")
@@ -294,7 +294,7 @@ def again(ctx, failure):
     return HookResult.retry("once more") if failure.where == "model" else None
 
 
-def test_the_failure_of_a_model_is_told_with_its_request():
+def test_the_failure_of_a_model_is_reported_with_its_request():
     seen, _, agent = told(RuntimeError("offline"), WORDS, hooks=[again])
     first = request_of(agent, Message("user", "go"))
     error = ErrorInfo("model", "RuntimeError", "offline", "m", fatal=True)
@@ -304,7 +304,7 @@ def test_the_failure_of_a_model_is_told_with_its_request():
     assert [(reply.attempt, reply.request, reply.content) for reply in seen[AFTER_LLM]] == [(2, second, "all good")]
 
 
-def test_a_rejected_reply_and_the_note_are_in_the_next_request_and_nowhere_else():
+def test_a_rejected_reply_and_the_note_are_only_in_the_next_request():
     @hook(AFTER_LLM)
     def reject(ctx, answer):
         return HookResult.retry("in words") if answer.attempt == 1 else None
@@ -323,7 +323,7 @@ def test_a_rejected_reply_and_the_note_are_in_the_next_request_and_nowhere_else(
     assert result.steps[0].usage == Usage(16, 5, 3)
 
 
-def test_a_hooks_answer_is_told_as_its_own():
+def test_an_answer_is_reported_with_its_hook():
     @hook(BEFORE_LLM, name="shortcut")
     def shortcut(ctx, request):
         return HookResult.answer("from me")
@@ -361,7 +361,7 @@ def approval(answer, *hooks):
     return seen, result, log
 
 
-def test_a_question_is_told_to_approvers_and_the_decision_to_all():
+def test_approvers_get_the_question_and_observers_the_decision():
     seen, result, log = approval(HookResult.approve(by="ada"))
     made = ToolCallRequest("c1", "read", {"path": "a.txt"}, 0, 1, None, IDS)
     digest = made.digest
@@ -376,7 +376,7 @@ def test_a_question_is_told_to_approvers_and_the_decision_to_all():
     assert result.messages[2].content == "text"
 
 
-def test_a_denial_is_told_with_its_message_and_is_no_failure():
+def test_a_denial_is_reported_with_its_message_and_is_no_failure():
     seen, result, log = approval(HookResult.deny("not today", by="ada"))
     made = ToolCallRequest("c1", "read", {"path": "a.txt"}, 0, 1, None, IDS)
     assert seen[APPROVAL_DECIDED] == [ApprovalDecision("c1", "denied", "ada", made.digest, "not today", IDS)]
@@ -406,7 +406,7 @@ def test_an_edited_call_is_decided_judged_again_and_run_as_it_was_edited():
     assert result.errors == ()
 
 
-def test_an_edit_that_does_not_fit_the_tool_is_an_error_and_is_told():
+def test_an_invalid_edit_is_an_error_and_is_reported():
     seen, result, _ = approval(HookResult.edit({"path": [1]}, by="ada"))
     assert [done.outcome for done in seen[AFTER_TOOL]] == ["error"]
     (error,) = result.errors
@@ -415,14 +415,14 @@ def test_an_edit_that_does_not_fit_the_tool_is_an_error_and_is_told():
     assert seen[ON_ERROR] == [Failure((error,), "tool", ids=IDS)]
 
 
-def test_a_call_that_nobody_approves_is_denied():
+def test_a_call_without_approval_is_denied():
     seen, result, _ = told(CALLS, WORDS, hooks=[careful])
     assert [(d.decision, d.by) for d in seen[APPROVAL_DECIDED]] == [("denied", "")]
     assert result.messages[2].is_error
     assert seen[AFTER_TOOL][0].outcome == "blocked"
 
 
-def test_an_approver_that_fails_denies_and_is_told_as_a_failure_that_is_not_fatal():
+def test_a_failing_approver_denies_and_is_reported_as_not_fatal():
     @hook(APPROVAL_REQUESTED, name="broken")
     def broken(ctx, payload):
         raise ValueError("no line")
@@ -436,7 +436,7 @@ def test_an_approver_that_fails_denies_and_is_told_as_a_failure_that_is_not_fata
     assert (result.status, result.messages[2].is_error) == ("completed", True)
 
 
-def test_a_block_is_told_with_the_hook_that_said_so():
+def test_a_block_is_reported_with_its_hook():
     @guard(BEFORE_TOOL, name="wall")
     def wall(ctx, request):
         return HookResult.block("not here")
@@ -451,7 +451,7 @@ def test_a_block_is_told_with_the_hook_that_said_so():
     ]  # fmt: skip
 
 
-def test_an_answered_call_is_told_as_answered_by_its_hook():
+def test_an_answered_call_is_reported_with_its_hook():
     @hook(BEFORE_TOOL, name="cache")
     def cache(ctx, request):
         return HookResult.answer({"known": 1})
@@ -467,7 +467,7 @@ def test_an_answered_call_is_told_as_answered_by_its_hook():
     assert (result.tool_calls, result.successful_tool_calls, result.steps[0].outcomes) == (1, 0, ("answered",))
 
 
-def test_an_answer_to_a_question_is_served_only_once_it_is_approved():
+def test_the_answer_of_an_asked_call_is_used_only_after_approval():
     @hook(BEFORE_TOOL, name="cache")
     def cache(ctx, request):
         return HookResult.answer("known")
@@ -481,7 +481,7 @@ def test_an_answer_to_a_question_is_served_only_once_it_is_approved():
     assert [(done.outcome, done.result) for done in seen[AFTER_TOOL]] == [("ok", "text")]
 
 
-def test_a_second_attempt_of_a_call_is_told_as_one():
+def test_a_second_attempt_of_a_call_is_reported_as_one():
     @hook(AFTER_TOOL)
     def retry(ctx, done):
         return HookResult.retry() if done.attempt == 1 else None
@@ -501,7 +501,7 @@ def test_a_second_attempt_of_a_call_is_told_as_one():
     assert [path.call_id for path in seen[TOOL_END_WITH_PATH]] == ["c1"]
 
 
-def test_what_a_hook_asks_the_model_is_told_like_every_call():
+def test_the_model_call_of_a_hook_is_reported_like_every_call():
     spec = ToolSpec("look", "Look.", {"type": "object"})
 
     @hook(BEFORE_STEP)
@@ -544,7 +544,7 @@ def silent(*replies, hooks=(), fails=False, sinks=()):
     [ModelCalled, ModelReplied, ToolStarted, ToolProgressed, ToolEnded, ToolSettled, StepFinished, RunFinished],
 )
 @pytest.mark.parametrize("fails", [False, True])
-def test_one_who_wants_a_single_type_is_told_the_same_as_one_who_wants_all(kind, fails):
+def test_a_consumer_of_one_type_gets_the_same_events_as_a_consumer_of_all(kind, fails):
     every, single = EventLog(), EventLog()
     single.events = frozenset((kind,))
     silent(CALLS, WORDS, fails=fails, sinks=[every])
@@ -553,7 +553,7 @@ def test_one_who_wants_a_single_type_is_told_the_same_as_one_who_wants_all(kind,
     assert [event.replace(seq=0) for event in single] == [event.replace(seq=0) for event in every.of(kind)]
 
 
-def test_a_call_that_only_one_hook_watches_has_the_same_result():
+def test_a_call_with_a_single_hook_has_the_same_result():
     seen = []
 
     @observer(AFTER_TOOL)
@@ -565,7 +565,7 @@ def test_a_call_that_only_one_hook_watches_has_the_same_result():
     assert result == silent(CALLS, WORDS)
 
 
-def test_a_settled_call_is_told_with_its_outcome_and_what_the_model_will_read():
+def test_tool_settled_contains_the_outcome_and_the_text_for_the_model():
     @hook(AFTER_TOOL)
     def reword(ctx, done):
         return done.replace(error="try later")
@@ -577,7 +577,7 @@ def test_a_settled_call_is_told_with_its_outcome_and_what_the_model_will_read():
     assert result.messages[2].content == "try later"
 
 
-def test_a_tool_that_says_plainly_what_is_wrong_is_quoted_and_nothing_is_added():
+def test_the_message_of_a_plain_error_is_passed_on_unchanged():
     @tool
     def refuse() -> str:
         """Refuse."""
@@ -589,7 +589,7 @@ def test_a_tool_that_says_plainly_what_is_wrong_is_quoted_and_nothing_is_added()
     assert result.messages[2].content == "closed on Sundays"
 
 
-def test_what_lies_around_is_given_what_was_judged():
+def test_wrap_gets_the_judged_request():
     class Around:
         points = (ON_RUN_START,)
 

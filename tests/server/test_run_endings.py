@@ -1,4 +1,4 @@
-"""The service of runs: each run ends once, as what it was, whatever becomes of programs, files and tools."""
+"""Each run ends once with the right status, whatever happens to processes, files and tools."""
 
 import asyncio
 import json
@@ -25,13 +25,13 @@ from .rig import ME, make, read_all, service_at, serving, until
 
 
 def left_behind(**fields):
-    """A run of a program that is gone."""
+    """A run of a dead process."""
     program = {"created": time.time(), "host": os.uname().nodename, "pid": 2**22 + 1}
     about = ("helper", ME.id, "s", "served-s", "t", "c", "api", "task")
     return RunRecord(fields.pop("id", "run_left"), *about, status="running", **{**program, **fields})
 
 
-async def test_a_dead_run_is_closed_once_however_many_look_at_it(tmp_path):
+async def test_concurrent_readers_close_an_abandoned_run_once(tmp_path):
     services = [service_at(tmp_path), service_at(tmp_path)]
     for service in services:
         await service.open()
@@ -46,7 +46,7 @@ async def test_a_dead_run_is_closed_once_however_many_look_at_it(tmp_path):
     assert [(event["seq"], event["type"]) for event in events] == [(1, "run_closed")]
 
 
-async def test_lists_and_counts_know_that_a_program_is_gone(tmp_path):
+async def test_lists_and_counts_include_abandoned_runs_as_interrupted(tmp_path):
     async with serving(tmp_path) as service:
         service._store.write([left_behind()], [])
         assert await service.count(ME, states=["running"]) == 0
@@ -56,13 +56,13 @@ async def test_lists_and_counts_know_that_a_program_is_gone(tmp_path):
 
 
 @pytest.mark.skipif(process_start(os.getpid()) is None, reason="the system does not tell when programs began")
-async def test_a_run_of_a_program_whose_number_was_given_again_is_interrupted(tmp_path):
+async def test_a_run_of_a_dead_process_is_interrupted_even_if_its_pid_was_reused(tmp_path):
     RunStore(tmp_path / "runs.db").write([left_behind(pid=os.getpid(), born=1.5)], [])  # as in a container
     async with serving(tmp_path) as service:
         assert (await service.get("run_left", ME)).status == "interrupted"
 
 
-async def test_a_clock_that_is_set_ends_no_run_of_another_program(tmp_path, monkeypatch):
+async def test_a_clock_change_ends_no_run_of_another_process(tmp_path, monkeypatch):
     run = left_behind(pid=os.getpid(), born=process_start(os.getpid()))
     RunStore(tmp_path / "runs.db").write([run], [])
     for jump in (-7200, 7200):
@@ -74,7 +74,7 @@ async def test_a_clock_that_is_set_ends_no_run_of_another_program(tmp_path, monk
 
 
 class Relay:
-    """Hands over for ever."""
+    """An answerer that hands over endlessly."""
 
     name, hooks = "helper", ()
 
@@ -89,13 +89,13 @@ class Relay:
         return "go on"
 
 
-async def test_a_run_that_hands_over_for_ever_is_stopped_and_not_shown_as_done(tmp_path):
+async def test_a_run_that_hands_over_endlessly_is_stopped_and_not_completed(tmp_path):
     async with serving(tmp_path, Relay()) as service:
         run = await service.wait((await service.start(ME, "x")).id, ME)
     assert (run.status, run.reason) == ("stopped", "handed over more than 8 times")
 
 
-async def test_what_was_said_before_a_handover_that_fails_is_kept(tmp_path, caplog):
+async def test_replies_before_a_failed_handover_are_kept(tmp_path, caplog):
     def fail():
         raise RuntimeError("nobody to hand over to")
 
@@ -108,7 +108,7 @@ async def test_what_was_said_before_a_handover_that_fails_is_kept(tmp_path, capl
     assert "nobody to hand over to" in caplog.text
 
 
-async def test_a_run_that_is_cancelled_between_two_agents_is_not_shown_as_done(tmp_path):
+async def test_a_run_cancelled_between_two_agents_is_not_completed(tmp_path):
     stops = []
     async with serving(tmp_path, Relay(lambda: [stop() for stop in stops])) as service:
         stops.append(lambda: next(iter(service._live.values())).stop("cancelled by me"))
@@ -116,7 +116,7 @@ async def test_a_run_that_is_cancelled_between_two_agents_is_not_shown_as_done(t
     assert (run.status, run.reason) == ("cancelled", "cancelled by me")
 
 
-async def test_a_cancellation_that_comes_too_late_changes_nothing(tmp_path, monkeypatch):
+async def test_a_late_cancellation_has_no_effect(tmp_path, monkeypatch):
     async with serving(tmp_path) as service:
         real = service._executor._save
 
@@ -129,7 +129,7 @@ async def test_a_cancellation_that_comes_too_late_changes_nothing(tmp_path, monk
     assert (run.status, run.reason, run.reply) == ("completed", "", "done")
 
 
-async def test_a_tool_that_cannot_be_cancelled_holds_up_no_shutdown(tmp_path, monkeypatch):
+async def test_a_tool_that_ignores_cancellation_does_not_block_the_shutdown(tmp_path, monkeypatch):
     monkeypatch.setattr(runs_module, "CANCEL_SECONDS", 0.2)
     free, entered = asyncio.Event(), asyncio.Event()
 
@@ -159,7 +159,7 @@ async def test_a_tool_that_cannot_be_cancelled_holds_up_no_shutdown(tmp_path, mo
     assert before[-1].type == "run_closed"
 
 
-async def test_a_history_that_is_none_leaves_no_run_behind(tmp_path):
+async def test_an_invalid_history_leaves_no_run_behind(tmp_path):
     async with serving(tmp_path) as service:
         with pytest.raises(TypeError):
             await service.start(ME, "x", history=[3])
@@ -167,7 +167,7 @@ async def test_a_history_that_is_none_leaves_no_run_behind(tmp_path):
         assert await service.count(ME) == 0
 
 
-async def test_a_caller_that_leaves_once_its_run_is_stored_starts_it_once(tmp_path, monkeypatch):
+async def test_a_caller_that_disconnects_after_the_run_is_stored_starts_it_once(tmp_path, monkeypatch):
     async with serving(tmp_path) as service:
         tidying, wait = asyncio.Event(), asyncio.Event()
 
@@ -189,7 +189,7 @@ class Odd(Event, frozen=True):
     what: object = None
 
 
-def test_an_event_that_cannot_be_written_leaves_no_gap():
+def test_an_event_that_cannot_be_encoded_leaves_no_gap():
     stored = []
     live = LiveRun(left_behind(), lambda run, event: stored.append(event) if event else None)
     live.add_event(RunAccepted())
@@ -201,7 +201,7 @@ def test_an_event_that_cannot_be_written_leaves_no_gap():
     assert [json.loads(event.data)["seq"] for event in live.events_after(1, 10)] == [2]
 
 
-async def test_counts_that_no_file_can_hold_cost_no_other_run_its_events(tmp_path):
+async def test_numbers_too_large_for_the_store_do_not_affect_other_runs(tmp_path):
     class Model(ScriptedModel):
         async def complete(self, *args, **kwargs):
             answer = await super().complete(*args, **kwargs)
@@ -217,7 +217,7 @@ async def test_counts_that_no_file_can_hold_cost_no_other_run_its_events(tmp_pat
         assert service.problem == ""
 
 
-async def test_a_write_that_fails_as_none_ever_did_loses_nothing(tmp_path, monkeypatch):
+async def test_an_unknown_write_error_loses_no_event(tmp_path, monkeypatch):
     monkeypatch.setattr("hookline.server.live_run.RETRY_SECONDS", 0.01)
     real, broken = RunStore.write, []
 
@@ -237,7 +237,7 @@ async def test_a_write_that_fails_as_none_ever_did_loses_nothing(tmp_path, monke
     assert events[-1].type == "run_closed"
 
 
-async def test_calls_of_runs_inside_a_run_wait_under_its_name_each_for_itself(tmp_path):
+async def test_calls_of_subagents_wait_under_the_run_each_separately(tmp_path):
     free = asyncio.Event()
 
     @tool
@@ -275,7 +275,7 @@ async def test_calls_of_runs_inside_a_run_wait_under_its_name_each_for_itself(tm
     assert (states, over.status) == (["waiting", "waiting"], "completed")
 
 
-async def test_of_two_words_on_a_run_the_later_one_is_stored_though_the_file_failed(tmp_path, monkeypatch):
+async def test_the_latest_record_of_a_run_is_stored_after_a_write_error(tmp_path, monkeypatch):
     monkeypatch.setattr("hookline.server.live_run.RETRY_SECONDS", 0.01)
     store, failed, go_on = RunStore(tmp_path / "runs.db"), threading.Event(), threading.Event()
     real = store.write
@@ -300,7 +300,7 @@ async def test_of_two_words_on_a_run_the_later_one_is_stored_though_the_file_fai
     assert (store.get(mine.id).status, store.get(other.id).status) == ("completed", "interrupted")
 
 
-async def test_a_run_that_is_cancelled_while_it_waits_for_its_turn_stays_cancelled(tmp_path):
+async def test_a_run_cancelled_while_queued_stays_cancelled(tmp_path):
     free = asyncio.Event()
 
     @tool
@@ -330,16 +330,16 @@ async def test_a_run_that_is_cancelled_while_it_waits_for_its_turn_stays_cancell
     assert (stored.status, stored.reason) == ("cancelled", "cancelled by me")
 
 
-async def test_what_an_earlier_program_left_is_seen_to_when_a_service_opens(tmp_path):
+async def test_opening_the_service_closes_the_runs_of_dead_processes(tmp_path):
     RunStore(tmp_path / "runs.db").write([left_behind()], [])
     async with serving(tmp_path):
         assert RunStore(tmp_path / "runs.db").get("run_left").status == "interrupted"
 
 
-async def test_what_a_caller_was_told_of_the_end_is_stored(tmp_path, monkeypatch):
+async def test_a_returned_result_is_stored(tmp_path, monkeypatch):
     async with serving(tmp_path) as service:
         run = await service.start(ME, "x")
         monkeypatch.setattr("hookline.server.live_run.COLLECT_SECONDS", 0.3)
-        told = await service.wait(run.id, ME)
-        assert RunStore(tmp_path / "runs.db").get(run.id) == told
-    assert told.status == "completed"
+        returned = await service.wait(run.id, ME)
+        assert RunStore(tmp_path / "runs.db").get(run.id) == returned
+    assert returned.status == "completed"
