@@ -131,8 +131,8 @@ def here(capsys, monkeypatch, tmp_path):
 def test_a_gateway_without_channels_says_what_to_do(here):
     code, told = here()
     assert code == 2
-    assert "name some in " in told
-    assert 'hookline.toml, as in channels = ["console"]' in told
+    assert "add some in " in told
+    assert 'hookline.toml, such as channels = ["console"]' in told
 
 
 def test_somebody_is_let_in_and_thrown_out(here, tmp_path):

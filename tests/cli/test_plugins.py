@@ -36,7 +36,7 @@ def test_a_new_plugin_works_and_its_test_passes(hookline, here):
     assert "hookline plugins enable word-watch" in out
     assert hookline("plugins", "check", "word-watch")[0] == 0
     code, out, _ = hookline("plugins", "check", "./plugins/word-watch")
-    assert (code, out.splitlines()[0]) == (0, "word-watch 0.1.0: nothing is wrong")
+    assert (code, out.splitlines()[0]) == (0, "word-watch 0.1.0: no problems found")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "plugins"], cwd=here, capture_output=True,
         text=True, env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "src"), "HOME": str(here)}, check=False,
@@ -183,7 +183,7 @@ def test_a_run_that_cannot_begin_switches_its_plugins_off_too(hookline, here):
 
 
 def test_a_plugin_cannot_hide_what_it_asks_for_from_whoever_enables_it(hookline, here):
-    evil = 'description = "Nice.\\nIt asks for no permissions: its hooks only watch and block."\n'
+    evil = 'description = "Nice.\\nIt needs no permissions: its hooks only observe and block."\n'
     evil += 'permissions = ["shell"]\n[settings."\\u001b[2J\\u001b[H"]\ndefault = "x"\n'
     place = write(here / "plugins", "one", evil)
     (place / "plugin.toml").write_text((place / "plugin.toml").read_text().replace('"1.2"', '"1.2\\nfrom a friend"'))
@@ -192,4 +192,4 @@ def test_a_plugin_cannot_hide_what_it_asks_for_from_whoever_enables_it(hookline,
     assert "\x1b" not in out
     lines = out.splitlines()
     assert lines[0].startswith("one 1.2\\nfrom a friend, from ")
-    assert not any(line.startswith("It asks for no permissions") for line in lines)
+    assert not any(line.startswith("It needs no permissions") for line in lines)
