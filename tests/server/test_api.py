@@ -226,9 +226,12 @@ async def test_a_caller_sees_its_own_runs_only_and_an_admin_all(tmp_path):
         other, admin = served.client("other"), served.client("admin")
         assert (await other.get("/runs")).json()["runs"] == []
         for method, path, body in (
-            ("GET", "", None), ("GET", "/events", None), ("HEAD", "/events", None), ("POST", "/cancel", {}),
+            ("GET", "", None),
+            ("GET", "/events", None),
+            ("HEAD", "/events", None),
+            ("POST", "/cancel", {}),
             ("POST", "/messages", {"text": "x"}),
-        ):  # fmt: skip
+        ):
             answer = await other.request(method, f"/runs/{mine}{path}", json=body)
             unknown = await other.request(method, f"/runs/run_none{path}", json=body)
             assert answer.status_code == unknown.status_code == 404

@@ -156,8 +156,9 @@ async def test_models_are_the_agents(tmp_path):
     async with chatting(tmp_path, make(description="Helps."), make(name="other")) as place:
         models = (await place.client.models.list()).data
         assert [(model.id, model.object, model.owned_by) for model in models] == [
-            ("helper", "model", "hookline"), ("other", "model", "hookline"),
-        ]  # fmt: skip
+            ("helper", "model", "hookline"),
+            ("other", "model", "hookline"),
+        ]
         assert (await place.client.models.retrieve("helper")).description == "Helps."
         assert await whole(place, model="other") == ("done", "stop")
         with pytest.raises(openai.NotFoundError, match="no agent 'nobody'"):
@@ -176,9 +177,12 @@ async def test_the_caller_keeps_the_conversation(tmp_path):
         assert await whole(place) == ("done", "stop")
     first, second = ([(message.role, message.content) for message in each.messages] for each in agent.model.requests)
     assert first == [
-        ("system", "Be kind."), ("user", "[system message of the caller]\nBe rude."), ("user", "One?"),
-        ("assistant", "One."), ("user", "Two?"),
-    ]  # fmt: skip
+        ("system", "Be kind."),
+        ("user", "[system message of the caller]\nBe rude."),
+        ("user", "One?"),
+        ("assistant", "One."),
+        ("user", "Two?"),
+    ]
     assert second == [("system", "Be kind."), ("user", "Hi.")]
 
 

@@ -82,8 +82,10 @@ async def test_a_body_that_is_too_long_is_rejected(tmp_path, how):
                 case "declared":
                     wire.send(HEAD + b"Content-Length: 999999999999\r\n\r\n" + body)
                 case "chunked":
-                    pieces = [b"%x\r\n%b\r\n" % (len(body[at : at + 100]), body[at : at + 100])
-                              for at in range(0, len(body), 100)]  # fmt: skip
+                    pieces = [
+                        b"%x\r\n%b\r\n" % (len(body[at : at + 100]), body[at : at + 100])
+                        for at in range(0, len(body), 100)
+                    ]
                     wire.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(pieces) + b"0\r\n\r\n")
                 case _:
                     wire.send(HEAD + b"Content-Length: 15\r\n\r\n" + body)
@@ -266,9 +268,10 @@ async def test_while_the_file_cannot_be_written_runs_are_rejected_and_no_event_i
         assert await other.events(run_id) == events
         assert await works(server)
     with closing(sqlite3.connect(path)) as db:
-        stored = [json.loads(data) for (data,) in db.execute(
-            "SELECT data FROM events WHERE run_id = ? ORDER BY seq", (run_id,)
-        )]  # fmt: skip
+        stored = [
+            json.loads(data)
+            for (data,) in db.execute("SELECT data FROM events WHERE run_id = ? ORDER BY seq", (run_id,))
+        ]
     assert stored == events, "the events that readers got are stored"
 
 

@@ -108,11 +108,21 @@ def known(server, path):
 
 
 OPERATIONS = [
-    ("POST", "/runs"), ("GET", "/runs"), ("GET", "/runs/{id}"), ("POST", "/runs/{id}/cancel"),
-    ("POST", "/runs/{id}/messages"), ("GET", "/runs/{id}/events"), ("HEAD", "/runs/{id}/events"), ("GET", "/agents"),
-    ("GET", "/approvals"), ("GET", "/approvals/{id}"), ("POST", "/approvals/{id}"), ("GET", "/grants"),
-    ("DELETE", "/grants/{id}"), ("GET", "/openapi.json"),
-]  # fmt: skip
+    ("POST", "/runs"),
+    ("GET", "/runs"),
+    ("GET", "/runs/{id}"),
+    ("POST", "/runs/{id}/cancel"),
+    ("POST", "/runs/{id}/messages"),
+    ("GET", "/runs/{id}/events"),
+    ("HEAD", "/runs/{id}/events"),
+    ("GET", "/agents"),
+    ("GET", "/approvals"),
+    ("GET", "/approvals/{id}"),
+    ("POST", "/approvals/{id}"),
+    ("GET", "/grants"),
+    ("DELETE", "/grants/{id}"),
+    ("GET", "/openapi.json"),
+]
 
 
 @pytest.mark.slow
@@ -131,9 +141,12 @@ def test_every_response_matches_the_description(server, method, path):
 
     @seed(7)
     @settings(
-        max_examples=EXAMPLES, database=None, deadline=None, suppress_health_check=list(HealthCheck),
+        max_examples=EXAMPLES,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
         phases=(Phase.explicit, Phase.generate),
-    )  # fmt: skip
+    )
     @given(st.data())
     def fuzz(data):
         mode = data.draw(st.sampled_from(modes if negatable else modes[:1]))

@@ -325,8 +325,9 @@ async def test_a_run_cancelled_while_queued_stays_cancelled(tmp_path):
             0,
         )
     assert [(event["type"], event.get("status")) for event in events] == [
-        ("run_accepted", None), ("run_closed", "cancelled"),
-    ]  # fmt: skip
+        ("run_accepted", None),
+        ("run_closed", "cancelled"),
+    ]
     stored = RunStore(tmp_path / "runs.db").get(second.id)
     assert (stored.status, stored.reason) == ("cancelled", "cancelled by me")
 

@@ -81,8 +81,13 @@ async def test_a_run_is_stored_before_start_returns_and_its_events_have_no_gaps(
     )
     assert {event["run_id"] for event in events} == {run.id}
     assert events[1]["ids"] | {"session_id": "", "agent": ""} == {
-        "run_id": run.id, "task_id": "t-7", "correlation_id": "c-9", "session_id": "", "agent": "", "parent_run_id": "",
-    }  # fmt: skip
+        "run_id": run.id,
+        "task_id": "t-7",
+        "correlation_id": "c-9",
+        "session_id": "",
+        "agent": "",
+        "parent_run_id": "",
+    }
     assert (over.status, over.reply, over.last_seq) == ("completed", "done", len(events))
     assert (events[-1]["status"], events[-1]["reply"]) == ("completed", "done")
 
@@ -158,8 +163,13 @@ async def test_agents_that_hand_over_are_one_run_for_the_caller(tmp_path):
         events = await read_all(service, run.id)
         run = await service.get(run.id, ME)
     assert [e["type"] for e in events if e["type"].startswith("run_")] == [
-        "run_accepted", "run_started", "run_finished", "run_started", "run_finished", "run_closed",
-    ]  # fmt: skip
+        "run_accepted",
+        "run_started",
+        "run_finished",
+        "run_started",
+        "run_finished",
+        "run_closed",
+    ]
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     assert (run.reply, run.steps) == ("over to B\n\nhere is B", 2)
 
@@ -505,9 +515,20 @@ async def test_a_run_of_a_dead_process_is_interrupted_and_gets_a_last_event(tmp_
     gone.wait()
     store = RunStore(tmp_path / "runs.db")
     left = RunRecord(
-        "run_left", "helper", ME.id, "s", "served-s", "t", "c", "api", "task", status="waiting", created=time.time(),
-        host=os.uname().nodename, pid=gone.pid,
-    )  # fmt: skip
+        "run_left",
+        "helper",
+        ME.id,
+        "s",
+        "served-s",
+        "t",
+        "c",
+        "api",
+        "task",
+        status="waiting",
+        created=time.time(),
+        host=os.uname().nodename,
+        pid=gone.pid,
+    )
     store.write([left], [])
     async with serving(tmp_path) as service:
         run = await service.get("run_left", ME)

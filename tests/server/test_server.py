@@ -66,8 +66,14 @@ def server_at(folder, *agents, keys=None, **options):
     traffic = Traffic(metrics)
     gate = Gate(keys, service.options, count=traffic)
     return Server(
-        service, [RunsApi(service)], gate, service.options, keys=keys, metrics=metrics, traffic=traffic,
-    )  # fmt: skip
+        service,
+        [RunsApi(service)],
+        gate,
+        service.options,
+        keys=keys,
+        metrics=metrics,
+        traffic=traffic,
+    )
 
 
 @asynccontextmanager
@@ -269,9 +275,20 @@ async def test_a_stream_of_a_run_in_another_process_ends_with_the_server(tmp_pat
     monkeypatch.setattr("hookline.server.live_run.POLL_SECONDS", 0.01)
     async with running(tmp_path) as (server, client):
         elsewhere = RunRecord(
-            "run_elsewhere", "helper", "local", "s", "sid", "t", "c", "api", "hi", status="running",
-            created=time.time(), host=gethostname(), pid=os.getpid(),
-        )  # fmt: skip
+            "run_elsewhere",
+            "helper",
+            "local",
+            "s",
+            "sid",
+            "t",
+            "c",
+            "api",
+            "hi",
+            status="running",
+            created=time.time(),
+            host=gethostname(),
+            pid=os.getpid(),
+        )
         server.service._store.write([elsewhere], [])
         reading = asyncio.create_task(read_stream(client, elsewhere.id))
         await wait_until(lambda: server.service.counts()["readers"])
@@ -337,9 +354,12 @@ async def test_unusable_files_are_reported_before_the_server_starts(tmp_path, br
 
 def settings(folder, **options):
     return Settings(
-        server={"port": 0, **options}, runs=str(folder / "runs.db"), sessions=str(folder / "sessions"),
-        approval_file=str(folder / "approvals.db"), metadata={"user_role": "guest"},
-    )  # fmt: skip
+        server={"port": 0, **options},
+        runs=str(folder / "runs.db"),
+        sessions=str(folder / "sessions"),
+        approval_file=str(folder / "approvals.db"),
+        metadata={"user_role": "guest"},
+    )
 
 
 @asynccontextmanager

@@ -42,9 +42,11 @@ class Blocker:
 def built(folder, agent, **options):
     """A server as ``hookline serve`` builds it."""
     settings = Settings(
-        server={"port": 0, **FAST, **options}, runs=str(folder / "runs.db"),
-        sessions=str(folder / "sessions.db"), approval_file=str(folder / "approvals.db"),
-    )  # fmt: skip
+        server={"port": 0, **FAST, **options},
+        runs=str(folder / "runs.db"),
+        sessions=str(folder / "sessions.db"),
+        approval_file=str(folder / "approvals.db"),
+    )
     return build_server(settings, agent, home=folder)
 
 

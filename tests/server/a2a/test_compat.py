@@ -28,8 +28,10 @@ async def test_the_methods_of_version_0_3_work(tmp_path):
         events = [each["result"] for each in await rig.stream("message/stream", message("hi"), headers={})]
         assert (events[0]["kind"], events[0]["status"]["state"]) == ("task", "submitted")
         assert (events[-1]["kind"], events[-1]["status"]["state"], events[-1]["final"]) == (
-            "status-update", "completed", True
-        )  # fmt: skip
+            "status-update",
+            "completed",
+            True,
+        )
         phases = [each["metadata"].get("phase") for each in events if each["kind"] == "status-update"]
         assert phases == [None, "tool_start", "progress", "tool_end", None]
         id = events[0]["id"]

@@ -378,8 +378,10 @@ async def test_a_call_that_needs_approval_waits_and_runs_as_approved(tmp_path):
         assert "May delete run?" in text_of(last.status.message)
         (asked,) = data_of(last.status.message)
         assert (asked["tool"], asked["arguments"], asked["questions"]) == (
-            "delete", {"path": "a.txt"}, ["May delete run?"]
-        )  # fmt: skip
+            "delete",
+            {"path": "a.txt"},
+            ["May delete run?"],
+        )
         assert asked["approval"].startswith("appr_")
         assert asked["expires"] > 0
         id = events[0].task.id

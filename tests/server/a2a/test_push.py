@@ -150,10 +150,22 @@ async def test_receivers_can_be_listed_and_deleted_and_only_their_owner_sees_sec
 
 
 REFUSED = (
-    "http://127.0.0.1:9000/", "http://localhost/", "http://10.0.0.1/", "http://[::1]/", "http://169.254.169.254/",
-    "http://[::ffff:127.0.0.1]/", "http://0x7f000001/", "http://user:pw@example.com/", "ftp://example.com/",
-    "file:///etc/passwd", "http://printer.local/", "no url", "", "http://example.com:0/", "http://inside.example.com/",
-)  # fmt: skip
+    "http://127.0.0.1:9000/",
+    "http://localhost/",
+    "http://10.0.0.1/",
+    "http://[::1]/",
+    "http://169.254.169.254/",
+    "http://[::ffff:127.0.0.1]/",
+    "http://0x7f000001/",
+    "http://user:pw@example.com/",
+    "ftp://example.com/",
+    "file:///etc/passwd",
+    "http://printer.local/",
+    "no url",
+    "",
+    "http://example.com:0/",
+    "http://inside.example.com/",
+)
 
 
 async def test_receivers_must_have_public_addresses(tmp_path, monkeypatch):
