@@ -10,8 +10,8 @@ from hookline.stores.approvals import ApprovalStore
 from hookline.stores.audit.log import AuditLog
 from hookline.stores.errors import StoreError
 
+from ..waiting import wait_until
 from .http_rig import api
-from .rig import until
 
 deleted = []
 
@@ -172,13 +172,13 @@ async def test_an_expired_call_or_one_of_an_ended_run_is_gone(tmp_path):
     async with api(tmp_path, asker()) as served:
         run, seen = await waiting(served)
         await served.client().post(f"/runs/{run}/cancel")
-        await until(lambda: served.service.approvals.find(seen["id"]).status == "cancelled")
+        await wait_until(lambda: served.service.approvals.find(seen["id"]).status == "cancelled")
         body = {"decision": "approve", "digest": seen["digest"]}
         answer = await served.client().post(f"/approvals/{seen['id']}", json=body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (410, "cancelled")
     async with api(tmp_path / "short", asker(), approval_seconds=0.2) as served:
         run = (await served.client().post("/runs", json={"task": "x"})).json()["id"]
-        await until(lambda: served.service.approvals.rows(status="expired"))
+        await wait_until(lambda: served.service.approvals.rows(status="expired"))
         seen = (await served.client().get(f"/approvals?run={run}&status=expired")).json()["approvals"][0]
         answer = await served.client().post(f"/approvals/{seen['id']}", json=body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (410, "expired")

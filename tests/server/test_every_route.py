@@ -11,7 +11,7 @@ from hookline.server.auth import PUBLIC, Caller
 from hookline.server.build import build_server
 from hookline.stores.keys import RIGHTS
 
-from .rig import until
+from ..waiting import wait_until
 from .walk import Keys, bearer, client_of, walk, walk_with_garbage
 
 PATHS = {
@@ -64,13 +64,15 @@ class Rig:
         owner = Caller(row.id, row.name, frozenset(RIGHTS[:3]))
         approvals = self.service.approvals
         first = await self.service.start(owner, "old.txt")
-        (row,) = await until(lambda: approvals.rows(status="pending"))
+        await wait_until(lambda: approvals.rows(status="pending"))
+        (row,) = approvals.rows(status="pending")
         approvals.decide(row.id, decision="approve", digest=row.digest, by="me", remember="always")
         (self.grant,) = approvals.grants()
         await self.service.wait(first.id, owner)
         self.run = await self.service.start(owner, "new.txt")
-        (self.call,) = await until(lambda: approvals.rows(status="pending"))
-        await until(lambda: self.service.counts()["waiting"])
+        await wait_until(lambda: approvals.rows(status="pending"))
+        (self.call,) = approvals.rows(status="pending")
+        await wait_until(lambda: self.service.counts()["waiting"])
         await self.service.list(owner)  # all is in the file then
         self.before = self.now()
 

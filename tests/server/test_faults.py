@@ -18,7 +18,8 @@ import pytest
 from hookline import Agent, ScriptedModel, reply
 from hookline.stores import sqlite
 
-from .rig import ADMIN, until
+from ..waiting import wait_until
+from .rig import ADMIN
 from .wire import Blocker, Wire, is_whole, served
 
 pytestmark = pytest.mark.slow
@@ -133,9 +134,9 @@ async def test_a_response_to_a_client_that_never_reads_is_abandoned_without_effe
                 case _:
                     messages = [{"role": "user", "content": "much"}]
                     deaf.ask("POST", "/v1/chat/completions", {"model": "helper", "stream": True, "messages": messages})
-            await until(lambda: server.service.counts()["readers"])
+            await wait_until(lambda: server.service.counts()["readers"])
             assert all(await asyncio.gather(*(works(server) for _ in range(5))))
-            await until(lambda: server.service.counts()["readers"] == 0)  # though the client is still connected
+            await wait_until(lambda: server.service.counts()["readers"] == 0)  # though the client is still connected
         (run,) = [run for run in await server.service.list(ADMIN) if run.task == "much"]
         assert (await server.service.wait(run.id, ADMIN)).status == "completed", "a run does not depend on its reader"
 
@@ -160,10 +161,10 @@ async def test_clients_that_disconnect_early_leave_nothing_behind(tmp_path):
                     }
                     wire.ask("POST", "/v1/chat/completions", asked)
                 await wire.writer.drain()
-        await until(lambda: server.service.counts()["readers"] == 0)
+        await wait_until(lambda: server.service.counts()["readers"] == 0)
         assert server.service.counts()["running"] >= 10, "runs continue without readers"
         blocker.open.set()
-        await until(lambda: not any(server.service.counts().values()))
+        await wait_until(lambda: not any(server.service.counts().values()))
         assert await works(server)
 
 
@@ -172,7 +173,7 @@ async def test_concurrent_cancellations_end_every_run_once(tmp_path):
     async with served(tmp_path, blocker.agent) as server:
         async with Wire(server.url) as wire:
             ids = [await wire.start() for _ in range(50)]
-        await until(lambda: blocker.entered == 50)
+        await wait_until(lambda: blocker.entered == 50)
 
         async def cancel(id):
             async with Wire(server.url) as wire:
@@ -233,7 +234,7 @@ async def test_while_the_file_cannot_be_written_runs_are_rejected_and_no_event_i
     async with served(tmp_path, blocker.agent) as server, Wire(server.url) as wire, Wire(server.url) as other:
         run_id = await wire.start("x" * 5000)
         reading = asyncio.create_task(wire.events(run_id))
-        await until(lambda: blocker.entered)
+        await wait_until(lambda: blocker.entered)
         holder = None
         match how:
             case "the disk is full":
@@ -305,7 +306,7 @@ async def test_a_clock_that_goes_backwards_does_not_change_the_order(tmp_path, m
         before = await other.start()
         run_id = await wire.start()
         reading = asyncio.create_task(wire.events(run_id))
-        await until(lambda: blocker.entered == 2)
+        await wait_until(lambda: blocker.entered == 2)
         monkeypatch.setattr(time, "time", lambda: now() - 7200)
         blocker.open.set()
         assert is_whole(await reading)
@@ -365,7 +366,7 @@ async def test_streams_of_an_ended_process_are_completed_by_it_or_by_the_next(tm
     try:
         url = (await process.stdout.readline()).decode().strip()
         tasks = [asyncio.create_task(one(url)) for _ in range(50)]
-        await until(lambda: len(seen) == 50 and all(map(is_blocked, seen.values())))
+        await wait_until(lambda: len(seen) == 50 and all(map(is_blocked, seen.values())))
     finally:
         process.send_signal(ended)
         await process.wait()

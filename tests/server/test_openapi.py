@@ -16,8 +16,9 @@ from hookline.server.auth import PUBLIC
 from hookline.server.openapi import OpenApi, describe
 from hookline.server.routing import Endpoint
 
+from ..waiting import wait_until
 from .http_rig import api, finished
-from .rig import make, until
+from .rig import make
 
 CHECKS = [
     not_a_server_error,
@@ -68,7 +69,7 @@ class Fuzzed:
                 answer = await client.post("/runs", json={"task": "delete it", "agent": "asker"})
                 self.ids["open"].append(answer.json()["id"])
             waiting = lambda: len(served.service.approvals.rows(status="pending")) == 8  # noqa: E731
-            await until(waiting)
+            await wait_until(waiting)
             rows = served.service.approvals.rows()
             self.ids["approvals"] = [row.id for row in rows]
             self.digest = rows[0].digest
