@@ -130,10 +130,10 @@ async def test_the_parts_together_fire_every_point_with_its_payload(tmp_path, bu
     await gateway.start()
     try:
         await channel.say("/personality lead")
-        await gateway.settled()
+        await gateway.wait_until_idle()
         switched = len(witness.seen)
         await channel.say("Write it, and say when it is done.")
-        await gateway.settled()
+        await gateway.wait_until_idle()
     finally:
         await gateway.stop(grace=0)
 
