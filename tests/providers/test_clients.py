@@ -54,14 +54,14 @@ def test_a_loop_keeps_its_client_and_closes_it_at_its_end():
     assert [client.closed_in for client in (*first, *second)] == [first_loop, second_loop]
 
 
-def test_loops_that_are_closed_are_forgotten():
+def test_closed_loops_are_removed():
     clients = LoopClients(Client)
     for _ in range(3):
         asyncio.run(clients.get())
     assert len(clients._clients_by_loop) == 1
 
 
-async def test_a_client_is_closed_in_its_loop_when_its_model_is_gone():
+async def test_a_client_is_closed_in_its_loop_when_its_model_is_collected():
     clients = LoopClients(Client)
     client = await clients.get()
     del clients
@@ -71,7 +71,7 @@ async def test_a_client_is_closed_in_its_loop_when_its_model_is_gone():
     assert client.closed_in is asyncio.get_running_loop()
 
 
-async def test_a_client_that_somebody_closed_is_replaced():
+async def test_a_closed_client_is_replaced():
     clients = LoopClients(Client)
     first = await clients.get()
     await first.close()
@@ -134,7 +134,7 @@ def test_a_connection_is_used_again_in_its_loop(script):
     assert len(script.connections) == 1
 
 
-def test_a_stream_that_is_left_in_the_middle_is_closed_at_once(script, no_warnings):
+def test_a_stream_that_is_not_read_to_its_end_is_closed(script, no_warnings):
     more = b'data: {"choices": [{"index": 0, "delta": {"content": "."}}]}\n\n'
     script.say(sse(PIECE, hold=more))
     model = OpenAIModel("m", base_url=script.url)
@@ -148,7 +148,7 @@ def test_a_stream_that_is_left_in_the_middle_is_closed_at_once(script, no_warnin
     asyncio.run(leave())
 
 
-def test_a_stream_whose_reader_is_cancelled_is_closed_at_once(script, no_warnings):
+def test_a_stream_whose_reader_is_cancelled_is_closed(script, no_warnings):
     script.say(sse(PIECE, hold=b": still here\n\n"))
     model = OpenAIModel("m", base_url=script.url)
 

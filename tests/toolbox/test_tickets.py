@@ -66,7 +66,7 @@ def rejecting(reason="no proof"):
 # What tools do and say.
 
 
-def test_an_agent_takes_a_ticket_does_it_and_without_a_verifier_it_is_done(board):
+def test_an_agent_completes_a_ticket_without_a_verifier(board):
     shown, done = run(board, START, COMPLETE)
     assert shown.splitlines()[:3] == ["T-1 [running, bob] Write it", "Criteria:", "1. it is written"]
     assert shown.endswith("It is yours now. Complete it when everything is done.")
@@ -113,7 +113,7 @@ def test_a_page_before_the_first_is_the_first(board, page):
     assert odd == first
 
 
-def test_of_a_long_story_the_end_is_shown(board):
+def test_the_end_of_a_long_history_is_shown(board):
     for n in range(30):
         board.comment("T-1", f"comment {n} " + "x" * 5000, by="ann")
     lines = run(board, call("ticket_show", id="T-1"))[0].splitlines()
@@ -122,7 +122,7 @@ def test_of_a_long_story_the_end_is_shown(board):
     assert max(map(len, lines)) < 600
 
 
-def test_mistakes_are_errors_that_say_what_to_do_and_change_nothing(board):
+def test_mistakes_are_errors_with_advice_and_change_nothing(board):
     board.create("x", by="ann", assignee="eve")
     told = run(
         board, COMPLETE, call("ticket_start", id="T-9"), call("ticket_start", id="x"), call("ticket_start", id="T-2"),
@@ -142,7 +142,7 @@ def test_mistakes_are_errors_that_say_what_to_do_and_change_nothing(board):
     assert (what(board), what(board, "T-2")) == (["created"], ["created"])
 
 
-def test_the_one_who_acts_is_the_personality_if_there_is_one(board):
+def test_the_actor_is_the_personality_if_there_is_one(board):
     run(board, START, session=Session("s", personality_id="critic"))
     assert board.get("T-1").assignee == "critic"
 
@@ -163,7 +163,7 @@ def test_tools_need_a_board_and_agents_cannot_choose_the_tier(board):
 
 
 @pytest.mark.parametrize("claim", [HookResult.claim(reason="no proof"), {"handled": True, "reason": "no proof"}])
-def test_a_claim_rejects_the_agent_is_told_and_the_revision_is_announced(board, claim):
+def test_a_claim_rejects_the_completion_and_fires_the_revision_point(board, claim):
     seen = []
     verdicts = [claim, None]
 
@@ -196,7 +196,7 @@ def test_a_rejection_stands_whatever_its_reason(board, reason):
     assert board.get("T-1").column == "needs_revision"
 
 
-def test_a_ticket_of_the_tier_review_is_judged_first_and_then_waits_for_somebody_else(board):
+def test_a_ticket_of_the_tier_review_is_judged_and_then_waits_for_review(board):
     board.create("x", by="ann", tier="review")
     start, complete = call("ticket_start", id="T-2"), call("ticket_complete", id="T-2", summary="s")
     run(board, start, complete, hooks=[rejecting()])
@@ -207,13 +207,13 @@ def test_a_ticket_of_the_tier_review_is_judged_first_and_then_waits_for_somebody
     assert board.get("T-2").column == "review"
 
 
-def test_of_two_completions_in_one_batch_one_counts(board):
+def test_only_one_of_two_completions_in_a_batch_counts(board):
     told = run(board, START, [COMPLETE, COMPLETE])[1:]
     assert told.count("T-1 is done.") == 1
     assert what(board).count("accepted") == 1
 
 
-def test_the_hooks_of_a_run_judge_what_a_run_inside_it_completes(board):
+def test_the_hooks_of_a_run_judge_completions_of_nested_runs(board):
     child = Agent("child", llm=ScriptedModel([START, COMPLETE, "ok"]), tools=ticket_tools(board))
 
     @tool
@@ -229,7 +229,7 @@ def test_the_hooks_of_a_run_judge_what_a_run_inside_it_completes(board):
 
 
 @pytest.mark.parametrize("fault", ["raise", "hang", "nonsense"])
-def test_a_judge_that_fails_closed_completes_nothing_and_the_agent_is_told(board, fault):
+def test_a_judge_that_fails_closed_rejects_the_completion(board, fault):
     failures = []
 
     @hook(BEFORE_TICKET_COMPLETE, timeout=0.05)
@@ -263,7 +263,7 @@ def test_a_judge_that_may_fail_open_lets_the_completion_pass(board):
     assert run(board, START, COMPLETE, hooks=[judge])[1] == "T-1 is done."
 
 
-async def test_a_run_that_is_cancelled_while_it_is_judged_gives_the_ticket_back(board):
+async def test_a_run_cancelled_during_the_check_releases_the_ticket(board):
     judging = asyncio.Event()
 
     @hook(BEFORE_TICKET_COMPLETE)
@@ -281,7 +281,7 @@ async def test_a_run_that_is_cancelled_while_it_is_judged_gives_the_ticket_back(
     assert (what(board)[-1], board.history("T-1")[-1].text) == ("not judged", "cancelled")
 
 
-async def test_a_run_that_is_cancelled_while_it_takes_hold_leaves_no_hold_behind(board, monkeypatch):
+async def test_a_run_cancelled_while_it_takes_the_hold_leaves_no_hold(board, monkeypatch):
     holding, go_on, over = threading.Event(), threading.Event(), threading.Event()
     hold, get = board.hold, board.get
 
@@ -309,7 +309,7 @@ async def test_a_run_that_is_cancelled_while_it_takes_hold_leaves_no_hold_behind
     assert what(board) == ["created", "started", "completing", "not judged"]
 
 
-def test_a_judges_model_call_that_is_refused_gives_the_ticket_back(board):
+def test_a_blocked_model_call_of_a_judge_releases_the_ticket(board):
     @hook(BEFORE_TICKET_COMPLETE)
     async def judge(ctx, ticket):
         await ctx.llm.complete("Is it so?", purpose="judge")
@@ -322,7 +322,7 @@ def test_a_judges_model_call_that_is_refused_gives_the_ticket_back(board):
     assert board.history("T-1")[-1].text not in ("", "cancelled")
 
 
-def test_an_observer_of_revisions_that_fails_closed_fails_the_run_and_the_rejection_stands(board):
+def test_an_observer_of_revisions_that_fails_closed_fails_the_run_but_not_the_rejection(board):
     @observer(AFTER_TICKET_REVISION, on_failure="closed")
     def billing(ctx, ticket):
         raise ValueError("no ink")
@@ -333,7 +333,7 @@ def test_an_observer_of_revisions_that_fails_closed_fails_the_run_and_the_reject
     assert board.get("T-1").column == "needs_revision"
 
 
-def test_a_person_who_moves_the_ticket_while_it_is_judged_wins(board):
+def test_a_person_who_moves_the_ticket_during_the_check_wins(board):
     @hook(BEFORE_TICKET_COMPLETE)
     def judge(ctx, ticket):
         board.move("T-1", "cancelled", by="person:ann")
@@ -371,7 +371,7 @@ Agent("bob", llm=ScriptedModel(turns), tools=ticket_tools(TicketBoard(sys.argv[1
 """
 
 
-def test_a_program_that_is_killed_while_it_is_judged_loses_nothing(board, monkeypatch):
+def test_a_program_killed_during_the_check_loses_nothing(board, monkeypatch):
     env = {**os.environ, "PYTHONPATH": str(Path(tickets.__file__).parents[2])}
     process = subprocess.Popen([sys.executable, "-c", CRASH, board.path], env=env, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "judging\n"

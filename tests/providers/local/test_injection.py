@@ -5,7 +5,7 @@ from hookline.hooks import InjectionGuard
 from hookline.hooks._injection.fence import fenced
 
 
-def test_a_poisoned_result_is_fenced_and_a_dangerous_call_asked_about(local):
+def test_a_poisoned_result_is_marked_and_a_dangerous_call_needs_approval(local):
     questions = []
 
     @tool(untrusted=True)
