@@ -1,4 +1,4 @@
-"""Which URLs may be reached: the strict reader, the list of hosts, and what addresses lead to."""
+"""Allowed URLs: strict parsing, the list of hosts, and the classification of addresses."""
 
 import socket
 from ipaddress import ip_address
@@ -22,7 +22,7 @@ EVASIONS = [
     "https://wild.org",
     "https://xwild.org", "https://evil.com/good.com", "https://evil.com?good.com", "https://evil.com#good.com",
     "https://evil.com/https://good.com",
-    # who is the host?
+    # ambiguous hosts
     "https://good.com@evil.com", "https://good.com:443@evil.com", "https://user:pw@good.com", "https://@good.com",
     "https://good.com%40evil.com", "https://good.com\\@evil.com", "https://evil.com\\.good.com",
     "https://good.com\\evil",
@@ -31,14 +31,14 @@ EVASIONS = [
     "https://good.com,evil.com",
     "https://good.com|evil.com", "https://good.com\"@evil.com", "https://[good.com]", "https://good.com[evil.com]",
     "https://[good.com]evil.com", "https://{good.com,evil.com}", "https://good.com$evil.com",
-    # what does not print
+    # unprintable characters
     "https://evil.com\t.good.com", "https://good.com\n.evil.com", "https://good.com\r\nHost: evil.com",
     "ht\ttps://good.com",
     " https://good.com", "https://good.com ", "https://good.com\0.evil.com", "https://good.com /x",
     "https://good.com\u200b",
     "https://good.com/\u2028x", "https://good\u00ad.com", "https://good.com\ud800", "\ufeffhttps://good.com",
     "https://good.com\x7f",
-    # letters and dots that look like others
+    # lookalike letters and dots
     "https://gооd.com", "https://good。com", "https://good．com", "https://good｡com", "https://ｇood.com",
     "https://evil。com",
     "https://good.com／evil", "https://good.com⁄@evil.com", "https://good.com℀.evil.com", "https://xn--gd-jbcb.com",
@@ -61,7 +61,7 @@ EVASIONS = [
     "jar:https://good.com!/x",
     "dict://good.com", "ldap://good.com", "view-source:https://good.com", "git+https://good.com", "httpss://good.com",
     "https+x://good.com", "1https://good.com", "h\u0442tps://good.com",
-    # addresses in disguise
+    # disguised addresses
     "https://127.0.0.1", "https://127.1", "https://127.0.1", "https://2130706433", "https://0x7f000001",
     "https://0x7f.0.0.1",
     "https://0177.0.0.1", "https://017700000001", "https://127.0.0.01", "https://127.0.0.1.", "https://0",
@@ -102,9 +102,9 @@ def test_the_tables_are_as_long_as_they_should_be():
 
 @pytest.mark.parametrize("url", EVASIONS, ids=ascii)
 def test_an_evasive_url_is_rejected_with_the_reason(url):
-    said = Egress(HOSTS).check(url)
-    assert said is not None
-    assert "is not allowed: " in said
+    reason = Egress(HOSTS).check(url)
+    assert reason is not None
+    assert "is not allowed: " in reason
     with pytest.raises(EgressError):
         Egress(HOSTS).resolve(url)
 
@@ -164,7 +164,7 @@ def test_addresses_are_classified(address, leads):
 
 @pytest.fixture
 def names(monkeypatch):
-    """A table of names; what is not in it does not exist. It counts the lookups."""
+    """Fake DNS with a table of names, which counts the lookups."""
     table, asked = {}, []
 
     def look_up(host, port, *args, **options):
@@ -274,7 +274,7 @@ def test_allowed_urls_are_parsed_the_same_by_other_libraries(text):
         assert same_host(split.hostname, url.host)
         other = httpx2.URL(spelling)
         assert (other.scheme, other.port or url.port, other.userinfo) == (url.scheme, url.port, b"")
-        assert same_host(other.raw_host.decode(), url.host)  # what it connects to; ``host`` is for people
+        assert same_host(other.raw_host.decode(), url.host)  # the connection uses raw_host; ``host`` is for display
     assert parse_url(str(url)) == url
     assert str(url).isascii()
 
@@ -283,8 +283,8 @@ def test_allowed_urls_are_parsed_the_same_by_other_libraries(text):
 @given(urls)
 def test_no_text_crashes_the_check(text):
     for egress in (WIDE, Egress(HOSTS)):
-        said = egress.check(text)
-        assert said is None or "not allowed" in said
+        reason = egress.check(text)
+        assert reason is None or "not allowed" in reason
         try:
             assert isinstance(egress.judge(text, bare=True), Url)
         except EgressError:

@@ -1,4 +1,4 @@
-"""Anthropic's Messages API, on the wire: what is sent, what is read, what is put together."""
+"""Anthropic's Messages API: requests, replies and streams."""
 
 import json
 
@@ -31,8 +31,8 @@ async def streamed(model, request=ASKED):
     return pieces, response
 
 
-def text(said):
-    return {"type": "text", "text": said}
+def text(content):
+    return {"type": "text", "text": content}
 
 
 def message(*content, stop="end_turn", **fields):
@@ -70,13 +70,13 @@ def events(final):
     yield {"type": "message_stop"}
 
 
-# What is sent
+# Requests
 
 
 @pytest.mark.slow
 async def test_a_conversation_is_sent_in_alternating_turns(script, model):
     script.say(whole(message(text("Yes."))))
-    story = (
+    history = (
         Message("system", "Be brief."),
         Message("user", "Read a and b."),
         Message("assistant", "", (ToolCall("c.1", "files.read", {"path": "a"}), ToolCall("c2", "time", "{broken"))),
@@ -87,7 +87,7 @@ async def test_a_conversation_is_sent_in_alternating_turns(script, model):
         Message("assistant", "One is there."),
         Message("user", "Good."),
     )
-    await model.complete(ModelRequest(story, (READ, TIME)))
+    await model.complete(ModelRequest(history, (READ, TIME)))
     path, headers, body = script.requests[0]
     assert path == "/v1/messages"
     assert headers["anthropic-version"]
@@ -227,11 +227,11 @@ async def test_an_incomplete_final_answer_is_incomplete_text(script, model):
 
 
 def test_tools_of_the_history_are_sent_beside_the_final_answer():
-    story = (
+    history = (
         Message("user", "Time?"), Message("assistant", "", (ToolCall("c", "the.time"),)),
         Message("tool", "Noon.", call_id="c"), Message("user", "Sum up."),
     )  # fmt: skip
-    request = ModelRequest(story, response_format=SHAPE)
+    request = ModelRequest(history, response_format=SHAPE)
     body = MessagesApi(10).body(request, "claude-x", ToolNames.from_request(request))
     assert [tool["name"] for tool in body["tools"]] == ["the_time", ANSWER]
     assert body["tool_choice"] == {"type": "tool", "name": ANSWER}
@@ -278,17 +278,17 @@ async def test_a_schema_that_cannot_be_sent_is_a_bad_request(model):
 
 
 def test_tools_of_calls_in_the_history_are_sent_even_if_none_are_offered():
-    story = (
+    history = (
         Message("user", "Time?"), Message("assistant", "", (ToolCall("c", "the.time"),)),
         Message("tool", "Noon.", call_id="c"), Message("user", "Sum up."),
     )  # fmt: skip
-    request = ModelRequest(story)
+    request = ModelRequest(history)
     body = MessagesApi(10).body(request, "claude-x", ToolNames.from_request(request))
     assert [tool["name"] for tool in body["tools"]] == ["the_time"]
     assert body["tool_choice"] == {"type": "none"}
 
 
-# What is read and put together
+# Replies and streams
 
 USED = {"type": "tool_use", "id": "a", "name": "files_read", "input": {"path": "x"}}
 BARE = {"type": "tool_use", "id": "b", "name": "time", "input": {}}
@@ -341,8 +341,8 @@ async def test_input_that_is_not_json_is_kept(script, model):
 
 
 @given(st.text(max_size=20), st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3), st.data())
-def test_a_stream_cut_into_any_fragments_is_the_same_reply(said, given_input, data):
-    final = message(text(said), {**USED, "input": given_input}, stop="tool_use")
+def test_a_stream_cut_into_any_fragments_is_the_same_reply(content, given_input, data):
+    final = message(text(content), {**USED, "input": given_input}, stop="tool_use")
 
     def cut(index, kind, field, sent):
         at = sorted(data.draw(st.sets(st.integers(0, len(sent)), max_size=4)))
@@ -351,7 +351,7 @@ def test_a_stream_cut_into_any_fragments_is_the_same_reply(said, given_input, da
 
     first, *_, last, end = events(final)
     lanes = [
-        list(cut(0, "text_delta", "text", said)),
+        list(cut(0, "text_delta", "text", content)),
         list(cut(1, "input_json_delta", "partial_json", json.dumps(given_input))),
     ]
     starts = [
@@ -363,7 +363,7 @@ def test_a_stream_cut_into_any_fragments_is_the_same_reply(said, given_input, da
         middle.append(data.draw(st.sampled_from([lane for lane in lanes if lane])).pop(0))
     stream = MessagesStream()
     shown = "".join(stream.add(event) for event in [first, *starts, *middle, last, end])
-    assert shown == said
+    assert shown == content
     assert MessagesApi(1).read(stream.whole()) == MessagesApi(1).read(final)
 
 
@@ -375,7 +375,7 @@ async def test_an_incomplete_stream_is_an_error(script, model, cut):
         await streamed(model)
 
 
-# Making one
+# Options
 
 
 def test_a_model_needs_a_key_or_a_base_url(monkeypatch):

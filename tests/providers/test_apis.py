@@ -1,4 +1,4 @@
-"""Names and schemas, as the APIs allow them."""
+"""Tool names and schemas that the APIs allow."""
 
 import pytest
 from hypothesis import example, given

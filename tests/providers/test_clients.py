@@ -33,11 +33,11 @@ class Client:
 
 @pytest.fixture
 def no_warnings():
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
         gc.collect()
-    assert [str(warning.message) for warning in heard] == []
+    assert [str(warning.message) for warning in caught] == []
 
 
 def test_a_loop_keeps_its_client_and_closes_it_at_its_end():
@@ -85,13 +85,13 @@ def test_connections_that_are_kept_open_leave_nothing_behind(script, no_warnings
     async def talk():
         return [(await model.complete(REQUEST)).content for _ in range(2)]
 
-    said = [asyncio.run(talk()) for _ in range(3)]
-    threads = [threading.Thread(target=lambda: said.append(asyncio.run(talk()))) for _ in range(3)]
+    replies = [asyncio.run(talk()) for _ in range(3)]
+    threads = [threading.Thread(target=lambda: replies.append(asyncio.run(talk()))) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert said == [["Hello.", "Hello."]] * 6
+    assert replies == [["Hello.", "Hello."]] * 6
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_a_model_that_is_dropped_leaves_nothing_open_in_the_background_loop(scri
     script.say(whole(REPLY))
     for _ in range(3):
         agent = Agent("a", llm=OpenAIModel("m", base_url=script.url))
-        agent.itself = agent  # found by the garbage collector, with all that only it holds
+        agent.itself = agent  # a reference cycle, which only the garbage collector frees
         assert agent.run("Hi.").reply == "Hello."
         del agent
         gc.collect()

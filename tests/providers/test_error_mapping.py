@@ -1,4 +1,4 @@
-"""Whatever a vendor's client raises comes out as one of Hookline's errors."""
+"""Errors of the vendors' clients are mapped to Hookline's errors."""
 
 import time
 from email.utils import formatdate
@@ -45,7 +45,7 @@ def anthropic(script):
 
 
 async def both(model):
-    """The error of a whole reply and that of a streamed one, which are the same."""
+    """Return the error of a whole reply, and check that a streamed one has the same."""
     with pytest.raises(ProviderError) as whole_one:
         await model.complete(ASKED)
     with pytest.raises(ProviderError) as streamed:
@@ -89,12 +89,12 @@ OPENAI = [
 async def test_every_error_of_openai_has_its_class(script, openai, responses, status, error, kind):
     script.say(whole({"error": error}, status))
     for model in (openai, responses):
-        told = await both(model)
-        assert type(told) is kind
-        assert told.status == status
-        assert "openai" in str(told)
-        assert "gpt-x" in str(told)
-        assert error["message"][:20] in str(told)
+        error_raised = await both(model)
+        assert type(error_raised) is kind
+        assert error_raised.status == status
+        assert "openai" in str(error_raised)
+        assert "gpt-x" in str(error_raised)
+        assert error["message"][:20] in str(error_raised)
 
 
 ANTHROPIC = [
@@ -116,10 +116,10 @@ ANTHROPIC = [
 @pytest.mark.parametrize(("status", "name", "message", "kind"), ANTHROPIC)
 async def test_every_error_of_anthropic_has_its_class(script, anthropic, status, name, message, kind):
     script.say(whole({"type": "error", "error": {"type": name, "message": message}}, status))
-    told = await both(anthropic)
-    assert type(told) is kind
-    assert told.status == status
-    assert message[:20] in str(told)
+    error_raised = await both(anthropic)
+    assert type(error_raised) is kind
+    assert error_raised.status == status
+    assert message[:20] in str(error_raised)
 
 
 async def test_every_error_class_can_occur():
@@ -260,11 +260,11 @@ async def test_the_client_does_not_retry_after_a_long_wait(script, made):
 async def test_error_messages_never_contain_the_key(script, openai, anthropic):
     script.say(whole({"error": {"message": f"Wrong key: {KEY} {'x' * 1000}"}}, 401))
     for model in (openai, anthropic):
-        told = await both(model)
-        assert KEY not in str(told)
-        assert told.__cause__ is None
-        assert told.__suppress_context__
-        assert len(str(told)) < 600
+        error_raised = await both(model)
+        assert KEY not in str(error_raised)
+        assert error_raised.__cause__ is None
+        assert error_raised.__suppress_context__
+        assert len(str(error_raised)) < 600
 
 
 @pytest.mark.parametrize(
@@ -280,9 +280,9 @@ async def test_error_messages_contain_no_secrets_of_the_url(url):
 async def test_a_page_of_html_is_not_repeated(script, openai, anthropic):
     script.say(Said([b"<html><body>Bad gateway</body></html>"], 502, {"Content-Type": "text/html"}))
     for model in (openai, anthropic):
-        told = await both(model)
-        assert isinstance(told, OverloadedError)
-        assert "<" not in str(told)
+        error_raised = await both(model)
+        assert isinstance(error_raised, OverloadedError)
+        assert "<" not in str(error_raised)
 
 
 async def test_a_silent_stream_is_a_timeout(script):

@@ -51,7 +51,7 @@ async def test_a_whole_reply_and_a_streamed_one_are_the_same(make):
     assert (streamed.provider, streamed.cost) == (model.provider, None)
 
 
-@pytest.mark.parametrize("api", ["chat", "messages"])  # llama.cpp does not tell it to ResponsesApi
+@pytest.mark.parametrize("api", ["chat", "messages"])  # llama.cpp does not report it in the Responses API
 async def test_a_truncated_reply_has_the_reason_length(llama, api):
     assert (await MADE[api](llama, api_key=KEY).complete(asking())).finish_reason == "length"
 
@@ -65,7 +65,7 @@ async def test_a_long_conversation_is_accepted(make):
     assert response.usage.input_tokens > 20
 
 
-async def test_a_reply_matches_its_schema(llama):  # llama.cpp knows schemas in chat only
+async def test_a_reply_matches_its_schema(llama):  # llama.cpp supports schemas only in chat
     schema = {
         "type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False,
     }  # fmt: skip
@@ -139,7 +139,7 @@ def test_an_agent_fails_with_the_providers_error(make):
 def test_one_model_serves_many_loops_and_threads_and_leaves_nothing_open(make):
     model, replies = make(), []
     agent = Agent("helper", llm=model, params={"max_tokens": 1, "temperature": 0})
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(3):
             replies.append(asyncio.run(model.complete(asking(max_tokens=1))))
@@ -152,4 +152,4 @@ def test_one_model_serves_many_loops_and_threads_and_leaves_nothing_open(make):
         gc.collect()
     assert len(replies) == 8
     assert all(isinstance(reply, ModelResponse) or reply.status == "completed" for reply in replies)
-    assert [str(warning.message) for warning in heard] == []
+    assert [str(warning.message) for warning in caught] == []

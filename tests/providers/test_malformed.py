@@ -1,4 +1,4 @@
-"""Replies that are not what the APIs promise: whatever a server sends, a response or one of our errors comes of it."""
+"""Malformed replies: anything that a server sends gives a response or one of our errors."""
 
 import json
 from contextlib import suppress
@@ -78,7 +78,7 @@ GENTLE = settings(max_examples=30, deadline=None, suppress_health_check=[HealthC
 
 
 def places(value, path=()):
-    """Where something can be replaced in a JSON value."""
+    """Return the paths in a JSON value at which something can be replaced."""
     yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
@@ -101,7 +101,7 @@ def spoilt_once_or_twice(draw, good):
 
 
 def stream_of(api, events):
-    """Events as the server sends them; what is no event is sent all the same."""
+    """Encode events as the server sends them, including invalid ones."""
     if api != "messages":
         return sse(*events, done=True)
     names = [event.get("type") if isinstance(event, dict) else "message_delta" for event in events]
@@ -112,7 +112,7 @@ def stream_of(api, events):
 
 
 def check(response):
-    """A response that is what its types say, and that can be recorded."""
+    """Check that a response has the declared types and can be serialized."""
     assert isinstance(response, ModelResponse)
     texts = [response.content, response.model, *(text for call in response.tool_calls for text in (call.id, call.name))]
     assert all(isinstance(text, str) for text in texts)

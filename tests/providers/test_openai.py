@@ -1,4 +1,4 @@
-"""OpenAI's two APIs, on the wire: what is sent, what is read, what is put together."""
+"""OpenAI's two APIs: requests, replies and streams."""
 
 import json
 from typing import Annotated, Literal
@@ -67,7 +67,7 @@ def part(index, name=None, arguments="", call_id=None):
 LAST = chunk(usage=completion({})["usage"])
 
 
-# What is sent: chat
+# Requests of Chat Completions
 
 
 async def test_a_conversation_is_sent_as_chat_messages(script, chat):
@@ -170,9 +170,9 @@ class Person(BaseModel):
 
 
 async def test_the_schema_of_an_output_type_is_sent_in_strict_mode(script, chat, responses):
-    said = '{"name": "Ada", "home": {"city": "London"}, "kind": "friend", "pet": {"kind": "cat"}}'
-    block = {"type": "message", "content": [{"type": "output_text", "text": said}]}
-    script.say(whole(completion({"content": said})), whole({"status": "completed", "output": [block]}))
+    message_item = '{"name": "Ada", "home": {"city": "London"}, "kind": "friend", "pet": {"kind": "cat"}}'
+    block = {"type": "message", "content": [{"type": "output_text", "text": message_item}]}
+    script.say(whole(completion({"content": message_item})), whole({"status": "completed", "output": [block]}))
     for model in (chat, responses):
         result = await Agent("a", llm=model, output_type=Person).arun("Who?")
         assert result.output == Person(name="Ada", home=Address(city="London"), pet=Cat())
@@ -208,7 +208,7 @@ async def test_lone_surrogates_do_not_break_a_request(script, chat):
     assert script.bodies[0]["messages"][0]["content"] == "a?b"
 
 
-# What is sent: responses
+# Requests of the Responses API
 
 
 async def test_a_conversation_is_sent_as_response_items(script, responses):
@@ -263,7 +263,7 @@ async def test_a_schema_is_merged_with_other_text_settings(script, responses):
     assert set(script.bodies[0]["text"]) == {"format", "verbosity"}
 
 
-# What is read: chat
+# Replies of Chat Completions
 
 
 async def test_a_chat_reply_with_text_calls_and_usage(script, chat):
@@ -325,7 +325,7 @@ async def test_a_server_without_the_api_is_unreachable(script, chat):
         await chat.complete(ASKED)
 
 
-# What is put together: chat
+# Streams of Chat Completions
 
 
 async def test_a_chat_stream_requests_usage_and_yields_pieces_then_the_reply(script, chat):
@@ -443,7 +443,7 @@ async def test_text_before_an_error_has_been_yielded(script, chat):
         await anext(stream)
 
 
-# What is read and put together: responses
+# Replies and streams of the Responses API
 
 
 def response(*output, status="completed", **fields):
@@ -451,7 +451,7 @@ def response(*output, status="completed", **fields):
     return {"id": "r", "model": "gpt-x-2026", "status": status, "output": list(output), "usage": usage, **fields}
 
 
-def said(text, kind="output_text", field="text"):
+def message_item(text, kind="output_text", field="text"):
     return {"type": "message", "role": "assistant", "content": [{"type": kind, field: text}]}
 
 
@@ -460,7 +460,7 @@ LOOK = {"type": "function_call", "id": "fc", "call_id": "a", "name": "files_read
 
 async def test_a_response_is_the_same_whole_and_streamed(script, responses):
     thought = {"type": "reasoning", "summary": []}
-    final = response(thought, said("Let me look."), LOOK)
+    final = response(thought, message_item("Let me look."), LOOK)
     script.say(
         whole(final),
         sse(
@@ -482,7 +482,7 @@ async def test_a_response_is_the_same_whole_and_streamed(script, responses):
 
 
 async def test_items_left_out_of_the_last_event_are_taken_from_the_stream(script, responses):
-    items = [{"type": "response.output_item.done", "item": item} for item in (said("Hi."), LOOK)]
+    items = [{"type": "response.output_item.done", "item": item} for item in (message_item("Hi."), LOOK)]
     script.say(sse(*items, {"type": "response.completed", "response": response()}, named=True))
     _, got = await streamed(responses, ASKED.replace(tools=[READ]))
     assert got.content == "Hi."
@@ -492,11 +492,17 @@ async def test_items_left_out_of_the_last_event_are_taken_from_the_stream(script
 @pytest.mark.parametrize(
     ("final", "reason"),
     [
-        (response(said("x")), "stop"),
-        (response(said("x"), status="incomplete", incomplete_details={"reason": "max_output_tokens"}), "length"),
-        (response(said("x"), status="incomplete", incomplete_details={"reason": "content_filter"}), "content_filter"),
-        (response(said("x"), status="incomplete"), "other"),
-        (response(said("x", "refusal", "refusal")), "content_filter"),
+        (response(message_item("x")), "stop"),
+        (
+            response(message_item("x"), status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
+            "length",
+        ),
+        (
+            response(message_item("x"), status="incomplete", incomplete_details={"reason": "content_filter"}),
+            "content_filter",
+        ),
+        (response(message_item("x"), status="incomplete"), "other"),
+        (response(message_item("x", "refusal", "refusal")), "content_filter"),
     ],
 )
 async def test_the_finish_reason_of_a_response_is_mapped(script, responses, final, reason):
@@ -513,7 +519,7 @@ async def test_an_incomplete_response_stream_is_an_error(script, responses):
         await streamed(responses)
 
 
-# Making one
+# Options
 
 
 def test_a_model_needs_a_key_or_a_base_url(monkeypatch):
@@ -553,7 +559,7 @@ def test_an_invalid_key_is_reported_without_the_key(key):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "told"),
+    ("name", "options", "problem"),
     [
         ("openai:", {}, "openai:NAME"),
         ("openai", {}, "openai:NAME"),
@@ -567,8 +573,8 @@ def test_an_invalid_key_is_reported_without_the_key(key):
         ("openai:x", {"max_retries": -1}, "max_retries"),
     ],
 )
-def test_invalid_options_are_rejected(name, options, told):
-    with pytest.raises(RegistrationError, match=told):
+def test_invalid_options_are_rejected(name, options, problem):
+    with pytest.raises(RegistrationError, match=problem):
         get_model(name, **{"api_key": "k", **options})
 
 

@@ -1,4 +1,4 @@
-"""What calls cost, by the list of ``genai-prices``."""
+"""Cost of calls, from the price list of ``genai-prices``."""
 
 import socket
 import sys
@@ -84,5 +84,5 @@ def test_the_cost_of_a_message_includes_the_cache():
     data = {"model": "claude-sonnet-4-5", "content": [], "stop_reason": "end_turn", "usage": usage}
     got = reply_of(AnthropicModel("claude-sonnet-4-5", api_key="k"), data)
     assert got.usage == Usage(900, 10, 600)
-    # 3 $ a million fresh, 0.3 read, 6 written for an hour, 15 out
+    # per million tokens: 3 $ input, 0.3 cache reads, 6 cache writes for an hour, 15 output
     assert got.cost == pytest.approx((100 * 3 + 600 * 0.3 + 200 * 6 + 10 * 15) / 1e6)

@@ -65,5 +65,5 @@ def test_an_invalid_script_is_rejected(model, text):
 
 
 def test_a_list_in_a_script_holds_texts_and_calls_only(model):
-    with pytest.raises(RegistrationError, match="not a list of turns: .* is no turn"):
+    with pytest.raises(RegistrationError, match="not a list of turns: .* is not a turn"):
         model('[["Let me see.", {"error": "RateLimitError"}]]')

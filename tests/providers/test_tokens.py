@@ -1,4 +1,4 @@
-"""Counting tokens, without asking anybody."""
+"""Local token counting."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The order of a replay comes from the tape: however fast or slow hooks are now, it decides the same."""
+"""The order of a replay comes from the tape and does not depend on the speed of hooks."""
 
 from __future__ import annotations
 
@@ -82,15 +82,15 @@ class Pauses:
 
 
 def hooks(seed: int) -> list[Any]:
-    """Hooks that decide by what they read of the context, after a pause at each point."""
+    """Hooks that decide by values of the context, after a pause at each point."""
     pauses = Pauses(seed)
 
     @hook(*POINTS, name="note")
     async def note(ctx: Any, payload: Any) -> HookResult:
         await pauses.next()
-        said = f"{ctx.random.random():.6f} {ctx.clock.time():.6f} {ctx.new_id('note')}"
+        readings = f"{ctx.random.random():.6f} {ctx.clock.time():.6f} {ctx.new_id('note')}"
         await pauses.next()
-        return HookResult.cont(reason=said)
+        return HookResult.cont(reason=readings)
 
     @guard(BEFORE_TOOL)
     async def judge(ctx: Any, payload: Any) -> HookResult | None:
@@ -132,14 +132,14 @@ def hooks(seed: int) -> list[Any]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the agents do: a batch of calls for each step, for the boss and each of its helpers."""
+    """A scenario: a batch of calls for each step, for the boss and each of its helpers."""
 
     boss: tuple[tuple[int, ...], ...]
     helpers: tuple[tuple[tuple[int, ...], ...], ...]
     overloaded: bool = False
 
     def agent(self, seed: int, *more: Any) -> Agent:
-        """The agent, with hooks that pause as the seed says, and these."""
+        """Return the agent, with hooks that pause according to the seed, and additional ones."""
         helpers = [
             Agent(f"helper{i}", llm=ScriptedModel([*_batches(steps), f"answer {i}"]), tools=[work, dawdle])
             for i, steps in enumerate(self.helpers)
@@ -156,7 +156,7 @@ def _batches(steps: tuple[tuple[int, ...], ...]) -> list[Any]:
 
 
 async def recorded(agent: Agent, path: Path, ctx: AgentContext | None = None) -> AgentResult:
-    """Run once, on a tape."""
+    """Record one run."""
     try:
         return await agent.arun("go", hooks=[TapeHook(path)], ctx=ctx or AgentContext(random=Random(1)))
     except RunFailedError as failed:
@@ -164,7 +164,7 @@ async def recorded(agent: Agent, path: Path, ctx: AgentContext | None = None) ->
 
 
 def outcome(replay: Replay) -> tuple[Any, ...]:
-    """What a replay found."""
+    """Return the results of a replay."""
     return (
         replay.first_difference,
         replay.stop_reason,
@@ -234,7 +234,7 @@ async def test_a_replay_beside_a_busy_loop_is_the_same(tmp_path: Path) -> None:
 
 
 def strict(*runs: str) -> Any:
-    """A guard that blocks what the runs of these agents call."""
+    """A guard that blocks the calls of these agents."""
 
     @guard(BEFORE_TOOL, priority=100)
     def no(ctx: Any, payload: Any) -> HookResult | None:
@@ -283,7 +283,7 @@ async def test_a_different_request_ends_the_replay_at_the_same_position_at_any_s
 
 
 class Hanging(ScriptedModel):
-    """A model that calls two tools, and then says a word and no more."""
+    """A model that calls two tools, then streams one word and hangs."""
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
         if len(request.messages) > 1:
@@ -417,7 +417,7 @@ async def test_a_nested_run_that_a_hook_no_longer_starts_is_a_difference(tmp_pat
 
 
 async def test_a_recorded_cancellation_that_does_not_happen_ends_the_replay(tmp_path: Path) -> None:
-    """A hook that failed beside a call broke it off; without that hook the call has no end on the tape."""
+    """A failing hook cancelled a concurrent call; without that hook the tape has no end for the call."""
 
     @hook(ON_PROGRESS, on_failure="closed")
     async def fail(ctx: Any, payload: Any) -> None:
@@ -440,7 +440,7 @@ async def test_a_replay_does_not_wait_for_an_abandoned_tool(tmp_path: Path) -> N
 
     @tool
     async def stubborn() -> str:
-        """Work on, whatever happens."""
+        """Ignore cancellation."""
         try:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:
@@ -507,7 +507,7 @@ def test_no_module_of_a_replay_waits_by_the_clock() -> None:
             assert not name.endswith("loop.call_later"), where
 
 
-# The order by itself.
+# The Order class.
 
 
 def happened(run: str, branch: int, text: str) -> fmt.EventEntry:

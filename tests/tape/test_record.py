@@ -1,4 +1,4 @@
-"""What is on a tape: all that a run got from the world, whatever became of the run."""
+"""The content of a tape, for runs that complete, fail or are cancelled."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_the_tape_of_a_cancelled_run_is_complete_and_says_who_cancelled(path: Pa
 
 
 def test_everything_before_a_crash_is_on_the_tape(path: Path) -> None:
-    """Lines are handed to the system as they come: killing the program loses nothing but what is being written."""
+    """Lines are flushed as they come: killing the program loses only the line being written."""
     seen = []
 
     @guard(BEFORE_TOOL)
@@ -259,7 +259,7 @@ def test_a_tape_is_json_lines_with_a_header(path: Path) -> None:
 
 
 def test_what_hooks_see_is_the_same_with_and_without_a_tape(path: Path) -> None:
-    def told(*tapes: Any) -> list[Any]:
+    def seen_by_hook(*tapes: Any) -> list[Any]:
         seen: list[Any] = []
 
         @hook(ON_RUN_END)
@@ -271,4 +271,4 @@ def test_what_hooks_see_is_the_same_with_and_without_a_tape(path: Path) -> None:
         agent.run("go", hooks=[look, *tapes])
         return seen
 
-    assert told() == told(TapeHook(path))
+    assert seen_by_hook() == seen_by_hook(TapeHook(path))

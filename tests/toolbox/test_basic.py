@@ -121,7 +121,7 @@ def test_the_calculator_agrees_with_python(expression):
         ours = calculator(expression)
     except ValueError as error:
         if "too large" in str(error):
-            return  # Python would calculate on, perhaps for ever
+            return  # Python might calculate forever
         ours = None
     if ours is None:
         with pytest.raises((ValueError, ZeroDivisionError, OverflowError, TypeError)):
@@ -167,8 +167,8 @@ def test_the_clock_shows_date_time_weekday_and_zone(zone, text):
 
 def test_the_local_time_is_the_default():
     before = time.time()
-    told = clock()
-    assert any(f"{datetime.fromtimestamp(before + late):%A, %Y-%m-%d %H:%M:%S}" in told for late in range(3))
+    shown = clock()
+    assert any(f"{datetime.fromtimestamp(before + late):%A, %Y-%m-%d %H:%M:%S}" in shown for late in range(3))
     assert clock("Local")[:20] == clock("")[:20]
 
 

@@ -1,4 +1,4 @@
-"""Command lines as trees."""
+"""Parsing of command lines."""
 
 import shutil
 import subprocess
@@ -11,14 +11,14 @@ from hookline._toolbox.command_line import CommandError, CommandLine, parse_comm
 
 
 def words(text):
-    """The words of a single simple command."""
+    """Return the words of a single simple command."""
     (pipeline,) = parse_command(text).pipelines
     (command,) = pipeline.commands
     return [word.text for word in command.words]
 
 
 def expansions(text):
-    """What a shell would still expand in the last word."""
+    """Return the expansions in the last word."""
     return set(parse_command(text).pipelines[-1].commands[-1].words[-1].expansions)
 
 
@@ -137,7 +137,7 @@ PIECES = st.text("ab1$[]{}'\"\\#=.,-/;|&<>\n~!^%@:+", max_size=14)
 @settings(max_examples=120, deadline=None)
 @given(st.lists(PIECES, min_size=1, max_size=3).map(" ".join))
 def test_bash_parses_the_same_words(text):
-    """One command, in which nothing is expanded, has the words that bash gives to a program."""
+    """A command without expansions has the words that bash passes to a program."""
     try:
         line = parse_command(f"printf %s\\\\0 {text}")
     except CommandError:
@@ -171,9 +171,9 @@ def test_every_parsed_command_is_valid_in_bash(text):
     "piece", ["a ", "'", '"', "\\", "$", "[", "{", "*", "a;", "a|", "<", "#", "\\\n", "~", "!", "a=", '"!']
 )
 def test_huge_texts_are_parsed_in_linear_time(piece):
-    text, said = "echo " + piece * (40_000 // len(piece)), ""
+    text, problem = "echo " + piece * (40_000 // len(piece)), ""
     try:
         commands = parse_command(text).pipelines
     except CommandError as error:
-        commands, said = (), str(error)
-    assert commands or said  # it is one or the other, soon
+        commands, problem = (), str(error)
+    assert commands or problem  # one of the two

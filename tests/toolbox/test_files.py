@@ -1,4 +1,4 @@
-"""Tools for the files of one folder: what they give, and that nothing outside is ever touched."""
+"""File tools: their results, and that nothing outside the folder is touched."""
 
 import os
 import stat
@@ -18,7 +18,7 @@ SECRET = "the secret outside"
 
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory):
-    """A place to write in, for many examples."""
+    """A folder to write in, shared by generated examples."""
     return make_place(tmp_path_factory.mktemp("scratch"))
 
 
@@ -28,7 +28,7 @@ def place(tmp_path):
 
 
 def make_place(top):
-    """A folder with all sorts of files, and a secret beside it."""
+    """A folder with various files, and a secret outside it."""
     (top / "secret.txt").write_text(SECRET)
     (top / "inside-not").mkdir()
     (top / "inside-not" / "secret.txt").write_text(SECRET)
@@ -241,15 +241,15 @@ def test_a_run_reads_files_and_gets_errors(place):
 
 
 def test_hooks_see_the_folder_of_relative_paths(place):
-    told = []
+    seen = []
 
     @observer("tool_end_with_path")
     def note(ctx, path):
-        told.append((path.file_path, path.working_dir))
+        seen.append((path.file_path, path.working_dir))
 
     llm = ScriptedModel([call("read_file", path="notes.txt"), reply("ok")])
     Agent("a", llm=llm, tools=file_tools(place), hooks=[note]).run("go")
-    assert told == [("notes.txt", str(place))]
+    assert seen == [("notes.txt", str(place))]
 
 
 def test_a_relative_folder_is_resolved_once(tmp_path, monkeypatch):
@@ -264,7 +264,7 @@ def test_a_relative_folder_is_resolved_once(tmp_path, monkeypatch):
 
 @pytest.fixture
 def swapped(place, monkeypatch):
-    """The moment after a path was judged, ``sub`` is replaced by a link to what is outside."""
+    """Replace ``sub`` with a link to the outside right after the path was checked."""
     (place / "sub" / "secret.txt").write_text("harmless")
     honest, done = files.below, []
 
@@ -294,11 +294,11 @@ def test_a_link_created_during_an_operation_is_not_followed(place, swapped, name
     swapped()
     before = sorted(path.name for path in place.parent.iterdir())
     try:
-        said = tools[name](**arguments[name])
+        output = tools[name](**arguments[name])
     except OSError as error:
-        said = str(error)
-    assert SECRET not in said
-    assert "beside" not in said
+        output = str(error)
+    assert SECRET not in output
+    assert "beside" not in output
     assert sorted(path.name for path in place.parent.iterdir()) == before
     assert (place / "sub").is_symlink()
 

@@ -1,9 +1,8 @@
-"""The shell tool: real processes, and nothing of them left behind."""
+"""The shell tool with real processes, none of which may be left behind."""
 
 import asyncio
 import os
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,8 @@ from hookline import Agent, RegistrationError, ScriptedModel, call, reply
 from hookline.events import ToolProgressed
 from hookline.testing import EventLog
 from hookline.tools import shell_tool
+
+from ..waiting import block_until
 
 
 @pytest.fixture
@@ -25,28 +26,21 @@ def folder(tmp_path):
 
 
 def run(folder, command, **options):
-    """What the tool gives back."""
+    """Return the result of the tool."""
     return asyncio.run(shell_tool(folder, **options)(command))
 
 
 def is_alive(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):  # it may go while it is looked at
+    except (FileNotFoundError, ProcessLookupError):  # the process may end meanwhile
         return False
 
 
-def wait_until(condition, seconds=10):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.01)
-
-
 def pids_in(folder, count):
-    """The process numbers that a script wrote, when all are there."""
+    """Return the process ids that a script wrote, once all are there."""
     file = folder / "pids"
-    wait_until(lambda: file.exists() and len(file.read_text().split()) == count)
+    block_until(lambda: file.exists() and len(file.read_text().split()) == count)
     return [int(pid) for pid in file.read_text().split()]
 
 
@@ -172,7 +166,7 @@ note()
 if os.fork() == 0:
     note()
     os.setsid()
-    if os.fork() == 0:  # nobody's child, in a session of its own
+    if os.fork() == 0:  # a daemon: no parent, its own session
         note()
         time.sleep(600)
     os._exit(0)
@@ -191,14 +185,14 @@ def test_a_timeout_kills_all_processes(folder, hide):
     text = run(folder, f"echo begun; {hide} 600 | cat", timeout=1.5)
     assert text == "begun\n[stopped after 1.5 s, because it took too long]"
     for pid in pids_in(folder, 3):
-        wait_until(lambda pid=pid: not is_alive(pid))
+        block_until(lambda pid=pid: not is_alive(pid))
 
 
 @linux
 def test_no_process_outlives_its_command(folder, hide):
     assert run(folder, f"{hide} 0.3; echo end") == "end\n[exit code 0]"
     for pid in pids_in(folder, 3):
-        wait_until(lambda pid=pid: not is_alive(pid))
+        block_until(lambda pid=pid: not is_alive(pid))
 
 
 @linux
@@ -220,7 +214,7 @@ async def test_cancelling_the_run_kills_all_processes(folder, hide, how):
         handle.cancel("enough")
         assert (await handle.result()).status == "cancelled"
     for pid in pids:
-        await asyncio.to_thread(wait_until, lambda pid=pid: not is_alive(pid))
+        await asyncio.to_thread(block_until, lambda pid=pid: not is_alive(pid))
 
 
 @linux

@@ -1,4 +1,4 @@
-"""The tools for tickets: what agents are told, and what becomes of a completion whatever happens around it."""
+"""The ticket tools: their results, and completions under failures."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ def board(tmp_path):
 
 
 def run(board, *turns, hooks=(), name="bob", tools=(), **options):
-    """The results of the calls, in order."""
+    """Run an agent and return the results of its calls."""
     agent = scripted_agent([*turns, reply("over")], name=name, tools=[*ticket_tools(board), *tools], hooks=hooks)
     result = agent.run("go", **options)
     assert result.status == "completed"
@@ -63,7 +63,7 @@ def rejecting(reason="no proof"):
     return strict
 
 
-# What tools do and say.
+# Results of the tools.
 
 
 def test_an_agent_completes_a_ticket_without_a_verifier(board):
@@ -79,20 +79,20 @@ def test_an_agent_completes_a_ticket_without_a_verifier(board):
 
 def test_agents_create_list_show_comment_and_release(board):
     make = call("ticket_create", title="Test it", criteria=["green"], description="all of it", assignee="eve")
-    told = run(
+    results = run(
         board, make, call("ticket_list"), call("ticket_list", mine=True), call("ticket_list", column="done"),
         call("ticket_list", search="test"), call("ticket_show", id="2"), START,
         call("ticket_comment", id="T-1", text="looks hard"), call("ticket_release", id="T-1", reason="too hard"),
         call("ticket_show", id="T-1"), call("ticket_list", column="todo"),
     )  # fmt: skip
-    assert told[0] == "Created T-2 [todo, eve] Test it"
-    assert told[1] == "T-1 [todo] Write it\nT-2 [todo, eve] Test it"
-    assert told[2:4] == ["There are no open tickets of yours.", "There are no tickets in done."]
-    assert told[4] == "T-2 [todo, eve] Test it"
-    assert told[5] == "T-2 [todo, eve] Test it\nall of it\nCriteria:\n1. green"
-    assert told[7:9] == ["Commented on T-1 [running, bob] Write it", "Released T-1 [todo] Write it"]
-    assert told[9].endswith("History:\n- commented by bob: looks hard\n- released by bob: too hard")
-    assert told[10].startswith("T-1 [todo] Write it")
+    assert results[0] == "Created T-2 [todo, eve] Test it"
+    assert results[1] == "T-1 [todo] Write it\nT-2 [todo, eve] Test it"
+    assert results[2:4] == ["There are no open tickets of yours.", "There are no tickets in done."]
+    assert results[4] == "T-2 [todo, eve] Test it"
+    assert results[5] == "T-2 [todo, eve] Test it\nall of it\nCriteria:\n1. green"
+    assert results[7:9] == ["Commented on T-1 [running, bob] Write it", "Released T-1 [todo] Write it"]
+    assert results[9].endswith("History:\n- commented by bob: looks hard\n- released by bob: too hard")
+    assert results[10].startswith("T-1 [todo] Write it")
     assert (board.get("T-2").created_by, board.get("T-2").tier) == ("bob", "auto")
 
 
@@ -124,13 +124,13 @@ def test_the_end_of_a_long_history_is_shown(board):
 
 def test_mistakes_are_errors_with_advice_and_change_nothing(board):
     board.create("x", by="ann", assignee="eve")
-    told = run(
+    results = run(
         board, COMPLETE, call("ticket_start", id="T-9"), call("ticket_start", id="x"), call("ticket_start", id="T-2"),
         call("ticket_complete", id="T-2", summary="done"), call("ticket_list", column="dune"),
         call("ticket_create", title=""),
     )  # fmt: skip
     for text, words in zip(
-        told,
+        results,
         (
             "T-1 is not started: start it first", "there is no ticket T-9", "ids look like T-1",
             "T-2 is assigned to eve", "T-2 is not started", "Invalid arguments", "the title is empty",
@@ -138,7 +138,7 @@ def test_mistakes_are_errors_with_advice_and_change_nothing(board):
         strict=True,
     ):  # fmt: skip
         assert words in text
-    assert told[1] == "there is no ticket T-9", "it may be shown to people: no path and no name of a class"
+    assert results[1] == "there is no ticket T-9", "it may be shown to people: no path and no name of a class"
     assert (what(board), what(board, "T-2")) == (["created"], ["created"])
 
 
@@ -176,9 +176,9 @@ def test_a_claim_rejects_the_completion_and_fires_the_revision_point(board, clai
     def revised(ctx, ticket):
         seen.append((ticket, board.get("T-1").column))
 
-    told = run(board, START, COMPLETE, COMPLETE, hooks=[judge, revised])
-    assert told[1].startswith("T-1 is NOT done. It was rejected: no proof\nDo what is missing, then call")
-    assert told[2] == "T-1 is done."
+    results = run(board, START, COMPLETE, COMPLETE, hooks=[judge, revised])
+    assert results[1].startswith("T-1 is NOT done. It was rejected: no proof\nDo what is missing, then call")
+    assert results[2] == "T-1 is done."
     first = Ticket("T-1", "wrote it", ("it is written",), "auto", assignee="bob")
     assert seen == [first, (first.replace(reason="no proof", success_ratio=0.0), "needs_revision"), first]
     assert what(board) == ["created", "started", "completing", "rejected", "completing", "accepted"]
@@ -191,8 +191,8 @@ def test_a_rejection_stands_whatever_its_reason(board, reason):
     def judge(ctx, ticket):
         return {"handled": True, "reason": reason}
 
-    told = run(board, START, COMPLETE, hooks=[judge])[1]
-    assert told.startswith("T-1 is NOT done. It was rejected: " + ("" if reason else "no reason was given\n"))
+    results = run(board, START, COMPLETE, hooks=[judge])[1]
+    assert results.startswith("T-1 is NOT done. It was rejected: " + ("" if reason else "no reason was given\n"))
     assert board.get("T-1").column == "needs_revision"
 
 
@@ -201,15 +201,15 @@ def test_a_ticket_of_the_tier_review_is_judged_and_then_waits_for_review(board):
     start, complete = call("ticket_start", id="T-2"), call("ticket_complete", id="T-2", summary="s")
     run(board, start, complete, hooks=[rejecting()])
     assert board.get("T-2").column == "needs_revision"
-    told = run(board, complete, complete)
-    assert told[0] == "T-2 is in review: you are finished."
-    assert "T-2 is waiting for review" in told[1]
+    results = run(board, complete, complete)
+    assert results[0] == "T-2 is in review: you are finished."
+    assert "T-2 is waiting for review" in results[1]
     assert board.get("T-2").column == "review"
 
 
 def test_only_one_of_two_completions_in_a_batch_counts(board):
-    told = run(board, START, [COMPLETE, COMPLETE])[1:]
-    assert told.count("T-1 is done.") == 1
+    results = run(board, START, [COMPLETE, COMPLETE])[1:]
+    assert results.count("T-1 is done.") == 1
     assert what(board).count("accepted") == 1
 
 
@@ -225,7 +225,7 @@ def test_the_hooks_of_a_run_judge_completions_of_nested_runs(board):
     assert (board.get("T-1").column, board.get("T-1").assignee) == ("needs_revision", "child")
 
 
-# What goes wrong in the middle.
+# Failures during a completion.
 
 
 @pytest.mark.parametrize("fault", ["raise", "hang", "nonsense"])
@@ -245,8 +245,8 @@ def test_a_judge_that_fails_closed_rejects_the_completion(board, fault):
     with inject_fault(agent, "judge", fault) as calls:
         result = agent.run("go")
     assert (result.status, len(calls)) == ("completed", 1)
-    told = [message.content for message in result.messages if message.role == "tool"][1]
-    assert "T-1 is not done: the check failed, so the ticket is still running." in told
+    results = [message.content for message in result.messages if message.role == "tool"][1]
+    assert "T-1 is not done: the check failed, so the ticket is still running." in results
     assert board.get("T-1").column == "running"
     assert what(board) == ["created", "started", "completing", "not judged"]
     assert board.history("T-1")[-1].by == "hook:judge"
@@ -292,7 +292,7 @@ async def test_a_run_cancelled_while_it_takes_the_hold_leaves_no_hold(board, mon
 
     def watched(id):
         if go_on.is_set():
-            over.set()  # what the thread does last
+            over.set()  # the last step of the thread
         return get(id)
 
     agent = scripted_agent([COMPLETE], name="bob", tools=ticket_tools(board))
@@ -338,8 +338,8 @@ def test_a_person_who_moves_the_ticket_during_the_check_wins(board):
     def judge(ctx, ticket):
         board.move("T-1", "cancelled", by="person:ann")
 
-    told = run(board, START, COMPLETE, hooks=[judge])[1]
-    assert "T-1 is cancelled now, so nothing was changed: moved by person:ann" in told
+    results = run(board, START, COMPLETE, hooks=[judge])[1]
+    assert "T-1 is cancelled now, so nothing was changed: moved by person:ann" in results
     assert board.get("T-1").column == "cancelled"
 
 
@@ -352,7 +352,7 @@ def test_a_board_that_cannot_be_written_is_an_error_and_not_a_done_ticket(board)
             db.execute("CREATE TRIGGER full BEFORE INSERT ON history BEGIN SELECT RAISE(ABORT, 'no room'); END")
 
     assert "no room" in run(board, COMPLETE, hooks=[spoil])[0]
-    assert board.get("T-1").column == "verifying"  # it is running again later
+    assert board.get("T-1").column == "verifying"  # the hold expires later
 
 
 CRASH = """

@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -17,20 +16,13 @@ from hookline.tools import McpError, ToolRegistry, mcp, mcp_connection
 from hookline.tools._mcp import McpTool
 from hookline.tools._tool import CheckedArguments
 
+from ..waiting import block_until
+
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
 
 
-def until(condition, seconds=15):
-    """Wait for something that happens elsewhere."""
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.01)
-    return found
-
-
 class Started:
-    """A server for tests, and the notes it takes."""
+    """A server for tests, and the file in which it notes its calls."""
 
     def __init__(self, notes, *args, **options):
         self.path = notes
@@ -56,7 +48,7 @@ def gone(pid):
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """One server for all tests that do it no harm."""
+    """One server shared by tests that do not break it."""
     started = Started(tmp_path_factory.mktemp("mcp") / "notes")
     with started.server:
         started.server.tools()
@@ -77,14 +69,14 @@ def special(tmp_path_factory):
 
 @pytest.fixture
 def fresh(tmp_path):
-    """A server of one's own."""
+    """A server for one test."""
     started = Started(tmp_path / "notes", name="a server of its own")
     with started.server:
         yield started
 
 
 def run(server, *steps, hooks=(), **options):
-    """A run with these steps; its results."""
+    """Run an agent with these steps and return the results of its calls."""
     agent = Agent("a", llm=ScriptedModel([*steps, reply("ok")]), tools=[server], hooks=hooks)
     result = agent.run("go", **options)
     assert result.status == "completed"
@@ -314,12 +306,12 @@ def test_hooks_block_its_calls_and_rewrite_their_arguments(shared):
 
 
 def test_progress_of_the_server_is_progress_of_the_call(shared):
-    told, events = [], []
+    reported, events = [], []
 
     @observer("on_progress")
     def watch(ctx, progress):
         if progress.phase == "progress":
-            told.append((progress.tool, progress.fraction, progress.message))
+            reported.append((progress.tool, progress.fraction, progress.message))
 
     run(shared.server, call("count", n=2), hooks=[watch], sinks=[events.append])
     expected = [
@@ -328,7 +320,7 @@ def test_progress_of_the_server_is_progress_of_the_call(shared):
         (None, "count is running"),
         (None, "count: too far"),
     ]
-    assert told == [("count", *step) for step in expected]
+    assert reported == [("count", *step) for step in expected]
     assert [(e.fraction, e.message) for e in events if isinstance(e, ToolProgressed)] == expected
 
 
@@ -338,10 +330,10 @@ def test_progress_of_the_server_is_progress_of_the_call(shared):
 def check_cancelling(started):
     agent = Agent("a", llm=ScriptedModel([call("sleep"), reply("ok")]), tools=[started.server])
     going = agent.start("go")
-    until(lambda: "asleep" in started.notes)
+    block_until(lambda: "asleep" in started.notes)
     going.cancel("enough")
     assert going.wait(10).status == "cancelled"
-    until(lambda: "cancelled" in started.notes)
+    block_until(lambda: "cancelled" in started.notes)
     assert texts(run(started.server, call("add", a=1, b=2))) == ["3"]
     assert len(started.pids) == 1
 
@@ -352,11 +344,11 @@ def test_cancelling_a_run_cancels_the_call_on_the_server_and_keeps_the_session(s
 
 def test_a_call_that_takes_too_long_is_cancelled(special):
     assert texts(run(special.server, call("my_sleep"))) == ["TimeoutError: no result after 0.3 s"]
-    until(lambda: "cancelled" in special.notes)
+    block_until(lambda: "cancelled" in special.notes)
     assert texts(run(special.server, call("my_add", a=1, b=2))) == ["3"]
 
 
-# Dying.
+# Crashes.
 
 
 @pytest.mark.slow
@@ -376,7 +368,7 @@ def test_a_server_that_dies_fails_the_call_and_is_restarted_after_each_answer(fr
 @pytest.mark.slow
 def test_a_server_that_dies_between_calls_is_restarted_silently(fresh):
     assert texts(run(fresh.server, call("leave"))) == ["in a moment"]
-    until(lambda: not fresh.server._connection.usable)
+    block_until(lambda: not fresh.server._connection.usable)
     assert texts(run(fresh.server, call("add", a=1, b=2))) == ["3"]
 
 
@@ -423,7 +415,7 @@ def free_port():
 
 
 class http_server:
-    """A server process over HTTP, which can be restarted, and what connects to it."""
+    """A server process over HTTP that can be restarted, and a client for it."""
 
     def __init__(self, notes, *args):
         self.path, self.args, self.port = notes, args, free_port()
@@ -440,7 +432,7 @@ class http_server:
             with socket.socket() as probe:
                 return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
-        until(listening)
+        block_until(listening)
 
     def stop(self):
         self.process.kill()
@@ -515,7 +507,7 @@ def test_headers_are_sent(tmp_path):
     assert "Bearer t0ken" in seen[0]
 
 
-# Servers that are none.
+# Targets that are not servers.
 
 GARBAGE = "print('hello'); print('{}'); import sys; sys.exit('I am no server')"
 
@@ -622,7 +614,7 @@ def test_closing_ends_the_process_and_later_calls_are_errors(fresh):
 @pytest.mark.slow
 def test_closing_during_a_call_gives_an_error_result(fresh):
     going = Agent("a", llm=ScriptedModel([call("sleep"), reply("ok")]), tools=[fresh.server]).start("go")
-    until(lambda: "asleep" in fresh.notes)
+    block_until(lambda: "asleep" in fresh.notes)
     fresh.server.close()
     assert "the connection was closed" in going.wait(10).messages[2].content
 

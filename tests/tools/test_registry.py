@@ -51,8 +51,8 @@ def test_a_tool_may_offer_another_spec_in_each_step():
     live = Tool(write_file, name="live", offer=offer)
     model = ScriptedModel([call("read_file", path="a"), call("live", path="a", text="b"), "done"])
     Agent("a", llm=model, tools=[read_file, live]).run("go")
-    told = [{spec.name: spec.description for spec in request.tools} for request in model.requests]
-    assert told == [
+    offered = [{spec.name: spec.description for spec in request.tools} for request in model.requests]
+    assert offered == [
         {"read_file": "Read a file.", "live": "Told 1 times."},
         {"read_file": "Read a file.", "live": "Told 2 times."},
         {"read_file": "Read a file."},

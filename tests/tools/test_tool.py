@@ -52,19 +52,19 @@ def props(fn, **options):
 
 
 def checked(made, arguments):
-    """What validation makes of good arguments."""
+    """Return the values of valid arguments."""
     result = made.validate(arguments)
     assert isinstance(result, CheckedArguments), result
     return result
 
 
 def both(good):
-    """The JSON that guards judge, and the values the function gets."""
+    """Return the JSON that guards see, and the values that the function gets."""
     return good.arguments, good.values
 
 
 def problem(made, arguments):
-    """What validation says of bad arguments."""
+    """Return the error text for invalid arguments."""
     result = made.validate(arguments)
     assert isinstance(result, str), result
     return result
@@ -347,9 +347,9 @@ def test_invalid_arguments_are_explained(arguments, message):
 def test_errors_inside_nested_values_say_where():
     def visit(places: list[Place]): ...
 
-    said = problem(Tool(visit), {"places": [{"city": "Rome"}, {"zip": "x"}]})
-    assert "places.1.city: field required" in said
-    assert "places.1.zip: input should be a valid integer" in said
+    message = problem(Tool(visit), {"places": [{"city": "Rome"}, {"zip": "x"}]})
+    assert "places.1.city: field required" in message
+    assert "places.1.zip: input should be a valid integer" in message
 
 
 def test_a_long_wrong_value_is_cut():
@@ -357,8 +357,8 @@ def test_a_long_wrong_value_is_cut():
 
 
 def test_a_tool_without_parameters_says_so():
-    said = problem(Tool(lambda: None, name="ping"), {"x": 1})
-    assert said == "Invalid arguments for ping: unknown: x; expected: no arguments"
+    message = problem(Tool(lambda: None, name="ping"), {"x": 1})
+    assert message == "Invalid arguments for ping: unknown: x; expected: no arguments"
 
 
 @pytest.mark.parametrize(
@@ -562,9 +562,9 @@ async def test_a_tool_past_its_timeout_gives_an_error_result(is_async, scripted_
     agent = scripted_agent([call("slow"), "done"], tools=[slow_async if is_async else slow])
     result = await agent.arun("go")
     release.set()
-    (said,) = (m for m in result.messages if m.role == "tool")
-    assert said.is_error
-    assert "no result after 0.02 s" in said.content
+    (message,) = (m for m in result.messages if m.role == "tool")
+    assert message.is_error
+    assert "no result after 0.02 s" in message.content
     assert result.reply == "done"
 
 
@@ -708,4 +708,4 @@ def test_a_tool_is_trusted_and_harmless_unless_it_says_otherwise():
     plain, marked = Tool(look), tool(untrusted=True, dangerous=True)(look)
     assert (plain.untrusted, plain.dangerous) == (False, False)
     assert (marked.untrusted, marked.dangerous) == (True, True)
-    assert "untrusted" not in str(marked.spec)  # the model is not told
+    assert "untrusted" not in str(marked.spec)  # the model does not see it

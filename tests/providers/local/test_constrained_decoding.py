@@ -1,4 +1,4 @@
-"""Tools for a model that was never taught any: what it is sent, and how its JSON is read."""
+"""Constrained decoding: requests and parsing of replies."""
 
 import json
 

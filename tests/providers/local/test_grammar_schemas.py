@@ -1,4 +1,4 @@
-"""Schemas that hold a model: whatever comes in, what goes out is a grammar that llama.cpp does not drop."""
+"""Schemas for grammars: any schema becomes one that llama.cpp supports."""
 
 import json
 from datetime import date
@@ -89,7 +89,7 @@ def assert_plain(shape):
 
 
 def greedy(engine, schema, max_tokens):
-    """What the model writes under a schema; prose, if llama.cpp dropped it."""
+    """Return the model's output under a schema; prose if llama.cpp dropped it."""
     pieces = []
 
     def take(chunk):
@@ -224,7 +224,7 @@ def test_the_model_writes_only_what_the_type_allows(engine, kind, begins):
         value = msgspec.json.decode(text)
     except msgspec.DecodeError:
         return  # cut off
-    if kind != tuple[int, str]:  # `prefixItems` is given up
+    if kind != tuple[int, str]:  # `prefixItems` is not supported
         adapter.validate_python(value)
 
 

@@ -26,7 +26,7 @@ def test_a_poisoned_result_is_marked_and_a_dangerous_call_needs_approval(local):
     script = ScriptedModel([call("fetch"), call("send")])
 
     class LedOn:
-        """The embedded model, after two turns that lead it into the trap."""
+        """The embedded model, after two scripted turns that set up the attack."""
 
         name, provider, count_tokens = local.name, local.provider, local.count_tokens
 

@@ -1,4 +1,4 @@
-"""llama.cpp in this process: shared, safe between threads and loops, and stopped when nobody reads."""
+"""llama.cpp in this process: shared, thread-safe, and stopped when a stream is closed."""
 
 import asyncio
 import gc
@@ -33,7 +33,7 @@ async def whole(engine, **body):
 
 
 class Counted:
-    """The server of an engine, and what it produced."""
+    """The server of an engine, with a count of its output."""
 
     def __init__(self, server):
         self._server, self.chunks, self.ended = server, 0, threading.Semaphore(0)
@@ -263,7 +263,7 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def alone(local):
-    """What happened in a process of its own."""
+    """Run code in a separate process and return its output."""
     done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

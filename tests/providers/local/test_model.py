@@ -1,4 +1,4 @@
-"""The embedded model as users have it: whole runs, streams, forced calls, shapes, cuts and cancellation."""
+"""The embedded model: runs, streams, forced calls, schemas, truncation and cancellation."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Typed output of the embedded model: it can write nothing else, with and without tools."""
+"""Typed output of the embedded model, with and without tools."""
 
 import enum
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""Calls that a model wrote as text, and a model file whose own template knows tools."""
+"""Calls in the text of a reply, and a model file whose template supports tools."""
 
 import pytest
 from hypothesis import given

