@@ -16,7 +16,7 @@ from hookline._web.http_server import HttpServer, WebError
 from hookline.channels.protocol import ChannelError
 from hookline.channels.web.channel import WebChannel
 
-from ..channels.rig import until
+from ..waiting import wait_until
 
 
 class Echo:
@@ -163,9 +163,9 @@ async def test_a_body_that_does_not_arrive_in_time_is_rejected(monkeypatch):
 async def test_a_client_that_disconnects_while_sending_a_body_is_not_an_error(host, client, caplog):
     _, writer = await asyncio.open_connection("127.0.0.1", host.port)
     writer.write(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc")
-    await until(lambda: host.components[0].reading == 1)
+    await wait_until(lambda: host.components[0].reading == 1)
     writer.close()
-    await until(lambda: not host._server.server_state.tasks)
+    await wait_until(lambda: not host._server.server_state.tasks)
     assert (await client.post("/echo", content=b"abc")).text == "3"
     assert caplog.records == []
 
@@ -208,8 +208,8 @@ async def test_a_response_to_a_client_that_never_reads_is_abandoned(head, monkey
     await host.start()
     deaf = socket.create_connection(("127.0.0.1", host.port))
     deaf.sendall(head + b"Host: localhost\r\n\r\n")
-    await until(lambda: part.begun == 1)
-    await until(lambda: not host._server.server_state.tasks)
+    await wait_until(lambda: part.begun == 1)
+    await wait_until(lambda: not host._server.server_state.tasks)
     deaf.close()
     await host.stop()
 
@@ -220,7 +220,7 @@ async def test_a_slow_reader_gets_the_whole_response(monkeypatch):
     await host.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", host.port, limit=1000)
     writer.write(b"GET /send?count=100 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-    await until(lambda: any(each.flow.write_paused for each in host._server.server_state.connections))
+    await wait_until(lambda: any(each.flow.write_paused for each in host._server.server_state.connections))
     size = 0
     while piece := await reader.read(100_000):
         size += len(piece)
@@ -249,7 +249,7 @@ async def test_a_server_stops_with_open_connections_and_frees_its_port(host):
     half[1].write(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc")
     idle = await asyncio.open_connection("127.0.0.1", host.port)
     ws = await connect(host.url.replace("http", "ws") + "/echo/ws", proxy=None)
-    await until(lambda: host.components[0].reading == 1)
+    await wait_until(lambda: host.components[0].reading == 1)
     await asyncio.wait_for(host.stop(), 60)
     with pytest.raises(ConnectionClosed):
         await ws.recv()
