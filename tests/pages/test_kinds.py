@@ -121,7 +121,7 @@ JSON = {
 
 
 @pytest.mark.parametrize("block", of_kind("json"), ids=str)
-def test_json_is_what_the_page_says_it_is(block, tmp_path):
+def test_json_blocks_are_valid_for_their_context(block, tmp_path):
     JSON[block.page](block, tmp_path)
 
 
@@ -236,7 +236,7 @@ OTHER_TEXT = [
 
 
 @pytest.mark.parametrize("block", OTHER_TEXT, ids=str)
-def test_text_that_is_no_output_of_what_is_above_it_is_what_it_seems(block, programs, tmp_path):
+def test_other_text_blocks_are_of_a_known_kind(block, programs, tmp_path):
     named(block)(block.text, programs, tmp_path)
 
 
