@@ -63,7 +63,7 @@ async def started(folder: str, channel: Channel, **options: Any) -> AsyncIterato
     )  # fmt: skip
     await gateway.start()
     yield gateway
-    await gateway.settled()
+    await gateway.wait_until_idle()
     await gateway.stop()
 
 
@@ -85,7 +85,7 @@ async def inside(folder: str, kind: str, conversations: int, each: int) -> dict[
     async with started(folder, platform) as gateway:
         began = time.perf_counter()
         await asyncio.gather(*(talk(f"chat{n}") for n in range(conversations)))
-        await gateway.settled()
+        await gateway.wait_until_idle()
         took = time.perf_counter() - began
     wanted = [f"echo {number}" for number in range(each)]
     got = {chat: [text for text, _ in sent] for chat, sent in platform.arrived.items()}
@@ -112,7 +112,7 @@ async def through_http(folder: str, kind: str, conversations: int, each: int, po
         "bench", secret=SECRET, callback=callback if posted else None, store=Path(folder) / "chats.db"
     )
     host = HttpServer([channel], port=0)
-    async with started(folder, channel, hosts=[host]) as gateway:
+    async with started(folder, channel, servers=[host]) as gateway:
         client.stdin.write(f"{host.url}\n".encode())
         outcome: dict[str, Any] = json.loads(await client.stdout.readline() or "null")
         assert await client.wait() == 0, "the client failed"

@@ -45,6 +45,7 @@ CONSTANTS = {
     "FINISH_REASONS": "Why a model stopped: each reply has one of these.",
     "HOOKLINE_API": "The version of what plugins are given; a manifest names it as `api`.",
     "POINTS": "Every declared point by its name, in the order of the table.",
+    "SECRET_FILES": "Globs of files that usually contain secrets; `PathGuard` and `TerminalGuard` use them.",
     "Sink": "What takes events: a function that is called with each of them.",
 }
 TOOLS = "A tool, ready to be given to an agent."

@@ -1,8 +1,8 @@
-"""The agent through the official A2A client: pip install a2a-sdk.
+"""Call the agent with the official A2A client: pip install a2a-sdk.
 
 python a2a_client.py "Deploy the shop."
 
-HOOKLINE_URL says where the server is, if not at http://127.0.0.1:8420, and HOOKLINE_KEY is a key, where one is needed.
+Set HOOKLINE_URL if the server is not at http://127.0.0.1:8420, and HOOKLINE_KEY if it needs a key.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ KEY = os.environ.get("HOOKLINE_KEY", "")
 
 
 async def main() -> None:
-    """Send a message, and tell what becomes of the task."""
+    """Send a message and print the progress of the task."""
     headers = {"Authorization": f"Bearer {KEY}"} if KEY else {}
     async with httpx.AsyncClient(headers=headers, timeout=None) as http:
         card = await A2ACardResolver(http, URL).get_agent_card()
@@ -39,34 +39,34 @@ async def main() -> None:
         client = ClientFactory(ClientConfig(httpx_client=http)).create(card)
         text = " ".join(sys.argv[1:]) or "Which version of the shop runs?"
         message = Message(message_id=str(uuid4()), role=Role.ROLE_USER, parts=[Part(text=text)])
-        waits = await told(client.send_message(SendMessageRequest(message=message)))
-        while waits:  # the stream ended where a call waits: this one goes on when somebody has decided
+        waiting = await show(client.send_message(SendMessageRequest(message=message)))
+        while waiting:  # a stream ends when a call waits for approval: subscribe to continue after the decision
             print("  hookline approvals shows it in another terminal")
             try:
-                waits = await told(client.subscribe(SubscribeToTaskRequest(id=waits)))
-            except UnsupportedOperationError:  # it is over already
-                task = await client.get_task(GetTaskRequest(id=waits))
-                print(TaskState.Name(task.status.state), *said(task.artifacts))
+                waiting = await show(client.subscribe(SubscribeToTaskRequest(id=waiting)))
+            except UnsupportedOperationError:  # the task has finished meanwhile
+                task = await client.get_task(GetTaskRequest(id=waiting))
+                print(TaskState.Name(task.status.state), *texts(task.artifacts))
                 break
 
 
-async def told(events: AsyncIterator[StreamResponse]) -> str:
-    """Tell what happens; the id of the task, if it waits for approval."""
-    waits = ""
+async def show(events: AsyncIterator[StreamResponse]) -> str:
+    """Print updates. Returns the id of the task if it waits for approval."""
+    waiting = ""
     async for event in events:
         match event.WhichOneof("payload"):
             case "status_update":
                 update = event.status_update
-                waits = update.task_id if update.status.state == TaskState.TASK_STATE_INPUT_REQUIRED else ""
-                words = (part.text for part in update.status.message.parts if part.text)
-                print(TaskState.Name(update.status.state), *words, flush=True)
+                waiting = update.task_id if update.status.state == TaskState.TASK_STATE_INPUT_REQUIRED else ""
+                lines = (part.text for part in update.status.message.parts if part.text)
+                print(TaskState.Name(update.status.state), *lines, flush=True)
             case "artifact_update":
-                print(*said([event.artifact_update.artifact]), sep="", flush=True)
-    return waits
+                print(*texts([event.artifact_update.artifact]), sep="", flush=True)
+    return waiting
 
 
-def said(artifacts: Iterable[Artifact]) -> list[str]:
-    """The texts in what the agent made."""
+def texts(artifacts: Iterable[Artifact]) -> list[str]:
+    """The texts of artifacts."""
     return [part.text for artifact in artifacts for part in artifact.parts]
 
 

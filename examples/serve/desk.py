@@ -1,4 +1,4 @@
-"""Two services, and what can be done with them."""
+"""Tools to check and deploy two services."""
 
 import asyncio
 from typing import Annotated

@@ -1,8 +1,8 @@
-"""The agent through OpenAI's own client: pip install openai.
+"""Call the agent with the official OpenAI client: pip install openai.
 
 python openai_client.py "Which version of search runs?"
 
-HOOKLINE_URL says where the server is, if not at http://127.0.0.1:8420, and HOOKLINE_KEY is a key, where one is needed.
+Set HOOKLINE_URL if the server is not at http://127.0.0.1:8420, and HOOKLINE_KEY if it needs a key.
 """
 
 import os
@@ -15,7 +15,7 @@ KEY = os.environ.get("HOOKLINE_KEY", "none-is-needed-here")
 
 
 def main() -> None:
-    """Ask, and show the answer as it is written."""
+    """Send a task and print the reply while it is written."""
     client = OpenAI(base_url=f"{URL}/v1", api_key=KEY)
     model = next(iter(client.models.list())).id
     task = " ".join(sys.argv[1:]) or "Which version of search runs?"

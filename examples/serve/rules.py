@@ -1,4 +1,4 @@
-"""A very small model works at this desk: hooks see to it that it does what was said. A larger one needs none."""
+"""Hooks that keep a very small model on track. A larger model does not need them."""
 
 from hookline import (
     BEFORE_LLM,
@@ -18,24 +18,26 @@ HELP = "Ask for the status of shop or search, or have one of them deployed."
 
 @hook(BEFORE_LLM)
 def one_tool_at_a_time(ctx: AgentContext, request: ModelRequest) -> HookResult | None:
-    """The model is offered the tool that was meant, and has to use it; where none was, people are told what to say.
+    """Offer the model only the tool that the user asked for, or reply with help if there is none.
 
-    A small model also retells badly: what the tool said is the reply.
+    A small model also summarizes badly, so the result of the tool is the reply.
     """
     last = request.messages[-1]
     if last.role == "tool":
-        return HookResult.answer(ModelResponse(last.content), reason="the desk's own words")
-    said = last.content.lower()
-    meant = next((name for name, words in WORDS.items() if any(word in said for word in words)), "")
-    tools = [tool for tool in request.tools if tool.name == meant]
-    if not tools or not any(service in said for service in SERVICES):
-        return HookResult.answer(ModelResponse(HELP), reason="nothing that this desk does")
-    return HookResult.replace(request.replace(tools=tools, tool_choice="required"), reason=f"{meant} is meant")
+        return HookResult.answer(ModelResponse(last.content), reason="the result of the tool is the reply")
+    text = last.content.lower()
+    wanted = next((name for name, words in WORDS.items() if any(word in text for word in words)), "")
+    tools = [tool for tool in request.tools if tool.name == wanted]
+    if not tools or not any(service in text for service in SERVICES):
+        return HookResult.answer(ModelResponse(HELP), reason="the request names no known action and service")
+    return HookResult.replace(
+        request.replace(tools=tools, tool_choice="required"), reason=f"the user asked for {wanted}"
+    )
 
 
 @hook(BEFORE_TOOL)
-def the_service_that_was_said(ctx: AgentContext, call: ToolCallRequest) -> HookResult | None:
-    """A small model mixes up names: what was said counts."""
-    said = next(message.content.lower() for message in reversed(ctx.state.messages) if message.role == "user")
-    meant = next((service for service in SERVICES if service in said), "")
-    return HookResult.replace(call.replace(arguments={"service": meant}), reason="as it was said")
+def the_named_service(ctx: AgentContext, call: ToolCallRequest) -> HookResult | None:
+    """Use the service that the user named, because a small model mixes up names."""
+    text = next(message.content.lower() for message in reversed(ctx.state.messages) if message.role == "user")
+    service = next((service for service in SERVICES if service in text), "")
+    return HookResult.replace(call.replace(arguments={"service": service}), reason="the service that the user named")

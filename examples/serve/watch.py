@@ -1,9 +1,9 @@
-"""Start a run and watch it: server-sent events, with nothing but the standard library.
+"""Start a run and follow its server-sent events, with the standard library only.
 
     python watch.py "Deploy the shop."
 
-HOOKLINE_URL says where the server is, if not at http://127.0.0.1:8420, and HOOKLINE_KEY is a key, where one is needed.
-The connection may break at any time: it comes back with the number of the last event, and goes on from there.
+Set HOOKLINE_URL if the server is not at http://127.0.0.1:8420, and HOOKLINE_KEY if it needs a key.
+If the connection breaks, the program reconnects and continues after the last event.
 """
 
 import json
@@ -20,7 +20,7 @@ KEY = os.environ.get("HOOKLINE_KEY", "")
 
 
 def ask(path: str, body: Any = None, **headers: str) -> Any:
-    """Send a request; the answer, which is still to be read."""
+    """Send a request and return the open response."""
     headers |= {"Authorization": f"Bearer {KEY}"} if KEY else {}
     data = None if body is None else json.dumps(body).encode()
     headers |= {} if data is None else {"Content-Type": "application/json"}
@@ -28,7 +28,7 @@ def ask(path: str, body: Any = None, **headers: str) -> Any:
 
 
 def events(run: str) -> Iterator[dict[str, Any]]:
-    """Every event of a run, once, until it is over."""
+    """Yield every event of a run once, until the run ends."""
     last = 0
     while True:
         try:
@@ -44,11 +44,11 @@ def events(run: str) -> Iterator[dict[str, Any]]:
         except urllib.error.HTTPError:
             raise
         except OSError:
-            time.sleep(1)  # the server is away: it will be back
+            time.sleep(1)  # the server is unreachable: try again
 
 
-def told(event: dict[str, Any]) -> str:
-    """An event in words; empty if it is not worth a line."""
+def describe(event: dict[str, Any]) -> str:
+    """Describe an event; empty for events that are not shown."""
     match event["type"]:
         case "tool_progressed" | "tool_ended":
             return str(event["message"])
@@ -63,19 +63,19 @@ def told(event: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Start a run, and tell what happens in it."""
+    """Start a run and print what happens."""
     with ask("/runs", {"task": " ".join(sys.argv[1:]) or "Which version of the shop runs?"}) as answer:
         run = json.load(answer)
     print(f"{run['id']} is {run['status']}")
     for event in events(run["id"]):
-        if line := told(event):
+        if line := describe(event):
             print(f"{event['seq']:>4}  {line}", flush=True)
 
 
 if __name__ == "__main__":
     try:
         main()
-    except urllib.error.HTTPError as refused:
-        sys.exit(f"{refused.code}: {json.load(refused)['error']['message']}")
+    except urllib.error.HTTPError as error:
+        sys.exit(f"{error.code}: {json.load(error)['error']['message']}")
     except urllib.error.URLError as error:
         sys.exit(f"there is no server at {URL}: {error.reason}")

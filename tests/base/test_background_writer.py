@@ -1,4 +1,4 @@
-"""A thread that writes what it is handed: in order, never keeping anybody waiting, losing nothing unsaid."""
+"""The background writer: items are written in order, callers never wait, and no loss is silent."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ def gathering(**options):
     return BackgroundWriter(batches.append, lambda *told: failures.append(told), **options), batches, failures
 
 
-def test_items_arrive_in_order_and_in_batches():
+def test_items_are_written_in_order_and_in_batches():
     writer, batches, failures = gathering(linger=0.05)
     assert all(writer.put(n) for n in range(500))
     assert writer.flush(10)
@@ -26,7 +26,7 @@ def test_items_arrive_in_order_and_in_batches():
     assert writer.pending == 0
 
 
-def test_items_of_many_threads_all_arrive_each_threads_in_order():
+def test_items_of_many_threads_are_written_in_the_order_of_each_thread():
     writer, batches, _ = gathering()
     threads = [threading.Thread(target=lambda who=who: [writer.put((who, n)) for n in range(200)]) for who in range(8)]
     for thread in threads:
@@ -38,7 +38,7 @@ def test_items_of_many_threads_all_arrive_each_threads_in_order():
     assert all([n for w, n in items if w == who] == list(range(200)) for who in range(8))
 
 
-def test_where_too_much_waits_an_item_is_refused_at_once_and_what_was_taken_still_arrives():
+def test_a_full_queue_rejects_items_at_once_and_writes_those_it_has():
     gate, written = threading.Event(), []
 
     def write(batch):
@@ -65,7 +65,7 @@ def test_sizes_count_but_a_single_item_always_fits():
     assert written == ["huge"]
 
 
-def test_what_cannot_be_written_is_told_with_its_reason_and_the_next_batch_is_tried():
+def test_a_failed_batch_is_reported_with_its_error_and_the_next_batch_is_written():
     failures, written = [], []
 
     def write(batch):
@@ -97,7 +97,7 @@ def test_a_thread_with_nothing_to_do_ends_and_the_next_item_starts_another(monke
 
 
 @pytest.mark.parametrize("ending", ["", "raise SystemExit(3)", "1 / 0"])
-def test_the_end_of_the_program_waits_for_what_is_not_written(tmp_path, ending):
+def test_the_program_waits_at_exit_for_items_that_are_not_written(tmp_path, ending):
     program = f"""
 import time
 from hookline._base.background_writer import BackgroundWriter
@@ -138,7 +138,7 @@ writer.flush(10)
     assert (tmp_path / "False").read_text() == "c"
 
 
-def test_what_is_hurried_is_handed_over_without_gathering_more():
+def test_write_now_writes_without_waiting_for_more_items():
     writer, batches, _ = gathering(linger=30)
     done = threading.Event()
     writer.put(1)
@@ -148,7 +148,7 @@ def test_what_is_hurried_is_handed_over_without_gathering_more():
     assert batches == [[1]]
 
 
-def test_a_thread_without_work_says_so_once_before_it_ends(monkeypatch):
+def test_an_idle_thread_calls_idle_once_before_it_ends(monkeypatch):
     monkeypatch.setattr(background_writer, "IDLE_SECONDS", 0.02)
     idle = threading.Event()
     writer, batches, _ = gathering(idle=idle.set)
@@ -159,7 +159,7 @@ def test_a_thread_without_work_says_so_once_before_it_ends(monkeypatch):
     assert batches == [[1], [2]]
 
 
-def test_where_no_thread_can_be_started_the_item_is_refused_and_the_next_one_is_written(monkeypatch):
+def test_an_item_is_rejected_if_no_thread_can_be_started_and_the_next_one_is_written(monkeypatch):
     writer, batches, _ = gathering()
 
     def refuse(thread):

@@ -1,4 +1,4 @@
-"""Frozen JSON, histories, and the base of all values."""
+"""Frozen JSON, histories, and the base class of values."""
 
 import bisect
 import copy
@@ -70,7 +70,7 @@ def test_frozen_values_survive_json_copying_and_pickling(value):
     assert_frozen(restored)
 
 
-def test_freezing_cuts_every_tie_to_the_original():
+def test_a_frozen_value_does_not_change_with_the_original():
     original = {"list": [1, {"deep": [2]}]}
     frozen = freeze(original)
     original["list"][1]["deep"].append(3)
@@ -78,7 +78,7 @@ def test_freezing_cuts_every_tie_to_the_original():
     assert frozen == {"list": [1, {"deep": [2]}]}
 
 
-def test_freezing_what_is_frozen_gives_the_same_object():
+def test_freezing_a_frozen_value_returns_the_same_object():
     frozen = freeze({"a": [1]})
     assert freeze(frozen) is frozen
     assert freeze(frozen["a"]) is frozen["a"]
@@ -135,7 +135,7 @@ LIST_CHANGES = {
 
 
 @pytest.mark.parametrize("change", DICT_CHANGES.values(), ids=DICT_CHANGES)
-def test_a_frozen_dict_refuses_every_change(change):
+def test_a_frozen_dict_rejects_every_change(change):
     frozen = freeze({"a": 1})
     with pytest.raises(TypeError, match="FrozenDict cannot be changed in place"):
         change(frozen)
@@ -143,7 +143,7 @@ def test_a_frozen_dict_refuses_every_change(change):
 
 
 @pytest.mark.parametrize("change", LIST_CHANGES.values(), ids=LIST_CHANGES)
-def test_a_frozen_list_refuses_every_change(change):
+def test_a_frozen_list_rejects_every_change(change):
     frozen = freeze([1, 0])
     with pytest.raises(TypeError, match="FrozenList cannot be changed in place"):
         change(frozen)
@@ -160,7 +160,7 @@ def test_copies_of_frozen_values_may_be_changed():
 
 
 @pytest.mark.parametrize(("kind", "content"), [(FrozenDict, {"a": [1]}), (FrozenList, [[1]])])
-def test_frozen_values_made_by_hand_hold_nothing_that_can_be_changed(kind, content):
+def test_frozen_values_made_by_their_constructor_hold_nothing_that_can_be_changed(kind, content):
     try:
         made = kind(content)
     except TypeError:
@@ -192,7 +192,7 @@ def test_a_history_is_the_list_it_models(items, head, more):
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.lists(st.integers(0, 3), max_size=3)), max_size=25))
 def test_branches_of_a_history_never_interfere(steps):
-    """Each step grows one of the histories made so far; all of them must stay what they were."""
+    """Each step extends one of the existing histories; none of the others may change."""
     grown = [(History(), [])]
     for which, items in steps:
         history, model = grown[which % len(grown)]
@@ -201,7 +201,7 @@ def test_branches_of_a_history_never_interfere(steps):
         assert list(history) == model
 
 
-def test_appending_does_not_copy_what_is_there():
+def test_appending_does_not_copy_the_existing_items():
     first = History(range(1000))
     second = first.plus("a").plus("b")
     assert second._items is first._items
@@ -210,7 +210,7 @@ def test_appending_does_not_copy_what_is_there():
     assert (second[-1], branch[-1], len(first)) == ("b", "c", 1000)
 
 
-def test_a_head_is_shared_by_what_grows_from_it():
+def test_histories_derived_from_one_another_share_their_head():
     history = History([2]).after(1)
     assert list(history.plus(3).after(0)) == [0, 1, 2, 3]
     assert list(history) == [1, 2]
@@ -277,7 +277,7 @@ def test_replace_names_the_nearest_field_for_an_unknown_one():
         Sample("a").replace(nmae="b")
 
 
-def test_replace_refuses_a_value_of_the_wrong_type_and_names_the_field():
+def test_replace_rejects_a_value_of_the_wrong_type_and_names_the_field():
     with pytest.raises(TypeError, match=r"Sample\.count: Expected `int`, got `str`"):
         Sample("a").replace(count="3")
 
@@ -292,12 +292,12 @@ def test_replace_refuses_a_value_of_the_wrong_type_and_names_the_field():
     ],
     ids=["history for text", "history of junk", "list of junk", "number for a mapping"],
 )
-def test_replace_checks_what_is_inside_too(value, changes):
+def test_replace_checks_nested_values_too(value, changes):
     with pytest.raises(TypeError):
         value.replace(changes)
 
 
-def test_accept_lets_only_free_fields_change():
+def test_accept_lets_only_editable_fields_change():
     value = Sample("a", 1)
     assert value.accept(Sample("b", 1)) == Sample("b", 1)
     assert value.accept({"name": "c"}) == Sample("c", 1)
@@ -310,7 +310,7 @@ def test_accept_lets_only_free_fields_change():
         value.accept({"nam": "x"})
 
 
-def test_dict_access_hands_out_plain_mutable_copies():
+def test_dict_access_returns_plain_mutable_copies():
     request = ToolCallRequest("1", "t", {"a": [1]})
     as_dict = dict(request)
     as_dict["arguments"]["a"].append(2)
@@ -433,7 +433,7 @@ def test_frozen_lists_have_the_order_of_lists():
     assert sorted([[2], high, low]) == [[1, 2], [1, 3], [2]]
 
 
-def test_what_is_made_of_a_frozen_list_is_a_plain_list():
+def test_slices_sums_and_copies_of_a_frozen_list_are_plain_lists():
     frozen = freeze([1, 2, 3])
     made = [frozen[1:], frozen + [4], frozen * 2, 2 * frozen, frozen.copy(), list(frozen), copy.copy(frozen)]
     assert [type(value) for value in made] == [list] * len(made)
@@ -462,13 +462,13 @@ def test_pydantic_takes_frozen_json():
 # A frozen dict is a dict, which C code can change: so nothing is shared that must not change.
 
 
-def test_every_empty_default_is_an_object_of_its_own():
+def test_every_empty_default_is_a_new_object():
     made = [freeze(EMPTY), freeze(EMPTY), empty(), ToolCallRequest("c", "t").arguments, ModelRequest().params]
     assert all(value == {} and type(value) is FrozenDict for value in made)
     assert len({id(value) for value in [*made, EMPTY]}) == 6
 
 
-def test_what_was_put_into_the_shared_empty_mapping_goes_no_further():
+def test_a_change_of_the_shared_empty_mapping_affects_no_value():
     dict.__setitem__(EMPTY, "x", 1)
     try:
         assert freeze(EMPTY) == {}

@@ -18,7 +18,7 @@ STUBS = sorted(SOURCE.rglob("*.pyi"))
 
 @pytest.fixture
 def shop(tmp_path, monkeypatch):
-    """A package with a stub, which imports from beside, from below and from another module of the package."""
+    """A package with a stub that imports from sibling, child and other modules of the package."""
     inner = tmp_path / "shop" / "till"
     inner.mkdir(parents=True)
     (tmp_path / "shop" / "__init__.py").write_text("__version__ = '1'\n")
@@ -43,7 +43,7 @@ def test_a_name_is_imported_when_it_is_first_used(shop):
     assert "shop.till.drawer" not in sys.modules
     assert till.fill() == 7
     assert "shop.till.drawer" in sys.modules
-    assert vars(till)["fill"] is till.fill  # kept: the next use is an ordinary one
+    assert vars(till)["fill"] is till.fill  # stored, so the next access is an ordinary one
     assert (till.PRICE, till.__version__) == (3, "1")
 
 
@@ -76,7 +76,7 @@ def test_it_works_from_an_archive(shop, tmp_path):
 
 
 @pytest.mark.parametrize("stub", STUBS, ids=lambda stub: str(stub.relative_to(SOURCE)))
-def test_a_stub_of_hookline_holds_nothing_but_names_that_type_checkers_hand_on(stub):
+def test_stubs_contain_only_names_that_type_checkers_re_export(stub):
     for line in ast.parse(stub.read_text()).body:
         assert isinstance(line, ast.ImportFrom), ast.unparse(line)
         assert [(alias.name, alias.asname) for alias in line.names] == [(alias.name,) * 2 for alias in line.names]

@@ -36,7 +36,7 @@ async def test_the_callers_context_variables_are_seen_but_not_changed():
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt("stop"), SystemExit(3)])
-async def test_what_it_raises_belongs_to_whoever_awaits(error):
+async def test_an_exception_is_raised_in_the_awaiting_code(error):
     def work():
         raise error
 

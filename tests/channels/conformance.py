@@ -8,7 +8,8 @@ import pytest
 from hookline.channels.protocol import Address, Channel, ChannelError, Health, UndeliverableError
 from hookline.stores.messages import OutboundMessage
 
-from .platforms import Inbox, until
+from ..waiting import wait_until
+from .platforms import Inbox
 
 
 class Rig:
@@ -33,7 +34,7 @@ class Rig:
 
 async def ready(channel, inbox):
     await channel.start(inbox)
-    await until(lambda: channel.health().ok)
+    await wait_until(lambda: channel.health().ok)
 
 
 class Conformance:
@@ -50,7 +51,7 @@ class Conformance:
         await ready(rig.channel, inbox)
         for n in range(5):
             await rig.say(f"number {n}")
-        await until(lambda: len(inbox.messages) == 5)
+        await wait_until(lambda: len(inbox.messages) == 5)
         assert inbox.texts == [f"number {n}" for n in range(5)]
         assert {message.chat_id for message in inbox.messages} == {rig.chat}
         assert len({message.message_id for message in inbox.messages}) == 5
@@ -62,7 +63,7 @@ class Conformance:
         await ready(rig.channel, inbox)
         await rig.say("again")
         await rig.say("again")
-        await until(lambda: inbox.texts == ["again", "again"])
+        await wait_until(lambda: inbox.texts == ["again", "again"])
         await rig.channel.stop()
 
     async def test_a_message_that_cannot_be_stored_is_offered_until_it_is(self, rig):
@@ -71,8 +72,8 @@ class Conformance:
         await ready(rig.channel, inbox)
         await rig.say("keep me")
         await rig.say("and me")
-        await until(lambda: inbox.texts == ["keep me", "and me"])
-        await until(lambda: rig.channel.health().ok)
+        await wait_until(lambda: inbox.texts == ["keep me", "and me"])
+        await wait_until(lambda: rig.channel.health().ok)
         await rig.channel.stop()
 
     async def test_stopping_waits_for_what_is_being_delivered(self, rig):
@@ -80,7 +81,7 @@ class Conformance:
         await ready(rig.channel, inbox)
         inbox.open.clear()
         await rig.say("on its way")
-        await until(lambda: inbox.messages)
+        await wait_until(lambda: inbox.messages)
         stopping = asyncio.create_task(rig.channel.stop())
         await asyncio.sleep(0)
         assert not stopping.done()
@@ -93,7 +94,7 @@ class Conformance:
         for text in ("first", "second"):
             await ready(rig.channel, inbox)
             await rig.say(text)
-            await until(lambda text=text: text in inbox.texts)
+            await wait_until(lambda text=text: text in inbox.texts)
             await rig.channel.stop()
             await rig.channel.stop()
         assert sorted(inbox.texts) == ["first", "second"]
@@ -104,7 +105,7 @@ class Conformance:
         with pytest.raises(ChannelError, match="already"):
             await rig.channel.start(inbox)
         await rig.say("still there")
-        await until(lambda: inbox.texts == ["still there"])
+        await wait_until(lambda: inbox.texts == ["still there"])
         await rig.channel.stop()
 
     async def test_health_is_told_before_during_and_after(self, rig):
@@ -154,7 +155,7 @@ class Conformance:
         await ready(rig.channel, inbox)
         await rig.channel.send(rig.address, OutboundMessage("from the agent"), key="1")
         await rig.say("from a person")
-        await until(lambda: inbox.messages)
+        await wait_until(lambda: inbox.messages)
         await rig.channel.stop()
         assert inbox.texts == ["from a person"]
 

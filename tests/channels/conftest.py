@@ -1,7 +1,5 @@
 """A gateway on a channel in memory, stopped when the test is over."""
 
-import asyncio
-
 import pytest
 
 from hookline import Agent, ScriptedModel
@@ -41,14 +39,3 @@ async def gateways(tmp_path):
     yield make
     for gateway in made:
         await gateway.stop(grace=0)
-
-
-@pytest.fixture
-def until():
-    """Wait for a condition."""
-
-    async def wait(condition):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-    return wait

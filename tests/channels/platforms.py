@@ -14,15 +14,6 @@ import aiomqtt
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 
 
-async def until(condition, seconds=60.0):
-    """Wait for a condition; how long is only a limit for when it never comes true."""
-    end = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < end, "it never came true"
-        await asyncio.sleep(0.005)
-    return value
-
-
 class Inbox:
     """What a channel sees of a gateway: it stores messages, tells known ones apart, and can be made to fail."""
 

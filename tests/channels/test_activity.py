@@ -1,4 +1,4 @@
-"""What people see of a run while it goes on."""
+"""Progress messages during a run."""
 
 import asyncio
 
@@ -6,12 +6,12 @@ import pytest
 
 from hookline._run.events import ToolEnded, ToolProgressed, ToolStarted
 from hookline.channels import activity as module
-from hookline.channels.activity import Presence
+from hookline.channels.activity import ActivityIndicator
 from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.protocol import Address, Capabilities
 
 
-def begun(call, **fields):
+def started(call, **fields):
     return ToolStarted(at=0.0, run_id="run", call_id=call, tool=call, **fields)
 
 
@@ -25,17 +25,18 @@ def ended(call, outcome):
 
 @pytest.fixture
 def shown(monkeypatch):
-    """What is shown after these events."""
-    monkeypatch.setattr(module, "PROGRESS_EVERY", 0.0)
+    """Return the progress messages for some events."""
+    monkeypatch.setattr(module, "PROGRESS_INTERVAL", 0.0)
 
     async def pass_on(message):
         return message
 
     async def show(*events):
         channel = MemoryChannel(capabilities=Capabilities(edit=True))
-        async with Presence(channel, Address("memory", "chat"), pass_on, typing=False, progress=True) as presence:
+        address = Address("memory", "chat")
+        async with ActivityIndicator(channel, address, pass_on, typing=False, progress=True) as indicator:
             for event in events:
-                presence(event)
+                indicator(event)
             for _ in range(10):
                 await asyncio.sleep(0)
         return channel.texts()
@@ -43,17 +44,17 @@ def shown(monkeypatch):
     return show
 
 
-async def test_each_call_has_its_own_progress(shown):
-    events = begun("a"), begun("b"), progress("a", "reading"), progress("b", "writing", 0.5)
+async def test_each_call_shows_its_own_progress(shown):
+    events = started("a"), started("b"), progress("a", "reading"), progress("b", "writing", 0.5)
     assert await shown(*events) == ["· reading\n· writing (50%)"]
 
 
-async def test_a_call_that_was_refused_is_not_shown_as_being_done(shown):
-    assert await shown(begun("a"), ended("a", "blocked")) == []
-    assert await shown(begun("a"), begun("b"), ended("a", "blocked"), ended("b", "ok")) == ["· b"]
+async def test_a_blocked_call_is_not_shown(shown):
+    assert await shown(started("a"), ended("a", "blocked")) == []
+    assert await shown(started("a"), started("b"), ended("a", "blocked"), ended("b", "ok")) == ["· b"]
 
 
-async def test_the_last_calls_are_shown(shown):
-    assert await shown(*(begun(str(n)) for n in range(9)), begun("5", message="again")) == [
+async def test_only_the_latest_calls_are_shown(shown):
+    assert await shown(*(started(str(n)) for n in range(9)), started("5", message="again")) == [
         "· 4\n· 6\n· 7\n· 8\n· again"
     ]

@@ -6,13 +6,12 @@ import math
 import pytest
 
 from hookline import Agent, ScriptedModel
-from hookline._web.http_server import WebError
 from hookline.channels import gateway as module
 from hookline.channels.gateway import Gateway
 from hookline.channels.in_memory import MemoryChannel
-from hookline.channels.outbox import Postman
+from hookline.channels.outbox import Outbox
 from hookline.channels.protocol import ChannelError, Health
-from hookline.channels.queues import Lanes
+from hookline.channels.queues import ConversationQueues
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sessions import SqliteSessionStore
 
@@ -28,18 +27,18 @@ def on(folder, *channels):
 
 @pytest.mark.parametrize("wanted", [math.nan, -math.inf, "soon", None, -1, 0, True])
 async def test_a_platform_that_says_nonsense_about_the_next_try_gets_the_message(gateways, monkeypatch, wanted):
-    monkeypatch.setattr("hookline.channels.outbox.MAX_PAUSE", 0.01)
+    monkeypatch.setattr("hookline.channels.outbox.MAX_DELAY", 0.01)
     gateway, channel = await gateways()
     channel.failures.append(ChannelError("not now", retry_after=wanted))
     await channel.say("hi")
     assert await channel.replies(1) == ["echo hi"]
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert gateway.status().retried == 1
 
 
 def test_a_platform_that_wants_a_message_at_once_is_not_asked_all_the_time():
-    assert [Postman._pause(tries, 0) for tries in (5, 20)] == [pytest.approx(0.32), 1.0]
-    assert Postman._pause(20, 7) == 7.0
+    assert [Outbox._delay(tries, 0) for tries in (5, 20)] == [pytest.approx(0.32), 1.0]
+    assert Outbox._delay(20, 7) == 7.0
 
 
 async def test_a_clock_that_was_set_back_does_not_hold_a_reply_up(tmp_path):
@@ -85,7 +84,7 @@ async def test_a_channel_that_cannot_tell_its_health_is_not_well(gateways, healt
 
 
 async def test_a_channel_whose_end_cannot_be_told_does_not_end_the_look_at_others(gateways, monkeypatch, caplog):
-    monkeypatch.setattr(module, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(module, "POLL_INTERVAL", 0.01)
 
     class Odd(MemoryChannel):
         asked = 0
@@ -138,10 +137,10 @@ async def test_a_send_that_takes_no_notice_of_the_end_does_not_hold_it_up(monkey
         began.set()
         await deaf.hang()
 
-    lanes = Lanes(work)
-    lanes.put("a", 1)
+    queues = ConversationQueues(work)
+    queues.put("a", 1)
     await began.wait()
-    await lanes.stop()
+    await queues.stop()
     assert deaf.cancelled
     deaf.over = True
 
@@ -154,13 +153,13 @@ async def test_work_that_takes_no_notice_does_not_hold_up_who_lets_go_of_it(monk
         began.set()
         await deaf.hang()
 
-    lanes = Lanes(work)
-    lanes.put("a", 1)
+    queues = ConversationQueues(work)
+    queues.put("a", 1)
     await began.wait()
-    await asyncio.wait_for(lanes.let_go(["a"], 0), 5)
+    await queues.cancel(["a"], 0)
     assert deaf.cancelled
     deaf.over = True
-    await lanes.settled()
+    await queues.wait_until_idle()
 
 
 async def test_a_gateway_that_was_stopped_does_not_start(tmp_path):
@@ -172,15 +171,17 @@ async def test_a_gateway_that_was_stopped_does_not_start(tmp_path):
     assert channel._deliver is None
 
 
-async def test_a_gateway_that_is_started_again_says_so_and_goes_on(gateways):
+async def test_a_gateway_cannot_be_started_twice(gateways):
     gateway, channel = await gateways()
-    with pytest.raises(WebError, match="started already"):
+    with pytest.raises(RuntimeError, match="started already"):
         await gateway.start()
     await channel.say("hi")
     assert await channel.replies(1) == ["echo hi"]
 
 
-async def test_who_waits_for_the_end_does_not_hang_if_who_stops_it_gives_up(tmp_path):
+async def test_wait_returns_although_the_caller_of_stop_was_cancelled(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "STOP_SECONDS", 0.05)
+
     class Slow(MemoryChannel):
         began = asyncio.Event()
 
@@ -196,9 +197,7 @@ async def test_who_waits_for_the_end_does_not_hang_if_who_stops_it_gives_up(tmp_
     waiting = asyncio.create_task(gateway.wait())
     stopping.cancel()
     await asyncio.wait([stopping])
-    await asyncio.wait_for(waiting, 5)
-    gateway._looking.cancel()
-    await asyncio.wait([gateway._looking])
+    await waiting
 
 
 async def test_a_gateway_can_be_stopped_while_a_channel_starts(tmp_path):
@@ -240,5 +239,5 @@ async def test_a_message_is_answered_also_if_its_plugins_cannot_be_told(gateways
     await channel.say("hi")
     assert await channel.replies(1) == ["hello"]
     assert "that personality is gone" in caplog.text
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert (await gateway._mailbox.transact(lambda db: db.execute("SELECT state FROM inbox").fetchall())) == [("done",)]

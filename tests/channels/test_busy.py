@@ -8,6 +8,8 @@ from hookline import Agent, ScriptedModel, reply
 from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.protocol import ChannelError, Command
 
+from ..waiting import wait_until
+
 
 class Held(ScriptedModel):
     """Answers with what was said, when it is let go; ``asked`` holds what it was asked so far."""
@@ -27,41 +29,41 @@ class Held(ScriptedModel):
 
 
 @pytest.fixture
-async def held(gateways, until):
+async def held(gateways):
     model = Held()
 
     async def make(**options):
         gateway, channel = await gateways(answerer=Agent("bot", llm=model), **options)
         await channel.say("one")
-        await until(lambda: model.asked)
+        await wait_until(lambda: model.asked)
         return gateway, channel, model
 
     yield make
     model.go.set()
 
 
-async def test_a_message_during_a_run_waits_for_its_turn(held, until):
+async def test_a_message_during_a_run_waits_for_its_turn(held):
     gateway, channel, model = await held()
     await channel.say("two")
-    await until(lambda: gateway.status().waiting == 1)
+    await wait_until(lambda: gateway.status().waiting == 1)
     model.go.set()
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.texts() == ["echo one", "echo two"]
 
 
 async def test_a_message_during_a_run_is_put_into_it(held):
     gateway, channel, model = await held(when_busy="steer")
     await channel.say("two", message_id="m2")
-    await gateway._reception.lanes.settled()
+    await gateway._inbox.queues.wait_until_idle()
     model.go.set()
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.texts() == ["echo two"]
     assert model.asked[-1] == ["one", "two"]
     assert not await channel.say("two", message_id="m2")
     assert channel.sent[-1].message.reply_to == "m2"
 
 
-async def test_a_message_that_came_too_late_to_be_put_in_is_answered_after(gateways, until):
+async def test_a_message_that_came_too_late_to_be_put_in_is_answered_after(gateways):
     ended, go = asyncio.Event(), asyncio.Event()
 
     from hookline import observer
@@ -77,23 +79,23 @@ async def test_a_message_that_came_too_late_to_be_put_in_is_answered_after(gatew
     await channel.say("one")
     await ended.wait()
     await channel.say("two")
-    await gateway._reception.lanes.settled()
+    await gateway._inbox.queues.wait_until_idle()
     go.set()
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.texts() == ["echo one", "echo two"]
     assert model.asked[-1] == ["one", "two"]
 
 
-async def test_steering_a_run_that_a_limit_stops_does_not_lose_the_message(gateways, until):
+async def test_steering_a_run_that_a_limit_stops_does_not_lose_the_message(gateways):
     model = Held()
     agent = Agent("bot", llm=model, max_steps=1)
     gateway, channel = await gateways(answerer=agent, when_busy="steer")
     await channel.say("one")
-    await until(lambda: model.asked)
+    await wait_until(lambda: model.asked)
     await channel.say("two")
-    await gateway._reception.lanes.settled()
+    await gateway._inbox.queues.wait_until_idle()
     model.go.set()
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.texts()[-1] == "echo two"
     assert model.asked[-1] == ["one", "two"]  # once, though it had been put into the first run
 
@@ -104,9 +106,9 @@ async def test_stop_cancels_the_run_and_keeps_what_waits(held):
     await channel.say("/stop")
     await channel.replies(1)
     model.go.set()
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.texts() == [
-        "Stopped. 1 message that waited is still waiting; /stop all drops them.",
+        "Stopped. 1 message is still waiting; /stop all drops them.",
         "echo two",
     ]
 
@@ -115,8 +117,8 @@ async def test_stop_all_drops_what_waits(held):
     gateway, channel, model = await held()
     await channel.say("two", message_id="m2")
     await channel.say("/stop all")
-    await gateway.settled()
-    assert channel.texts() == ["Stopped. 1 message that waited is dropped."]
+    await gateway.wait_until_idle()
+    assert channel.texts() == ["Stopped. 1 waiting message was dropped."]
     assert len(model.asked) == 1
     assert not await channel.say("two", message_id="m2")
 
@@ -124,7 +126,7 @@ async def test_stop_all_drops_what_waits(held):
 async def test_stop_with_nothing_to_stop_says_so(gateways):
     gateway, channel = await gateways()
     await channel.say("/stop")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.texts() == ["Nothing is running."]
 
 
@@ -133,7 +135,7 @@ async def test_stop_is_for_its_own_conversation(held):
     await channel.say("/stop", chat="another")
     await channel.replies(1, "another")
     model.go.set()
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.texts() == ["echo one"]
 
 
@@ -142,7 +144,7 @@ async def test_stop_is_for_its_own_conversation(held):
     [
         (
             "/stpo",
-            "There is no command /stpo. Did you mean /stop? /help shows all. To send it as a message, write //stpo.",
+            "There is no command /stpo. Did you mean /stop? /help lists all commands. To send it as a message",
         ),
         ("//etc/passwd", "echo /etc/passwd"),
         ("/ is a slash", "echo / is a slash"),
@@ -155,14 +157,14 @@ async def test_stop_is_for_its_own_conversation(held):
 async def test_commands_and_what_is_none(gateways, said, answer):
     gateway, channel = await gateways()
     await channel.say(said)
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.texts()[0].startswith(answer)
 
 
 async def test_an_unknown_command_is_not_repeated_at_full_length(gateways):
     gateway, channel = await gateways()
     await channel.say("/" + "x" * 1_000_000)
-    await gateway.settled()
+    await gateway.wait_until_idle()
     (answer,) = channel.texts()
     assert answer.startswith("There is no command /xxx")
     assert len(answer) < 300
@@ -171,7 +173,7 @@ async def test_an_unknown_command_is_not_repeated_at_full_length(gateways):
 async def test_a_message_of_nothing_is_not_answered(gateways):
     gateway, channel = await gateways()
     await channel.say("  ")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.sent == []
 
 
@@ -183,7 +185,7 @@ async def test_a_message_too_many_is_refused_with_a_reply(held, limit):
     await channel.replies(1)
     assert channel.texts() == ["busy!"]
     model.go.set()
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.texts() == ["busy!", "echo one", "echo two"]
     assert gateway.status().refused == 1
 
@@ -194,16 +196,16 @@ async def test_a_message_too_many_may_be_kept_all_the_same(held):
     await channel.say("three")
     await channel.replies(1)
     model.go.set()
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.texts()[0].startswith("I am busy")
     assert channel.texts()[1:] == ["echo one", "echo two", "echo three"]
 
 
-async def test_a_gateway_that_stops_lets_runs_finish_and_keeps_what_waits_for_the_next(held, gateways, until):
+async def test_a_gateway_that_stops_lets_runs_finish_and_keeps_what_waits_for_the_next(held, gateways):
     gateway, channel, model = await held()
     await channel.say("two")
     stopping = asyncio.create_task(gateway.stop(grace=30))
-    await until(lambda: gateway._answering.lanes._paused)
+    await wait_until(lambda: gateway._runner.queues._paused)
     assert await channel.say("three")  # what arrives now is kept, too
     model.go.set()
     await stopping
@@ -214,7 +216,7 @@ async def test_a_gateway_that_stops_lets_runs_finish_and_keeps_what_waits_for_th
     assert await channel.replies(2) == ["echo two", "echo three"]
 
 
-async def test_a_gateway_without_time_breaks_runs_off_and_the_next_begins_them_anew(held, gateways, until):
+async def test_a_gateway_without_time_breaks_runs_off_and_the_next_begins_them_anew(held, gateways):
     gateway, channel, model = await held()
     await channel.say("two")
     await gateway.stop(grace=0)
@@ -223,7 +225,7 @@ async def test_a_gateway_without_time_breaks_runs_off_and_the_next_begins_them_a
     for _ in range(4):  # however often it is stopped so
         model.asked.clear()
         gateway, channel = await gateways(answerer=Agent("bot", llm=model))
-        await until(lambda: model.asked)
+        await wait_until(lambda: model.asked)
         await gateway.stop(grace=0)
     _, channel = await gateways()
     assert await channel.replies(2) == ["echo one", "echo two"]
@@ -245,11 +247,11 @@ class Watching(MemoryChannel):
         super().__init__()
         self.told = []
 
-    def at_work(self, address, message_id, waiting):
+    def activity_changed(self, address, message_id, waiting):
         self.told.append((message_id, waiting))
 
 
-async def test_a_channel_is_told_what_is_answered_and_how_many_wait(held, until):
+async def test_a_channel_is_told_what_is_answered_and_how_many_wait(held):
     channel = Watching()
     gateway, channel, model = await held(channel=channel)
     first = channel.told[-1][0]
@@ -258,24 +260,24 @@ async def test_a_channel_is_told_what_is_answered_and_how_many_wait(held, until)
     await channel.say("two", message_id="m2")
     await channel.say("/help")
     await channel.replies(1)
-    await until(lambda: channel.told[-1] == (first, 1))
+    await wait_until(lambda: channel.told[-1] == (first, 1))
     model.go.set()
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert ("m2", 0) in channel.told
     assert channel.told[-1] == ("", 0)
 
 
-async def test_a_channel_is_told_of_what_was_left_and_of_what_is_dropped(held, gateways, until):
+async def test_a_channel_is_told_of_what_was_left_and_of_what_is_dropped(held, gateways):
     gateway, _, model = await held()
     await gateway.stop(grace=0)
     model.asked.clear()
     channel = Watching()
     gateway, _ = await gateways(answerer=Agent("bot", llm=model), channel=channel)
-    await until(lambda: channel.told and channel.told[-1][0])
+    await wait_until(lambda: channel.told and channel.told[-1][0])
     await channel.say("two")
-    await until(lambda: channel.told[-1][1] == 1)
+    await wait_until(lambda: channel.told[-1][1] == 1)
     await channel.say("/stop all")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.told[-1] == ("", 0)
 
 
@@ -286,29 +288,29 @@ async def test_a_sign_that_is_not_wanted_or_fails_holds_nothing_up(gateways, fau
         channel.told = None
     gateway, _ = await gateways(channel=channel, typing=fault != "typing")
     await channel.say("one")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.texts() == ["echo one"]
     assert not channel.told
 
 
-async def test_a_command_that_must_wait_says_so_and_one_that_only_looks_does_not_wait(gateways, until):
+async def test_a_command_that_must_wait_says_so_and_one_that_only_looks_does_not_wait(gateways):
     async def named(session, argument):
         return f"named {argument}".strip()
 
     model = Held()
     agent = Agent("bot", llm=model)
-    agent.commands = {"name": Command("a name", named, looks=True)}
+    agent.commands = {"name": Command("a name", named, read_only=True)}
     gateway, channel = await gateways(answerer=agent)
     await channel.say("/name x")
     await channel.say("/new")
     await channel.replies(2)
     await channel.say("one")
-    await until(lambda: model.asked)
+    await wait_until(lambda: model.asked)
     await channel.say("/name")
     await channel.say("/name y")
     await channel.replies(4)
-    later = "That is done after what is running; /stop ends that."
-    assert channel.texts() == ["named x", "We begin anew.", "named", later]
+    later = "This will be done after the current run. /stop ends that run."
+    assert channel.texts() == ["named x", "Started a new conversation.", "named", later]
     model.go.set()
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.texts()[4:] == ["echo one", "named y"]

@@ -15,7 +15,7 @@ from hookline.channels.webhook.channel import WebhookChannel
 from hookline.channels.webhook.signatures import HEADER, verify
 from hookline.payloads import OutboundMessage
 
-from .rig import SECRET, Remembering, served
+from .helpers import SECRET, RecordingGateway, served
 
 NEWS = Address("webhook", "c1", "t")
 
@@ -75,7 +75,7 @@ async def test_a_reply_that_is_refused_for_good_is_undeliverable(channel, receiv
 
 
 async def test_a_reply_that_is_refused_for_now_is_tried_again(channel, receiver):
-    await channel.start(Remembering())
+    await channel.start(RecordingGateway())
     for count, status in enumerate((302, 307, 408, 409, 425, 429, 500, 502, 503), 1):
         receiver.status, receiver.headers = status, {"Location": "/elsewhere"}
         with pytest.raises(ChannelError, match=str(status)) as caught:
@@ -124,7 +124,7 @@ async def test_a_name_that_leads_into_our_own_network_needs_to_be_allowed(monkey
 async def test_a_reply_cannot_be_turned_around_into_a_message(channel, receiver):
     await send(channel)
     ((headers, body),) = receiver.got
-    deliver = Remembering()
+    deliver = RecordingGateway()
     async with served(channel, deliver=deliver) as url, httpx.AsyncClient(base_url=url, trust_env=False) as client:
         same = {"Content-Type": "application/json", HEADER: headers[HEADER.lower()]}
         answer = await client.post("/webhook/webhook", content=body, headers=same)

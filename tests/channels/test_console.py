@@ -2,7 +2,7 @@ import asyncio
 import io
 
 from hookline.channels.console import ConsoleChannel
-from hookline.channels.receiving import Waits
+from hookline.channels.receiving import Backoff
 
 
 async def heard(channel, deliver):
@@ -26,7 +26,7 @@ async def test_a_line_that_is_no_text_does_not_end_the_others():
 
 
 async def test_a_line_that_cannot_be_kept_is_handed_over_again(monkeypatch):
-    monkeypatch.setattr(Waits, "next", lambda self: 0.01)
+    monkeypatch.setattr(Backoff, "next", lambda self: 0.01)
     kept, full = [], [OSError("the disk is full"), OSError("still full")]
     healths = []
 

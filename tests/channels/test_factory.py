@@ -51,7 +51,7 @@ def test_a_channel_is_made_of_its_declaration_and_secrets_come_from_the_environm
     ("declared", "error", "says"),
     [
         (DeclaredChannel("weebhook"), LoadError, "there is no channel 'weebhook'. Did you mean 'webhook'?"),
-        (DeclaredChannel("ways.py"), LoadError, "name it"),
+        (DeclaredChannel("ways.py"), LoadError, "add the name of the class"),
         (DeclaredChannel("{home}/ways.py:Mien"), LoadError, "Did you mean 'Mine'?"),
         (DeclaredChannel("{home}/ways.py:number"), LoadError, "is a int, not a channel"),
         (DeclaredChannel("{home}/ways.py:Mine"), ConfigError, "channel .*Mine needs token: "),
@@ -65,9 +65,13 @@ def test_a_channel_is_made_of_its_declaration_and_secrets_come_from_the_environm
             ConfigError,
             "channel telegram has no argument 'tokn'. Did you mean 'token'? It takes name, ",
         ),
-        (DeclaredChannel("web", "", {"port": 1}), ConfigError, r"set in \[gateway\]: port"),
+        (DeclaredChannel("web", "", {"port": 1}), ConfigError, r"set port in \[gateway\]"),
         (DeclaredChannel("{home}/ways.py:ready", "", {"a": 1}), ConfigError, "takes no a"),
-        (DeclaredChannel("{home}/ways.py:Mine", "", {"token": {"env": "NO_SUCH"}}), ConfigError, "NO_SUCH is not set"),
+        (
+            DeclaredChannel("{home}/ways.py:Mine", "", {"token": {"env": "NO_SUCH"}}),
+            ConfigError,
+            "variable NO_SUCH, which is not set",
+        ),
         (DeclaredChannel("no.such:thing"), LoadError, "No module named"),
     ],
 )
@@ -88,7 +92,7 @@ def test_a_channel_that_cannot_be_made_says_why(home, declared, error, says):
             {"when_busy": "stear"},
             r"gateway\.when_busy: expected one of queue, steer; got 'stear'. Did you mean 'steer'\?",
         ),
-        ({"channels": ["web"]}, r"'channels' is no setting of the gateway: it belongs above \[gateway\]"),
+        ({"channels": ["web"]}, r"'channels' is not an option of the gateway: move it above \[gateway\]"),
         ({"port": 70000}, r"gateway\.port"),
     ],
 )
@@ -126,12 +130,12 @@ def test_a_mistake_in_the_file_is_told_by_name(home, channels, says):
 
 
 def test_a_gateway_without_channels_says_so(home):
-    with pytest.raises(ConfigError, match=r"there are no channels: name some in bot\.toml, as in"):
+    with pytest.raises(ConfigError, match=r"no channels are configured: add some in bot\.toml, such as"):
         build_gateway(Settings(), Agent("bot", llm=ScriptedModel()), home=home, file="bot.toml")
 
 
 async def test_the_console_answers_its_lines_and_then_the_gateway_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.channels.gateway.LOOK_EVERY", 0.02)
+    monkeypatch.setattr("hookline.channels.gateway.POLL_INTERVAL", 0.02)
     out = io.StringIO()
     channel = ConsoleChannel(reads=io.StringIO("one\n\ntwo"), writes=out)
     model = ScriptedModel([lambda request: f"echo {request.messages[-1].content}"], loop=True)
@@ -150,7 +154,7 @@ async def test_the_console_answers_its_lines_and_then_the_gateway_ends(tmp_path,
 
 
 async def test_at_a_terminal_the_console_shows_a_prompt_and_that_it_works(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.channels.gateway.LOOK_EVERY", 0.02)
+    monkeypatch.setattr("hookline.channels.gateway.POLL_INTERVAL", 0.02)
     monkeypatch.setenv("TERM", "xterm")
     ours, theirs = os.openpty()
     model = ScriptedModel([lambda request: f"echo {request.messages[-1].content}"], loop=True)

@@ -27,7 +27,7 @@ async def test_a_message_passes_every_point_in_order_and_its_answer_is_sent(gate
 
     gateway, channel = await gateways(hooks=[watch, steps])
     assert await channel.say("hi", message_id="m1")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert seen == [
         ("message_received", "hi"),
         ("inbound_claim", "hi"),
@@ -45,7 +45,7 @@ async def test_a_message_that_is_delivered_again_is_not_answered_again(gateways)
     assert await channel.say("hi", message_id="m1")
     assert not await channel.say("hi", message_id="m1")
     assert await channel.say("hi", message_id="m1", chat="another")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.texts() == channel.texts("another") == ["echo hi"]
     assert gateway.status().duplicates == 1
 
@@ -55,8 +55,8 @@ async def test_a_conversation_is_remembered_and_new_forgets_it(gateways):
     gateway, channel = await gateways(answerer=Agent("bot", llm=ScriptedModel(count, loop=True)))
     for text in ("one", "two", "/new", "three"):
         await channel.say(text)
-        await gateway.settled()
-    assert channel.texts() == ["1", "3", "We begin anew.", "1"]
+        await gateway.wait_until_idle()
+    assert channel.texts() == ["1", "3", "Started a new conversation.", "1"]
 
 
 async def test_conversations_do_not_mix(gateways):
@@ -66,7 +66,7 @@ async def test_conversations_do_not_mix(gateways):
     await channel.say("one", chat="b")
     await channel.say("one", chat="a", thread_id="t")
     await channel.say("one", chat="a", bot="other")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert {each.message.text for each in channel.sent} == {"1"}
 
 
@@ -79,7 +79,7 @@ async def test_hooks_know_where_a_message_came_from(gateways):
 
     gateway, channel = await gateways(hooks=[look])
     await channel.say("hi", sender="ada", message_id="m1", direct=False, mentioned=True)
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert seen["sender"] == "ada"
     assert seen["chat_id"] == "chat"
     assert seen["direct"] is False
@@ -95,7 +95,7 @@ async def test_who_claims_a_message_answers_it_and_the_agent_is_not_run(gateways
     gateway, channel = await gateways(hooks=[mine])
     await channel.say("ping")
     await channel.say("hi")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.texts() == ["claimed", "echo hi"]
 
 
@@ -106,7 +106,7 @@ async def test_who_claims_a_message_without_a_reply_keeps_silent(gateways):
 
     gateway, channel = await gateways(hooks=[mine])
     await channel.say("ping")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.sent == []
 
 
@@ -117,7 +117,7 @@ async def test_a_hook_may_change_what_is_sent(gateways):
 
     gateway, channel = await gateways(hooks=[shout])
     await channel.say("hi")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.texts() == ["ECHO HI"]
 
 
@@ -129,7 +129,7 @@ async def test_who_claims_a_dispatch_keeps_it_from_being_sent(gateways):
     gateway, channel = await gateways(hooks=[mute])
     await channel.say("quiet")
     await channel.say("loud")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.texts() == ["echo loud"]
 
 
@@ -143,7 +143,7 @@ async def test_a_message_is_not_sent_when_a_hook_before_it_fails(gateways, caplo
     gateway, channel = await gateways(hooks=[broken])
     await channel.say("secret")
     await channel.say("hi")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.texts() == ["echo hi"]
     assert gateway.status().failed == 1
     assert "cannot judge" in caplog.text
@@ -156,8 +156,8 @@ async def test_a_message_is_not_handled_when_inbound_claim_fails_and_the_sender_
 
     gateway, channel = await gateways(hooks=[broken])
     await channel.say("hi")
-    await gateway.settled()
-    assert channel.texts() == ["Sorry, your message could not be handled."]
+    await gateway.wait_until_idle()
+    assert channel.texts() == ["Sorry, your message could not be processed."]
     assert "cannot tell" in caplog.text
 
 
@@ -165,7 +165,7 @@ async def test_a_failed_run_is_told_in_plain_words_without_its_insides(gateways,
     gateway, channel = await gateways([RuntimeError("password=hunter2 at /srv/db"), "well again"])
     await channel.say("hi")
     await channel.say("hi")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     failed, well = channel.texts()
     assert "something went wrong" in failed
     assert "hunter2" not in failed
@@ -181,8 +181,8 @@ async def test_a_run_that_was_stopped_by_a_limit_says_so(gateways):
     agent = Agent("bot", llm=ScriptedModel([call("look")], loop=True), tools=[look], max_steps=2)
     gateway, channel = await gateways(answerer=agent)
     await channel.say("hi")
-    await gateway.settled()
-    assert channel.texts() == ["I had to stop before I was done."]
+    await gateway.wait_until_idle()
+    assert channel.texts() == ["I had to stop before I was finished."]
 
 
 async def test_a_hook_that_ends_a_run_gives_the_reply(gateways):
@@ -192,7 +192,7 @@ async def test_a_hook_that_ends_a_run_gives_the_reply(gateways):
 
     gateway, channel = await gateways(hooks=[no])
     await channel.say("hi")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.texts() == ["not today"]
 
 
@@ -219,7 +219,7 @@ async def test_messages_of_a_conversation_are_answered_in_order_and_conversation
         await asyncio.sleep(0.01)
     assert gateway.status().running == 2
     go.set()
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert [channel.texts(chat) for chat in "abc"] == [["echo 1", "echo 2"]] * 3
 
 
@@ -227,7 +227,7 @@ async def test_long_replies_are_split_and_sent_in_order(gateways):
     channel = MemoryChannel(capabilities=Capabilities(max_length=20))
     gateway, _ = await gateways([" ".join(["word"] * 30)], channel=channel)
     await channel.say("hi", message_id="m1")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert " ".join(channel.texts()) == " ".join(["word"] * 30)
     assert all(len(text) <= 20 for text in channel.texts())
     assert [each.message.reply_to for each in channel.sent] == ["m1"] + [""] * (len(channel.sent) - 1)
@@ -246,7 +246,7 @@ async def test_a_send_that_fails_is_tried_again_with_the_same_key_and_order_is_k
     channel.failures.extend([ChannelError("not now", retry_after=0.01), ValueError("a bug of the channel")])
     await channel.say("one")
     await channel.say("two")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.texts() == ["echo one", "echo two"]
     assert [text for text, _ in tried] == ["echo one"] * 3 + ["echo two"]
     assert len({key for text, key in tried if text == "echo one"}) == 1
@@ -259,7 +259,7 @@ async def test_what_can_never_arrive_is_given_up_and_reported(gateways, caplog):
     channel.failures.append(UndeliverableError("the chat is gone"))
     await channel.say("one")
     await channel.say("two")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.texts() == ["echo two"]
     assert gateway.status().failed == 1
     assert "the chat is gone" in caplog.text
@@ -276,7 +276,7 @@ async def test_a_send_that_hangs_counts_as_failed(gateways):
 
     channel.send = slow
     await channel.say("one")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.texts() == ["echo one"]
     assert gateway.status().retried == 1
 
@@ -292,7 +292,7 @@ async def test_typing_is_shown_during_a_run_and_what_tools_do(gateways):
     channel = MemoryChannel(capabilities=Capabilities(edit=True, typing=True))
     gateway, _ = await gateways([call("look"), "done"], tools=[look], channel=channel)
     await channel.say("hi")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.typed
     assert "look" in channel.texts()[0]
     assert channel.texts()[-1] == "done"
@@ -311,7 +311,7 @@ async def test_what_tools_do_passes_the_hooks_before_it_is_shown(gateways):
     channel = MemoryChannel(capabilities=Capabilities(edit=True))
     gateway, _ = await gateways([call("look"), "done"], tools=[look], hooks=[only_answers], channel=channel)
     await channel.say("hi")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert channel.texts() == ["done"]
 
 
@@ -346,12 +346,12 @@ async def test_a_follow_up_runs_at_once_and_both_replies_are_sent(gateways):
     gateway, channel = await gateways(answerer=roster)
     for text in ("work", "/be kind", "/help"):
         await channel.say(text)
-        await gateway.settled()
+        await gateway.wait_until_idle()
     assert channel.texts()[:2] == ["did work", "did the rest"]
     assert "now kind" in channel.texts()
     assert any("/be: be somebody" in text for text in channel.texts())
     assert set(seen) == {"kept"}
-    kept = SqliteSessionStore(gateway._conversations._sessions.path).load(roster.asked[0])
+    kept = SqliteSessionStore(gateway._conversations._store.path).load(roster.asked[0])
     assert kept.personality_id == "kind"
 
 
@@ -400,7 +400,7 @@ async def test_a_message_that_a_hook_of_another_brings_in_passes_all_hooks(gatew
     gateway, channel = await gateways(hooks=[forward])
     await channel.say("hi", chat="one")
     await channel.replies(1, "two")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert seen == ["one", "two"]
 
 
@@ -418,10 +418,10 @@ async def test_a_mistake_of_the_answerer_is_told_and_ends_no_conversation(gatewa
     answerer = Broken()
     gateway, channel = await gateways(answerer=answerer)
     await channel.say("hi")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     answerer.broken = False
     await channel.say("hi")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert "something went wrong" in channel.texts()[0]
     assert channel.texts()[1:] == ["well"]
     assert "secret mistake" in caplog.text
@@ -431,7 +431,7 @@ async def test_nothing_is_logged_of_what_people_say(gateways, caplog):
     caplog.set_level(logging.DEBUG, logger="hookline")
     gateway, channel = await gateways()
     await channel.say("my secret is 1234")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert "1234" not in caplog.text
 
 
@@ -441,8 +441,8 @@ async def test_a_conversation_with_the_embedded_model(gateways):
     gateway, channel = await gateways(answerer=agent)
     await channel.say("Hello!")
     await channel.say("And now?")
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert len(channel.texts()) == 2
     assert all(text.strip() for text in channel.texts())
-    session = next(iter(gateway._conversations._held.values()))
+    session = next(iter(gateway._conversations._cached.values()))
     assert [message.role for message in session.messages] == ["user", "assistant"] * 2

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from hookline._base.errors import NotInstalledError
 from hookline.channels.mqtt.channel import MqttChannel
-from hookline.channels.mqtt.messages import Redeliveries, Topic, read, written
+from hookline.channels.mqtt.messages import MessageIds, Topic, parse_payload, reply_payload
 from hookline.channels.protocol import Address, ChannelError, UndeliverableError
 from hookline.stores.messages import OutboundMessage
 
+from ..waiting import wait_until
 from .conformance import Conformance, Rig, ready
-from .platforms import MOSQUITTO, Inbox, Mosquitto, until
+from .platforms import MOSQUITTO, Inbox, Mosquitto
 
 needs_broker = pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed: apt install mosquitto")
 
@@ -70,7 +71,7 @@ async def test_each_device_is_a_conversation_with_replies_of_its_own(broker, ver
         await robot.publish("hookline/robot 1/in", "hello", qos=1)
         form = {"id": 7, "text": "hi 🌱", "sender": "anna", "thread": "t"}
         await robot.publish("hookline/türe/in", json.dumps(form), qos=1)
-        await until(lambda: len(inbox.messages) == 2)
+        await wait_until(lambda: len(inbox.messages) == 2)
         by_chat = {message.chat_id: message for message in inbox.messages}
         plain, formed = by_chat["robot 1"], by_chat["türe"]
         assert (plain.text, plain.sender, plain.thread_id, plain.platform, plain.direct) == (
@@ -110,7 +111,7 @@ async def test_what_is_said_while_nobody_listens_is_kept(broker, version):
     broker.stop()
     broker.start()
     await ready(MqttChannel("farm", "127.0.0.1", broker.port, version=version), inbox)
-    await until(lambda: len(inbox.messages) == 30)
+    await wait_until(lambda: len(inbox.messages) == 30)
     assert inbox.texts == [str(n) for n in range(30)]
 
 
@@ -134,17 +135,17 @@ async def test_a_broker_that_restarts_loses_nothing(broker, channel, kill):
 
     talking, killed = asyncio.create_task(talk()), []
     for after in (20, 60):
-        await until(lambda after=after: len(acknowledged) >= after)
+        await wait_until(lambda after=after: len(acknowledged) >= after)
         await asyncio.to_thread(broker.stop, kill)
         killed += [len(acknowledged)] if kill else []
         await asyncio.to_thread(broker.start)
     await talking
     # mosquitto acknowledges a message before it writes it down: a kill in between loses that one, and it alone
     unsure = {text for count in killed for text in acknowledged[count - 1 : count + 1]}
-    await until(lambda: set(acknowledged) - unsure <= set(inbox.texts))
+    await wait_until(lambda: set(acknowledged) - unsure <= set(inbox.texts))
     texts = [int(text) for text in inbox.texts]
     assert texts == sorted(texts)
-    await until(lambda: channel.health().ok)
+    await wait_until(lambda: channel.health().ok)
     await channel.stop()
 
 
@@ -161,17 +162,17 @@ async def test_a_message_is_acknowledged_only_when_it_is_stored(broker, version)
     await ready(first, full)
     async with broker.client() as robot:
         await robot.publish("hookline/r/in", "precious", qos=1)
-        await until(lambda: "disk is full" in first.health().detail)
+        await wait_until(lambda: "disk is full" in first.health().detail)
     await first.stop()  # as it could not be stored, the broker still has it
     second = build()
     await ready(second, inbox)
-    await until(lambda: inbox.texts == ["precious"])
+    await wait_until(lambda: inbox.texts == ["precious"])
     await second.stop()
     third, later = build(), Inbox()
     await ready(third, later)
     async with broker.client() as robot:
         await robot.publish("hookline/r/in", "next", qos=1)
-        await until(lambda: later.messages)
+        await wait_until(lambda: later.messages)
     await third.stop()
     assert later.texts == ["next"]
 
@@ -184,14 +185,14 @@ async def test_a_message_that_the_broker_sends_again_keeps_its_id(broker, versio
     inbox.open.clear()
     async with broker.client() as robot:
         await robot.publish("hookline/r/in", "once", qos=1)
-    await until(lambda: inbox.messages)
+    await wait_until(lambda: inbox.messages)
     broker.stop()  # before it hears that the message arrived
     inbox.open.set()
     broker.start()
-    await until(lambda: max(inbox.offered.values()) == 2)
+    await wait_until(lambda: max(inbox.offered.values()) == 2)
     async with broker.client() as robot:
         await robot.publish("hookline/r/in", "once", qos=1)
-    await until(lambda: inbox.texts == ["once", "once"])
+    await wait_until(lambda: inbox.texts == ["once", "once"])
     await channel.stop()
 
 
@@ -207,13 +208,13 @@ async def test_what_is_no_message_is_left_out_and_the_next_one_arrives(broker, c
                 await robot.publish("hookline/r/in", payload, qos=1)
             await robot.publish("hookline//in", "nobody", qos=1)
             await robot.publish("hookline/r/in", b"y" * 1_000_000, qos=1)
-            await until(lambda: inbox.messages)
+            await wait_until(lambda: inbox.messages)
             await channel.stop()
             assert inbox.texts.pop() == "y" * 1_000_000
             assert [message.chat_id for message in inbox.messages] == ["r"]
             inbox.messages.clear()
     assert "max_size is 1,000,000" in caplog.text
-    assert "no UTF-8 text" in caplog.text
+    assert "not UTF-8 text" in caplog.text
 
 
 @needs_broker
@@ -222,12 +223,12 @@ async def test_a_message_retained_while_we_listen_is_taken(broker, channel):
     await ready(channel, inbox)
     async with broker.client() as robot:
         await robot.publish("hookline/r/in", "now", qos=1, retain=True)
-        await until(lambda: inbox.texts == ["now"])
+        await wait_until(lambda: inbox.texts == ["now"])
     await channel.stop()
     await ready(channel, inbox)
     async with broker.client() as robot:
         await robot.publish("hookline/r/in", "later", qos=1)
-        await until(lambda: len(inbox.messages) == 2)
+        await wait_until(lambda: len(inbox.messages) == 2)
     await channel.stop()
     assert inbox.texts == ["now", "later"]
 
@@ -243,7 +244,7 @@ async def test_messages_on_a_topic_of_former_settings_are_left_out(broker, caplo
     async with broker.client() as robot:
         await robot.publish("old/r", "stale", qos=1)
         await robot.publish("hookline/r/in", "fresh", qos=1)
-    await until(lambda: inbox.messages)
+    await wait_until(lambda: inbox.messages)
     await new.stop()
     assert inbox.texts == ["fresh"]
     assert "older subscription" in caplog.text
@@ -254,15 +255,15 @@ async def test_a_message_that_cannot_be_read_does_not_stop_the_others(broker, ch
     def fails(payload):
         if payload == b"bad":
             raise RuntimeError("never seen before")
-        return read(payload)
+        return parse_payload(payload)
 
-    monkeypatch.setattr("hookline.channels.mqtt.channel.read", fails)
+    monkeypatch.setattr("hookline.channels.mqtt.channel.parse_payload", fails)
     inbox = Inbox()
     await ready(channel, inbox)
     async with broker.client() as robot:
         await robot.publish("hookline/r/in", "bad", qos=1)
         await robot.publish("hookline/r/in", "good", qos=1)
-        await until(lambda: inbox.messages)
+        await wait_until(lambda: inbox.messages)
     await channel.stop()
     assert inbox.texts == ["good"]
     assert "never seen before" in caplog.text
@@ -278,7 +279,7 @@ async def test_devices_see_whether_the_agent_is_there(broker):
         channel._connection._client.socket().shutdown(2)  # as a crash would: no farewell
         assert (await anext(status)).payload == b"offline"
         assert (await anext(status)).payload == b"online"
-        await until(lambda: channel.health().ok)
+        await wait_until(lambda: channel.health().ok)
         await channel.stop()
         assert (await anext(status)).payload == b"offline"
 
@@ -288,12 +289,12 @@ async def test_a_broker_that_is_not_there_yet_is_waited_for(tmp_path):
     broker, inbox = Mosquitto(tmp_path), Inbox()
     channel = MqttChannel("farm", "127.0.0.1", broker.port)
     await channel.start(inbox)
-    await until(lambda: "refused" in channel.health().detail.lower())
+    await wait_until(lambda: "refused" in channel.health().detail.lower())
     with pytest.raises(ChannelError, match=r"not connected to 127.0.0.1:\d+: .*refused"):
         await channel.send(Address("farm", "r"), OutboundMessage("hi"), key="k")
     broker.start()
     try:
-        await until(lambda: channel.health().ok)
+        await wait_until(lambda: channel.health().ok)
         await channel.stop()
     finally:
         broker.stop()
@@ -310,7 +311,7 @@ async def test_a_wrong_password_is_told(tmp_path):
                 "farm", "127.0.0.1", broker.port, username="agent", password="wrong-one", version=version
             )
             await wrong.start(Inbox())
-            await until(lambda wrong=wrong: "not auth" in wrong.health().detail.lower())
+            await wait_until(lambda wrong=wrong: "not auth" in wrong.health().detail.lower())
             assert not wrong.health().ok
             assert "wrong-one" not in wrong.health().detail
             await wrong.stop()
@@ -329,7 +330,7 @@ async def test_a_reply_that_the_broker_refuses_is_undeliverable(tmp_path):
     try:
         channel = MqttChannel("farm", "127.0.0.1", broker.port)
         await ready(channel, Inbox())
-        with pytest.raises(UndeliverableError, match=r"refuses what we publish to hookline/r/out: Not auth"):
+        with pytest.raises(UndeliverableError, match=r"rejects the message to hookline/r/out: Not auth"):
             await channel.send(Address("farm", "r"), OutboundMessage("hi"), key="k")
         await channel.stop()
     finally:
@@ -338,16 +339,16 @@ async def test_a_reply_that_the_broker_refuses_is_undeliverable(tmp_path):
 
 @needs_broker
 async def test_a_send_fails_as_soon_as_the_connection_is_lost(broker, channel, monkeypatch):
-    monkeypatch.setattr("hookline.channels.mqtt.channel._ANSWER_TIME", 1000.0)
+    monkeypatch.setattr("hookline.channels.mqtt.channel._RESPONSE_TIMEOUT", 1000.0)
     await ready(channel, Inbox())
     broker.process.send_signal(19)  # it no longer answers
     sending = asyncio.create_task(channel.send(Address("farm", "r"), OutboundMessage("hi"), key="k"))
-    await until(lambda: channel._sending._count)
+    await wait_until(lambda: channel._sending._count)
     broker.stop(kill=True)
     with pytest.raises(ChannelError) as caught:
         await sending
     assert not isinstance(caught.value, UndeliverableError)
-    await until(lambda: not channel.health().ok)
+    await wait_until(lambda: not channel.health().ok)
     await channel.stop()
 
 
@@ -356,9 +357,9 @@ async def test_two_with_one_client_id_are_told_of_each_other(broker, channel):
     await ready(channel, Inbox())
     other = MqttChannel("other", "127.0.0.1", broker.port, client_id=channel.client_id)
     await other.start(Inbox())
-    await until(lambda: f"does another program use the client id {channel.client_id}" in channel.health().detail)
+    await wait_until(lambda: f"does another program use the client id {channel.client_id}" in channel.health().detail)
     await other.stop()
-    await until(lambda: channel.health().ok)
+    await wait_until(lambda: channel.health().ok)
     await channel.stop()
 
 
@@ -372,11 +373,11 @@ async def test_the_connection_can_be_encrypted(tmp_path):
         await ready(channel, inbox)
         async with broker.client(tls_context=ssl.create_default_context(cafile=ca), tls_insecure=True) as robot:
             await robot.publish("hookline/r/in", "secret", qos=1)
-            await until(lambda: inbox.texts == ["secret"])
+            await wait_until(lambda: inbox.texts == ["secret"])
         await channel.stop()
         stranger = MqttChannel("farm", "localhost", broker.port, tls=True)
         await stranger.start(inbox)
-        await until(lambda: "certificate verify failed" in stranger.health().detail)
+        await wait_until(lambda: "certificate verify failed" in stranger.health().detail)
         await stranger.stop()
         gc.collect()
     finally:
@@ -407,7 +408,7 @@ def certificate(folder):
 
 @pytest.mark.parametrize("device", ["", "a/b", "+", "#", "a\0", "x" * 70_000, "\ud800"])
 async def test_no_reply_goes_to_a_topic_that_is_no_devices(device):
-    with pytest.raises(UndeliverableError, match="not the name of a device"):
+    with pytest.raises(UndeliverableError, match="not a device name"):
         await MqttChannel().send(Address("mqtt", device), OutboundMessage("hi"), key="k")
 
 
@@ -415,32 +416,32 @@ async def test_no_reply_goes_to_a_topic_that_is_no_devices(device):
     ("settings", "words"),
     [
         ({"name": ""}, "needs a name"),
-        ({"host": "mqtt://x"}, "not the name of a machine"),
+        ({"host": "mqtt://x"}, "not a host name"),
         ({"port": 0}, "1 to 65535"),
         ({"topic": "hookline/in"}, "as a whole level"),
         ({"topic": "a/{device}x"}, "as a whole level"),
         ({"topic": "{device}/{device}"}, "as a whole level"),
         ({"topic": "a/{device}/#"}, "without the wildcards"),
         ({"topic": 3}, "not an MQTT topic"),
-        ({"topic": "$share/group/{device}"}, "broker's own"),
-        ({"reply_topic": "out"}, "reply_topic 'out' needs"),
+        ({"topic": "$share/group/{device}"}, "reserved for the broker"),
+        ({"reply_topic": "out"}, "reply_topic 'out' must contain"),
         ({"reply_topic": "hookline/{device}/in"}, "answer itself"),
         ({"topic": "a/{device}", "reply_topic": "{device}/b"}, "answer itself"),
         ({"status_topic": "hookline/x/in"}, "status_topic .* answer itself"),
-        ({"status_topic": "x" * 70_000}, "longer than"),
-        ({"version": "4"}, "not one of '5'"),
-        ({"qos": 2}, "not 0 or 1"),
+        ({"status_topic": "x" * 70_000}, "too long"),
+        ({"version": "4"}, "must be '5' or"),
+        ({"qos": 2}, "must be 0 or 1"),
         ({"reply_format": "xml"}, "'json' or 'text'"),
-        ({"password": "secret"}, "needs a username"),
+        ({"password": "secret"}, "requires a username"),
         ({"keepalive": 0}, "keepalive 0"),
         ({"session_expiry": -1}, "session_expiry"),
         ({"max_size": 1.5}, "max_size"),
-        ({"ca_file": "ca.pem"}, "need tls"),
-        ({"tls": True, "key_file": "k"}, "needs a cert_file"),
+        ({"ca_file": "ca.pem"}, "require tls"),
+        ({"tls": True, "key_file": "k"}, "requires a cert_file"),
         ({"tls": True, "ca_file": "/nowhere.pem"}, "cannot be read"),
     ],
 )
-def test_settings_that_cannot_work_are_told(settings, words):
+def test_invalid_settings_are_rejected(settings, words):
     with pytest.raises(ChannelError, match=words):
         MqttChannel(**settings)
 
@@ -460,20 +461,20 @@ def test_a_reply_is_never_on_a_topic_that_devices_speak_on(topic, reply, device)
         MqttChannel(topic=topic, reply_topic=reply)
     except ChannelError:
         return
-    assert Topic(topic, "topic").device(Topic(reply, "reply_topic").of(device)) is None
+    assert Topic(topic, "topic").device(Topic(reply, "reply_topic").for_device(device)) is None
 
 
 @given(st.text(st.characters(exclude_characters="/+#\0", exclude_categories=["Cs"]), min_size=1, max_size=20))
 def test_a_device_is_found_again_in_its_topic(device):
     topic = Topic("x/{device}/y", "topic")
-    assert topic.device(topic.of(device)) == device
+    assert topic.device(topic.for_device(device)) == device
     assert topic.device(f"x/{device}/z") is None
     assert topic.device(f"x/{device}") is None
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace")))
 def test_any_payload_is_text_or_nothing(payload):
-    said = read(payload)
+    said = parse_payload(payload)
     try:
         text = payload.decode()
     except UnicodeDecodeError:
@@ -485,7 +486,7 @@ def test_any_payload_is_text_or_nothing(payload):
 
 def test_json_that_is_nested_too_deeply_is_text_itself():
     payload = b'{"text": "x", "y": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
-    assert read(payload).text == payload.decode()
+    assert parse_payload(payload).text == payload.decode()
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=10)
@@ -495,7 +496,7 @@ json_values = scalars | st.lists(scalars, max_size=3) | st.dictionaries(st.text(
 @given(st.dictionaries(st.sampled_from(["id", "text", "sender", "thread", "x"]), json_values))
 def test_an_object_with_a_text_is_a_message_and_any_other_json_is_text_itself(form):
     payload = json.dumps(form).encode()
-    said = read(payload)
+    said = parse_payload(payload)
     fits = isinstance(form.get("text"), str) and isinstance(form.get("sender", ""), str)
     fits = fits and all(
         isinstance(form.get(name, ""), (str, int)) and not isinstance(form.get(name), bool) for name in ("id", "thread")
@@ -513,7 +514,7 @@ def test_an_object_with_a_text_is_a_message_and_any_other_json_is_text_itself(fo
 
 @given(st.text(max_size=50), st.text(max_size=5), st.text(max_size=5))
 def test_a_reply_can_always_be_read_back(text, reply_to, thread):
-    fields = json.loads(written(OutboundMessage(text, reply_to), thread, "key", "json"))
+    fields = json.loads(reply_payload(OutboundMessage(text, reply_to), thread, "key", "json"))
     assert fields["text"] == text
     assert fields["id"] == "key"
     assert (fields.get("reply_to", ""), fields.get("thread", "")) == (reply_to, thread)
@@ -521,7 +522,7 @@ def test_a_reply_can_always_be_read_back(text, reply_to, thread):
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from([b"yes", b"no"]), st.booleans()), min_size=1, max_size=30))
 def test_only_a_packet_sent_again_has_the_id_of_another(packets):
-    ids, last = Redeliveries(), {}
+    ids, last = MessageIds(), {}
     given_out = set()
     for packet, payload, again in packets:
         id = ids.id_of(packet, "t", payload, again)
@@ -534,7 +535,7 @@ def test_only_a_packet_sent_again_has_the_id_of_another(packets):
 
 
 def test_ids_are_forgotten_when_the_broker_must_have_heard_of_the_arrival():
-    ids = Redeliveries()
+    ids = MessageIds()
     first, second = ids.id_of(1, "t", b"x", False), ids.id_of(2, "t", b"x", False)
     ids.acknowledged(1)
     ids.forget(60)

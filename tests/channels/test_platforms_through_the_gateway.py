@@ -10,8 +10,9 @@ from hookline.channels.gateway import Gateway
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sessions import SqliteSessionStore
 
+from ..waiting import wait_until
 from .bot_api import GROUP, TOKEN, BotApi
-from .platforms import MOSQUITTO, Mosquitto, until
+from .platforms import MOSQUITTO, Mosquitto
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ async def test_devices_get_every_answer_though_broker_and_gateway_restart(serve,
                 await robot.publish("hookline/robot/in", json.dumps({"id": n, "text": f"number {n}"}), qos=1)
             if meanwhile is not None:
                 await meanwhile()
-            await until(lambda: len(answers) == last)
+            await wait_until(lambda: len(answers) == last)
             listening.cancel()
 
     async def restart():
@@ -63,7 +64,7 @@ async def test_devices_get_every_answer_though_broker_and_gateway_restart(serve,
     try:
         channel = MqttChannel("farm", "127.0.0.1", broker.port)
         gateway = await serve(channel)
-        await until(lambda: channel.health().ok)
+        await wait_until(lambda: channel.health().ok)
         await talk(0, 10)
         await asyncio.to_thread(broker.stop)
         await asyncio.to_thread(broker.start)
@@ -83,14 +84,14 @@ async def test_people_on_telegram_are_answered_where_they_wrote(serve):
         await api.say("to nobody in particular", GROUP)
         mention = {"entities": [{"type": "mention", "offset": 0, "length": 10}]}
         await api.say("@Agent_Bot hi", GROUP, message_thread_id=9, is_topic_message=True, **mention)
-        await until(lambda: api.texts() and api.texts(GROUP["id"]))
+        await wait_until(lambda: api.texts() and api.texts(GROUP["id"]))
         assert api.texts() == ["echo hello"]
         (answer,) = api.chats[GROUP["id"]].values()
         assert (answer["text"], answer["asked"]["message_thread_id"]) == ("echo hi", "9")
         await api.say("/start")
-        await until(lambda: len(api.texts()) == 2)
+        await wait_until(lambda: len(api.texts()) == 2)
         assert "/stop" in api.texts()[1]
         await api.say("word " * 2000)
-        await until(lambda: "".join(api.texts()[2:]).count("word") == 2000)
+        await wait_until(lambda: "".join(api.texts()[2:]).count("word") == 2000)
         assert len(api.texts()) == 5
         await gateway.stop()

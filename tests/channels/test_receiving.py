@@ -5,23 +5,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline.channels import receiving
-from hookline.channels.receiving import Busy, Handover, Waits, unless_stopped
+from hookline.channels.receiving import Backoff, InFlight, RetryingDelivery, await_unless_stopped
 from hookline.stores.messages import InboundMessage
 
-said = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), max_size=12)
+deliveries = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), max_size=12)
 
 
-@given(said)
-def test_every_message_is_handed_on_and_each_conversation_stays_in_order(said):
-    async def at_once(seconds, stopping):
+@given(deliveries)
+def test_every_message_is_delivered_in_order_per_conversation(deliveries):
+    async def no_delay(seconds, stopping):
         await asyncio.sleep(0)
         return False
 
     async def scenario(monkeypatch):
-        monkeypatch.setattr(receiving, "pause", at_once)
-        messages = [InboundMessage(f"{n}", chat_id=chat) for n, (chat, _) in enumerate(said)]
-        left = {f"{n}": failures for n, (_, failures) in enumerate(said)}
-        stored, troubles = [], []
+        monkeypatch.setattr(receiving, "sleep_unless_stopped", no_delay)
+        messages = [InboundMessage(f"{n}", chat_id=chat) for n, (chat, _) in enumerate(deliveries)]
+        left = {f"{n}": failures for n, (_, failures) in enumerate(deliveries)}
+        stored, problems = [], []
 
         async def deliver(message):
             await asyncio.sleep(0)
@@ -31,17 +31,17 @@ def test_every_message_is_handed_on_and_each_conversation_stays_in_order(said):
             stored.append(message)
             return True
 
-        assert await Handover(deliver, asyncio.Event(), troubles.append).take(messages)
+        assert await RetryingDelivery(deliver, asyncio.Event(), problems.append).deliver_all(messages)
         for chat in "abc":
             assert [m for m in stored if m.chat_id == chat] == [m for m in messages if m.chat_id == chat]
         assert len(stored) == len(messages)
-        assert not troubles or troubles[-1] == ""
+        assert not problems or problems[-1] == ""
 
     with pytest.MonkeyPatch.context() as monkeypatch:
         asyncio.run(scenario(monkeypatch))
 
 
-async def test_a_stop_leaves_what_could_not_be_stored():
+async def test_a_stopped_channel_leaves_unstored_messages_to_the_platform():
     stopping, tried = asyncio.Event(), []
 
     async def full(message):
@@ -49,27 +49,27 @@ async def test_a_stop_leaves_what_could_not_be_stored():
         stopping.set()
         raise OSError("full")
 
-    handover = Handover(full, stopping, lambda detail: None)
-    assert not await handover.take([InboundMessage("one"), InboundMessage("two")])
+    delivery = RetryingDelivery(full, stopping, lambda detail: None)
+    assert not await delivery.deliver_all([InboundMessage("one"), InboundMessage("two")])
     assert [message.text for message in tried] == ["one"]
 
 
-def test_waits_grow_up_to_a_limit_and_begin_anew():
-    waits = Waits(1, 8)
-    found = [waits.next() for _ in range(6)]
-    for wait, about in zip(found, (1, 2, 4, 8, 8, 8), strict=True):
-        assert 0.75 * about <= wait <= 1.25 * about
-    waits.reset()
-    assert waits.next() <= 1.25
+def test_delays_double_up_to_a_limit_and_start_again_after_a_reset():
+    backoff = Backoff(1, 8)
+    delays = [backoff.next() for _ in range(6)]
+    for delay, expected in zip(delays, (1, 2, 4, 8, 8, 8), strict=True):
+        assert 0.75 * expected <= delay <= 1.25 * expected
+    backoff.reset()
+    assert backoff.next() <= 1.25
 
 
-async def test_what_is_awaited_is_cancelled_by_a_stop_and_leaves_no_task():
+async def test_a_stop_cancels_what_is_awaited_and_leaves_no_task():
     before, stopping = asyncio.all_tasks(), asyncio.Event()
-    assert await unless_stopped(asyncio.sleep(0, "there"), stopping) == "there"
+    assert await await_unless_stopped(asyncio.sleep(0, "there"), stopping) == "there"
     asyncio.get_running_loop().call_soon(stopping.set)
-    assert await unless_stopped(asyncio.sleep(1000), stopping) is None
+    assert await await_unless_stopped(asyncio.sleep(1000), stopping) is None
     with pytest.raises(ZeroDivisionError):
-        await unless_stopped(_fails(), asyncio.Event())
+        await await_unless_stopped(_fails(), asyncio.Event())
     assert asyncio.all_tasks() == before
 
 
@@ -77,11 +77,11 @@ async def _fails():
     raise ZeroDivisionError
 
 
-async def test_busy_is_over_when_nothing_is_under_way():
-    busy = Busy()
-    await busy.over()
-    with busy, pytest.raises(TimeoutError):
-        with busy:
+async def test_waiting_for_idle_ends_when_no_operation_is_in_progress():
+    in_flight = InFlight()
+    await in_flight.wait_until_idle()
+    with in_flight, pytest.raises(TimeoutError):
+        with in_flight:
             pass
-        await asyncio.wait_for(busy.over(), 0.01)
-    await busy.over()
+        await asyncio.wait_for(in_flight.wait_until_idle(), 0.01)
+    await in_flight.wait_until_idle()

@@ -25,20 +25,12 @@ from hookline.channels.runner import MAX_TRIES
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sessions import SqliteSessionStore
 
+from .helpers import crash
+
 pytestmark = pytest.mark.slow
 
 
 WORKER = Path(__file__).with_name("worker.py")
-
-
-async def crash(gateway):
-    """End a gateway as ``kill -9`` would, as far as its files can tell: nothing is written any more."""
-    gateway._stopping = True
-    gateway._looking.cancel()
-    for lanes in gateway._lanes:
-        await lanes.stop()
-    await gateway._mailbox.detach()
-    gateway._over.set()
 
 
 class Forgetful(Mailbox):
@@ -73,7 +65,7 @@ async def test_what_was_not_answered_when_a_program_ended_is_answered_by_the_nex
 
     channel = MemoryChannel()
     first = made(tmp_path, channel)
-    first._answering._answerer.model = Stuck()
+    first._runner._answerer.model = Stuck()
     await first.start()
     for text in ("one", "two"):
         await channel.say(text, message_id=text)
@@ -132,7 +124,7 @@ async def test_where_the_platform_takes_keys_nobody_sees_a_message_twice(tmp_pat
     await crash(first)
     second = made(tmp_path, channel)
     await second.start()
-    await second.settled()
+    await second.wait_until_idle()
     await second.stop()
     assert channel.texts() == ["echo one"]
     assert "twice" not in caplog.text
@@ -155,7 +147,7 @@ async def test_an_answer_that_was_there_when_a_program_ended_is_not_made_again(t
     await crash(first)
     second = made(tmp_path, channel, ["another answer"])
     await second.start()
-    await second.settled()
+    await second.wait_until_idle()
     await second.stop()
     assert channel.texts() == ["echo one"]
 
@@ -174,7 +166,7 @@ async def test_a_message_that_ends_the_program_each_time_is_given_up(tmp_path, c
                 yield await self.complete(request)
 
         gateway = made(tmp_path, channel)
-        gateway._answering._answerer.model = Deadly()
+        gateway._runner._answerer.model = Deadly()
         await gateway.start()
         if not round:
             await channel.say("boom")
@@ -204,9 +196,9 @@ async def test_who_was_taken_for_dead_does_not_answer_any_more(tmp_path, caplog)
 
     one, other = MemoryChannel(), MemoryChannel()
     sleepy = made(tmp_path, one)
-    sleepy._answering._answerer.model = Slow()
+    sleepy._runner._answerer.model = Slow()
     await sleepy.start()
-    sleepy._looking.cancel()
+    sleepy._polling.cancel()
     await one.say("hi", message_id="m1")
     await asked.wait()
     await sleepy._mailbox.transact(lambda db: db.execute("UPDATE programs SET until = 0"))
@@ -214,7 +206,7 @@ async def test_who_was_taken_for_dead_does_not_answer_any_more(tmp_path, caplog)
     await awake.start()
     assert await other.replies(1) == ["echo hi"]
     model_go.set()
-    await sleepy.settled()
+    await sleepy.wait_until_idle()
     assert one.texts() == []
     assert "another process has claimed" in caplog.text
     await sleepy.stop(grace=0)
@@ -222,16 +214,16 @@ async def test_who_was_taken_for_dead_does_not_answer_any_more(tmp_path, caplog)
 
 
 async def test_who_was_taken_for_dead_reads_what_was_said_meanwhile(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.channels.gateway.LOOK_EVERY", 0.02)
+    monkeypatch.setattr("hookline.channels.gateway.POLL_INTERVAL", 0.02)
     said = [lambda request: " ".join(message.content for message in request.messages if message.role == "user")]
     one, other = MemoryChannel(), MemoryChannel()
     sleepy, awake = made(tmp_path, one, said), made(tmp_path, other, said)
-    monkeypatch.setattr(sleepy, "_idle", lambda: [])  # it has no time to give the conversation back
+    monkeypatch.setattr(sleepy, "_idle_conversations", lambda: [])  # it has no time to give the conversation back
     await sleepy.start()
     await awake.start()
     await one.say("1", message_id="m1")
     await one.replies(1)
-    await sleepy.settled()
+    await sleepy.wait_until_idle()
     forget = "UPDATE conversations SET owner = 'somebody who is gone'"
     await sleepy._mailbox.transact(lambda db: db.execute(forget))
     await other.say("2", message_id="m2")
@@ -246,7 +238,7 @@ async def test_who_was_taken_for_dead_reads_what_was_said_meanwhile(tmp_path, mo
 
 
 async def test_a_message_that_another_program_accepts_goes_to_whom_the_conversation_belongs(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.channels.gateway.LOOK_EVERY", 0.02)
+    monkeypatch.setattr("hookline.channels.gateway.POLL_INTERVAL", 0.02)
     go, asked = asyncio.Event(), asyncio.Event()
 
     class Slow(ScriptedModel):
@@ -260,7 +252,7 @@ async def test_a_message_that_another_program_accepts_goes_to_whom_the_conversat
 
     one, other = MemoryChannel(), MemoryChannel()
     first, second = made(tmp_path, one), made(tmp_path, other)
-    first._answering._answerer.model = Slow()
+    first._runner._answerer.model = Slow()
     await first.start()
     await second.start()
     await one.say("1", message_id="m1")
@@ -310,7 +302,7 @@ def test_no_odd_text_or_id_is_too_much(tmp_path):
         odd = ["\ud800 half", "a\0b", "x" * 100_000, "'; DROP TABLE inbox; --"]
         for text in odd:
             await channel.say(text, chat=text, message_id=text, sender=text)
-        await gateway.settled()
+        await gateway.wait_until_idle()
         answered = {each.address.chat_id for each in channel.sent}
         await gateway.stop()
         return answered == set(odd)
@@ -345,7 +337,7 @@ def test_whatever_fails_every_message_is_answered_in_order(actions):
                 await crash(gateway)
                 gateway = made(folder, channel)
                 await gateway.start()
-        await gateway.settled()
+        await gateway.wait_until_idle()
         await gateway.stop()
         for chat, count in said.items():
             seen = [each.key for each in channel.sent if each.address.chat_id == chat]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.channels.splitting import joined, split
+from hookline.channels.splitting import is_inside_character, split
 
 pieces = st.sampled_from(
     [
@@ -51,7 +51,7 @@ def test_what_people_see_as_one_character_is_not_cut(text, limit):
     at = 0
     for part in split(text, limit)[:-1]:
         at = text.index(part, at) + len(part)
-        assert not joined(text, at) or text[at - 1 : at + 1].isspace()
+        assert not is_inside_character(text, at) or text[at - 1 : at + 1].isspace()
         assert not unicodedata.combining(text[at])
 
 

@@ -12,9 +12,10 @@ from hookline.channels.protocol import Address, ChannelError, UndeliverableError
 from hookline.channels.telegram.channel import TelegramChannel
 from hookline.stores.messages import OutboundMessage
 
+from ..waiting import wait_until
 from .bot_api import ANNA, GROUP, ME, TOKEN, BotApi
 from .conformance import Conformance, Rig, ready
-from .platforms import Inbox, until
+from .platforms import Inbox
 
 CHAT = Address("phone", "7", bot="4711")
 
@@ -58,7 +59,7 @@ async def heard(channel, api, *updates):
     for update in updates:
         await api.happens(**update)
     last = await api.say("the last one")
-    await until(lambda: not api.updates)
+    await wait_until(lambda: not api.updates)
     await channel.stop()
     messages = sorted(inbox.messages, key=lambda message: int(message.message_id))
     assert messages.pop().message_id == last
@@ -136,8 +137,8 @@ async def test_a_photo_and_the_like_come_as_a_note(channel, api):
         {"message": api.message(photo=photo, **caption)},
         {"message": api.message(voice=voice)},
     )
-    assert (first.text, first.mentioned) == ("[photo: it cannot be read here] look!", True)
-    assert second.text == "[voice: it cannot be read here]"
+    assert (first.text, first.mentioned) == ("[photo: not readable here] look!", True)
+    assert second.text == "[voice: not readable here]"
 
 
 @pytest.mark.parametrize("text", ["/start", "/start campaign-7", "/start@Agent_Bot"])
@@ -169,12 +170,12 @@ async def test_telegram_is_told_of_an_arrival_only_when_it_is_stored(channel, ap
 
     await ready(channel, full)
     await api.say("precious")
-    await until(lambda: "disk is full" in channel.health().detail)
+    await wait_until(lambda: "disk is full" in channel.health().detail)
     await channel.stop()
     assert [update["message"]["text"] for update in api.updates] == ["precious"]
     fresh = TelegramChannel("phone", token=TOKEN, base_url=api.url)
     await ready(fresh, inbox)
-    await until(lambda: inbox.texts == ["precious"] and not api.updates)
+    await wait_until(lambda: inbox.texts == ["precious"] and not api.updates)
     await fresh.stop()
 
 
@@ -183,13 +184,13 @@ async def test_a_message_fetched_again_after_a_crash_has_the_same_id(channel, ap
     await api.say("once")
     inbox.open.clear()
     await channel.start(inbox)
-    await until(lambda: inbox.messages)
+    await wait_until(lambda: inbox.messages)
     other = TelegramChannel("phone", token=TOKEN, base_url=api.url)  # the first one never got to confirm it
     inbox.open.set()
     channel._task.cancel()
     await asyncio.gather(channel._task, return_exceptions=True)
     await ready(other, inbox)
-    await until(lambda: not api.updates)
+    await wait_until(lambda: not api.updates)
     await other.stop()
     assert inbox.texts == ["once"]
     channel._task = None
@@ -202,24 +203,24 @@ async def test_one_update_that_cannot_be_read_does_not_stop_the_others(channel, 
     await api.happens(message={"message_id": "no date, no chat"})
     await api.say("after")
     await channel.start(inbox)
-    await until(lambda: inbox.texts == ["before", "after"])
-    await until(lambda: not api.updates)
-    assert "the update [101] cannot be read" in caplog.text
+    await wait_until(lambda: inbox.texts == ["before", "after"])
+    await wait_until(lambda: not api.updates)
+    assert "the update [101] cannot be parsed" in caplog.text
 
 
 async def test_a_server_that_goes_away_is_waited_for(channel, api):
     inbox = Inbox()
     await ready(channel, inbox)
     await api.say("one")
-    await until(lambda: inbox.texts == ["one"])
+    await wait_until(lambda: inbox.texts == ["one"])
     await api.down()
-    await until(lambda: not channel.health().ok)
+    await wait_until(lambda: not channel.health().ok)
     with pytest.raises(ChannelError) as caught:
         await channel.send(CHAT, OutboundMessage("hi"), key="k")
     assert not isinstance(caught.value, UndeliverableError)
     await api.say("two")
     await api.up(api.port)
-    await until(lambda: inbox.texts == ["one", "two"] and channel.health().ok)
+    await wait_until(lambda: inbox.texts == ["one", "two"] and channel.health().ok)
 
 
 async def test_it_starts_while_telegram_cannot_be_reached(api):
@@ -230,7 +231,7 @@ async def test_it_starts_while_telegram_cannot_be_reached(api):
     assert not channel.health().ok
     await api.say("hello")
     await api.up(api.port)
-    await until(lambda: inbox.texts == ["hello"])
+    await wait_until(lambda: inbox.texts == ["hello"])
     assert channel.health().detail == "connected as @Agent_Bot"
     await channel.stop()
 
@@ -243,7 +244,7 @@ async def test_a_reply_goes_to_its_message_and_topic(channel, api):
     assert asked["message_thread_id"] == "9"
     assert json.loads(asked["reply_parameters"]) == {"message_id": 3, "allow_sending_without_reply": True}
     await channel.typing(group)
-    await until(
+    await wait_until(
         lambda: ("sendchataction", {"chat_id": "-100", "action": "typing", "message_thread_id": "9"}) in api.calls
     )
 
@@ -327,21 +328,21 @@ async def test_two_programs_with_one_bot_are_told_of_each_other(channel, api):
     await ready(channel, Inbox())
     api.fail("getupdates", 409, "Conflict: terminated by other getUpdates request", times=2)
     await api.say("wake up")
-    await until(lambda: "another program fetches the messages of this bot" in channel.health().detail)
-    await until(lambda: channel.health().ok)
+    await wait_until(lambda: "another program fetches the messages of this bot" in channel.health().detail)
+    await wait_until(lambda: channel.health().ok)
 
 
 async def test_a_webhook_in_the_way_is_told(channel, api):
     api.webhook = True
     await channel.start(Inbox())
-    await until(lambda: "call deleteWebhook once" in channel.health().detail)
+    await wait_until(lambda: "call deleteWebhook once" in channel.health().detail)
     api.webhook = False
-    await until(lambda: channel.health().ok)
+    await wait_until(lambda: channel.health().ok)
 
 
 async def test_a_token_that_telegram_does_not_know_is_told_at_once(api):
     channel = TelegramChannel("phone", token="99:wrong", base_url=api.url)
-    with pytest.raises(ChannelError, match="does not know the bot's token") as caught:
+    with pytest.raises(ChannelError, match="rejects the token of the bot") as caught:
         await channel.start(Inbox())
     assert "99:wrong" not in str(caught.value)
     await channel.stop()
@@ -365,7 +366,7 @@ async def test_the_token_is_in_no_log_and_no_error(api, caplog):
         await channel.send(CHAT, OutboundMessage("hi"), key="k")
     except ChannelError:
         said.append(traceback.format_exc())
-    await until(lambda: not channel.health().ok)
+    await wait_until(lambda: not channel.health().ok)
     said += [channel.health().detail, caplog.text]
     await channel.stop()
     assert "/botTOKEN/sendMessage" in caplog.text  # requests are logged, without it
@@ -400,7 +401,7 @@ def test_without_its_package_it_says_what_to_install(monkeypatch):
 async def test_a_proxy_in_the_environment_is_used(api, monkeypatch):
     monkeypatch.setenv("http_proxy", api.url)
     channel = TelegramChannel("phone", token=TOKEN, base_url="http://telegram.invalid")
-    with pytest.raises(ChannelError, match="does not know"):  # the proxy answered, which is no proxy
+    with pytest.raises(ChannelError, match="rejects the token"):  # the proxy answered, which is no proxy
         await channel.start(Inbox())
     monkeypatch.setenv("no_proxy", "telegram.invalid")
     await channel.start(Inbox())

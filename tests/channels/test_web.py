@@ -14,20 +14,21 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from hookline.channels.protocol import Address, Channel, ChannelError, UndeliverableError
 from hookline.channels.web import channel as web
-from hookline.channels.web.channel import WebChannel, chat_of
-from hookline.channels.web.login import Door
+from hookline.channels.web.channel import WebChannel, hashed_chat_id
+from hookline.channels.web.login import Login
 from hookline.payloads import OutboundMessage
 
-from .rig import Remembering, reply, served, until
+from ..waiting import wait_until
+from .helpers import RecordingGateway, reply, served
 
 ME = "m" * 32
 TOKEN = "a token that nobody can guess"
-HERE = Address("web", chat_of(ME))
+HERE = Address("web", hashed_chat_id(ME))
 
 
 @pytest.fixture
 async def deliver():
-    return Remembering()
+    return RecordingGateway()
 
 
 @pytest.fixture
@@ -92,14 +93,14 @@ async def test_what_is_said_is_delivered_and_stands_before_its_reply(channel, tm
         await answer(message)
         return await deliver(message)
 
-    deliver = Remembering()
+    deliver = RecordingGateway()
     async with served(channel, deliver=at_once) as url, opened(url) as page:
         assert isinstance(channel, Channel)
         await page.say(type="message", id=id_of(1), text="hello")
         assert await page.messages(2) == ["hello", "you said hello"]
     (message,) = deliver.messages
     assert (message.text, message.platform, message.message_id) == ("hello", "web", id_of(1))
-    assert message.chat_id == message.sender == chat_of(ME)
+    assert message.chat_id == message.sender == hashed_chat_id(ME)
     assert ME not in message.chat_id
 
 
@@ -123,7 +124,7 @@ async def test_who_was_away_gets_what_was_missed_and_nothing_else(url, channel):
     await channel.send(HERE, OutboundMessage("two"), key="k2")
     await channel.send(HERE, OutboundMessage("two"), key="k2")
     await channel.send(HERE, OutboundMessage("three"), key="k3")
-    await channel.send(Address("web", chat_of("x" * 32)), OutboundMessage("not yours"), key="k4")
+    await channel.send(Address("web", hashed_chat_id("x" * 32)), OutboundMessage("not yours"), key="k4")
     async with opened(url, after=page.rev) as page:
         assert not page.ready["reset"]
         assert await page.messages(2) == ["two", "three"]
@@ -132,11 +133,11 @@ async def test_who_was_away_gets_what_was_missed_and_nothing_else(url, channel):
 
 
 async def test_a_page_is_told_what_goes_on_when_it_is_opened_and_when_that_changes(url, channel):
-    channel.at_work(HERE, id_of(1), 2)
+    channel.activity_changed(HERE, id_of(1), 2)
     async with opened(url) as page, opened(url, chat="x" * 32) as other:
         told = await page.hear("work")
         assert (told["answering"], told["waiting"]) == (id_of(1), 2)
-        channel.at_work(HERE, "", 0)
+        channel.activity_changed(HERE, "", 0)
         await channel.send(HERE, OutboundMessage("done", id_of(1)), key="k1")
         assert (await page.hear("work", "message"))["answering"] == ""
         assert (await page.hear("message"))["to"] == id_of(1)
@@ -160,7 +161,7 @@ async def test_a_store_that_begins_anew_is_noticed(url, channel):
 
 async def test_typing_and_changed_messages_are_shown(url, channel):
     async with opened(url) as page:
-        await until(lambda: channel.health().detail.startswith("1 page "))
+        await wait_until(lambda: channel.health().detail.startswith("1 page "))
         await channel.typing(HERE)
         await page.hear("typing")
         seq = await channel.send(HERE, OutboundMessage("wor"), key="sign-1")
@@ -175,7 +176,7 @@ async def test_typing_and_changed_messages_are_shown(url, channel):
 
 
 async def test_what_another_process_stored_is_shown(url, tmp_path, monkeypatch):
-    monkeypatch.setattr(web, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(web, "POLL_INTERVAL", 0.02)
     another = WebChannel(store=tmp_path / "chats.db")
     async with opened(url) as page:
         await another.send(HERE, OutboundMessage("from elsewhere"), key="k")
@@ -183,7 +184,7 @@ async def test_what_another_process_stored_is_shown(url, tmp_path, monkeypatch):
 
 
 async def test_what_cannot_be_stored_is_sent_again_later_and_not_kept_twice(channel, caplog):
-    broken, kept = [RuntimeError("the disk is full")], Remembering()
+    broken, kept = [RuntimeError("the disk is full")], RecordingGateway()
 
     async def deliver(message):
         if broken:
@@ -258,7 +259,7 @@ async def test_many_pages_at_once_each_have_their_own_conversation(channel):
     async def answer(message):
         await reply(channel, message, f"to {message.text}", f"r-{message.message_id}")
 
-    deliver = Remembering(answer)
+    deliver = RecordingGateway(answer)
 
     async def one(url, number):
         async with opened(url, chat=f"conversation-number-{number:04}") as page:
@@ -288,7 +289,7 @@ async def test_a_store_that_breaks_is_told_as_such(tmp_path):
     (tmp_path / "chats.db").write_text("my notes, " * 100)
     channel = WebChannel(store=tmp_path / "chats.db")
     with pytest.raises(ChannelError, match="not a SQLite database"):
-        await channel.start(Remembering())
+        await channel.start(RecordingGateway())
     with pytest.raises(ChannelError, match="not a SQLite database"):
         await channel.send(HERE, OutboundMessage("x"), key="k")
 
@@ -352,27 +353,27 @@ async def tries(client, cookie):
 async def test_the_token_is_asked_for_once(locked):
     with pytest.raises(InvalidStatus, match="403"):
         await tries(locked, "")
-    assert (await locked.get("/door")).status_code == 401
-    wrong = await locked.post("/door", json={"token": "not the token at all"})
+    assert (await locked.get("/login")).status_code == 401
+    wrong = await locked.post("/login", json={"token": "not the token at all"})
     assert (wrong.status_code, "set-cookie" in wrong.headers) == (401, False)
-    right = await locked.post("/door", json={"token": TOKEN})
+    right = await locked.post("/login", json={"token": TOKEN})
     assert right.status_code == 204
     (cookie,) = SimpleCookie(right.headers["set-cookie"]).values()
     assert (cookie["httponly"], cookie["samesite"], cookie["path"]) == (True, "strict", "/")
     assert not cookie["secure"]
     assert TOKEN not in cookie.value
-    assert (await locked.get("/door")).status_code == 200
+    assert (await locked.get("/login")).status_code == 200
     assert await tries(locked, f"{cookie.key}={cookie.value}")
 
 
 async def test_the_cookie_is_for_tls_alone_where_there_is_tls(locked):
     headers = {"Host": "chat.example", "Origin": "https://chat.example"}
-    right = await locked.post("/door", json={"token": TOKEN}, headers=headers)
+    right = await locked.post("/login", json={"token": TOKEN}, headers=headers)
     assert "secure" in right.headers["set-cookie"].lower()
 
 
 async def test_a_cookie_cannot_be_made_up_or_made_to_last_longer(locked):
-    cookie = (await locked.post("/door", json={"token": TOKEN})).headers["set-cookie"].partition(";")[0]
+    cookie = (await locked.post("/login", json={"token": TOKEN})).headers["set-cookie"].partition(";")[0]
     name, _, value = cookie.partition("=")
     until_, _, mac = value.partition(".")
     wrong = [f"{int(until_) + 1}.{mac}", f"{until_}.{'0' * 64}", f"1.{mac}", until_, "", ".", f"{until_}.é", "9" * 5000]
@@ -382,20 +383,20 @@ async def test_a_cookie_cannot_be_made_up_or_made_to_last_longer(locked):
 
 
 def test_a_cookie_ends():
-    door = Door("web", "/", TOKEN)
-    assert door.knows({"hookline_web": door._pass(str(int(time()) + 100))})
-    assert not door.knows({"hookline_web": door._pass(str(int(time()) - 1))})
+    login = Login("web", "/", TOKEN)
+    assert login.is_logged_in({"hookline_web": login._cookie_value(str(int(time()) + 100))})
+    assert not login.is_logged_in({"hookline_web": login._cookie_value(str(int(time()) - 1))})
 
 
 async def test_tokens_cannot_be_tried_out_quickly(locked):
-    statuses = [(await locked.post("/door", json={"token": "wrong"})).status_code for _ in range(12)]
+    statuses = [(await locked.post("/login", json={"token": "wrong"})).status_code for _ in range(12)]
     assert statuses == [401] * 10 + [429] * 2
-    assert (await locked.post("/door", json={"token": TOKEN})).status_code == 429
+    assert (await locked.post("/login", json={"token": TOKEN})).status_code == 429
 
 
-async def test_a_door_takes_nothing_but_a_token(locked):
+async def test_the_login_accepts_only_a_token(locked):
     for body in (b"", b"x", b"[]", b'{"token":1}', b'{"token":"\xff"}', b"[" * 100_000):
-        assert (await locked.post("/door", content=body)).status_code == 400, body[:20]
+        assert (await locked.post("/login", content=body)).status_code == 400, body[:20]
 
 
 @pytest.mark.parametrize("options", [{"token": "short"}, {"token": ""}, {"name": "a b"}, {"path": "chat"}])
@@ -406,7 +407,7 @@ def test_what_cannot_work_is_refused_at_once(options):
 
 async def test_neither_tokens_nor_conversations_are_logged(locked, caplog):
     caplog.set_level("DEBUG")
-    cookie = (await locked.post("/door", json={"token": TOKEN})).headers["set-cookie"].partition(";")[0]
+    cookie = (await locked.post("/login", json={"token": TOKEN})).headers["set-cookie"].partition(";")[0]
     async with opened(str(locked.base_url).rstrip("/"), additional_headers={"Cookie": cookie}) as page:
         await page.say(type="message", id=id_of(1), text="a private text")
         await page.hear("taken")

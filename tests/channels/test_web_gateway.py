@@ -10,8 +10,8 @@ from hookline._web.http_server import HttpServer
 from hookline.channels import Gateway, GatewayOptions, MemoryChannel, WebChannel, WebhookChannel
 from hookline.stores import Mailbox, SqliteSessionStore
 
-from .desk import CODE, Desk
-from .rig import SECRET, signed, signed_get
+from .approval_setup import CODE, ApprovalSetup
+from .helpers import SECRET, signed, signed_get
 from .test_web import id_of, opened
 
 
@@ -23,7 +23,7 @@ def gateway_of(folder, *hooks, port=0):
         channels,
         mailbox=Mailbox(str(folder / "mailbox.db")),
         sessions=SqliteSessionStore(folder / "sessions.db"),
-        hosts=[host],
+        servers=[host],
     )
     return gateway, host
 
@@ -76,7 +76,7 @@ async def test_a_gateway_serves_its_web_channels_where_its_options_say(tmp_path)
         assert await replies(client, 1) == ["1: hello"]
     await gateway.stop()
     assert Gateway(agent, [MemoryChannel()], **kept).urls == []
-    assert Gateway(agent, channels, **kept, hosts=()).urls == []
+    assert Gateway(agent, channels, **kept, servers=()).urls == []
 
 
 async def test_what_was_accepted_before_the_end_is_answered_by_the_next_gateway(tmp_path):
@@ -107,7 +107,7 @@ async def test_what_was_accepted_before_the_end_is_answered_by_the_next_gateway(
 async def test_programs_and_people_decide_about_calls_over_http(tmp_path):
     channel = WebhookChannel(secret=SECRET, store=tmp_path / "chats.db")
     host = HttpServer([channel], port=0, grace=1)
-    async with Desk(tmp_path, channel=channel, hosts=[host]) as desk:
+    async with ApprovalSetup(tmp_path, channel=channel, servers=[host]) as setup:
         async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=60) as client:
 
             async def say(id, text, sender):
@@ -118,7 +118,7 @@ async def test_programs_and_people_decide_about_calls_over_http(tmp_path):
             (question,) = await replies(client, 1)
             code = CODE.search(question)[1]
             await say("m2", f"/approve {code}", "bob")
-            assert (await replies(client, 2))[1] == "You may not decide about calls here."
+            assert (await replies(client, 2))[1] == "You are not allowed to decide about calls here."
             await say("m3", f"/approve {code}", "ada")
             assert (await replies(client, 4))[2:] == [f"{code}: approved. write runs.", "The tool said: wrote a"]
-        assert [row.by for row in desk.store.rows()] == ["webhook:ada"]
+        assert [row.by for row in setup.store.rows()] == ["webhook:ada"]

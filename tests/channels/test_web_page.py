@@ -17,8 +17,9 @@ from hookline.stores import SqliteSessionStore
 from hookline.stores.chats import ChatStore
 from hookline.stores.mailbox import Mailbox
 
-from .desk import Desk
-from .rig import Remembering, served, until
+from ..waiting import wait_until
+from .approval_setup import ApprovalSetup
+from .helpers import RecordingGateway, served
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 playwright = pytest.importorskip("playwright.async_api", reason="the browser tests need: pip install playwright")
@@ -112,7 +113,7 @@ async def test_a_talk_that_survives_a_reload(page, tmp_path):
         await channel.typing(here)
         await channel.send(here, OutboundMessage(f"**You** said {message.text}"), key=f"r-{message.message_id}")
 
-    deliver = Remembering(answer)
+    deliver = RecordingGateway(answer)
     async with served(channel, deliver=deliver) as url:
         await page.goto(url)
         await page.wait_for_selector("#empty:visible")
@@ -139,7 +140,7 @@ async def test_who_speaks_is_shown_and_two_speakers_are_told_apart(page, tmp_pat
             await channel.send(here, OutboundMessage(str(number), speaker=speaker), key=f"r{number}")
         await channel.typing(here)
 
-    async with served(channel, deliver=Remembering(answer)) as url:
+    async with served(channel, deliver=RecordingGateway(answer)) as url:
         await page.goto(url)
         await write(page, "hello")
         await shows(page, "out", "0", "1", "2", "3")
@@ -154,7 +155,7 @@ async def test_nothing_in_a_reply_is_markup_of_the_page(page, tmp_path):
     async def answer(message):
         await channel.send(Address("web", message.chat_id), OutboundMessage(HOSTILE), key="r")
 
-    async with served(channel, deliver=Remembering(answer)) as url:
+    async with served(channel, deliver=RecordingGateway(answer)) as url:
         await page.goto(url)
         await write(page, "<img src=x onerror=\"document.title='owned'\">")
         await page.wait_for_selector(".message.out pre")
@@ -168,13 +169,13 @@ async def test_nothing_in_a_reply_is_markup_of_the_page(page, tmp_path):
 @in_browser
 async def test_what_is_written_while_the_server_is_away_arrives_once_and_in_order(page, tmp_path):
     channels = [WebChannel(store=tmp_path / "c.db") for _ in range(2)]
-    deliver = Remembering()
+    deliver = RecordingGateway()
     host = HttpServer([channels[0]], port=0, grace=1)
     await channels[0].start(deliver)
     await host.start()
     await page.goto(host.url)
     await write(page, "one")
-    await until(lambda: deliver.texts == ["one"])
+    await wait_until(lambda: deliver.texts == ["one"])
     await host.stop()
     await channels[0].stop()
     await page.wait_for_selector("#status[data-state=offline]")
@@ -198,7 +199,7 @@ async def test_what_is_written_while_the_server_is_away_arrives_once_and_in_orde
 
 @in_browser
 async def test_what_was_written_offline_is_sent_after_a_reload(page, tmp_path):
-    channel, deliver, refuse = WebChannel(store=tmp_path / "c.db"), Remembering(), [True]
+    channel, deliver, refuse = WebChannel(store=tmp_path / "c.db"), RecordingGateway(), [True]
 
     async def moody(message):
         if refuse:
@@ -222,11 +223,11 @@ async def test_what_was_written_offline_is_sent_after_a_reload(page, tmp_path):
 
 @in_browser
 async def test_work_is_shown_and_can_be_stopped(page, tmp_path):
-    channel, deliver = WebChannel(store=tmp_path / "c.db"), Remembering()
+    channel, deliver = WebChannel(store=tmp_path / "c.db"), RecordingGateway()
     async with served(channel, deliver=deliver) as url:
         await page.goto(url)
         await write(page, "count to a million")
-        await until(lambda: deliver.messages)
+        await wait_until(lambda: deliver.messages)
         here = Address("web", deliver.messages[0].chat_id)
         await channel.typing(here)
         progress = await channel.send(here, OutboundMessage("· counting"), key="sign")
@@ -235,7 +236,7 @@ async def test_work_is_shown_and_can_be_stopped(page, tmp_path):
         await channel.edit(here, progress, OutboundMessage("· counting\n· still counting"))
         await shows(page, "out", "· counting\n· still counting")
         await page.click("#stop")
-        await until(lambda: deliver.texts == ["count to a million", "/stop"])
+        await wait_until(lambda: deliver.texts == ["count to a million", "/stop"])
         await channel.send(here, OutboundMessage("Stopped."), key="r")
         await shows(page, "out", "Steps", "Stopped.")
         await page.wait_for_selector("#working", state="hidden")
@@ -274,10 +275,10 @@ async def office(folder, model, port=0):
         [channel],
         mailbox=Mailbox(folder / "m.db"),
         sessions=SqliteSessionStore(folder / "s.db"),
-        hosts=[host],
+        servers=[host],
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hookline.channels.activity.TYPING_EVERY", 600.0)  # what is shown does not depend on it
+        patch.setattr("hookline.channels.activity.TYPING_INTERVAL", 600.0)  # what is shown does not depend on it
         await gateway.start()
         try:
             yield host
@@ -340,7 +341,7 @@ async def test_new_begins_an_empty_page_and_keeps_what_was_said_since(page, tmp_
         await write(page, "older")
         await says(page, "Helper is working")
         await page.click("#fresh")
-        await page.get_by_text("after what is running").wait_for()
+        await page.get_by_text("after the current run").wait_for()
         await write(page, "new")
         await says(page, "Helper is working · 2 messages wait")
         model.go.set()
@@ -357,14 +358,14 @@ async def test_new_begins_an_empty_page_and_keeps_what_was_said_since(page, tmp_
 
 @in_browser
 async def test_the_one_who_works_is_named_also_after_a_reply_to_a_command(page, tmp_path):
-    channel, deliver = WebChannel(title="Helper", store=tmp_path / "c.db"), Remembering()
+    channel, deliver = WebChannel(title="Helper", store=tmp_path / "c.db"), RecordingGateway()
     async with served(channel, deliver=deliver) as url:
         await page.goto(url)
         await write(page, "a poem")
         await write(page, "/help")
-        await until(lambda: len(deliver.messages) == 2)
+        await wait_until(lambda: len(deliver.messages) == 2)
         here, (poem, help) = Address("web", deliver.messages[0].chat_id), [m.message_id for m in deliver.messages]
-        channel.at_work(here, poem, 0)
+        channel.activity_changed(here, poem, 0)
         await channel.send(here, OutboundMessage("· rhyming", poem, speaker="poet"), key="p")
         await says(page, "poet is working")
         await channel.send(here, OutboundMessage("these commands", help), key="h")
@@ -376,10 +377,10 @@ async def test_the_one_who_works_is_named_also_after_a_reply_to_a_command(page, 
 
 @in_browser
 async def test_the_token_is_asked_for_once_on_the_page(page, tmp_path):
-    channel, deliver = WebChannel(token="the token of this test", store=tmp_path / "c.db"), Remembering()
+    channel, deliver = WebChannel(token="the token of this test", store=tmp_path / "c.db"), RecordingGateway()
     async with served(channel, deliver=deliver) as url:
         await page.goto(url)
-        await page.wait_for_selector("#door:visible")
+        await page.wait_for_selector("#login:visible")
         await page.fill("#token", "not the token")
         await page.press("#token", "Enter")
         await page.wait_for_selector("#wrong:visible")
@@ -387,16 +388,16 @@ async def test_the_token_is_asked_for_once_on_the_page(page, tmp_path):
         await page.press("#token", "Enter")
         await page.wait_for_selector("#status[data-state=online]")
         await write(page, "hello")
-        await until(lambda: deliver.texts == ["hello"])
+        await wait_until(lambda: deliver.texts == ["hello"])
         await page.reload()
         await shows(page, "in", "hello")
-        assert await page.locator("#door").is_hidden()
+        assert await page.locator("#login").is_hidden()
         assert await page.evaluate("document.cookie") == ""
 
 
 @in_browser
 async def test_two_tabs_are_in_one_conversation(page, tmp_path):
-    channel, deliver = WebChannel(store=tmp_path / "c.db"), Remembering()
+    channel, deliver = WebChannel(store=tmp_path / "c.db"), RecordingGateway()
     async with served(channel, deliver=deliver) as url:
         await page.goto(url)
         other = await page.context.new_page()
@@ -415,7 +416,7 @@ async def test_two_tabs_are_in_one_conversation(page, tmp_path):
 async def test_a_call_that_waits_has_buttons_also_after_a_reload_and_they_decide(page, tmp_path):
     channel = WebChannel(title="Helper", store=tmp_path / "c.db")
     host = HttpServer([channel], port=0, grace=1)
-    async with Desk(tmp_path, ("*",), channel=channel, hosts=[host]) as desk:
+    async with ApprovalSetup(tmp_path, ("*",), channel=channel, servers=[host]) as setup:
         await page.goto(host.url)
         await write(page, f"write notes/a.txt notes/b.txt/{'x' * 200}")
         await page.locator(".choice .yes").nth(1).wait_for()
@@ -432,6 +433,6 @@ async def test_a_call_that_waits_has_buttons_also_after_a_reload_and_they_decide
         await page.get_by_role("button", name="Deny").click()
         await page.get_by_text("The tool said").wait_for()
         await page.locator(".choice").wait_for(state="detached")
-        assert [path for path, _ in desk.wrote] == [first]
-        (chat,) = {row.by for row in desk.store.rows()}
+        assert [path for path, _ in setup.wrote] == [first]
+        (chat,) = {row.by for row in setup.store.rows()}
         assert chat.startswith("web:web-")

@@ -20,7 +20,8 @@ from hookline.channels.webhook.channel import WebhookChannel
 from hookline.channels.webhook.signatures import HEADER, sign
 from hookline.payloads import InboundMessage, OutboundMessage
 
-from .rig import SECRET, Remembering, reply, served, signed, signed_get, until
+from ..waiting import wait_until
+from .helpers import SECRET, RecordingGateway, reply, served, signed, signed_get
 
 PAGE = Path(__file__).parents[2] / "docs/guides/channels/webhook.md"
 HELLO = {"id": "m1", "chat": "c1", "text": "hello", "sender": "ann", "thread": "t"}
@@ -33,7 +34,7 @@ def webhook(tmp_path, **options):
 
 @pytest.fixture
 async def deliver():
-    return Remembering()
+    return RecordingGateway()
 
 
 @pytest.fixture
@@ -162,7 +163,7 @@ async def test_long_messages_are_taken_up_to_the_limit(client, deliver):
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
     """A webhook in a thread, for tests that are not async."""
-    deliver, loop, found, over = Remembering(), asyncio.new_event_loop(), {}, asyncio.Event()
+    deliver, loop, found, over = RecordingGateway(), asyncio.new_event_loop(), {}, asyncio.Event()
     there = threading.Event()
 
     async def serve():
@@ -222,7 +223,7 @@ async def test_many_at_once_are_all_delivered_once(client, deliver):
 
 async def test_what_could_not_be_stored_is_not_accepted_and_may_come_again(channel, caplog):
     broken = [RuntimeError("the disk is full"), ChannelError("later", retry_after=7)]
-    kept = Remembering()
+    kept = RecordingGateway()
 
     async def deliver(message):
         if broken:
@@ -239,7 +240,7 @@ async def test_what_could_not_be_stored_is_not_accepted_and_may_come_again(chann
 
 
 async def test_it_takes_nothing_before_the_start_and_after_the_stop_but_what_is_on_its_way(channel):
-    waiting, go, kept = asyncio.Event(), asyncio.Event(), Remembering()
+    waiting, go, kept = asyncio.Event(), asyncio.Event(), RecordingGateway()
 
     async def slow(message):
         waiting.set()
@@ -250,7 +251,7 @@ async def test_it_takes_nothing_before_the_start_and_after_the_stop_but_what_is_
         on_its_way = asyncio.create_task(post(client, HELLO))
         await waiting.wait()
         stopping = asyncio.create_task(channel.stop())
-        await until(lambda: not channel.health().ok)
+        await wait_until(lambda: not channel.health().ok)
         refused = await post(client, {**HELLO, "id": "m2"})
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
         assert not stopping.done()
@@ -300,7 +301,7 @@ async def test_many_replies_come_in_pages(client, channel):
 
 async def test_who_waits_for_a_reply_gets_it_when_it_comes(client, channel):
     waiting = asyncio.create_task(fetch(client, "chat=c1&wait=30"))
-    await until(lambda: channel._bell._events)
+    await wait_until(lambda: channel._new_reply._events)
     await channel.send(NEWS, OutboundMessage("at last"), key="k")
     assert [one["text"] for one in (await waiting).json()["replies"]] == ["at last"]
 
@@ -310,7 +311,7 @@ async def test_the_server_stops_although_somebody_waits_for_a_reply(channel):
         async with served(channel, grace=60) as url:
             client.base_url = url
             waiting = asyncio.create_task(fetch(client, "chat=c1&wait=30"))
-            await until(lambda: channel._bell._events)
+            await wait_until(lambda: channel._new_reply._events)
         assert (await waiting).json()["replies"] == []
 
 
@@ -348,9 +349,9 @@ async def test_a_chat_of_any_letters_can_be_asked_for(client, channel, deliver):
         ({"secret": "short"}, "openssl rand"),
         ({"secret": []}, "openssl rand"),
         ({"secret": [SECRET, ""]}, "openssl rand"),
-        ({"name": "a b"}, "name of a channel"),
-        ({"path": "hook"}, "no path"),
-        ({"path": "/a/../b"}, "no path"),
+        ({"name": "a b"}, "valid channel name"),
+        ({"path": "hook"}, "not a valid path"),
+        ({"path": "/a/../b"}, "not a valid path"),
         ({"callback": "ftp://example.com/x"}, "not http or https"),
         ({"callback": "https://me@example.com/x"}, "user name"),
         ({"callback": ""}, "callback"),
@@ -372,7 +373,7 @@ async def test_the_example_with_curl_works(client, deliver, channel):
         "bash", "-euc", block, env={**os.environ, **settings}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     async with asyncio.timeout(60):
-        await until(lambda: deliver.messages)
+        await wait_until(lambda: deliver.messages)
         await reply(channel, deliver.messages[0], "from the agent", "k")
         out, err = await done.communicate()
     assert done.returncode == 0, err

@@ -52,7 +52,7 @@ class Platform:
 
 
 async def main(folder):
-    module.LOOK_EVERY = 0.1
+    module.POLL_INTERVAL = 0.1
     platform = Platform(folder)
     agent = Agent("bot", llm=ScriptedModel([lambda r: f"echo {r.messages[-1].content}"], loop=True, delay=0.001))
     gateway = Gateway(

@@ -1,4 +1,4 @@
-"""Calls that are put to people: in a file, decided from anywhere."""
+"""ApprovalsHook: calls wait in a file for a decision."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ async def waiting(store, number=1):
 
 
 async def outcome(store, act, *others, turns=None, **options):
-    """What ran, what the model was told, what was decided by whom, and the row, after ``act`` on the waiting row."""
+    """Apply ``act`` to the waiting row; return the calls that ran, the tool message, the decision and the status."""
     ran, log = [], EventLog()
     agent = agent_of(
         turns or [call("deploy", env="a"), reply("x")], ApprovalsHook(store, **options), *others, ran=ran, sinks=[log]
@@ -67,87 +67,89 @@ async def outcome(store, act, *others, turns=None, **options):
     return ran, result.messages[2].content, (decided.decision, decided.by), store.rows(limit=1)[0].status
 
 
-def says(store, decision, **more):
+def decide_with(store, decision, **more):
     return lambda row: store.decide(row.id, decision=decision, digest=row.digest, by="ann", **more)
 
 
-# What a decision means.
+# Decisions.
 
 
 async def test_an_approved_call_runs(store):
-    said = await outcome(store, says(store, "approve"))
-    assert said == ([{"env": "a"}], "deployed to a", ("approved", "ann"), "approved")
+    observed = await outcome(store, decide_with(store, "approve"))
+    assert observed == ([{"env": "a"}], "deployed to a", ("approved", "ann"), "approved")
 
 
-async def test_the_stream_tells_under_which_id_a_call_waits(store):
+async def test_an_event_has_the_id_of_the_waiting_approval(store):
     log = EventLog()
     turns = [call("deploy", env="a"), reply("x"), call("deploy", env="a"), reply("x")]
     agent = agent_of(turns, ApprovalsHook(store), ran=[], sinks=[log])
     session = Session("s")
     running = asyncio.create_task(agent.arun("go", session=session))
     (row,) = await waiting(store)
-    says(store, "approve", remember="session")(row)
+    decide_with(store, "approve", remember="session")(row)
     await asyncio.wait_for(running, 60)
-    await agent.arun("again", session=session)  # the permission answers: nothing waits
+    await agent.arun("again", session=session)  # the remembered approval applies: nothing waits
     (event,) = log.of(ApprovalPending)
     assert (event.approval, event.call_id, event.expires) == (row.id, row.call_id, row.expires)
 
 
-async def test_a_denied_call_does_not_and_the_model_is_told_why(store):
-    said = await outcome(store, says(store, "deny", message="Use the other one."))
-    assert said == ([], "Use the other one.", ("denied", "ann"), "denied")
-    assert (await outcome(store, says(store, "deny")))[1] == "This call was denied."
+async def test_a_denied_call_does_not_run_and_the_model_gets_the_reason(store):
+    observed = await outcome(store, decide_with(store, "deny", message="Use the other one."))
+    assert observed == ([], "Use the other one.", ("denied", "ann"), "denied")
+    assert (await outcome(store, decide_with(store, "deny")))[1] == "This call was denied."
 
 
-async def test_an_edited_call_runs_with_the_new_arguments_if_the_guards_let_it(store):
-    said = await outcome(store, says(store, "edit", arguments={"env": "b"}))
-    assert said == ([{"env": "b"}], "deployed to b", ("edited", "ann"), "edited")
+async def test_an_edited_call_runs_with_the_new_arguments_if_the_guards_allow_it(store):
+    observed = await outcome(store, decide_with(store, "edit", arguments={"env": "b"}))
+    assert observed == ([{"env": "b"}], "deployed to b", ("edited", "ann"), "edited")
 
     @guard("before_tool")
     def never_b(ctx, request):
         return HookResult.block("Not b.") if request.arguments.get("env") == "b" else None
 
-    said = await outcome(store, says(store, "edit", arguments={"env": "b"}), never_b)
-    assert said[:3] == ([], "Not b.", ("edited", "ann"))
-    said = await outcome(store, says(store, "edit", arguments={"wrong": 1}))
-    assert said[0] == []
+    observed = await outcome(store, decide_with(store, "edit", arguments={"env": "b"}), never_b)
+    assert observed[:3] == ([], "Not b.", ("edited", "ann"))
+    observed = await outcome(store, decide_with(store, "edit", arguments={"wrong": 1}))
+    assert observed[0] == []
 
 
-async def test_nobody_in_time_means_no(store):
-    said = await outcome(store, None, seconds=0.05)
-    assert said == ([], "Nobody approved this call within 0.05 s.", ("denied", "expired"), "expired")
+async def test_a_call_without_a_decision_in_time_is_denied(store):
+    observed = await outcome(store, None, seconds=0.05)
+    assert observed == ([], "Nobody approved this call within 0.05 s.", ("denied", "expired"), "expired")
 
 
 @pytest.mark.parametrize(("jump", "seconds"), [(7200, 3600), (-7200, 0.3)])
-async def test_whatever_is_done_to_the_clock_a_call_expires_for_all_at_once(store, monkeypatch, jump, seconds):
+async def test_a_call_expires_by_the_wall_clock_and_by_the_monotonic_clock(store, monkeypatch, jump, seconds):
     monkeypatch.setattr("hookline.hooks.approvals.CLOCK_INTERVAL", 0.01)
     real = time.time
 
     def sleep(row):
         monkeypatch.setattr(time, "time", lambda: real() + jump)
 
-    ran, told, decided, status = await outcome(store, sleep, seconds=seconds)
+    ran, message, decided, status = await outcome(store, sleep, seconds=seconds)
     assert (ran, decided, status) == ([], ("denied", "expired"), "expired")
 
 
-async def test_a_permission_answers_at_once_and_is_named(store):
+async def test_a_remembered_approval_applies_at_once_and_is_named(store):
     ran, log, session = [], EventLog(), Session("s")
     agent = agent_of(
         [call("deploy", env="a"), reply("x"), [call("deploy", env="a"), call("deploy", env="b")], reply("y")],
-        ApprovalsHook(store), ran=ran, sinks=[log],
-    )  # fmt: skip
+        ApprovalsHook(store),
+        ran=ran,
+        sinks=[log],
+    )
     running = asyncio.create_task(agent.arun("go", session=session))
     (row,) = await waiting(store)
-    says(store, "approve", remember="session")(row)
+    decide_with(store, "approve", remember="session")(row)
     await running
     running = asyncio.create_task(agent.arun("go", session=session))
     (other,) = await waiting(store)
     assert other.arguments == {"env": "b"}
-    says(store, "deny")(other)
+    decide_with(store, "deny")(other)
     await running
     (grant,) = store.grants()
-    said = {(event.decision, event.by) for event in log.of(ApprovalDecided)}
-    assert said == {("approved", "ann"), ("approved", f"grant {grant.id} of ann"), ("denied", "ann")}
+    observed = {(event.decision, event.by) for event in log.of(ApprovalDecided)}
+    assert observed == {("approved", "ann"), ("approved", f"grant {grant.id} of ann"), ("denied", "ann")}
     assert [done["env"] for done in ran] == ["a", "a"]
 
 
@@ -156,15 +158,15 @@ async def test_all_calls_of_a_batch_wait_at_once(store):
     turns = [[call("deploy", env=str(n)) for n in range(5)], reply("x")]
     running = asyncio.create_task(agent_of(turns, ApprovalsHook(store), ran=ran).arun("go"))
     rows = await waiting(store, 5)
-    says(store, "approve", remember="session", pattern={"env": "[0-3]"})(rows[-1])
+    decide_with(store, "approve", remember="session", pattern={"env": "[0-3]"})(rows[-1])
     (last,) = await waiting(store)
     assert last.arguments == {"env": "4"}
-    says(store, "deny")(last)
+    decide_with(store, "deny")(last)
     await running
     assert sorted(done["env"] for done in ran) == ["0", "1", "2", "3"]
 
 
-async def test_an_approver_of_the_users_own_comes_first_and_no_file_is_made(tmp_path):
+async def test_an_approver_of_the_user_comes_first_and_no_file_is_created(tmp_path):
     @hook("approval_requested")
     def mine(ctx, request):
         return HookResult.approve(by="me")
@@ -176,13 +178,11 @@ async def test_an_approver_of_the_users_own_comes_first_and_no_file_is_made(tmp_
     assert (len(ran), (tmp_path / "sub").exists()) == (1, False)
 
 
-async def test_a_call_of_a_run_inside_a_run_names_both(store):
+async def test_a_call_of_a_subagent_names_both_runs(store):
     approvals, ran = ApprovalsHook(store, owner="o"), []
     team = Team()
     inner = agent_of([call("deploy", env="a"), reply("deployed")], ran=ran, name="inner")
-    outer = scripted_agent(
-        [call("delegate", to="inner", task="go"), reply("x")], name="outer", tools=[team]
-    )  # fmt: skip
+    outer = scripted_agent([call("delegate", to="inner", task="go"), reply("x")], name="outer", tools=[team])
     team.add(outer)
     team.add(inner)
     run = outer.start("go", hooks=[approvals])
@@ -191,32 +191,32 @@ async def test_a_call_of_a_run_inside_a_run_names_both(store):
     assert (row.agent, row.root_id, row.owner) == ("inner", run.id, "o")
     assert row.run_id != run.id
     assert [found.id for found in store.rows(root_id=run.id, owner="o")] == [row.id]
-    says(store, "approve")(row)
+    decide_with(store, "approve")(row)
     await run.result()
     assert len(ran) == 1
 
 
-# Runs that end.
+# Cancelled runs.
 
 
-async def test_a_cancelled_run_leaves_nothing_waiting(store):
-    ran, log, told = [], EventLog(), asyncio.get_running_loop().create_future()
+async def test_a_cancelled_run_leaves_no_pending_approval(store):
+    ran, log, notified = [], EventLog(), asyncio.get_running_loop().create_future()
 
     async def tell(row):
-        told.set_result(row)
+        notified.set_result(row)
 
     run = agent_of([call("deploy"), reply("x")], ApprovalsHook(store, tell=tell), ran=ran, sinks=[log]).start("go")
-    row = await asyncio.wait_for(told, 60)
+    row = await asyncio.wait_for(notified, 60)
     run.cancel("no longer wanted")
     assert (await run.result()).status == "cancelled"
     assert store.find(row.id).status == "cancelled"
     assert [event.decision for event in log.of(ApprovalDecided)] == ["cancelled"]
     with pytest.raises(DecisionRefusedError, match="its run has ended"):
-        says(store, "approve")(row)
+        decide_with(store, "approve")(row)
     assert ran == []
 
 
-async def test_a_run_that_is_cancelled_while_it_asks_leaves_nothing_waiting_either(store, monkeypatch):
+async def test_a_run_cancelled_while_it_asks_leaves_no_pending_approval(store, monkeypatch):
     began, go_on, asked = threading.Event(), threading.Event(), Store.ask
 
     def slow(self, *args, **more):
@@ -237,7 +237,7 @@ async def test_a_run_that_is_cancelled_while_it_asks_leaves_nothing_waiting_eith
 
 
 async def test_other_runs_go_on_while_a_call_waits(store):
-    running = asyncio.create_task(outcome(store, says(store, "approve")))
+    running = asyncio.create_task(outcome(store, decide_with(store, "approve")))
     assert (await scripted_agent(["hello"]).arun("go")).reply == "hello"
     assert (await running)[0]
 
@@ -260,11 +260,11 @@ async def failing(store, break_it, caplog):
     return [event.error.message for event in log.of(Failed) if event.error.type == "StoreError"][0]
 
 
-async def test_a_file_that_cannot_be_made_means_no(tmp_path, caplog):
+async def test_a_file_that_cannot_be_created_denies_the_call(tmp_path, caplog):
     assert "cannot be opened" in await failing(ApprovalStore(tmp_path), None, caplog)
 
 
-async def test_a_file_that_is_deleted_meanwhile_means_no(store, caplog):
+async def test_a_file_that_is_deleted_meanwhile_denies_the_call(store, caplog):
     def delete():
         for name in ("", "-wal", "-shm"):
             Path(f"{store.path}{name}").unlink(missing_ok=True)
@@ -272,7 +272,7 @@ async def test_a_file_that_is_deleted_meanwhile_means_no(store, caplog):
     assert "deleted or replaced" in await failing(store, delete, caplog)
 
 
-async def test_a_file_that_is_damaged_meanwhile_means_no(store, caplog):
+async def test_a_file_that_is_damaged_meanwhile_denies_the_call(store, caplog):
     def damage():
         new = Path(f"{store.path}.new")
         new.write_text("not a database, but long enough to look like one" * 100)
@@ -281,7 +281,7 @@ async def test_a_file_that_is_damaged_meanwhile_means_no(store, caplog):
     assert "is not a SQLite database" in await failing(store, damage, caplog)
 
 
-async def test_a_file_that_cannot_be_written_or_is_locked_means_no(store, caplog, monkeypatch):
+async def test_a_file_that_is_read_only_or_locked_denies_the_call(store, caplog, monkeypatch):
     def refuse(self, *args, **more):
         raise StoreError("another program held the lock for more than 5 s")
 
@@ -289,44 +289,44 @@ async def test_a_file_that_cannot_be_written_or_is_locked_means_no(store, caplog
     assert "held the lock" in await failing(store, None, caplog)
 
 
-async def test_a_decision_about_another_call_is_none(store, caplog):
+async def test_a_decision_about_another_call_does_not_count(store, caplog):
     def swap():
         (row,) = store.rows(status="pending")
         with store.db.transaction(write=True) as db:
             db.execute("UPDATE approvals SET digest = 'other', arguments = '{}'")
-        says(store, "approve")(store.find(row.id))
+        decide_with(store, "approve")(store.find(row.id))
 
     assert "is for a different call" in await failing(store, swap, caplog)
 
 
-# Telling somebody.
+# Notifications.
 
 
-async def test_who_is_told_may_decide_and_is_interrupted_when_another_does(store):
-    told, left = [], []
+async def test_the_notifier_may_decide_and_is_cancelled_when_another_decides(store):
+    notified, left = [], []
 
     async def decide(row):
-        told.append(row.id)
-        says(store, "approve")(row)
+        notified.append(row.id)
+        decide_with(store, "approve")(row)
 
     assert (await outcome(store, None, tell=decide))[2] == ("approved", "ann")
 
     async def think(row):
-        told.append(row.id)
+        notified.append(row.id)
         try:
             await asyncio.Event().wait()
         finally:
             left.append(row.id)
 
-    await outcome(store, says(store, "deny"), tell=think)
-    assert (len(told), left) == (2, told[1:])
+    await outcome(store, decide_with(store, "deny"), tell=think)
+    assert (len(notified), left) == (2, notified[1:])
 
 
-async def test_a_teller_that_fails_is_logged_and_the_call_waits_on(store, caplog):
+async def test_a_notifier_that_fails_is_logged_and_the_call_keeps_waiting(store, caplog):
     async def fail(row):
         raise ConnectionError("no signal")
 
-    assert (await outcome(store, says(store, "approve"), tell=fail))[2] == ("approved", "ann")
+    assert (await outcome(store, decide_with(store, "approve"), tell=fail))[2] == ("approved", "ann")
     assert "no signal" in caplog.text
 
 
@@ -336,8 +336,8 @@ async def test_a_teller_that_fails_is_logged_and_the_call_waits_on(store, caplog
 async def test_the_audit_log_says_who_decided_what_and_why(store, tmp_path):
     path = tmp_path / "audit.jsonl"
     audit = AuditLogHook(path, content=True)
-    await outcome(store, says(store, "deny", message="Use the other one."), audit)
-    await outcome(store, says(store, "approve", remember="always"), audit)
+    await outcome(store, decide_with(store, "deny", message="Use the other one."), audit)
+    await outcome(store, decide_with(store, "approve", remember="always"), audit)
     await outcome(store, None, audit)
     await outcome(store, None, audit, seconds=0.05, turns=[call("deploy", env="b"), reply("x")])
     audit.flush(60)
@@ -345,8 +345,11 @@ async def test_the_audit_log_says_who_decided_what_and_why(store, tmp_path):
     decided = [line for line in lines if line["type"] == "approval"]
     (grant,) = store.grants()
     assert [(line["decision"], line["by"]) for line in decided] == [
-        ("denied", "ann"), ("approved", "ann"), ("approved", f"grant {grant.id} of ann"), ("denied", "expired"),
-    ]  # fmt: skip
+        ("denied", "ann"),
+        ("approved", "ann"),
+        ("approved", f"grant {grant.id} of ann"),
+        ("denied", "expired"),
+    ]
     assert decided[0]["message"] == "Use the other one."
     assert "message" not in decided[1]
     rows = store.rows()[::-1]
@@ -355,7 +358,7 @@ async def test_the_audit_log_says_who_decided_what_and_why(store, tmp_path):
     assert reasons == [f"approval {row.id}" + ", remembered: always" * (row.remember == "always") for row in rows]
 
 
-# Whatever comes when.
+# Concurrency.
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["approve", "deny", "edit", "session", "always", "cancel"]), st.integers(0, 2)),
@@ -365,7 +368,7 @@ STEPS = st.lists(
 
 @given(st.lists(STEPS, min_size=2, max_size=3), st.sampled_from([3600.0, 0.02]))
 @settings(max_examples=20)
-def test_each_call_gets_one_decision_and_what_runs_is_what_was_decided(plans, seconds):
+def test_each_call_gets_one_decision_and_runs_as_decided(plans, seconds):
     ran, seen, won, log = [], [], [], EventLog()
     store = ApprovalStore(":memory:")
 
@@ -406,7 +409,7 @@ def test_each_call_gets_one_decision_and_what_runs_is_what_was_decided(plans, se
             store.decide(row.id, decision="deny", digest=row.digest, by="last")
     cancelled = run.wait(60).status == "cancelled"
     final = {row.id: row for row in store.rows()}
-    assert len({row.id for row in won}) == len(won)  # nobody was told of a decision that another made too
+    assert len({row.id for row in won}) == len(won)  # no two callers won the same decision
     for row in won:
         assert final[row.id] == row
     decided = {event.call_id: event.decision for event in log.of(ApprovalDecided)}
@@ -427,7 +430,7 @@ def test_each_call_gets_one_decision_and_what_runs_is_what_was_decided(plans, se
 
 
 @pytest.mark.slow
-async def test_a_run_of_another_program_is_answered_from_here(store):
+async def test_a_call_of_another_program_can_be_decided_here(store):
     code = """
 import sys
 sys.path.insert(0, sys.argv[2])
@@ -441,7 +444,7 @@ print(ran)
         [sys.executable, "-c", code, store.path, str(Path(__file__).parent)], env=env, text=True, stdout=subprocess.PIPE
     )
     (row,) = await waiting(store)
-    says(store, "edit", arguments={"env": "b"})(row)
+    decide_with(store, "edit", arguments={"env": "b"})(row)
     assert process.communicate(timeout=60)[0].strip() == "[{'env': 'b'}]"
 
 
@@ -461,7 +464,7 @@ def test_a_call_of_the_embedded_model_waits_and_runs_when_it_is_approved(store):
         while not (rows := store.rows(status="pending")) and time.monotonic() < end:
             time.sleep(0.01)
         answered.extend(rows)
-        says(store, "approve")(rows[0])
+        decide_with(store, "approve")(rows[0])
 
     hooks = [PlanModeHook(["set_timer"]), ApprovalsHook(store)]
     agent = Agent("small", llm=get_model("local"), tools=[set_timer], hooks=hooks, max_steps=1)
@@ -473,7 +476,7 @@ def test_a_call_of_the_embedded_model_waits_and_runs_when_it_is_approved(store):
     assert [row.arguments for row in answered] == [{"minutes": minutes} for minutes in minutes_set]
 
 
-# Nonsense.
+# Invalid arguments.
 
 
 @pytest.mark.parametrize(
@@ -484,7 +487,7 @@ def test_a_call_of_the_embedded_model_waits_and_runs_when_it_is_approved(store):
         ((ApprovalStore,), "store must be a SQLite file"),
     ],
 )
-def test_a_store_is_needed(args, why):
+def test_a_store_is_required(args, why):
     with pytest.raises(RegistrationError, match=why):
         ApprovalsHook(*args)
 
@@ -492,6 +495,6 @@ def test_a_store_is_needed(args, why):
 @pytest.mark.parametrize(
     "more", [{"seconds": 0}, {"seconds": "60"}, {"owner": None}, {"root_id": 1}, {"tell": "me"}, {"tell": Agent}]
 )
-def test_nonsense_is_told_where_it_is_written(more):
+def test_invalid_arguments_are_rejected(more):
     with pytest.raises(RegistrationError, match=next(iter(more))):
         ApprovalsHook(os.path.join(tempfile.gettempdir(), "never-made.db"), **more)

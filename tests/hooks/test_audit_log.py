@@ -1,4 +1,4 @@
-"""The hook that writes the audit log of runs."""
+"""AuditLogHook: records of runs in the audit log."""
 
 import asyncio
 import json
@@ -59,13 +59,13 @@ def lines(path):
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-def told(path):
+def run_records(path):
     """The records of runs, without those of the log itself."""
     return [line for line in lines(path) if line["type"] != "open"]
 
 
 def types(path):
-    return [line["type"] for line in told(path)]
+    return [line["type"] for line in run_records(path)]
 
 
 def of(path, type):
@@ -86,13 +86,13 @@ def run(path, turns, hooks=(), given=None, tools=(add,), **options):
         assert audit.flush(10)
 
 
-# What is recorded.
+# Records.
 
 
 def test_a_run_is_recorded_from_start_to_end_with_its_ids(path):
     result = run(path, [call("add", a=1, b=2), reply("three")], task_id="t1", correlation_id="c1")
     assert types(path) == ["run_start", "task", "model", "tool", "model", "stop", "run_end"]
-    for line in told(path):
+    for line in run_records(path):
         assert list(line)[:4] == ["v", "seq", "time", "type"]
         assert list(line)[4:10] == IDS
         assert list(line)[-1] == "prev"
@@ -103,7 +103,7 @@ def test_a_run_is_recorded_from_start_to_end_with_its_ids(path):
     assert verify_audit(path).ok
 
 
-def test_a_model_call_has_what_it_cost_and_who_answered(path):
+def test_a_model_record_has_the_cost_and_the_provider(path):
     turn = reply("hi", usage=Usage(7, 3, 2), model="m-1", provider="p", cost=0.5, organization_id="org")
     run(path, [turn])
     (line,) = of(path, "model")
@@ -113,7 +113,7 @@ def test_a_model_call_has_what_it_cost_and_who_answered(path):
     assert (line["finish_reason"], line["verb"], line["tool_calls"]) == ("stop", "cont", [])
 
 
-def test_a_tool_call_has_a_digest_that_knows_its_arguments_again(path):
+def test_a_tool_record_has_a_digest_of_the_arguments(path):
     run(path, [call("add", a=1, b=2), reply("three")])
     model, (line,) = of(path, "model")[0], of(path, "tool")
     assert (model["tool_calls"], model["call_ids"]) == (["add"], [line["call_id"]])
@@ -122,7 +122,7 @@ def test_a_tool_call_has_a_digest_that_knows_its_arguments_again(path):
     assert line["duration_ms"] >= 0
 
 
-def test_verdicts_say_which_hook_and_why(path):
+def test_a_verdict_record_names_the_hook_and_the_reason(path):
     @guard(BEFORE_TOOL)
     def no(ctx, request):
         return HookResult.block("not that", reason="rules")
@@ -135,20 +135,21 @@ def test_verdicts_say_which_hook_and_why(path):
     assert of(path, "error")[0]["error_type"] == "Blocked"
 
 
-def test_rejected_and_ended_replies_are_model_calls_too(path):
+def test_rejected_and_ended_replies_are_recorded_as_model_calls(path):
     @hook(AFTER_LLM)
     def judge(ctx, got):
         return HookResult.retry("again") if got.attempt == 1 else HookResult.end("over", reason="bad words")
 
     run(path, [reply("one", usage=Usage(5, 5)), reply("two", usage=Usage(6, 6))], [judge])
     assert [(line["attempt"], line["verb"], line["input_tokens"]) for line in of(path, "model")] == [
-        (1, "retry", 5), (2, "end", 6),
-    ]  # fmt: skip
+        (1, "retry", 5),
+        (2, "end", 6),
+    ]
     (end,) = of(path, "run_end")
     assert (end["status"], end["hook_ended"], end["input_tokens"]) == ("ended", "bad words", 11)
 
 
-def test_a_generation_that_a_hook_ends_is_a_model_call_too(path):
+def test_a_generation_that_a_hook_ends_is_recorded_as_a_model_call(path):
     @hook(ON_TOKEN)
     def enough(ctx, token):
         return HookResult.end("enough")
@@ -157,7 +158,7 @@ def test_a_generation_that_a_hook_ends_is_a_model_call_too(path):
     assert [line["verb"] for line in of(path, "model")] != []
 
 
-def test_who_asked_and_who_approved_are_recorded_with_the_digest_of_the_call(path):
+def test_approval_questions_and_decisions_are_recorded_with_the_digest_of_the_call(path):
     @guard(BEFORE_TOOL)
     def careful(ctx, request):
         return HookResult.ask("Sure?")
@@ -186,14 +187,16 @@ def test_failures_of_models_tools_and_hooks_are_recorded(path):
     with pytest.raises(RunFailedError):
         run(path, [call("crash"), OSError("down")], [weak], tools=[crash])
     assert {(line["where"], line["error_type"], line["source"]) for line in of(path, "error")} == {
-        ("hook", "ZeroDivisionError", "weak"), ("tool", "LookupError", "crash"), ("model", "OSError", "scripted"),
-    }  # fmt: skip
+        ("hook", "ZeroDivisionError", "weak"),
+        ("tool", "LookupError", "crash"),
+        ("model", "OSError", "scripted"),
+    }
     assert [(line["hook"], line["verb"]) for line in of(path, "verdict")] == [("weak", "failed")]
     (end,) = of(path, "run_end")
     assert (end["status"], end["errors"]) == ("failed", 3)
 
 
-def test_steering_stops_and_hooks_on_trial_are_recorded(path):
+def test_steering_stops_and_shadow_hooks_are_recorded(path):
     audit = AuditLogHook(path)
 
     @hook(AFTER_LLM)
@@ -215,7 +218,7 @@ def test_steering_stops_and_hooks_on_trial_are_recorded(path):
     assert all((line["hook"], line["verb"]) == ("strict", "block") for line in of(path, "shadow"))
 
 
-def test_a_judge_that_saw_what_was_changed_later_is_a_notice(path):
+def test_a_judgement_before_a_rewrite_is_recorded_as_a_notice(path):
     early = hook(BEFORE_TOOL, name="early", priority=5)(lambda ctx, request: None)
     late = hook(BEFORE_TOOL, name="late")(lambda ctx, request: request.replace(arguments={"a": 9, "b": 9}))
     run(path, [call("add", a=1, b=2), reply("x")], [early, late])
@@ -223,7 +226,7 @@ def test_a_judge_that_saw_what_was_changed_later_is_a_notice(path):
     assert (line["kind"], line["hook"], line["about"]) == ("judged_before_rewrite", "late", "early")
 
 
-def test_a_run_inside_a_run_names_its_parent(path):
+def test_the_run_of_a_subagent_names_its_parent(path):
     audit = AuditLogHook(path)
     inner = scripted_agent([reply("in")], hooks=[audit])
 
@@ -240,7 +243,7 @@ def test_a_run_inside_a_run_names_its_parent(path):
 
 
 @pytest.mark.parametrize("mode", ["open", "closed"])
-def test_ids_and_reasons_that_are_no_text_lose_no_record(path, mode):
+def test_ids_and_reasons_that_are_not_text_lose_no_record(path, mode):
     @guard(BEFORE_TOOL)
     def no(ctx, got):
         return HookResult.block(reason=5)
@@ -249,10 +252,10 @@ def test_ids_and_reasons_that_are_no_text_lose_no_record(path, mode):
     got = run(path, [call("add", a=1, b=2), reply("x")], [no], given, correlation_id=UUID(int=7), task_id=8)
     assert [e.type for e in got.errors] == ["Blocked"]
     assert [line["reason"] for line in of(path, "verdict")] == ["5"]
-    assert {(line["task_id"], line["correlation_id"]) for line in told(path)} == {("8", str(UUID(int=7)))}
+    assert {(line["task_id"], line["correlation_id"]) for line in run_records(path)} == {("8", str(UUID(int=7)))}
 
 
-def test_what_others_ask_to_see_of_silent_hooks_is_no_verdict(path, tmp_path):
+def test_silent_hook_calls_are_not_recorded_as_verdicts(path, tmp_path):
     @guard(BEFORE_TOOL)
     def silent(ctx, got):
         return None
@@ -267,7 +270,7 @@ def test_what_others_ask_to_see_of_silent_hooks_is_no_verdict(path, tmp_path):
     watch.flush()
 
 
-def test_a_cancelled_run_has_its_end(path):
+def test_a_cancelled_run_has_an_end_record(path):
     audit = AuditLogHook(path)
 
     async def go():
@@ -283,21 +286,33 @@ def test_a_cancelled_run_has_its_end(path):
     assert (end["status"], end["stop"]) == ("cancelled", "user_requested")
 
 
-def test_time_is_that_of_the_context(path):
+def test_records_use_the_clock_of_the_context(path):
     clock = SimpleNamespace(time=lambda: 1.5, monotonic=lambda: 0.0)
     run(path, [reply("ok")], ctx=AgentContext(clock=clock))
-    assert {line["time"] for line in told(path)} == {"1970-01-01T00:00:01.500Z"}
+    assert {line["time"] for line in run_records(path)} == {"1970-01-01T00:00:01.500Z"}
 
 
 RECORDED = AuditLogHook.events | {ToolStarted}
 OTHERWISE = {
-    "ModelReplied", "ToolEnded", "ToolSettled", "ModelCalled", "TextDelta", "Discarded", "StepStarted", "StepFinished",
-    "ToolProgressed", "PointFired", "SubagentEvent", "ApprovalPending", "RunAccepted", "RunClosed",
+    "ModelReplied",
+    "ToolEnded",
+    "ToolSettled",
+    "ModelCalled",
+    "TextDelta",
+    "Discarded",
+    "StepStarted",
+    "StepFinished",
+    "ToolProgressed",
+    "PointFired",
+    "SubagentEvent",
+    "ApprovalPending",
+    "RunAccepted",
+    "RunClosed",
     "OutputChecked",
-}  # fmt: skip
+}
 
 
-def test_every_type_of_event_is_recorded_or_left_out_on_purpose():
+def test_every_type_of_event_is_recorded_or_explicitly_excluded():
     for name in ("hooks.approvals", "server.events"):
         import_module(f"hookline.{name}")
     kinds = {kind for kind in Event.__subclasses__() if kind.__module__.startswith("hookline.")}
@@ -351,14 +366,14 @@ def secretive(path, **given):
     return result
 
 
-def test_no_text_is_written_unless_it_is_wanted(path):
+def test_no_text_is_recorded_by_default(path):
     secretive(path)
     assert b"secret-" not in path.read_bytes()
     assert of(path, "task")[0]["chars"] == 8
     assert {line["error_type"] for line in of(path, "error")} == {"ValueError"}
 
 
-def test_with_content_every_text_is_there(path):
+def test_with_content_every_text_is_recorded(path):
     secretive(path, content=True)
     text = path.read_text()
     assert all(f"secret-{n}" in text for n in (1, 2, 3, 4, 5, 6, 7, 11, 12))
@@ -375,7 +390,7 @@ def test_every_text_is_redacted(path, kind):
     assert b"s*****-1" in path.read_bytes()
 
 
-def test_what_is_plainly_sensitive_is_redacted_if_nothing_is_said(path):
+def test_sensitive_data_is_redacted_by_default(path):
     no = guard(BEFORE_TOOL, name="no")(lambda ctx, request: HookResult.block("No.", reason="asked by ada@example.com"))
     turns = [call("add", a=1, b=2), reply("Write to ada@example.com, card 4111 1111 1111 1111.")]
     run(path, turns, [no], {"content": True})
@@ -400,7 +415,7 @@ def test_reasons_are_redacted_too(path):
     assert of(path, "verdict")[0]["reason"] == "key … found"
 
 
-def test_a_secret_at_the_place_where_a_text_is_cut_is_redacted_as_a_whole(path):
+def test_a_secret_where_a_text_is_cut_is_redacted_completely(path):
     def redact(text):
         return text.replace("SECRETSECRET", "###")
 
@@ -412,7 +427,7 @@ def test_a_secret_at_the_place_where_a_text_is_cut_is_redacted_as_a_whole(path):
     assert "SECRET" not in path.read_text()
 
 
-def test_a_secret_that_json_writes_otherwise_is_redacted_all_the_same(path):
+def test_a_secret_that_json_escapes_is_redacted(path):
     @tool
     def keep(key: str, more: list[str]) -> dict[str, str]:
         """Keep."""
@@ -432,7 +447,7 @@ def test_a_secret_that_json_writes_otherwise_is_redacted_all_the_same(path):
     assert path.read_text().count("a ### b") == 3
 
 
-def test_a_redactor_that_fails_lets_no_text_through_and_loses_no_record(path):
+def test_a_redactor_that_fails_withholds_the_text_and_loses_no_record(path):
     def redact(text):
         raise ValueError("broken")
 
@@ -443,7 +458,7 @@ def test_a_redactor_that_fails_lets_no_text_through_and_loses_no_record(path):
 
 
 @pytest.mark.parametrize("shape", ["text", "list", "deep"])
-def test_results_of_megabytes_are_cut(path, shape):
+def test_huge_results_are_shortened(path, shape):
     @tool
     def big() -> object:
         """Much."""
@@ -454,7 +469,7 @@ def test_results_of_megabytes_are_cut(path, shape):
     assert "…" in of(path, "tool")[0]["result"]
 
 
-def test_a_tool_name_of_megabytes_is_cut(path):
+def test_a_huge_tool_name_is_shortened(path):
     run(path, [call("n" * 1_000_000), reply("x")])
     assert path.stat().st_size < 20_000
     assert of(path, "model")[0]["tool_calls"][0].startswith("nnn")
@@ -493,7 +508,7 @@ async def test_concurrent_runs_share_one_log(path):
     audit.flush()
     assert verify_audit(path).ok
     for result in results:
-        mine = [line["type"] for line in told(path) if line["run_id"] == result.ids.run_id]
+        mine = [line["type"] for line in run_records(path) if line["run_id"] == result.ids.run_id]
         assert mine == ["run_start", "task", "model", "stop", "run_end"]
     assert audit._runs == {}
 
@@ -527,7 +542,7 @@ def test_it_decides_nothing(path):
     assert seen == ["cont"]
 
 
-# What cannot be written.
+# Write failures.
 
 
 class Watch:
@@ -535,10 +550,10 @@ class Watch:
     phase = "observe"
 
     def __init__(self):
-        self.told = []
+        self.failures = []
 
     def __call__(self, point, ctx, failure):
-        self.told.append((failure.errors[0].source, failure.errors[0].type, failure.fatal))
+        self.failures.append((failure.errors[0].source, failure.errors[0].type, failure.fatal))
 
 
 @pytest.fixture
@@ -551,7 +566,7 @@ def test_a_log_that_cannot_be_written_is_reported_and_the_run_goes_on(a_file_in_
     watch = Watch()
     result = run(a_file_in_the_way, [reply("ok")], [watch])
     assert result.status == "completed"
-    assert watch.told == [("AuditLogHook", "AuditError", False)]
+    assert watch.failures == [("AuditLogHook", "AuditError", False)]
     (error,) = result.errors
     assert "records of the audit log were lost" in error.message
     assert caplog.text.count("are being lost") == 1
@@ -564,7 +579,7 @@ def test_a_full_disk_is_reported_and_the_run_goes_on():
     assert "No space left" in result.errors[0].message
 
 
-def test_after_a_failure_the_runs_that_follow_are_not_blamed(a_file_in_the_way):
+def test_after_a_failure_later_runs_report_no_loss(a_file_in_the_way):
     audit = AuditLogHook(a_file_in_the_way)
     agent = scripted_agent([reply("ok")] * 2, hooks=[audit])
     assert agent.run("x").errors
@@ -578,7 +593,7 @@ def test_after_a_failure_the_runs_that_follow_are_not_blamed(a_file_in_the_way):
     assert verify_audit(a_file_in_the_way).ok
 
 
-def test_a_writer_that_hangs_holds_up_no_run_for_long(path, monkeypatch):
+def test_a_writer_that_hangs_does_not_block_a_run(path, monkeypatch):
     monkeypatch.setattr(module, "OPEN_SECONDS", 0.01)
     audit, gate = AuditLogHook(path), threading.Event()
     write = audit.log._background._write
@@ -601,7 +616,7 @@ def counting(ran):
     return work
 
 
-def test_closed_nothing_happens_that_is_not_recorded(a_file_in_the_way):
+def test_closed_nothing_happens_without_a_record(a_file_in_the_way):
     ran, audit = [], AuditLogHook(a_file_in_the_way, on_failure="closed")
     agent = scripted_agent([call("work"), reply("x")], tools=[counting(ran)], hooks=[audit])
     with pytest.raises(RunFailedError, match="AuditLogHook") as caught:
@@ -649,7 +664,7 @@ def test_closed_a_writer_that_hangs_fails_the_run(path, monkeypatch):
     assert agent.model.requests == []
 
 
-def test_closed_a_disk_that_could_not_be_forced_stops_the_run_though_it_works_again(path, monkeypatch):
+def test_closed_a_failed_fsync_stops_the_run_even_if_the_disk_works_again(path, monkeypatch):
     ran, broken = [], []
     audit = AuditLogHook(path, on_failure="closed")
 
@@ -674,7 +689,7 @@ def test_closed_a_disk_that_could_not_be_forced_stops_the_run_though_it_works_ag
     assert ran == []
 
 
-def test_closed_an_event_of_which_no_record_can_be_made_stops_the_run(path, monkeypatch, caplog):
+def test_closed_an_event_that_cannot_be_recorded_stops_the_run(path, monkeypatch, caplog):
     audit = AuditLogHook(path, on_failure="closed")
     monkeypatch.setitem(audit._records._makers, TaskTaken, lambda event: {}["no such"])
     agent = scripted_agent([reply("x")], hooks=[audit])
@@ -701,7 +716,7 @@ async def test_closed_many_runs_at_once_wait_without_a_thread_each(path):
     assert len(of(path, "run_end")) == 200
 
 
-def test_a_program_that_ends_at_once_leaves_a_whole_log(path):
+def test_a_program_that_ends_at_once_leaves_a_complete_log(path):
     code = (
         "import sys; from hookline import Agent, ScriptedModel, reply; from hookline.hooks import AuditLogHook\n"
         "Agent('a', llm=ScriptedModel([reply('x')]), hooks=[AuditLogHook(sys.argv[1])]).run('go')"
@@ -718,11 +733,11 @@ def test_a_logger_gets_the_records_with_a_file_or_without(path, caplog):
     with caplog.at_level(logging.INFO, "hookline.audit"):
         run(None, [reply("ok")], given={"logger": "hookline.audit"})
         run(path, [reply("ok")], given={"logger": "hookline.audit"})
-    told = [record for record in caplog.records if record.name == "hookline.audit"]
-    names = [record.audit["type"] for record in told if record.audit["type"] != "checkpoint"]
+    logged = [record for record in caplog.records if record.name == "hookline.audit"]
+    names = [record.audit["type"] for record in logged if record.audit["type"] != "checkpoint"]
     assert names == ["run_start", "task", "model", "stop", "run_end"] * 2
-    assert {record.levelname for record in told} == {"INFO"}
-    assert json.loads(told[2].getMessage())["type"] == "model"
+    assert {record.levelname for record in logged} == {"INFO"}
+    assert json.loads(logged[2].getMessage())["type"] == "model"
 
 
 def test_files_are_rotated_and_signed(path, tmp_path):
@@ -736,11 +751,11 @@ def test_files_are_rotated_and_signed(path, tmp_path):
     assert len(report.files) > 1
 
 
-# Nonsense.
+# Invalid arguments.
 
 
 @pytest.mark.parametrize("bad", ["", 5, b""])
-def test_a_path_that_is_none_is_refused_at_once(bad):
+def test_an_invalid_path_is_rejected(bad):
     with pytest.raises(RegistrationError, match="path must be"):
         AuditLogHook(bad)
 
@@ -748,32 +763,42 @@ def test_a_path_that_is_none_is_refused_at_once(bad):
 @pytest.mark.parametrize(
     "bad",
     [
-        {"path": None}, {"content": "no"}, {"redact": 5}, {"redact": str}, {"max_text": 0}, {"logger": ""},
-        {"on_failure": "block"}, {"max_bytes": 10}, {"max_bytes": True}, {"fsync": "no"}, {"sign": "none"}, {"sign": 5},
+        {"path": None},
+        {"content": "no"},
+        {"redact": 5},
+        {"redact": str},
+        {"max_text": 0},
+        {"logger": ""},
+        {"on_failure": "block"},
+        {"max_bytes": 10},
+        {"max_bytes": True},
+        {"fsync": "no"},
+        {"sign": "none"},
+        {"sign": 5},
         {"checkpoint": ""},
     ],
-)  # fmt: skip
-def test_nonsense_is_refused_at_once(path, bad):
+)
+def test_invalid_arguments_are_rejected(path, bad):
     with pytest.raises(RegistrationError):
         AuditLogHook(**{"path": path, **bad})
 
 
-def test_a_log_brings_its_own_settings(path):
+def test_settings_belong_to_a_given_log(path):
     with pytest.raises(RegistrationError, match="settings to the AuditLog"):
         AuditLogHook(AuditLog(path), fsync="never")
 
 
-def test_a_folder_is_refused_at_once(tmp_path):
+def test_a_folder_is_rejected_as_path(tmp_path):
     with pytest.raises(RegistrationError, match="is a folder"):
         AuditLogHook(tmp_path)
 
 
-def test_a_hook_that_holds_streamed_text_back_does_not_fill_the_log(path):
+def test_a_hook_that_holds_back_streamed_text_does_not_fill_the_log(path):
     run(path, [reply("Nothing to see in any of these words, and no address.")], [SensitiveDataHook()])
     assert of(path, "verdict") == []
 
 
-def test_a_reason_given_for_a_piece_of_text_is_recorded(path):
+def test_a_reason_given_for_a_streamed_chunk_is_recorded(path):
     cut = hook(ON_TOKEN, name="cut")(lambda ctx, token: HookResult.replace({"delta": ""}, reason="too long"))
     run(path, [reply("hello there")], [cut])
     assert {record["reason"] for record in of(path, "verdict")} == {"too long"}

@@ -1,4 +1,4 @@
-"""The record of tool calls in memory."""
+"""AuditTrailHook: a list of tool calls in memory."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -59,7 +59,7 @@ async def test_each_attempt_is_an_entry():
     assert [e["attempt"] for e in trail.log] == [1, 2]
 
 
-async def test_what_is_handed_out_is_a_copy():
+async def test_the_log_is_a_copy():
     trail = AuditTrailHook()
     await agent_of([call("work"), reply("x")], trail).arun("x")
     trail.log.clear()
@@ -75,13 +75,13 @@ async def test_the_oldest_entries_are_dropped_beyond_the_maximum():
     assert [e["call_id"] for e in trail.log] == ids[2:]
 
 
-async def test_concurrent_runs_write_to_one_record():
+async def test_concurrent_runs_write_to_one_list():
     trail = AuditTrailHook()
     results = await asyncio.gather(*(agent_of([call("work"), reply("x")], trail).arun("x") for _ in range(5)))
     assert sorted(e["run_id"] for e in trail.log) == sorted(r.ids.run_id for r in results)
 
 
-def test_threads_lose_nothing():
+def test_threads_lose_no_entries():
     trail = AuditTrailHook()
 
     def write(number):
@@ -100,6 +100,6 @@ def test_it_only_observes():
 
 
 @pytest.mark.parametrize("maximum", [0, -1, 1.5, True, None, "9"])
-def test_nonsense_is_refused(maximum):
+def test_invalid_arguments_are_rejected(maximum):
     with pytest.raises(RegistrationError, match="max_entries must be a whole number, 1 or more"):
         AuditTrailHook(maximum)

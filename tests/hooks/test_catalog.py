@@ -19,7 +19,7 @@ def test_every_built_in_has_one_row_and_belongs_to_one_concern():
 
 
 @pytest.mark.parametrize("name", sorted(BUILTINS))
-def test_a_row_says_in_one_sentence_what_it_does_and_where(name):
+def test_a_row_has_a_one_sentence_summary_and_the_points(name):
     (row,) = [row for row in builtin_rows() if row.name == name]
     assert row.what.endswith(".")
     assert len(row.what) < 130
@@ -33,7 +33,7 @@ def test_every_built_in_has_a_page(name):
     assert name in (PAGES / f"{BUILTINS[name]}.md").read_text()
 
 
-def test_a_row_says_what_the_registry_makes_of_the_hook():
+def test_a_row_matches_the_registered_hook():
     rows = {row.name: row for row in builtin_rows()}
     for hook in (hookline.hooks.PathGuard("."), hookline.hooks.ResponseCacheHook(), hookline.hooks.ModelRetryHook()):
         row = rows[type(hook).__name__]
@@ -42,23 +42,23 @@ def test_a_row_says_what_the_registry_makes_of_the_hook():
 
 
 @pytest.mark.parametrize("row", [row for row in builtin_rows() if row.points], ids=lambda row: row.name)
-def test_its_page_says_where_it_fires_and_with_what_priority(row):
+def test_the_page_names_the_points_and_the_priority(row):
     paragraphs = (PAGES / f"{row.page}.md").read_text().split("\n\n")
-    (said,) = [" ".join(text.split()) for text in paragraphs if text.startswith("Fires")]
-    assert [point for point in row.points if f"`{point}`" not in said] == []
-    priorities = re.findall(r"-?\b\d+\b", said.partition("· priority ")[2])
+    (fires,) = [" ".join(text.split()) for text in paragraphs if text.startswith("Fires")]
+    assert [point for point in row.points if f"`{point}`" not in fires] == []
+    priorities = re.findall(r"-?\b\d+\b", fires.partition("· priority ")[2])
     assert {f"{priority:g}" for priority in row.priority.values()} == set(priorities)
     listens = hasattr(getattr(hookline.hooks, row.name), "on_event")
-    assert listens == ("listens to events" in said)
+    assert listens == ("listens to events" in fires)
 
 
 def test_priorities_are_those_of_the_tiers():
-    elsewhere = {"GroundedReplyHook": 55, "ApprovalsHook": -100}  # DESIGN 4.4
+    exceptions = {"GroundedReplyHook": 55, "ApprovalsHook": -100}  # design.md 4.4
     for row in builtin_rows():
-        assert set(row.priority.values()) <= {200, 100, 80, 60, 50, 40, 0, -200, elsewhere.get(row.name, 0)}, row.name
+        assert set(row.priority.values()) <= {200, 100, 80, 60, 50, 40, 0, -200, exceptions.get(row.name, 0)}, row.name
 
 
-def test_cells_name_what_is_the_same_everywhere_once():
+def test_cells_show_a_common_value_once():
     rows = {row.name: row for row in builtin_rows()}
     assert rows["PathGuard"].cells == ("before_tool", "guard", "100")
     assert rows["ResponseCacheHook"].cells == ("before_llm, after_llm", "guard, rewrite", "0, 200")

@@ -1,4 +1,4 @@
-"""The compactor, and the hook that has it shorten long conversations."""
+"""Compactor and ContextCompactionHook: summaries of long conversations."""
 
 import pytest
 
@@ -86,7 +86,7 @@ def test_the_middle_of_a_long_history_becomes_a_summary_in_the_transcript():
     assert firsts(request.messages) == ["be", "[Summary", "assistant4", "now"]
 
 
-def test_the_model_reads_what_is_folded_and_no_tools():
+def test_the_summary_request_has_the_middle_and_no_tools():
     llm = model()
     compacting(llm, max_tokens=99, keep_last=5).run("now", session=Session("s", talk(5)))
     (request,) = asked(llm)
@@ -99,7 +99,7 @@ def test_the_model_reads_what_is_folded_and_no_tools():
     assert request.tools == ()
 
 
-def test_without_instructions_the_model_is_told_what_matters():
+def test_the_default_instructions_say_what_matters():
     assert "what is still open" in Compactor(100).instructions
 
 
@@ -118,7 +118,7 @@ def test_calls_and_results_are_read_as_text():
     assert "Error of bad: ValueError: broken" in text
 
 
-def test_an_earlier_summary_is_folded_into_the_new_one():
+def test_an_earlier_summary_becomes_part_of_the_new_one():
     llm, session = model(*["ok " * 30] * 6), Session("s", talk(5))
     agent = compacting(llm)
     for turn in range(6):
@@ -129,7 +129,7 @@ def test_an_earlier_summary_is_folded_into_the_new_one():
     assert sum(message.content.startswith(MARK) for message in session.messages) == 1
 
 
-def test_a_long_run_is_compacted_on_its_way_and_keeps_its_task_and_its_newest_results():
+def test_a_long_run_is_compacted_and_keeps_its_task_and_newest_results():
     llm = model(*[call("words", n=20)] * 8, "ok")
     result = compacting(llm).run("the task")
     assert result.status == "completed"
@@ -143,7 +143,7 @@ def test_a_long_run_is_compacted_on_its_way_and_keeps_its_task_and_its_newest_re
     assert firsts(result.messages)[:2] == ["[Summary", "the"]
 
 
-def test_the_first_step_waits_for_nothing_that_was_looked_at_before():
+def test_the_history_is_not_checked_again_before_the_first_step():
     looked = []
 
     @hook(BEFORE_COMPACTION)
@@ -155,13 +155,13 @@ def test_the_first_step_waits_for_nothing_that_was_looked_at_before():
     assert looked == ["101 tokens, and 60 are allowed"]
 
 
-def test_a_task_that_a_rail_refuses_costs_no_summary():
+def test_a_task_that_a_guard_refuses_costs_no_summary():
     session, llm = Session("s", talk(6)), model()
     result = compacting(llm, hooks=[SafetyGuardrailHook(["bomb"])]).run("a bomb", session=session)
     assert (result.status, llm.requests, len(session.messages)) == ("ended", [], 12)
 
 
-def test_block_means_not_now_and_it_is_asked_again_later():
+def test_block_postpones_the_summary():
     blocks = []
 
     @hook(BEFORE_COMPACTION)
@@ -177,7 +177,7 @@ def test_block_means_not_now_and_it_is_asked_again_later():
     assert result.errors == ()
 
 
-def test_replace_changes_what_the_summary_is_made_of():
+def test_replace_changes_the_source_of_the_summary():
     @hook(BEFORE_COMPACTION)
     def hide(ctx, compaction):
         return compaction.replace(messages=[m for m in compaction.messages if "user1" not in m.content])
@@ -189,7 +189,7 @@ def test_replace_changes_what_the_summary_is_made_of():
     assert "user1" not in text
 
 
-def test_replaced_by_nothing_the_middle_goes_without_a_summary():
+def test_an_empty_replacement_removes_the_middle_without_a_summary():
     @hook(BEFORE_COMPACTION)
     def forget(ctx, compaction):
         return compaction.replace(messages=[])
@@ -214,22 +214,22 @@ def test_a_hook_that_fails_closed_at_before_compaction_fails_the_run():
 @pytest.mark.parametrize(
     "summary", [OSError("model down"), "", "  \n", "long " * 200], ids=["fails", "empty", "blank", "too long"]
 )
-def test_without_a_usable_summary_the_run_goes_on_as_it_was_and_that_is_reported(summary):
-    told = []
+def test_without_a_usable_summary_the_error_is_reported_and_the_run_goes_on(summary):
+    reported = []
 
     @observer(ON_ERROR)
     def watch(ctx, failure):
-        told.append((failure.where, failure.errors[0].type))
+        reported.append((failure.where, failure.errors[0].type))
 
     llm, session = model(summary=lambda request: summary), Session("s", talk(5))
     result = compacting(llm, hooks=[watch]).run("now", session=session)
     assert (result.status, result.reply) == ("completed", "ok")
     assert list(session.messages)[:10] == talk(5)
-    assert told[-1] == ("hook", "CompactionError")
+    assert reported[-1] == ("hook", "CompactionError")
     assert "was not compacted" in result.errors[-1].message
 
 
-def test_after_a_failure_it_is_not_tried_at_every_step():
+def test_after_a_failure_it_does_not_retry_at_every_step():
     llm = model(*[call("words", n=3)] * 12, "ok", summary=lambda request: OSError("down"))
     compacting(llm).run("now", session=Session("s", talk(5)))
     steps, messages_per_step = 13, 2
@@ -237,7 +237,7 @@ def test_after_a_failure_it_is_not_tried_at_every_step():
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_fallback_makes_the_summary_that_the_model_cannot(is_async):
+def test_a_fallback_makes_the_summary_if_the_model_fails(is_async):
     async def later(messages):
         return f"{len(messages)} messages"
 
@@ -249,7 +249,7 @@ def test_a_fallback_makes_the_summary_that_the_model_cannot(is_async):
 
 
 @pytest.mark.parametrize("given", ["", None, 5])
-def test_a_fallback_that_gives_nothing_is_a_failure_too(given):
+def test_a_fallback_that_returns_nothing_is_a_failure(given):
     llm, session = model(summary=""), Session("s", talk(5))
     result = compacting(llm, fallback=lambda messages: given).run("now", session=session)
     assert result.status == "completed"
@@ -258,7 +258,7 @@ def test_a_fallback_that_gives_nothing_is_a_failure_too(given):
 
 
 @pytest.mark.parametrize("point", [BEFORE_LLM, AFTER_LLM])
-def test_an_end_around_the_summary_ends_the_run(point):
+def test_a_hook_that_ends_the_summary_call_ends_the_run(point):
     @hook(point)
     def end(ctx, payload):
         return HookResult.end("enough") if payload.purpose == "compaction" else None
@@ -270,7 +270,7 @@ def test_an_end_around_the_summary_ends_the_run(point):
     assert asked(llm, "step") == []
 
 
-def test_a_stop_around_the_summary_stops_the_run():
+def test_a_hook_that_stops_the_summary_call_stops_the_run():
     @hook(BEFORE_LLM)
     def stop(ctx, request):
         return HookResult.stop("enough") if request.purpose == "compaction" else None
@@ -290,7 +290,7 @@ def test_a_budget_that_is_used_up_by_summaries_stops_the_run():
     assert list(session.messages)[:10] == talk(5)
 
 
-def test_a_guard_that_fails_closed_around_the_summary_fails_the_run():
+def test_a_guard_that_fails_closed_at_the_summary_call_fails_the_run():
     @guard(BEFORE_LLM)
     def broken(ctx, request):
         if request.purpose == "compaction":
@@ -302,7 +302,7 @@ def test_a_guard_that_fails_closed_around_the_summary_fails_the_run():
     assert llm.requests == []
 
 
-def test_on_error_may_mend_the_summary():
+def test_on_error_may_answer_the_summary_call():
     @hook(ON_ERROR)
     def mend(ctx, failure):
         return HookResult.answer("mended") if failure.purpose == "compaction" else None
@@ -312,13 +312,13 @@ def test_on_error_may_mend_the_summary():
     assert session.messages[0].content == f"{MARK}\nmended"
 
 
-def test_a_note_to_go_on_does_not_fold_the_task():
-    told = []
+def test_a_keep_going_note_does_not_remove_the_task():
+    reported = []
 
     @hook(ON_STOP)
     def more(ctx, stopping):
-        told.append(1)
-        return HookResult.keep_going("go on") if len(told) == 1 else None
+        reported.append(1)
+        return HookResult.keep_going("go on") if len(reported) == 1 else None
 
     llm = model("long " * 80, call("words", n=30), "ok")
     compacting(llm, hooks=[more]).run("the task")
@@ -345,7 +345,7 @@ def test_system_messages_of_the_transcript_stay_at_the_head():
     assert firsts(session.messages) == ["rule1", "rule2", "[Summary", "now", "ok"]
 
 
-def test_a_history_far_too_long_for_the_model_is_read_in_chapters():
+def test_a_history_too_long_for_one_request_is_summarised_in_chunks():
     llm, session = model(), Session("s", [*talk(20), Message("user", "x " * 5000), *talk(3)])
     agent = compacting(llm, max_tokens=150)
     agent.register_hook(TokenBudgetHook(170))
@@ -358,7 +358,7 @@ def test_a_history_far_too_long_for_the_model_is_read_in_chapters():
     assert any("characters left out" in request.messages[1].content for request in chapters)
 
 
-def test_messages_added_while_it_was_summarised_are_not_lost():
+def test_messages_added_during_the_summary_are_not_lost():
     @hook(BEFORE_LLM)
     def note(ctx, request):
         if request.purpose == "compaction":
@@ -372,7 +372,7 @@ def test_messages_added_while_it_was_summarised_are_not_lost():
     assert firsts(session.messages) == [*kept, "meanwhile", "now", "ok"]
 
 
-def test_a_transcript_that_was_rewritten_meanwhile_is_left_alone():
+def test_a_transcript_that_changed_meanwhile_is_not_compacted():
     @hook(BEFORE_LLM)
     def rewrite(ctx, request):
         if request.purpose == "compaction":
@@ -397,18 +397,18 @@ def test_the_summary_is_in_the_budget_and_passes_the_hooks():
     assert result.usage.total_tokens == sum(tokens for _, tokens in seen)
 
 
-def test_what_was_done_shows_in_the_events():
+def test_the_events_have_the_reason():
     log = EventLog()
     compacting(model()).run("now", session=Session("s", talk(5)), sinks=[log])
     (done,) = [e for e in log if getattr(e, "hook", "") == "ContextCompactionHook"]
     assert (done.point, done.reason) == (ON_RUN_START, "10 messages became 2")
 
 
-def test_a_number_is_enough():
+def test_a_number_is_accepted_as_compactor():
     assert ContextCompactionHook(500).compactor.max_tokens == 500
 
 
-def test_a_compactor_of_ones_own_is_used():
+def test_a_custom_compactor_is_used():
     class Forgetful:
         async def compact(self, ctx, messages, keep=()):
             return tuple(messages[-1:])
@@ -421,18 +421,25 @@ def test_a_compactor_of_ones_own_is_used():
 @pytest.mark.parametrize(
     "options",
     [
-        {"max_tokens": 0}, {"max_tokens": "9"}, {"max_tokens": True}, {"max_tokens": 9.5}, {"keep_last": -1},
-        {"keep_last": None}, {"max_summary_tokens": 0}, {"instructions": " "}, {"instructions": None},
+        {"max_tokens": 0},
+        {"max_tokens": "9"},
+        {"max_tokens": True},
+        {"max_tokens": 9.5},
+        {"keep_last": -1},
+        {"keep_last": None},
+        {"max_summary_tokens": 0},
+        {"instructions": " "},
+        {"instructions": None},
         {"fallback": "text"},
     ],
-)  # fmt: skip
-def test_nonsense_is_refused_at_once(options):
+)
+def test_invalid_arguments_are_rejected(options):
     with pytest.raises(RegistrationError):
         Compactor(**{"max_tokens": 100, **options})
 
 
 @pytest.mark.parametrize("compactor", [None, "500", 0, True, object()])
-def test_only_a_compactor_is_taken(compactor):
+def test_only_a_compactor_is_accepted(compactor):
     with pytest.raises(RegistrationError):
         ContextCompactionHook(compactor if compactor is not True else -1)
 

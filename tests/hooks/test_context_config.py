@@ -1,4 +1,4 @@
-"""The hook that sets prompt and response format."""
+"""ApplyContextConfigHook: the system prompt and the response format."""
 
 import pytest
 
@@ -26,7 +26,7 @@ async def test_prompt_and_format_are_in_place_before_the_first_model_call():
 
 
 @pytest.mark.parametrize("empty", [None, {}])
-async def test_empty_values_leave_what_is_there(empty):
+async def test_empty_values_change_nothing(empty):
     config = ApplyContextConfigHook("", empty)
     assert await request_of(config, instructions="own", response_format=SCHEMA) == ("own", SCHEMA)
     assert await request_of(config) == (None, None)
@@ -38,7 +38,7 @@ async def test_one_value_can_be_set_without_the_other():
     assert await request_of(ApplyContextConfigHook(response_format=SCHEMA), **own) == ("own", SCHEMA)
 
 
-async def test_it_holds_for_each_run_of_a_session_and_leaves_the_metadata_alone():
+async def test_it_applies_to_each_run_of_a_session_and_keeps_the_metadata():
     agent = scripted_agent([reply("a"), reply("b")], hooks=[ApplyContextConfigHook("new")], instructions="old")
     session = Session("s", metadata={"user": "ada"})
     for _ in range(2):
@@ -70,6 +70,6 @@ async def test_a_schema_that_is_changed_later_does_not_change_the_hook():
         ({"response_format": {1: "x"}}, "is not JSON"),
     ],
 )
-def test_nonsense_is_refused(options, problem):
+def test_invalid_arguments_are_rejected(options, problem):
     with pytest.raises(RegistrationError, match=problem):
         ApplyContextConfigHook(**options)

@@ -1,4 +1,7 @@
-"""The guard that keeps tool calls to listed hosts."""
+"""EgressGuard: the hosts that tool calls may name.
+
+Tables of cases keep several cases on a line (``fmt: skip``), so that they can be read as a whole.
+"""
 
 import socket
 from ipaddress import IPv4Address
@@ -118,7 +121,7 @@ def test_harmless_calls_pass(arguments):
     assert outcome(arguments) == "ok"
 
 
-def test_the_model_is_told_what_it_may_reach():
+def test_the_message_names_the_allowed_hosts():
     agent = scripted_agent([call("do", url="https://evil.com"), "ok"], tools=[do], hooks=[EgressGuard(GOOD)])
     (message,) = [message for message in agent.run("go").messages if message.role == "tool"]
     assert message.content == (
@@ -144,7 +147,7 @@ def test_urls_are_found_by_type_and_format_too():
     assert list(found) == ["a", "b", "c", "d", "https://f.org"]
 
 
-def test_links_in_notes_are_no_connections(tmp_path):
+def test_links_in_notes_are_allowed(tmp_path):
     text = {"path": "links.md", "content": "See https://evil.com"}
     tools = file_tools(tmp_path, write=True)
     assert outcome(text, tools=tools, name="write_file") == "ok"
@@ -173,7 +176,7 @@ def names(monkeypatch):
     return table, asked
 
 
-def test_names_are_looked_up_and_private_ones_blocked(names):
+def test_names_are_resolved_and_private_addresses_blocked(names):
     table, asked = names
     table |= {"good.com": "93.184.216.34", "in.wild.org": "10.0.0.1", "meta.wild.org": "169.254.169.254"}
     guard = EgressGuard(GOOD)
@@ -186,12 +189,12 @@ def test_names_are_looked_up_and_private_ones_blocked(names):
     assert outcome({"host": "in.wild.org"}, EgressGuard(GOOD, resolve=False)) == "ok"
 
 
-def test_it_is_a_safety_rail():
+def test_it_is_a_guard_that_fails_closed():
     assert (EgressGuard.priority, EgressGuard.phase) == (100, "guard")
 
 
 @pytest.mark.parametrize("options", [{"hosts": "x"}, {"hosts": [3]}, {"tools": []}, {"local": "x"}, {"resolve": 1}])
-def test_a_guard_that_cannot_work_is_refused(options):
+def test_invalid_arguments_are_rejected(options):
     with pytest.raises(RegistrationError):
         EgressGuard(**{"hosts": GOOD, **options})
 
@@ -215,7 +218,7 @@ TEXTS = st.text(max_size=40) | st.lists(PIECES, max_size=14).map("".join)
         TEXTS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3), max_leaves=5
     )
 )
-def test_whatever_is_sent_has_a_defined_outcome(value):
+def test_any_arguments_have_a_defined_outcome(value):
     found = list(do.urls(freeze({"x": value, "url": value, "domain": value})))
     assert all(isinstance(text, str) for text in found)
 
@@ -227,7 +230,7 @@ def test_no_other_host_behind_a_scheme_is_overlooked(before, after):
     """A URL of another host, followed by a space, is found whatever stands around it."""
     text = f"{before} https://evil.com/ {after}"
     judged = [Egress(GOOD).check(link) for link in urls_in_text(text)]
-    assert any(said is not None for said in judged)
+    assert any(verdict is not None for verdict in judged)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What tools did, as episodes."""
+"""EpisodeLoggerHook: tool calls as episodes of a memory."""
 
 import sqlite3
 
@@ -41,13 +41,16 @@ def test_each_call_is_one_episode_with_its_outcome(memory):
     assert [episode.outcome for episode in found] == ["ok", "error", "blocked", "answered", "error"]
     assert found[0].summary == 'shout({"text":"hi"}) → HI'
     assert found[0].data == {
-        "tool": "shout", "arguments": {"text": "hi"}, "text": "HI", "call_id": result.messages[1].tool_calls[0].id,
-    }  # fmt: skip
+        "tool": "shout",
+        "arguments": {"text": "hi"},
+        "text": "HI",
+        "call_id": result.messages[1].tool_calls[0].id,
+    }
     assert {(e.kind, e.run_id, e.session_id, e.agent) for e in found} == {("tool", result.ids.run_id, "talk", "test")}
     assert "I will not" in found[1].summary
 
 
-def test_a_call_that_is_done_again_is_one_episode(memory):
+def test_a_retried_call_is_one_episode(memory):
     @hook(AFTER_TOOL)
     def again(ctx, result):
         return HookResult.retry() if result.attempt == 1 else None
@@ -69,7 +72,7 @@ def test_a_retry_that_is_not_honoured_loses_no_episode(memory):
     assert sorted(episode.outcome for episode in memory.episodes()) == ["blocked", "ok"]
 
 
-def test_what_other_hooks_took_out_is_not_recorded(memory):
+def test_redacted_data_is_not_recorded(memory):
     @hook(AFTER_TOOL)
     def redact(ctx, result):
         return result.replace(result="***")
@@ -78,7 +81,7 @@ def test_what_other_hooks_took_out_is_not_recorded(memory):
     assert memory.episodes()[0].data["text"] == "***"
 
 
-def test_long_arguments_and_results_are_cut(memory):
+def test_long_arguments_and_results_are_shortened(memory):
     run([call("shout", text="x" * 1_000_000)], memory, max_chars=10)
     (episode,) = memory.episodes()
     assert episode.data["text"] == "X" * 10 + "…"
@@ -121,6 +124,6 @@ def test_episodes_are_recorded_in_the_scope_that_is_given(memory):
     ("given", "options"),
     [(3, {}), (None, {"max_chars": 0}), (None, {"max_chars": True}), (None, {"scope": None}), (None, {"scope": 3})],
 )
-def test_nonsense_is_refused(given, options):
+def test_invalid_arguments_are_rejected(given, options):
     with pytest.raises(RegistrationError):
         EpisodeLoggerHook(given, **options)

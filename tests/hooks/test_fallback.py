@@ -1,4 +1,4 @@
-"""Another model answers when the first one fails."""
+"""FallbackModelHook: another model answers when the first one fails."""
 
 import pytest
 
@@ -46,13 +46,17 @@ def agent_of(model, *hooks, **options):
     return Agent("a", llm=model, hooks=hooks, **options)
 
 
-def test_the_other_model_is_given_the_failed_request_and_its_reply_is_the_answer():
+def test_the_fallback_model_gets_the_failed_request_and_its_reply_is_the_answer():
     second = other([call("add", a=1, b=2)])
     model = primary(OverloadedError("no"), reply("three"))
     agent = agent_of(
-        model, FallbackModelHook(second), tools=[add], params={"temperature": 0}, instructions="Be brief.",
+        model,
+        FallbackModelHook(second),
+        tools=[add],
+        params={"temperature": 0},
+        instructions="Be brief.",
         response_format=SCHEMA,
-    )  # fmt: skip
+    )
     result = agent.run("go")
     assert (result.reply, result.tool_calls) == ("three", 1)
     (asked,) = second.requests
@@ -62,7 +66,7 @@ def test_the_other_model_is_given_the_failed_request_and_its_reply_is_the_answer
     assert (asked.purpose, asked.model, failed.model) == ("fallback", "second", "first")
 
 
-def test_a_tool_choice_that_a_hook_set_is_handed_on():
+def test_a_tool_choice_of_a_hook_is_passed_on():
     @hook(BEFORE_LLM)
     def forced(ctx, request):
         return request.replace(tool_choice="add") if request.purpose == "step" else None
@@ -97,26 +101,26 @@ def test_its_call_passes_the_hooks_and_its_usage_counts_once():
     assert sum(event.usage.total_tokens for event in log.of(ModelReplied)) == 15
 
 
-def test_retries_come_first_and_the_other_model_when_they_are_used_up():
+def test_retries_come_before_the_fallback():
     model, second = primary(*[RateLimitError("no")] * 3), other("ok")
     result = agent_of(model, FallbackModelHook(second), ModelRetryHook(base_delay=0)).run("go")
     assert (result.reply, len(model.requests), len(second.requests)) == ("ok", 3, 1)
 
 
-def test_the_other_model_is_asked_at_once_where_a_retry_gives_up():
+def test_the_fallback_is_asked_at_once_if_the_retry_gives_up():
     for error in (BadRequestError("no"), RateLimitError("no", retry_after=999)):
         model, second = primary(error), other("ok")
         assert agent_of(model, FallbackModelHook(second), ModelRetryHook(base_delay=0)).run("go").reply == "ok"
         assert len(model.requests) == 1
 
 
-def test_the_other_models_call_is_retried_too():
+def test_the_fallback_call_is_retried_too():
     second = other(RateLimitError("no"), "ok")
     result = agent_of(primary(BadRequestError("no")), ModelRetryHook(base_delay=0), FallbackModelHook(second)).run("go")
     assert (result.reply, len(second.requests)) == ("ok", 2)
 
 
-def test_the_first_failure_stands_when_the_others_fail_too():
+def test_the_original_error_stands_if_all_models_fail():
     second, third = other(ValueError("second")), other(RateLimitError("third"), name="third")
     with pytest.raises(RunFailedError, match="the first") as failure:
         agent_of(primary(OverloadedError("the first")), FallbackModelHook([second, third])).run("go")
@@ -124,7 +128,7 @@ def test_the_first_failure_stands_when_the_others_fail_too():
     assert [error.message for error in failure.value.result.errors] == ["the first", "second", "third"]
 
 
-def test_models_of_a_list_and_of_several_hooks_are_tried_in_turn_and_each_once():
+def test_models_of_a_list_and_of_several_hooks_are_tried_in_order_and_once_each():
     for several in (False, True):
         second, third, fourth = other(ValueError("no")), other("ok", name="third"), other("never", name="fourth")
         models = [second, third, fourth]
@@ -166,7 +170,7 @@ def test_a_model_call_of_a_hook_falls_back_too():
     assert (result.reply, len(second.requests)) == ("ok", 1)
 
 
-def test_a_hook_that_ends_the_run_at_the_other_models_reply_ends_it():
+def test_a_hook_that_ends_the_run_at_the_fallback_reply_ends_it():
     @hook(AFTER_LLM)
     def rail(ctx, got):
         return HookResult.end("Not this.", reason="rail") if "secret" in got.content else None
@@ -175,7 +179,7 @@ def test_a_hook_that_ends_the_run_at_the_other_models_reply_ends_it():
     assert (result.status, result.reply, result.hook_ended) == ("ended", "Not this.", "rail")
 
 
-def test_a_hook_that_fails_closed_around_the_other_model_is_not_passed_by():
+def test_a_hook_that_fails_closed_at_the_fallback_call_fails_the_run():
     @hook(BEFORE_LLM)
     def broken(ctx, request):
         if request.purpose == "fallback":
@@ -187,7 +191,7 @@ def test_a_hook_that_fails_closed_around_the_other_model_is_not_passed_by():
     assert second.requests == third.requests == []
 
 
-def test_a_limit_that_is_reached_stops_the_run_before_the_other_model():
+def test_a_limit_that_is_reached_stops_the_run_before_the_fallback():
     model = primary([call("add", a=1, b=2)], OverloadedError("no"))
     second = other("never")
     ctx = AgentContext(budget=Budget(Limits(tool_calls=1)))
@@ -196,7 +200,7 @@ def test_a_limit_that_is_reached_stops_the_run_before_the_other_model():
     assert (result.status, result.stop.kind, second.requests) == ("stopped", "tool_calls_limit", [])
 
 
-def test_a_stop_that_came_up_meanwhile_holds():
+def test_a_stop_signal_meanwhile_stops_the_run():
     @hook(BEFORE_LLM)
     def enough(ctx, request):
         return HookResult.stop("enough") if request.purpose == "fallback" else None
@@ -235,6 +239,6 @@ def test_a_model_can_be_named(tmp_path):
         (other(), {"on": []}, "on must be a list"),
     ],
 )
-def test_nonsense_is_refused_where_it_is_written(model, options, says):
+def test_invalid_arguments_are_rejected(model, options, says):
     with pytest.raises(RegistrationError, match=says):
         FallbackModelHook(model, **options)

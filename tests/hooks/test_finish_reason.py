@@ -1,4 +1,4 @@
-"""The hook that completes a run for a finish reason."""
+"""FinishReasonHook: complete a run for a finish reason."""
 
 import pytest
 
@@ -27,7 +27,7 @@ async def test_a_step_that_finished_for_the_reason_completes_the_run(reason):
     assert len(agent.model.requests) == 1
 
 
-async def test_other_reasons_let_it_go_on():
+async def test_other_reasons_do_not_stop_the_run():
     agent = scripted_agent([turn("tool_calls"), reply("done")], tools=[work], hooks=[FinishReasonHook(["length"])])
     result = await agent.arun("x")
     assert (result.reply, result.stop.kind) == ("done", "completed")
@@ -42,12 +42,12 @@ async def test_a_resolver_takes_the_reason_from_the_state():
     assert (result.stop.message, seen) == ("The model finished: length", [1])
 
 
-async def test_a_resolver_may_know_no_reason():
+async def test_a_resolver_may_return_none():
     agent = scripted_agent([reply("done")], hooks=[FinishReasonHook(["stop"], lambda state: None)])
     assert (await agent.arun("x")).stop.kind == "completed"
 
 
-def test_it_has_the_last_word_after_a_step():
+def test_it_runs_last_after_a_step():
     ((entry,),) = HookRegistry([FinishReasonHook(["stop"])]).stack.layers
     assert (str(entry.point), entry.priority) == ("after_step", -200)
 
@@ -62,7 +62,7 @@ def test_it_has_the_last_word_after_a_step():
         (["stopp"], "unknown finish reason 'stopp'. Did you mean 'stop'\\? Known: stop, tool_calls"),
     ],
 )
-def test_reasons_must_be_known_ones(reasons, problem):
+def test_unknown_reasons_are_rejected(reasons, problem):
     with pytest.raises(RegistrationError, match=problem):
         FinishReasonHook(reasons)
 

@@ -1,4 +1,4 @@
-"""All limits in one plugin."""
+"""guards: all limits in one plugin."""
 
 import math
 
@@ -33,12 +33,12 @@ def test_the_defaults_are_20_steps_32768_tokens_and_300_seconds():
     ]
 
 
-def test_none_switches_a_guard_off():
+def test_none_disables_a_limit():
     assert guards(None, None, None, finish_reasons=None).hooks == ()
     assert names(guards(max_tokens=None)) == ["StepsLimitHook", "ExecutionTimeLimitHook"]
 
 
-def test_cost_calls_and_finish_reasons_join_when_they_are_named():
+def test_cost_calls_and_finish_reasons_are_added_if_given():
     plugin = guards(max_cost=1.5, max_tool_calls=7, finish_reasons=["stop"], soft_limit=None)
     assert names(plugin)[3:] == ["CostLimitHook", "ToolCallsLimitHook", "FinishReasonHook"]
     assert [hook.soft_limit for hook in plugin.hooks[:5]] == [None] * 5
@@ -60,7 +60,7 @@ def test_cost_calls_and_finish_reasons_join_when_they_are_named():
     ],
 )
 @pytest.mark.parametrize("allowed", [None, []])
-async def test_the_stricter_step_limit_holds_and_the_agents_default_gives_way(given, own, holds, allowed):
+async def test_the_stricter_step_limit_applies_and_replaces_the_default(given, own, holds, allowed):
     plugin = guards(given, None, None)
     agent = agent_of(plugin, [call("work")] * 60 + [reply("done")], **own)
     result = await agent.arun("x", allowed_plugins=allowed)
@@ -71,7 +71,7 @@ async def test_the_stricter_step_limit_holds_and_the_agents_default_gives_way(gi
         assert (result.stop.kind, result.stop.message) == ("steps_limit", f"Step limit reached: {holds}/{holds}")
 
 
-async def test_where_the_plugin_is_left_out_its_other_limits_do_not_hold():
+async def test_without_the_plugin_its_other_limits_do_not_apply():
     turns = [reply("a", usage=Usage(900, 0))]
     assert (await agent_of(guards(max_tokens=1), turns).arun("x", allowed_plugins=[])).status == "completed"
 
@@ -82,7 +82,7 @@ async def test_one_plugin_serves_several_agents():
     assert [len((await agent.arun("x")).steps) for agent in (first, second)] == [4, 2]
 
 
-async def test_unplugged_limits_are_gone_but_for_the_agents_own_step_limit():
+async def test_unplugged_limits_are_removed_except_the_agents_step_limit():
     agent = agent_of(guards(30, max_tokens=1))
     agent.unplug("guards")
     assert (await agent.arun("x")).stop.message == "Step limit reached: 30/30"
@@ -109,6 +109,6 @@ async def test_a_shared_registry_gets_the_hooks_once():
         ({"soft_limit": 2}, "soft must be between 0 and 1"),
     ],
 )
-def test_nonsense_is_refused(options, problem):
+def test_invalid_arguments_are_rejected(options, problem):
     with pytest.raises(RegistrationError, match=problem):
         guards(**options)

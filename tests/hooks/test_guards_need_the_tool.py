@@ -18,13 +18,13 @@ BAD = {"url": "https://evil.test/x", "path": "/etc/passwd"}
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=["paths", "hosts"])
-def test_a_guard_can_be_tried_alone_with_the_tool_it_judges_by(guard):
+def test_a_guard_can_be_tested_alone_with_its_tool(guard):
     verdict = fire_hook(guard, BEFORE_TOOL, name="fetch_into", arguments=BAD, ctx=make_context(tools=[fetch_into]))
     assert verdict.action == "block"
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=["paths", "hosts"])
 @pytest.mark.parametrize("ctx", [None, make_context()], ids=["no tools", "other tools"])
-def test_without_that_tool_it_fails_closed_and_says_what_to_do(guard, ctx):
+def test_without_the_tool_it_fails_closed_with_advice(guard, ctx):
     with pytest.raises(HookError, match=r"in a test, give ctx=hookline.testing.make_context"):
         fire_hook(guard, BEFORE_TOOL, name="fetch_into", arguments=BAD, ctx=ctx)

@@ -1,4 +1,4 @@
-"""The hooks that stop a run at a limit."""
+"""The limit hooks: steps, tokens, time, cost and tool calls."""
 
 import asyncio
 import math
@@ -89,7 +89,7 @@ async def test_a_run_stops_at_its_limit_with_kind_and_message(limit, turn, reque
     assert len(agent.model.requests) == requests
 
 
-async def test_the_time_limit_is_on_the_clock_of_the_ledger():
+async def test_the_time_limit_uses_the_clock_of_the_budget():
     clock = FakeClock()
 
     @tool
@@ -136,7 +136,7 @@ async def test_model_calls_of_hooks_count_and_are_refused_at_the_limit():
     assert (result.status, result.stop.kind, len(agent.model.requests)) == ("stopped", "token_limit", 2)
 
 
-async def test_what_a_subagent_uses_counts_in_the_run_that_started_it():
+async def test_the_usage_of_a_subagent_counts_in_the_parent_run():
     child = scripted_agent([reply("found", usage=Usage(50, 50))])
 
     @tool
@@ -162,7 +162,7 @@ async def test_concurrent_runs_do_not_share_a_count():
     assert [(r.stop.kind, r.successful_tool_calls) for r in results] == [("tool_calls_limit", 2)] * 5
 
 
-async def test_a_cost_limit_looks_at_the_calls_whose_price_is_known():
+async def test_a_cost_limit_counts_calls_of_known_price():
     class Unpriced(ScriptedModel):
         async def complete(self, request):
             response = await super().complete(request)
@@ -173,17 +173,17 @@ async def test_a_cost_limit_looks_at_the_calls_whose_price_is_known():
     assert (result.cost, result.stop.message, len(agent.model.requests)) == (None, "Cost limit reached: 1.0/1.0", 3)
 
 
-async def test_a_limit_says_stop_once_and_nobody_can_talk_it_out_of_it():
+async def test_a_limit_stops_once_and_cannot_be_overridden():
     log = EventLog()
     persist = hook(ON_STOP)(lambda ctx, p: HookResult.keep_going("go on"))
     result = await agent_of(steps(9), StepsLimitHook(2), persist, sinks=[log]).arun("x")
     assert (result.stop.kind, len(log.of(Signalled))) == ("steps_limit", 1)
 
 
-# The limits are the run's own, wherever its hooks come from.
+# Layers, subagents and changes during a run.
 
 
-async def test_a_limit_holds_in_a_subagent_at_once_and_the_model_there_is_told():
+async def test_a_limit_applies_to_a_subagent_and_its_model_gets_the_note():
     child = agent_of(steps(9, usage=Usage(10, 10)))
 
     @tool
@@ -217,7 +217,7 @@ async def test_a_limit_that_is_registered_under_a_name_stops_under_that_name():
     assert (await agent.arun("x")).stop.hook == "frugal"
 
 
-async def test_a_tool_that_hangs_is_broken_off_when_the_time_is_up():
+async def test_a_tool_that_hangs_is_cancelled_when_the_time_is_up():
     @tool
     async def hang() -> str:
         """Wait for ever."""
@@ -230,7 +230,7 @@ async def test_a_tool_that_hangs_is_broken_off_when_the_time_is_up():
     assert result.steps[0].outcomes == ("cancelled",)
 
 
-async def test_a_limit_that_comes_while_a_run_goes_on_holds_from_then_on():
+async def test_a_limit_registered_during_a_run_applies_from_then_on():
     @tool
     async def work(n: int = 0) -> str:
         """Register a limit, then wait for ever."""
@@ -244,14 +244,14 @@ async def test_a_limit_that_comes_while_a_run_goes_on_holds_from_then_on():
     assert (result.stop.kind, len(result.steps)) == ("time_limit", 3)
 
 
-async def test_a_limit_that_is_taken_out_while_a_run_goes_on_holds_no_more():
+async def test_a_limit_removed_during_a_run_no_longer_applies():
     agent = agent_of([*steps(3), reply("done")])
     undo = agent.register_hook(ToolCallsLimitHook(2))
     agent.register_hook(lambda ctx, payload: undo(), points="after_step")
     assert (await agent.arun("x")).status == "completed"
 
 
-async def test_a_plugin_that_is_filtered_out_takes_its_limits_with_it():
+async def test_the_limits_of_a_filtered_plugin_do_not_apply():
     agent = agent_of([*steps(3), reply("done")])
     agent.register_hook(ToolCallsLimitHook(2), plugin="frugal")
     assert (await agent.arun("x", allowed_plugins=[])).status == "completed"
@@ -259,7 +259,7 @@ async def test_a_plugin_that_is_filtered_out_takes_its_limits_with_it():
     assert (await agent.arun("x", allowed_plugins=["frugal"])).stop.kind == "tool_calls_limit"
 
 
-async def test_a_limit_on_trial_tells_where_it_would_stop_and_limits_nothing():
+async def test_a_limit_under_shadow_reports_and_limits_nothing():
     trial = shadow(ToolCallsLimitHook(2))
     agent = agent_of([*steps(3), reply("done")], trial)
     assert (await agent.arun("x")).status == "completed"
@@ -277,7 +277,7 @@ async def test_an_observer_limits_nothing():
     assert (await agent.arun("x")).status == "completed"
 
 
-async def test_a_hook_may_have_limits_of_another_kind():
+async def test_a_hook_may_have_an_unrelated_attribute_limits():
     class Polite:
         points = frozenset({BEFORE_STEP})
         limits = (1, 2)
@@ -288,7 +288,7 @@ async def test_a_hook_may_have_limits_of_another_kind():
     assert (await agent_of([*steps(3), reply("done")], Polite()).arun("x")).status == "completed"
 
 
-async def test_a_hook_of_ones_own_can_declare_limits():
+async def test_a_custom_hook_can_declare_limits():
     class Frugal:
         points = frozenset({BEFORE_STEP})
         limits = Limits(tool_calls=1, steps=9)
@@ -303,7 +303,7 @@ async def test_a_hook_of_ones_own_can_declare_limits():
 # Counters.
 
 
-async def test_a_step_counter_counts_what_it_likes():
+async def test_a_step_counter_replaces_the_count():
     count = StepsLimitHook(2, lambda state: sum("work" in step.tool_names for step in state.steps))
     agent = agent_of([call("nothing"), *steps(9)], count)
     result = await agent.arun("x")
@@ -311,7 +311,7 @@ async def test_a_step_counter_counts_what_it_likes():
 
 
 @pytest.mark.parametrize("count", [None, "3", float("nan"), True])
-async def test_a_step_counter_that_gives_nonsense_fails_closed(count):
+async def test_a_step_counter_that_returns_no_number_fails_closed(count):
     agent = agent_of(steps(1), StepsLimitHook(2, lambda state: count))
     with pytest.raises(RunFailedError, match="it must return a number"):
         await agent.arun("x")
@@ -321,7 +321,7 @@ async def test_a_step_counter_that_gives_nonsense_fails_closed(count):
 # Batches of tool calls.
 
 
-async def test_of_a_batch_over_the_limit_the_calls_within_it_run_and_the_others_are_cancelled():
+async def test_in_a_batch_over_the_limit_the_first_calls_run_and_the_others_are_cancelled():
     ran = []
     agent = agent_of([call("work"), [call("work", n=i) for i in (1, 2, 3)], reply("never")], ToolCallsLimitHook(3))
     agent.tools = scripted_agent([], tools=[counting(ran)]).tools
@@ -342,7 +342,7 @@ async def test_the_same_calls_run_under_the_hook_and_under_a_budget():
     assert (one.stop.kind, one.stop.message) == (two.stop.kind, two.stop.message)
 
 
-async def test_calls_that_other_guards_block_take_no_place_in_the_batch():
+async def test_calls_that_other_guards_block_do_not_count_in_the_batch():
     ran = []
     blocker = guard(BEFORE_TOOL)(lambda ctx, p: HookResult.block("no") if p.arguments["n"] < 3 else None)
     turns = [[call("work", n=i) for i in range(6)], reply("never")]
@@ -433,7 +433,7 @@ async def test_near_the_limit_each_request_ends_with_a_note_that_is_never_in_the
         (StepsLimitHook(3, lambda state: state.step_count, soft_limit=0.6), "You have used 2 of 3 steps."),
     ],
 )
-async def test_every_limit_says_how_much_of_it_is_used(limit, line):
+async def test_every_note_says_how_much_is_used(limit, line):
     agent = agent_of([*steps(2, usage=Usage(20, 10), cost=0.5), reply("done")], limit)
     assert (await agent.arun("x")).status == "completed"
     assert notes(agent) == ["x", None, line + WRAP_UP]
@@ -460,21 +460,21 @@ async def test_several_limits_share_one_note():
     assert [m.role for m in agent.model.requests[1].messages] == ["user", "assistant", "tool", "user"]
 
 
-async def test_each_limit_has_a_share_of_its_own():
+async def test_each_limit_has_its_own_soft_limit():
     limits = StepsLimitHook(10, soft_limit=0.1), CostLimitHook(2.0), TokenUsageLimitHook(100, soft_limit=None)
     agent = agent_of([*steps(2, cost=0.7, usage=Usage(49, 0)), reply("done")], *limits)
     await agent.arun("x")
     assert notes(agent)[1:] == [f"You have used {n} of 10 steps.{WRAP_UP}" for n in (1, 2)]
 
 
-async def test_of_two_limits_on_the_same_the_note_tells_the_one_that_holds():
+async def test_of_two_limits_on_the_same_quantity_the_note_names_the_lower():
     agent = agent_of([*steps(2), reply("done")], StepsLimitHook(5, soft_limit=None))
     agent.limits = Limits(steps=20, soft=0.1)
     await agent.arun("x")
     assert notes(agent)[1:] == [None, f"You have used 2 of 5 steps.{WRAP_UP}"]
 
 
-async def test_the_words_of_a_user_are_left_alone():
+async def test_the_message_of_the_user_is_not_changed():
     agent = agent_of([*steps(1), reply("done")], StepsLimitHook(5, soft_limit=0.2))
     agent.register_hook(
         lambda ctx, p: HookResult.replace({"messages": [*p.messages, Message("user", "You have used me.")]}),
@@ -502,13 +502,13 @@ async def test_a_retried_request_has_one_note_and_calls_of_hooks_have_none():
     assert [m.content for m in agent.model.requests[3].messages[-3:]] == ["a", "again", note]
 
 
-async def test_the_soft_limit_can_be_switched_off():
+async def test_the_soft_limit_can_be_disabled():
     agent = agent_of(steps(9), StepsLimitHook(3, soft_limit=None))
     await agent.arun("x")
     assert notes(agent) == ["x", None, None]
 
 
-async def test_shares_are_exact():
+async def test_soft_limits_are_exact():
     agent = agent_of([reply("x", usage=Usage(55, 0)).replace(tool_calls=[call("work")]), reply("done")])
     agent.register_hook(TokenUsageLimitHook(100, soft_limit=0.55))
     await agent.arun("x")
@@ -524,7 +524,7 @@ def test_limits_come_first():
     assert found == [("before_step", "rewrite", 200)]
 
 
-def test_a_hook_is_a_name_for_a_limit():
+def test_a_hook_declares_its_limit():
     hooks = [StepsLimitHook(1), TokenUsageLimitHook(2), ExecutionTimeLimitHook(3.5), CostLimitHook(4.5)]
     assert [hook.limits for hook in (*hooks, ToolCallsLimitHook(5, soft_limit=None))] == [
         Limits(steps=1),
@@ -550,7 +550,7 @@ def test_a_limit_on_an_amount_is_a_number_above_0(kind, limit):
 
 
 @pytest.mark.parametrize("share", [0, 1, 1.5, -0.2, float("nan"), True, "0.8"])
-def test_a_soft_limit_is_a_share(share):
+def test_a_soft_limit_is_a_fraction(share):
     with pytest.raises(RegistrationError, match="between 0 and 1, or None"):
         StepsLimitHook(3, soft_limit=share)
 

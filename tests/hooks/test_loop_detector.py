@@ -1,4 +1,4 @@
-"""LoopDetectorHook: a hint at the first exact repeat, an end at the next."""
+"""LoopDetectorHook: repeated tool calls."""
 
 import pytest
 
@@ -54,20 +54,20 @@ def test_the_second_call_gets_a_hint_with_the_first_result_and_does_not_run():
     assert (result.status, result.reply) == ("completed", "15 degrees")
 
 
-def test_the_third_call_ends_the_turn_with_a_sentence_made_of_the_last_good_result():
+def test_the_third_call_ends_the_run_with_the_last_successful_result():
     result, service = run([PARIS, PARIS, PARIS, reply("never asked")])
     assert service.calls == ["Paris"]
     assert (result.status, result.reply) == ("ended", "City: Paris, degrees: 15.")
     assert result.hook_ended == "loop: weather was called 3 times with the same arguments"
 
 
-def test_the_user_is_answered_at_the_first_repeat_if_so_wished():
+def test_with_answer_the_first_repeat_ends_the_run():
     result, service = run([PARIS, PARIS, reply("never asked")], hooks=[LoopDetectorHook(answer=True)])
     assert service.calls == ["Paris"]
     assert (result.status, result.reply) == ("ended", "City: Paris, degrees: 15.")
 
 
-def test_other_arguments_are_no_repeat_and_their_order_does_not_matter():
+def test_other_arguments_are_no_repeat_and_order_does_not_matter():
     @tool
     def add(a: int, b: int) -> int:
         """Add."""
@@ -78,7 +78,7 @@ def test_other_arguments_are_no_repeat_and_their_order_does_not_matter():
     assert [step.outcomes for step in result.steps] == [("ok",), ("ok",), ("blocked",), ()]
 
 
-def test_nor_does_the_order_inside_an_argument():
+def test_order_inside_an_argument_does_not_matter():
     @tool
     def find(where: dict[str, int]) -> str:
         """Find."""
@@ -95,21 +95,21 @@ def test_a_call_that_failed_may_be_made_again():
     assert [step.outcomes for step in result.steps] == [("error",), ("ok",), ()]
 
 
-def test_a_call_that_always_fails_is_broken_off_too():
+def test_a_call_that_always_fails_ends_the_run_too():
     result, service = run([PARIS] * 4, Weather(True, True, True, True))
     assert service.calls == ["Paris", "Paris"]
     assert result.status == "ended"
     assert "without making progress" in result.reply
 
 
-def test_calls_whose_arguments_never_fit_are_broken_off():
+def test_calls_with_invalid_arguments_end_the_run():
     wrong = call("weather", town="Paris")
     result, service = run([wrong] * 5)
     assert service.calls == []
     assert (result.status, len(result.steps)) == ("ended", 3)
 
 
-def test_of_calls_that_are_alike_in_one_reply_the_first_runs():
+def test_of_equal_calls_in_one_reply_the_first_runs():
     result, service = run([[PARIS, PARIS, PARIS], reply("15")])
     assert service.calls == ["Paris"]
     assert result.steps[0].outcomes == ("ok", "blocked", "blocked")
@@ -118,7 +118,7 @@ def test_of_calls_that_are_alike_in_one_reply_the_first_runs():
     assert service.calls == ["Paris", "Paris"]
 
 
-def test_a_good_result_without_a_word_gives_a_reply_all_the_same():
+def test_an_empty_result_still_gives_a_reply():
     @tool
     def touch() -> str:
         """Touch."""
@@ -128,7 +128,7 @@ def test_a_good_result_without_a_word_gives_a_reply_all_the_same():
     assert "repeatedly" in result.reply
 
 
-def test_each_run_starts_anew_and_two_detectors_share_nothing():
+def test_runs_and_detectors_share_no_state():
     service = Weather()
     first, second = LoopDetectorHook(), LoopDetectorHook(2, 3)
     agent = scripted_agent([PARIS, reply("a"), PARIS, reply("b")], tools=[service.tool()], hooks=[first, second])
@@ -136,7 +136,7 @@ def test_each_run_starts_anew_and_two_detectors_share_nothing():
     assert service.calls == ["Paris", "Paris"]
 
 
-def test_limits_can_be_moved():
+def test_the_limits_can_be_changed():
     result, service = run([PARIS] * 5, hooks=[LoopDetectorHook(hint_after=2, break_after=4)])
     assert [step.outcomes for step in result.steps] == [("ok",), ("ok",), ("blocked",), ("blocked",), ("cancelled",)]
 
@@ -155,7 +155,7 @@ def test_a_call_that_was_approved_with_other_arguments_counts_once_for_them():
     assert result.steps[1].outcomes == ("blocked",)
 
 
-def test_a_call_that_was_edited_does_not_count_as_what_it_was():
+def test_an_edited_call_does_not_count_with_its_old_arguments():
     towns = iter(["Lyon", "Nice", "Metz"])
 
     @guard(BEFORE_TOOL)
@@ -194,7 +194,7 @@ def test_a_huge_result_does_not_become_a_huge_hint_or_reply():
 @pytest.mark.parametrize(
     "options", [{"hint_after": 0}, {"break_after": 1.5}, {"hint_after": True}, {"hint_after": "1"}]
 )
-def test_nonsense_is_refused(options):
+def test_invalid_arguments_are_rejected(options):
     with pytest.raises(RegistrationError, match="must be a whole number, 1 or more"):
         LoopDetectorHook(**options)
 

@@ -1,4 +1,4 @@
-"""What an agent remembers, in front of the model."""
+"""MemoryInjectionHook: memories in the system message."""
 
 import asyncio
 import sqlite3
@@ -51,14 +51,14 @@ def test_memories_follow_the_instructions(memory):
     assert [message.role for message in result.messages] == ["user", "assistant"]  # only the request is changed
 
 
-def test_without_a_system_message_one_is_made_in_front(memory):
+def test_without_a_system_message_one_is_added(memory):
     agent = scripted_agent(["ok"], hooks=[MemoryInjectionHook(memory)])
     agent.run("go", session=Session("s", [Message("user", "before"), Message("assistant", "yes")]))
     assert [m.role for m in agent.model.requests[0].messages] == ["system", "user", "assistant", "user"]
     assert systems(agent) == [[HOME]]
 
 
-def test_without_memories_the_request_stays_as_it_is():
+def test_without_memories_the_request_is_unchanged():
     agent = scripted_agent(["ok"], hooks=[MemoryInjectionHook(MemoryStore())])
     agent.run("go")
     assert systems(agent) == [[]]
@@ -71,7 +71,7 @@ def test_the_memory_of_the_context_is_used_if_none_is_given(memory):
     assert systems(agent) == [[HOME], []]
 
 
-def test_every_call_of_a_run_is_given_the_same_text_whatever_is_remembered_meanwhile(memory):
+def test_every_model_call_of_a_run_gets_the_same_text(memory):
     tried = []
 
     @hook("after_llm")
@@ -94,7 +94,7 @@ def test_two_such_hooks_add_the_text_once(memory):
     assert systems(agent) == [[HOME]]
 
 
-def test_calls_that_hooks_make_themselves_are_left_alone(memory):
+def test_model_calls_of_hooks_are_not_changed(memory):
     @hook("on_run_start")
     async def judge(ctx, start):
         await ctx.llm.complete("Is this fine?", purpose="judge")
@@ -104,7 +104,7 @@ def test_calls_that_hooks_make_themselves_are_left_alone(memory):
     assert systems(agent) == [[], [HOME]]
 
 
-def test_limits_and_scope_are_handed_on(memory):
+def test_limits_and_scope_are_passed_on(memory):
     for n in range(5):
         memory.add_fact(f"k{n}", n, scope="mine")
         memory.add_episode("e", f"s{n}", scope="mine")
@@ -114,8 +114,10 @@ def test_limits_and_scope_are_handed_on(memory):
     agent = scripted_agent(["ok"], hooks=[MemoryInjectionHook(memory, max_facts=2, max_episodes=1, scope="mine")])
     agent.run("go")
     assert [line for line in systems(agent)[0][0].splitlines() if line.startswith("-")] == [
-        "- k3: 3", "- k4: 4", "- e (ok): s4",
-    ]  # fmt: skip
+        "- k3: 3",
+        "- k4: 4",
+        "- e (ok): s4",
+    ]
 
 
 async def test_concurrent_runs_of_one_agent_get_their_own_text():
@@ -169,8 +171,10 @@ def test_it_can_be_made_to_fail_closed(tmp_path):
 
 def test_it_adds_context_before_the_rest_of_the_rewriters():
     assert (MemoryInjectionHook.priority, MemoryInjectionHook.phase, MemoryInjectionHook.on_failure) == (
-        80, "rewrite", "open",
-    )  # fmt: skip
+        80,
+        "rewrite",
+        "open",
+    )
 
 
 def test_a_single_fire_with_an_empty_history_works(memory):
@@ -186,10 +190,16 @@ def test_an_empty_system_message_is_filled(memory):
 @pytest.mark.parametrize(
     ("given", "options"),
     [
-        (3, {}), (MemoryStore, {}), (None, {"max_facts": -1}), (None, {"max_facts": True}), (None, {"max_facts": 1.5}),
-        (None, {"max_episodes": "3"}), (None, {"max_episodes": float("nan")}), (None, {"scope": 3}),
+        (3, {}),
+        (MemoryStore, {}),
+        (None, {"max_facts": -1}),
+        (None, {"max_facts": True}),
+        (None, {"max_facts": 1.5}),
+        (None, {"max_episodes": "3"}),
+        (None, {"max_episodes": float("nan")}),
+        (None, {"scope": 3}),
     ],
-)  # fmt: skip
-def test_nonsense_is_refused(given, options):
+)
+def test_invalid_arguments_are_rejected(given, options):
     with pytest.raises(RegistrationError):
         MemoryInjectionHook(given, **options)

@@ -1,4 +1,4 @@
-"""Model calls that failed for now are made again."""
+"""ModelRetryHook: retries of model calls."""
 
 import asyncio
 from random import Random
@@ -31,7 +31,7 @@ def quick(*args, **options):
 
 
 @pytest.mark.parametrize("error", [RateLimitError, OverloadedError, ModelTimeoutError, UnreachableError])
-def test_a_call_that_failed_for_now_is_made_again(error):
+def test_a_transient_failure_is_retried(error):
     agent = scripted_agent([error("no"), error("no"), reply("ok")], hooks=[quick()])
     result = agent.run("go")
     assert (result.reply, result.status) == ("ok", "completed")
@@ -41,7 +41,7 @@ def test_a_call_that_failed_for_now_is_made_again(error):
 
 
 @pytest.mark.parametrize("error", [BadRequestError("no"), ValueError("no")])
-def test_a_failure_that_would_come_again_stands(error):
+def test_a_permanent_failure_is_not_retried(error):
     agent = scripted_agent([error, reply("never")], hooks=[quick()])
     with pytest.raises(RunFailedError):
         agent.run("go")
@@ -58,7 +58,7 @@ def test_the_errors_to_retry_after_can_be_named(on):
 
 
 @pytest.mark.parametrize("most", [1, 2])
-def test_it_gives_up_after_so_many_retries_and_the_run_fails_with_the_models_own_error(most):
+def test_after_the_last_retry_the_run_fails_with_the_error_of_the_model(most):
     agent = scripted_agent([RateLimitError(f"no {n}") for n in range(9)], hooks=[quick(most)])
     log = EventLog()
     with pytest.raises(RunFailedError, match=f"no {most}") as failure:
@@ -92,14 +92,14 @@ def test_calls_of_hooks_and_every_step_are_retried_too():
     assert agent.run("go").reply == "ok"
 
 
-def test_failures_of_tools_and_hooks_are_none_of_its_business():
+def test_failures_of_tools_and_hooks_are_not_retried():
     error = ErrorInfo("tool", "RateLimitError", "no")
     verdict = fire_hook(quick(), "on_error", errors=(error,), where="tool")
     assert (verdict.action, verdict.failures) == ("cont", ())
 
 
 @pytest.mark.parametrize(("asked", "calls"), [(5.0, 1), (float("inf"), 1), (0.01, 2)])
-def test_a_provider_that_asks_for_too_long_a_wait_is_not_asked_again(asked, calls):
+def test_a_retry_after_above_max_delay_is_not_retried(asked, calls):
     agent = scripted_agent([RateLimitError("no", retry_after=asked), reply("ok")], hooks=[quick(max_delay=1)])
     if calls == 1:
         with pytest.raises(RunFailedError):
@@ -116,7 +116,7 @@ def test_it_does_not_wait_longer_than_the_run_has_time_left():
     assert len(agent.model.requests) == 1
 
 
-def test_waits_double_with_chance_in_them_and_end_at_the_maximum():
+def test_delays_double_with_jitter_up_to_the_maximum():
     ctx = AgentContext(random=Random(1))
     waits = [[Backoff(1, 100).delay(ctx, attempt) for _ in range(200)] for attempt in (1, 2, 3)]
     for mean, some in zip((1, 2, 4), waits, strict=True):
@@ -128,7 +128,7 @@ def test_waits_double_with_chance_in_them_and_end_at_the_maximum():
     assert Backoff(1, 100).delay(again, 1) == waits[0][0]
 
 
-def test_a_wait_that_was_asked_for_is_the_least_and_is_spread_too():
+def test_retry_after_is_the_minimum_and_has_jitter_too():
     ctx = AgentContext(random=Random(1))
     waits = [Backoff(1, 100).delay(ctx, 1, 7.0) for _ in range(100)]
     assert 7.5 <= min(waits) < max(waits) <= 8.5
@@ -139,7 +139,7 @@ def test_a_wait_that_was_asked_for_is_the_least_and_is_spread_too():
     assert Backoff(0, 7).delay(AgentContext(budget=Budget(Limits(seconds=0))), 1) is None
 
 
-async def test_a_cancel_during_the_wait_takes_effect_at_once():
+async def test_cancelling_during_the_delay_takes_effect_at_once():
     model = ScriptedModel([RateLimitError("no"), reply("never")])
     agent = Agent("a", llm=model, hooks=[ModelRetryHook(base_delay=600, max_delay=3600)])
     run = agent.start("go")
@@ -150,10 +150,10 @@ async def test_a_cancel_during_the_wait_takes_effect_at_once():
     assert (result.status, result.stop.message, len(model.requests)) == ("cancelled", "enough", 1)
 
 
-async def test_a_time_limit_breaks_off_the_wait():
+async def test_a_time_limit_cancels_the_delay():
     model = ScriptedModel([RateLimitError("no"), reply("never")])
     hook = ModelRetryHook(base_delay=600, max_delay=600)
-    hook.backoff.delay = lambda *_: 600  # as if the time left had looked enough
+    hook.backoff.delay = lambda *_: 600  # although the run has less time left
     ctx = AgentContext(budget=Budget(Limits(seconds=0.05)))
     result = await Agent("a", llm=model, hooks=[hook]).arun("go", ctx=ctx)
     assert (result.status, result.stop.kind) == ("stopped", "time_limit")
@@ -187,6 +187,6 @@ async def test_concurrent_runs_share_one_hook():
         ({"on": None}, "list of names"),
     ],
 )
-def test_nonsense_is_refused_with_what_to_give_instead(options, says):
+def test_invalid_arguments_are_rejected(options, says):
     with pytest.raises(RegistrationError, match=says):
         ModelRetryHook(**options)

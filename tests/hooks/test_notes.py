@@ -1,4 +1,4 @@
-"""The newest notes, in front of the model."""
+"""NotesInjectorHook: notes in the system message."""
 
 import pytest
 
@@ -25,13 +25,13 @@ def test_the_end_of_the_notes_follows_the_instructions(notes):
     assert systems(agent) == [["Be brief.\n\nNotes, the newest last:\n- old\n- new"]]
 
 
-def test_only_what_fits_is_added(notes):
+def test_only_the_last_notes_that_fit_are_added(notes):
     agent = scripted_agent(["ok"], hooks=[NotesInjectorHook(notes, max_chars=5)])
     agent.run("go")
     assert systems(agent) == [["Notes, the newest last:\n- new"]]
 
 
-def test_a_path_will_do_and_every_call_of_a_run_is_given_the_same_text(notes):
+def test_a_path_is_accepted_and_every_model_call_of_a_run_gets_the_same_text(notes):
     agent = scripted_agent(
         [call("add_note", text="newer"), "ok", "ok"], tools=[notes], hooks=[NotesInjectorHook(str(notes.path))]
     )
@@ -42,7 +42,7 @@ def test_a_path_will_do_and_every_call_of_a_run_is_given_the_same_text(notes):
     assert texts[2][-1].endswith(" newer")
 
 
-def test_without_notes_the_request_stays_as_it_is(tmp_path):
+def test_without_notes_the_request_is_unchanged(tmp_path):
     agent = scripted_agent(["ok"], hooks=[NotesInjectorHook(tmp_path / "none.md")])
     agent.run("go")
     assert systems(agent) == [[]]
@@ -58,6 +58,6 @@ def test_notes_that_cannot_be_read_are_reported_and_the_run_goes_on(tmp_path):
 @pytest.mark.parametrize(
     ("given", "options"), [(None, {}), (3, {}), ("x", {"max_chars": 0}), ("x", {"max_chars": "9"})]
 )
-def test_nonsense_is_refused(given, options):
+def test_invalid_arguments_are_rejected(given, options):
     with pytest.raises(RegistrationError):
         NotesInjectorHook(given, **options)

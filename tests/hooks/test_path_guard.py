@@ -1,4 +1,7 @@
-"""The guard that keeps the paths of tool calls in certain folders, and away from secrets."""
+"""PathGuard: the paths in tool calls.
+
+Tables of cases keep several cases on a line (``fmt: skip``), so that they can be read as a whole.
+"""
 
 from typing import Any
 
@@ -85,7 +88,7 @@ def test_a_path_in_the_folder_passes(place, path):
         "~/../x", "new/../../secret", "dangling", "dangling/x", "out/new/deep", "a" * 5000 + "/../../../secret",
     ],
 )  # fmt: skip
-def test_a_path_that_leads_out_is_blocked_and_the_model_told_what_to_do(place, monkeypatch, path):
+def test_a_path_outside_the_folder_is_blocked_with_advice(place, monkeypatch, path):
     monkeypatch.setenv("HOME", "/root")
     outcomes, (text,) = run([call("open_file", path=path)], PathGuard(place))
     assert outcomes == ("blocked",)
@@ -116,7 +119,7 @@ def test_every_path_of_a_call_is_judged(place):
         {"uri": "x://../../../secret"},
     ],
 )  # fmt: skip
-def test_a_path_is_judged_wherever_it_stands(place, arguments):
+def test_a_path_is_found_in_any_argument(place, arguments):
     @tool
     def do(**given: Any) -> str:
         return "did it"
@@ -128,7 +131,7 @@ def test_a_path_is_judged_wherever_it_stands(place, arguments):
     "arguments",
     [{"src": "sub/a", "dst": "b"}, {"source": "wikipedia"}, {"uri": "https://x.org/etc"}, {"text": "/etc/passwd"}],
 )
-def test_what_is_no_path_or_leads_inside_passes_wherever_it_stands(place, arguments):
+def test_values_that_are_no_paths_or_inside_paths_pass(place, arguments):
     @tool
     def do(**given: Any) -> str:
         return "did it"
@@ -137,15 +140,17 @@ def test_what_is_no_path_or_leads_inside_passes_wherever_it_stands(place, argume
     assert run([call("do", uri=f"file://{place}/a.txt")], PathGuard(place), [do])[0] == ("ok",)
 
 
-def test_a_rewrite_after_the_model_is_judged_too(place):
+def test_rewritten_arguments_are_judged(place):
     @hook("before_tool", priority=-1000)
     def elsewhere(ctx, request):
         return request.replace(arguments={"path": "/etc/passwd"})
 
     agent = Agent(
-        "a", llm=ScriptedModel([call("open_file", path="a.txt"), reply("ok")]), tools=[open_file],
+        "a",
+        llm=ScriptedModel([call("open_file", path="a.txt"), reply("ok")]),
+        tools=[open_file],
         hooks=[PathGuard(place), elsewhere],
-    )  # fmt: skip
+    )
     assert agent.run("go").steps[0].outcomes == ("blocked",)
 
 
@@ -172,7 +177,7 @@ def test_tools_without_paths_pass(place):
     assert run([call("add", a=1, b=2)], PathGuard(place), [add])[0] == ("ok",)
 
 
-def test_it_is_a_safety_rail():
+def test_it_is_a_guard_that_fails_closed():
     assert (PathGuard.priority, PathGuard.phase) == (100, "guard")
 
 
@@ -183,13 +188,13 @@ def test_it_is_a_safety_rail():
      {"folder": ".", "read": ["missing"]}, {"folder": ".", "write": ["missing"]}, {"folder": ".", "write": "sub"},
      {"folder": ".", "write": 1}, {"folder": ".", "secrets": ".env"}, {"folder": ".", "secrets": [1]}],
 )  # fmt: skip
-def test_a_guard_that_cannot_work_is_refused(place, options):
+def test_invalid_arguments_are_rejected(place, options):
     with pytest.raises(RegistrationError):
         PathGuard(**options)
 
 
 @given(st.lists(st.sampled_from(["..", ".", "sub", "out", "inside", "secret", "a.txt", "~", "/"]), max_size=6))
-def test_what_passes_lies_in_the_folder(tmp_path_factory, parts):
+def test_every_path_that_passes_is_in_the_folder(tmp_path_factory, parts):
     top = tmp_path_factory.getbasetemp() / "guarded"
     inside = top / "inside"
     (inside / "sub").mkdir(parents=True, exist_ok=True)
@@ -203,7 +208,7 @@ def test_what_passes_lies_in_the_folder(tmp_path_factory, parts):
         assert (inside / path).resolve().is_relative_to(inside.resolve())
 
 
-def test_what_is_kept_may_be_read_but_not_written_under_any_spelling(tmp_path):
+def test_kept_files_may_be_read_but_not_written_under_any_spelling(tmp_path):
     (tmp_path / "rules.py").write_text("mine")
     (tmp_path / "alias").symlink_to("rules.py")
     guard = PathGuard(tmp_path, write=True, keep=["hookline.toml", str(tmp_path / "rules.py")])
@@ -239,7 +244,7 @@ def test_several_folders_may_be_read_and_others_written(tmp_path):
 @pytest.mark.parametrize(
     "name", ["writeFile", "create_directory", "append_note", "rename_x", "save_as", "remove_file", "mkdir"]
 )
-def test_tools_that_write_are_known_by_many_names(place, name):
+def test_tools_that_write_are_recognised_by_name(place, name):
     writer = tool(name=name)(lambda path: "done")
     assert run([call(name, path="a.txt")], PathGuard(place), [writer])[0] == ("blocked",)
 
@@ -257,7 +262,7 @@ SECRETS = [
 
 
 @pytest.mark.parametrize("path", SECRETS)
-def test_files_with_secrets_are_out_of_reach_unless_that_is_turned_off(place, path):
+def test_secret_files_are_blocked_unless_disabled(place, path):
     (place / "sub" / ".env").write_text("KEY=1")
     (place / ".env").write_text("KEY=1")
     (place / "alias").symlink_to(".env")
@@ -269,13 +274,13 @@ def test_files_with_secrets_are_out_of_reach_unless_that_is_turned_off(place, pa
     assert run([call("open_file", path=path)], PathGuard(place, secrets=[]))[0] == ("ok",)
 
 
-def test_a_folder_that_was_chosen_is_no_secret_itself(tmp_path):
+def test_the_folder_itself_is_not_secret(tmp_path):
     (tmp_path / ".aws").mkdir()
     calls = [call("open_file", path=str(tmp_path / ".aws" / name)) for name in ("notes.txt", "id_rsa")]
     assert run(calls, PathGuard(tmp_path / ".aws"))[0] == ("ok", "blocked")
 
 
-def test_secrets_may_be_named_with_exceptions(place):
+def test_secrets_can_have_exceptions(place):
     guard = PathGuard(place, secrets=["*.txt", "!public.txt", "private/*", "x[!a-y]"])
     paths = ["a.txt", "public.txt", "private/x", "private", "sub/private/x/y", "a.md", "xz", "xa"]
     calls = [call("open_file", path=path) for path in paths]
@@ -286,7 +291,7 @@ def test_secrets_may_be_named_with_exceptions(place):
     st.text(max_size=30)
     | st.lists(st.sampled_from(list("./\\~$*?[]%:\0 \n\"'-eE\u0308\ud800") + ["..", "file:", ".env"])).map("".join)
 )
-def test_whatever_a_path_says_there_is_a_verdict(tmp_path_factory, path):
+def test_any_path_gets_a_verdict(tmp_path_factory, path):
     inside = tmp_path_factory.getbasetemp() / "fuzzed"
     inside.mkdir(exist_ok=True)
     opened = tool(name="open_file", folder=inside)(lambda path: "opened")
@@ -294,5 +299,5 @@ def test_whatever_a_path_says_there_is_a_verdict(tmp_path_factory, path):
 
 
 @pytest.mark.parametrize("piece", ["*", "[", "/", "../", "a/", "%25", "$", "~", "?/", ".env/"])
-def test_a_very_long_path_has_a_verdict_at_once(place, piece):
+def test_a_very_long_path_gets_a_verdict(place, piece):
     assert run([call("open_file", path=piece * 20_000)], PathGuard(place))[0] in (("ok",), ("blocked",))

@@ -1,4 +1,4 @@
-"""Asking before sensitive tools run."""
+"""PlanModeHook: approval before certain tools run."""
 
 import asyncio
 import functools
@@ -39,7 +39,7 @@ def agent_of(turns, *hooks, ran, **options):
 
 
 async def outcome(approver, *others, plan=None):
-    """What ran, what the model was told, who decided, and what went wrong."""
+    """Return the calls that ran, the tool message, the decision, and the errors."""
     ran, log = [], EventLog()
     plan = plan or PlanModeHook(["deploy"], approver)
     result = await agent_of([call("deploy"), reply("x")], plan, *others, ran=ran, sinks=[log]).arun("x")
@@ -51,29 +51,29 @@ async def outcome(approver, *others, plan=None):
 DENIED = "Tool 'deploy' was denied by hook 'PlanModeHook'."
 
 
-async def test_yes_lets_the_call_run():
+async def test_true_approves_the_call():
     assert await outcome(lambda request: True) == (["test"], "deployed to test", "approved", [])
 
 
-async def test_no_blocks_it():
+async def test_false_denies_the_call():
     assert await outcome(lambda request: False) == ([], DENIED, "denied", [])
 
 
-async def test_a_message_means_no_and_reaches_the_model():
+async def test_a_message_denies_the_call_and_reaches_the_model():
     assert await outcome(lambda request: "Not on a Friday.") == ([], "Not on a Friday.", "denied", [])
     assert (await outcome(lambda request: ""))[1] == DENIED
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("value", "expected"),
     [
         (HookResult.approve(by="ada"), (["test"], "deployed to test", "approved", [])),
         (HookResult.deny("no", by="ada"), ([], "no", "denied", [])),
         (HookResult.edit({"env": "stage"}), (["stage"], "deployed to stage", "edited", [])),
     ],
 )
-async def test_an_approver_may_speak_as_any_approver_hook_does(said, expected):
-    assert await outcome(lambda request: said) == expected
+async def test_an_approver_may_return_a_hook_result(value, expected):
+    assert await outcome(lambda request: value) == expected
 
 
 async def test_an_approver_sees_the_call_and_the_question():
@@ -101,7 +101,7 @@ async def test_an_approver_may_be_async_and_take_the_context():
         assert (await outcome(one))[2] == "approved"
 
 
-async def test_a_sync_approver_runs_in_a_thread_and_does_not_hold_up_the_loop():
+async def test_a_sync_approver_runs_in_a_thread_and_does_not_block_the_loop():
     answered = threading.Event()
 
     def wait(request):
@@ -116,21 +116,21 @@ async def test_a_sync_approver_runs_in_a_thread_and_does_not_hold_up_the_loop():
 
 
 @pytest.mark.parametrize(
-    "said",
+    "value",
     [None, 1, 0, b"yes", [], HookResult.cont(), HookResult.block("no"), HookResult.claim(), object()],
 )
-async def test_nonsense_means_no_and_is_reported(said):
-    ran, told, decision, failed = await outcome(lambda request: said)
-    assert (ran, told, decision) == ([], "The approval failed.", "denied")
+async def test_an_unexpected_value_denies_the_call_and_is_reported(value):
+    ran, message, decision, failed = await outcome(lambda request: value)
+    assert (ran, message, decision) == ([], "The approval failed.", "denied")
     assert "the approver returned" in failed[0]
 
 
-async def test_two_decisions_at_once_are_none():
+async def test_two_decisions_at_once_are_invalid():
     both = HookResult.claim(approve=True, edit={"env": "prod"})
     assert (await outcome(lambda request: both))[:3] == ([], "The approval failed.", "denied")
 
 
-async def test_an_approver_that_raises_means_no_and_is_reported():
+async def test_an_approver_that_raises_denies_the_call_and_is_reported():
     def approver(request):
         raise OSError("the line is dead")
 
@@ -139,11 +139,11 @@ async def test_an_approver_that_raises_means_no_and_is_reported():
     assert "the line is dead" in failed[0]
 
 
-async def test_without_an_approver_nobody_means_no():
+async def test_without_any_approver_the_call_is_denied():
     assert await outcome(None) == ([], "Nobody approved this call.", "denied", [])
 
 
-async def test_without_an_approver_whoever_is_there_decides():
+async def test_without_an_approver_another_hook_decides():
     someone = hook("approval_requested")(lambda ctx, p: HookResult.approve())
     assert (await outcome(None, someone))[2] == "approved"
 
@@ -155,7 +155,7 @@ async def test_other_tools_are_not_asked_about():
     assert (result.messages[2].content, asked) == ("fine", [])
 
 
-# Questions of others.
+# Questions of other hooks.
 
 
 async def test_it_does_not_answer_the_questions_of_other_hooks():
@@ -166,7 +166,7 @@ async def test_it_does_not_answer_the_questions_of_other_hooks():
     assert asked == []
 
 
-async def test_a_yes_leaves_a_question_that_another_hook_asked_about_the_same_call_open():
+async def test_an_approval_leaves_the_question_of_another_hook_open():
     asker = guard(BEFORE_TOOL, name="other")(lambda ctx, p: HookResult.ask("and the budget?"))
     assert (await outcome(lambda request: True, asker))[:3] == ([], "Nobody approved this call.", "denied")
     someone = hook("approval_requested")(lambda ctx, p: HookResult.approve())
@@ -174,16 +174,16 @@ async def test_a_yes_leaves_a_question_that_another_hook_asked_about_the_same_ca
     assert (await outcome(lambda request: "Never.", asker, someone))[1:3] == ("Never.", "denied")
 
 
-async def test_an_edit_cannot_answer_for_others():
+async def test_an_edit_cannot_answer_other_questions():
     asker = guard(BEFORE_TOOL, name="other")(lambda ctx, p: HookResult.ask("and the budget?"))
     someone = hook("approval_requested")(lambda ctx, p: HookResult.approve())
-    ran, told, decision, _ = await outcome(lambda request: HookResult.edit({"env": "x"}), asker, someone)
+    ran, message, decision, _ = await outcome(lambda request: HookResult.edit({"env": "x"}), asker, someone)
     assert (ran, decision) == ([], "denied")
-    assert "several approvals" in told
+    assert "several approvals" in message
 
 
 @pytest.mark.parametrize(("second", "decision"), [(True, "approved"), (False, "denied")])
-async def test_two_plan_modes_must_both_say_yes(second, decision):
+async def test_two_plan_modes_must_both_approve(second, decision):
     other = PlanModeHook(["dep*"], lambda request: second)
     assert (await outcome(lambda request: True, other))[2] == decision
 
@@ -200,7 +200,7 @@ async def test_a_retried_call_is_asked_about_again(second, runs, outcome):
     assert (ran, result.steps[0].outcomes, answers) == (["test"] * runs, (outcome,), [])
 
 
-async def test_each_call_of_a_batch_is_decided_for_itself_and_runs_do_not_mix():
+async def test_each_call_of_a_batch_is_decided_separately():
     plan = PlanModeHook(["deploy"], lambda request: request.call.arguments["env"] != "prod")
 
     async def run():
@@ -228,7 +228,7 @@ async def test_a_run_that_is_cancelled_does_not_wait_for_the_approver():
     assert (result.status, ran) == ("cancelled", [])
 
 
-async def test_an_approver_that_takes_too_long_means_no_where_the_hook_has_a_timeout():
+async def test_an_approver_that_exceeds_the_timeout_denies_the_call():
     never, ran = threading.Event(), []
     agent = agent_of([call("deploy"), reply("x")], ran=ran)
     agent.register_hook(PlanModeHook(["deploy"], lambda request: never.wait(60)), timeout=0.05)
@@ -261,6 +261,6 @@ def test_it_is_a_guard_at_100_that_fails_closed():
         ((["x"],), {"question": None}, "question must be text"),
     ],
 )
-def test_nonsense_is_refused(args, options, problem):
+def test_invalid_arguments_are_rejected(args, options, problem):
     with pytest.raises(RegistrationError, match=problem):
         PlanModeHook(*args, **options)

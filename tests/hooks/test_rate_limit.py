@@ -1,4 +1,4 @@
-"""The guard that limits how many tool calls run."""
+"""RateLimitHook: limits on tool calls."""
 
 import asyncio
 import threading
@@ -61,7 +61,7 @@ async def test_the_default_is_50_calls_in_a_run():
     assert texts(result)[50:] == ["Rate limit exceeded: 51/50 tool calls."] * 2
 
 
-async def test_each_run_counts_for_itself():
+async def test_each_run_is_counted_separately():
     agent = agent_of([searches(2), reply("a")] * 3, RateLimitHook(2))
     results = [await agent.arun("x") for _ in range(2)]
     assert [r.successful_tool_calls for r in results] == [2, 2]
@@ -78,26 +78,26 @@ async def test_each_tool_can_have_a_limit():
     ]
 
 
-async def test_globs_choose_tools_and_the_lowest_number_holds():
+async def test_globs_select_tools_and_the_lowest_number_applies():
     limit = RateLimitHook(None, per_tool={"s*": 3, "*ch": 1})
     result = await agent_of([[*searches(2), call("read"), call("read", n=1)], reply("done")], limit).arun("x")
     assert texts(result) == ["found 0", 'Rate limit exceeded: 2/1 calls of "search".', "read 0", "read 1"]
 
 
-async def test_calls_that_another_guard_blocks_do_not_use_it_up():
+async def test_calls_that_another_guard_blocks_do_not_count():
     blocker = guard(BEFORE_TOOL)(lambda ctx, p: HookResult.block("no") if p.arguments["n"] < 3 else None)
     result = await agent_of([searches(6), reply("done")], RateLimitHook(2), blocker).arun("x")
     assert texts(result) == ["no"] * 3 + ["found 3", "found 4", "Rate limit exceeded: 3/2 tool calls."]
 
 
-async def test_denied_and_answered_calls_do_not_use_it_up_for_the_next_step():
+async def test_denied_and_answered_calls_do_not_count_in_the_next_step():
     verbs = {0: HookResult.ask("?"), 1: HookResult.answer("cached")}
     judge = guard(BEFORE_TOOL)(lambda ctx, p: verbs.get(p.arguments["n"]))
     result = await agent_of([searches(2), searches(3, 2), reply("done")], RateLimitHook(2), judge).arun("x")
     assert texts(result)[1:] == ["cached", "found 2", "found 3", "Rate limit exceeded: 3/2 tool calls."]
 
 
-async def test_invalid_calls_do_not_use_it_up():
+async def test_invalid_calls_do_not_count():
     turns = [[call("search", n="many"), call("nothing"), *searches(1)], reply("done")]
     assert (await agent_of(turns, RateLimitHook(1)).arun("x")).successful_tool_calls == 1
 
@@ -122,7 +122,7 @@ async def test_a_retried_call_counts_again():
     ]
 
 
-async def test_a_retry_that_is_blocked_gives_no_place_back_that_was_used():
+async def test_a_blocked_retry_does_not_uncount_the_first_attempt():
     ran = []
     again = hook(AFTER_TOOL)(lambda ctx, p: HookResult.retry() if p.attempt == 1 else None)
     no_retry = hook(BEFORE_TOOL)(lambda ctx, p: HookResult.block("no retries") if p.attempt > 1 else None)
@@ -149,7 +149,7 @@ async def test_the_minute_is_shared_by_all_runs_and_slides():
     assert "Try again in 40 s." in await run(70.0)
 
 
-async def test_calls_that_do_not_run_give_back_their_place_in_the_minute():
+async def test_calls_that_do_not_run_do_not_count_in_the_minute():
     blocker = guard(BEFORE_TOOL)(lambda ctx, p: HookResult.block("no") if p.arguments["n"] == 0 else None)
     agent = agent_of([searches(2), reply("x"), searches(2), reply("x")], RateLimitHook(per_minute=2), blocker)
     results = [await agent.arun("x", ctx=AgentContext(clock=FakeClock())) for _ in range(2)]
@@ -176,7 +176,7 @@ def test_threads_never_get_past_the_minute():
         assert sum(pool.map(caller, range(4))) == 7
 
 
-async def test_memory_of_the_minute_does_not_grow():
+async def test_the_window_of_the_minute_does_not_grow():
     clock, limit = FakeClock(), RateLimitHook(None, per_minute=3)
     for i in range(50):
         clock.advance(30)
@@ -198,7 +198,9 @@ def test_no_script_runs_more_calls_than_allowed_and_none_is_lost(script, limit, 
     turns = [*([call("search", n=n) for n in calls] for calls in script), reply("done")]
     agent_of(turns, RateLimitHook(limit), judge, again, ran=ran).run("x")
     assert len(ran) <= limit
-    if not retry and not any(1 in calls for calls in script):  # a question holds a place until it is answered
+    if not retry and not any(
+        1 in calls for calls in script
+    ):  # a call that waits for approval counts until it is decided
         assert len(ran) == min(limit, sum(n > 1 for calls in script for n in calls))
 
 
@@ -223,6 +225,6 @@ def test_it_judges_first_among_the_guards():
         ({"max_calls_per_run": None, "per_tool": {}}, "give a limit"),
     ],
 )
-def test_nonsense_is_refused(options, problem):
+def test_invalid_arguments_are_rejected(options, problem):
     with pytest.raises(RegistrationError, match=problem):
         RateLimitHook(**options)

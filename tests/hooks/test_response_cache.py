@@ -1,4 +1,4 @@
-"""Model replies that are served again."""
+"""ResponseCacheHook: cached model replies."""
 
 import asyncio
 import threading
@@ -51,7 +51,7 @@ def request(*messages, **fields):
     return ModelRequest(messages or (Message("user", "hi"),), **fields)
 
 
-def test_the_same_task_is_answered_without_the_model_and_costs_nothing():
+def test_a_repeated_task_is_answered_from_the_cache_at_no_cost():
     cache, seen = ResponseCacheHook(), []
 
     @observer(AFTER_LLM)
@@ -66,7 +66,7 @@ def test_the_same_task_is_answered_without_the_model_and_costs_nothing():
     assert (cache.hits, cache.misses, len(cache)) == (1, 1, 1)
 
 
-def test_a_whole_run_with_tools_is_served_again_although_its_call_ids_differ():
+def test_a_run_with_tools_is_cached_although_call_ids_differ():
     cache = ResponseCacheHook()
     turns = [
         lambda _: reply("", tool_calls=(ToolCall("call_a", "add", {"a": 1, "b": 2}),), finish_reason="tool_calls"),
@@ -77,7 +77,7 @@ def test_a_whole_run_with_tools_is_served_again_although_its_call_ids_differ():
     renamed = []
 
     @hook(AFTER_LLM, priority=-5)
-    def rename(ctx, got):  # as a provider would: other ids in each run
+    def rename(ctx, got):  # providers use other ids in each run
         calls = tuple(c.replace(id=f"other_{c.id}") for c in got.tool_calls)
         renamed.extend(calls)
         return got.replace(tool_calls=calls)
@@ -86,11 +86,11 @@ def test_a_whole_run_with_tools_is_served_again_although_its_call_ids_differ():
     assert (result.reply, result.tool_calls, len(agent.model.requests), len(renamed)) == ("3", 1, 2, 1)
 
 
-def test_calls_of_a_served_reply_get_fresh_ids_in_a_transcript_that_has_theirs():
+def test_calls_of_a_cached_reply_get_new_ids_if_the_transcript_has_theirs():
     cache, session = ResponseCacheHook(), Session("s")
 
     @hook(BEFORE_LLM)
-    def forget(ctx, request):  # the model sees this turn only, so that requests come again
+    def forget(ctx, request):  # only this message, so that requests repeat
         last = max(i for i, m in enumerate(request.messages) if m.role == "user")
         return request.replace(messages=request.messages[last:])
 
@@ -104,9 +104,13 @@ def test_calls_of_a_served_reply_get_fresh_ids_in_a_transcript_that_has_theirs()
 
 
 BASE = request(
-    Message("user", "hi"), Message("assistant", "", (ToolCall("c1", "add", {"a": 1, "b": 2}),)),
-    Message("tool", "3", call_id="c1", name="add"), tools=(ToolSpec("add"),), model="m", params={"seed": 1, "top_p": 1},
-)  # fmt: skip
+    Message("user", "hi"),
+    Message("assistant", "", (ToolCall("c1", "add", {"a": 1, "b": 2}),)),
+    Message("tool", "3", call_id="c1", name="add"),
+    tools=(ToolSpec("add"),),
+    model="m",
+    params={"seed": 1, "top_p": 1},
+)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +137,7 @@ BASE = request(
         {"tool_choice": "add"},
     ],
 )
-def test_what_the_model_would_see_differently_is_another_request(changes):
+def test_a_request_that_differs_for_the_model_is_another_request(changes):
     cache = ResponseCacheHook()
     keep(cache, BASE)
     assert ask(cache, BASE).content == "kept"
@@ -144,9 +148,10 @@ def test_ids_hops_purposes_and_the_order_of_params_do_not_count():
     cache = ResponseCacheHook()
     keep(cache, BASE)
     renamed = (
-        BASE.messages[0], BASE.messages[1].replace(tool_calls=(ToolCall("zz", "add", {"b": 2, "a": 1}),)),
+        BASE.messages[0],
+        BASE.messages[1].replace(tool_calls=(ToolCall("zz", "add", {"b": 2, "a": 1}),)),
         BASE.messages[2].replace(call_id="zz"),
-    )  # fmt: skip
+    )
     same = {"hop": 4, "purpose": "judge", "ids": {"run_id": "r"}, "params": {"top_p": 1, "seed": 1}}
     assert ask(cache, BASE.replace(same, messages=renamed)).content == "kept"
 
@@ -160,7 +165,7 @@ def test_results_that_swapped_their_calls_are_another_request():
     assert ask(cache, request(other, Message("tool", "1", call_id="x"), Message("tool", "2", call_id="y")))
 
 
-def test_the_key_is_what_the_model_really_gets():
+def test_the_key_is_the_final_request():
     @hook(BEFORE_LLM)
     def stamp(ctx, given):
         return given.replace(messages=(Message("user", f"it is {ctx.deps}"),))
@@ -176,7 +181,7 @@ def test_another_providers_model_of_the_same_name_is_another_model():
     assert [Agent("a", llm=model, hooks=[cache]).run("hi").reply for model in (one, two)] == ["one", "two"]
 
 
-def test_the_reply_of_a_fallback_of_the_same_name_is_not_taken_for_the_models_own():
+def test_the_reply_of_a_fallback_of_the_same_name_is_not_cached():
     model, other = ScriptedModel([RateLimitError("busy"), reply("own")]), ScriptedModel(["other"])
     other.provider = "elsewhere"
     agent = Agent("a", llm=model, hooks=[ResponseCacheHook(), FallbackModelHook(other)])
@@ -194,19 +199,19 @@ def test_the_reply_of_a_fallback_of_the_same_name_is_not_taken_for_the_models_ow
         {"tool_calls": (ToolCall("c", "add", "{not json"),)},
     ],
 )
-def test_broken_replies_and_answers_of_hooks_are_not_kept(fields):
+def test_incomplete_replies_and_answers_of_hooks_are_not_cached(fields):
     cache = ResponseCacheHook()
     keep(cache, request(), **fields)
     assert len(cache) == 0
 
 
-def test_a_rejected_reply_is_not_served_to_the_next_attempt_and_is_forgotten():
+def test_a_rejected_reply_is_removed_and_the_next_attempt_goes_to_the_model():
     @hook(AFTER_LLM)
     def picky(ctx, got):
         return HookResult.retry("Again.") if got.content == "bad" else None
 
     @hook(BEFORE_LLM)
-    def same(ctx, given):  # each attempt's request looks the same
+    def same(ctx, given):  # all attempts have the same request
         return given.replace(messages=given.messages[:1])
 
     cache = ResponseCacheHook()
@@ -216,7 +221,7 @@ def test_a_rejected_reply_is_not_served_to_the_next_attempt_and_is_forgotten():
     assert (len(agent.model.requests), len(cache)) == (3, 1)
 
 
-def test_a_served_reply_that_is_rejected_is_forgotten_too():
+def test_a_rejected_cached_reply_is_removed():
     agent = scripted_agent(["old", "new", "newer"], hooks=[ResponseCacheHook()])
     agent.run("hi")
 
@@ -228,7 +233,7 @@ def test_a_served_reply_that_is_rejected_is_forgotten_too():
     assert agent.run("hi").reply == "newer"
 
 
-def test_a_reply_that_was_rejected_when_it_came_is_forgotten():
+def test_a_reply_that_was_rejected_when_it_came_is_removed():
     @hook(AFTER_LLM)
     def picky(ctx, got):
         return HookResult.retry("Again.") if got.content == "old" else None
@@ -238,7 +243,7 @@ def test_a_reply_that_was_rejected_when_it_came_is_forgotten():
     assert agent.run("hi").reply == "newer"
 
 
-def test_a_model_that_repeats_a_rejected_reply_is_asked_all_the_same():
+def test_a_model_that_repeats_a_rejected_reply_is_called_again():
     @hook(AFTER_LLM)
     def picky(ctx, got):
         return HookResult.retry("Again.") if got.content == "bad" else None
@@ -247,13 +252,13 @@ def test_a_model_that_repeats_a_rejected_reply_is_asked_all_the_same():
     assert agent.run("hi").reply == "good"
 
 
-def test_a_reply_after_a_failure_is_kept():
+def test_a_reply_after_a_failure_is_cached():
     agent = scripted_agent([RateLimitError("no"), "ok"], hooks=[ModelRetryHook(base_delay=0), ResponseCacheHook()])
     assert [agent.run("hi").reply for _ in range(2)] == ["ok", "ok"]
     assert len(agent.model.requests) == 2
 
 
-def test_rewriters_see_a_served_reply_as_the_model_gave_it():
+def test_rewriters_get_a_cached_reply_as_the_model_gave_it():
     @hook(AFTER_LLM)
     def sign(ctx, got):
         return got.replace(content=f"{got.content}!")
@@ -262,7 +267,7 @@ def test_rewriters_see_a_served_reply_as_the_model_gave_it():
     assert [agent.run("x").reply for _ in range(3)] == ["hi!"] * 3
 
 
-def test_guards_still_judge_a_request_that_could_be_served():
+def test_guards_still_judge_a_cached_request():
     cache = ResponseCacheHook()
     agent = scripted_agent(["hi", "never"], hooks=[cache])
     agent.run("x")
@@ -274,7 +279,7 @@ def test_guards_still_judge_a_request_that_could_be_served():
     assert agent.run("x", hooks=[closed]).reply == "closed"
 
 
-def test_the_one_not_used_for_longest_goes_first():
+def test_the_least_recently_used_reply_is_removed_first():
     cache = ResponseCacheHook(2)
     one, two, three = (request(Message("user", text)) for text in "123")
     keep(cache, one)
@@ -285,7 +290,7 @@ def test_the_one_not_used_for_longest_goes_first():
     assert len(cache) == 2
 
 
-def test_a_reply_is_good_for_so_many_seconds_of_the_monotonic_clock():
+def test_a_reply_expires_after_ttl_on_the_monotonic_clock():
     cache, clock = ResponseCacheHook(ttl=10), FakeClock()
     ctx = AgentContext(clock=clock)
     keep(cache, request(), ctx)
@@ -296,7 +301,7 @@ def test_a_reply_is_good_for_so_many_seconds_of_the_monotonic_clock():
     assert len(cache) == 0
 
 
-def test_only_the_named_purposes_are_served_and_kept():
+def test_only_the_given_purposes_are_cached():
     cache = ResponseCacheHook(purposes=["judge"])
     keep(cache, request())
     assert len(cache) == 0
@@ -305,14 +310,14 @@ def test_only_the_named_purposes_are_served_and_kept():
     assert ask(cache, request(purpose="judge"))
 
 
-def test_it_can_be_emptied():
+def test_the_cache_can_be_cleared():
     cache = ResponseCacheHook()
     keep(cache, request())
     cache.clear()
     assert (ask(cache, request()), cache.hits, cache.misses) == (None, 0, 1)
 
 
-def test_text_that_is_no_valid_unicode_can_be_kept_and_is_told_apart():
+def test_text_with_lone_surrogates_is_cached():
     cache = ResponseCacheHook()
     keep(cache, request(Message("user", "a\ud800")), content="one")
     keep(cache, request(Message("user", "a\ud801")), content="two")
@@ -370,6 +375,6 @@ def test_it_is_safe_from_several_threads():
         ({"purposes": "step"}, r"\['step'\]"),
     ],
 )
-def test_nonsense_is_refused_with_what_to_give_instead(options, says):
+def test_invalid_arguments_are_rejected(options, says):
     with pytest.raises(RegistrationError, match=says):
         ResponseCacheHook(**options)

@@ -1,4 +1,4 @@
-"""The guard that keeps tools for people with a role."""
+"""RoleBasedAccessHook: tools for users with a role."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def status() -> str:
     return "fine"
 
 
-async def said(rules, metadata, name="deploy", **options):
+async def result_text(rules, metadata, name="deploy", **options):
     agent = scripted_agent(
         [call(name), reply("x")], tools=[deploy, status], hooks=[RoleBasedAccessHook(rules, **options)]
     )
@@ -46,21 +46,21 @@ REFUSED = 'Tool "deploy" requires admin privileges.'
     ],
 )
 async def test_a_list_of_tools_is_for_admins_only(role, answer):
-    assert await said(["deploy", "rollback"], {"user_role": role}) == answer
+    assert await result_text(["deploy", "rollback"], {"user_role": role}) == answer
 
 
 async def test_without_a_role_the_tool_is_refused():
-    assert await said(["deploy"], {}) == REFUSED
+    assert await result_text(["deploy"], {}) == REFUSED
 
 
-async def test_other_tools_are_for_everybody():
-    assert await said(["deploy"], {}, "status") == "fine"
+async def test_other_tools_are_allowed_for_everyone():
+    assert await result_text(["deploy"], {}, "status") == "fine"
 
 
 @pytest.mark.parametrize(("role", "answer"), [("ops", "deployed"), ("lead", "deployed"), ("guest", None)])
 async def test_one_of_several_roles_is_enough(role, answer):
     refused = 'Tool "deploy" requires ops or lead privileges.'
-    assert await said({"dep*": ("ops", "lead")}, {"user_role": role}) == (answer or refused)
+    assert await result_text({"dep*": ("ops", "lead")}, {"user_role": role}) == (answer or refused)
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ async def test_one_of_several_roles_is_enough(role, answer):
         ("staff", 'Tool "deploy" requires ops privileges.'),
     ],
 )
-async def test_where_several_globs_match_all_must_be_satisfied(role, answer):
-    assert await said({"*": "staff", "deploy": "ops"}, {"user_role": role}) == answer
+async def test_if_several_globs_match_all_must_be_satisfied(role, answer):
+    assert await result_text({"*": "staff", "deploy": "ops"}, {"user_role": role}) == answer
 
 
 async def test_the_role_can_be_under_another_key():
-    assert await said(["deploy"], {"role": "admin", "user_role": "guest"}, key="role") == "deployed"
+    assert await result_text(["deploy"], {"role": "admin", "user_role": "guest"}, key="role") == "deployed"
 
 
 async def test_a_call_that_a_rewrite_renamed_is_judged_by_its_new_name():
@@ -106,12 +106,12 @@ def test_it_is_a_guard_at_100():
         ({1: "admin"}, "list of names"),
     ],
 )
-def test_nonsense_is_refused(rules, problem):
+def test_invalid_arguments_are_rejected(rules, problem):
     with pytest.raises(RegistrationError, match=problem):
         RoleBasedAccessHook(rules)
 
 
 @pytest.mark.parametrize("key", ["", None, 3])
-def test_the_key_is_a_name(key):
+def test_the_key_must_be_a_name(key):
     with pytest.raises(RegistrationError, match="key must be a metadata key"):
         RoleBasedAccessHook(["deploy"], key=key)

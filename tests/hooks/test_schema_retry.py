@@ -1,4 +1,4 @@
-"""SchemaRetryHook: the schema after a wrong call, and a next call that is held to it."""
+"""SchemaRetryHook: help with invalid tool arguments."""
 
 from typing import Literal
 
@@ -29,7 +29,7 @@ def run(turns, *hooks, tools=(pay,)):
     return agent.run("Pay Ann 5 dollars."), [request.tool_choice for request in agent.model.requests]
 
 
-def test_the_model_gets_the_schema_and_the_next_call_is_held_to_it():
+def test_the_model_gets_the_schema_and_must_call_the_tool_again():
     result, choices = run([WRONG, GOOD, reply("Done.")])
     hint = result.messages[2].content
     assert hint.startswith("Invalid arguments for pay")
@@ -39,7 +39,7 @@ def test_the_model_gets_the_schema_and_the_next_call_is_held_to_it():
     assert result.reply == "Done."
 
 
-def test_it_helps_so_often_for_each_tool_and_then_the_plain_error_stands():
+def test_after_the_last_retry_of_a_tool_the_plain_error_stands():
     result, choices = run([WRONG, WRONG, reply("No.")])
     assert "Call pay again" in result.messages[2].content
     assert "Call pay again" not in result.messages[4].content
@@ -54,7 +54,7 @@ def test_each_run_has_its_own_count():
     assert "Call pay again" in agent.run("x").messages[2].content
 
 
-def test_an_unknown_tool_and_a_good_call_are_left_alone():
+def test_an_unknown_tool_and_a_successful_call_are_not_changed():
     result, choices = run([call("play"), GOOD, reply("x")])
     assert "Unknown tool" in result.messages[2].content
     assert choices == [None, None, None]
@@ -66,14 +66,14 @@ def broken() -> str:
     raise ConnectionError("lost")
 
 
-def test_another_failure_is_not_its_business_unless_told():
+def test_other_failures_are_retried_only_with_any_error():
     result, choices = run([call("broken"), reply("x")], tools=[broken])
     assert (result.messages[2].content, choices) == ("ConnectionError: lost", [None, None])
     result, choices = run([call("broken"), reply("x")], SchemaRetryHook(any_error=True), tools=[broken])
     assert (result.messages[2].content, choices) == ("ConnectionError: lost", [None, "broken"])
 
 
-def test_after_a_timeout_the_call_may_have_worked_and_is_not_forced_again():
+def test_a_timeout_is_not_retried():
     @tool
     def transfer() -> str:
         """Transfer."""
@@ -83,7 +83,7 @@ def test_after_a_timeout_the_call_may_have_worked_and_is_not_forced_again():
     assert choices == [None, None]
 
 
-def test_any_legal_schema_and_any_tool_name_will_do():
+def test_any_valid_schema_and_tool_name_works():
     @tool(name="before_llm")
     def odd(a: int) -> str:
         """Odd."""
@@ -96,7 +96,7 @@ def test_any_legal_schema_and_any_tool_name_will_do():
     assert choices == [None, "before_llm"]
 
 
-def test_a_choice_that_somebody_else_made_stays():
+def test_a_tool_choice_of_another_hook_is_kept():
     @hook(BEFORE_LLM, priority=100)
     def none(ctx, request):
         return {"tool_choice": "none"}
@@ -105,7 +105,7 @@ def test_a_choice_that_somebody_else_made_stays():
     assert choices == ["none", "none"]
 
 
-def test_a_tool_that_is_no_longer_offered_is_not_asked_for():
+def test_a_tool_that_is_no_longer_offered_is_not_required():
     @hook(BEFORE_LLM, priority=100)
     def without(ctx, request):
         return {"tools": ()} if request.hop else None
@@ -115,13 +115,13 @@ def test_a_tool_that_is_no_longer_offered_is_not_asked_for():
 
 
 @pytest.mark.parametrize("given", [0, -1, True, 1.0, "2", None])
-def test_nonsense_is_refused(given):
+def test_invalid_arguments_are_rejected(given):
     with pytest.raises(RegistrationError, match="max_retries_per_tool must be a whole number"):
         SchemaRetryHook(given)
 
 
 @pytest.mark.slow
-def test_the_embedded_model_is_held_to_the_tool():
+def test_the_embedded_model_calls_the_required_tool():
     attempts = []
 
     @tool

@@ -1,4 +1,4 @@
-"""Sessions that are saved at the end of a run."""
+"""PersistSessionHook: sessions are saved at the end of a run."""
 
 import asyncio
 import time
@@ -56,7 +56,7 @@ def test_it_is_saved_under_another_id_if_one_is_given(store):
     assert (back.personality_id, back.first_run()) == ("clown", False)
 
 
-def test_what_other_hooks_add_at_the_end_is_saved_too(store):
+def test_changes_of_other_hooks_at_the_end_are_saved(store):
     @hook("on_run_end")
     def sign(ctx, result):
         return HookResult.cont(state=ctx.state.with_messages(Message("user", "signed")).with_metadata(signed=True))
@@ -90,7 +90,7 @@ def test_it_is_saved_however_the_run_ended(store, how):
     assert list(back.messages) == list(session.messages)
 
 
-async def test_of_concurrent_runs_of_one_session_nothing_is_lost(store):
+async def test_concurrent_runs_of_one_session_lose_no_messages(store):
     agent = scripted_agent([], hooks=[PersistSessionHook(store), PersistSessionHook(store, "copy")])
     agent.model = ScriptedModel([reply("ok")], loop=True, delay=0.001)
     session = Session("talk")
@@ -100,7 +100,7 @@ async def test_of_concurrent_runs_of_one_session_nothing_is_lost(store):
     assert len(session.messages) == 60
 
 
-async def test_what_is_saved_last_under_another_id_is_what_was_said_last():
+async def test_the_newest_conversation_is_saved_last_under_a_fixed_id():
     saved = []
 
     class Slow:
@@ -118,7 +118,7 @@ async def test_what_is_saved_last_under_another_id_is_what_was_said_last():
     assert saved == [2, 4]
 
 
-def test_a_run_inside_a_run_does_not_take_the_place_of_the_conversation():
+def test_the_session_of_a_subagent_does_not_overwrite_the_conversation():
     saved = []
 
     class Store:
@@ -137,7 +137,7 @@ def test_a_run_inside_a_run_does_not_take_the_place_of_the_conversation():
     assert saved == [("mine", whole), ("talk", whole)]
 
 
-def test_a_session_without_messages_that_has_begun_stays_begun(store):
+def test_an_empty_session_stays_started(store):
     leave = hook("on_run_start")(lambda ctx, start: HookResult.end("no"))
     scripted_agent([], hooks=[PersistSessionHook(store, "x"), leave]).run("go")
     assert store.load("x").messages == ()
@@ -145,7 +145,7 @@ def test_a_session_without_messages_that_has_begun_stays_begun(store):
 
 
 @pytest.mark.parametrize(("name", "kind"), [("s", JsonSessionStore), ("s.db", SqliteSessionStore)])
-def test_a_path_will_do(tmp_path, name, kind):
+def test_a_path_is_accepted(tmp_path, name, kind):
     scripted_agent(["one"], hooks=[PersistSessionHook(tmp_path / name, "x")]).run("go")
     assert len(kind(tmp_path / name).load("x").messages) == 2
 
@@ -153,11 +153,11 @@ def test_a_path_will_do(tmp_path, name, kind):
 def test_a_session_that_cannot_be_saved_is_reported_and_the_result_stands(tmp_path):
     (tmp_path / "file").write_text("")
     agent = scripted_agent(["one"], hooks=[PersistSessionHook(tmp_path / "file", "x")])
-    heard = []
-    agent.register_hook(hook("on_error")(lambda ctx, failure: heard.extend(failure.errors)))
+    errors = []
+    agent.register_hook(hook("on_error")(lambda ctx, failure: errors.extend(failure.errors)))
     result = agent.run("go")
     assert (result.status, result.reply) == ("completed", "one")
-    assert [(error.type, error.source) for error in heard] == [("StoreError", "PersistSessionHook")]
+    assert [(error.type, error.source) for error in errors] == [("StoreError", "PersistSessionHook")]
 
 
 def test_a_session_that_cannot_be_read_is_never_overwritten(tmp_path):
@@ -169,6 +169,6 @@ def test_a_session_that_cannot_be_read_is_never_overwritten(tmp_path):
 
 
 @pytest.mark.parametrize("arguments", [(None,), (3,), (JsonSessionStore,), ("x", ""), ("x", 3)])
-def test_nonsense_is_refused(arguments):
+def test_invalid_arguments_are_rejected(arguments):
     with pytest.raises(RegistrationError):
         PersistSessionHook(*arguments)

@@ -1,4 +1,4 @@
-"""A hook on trial: it runs, and only tells what it would have done."""
+"""shadow: a hook that reports its decisions and changes nothing."""
 
 import asyncio
 import logging
@@ -42,7 +42,7 @@ def run(*hooks, turns=None, log=None, **options):
     return agent.run("go", sinks=[log] if log is not None else (), **options)
 
 
-def told(shadowed):
+def reported(shadowed):
     return [(d.point, d.verb, d.reason, d.text) for d in shadowed.decisions]
 
 
@@ -68,7 +68,7 @@ def deciding(result, point=BEFORE_TOOL, **options):
         (ON_RUN_START, HookResult.replace({"task": "other"}, reason="why"), "replace", "task: other"),
         (BEFORE_PROMPT_BUILD, HookResult.merge(append_system="X", reason="why"), "merge", "{'append_system': 'X'}"),
     ],
-)  # fmt: skip
+)
 def test_every_verb_is_reported_and_changes_nothing(point, result, verb, text):
     plain, log = run(), EventLog()
     shadowed = shadow(deciding(result, point))
@@ -90,13 +90,13 @@ def test_a_claim_is_reported_and_not_made():
 
     shadowed = shadow(deciding(HookResult.approve(by="me"), APPROVAL_REQUESTED))
     assert run(careful, shadowed).steps[0].outcomes == ("blocked",)
-    assert told(shadowed)[0][:2] == ("approval_requested", "claim")
+    assert reported(shadowed)[0][:2] == ("approval_requested", "claim")
     passing = shadow(deciding({"handled": False}, "inbound_claim"))
     assert not fire_hook(passing, "inbound_claim").handled
     assert passing.decisions == ()
 
 
-def test_a_hook_that_lets_pass_is_not_reported():
+def test_a_hook_that_returns_none_is_not_reported():
     for result in (None, HookResult.cont(), HookResult.cont(reason="fine")):
         shadowed = shadow(deciding(result))
         run(shadowed)
@@ -129,8 +129,8 @@ def test_state_is_reported_and_not_applied():
 
     run(first, second, third, look, turns=["ok", "hm", "hm"])
     assert seen == [({}, 2)]
-    assert told(first)[0] == ("before_llm", "cont", "", "changes the state")
-    assert told(second) == told(third) == [("after_llm", "cont", "", "changes the state")]
+    assert reported(first)[0] == ("before_llm", "cont", "", "changes the state")
+    assert reported(second) == reported(third) == [("after_llm", "cont", "", "changes the state")]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_state_is_reported_and_not_applied():
         (APPROVAL_REQUESTED, HookResult.claim(approve=True, deny="x")),
     ],
 )
-def test_nonsense_is_reported_as_the_failure_it_would_have_been(point, result):
+def test_an_invalid_result_is_reported_as_a_failure(point, result):
     shadowed = shadow(deciding(result, point))
     fire_hook(shadowed, point)
     (decision,) = shadowed.decisions
@@ -162,10 +162,10 @@ def test_a_state_that_would_not_be_accepted_is_a_failure():
 
     shadowed = shadow(change)
     run(shadowed, turns=["ok"])
-    assert told(shadowed)[0][1] == "failed"
+    assert reported(shadowed)[0][1] == "failed"
     merging = shadow(deciding(lambda p: HookResult.merge(state=AgentContext().state), BEFORE_PROMPT_BUILD))
     run(merging, turns=["ok"])
-    assert "state= is only for hooks that decide" in told(merging)[0][3]
+    assert "state= is only for hooks that decide" in reported(merging)[0][3]
 
 
 @pytest.mark.parametrize(
@@ -184,12 +184,12 @@ def test_a_failure_is_reported_and_stops_nothing(on_failure, words, is_async, ca
     shadowed = shadow(guard(BEFORE_TOOL, on_failure=on_failure)(broken_later if is_async else broken))
     result = run(shadowed)
     assert (result.status, result.steps[0].outcomes, result.errors) == ("completed", ("ok",), ())
-    assert told(shadowed) == [("before_tool", "failed", f"would have {words}", "ValueError: broken")]
+    assert reported(shadowed) == [("before_tool", "failed", f"would have {words}", "ValueError: broken")]
     assert f"would have {words}: ValueError: broken" in caplog.text
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_timeout_is_kept_and_reported(is_async):
+def test_a_timeout_applies_and_is_reported(is_async):
     @guard(BEFORE_TOOL, timeout=0.02)
     def slow(ctx, request):
         time.sleep(0.3)
@@ -200,11 +200,11 @@ def test_a_timeout_is_kept_and_reported(is_async):
 
     shadowed = shadow(slow_later if is_async else slow)
     assert run(shadowed).steps[0].outcomes == ("ok",)
-    assert told(shadowed)[0][1:3] == ("failed", "would have failed closed")
-    assert "still running after 0.02 s" in told(shadowed)[0][3]
+    assert reported(shadowed)[0][1:3] == ("failed", "would have failed closed")
+    assert "still running after 0.02 s" in reported(shadowed)[0][3]
     in_time = shadow(guard(BEFORE_TOOL, timeout=30)(lambda ctx, request: HookResult.block("no")))
     assert run(in_time).steps[0].outcomes == ("ok",)
-    assert told(in_time)[0][1] == "block"
+    assert reported(in_time)[0][1] == "block"
 
 
 class Judge:
@@ -227,8 +227,11 @@ def test_it_fires_where_the_hook_would():
     for point in Judge.points:
         (real,), (entry,) = registry.stack.entries(point), under.stack.entries(point)
         assert (entry.phase, entry.priority, entry.tools, entry.plugin) == (
-            real.phase, real.priority, real.tools, real.plugin,
-        )  # fmt: skip
+            real.phase,
+            real.priority,
+            real.tools,
+            real.plugin,
+        )
         assert (entry.name, entry.on_failure) == ("shadow(Judge)", "open")
 
 
@@ -250,7 +253,7 @@ def test_only_calls_of_its_tools_reach_the_hook():
     assert [d.text for d in shadowed.decisions] == ["other"]
 
 
-def test_a_hook_that_asks_the_model_is_never_entered_again_for_that():
+def test_a_hook_is_not_reentered_by_its_own_model_call():
     entered = []
 
     @hook(BEFORE_LLM)
@@ -261,11 +264,11 @@ def test_a_hook_that_asks_the_model_is_never_entered_again_for_that():
 
     shadowed = shadow(asking)
     result = run(shadowed, turns=["no", "ok"])
-    assert (result.reply, entered, told(shadowed)[0][3]) == ("ok", ["step"], "no")
+    assert (result.reply, entered, reported(shadowed)[0][3]) == ("ok", ["step"], "no")
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_hook_and_its_shadow_do_not_enter_the_hook_inside_itself(order):
+def test_a_hook_and_its_shadow_do_not_reenter_the_hook(order):
     depth, entered = [0], []
 
     @hook(BEFORE_LLM)
@@ -279,7 +282,7 @@ def test_a_hook_and_its_shadow_do_not_enter_the_hook_inside_itself(order):
     assert entered == [("step", 1), ("step", 1)]
 
 
-def test_a_sync_hook_that_starts_a_run_is_not_entered_inside_it():
+def test_a_sync_hook_is_not_reentered_in_a_run_that_it_starts():
     entered = []
     inner = scripted_agent(["in"])
 
@@ -293,7 +296,7 @@ def test_a_sync_hook_that_starts_a_run_is_not_entered_inside_it():
     assert entered == ["test"]
 
 
-def test_a_refused_model_call_of_the_hook_ends_nothing():
+def test_a_refused_model_call_of_the_hook_does_not_end_the_run():
     @hook(BEFORE_LLM)
     async def asking(ctx, request):
         await ctx.llm.complete("hm?", purpose="judge")
@@ -304,10 +307,10 @@ def test_a_refused_model_call_of_the_hook_ends_nothing():
 
     shadowed = shadow(asking)
     assert run(shadowed, ending, turns=["ok"]).reply == "ok"
-    assert told(shadowed)[0][1:3] == ("failed", "would have ended the run")
+    assert reported(shadowed)[0][1:3] == ("failed", "would have ended the run")
 
 
-async def test_a_cancel_while_the_hook_waits_cancels_the_run():
+async def test_cancelling_while_the_hook_waits_cancels_the_run():
     waits = asyncio.Event()
 
     @hook(BEFORE_LLM)
@@ -323,17 +326,17 @@ async def test_a_cancel_while_the_hook_waits_cancels_the_run():
     assert shadowed.decisions == ()
 
 
-def test_a_hook_that_raises_a_cancellation_of_its_own_is_a_failure():
+def test_a_hook_that_raises_cancelled_error_has_failed():
     @hook(BEFORE_LLM)
     async def odd(ctx, request):
         raise asyncio.CancelledError
 
     shadowed = shadow(odd)
     assert run(shadowed, turns=["ok"]).status == "completed"
-    assert told(shadowed)[0][1] == "failed"
+    assert reported(shadowed)[0][1] == "failed"
 
 
-def test_an_observing_part_of_a_hook_runs_as_it_is():
+def test_an_observing_point_of_a_hook_runs_unchanged():
     class Mixed(Judge):
         phase = {BEFORE_TOOL: "guard", AFTER_LLM: "observe"}
 
@@ -343,7 +346,7 @@ def test_an_observing_part_of_a_hook_runs_as_it_is():
 
 
 @pytest.mark.slow
-def test_decisions_are_bounded_and_long_values_short(caplog):
+def test_decisions_are_bounded_and_long_values_shortened(caplog):
     caplog.set_level(logging.INFO, "hookline")
     shadowed = shadow(deciding(HookResult.block("x" * 10_000)))
     registry = HookRegistry([shadowed])
@@ -370,7 +373,7 @@ def test_decisions_are_bounded_and_long_values_short(caplog):
         (3, "is not a hook"),
     ],
 )
-def test_what_decides_nothing_is_refused(given, says):
+def test_objects_that_decide_nothing_are_rejected(given, says):
     with pytest.raises(RegistrationError, match=says):
         shadow(given)
     with pytest.raises(RegistrationError, match="already in shadow mode"):

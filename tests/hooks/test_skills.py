@@ -1,4 +1,4 @@
-"""Accepted skills in front of the model."""
+"""SkillsHook: accepted skills in the system message."""
 
 import logging
 
@@ -52,7 +52,7 @@ def test_a_newly_accepted_skill_is_there_from_the_next_run_on(store):
     assert "tidy-notes" in system(agent)
 
 
-def test_the_list_is_bounded_and_says_what_is_left_out(store):
+def test_the_list_is_bounded_and_counts_the_omitted_skills(store):
     for number in range(7):
         add(store, f"skill-{number}", "long " * 100)
     agent = agent_of(store, max_skills=5, max_chars=700)
@@ -62,7 +62,7 @@ def test_the_list_is_bounded_and_says_what_is_left_out(store):
     assert len(system(agent)) < 900
 
 
-def test_a_run_without_the_tool_is_left_alone_and_that_is_told_once(store, caplog):
+def test_a_run_without_the_tool_is_unchanged_with_one_warning(store, caplog):
     add(store)
     agent = scripted_agent([reply("ok")] * 2, hooks=[SkillsHook(store.folder)])
     with caplog.at_level(logging.WARNING, "hookline"):
@@ -80,6 +80,6 @@ def test_a_folder_that_cannot_be_read_does_not_stop_the_run(tmp_path):
 
 
 @pytest.mark.parametrize("options", [{"max_skills": 0}, {"max_chars": -1}, {"max_skills": True}, {"folder": 3}])
-def test_nonsense_is_refused(options):
+def test_invalid_arguments_are_rejected(options):
     with pytest.raises(RegistrationError):
         SkillsHook(**options)

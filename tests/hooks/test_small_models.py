@@ -1,4 +1,4 @@
-"""default_slm_hooks: what they do together, on scripts and on the embedded model."""
+"""default_slm_hooks: their combined effect, with scripts and the embedded model."""
 
 import runpy
 import subprocess
@@ -26,25 +26,25 @@ def weather(city: str) -> dict:
 PARIS = call("weather", city="Paris")
 
 
-def test_a_loop_an_echo_and_an_empty_phrase_all_give_the_user_the_result():
+def test_a_loop_an_echo_and_an_empty_phrase_all_become_the_result():
     for turns in ([PARIS] * 5, [PARIS, reply('{"degrees": 14}')], [PARIS, reply("It is done.")]):
         result = scripted_agent(turns, tools=[weather], hooks=default_slm_hooks()).run("How is it in Paris?")
         assert "14" in result.reply
         assert "{" not in result.reply
 
 
-def test_each_call_gives_hooks_of_its_own():
+def test_each_call_returns_new_hooks():
     first, second = default_slm_hooks(), default_slm_hooks()
     assert not {id(hook) for hook in first} & {id(hook) for hook in second}
 
 
-def test_a_good_reply_is_not_touched():
+def test_a_good_reply_is_not_changed():
     turns = [PARIS, reply("14 degrees and rain in Paris.")]
     result = scripted_agent(turns, tools=[weather], hooks=default_slm_hooks()).run("How is it in Paris?")
     assert result.reply == "14 degrees and rain in Paris."
 
 
-def test_the_embedded_model_passes_on_what_it_found():
+def test_the_embedded_model_reports_the_tool_result():
     agent = Agent("small", llm=get_model("local"), tools=[weather], hooks=default_slm_hooks(), max_steps=4)
     result = agent.run("What is the weather in Paris?")
     assert result.status in ("completed", "ended")

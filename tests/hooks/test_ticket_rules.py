@@ -1,4 +1,4 @@
-"""TicketRules: who may do what with tickets, and when somebody is asked."""
+"""TicketRules: permissions for tickets, and approvals."""
 
 import pytest
 
@@ -22,8 +22,8 @@ def run(board, *turns, hooks, name="bob", **options):
     agent = scripted_agent([*turns, reply("over")], name=name, tools=ticket_tools(board), hooks=hooks)
     result = agent.run("go", **options)
     assert result.status == "completed"
-    told = [message.content for message in result.messages if message.role == "tool"]
-    return [outcome for step in result.steps for outcome in step.outcomes], told
+    results = [message.content for message in result.messages if message.role == "tool"]
+    return [outcome for step in result.steps for outcome in step.outcomes], results
 
 
 def approver(decision, asked):
@@ -51,28 +51,30 @@ def approver(decision, asked):
         ({"create": []}, "bob", "admin", ["blocked", "blocked"]),
     ],
 )
-def test_only_those_who_may_create_and_assign_do(board, may, name, role, outcomes):
-    found, told = run(board, CREATE, ASSIGN, hooks=[TicketRules(board, may)], name=name, metadata={"user_role": role})
+def test_only_permitted_agents_create_and_assign(board, may, name, role, outcomes):
+    found, results = run(
+        board, CREATE, ASSIGN, hooks=[TicketRules(board, may)], name=name, metadata={"user_role": role}
+    )
     assert found == outcomes
     assert board.count() == outcomes.count("ok")
-    assert all(f"{name} may not" in text for text, outcome in zip(told, found, strict=True) if outcome == "blocked")
+    assert all(f"{name} may not" in text for text, outcome in zip(results, found, strict=True) if outcome == "blocked")
 
 
-def test_starting_and_completing_have_rules_of_their_own(board):
+def test_starting_and_completing_have_their_own_rules(board):
     board.create("x", by="ann")
     rules = TicketRules(board, {"start": ["worker"], "complete": ["checker"]})
     assert run(board, START, hooks=[rules])[0] == ["blocked"]
     assert run(board, START, COMPLETE, hooks=[rules], name="worker")[0] == ["ok", "blocked"]
-    outcomes, told = run(board, COMPLETE, hooks=[rules], name="checker")
-    assert (outcomes, told) == (["blocked"], ["T-1 is worker's: only the assignee can complete it."])
+    outcomes, results = run(board, COMPLETE, hooks=[rules], name="checker")
+    assert (outcomes, results) == (["blocked"], ["T-1 is worker's: only the assignee can complete it."])
     assert board.get("T-1").column == "running"
 
 
-def test_the_tier_ask_needs_a_yes_to_start_and_to_complete(board):
+def test_the_tier_ask_needs_approval_to_start_and_to_complete(board):
     board.create("Deploy", by="ann", tier="ask")
     asked: list[str] = []
     rules = TicketRules(board)
-    assert run(board, START, hooks=[rules])[0] == ["blocked"]  # nobody is there to say yes
+    assert run(board, START, hooks=[rules])[0] == ["blocked"]  # there is no approver
     assert run(board, START, hooks=[rules, approver(HookResult.deny("no"), asked)])[0] == ["blocked"]
     assert board.get("T-1").column == "todo"
     outcomes, _ = run(board, START, COMPLETE, hooks=[rules, approver(HookResult.approve(), asked)])
@@ -84,13 +86,13 @@ def test_the_tier_ask_needs_a_yes_to_start_and_to_complete(board):
     ]
 
 
-def test_the_tier_ask_is_no_yes_where_nobody_asks(board, tmp_path):
+def test_the_tier_ask_is_refused_without_rules(board, tmp_path):
     board.create("Deploy", by="ann", tier="ask")
     other = TicketRules(TicketBoard(tmp_path / "other.db"))
     for hooks in ([], [other]):
-        outcomes, told = run(board, START, COMPLETE, hooks=hooks)
+        outcomes, results = run(board, START, COMPLETE, hooks=hooks)
         assert outcomes == ["error", "error"]
-        assert "T-1 needs approval, but no hook asks for it: add TicketRules(board)" in told[0]
+        assert "T-1 needs approval, but no hook asks for it: add TicketRules(board)" in results[0]
     assert board.get("T-1").column == "todo"
 
 
@@ -98,16 +100,16 @@ def test_an_approver_may_edit_the_call_and_what_runs_is_judged_again(board):
     board.create("Deploy", by="ann", tier="ask")
     board.create("Test", by="ann", assignee="eve")
     edit = approver(HookResult.edit({"id": "T-2"}), [])
-    outcomes, told = run(board, START, hooks=[TicketRules(board), edit])
+    outcomes, results = run(board, START, hooks=[TicketRules(board), edit])
     assert outcomes == ["error"]
-    assert "T-2 is assigned to eve" in told[0]
+    assert "T-2 is assigned to eve" in results[0]
 
 
-def test_what_is_wrong_with_a_call_is_for_the_tool_to_say_and_other_tools_are_left_alone(board):
+def test_invalid_calls_are_reported_by_the_tool_and_other_tools_pass(board):
     calls = (call("ticket_start", id="T-9"), call("ticket_start", id=""), call("ticket_list"))
-    outcomes, told = run(board, *calls, hooks=[TicketRules(board, {"start": ["*"]})])
+    outcomes, results = run(board, *calls, hooks=[TicketRules(board, {"start": ["*"]})])
     assert outcomes == ["error", "error", "ok"]
-    assert "there is no ticket T-9" in told[0]
+    assert "there is no ticket T-9" in results[0]
     assert TicketRules.tools == "ticket_*"
 
 
@@ -120,7 +122,7 @@ def test_a_board_that_cannot_be_read_fails_closed(board, tmp_path):
     assert board.get("T-1").column == "todo"
 
 
-def test_its_files_are_its_own(board):
+def test_its_files_are_protected(board):
     path, wal, *_ = TicketRules(board.path).own_files
     assert (path, wal) == (board.path, "board.db-wal")
     assert TicketRules(TicketBoard(":memory:")).own_files == ()
@@ -138,17 +140,17 @@ def test_its_files_are_its_own(board):
         ((":memory:", {"create": None}), r"may\['create'\] must be a list of names"),
     ],
 )
-def test_nonsense_is_told_where_it_is_written(args, problem):
+def test_invalid_arguments_are_rejected(args, problem):
     with pytest.raises(RegistrationError, match=problem):
         TicketRules(*args)
 
 
-def test_the_key_is_a_name():
+def test_the_key_must_be_a_name():
     with pytest.raises(RegistrationError, match="key must be a metadata key"):
         TicketRules(":memory:", key="")
 
 
-def test_a_ticket_that_comes_to_be_after_the_call_was_judged_is_not_started_unasked(board):
+def test_a_ticket_created_after_the_judgement_is_not_started_without_approval(board):
     asked = []
     tools = ticket_tools(board, tier="ask")
     agent = Agent(
@@ -158,7 +160,7 @@ def test_a_ticket_that_comes_to_be_after_the_call_was_judged_is_not_started_unas
         hooks=[TicketRules(board), approver(HookResult.deny("no"), asked)],
         max_parallel_tools=1,
     )
-    told = [message.content for message in agent.run("go").messages if message.role == "tool"]
+    results = [message.content for message in agent.run("go").messages if message.role == "tool"]
     assert board.get("T-1").column == "todo"
-    assert "call again" in told[1]
+    assert "call again" in results[1]
     assert asked == ["May bob start T-1: x?"]

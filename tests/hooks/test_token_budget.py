@@ -1,4 +1,4 @@
-"""The hook that keeps requests within a number of tokens."""
+"""TokenBudgetHook: requests stay within a number of tokens."""
 
 import math
 
@@ -53,7 +53,7 @@ class Counted(ScriptedModel):
         return self.count_tokens(request.messages)
 
 
-def test_a_request_that_fits_is_left_alone_and_counted_once():
+def test_a_request_that_fits_is_unchanged_and_counted_once():
     model = Counted([reply("ok")])
     log = EventLog()
     Agent("a", llm=model, hooks=[TokenBudgetHook(5)], sinks=[log]).run("one two three four five")
@@ -61,7 +61,7 @@ def test_a_request_that_fits_is_left_alone_and_counted_once():
     assert not [e for e in log if getattr(e, "verb", "") == "replace"]
 
 
-def test_the_oldest_messages_are_left_out_of_the_request_and_of_nothing_else():
+def test_the_oldest_messages_are_removed_from_the_request_only():
     session = Session("s", talk(5))
     agent = scripted_agent([reply("ok")], instructions="be good", hooks=[TokenBudgetHook(45)])
     result = agent.run("now", session=session)
@@ -70,13 +70,13 @@ def test_the_oldest_messages_are_left_out_of_the_request_and_of_nothing_else():
     assert len(session.messages) == 12
 
 
-def test_what_is_left_begins_with_a_message_of_the_user():
+def test_the_remaining_messages_begin_with_a_user_message():
     agent = scripted_agent([reply("ok")], hooks=[TokenBudgetHook(35)])
     agent.run("now", session=Session("s", talk(5)))
     assert asked(agent) == [["user4", "assistant4", "now"]], "assistant3 would have fitted, but not its question"
 
 
-def test_a_note_of_another_hook_pushes_out_neither_the_newest_results_nor_the_task():
+def test_a_note_of_another_hook_removes_neither_the_newest_results_nor_the_task():
     @hook(BEFORE_LLM, priority=50)
     def redact(ctx, request):
         return request.replace(
@@ -92,7 +92,7 @@ def test_a_note_of_another_hook_pushes_out_neither_the_newest_results_nor_the_ta
     assert note.content.startswith("You have used 1 of 2 steps.")
 
 
-def test_calls_go_with_all_their_results():
+def test_calls_are_removed_with_all_their_results():
     history = [Message("user", "old")]
     for i in range(3):
         calls = tuple(ToolCall(f"c{i}{j}", "words", {"n": 10}) for j in range(2))
@@ -104,7 +104,7 @@ def test_calls_go_with_all_their_results():
     assert asked(agent) == [["thanks", "now"]], "a result without its call would have fitted"
 
 
-def test_the_steps_of_a_long_run_go_before_its_task():
+def test_steps_of_a_long_run_are_removed_before_its_task():
     agent = scripted_agent([call("words", n=20)] * 6 + [reply("ok")], tools=[words], hooks=[TokenBudgetHook(60)])
     assert agent.run("the task").status == "completed"
     for messages in asked(agent):
@@ -123,13 +123,13 @@ def test_a_retry_keeps_the_task_and_the_note_about_it():
     assert asked(agent) == [["the"], ["the", "better"]]
 
 
-def test_a_note_to_go_on_stays_and_does_not_push_the_task_out():
-    told = []
+def test_a_keep_going_note_stays_and_does_not_remove_the_task():
+    notes = []
 
     @hook(ON_STOP)
     def more(ctx, stopping):
-        told.append(1)
-        return HookResult.keep_going("go on") if len(told) == 1 else None
+        notes.append(1)
+        return HookResult.keep_going("go on") if len(notes) == 1 else None
 
     turns = [reply("long " * 80), call("words", n=200), reply("ok")]
     agent = scripted_agent(turns, tools=[words], hooks=[more, TokenBudgetHook(50)])
@@ -154,7 +154,7 @@ def test_long_results_of_the_newest_group_are_shortened_and_marked():
     assert "left out" not in session.messages[2].content
 
 
-def test_a_result_of_megabytes_is_shortened_with_few_counts():
+def test_a_huge_result_is_shortened_with_few_counts():
     class Chars(Counted):
         longest = 0
 
@@ -175,7 +175,7 @@ def test_a_result_of_megabytes_is_shortened_with_few_counts():
     assert model.longest < 3 * 50_000_000, "what is far too long is counted twice at most, and once for usage"
 
 
-def test_the_run_stops_before_the_model_is_asked_when_even_that_does_not_fit():
+def test_the_run_stops_before_the_model_call_if_nothing_fits():
     agent = scripted_agent([reply("never")], instructions="one two three", hooks=[TokenBudgetHook(5)])
     result = agent.run("four five six", session=Session("s", talk(2)))
     assert (result.status, result.stop.kind, result.stop.hook) == ("stopped", "token_limit", "TokenBudgetHook")
@@ -245,7 +245,7 @@ def test_a_request_of_a_hook_that_cannot_fit_stops_the_run():
     assert (result.status, result.stop.kind) == ("stopped", "token_limit")
 
 
-def test_a_request_without_messages_or_user_is_no_problem():
+def test_a_request_without_messages_or_user_is_accepted():
     @hook(ON_RUN_START)
     async def ask(ctx, start):
         await ctx.llm.complete([])
@@ -256,7 +256,7 @@ def test_a_request_without_messages_or_user_is_no_problem():
     assert asked(agent) == [[], ["c"], ["now"]]
 
 
-def test_what_is_answered_by_a_hook_is_not_counted():
+def test_a_request_that_a_hook_answers_is_not_counted():
     @hook(BEFORE_LLM)
     def cached(ctx, request):
         return HookResult.answer("known")
@@ -266,7 +266,7 @@ def test_what_is_answered_by_a_hook_is_not_counted():
     assert model.counts == 0
 
 
-def test_a_tokenizer_that_fails_lets_no_request_pass():
+def test_a_tokenizer_that_fails_blocks_the_request():
     class Broken(ScriptedModel):
         def count_request(self, request):
             raise OSError("no tokenizer")
@@ -277,7 +277,7 @@ def test_a_tokenizer_that_fails_lets_no_request_pass():
     assert model.requests == []
 
 
-async def test_runs_at_once_keep_their_own_tasks():
+async def test_concurrent_runs_keep_their_own_tasks():
     import asyncio
 
     agent = Agent("a", llm=ScriptedModel([lambda request: request.messages[-1].content], loop=True))
@@ -290,13 +290,13 @@ async def test_runs_at_once_keep_their_own_tasks():
 @pytest.mark.parametrize(
     ("tokens", "reserve"), [(0, 0), (-1, 0), ("5", 0), (5.0, 0), (True, 0), (None, 0), (5, -1), (5, 5), (5, "1")]
 )
-def test_nonsense_is_refused_at_once(tokens, reserve):
+def test_invalid_arguments_are_rejected(tokens, reserve):
     with pytest.raises(RegistrationError):
         TokenBudgetHook(tokens, reserve=reserve)
 
 
 @pytest.mark.slow
-def test_the_embedded_models_prompts_really_stay_below():
+def test_the_prompts_of_the_embedded_model_stay_within_the_budget():
     pytest.importorskip("xllamacpp")
     replies = []
 
@@ -310,9 +310,15 @@ def test_the_embedded_models_prompts_really_stay_below():
         return "nothing found " * 200
 
     agent = Agent(
-        "a", "", "You help.", llm="local", tools=[look_up], hooks=[TokenBudgetHook(180), note], max_steps=1,
+        "a",
+        "",
+        "You help.",
+        llm="local",
+        tools=[look_up],
+        hooks=[TokenBudgetHook(180), note],
+        max_steps=1,
         params={"max_tokens": 8, "temperature": 0},
-    )  # fmt: skip
+    )
     result = agent.run("Look up the word hook.", session=Session("s", talk(8)))
     assert result.status in ("completed", "stopped")
     assert replies

@@ -1,4 +1,4 @@
-"""Tool calls that failed are made again."""
+"""ToolRetryHook: retries of tool calls."""
 
 import asyncio
 
@@ -50,7 +50,7 @@ def quick(*args, **options):
     return ToolRetryHook(*args, **{"base_delay": 0, **options})
 
 
-def test_a_call_whose_tool_raised_is_made_again_and_leaves_one_result():
+def test_a_failed_call_is_retried_and_has_one_result():
     work, log = flaky(ValueError("no"), OSError("no")), EventLog()
     assert run(work, quick(), log=log) == (("ok",), ["done"])
     assert work.times == [1, 1, 1]
@@ -58,7 +58,7 @@ def test_a_call_whose_tool_raised_is_made_again_and_leaves_one_result():
 
 
 @pytest.mark.parametrize("most", [1, 2])
-def test_it_gives_up_after_so_many_retries_and_the_model_gets_the_error(most):
+def test_after_the_last_retry_the_model_gets_the_error(most):
     work, log = flaky(*[ValueError(f"no {n}") for n in range(9)]), EventLog()
     assert run(work, quick(most), log=log) == (("error",), [f"ValueError: no {most}"])
     assert len(work.times) == most + 1
@@ -67,9 +67,13 @@ def test_it_gives_up_after_so_many_retries_and_the_model_gets_the_error(most):
 
 def test_only_the_named_errors_and_tools_are_retried():
     for retry, times in [
-        (quick(on=["ValueError"]), 2), (quick(on=[ValueError]), 2), (quick(on=["OSError"]), 1),
-        (quick(tools="fl*"), 2), (quick(tools=["x", "flaky"]), 2), (quick(tools="other"), 1),
-    ]:  # fmt: skip
+        (quick(on=["ValueError"]), 2),
+        (quick(on=[ValueError]), 2),
+        (quick(on=["OSError"]), 1),
+        (quick(tools="fl*"), 2),
+        (quick(tools=["x", "flaky"]), 2),
+        (quick(tools="other"), 1),
+    ]:
         work = flaky(ValueError("no"))
         run(work, retry)
         assert len(work.times) == times
@@ -80,7 +84,7 @@ def test_each_attempt_is_judged_by_its_own_error():
     assert run(work, quick(on=["ValueError"])) == (("error",), ["OSError: no"])
 
 
-def test_invalid_blocked_and_answered_calls_are_left_alone():
+def test_invalid_blocked_and_answered_calls_are_not_retried():
     @guard(BEFORE_TOOL)
     def rules(ctx, request):
         if request.arguments.get("n") == 7:
@@ -96,12 +100,12 @@ def test_invalid_blocked_and_answered_calls_are_left_alone():
     assert log.of(RetryIgnored) == []
 
 
-def test_a_tool_error_of_the_same_name_as_an_invalid_call_is_a_tool_error_no_more():
+def test_a_tool_error_named_like_an_invalid_call_is_not_retried():
     work = flaky(type("InvalidCall", (Exception,), {})("no"))
     assert run(work, quick())[0] == ("error",)
 
 
-def test_a_result_that_a_hook_mended_stays():
+def test_a_result_that_a_hook_corrected_is_not_retried():
     @hook(AFTER_TOOL, priority=100)
     def mend(ctx, result):
         return result.replace(error=None, result="mended")
@@ -111,7 +115,7 @@ def test_a_result_that_a_hook_mended_stays():
     assert work.times == [1]
 
 
-def test_guards_and_approvers_are_asked_again():
+def test_guards_and_approvers_judge_each_attempt():
     asked = []
 
     @guard(BEFORE_TOOL)
@@ -127,7 +131,7 @@ def test_guards_and_approvers_are_asked_again():
     assert asked == [1, 2]
 
 
-def test_calls_of_one_batch_are_retried_each_for_itself():
+def test_calls_of_one_batch_are_retried_separately():
     one, two = flaky(ValueError("a"), name="one"), flaky(ValueError("b"), ValueError("c"), name="two")
     agent = scripted_agent(
         [[call("one", n=1), call("two", n=2)], reply("ok")], tools=[one, two], hooks=[quick(on=["ValueError"])]
@@ -136,7 +140,7 @@ def test_calls_of_one_batch_are_retried_each_for_itself():
     assert (one.times, two.times) == ([1, 1], [2, 2, 2])
 
 
-def test_a_call_is_not_retried_into_a_limit_so_that_its_error_is_told():
+def test_a_call_is_not_retried_at_a_limit():
     work = flaky(ValueError("why"))
     agent = scripted_agent([[call("flaky")], reply("ok")], tools=[work], hooks=[quick()])
     result = agent.run("go", ctx=AgentContext(budget=Budget(Limits(tool_calls=1))))
@@ -162,7 +166,7 @@ def test_it_does_not_wait_longer_than_the_run_has_time_left():
     assert len(work.times) == 1
 
 
-async def test_a_cancel_during_the_wait_takes_effect_at_once_and_the_call_has_a_result():
+async def test_cancelling_during_the_delay_takes_effect_at_once_and_the_call_has_a_result():
     work = flaky(ValueError("no"))
     agent = scripted_agent(
         [[call("flaky")], reply("never")], tools=[work], hooks=[ToolRetryHook(base_delay=600, max_delay=3600)]
@@ -195,7 +199,7 @@ async def test_after_a_cancel_failed_calls_are_not_retried():
     run.cancel()
     result = await asyncio.wait_for(run.result(), 60)
     assert result.messages[2].content == "ValueError: no"
-    assert [error.type for error in result.errors] == ["ValueError"]  # the hook did not wait until its time was up
+    assert [error.type for error in result.errors] == ["ValueError"]  # the hook was cancelled
 
 
 @pytest.mark.parametrize(
@@ -211,6 +215,6 @@ async def test_after_a_cancel_failed_calls_are_not_retried():
         ({"tools": ""}, "list of names"),
     ],
 )
-def test_nonsense_is_refused_with_what_to_give_instead(options, says):
+def test_invalid_arguments_are_rejected(options, says):
     with pytest.raises(RegistrationError, match=says):
         ToolRetryHook(**options)

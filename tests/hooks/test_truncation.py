@@ -1,4 +1,4 @@
-"""The hook that cuts long tool results."""
+"""ToolOutputTruncatorHook: long tool results are shortened."""
 
 import re
 
@@ -74,12 +74,12 @@ def text_of(turn, cutter, **options):
 
 
 @pytest.mark.parametrize("size", [0, 1, 299, 300])
-def test_a_result_that_is_short_enough_is_left_alone(size):
+def test_a_short_result_is_unchanged(size):
     assert len(text_of(call("give", n=size), ToolOutputTruncatorHook(300)).content) == size
 
 
 @pytest.mark.parametrize("size", [301, 350, 1000, 100_000])
-def test_a_long_result_becomes_head_mark_and_tail(size):
+def test_a_long_result_becomes_beginning_mark_and_end(size):
     cut = text_of(call("give", n=size), ToolOutputTruncatorHook(300)).content
     whole = "".join(chr(97 + i % 26) for i in range(size))
     assert len(cut) <= 300
@@ -92,7 +92,7 @@ def test_a_long_result_becomes_head_mark_and_tail(size):
     assert tail
 
 
-def test_fifty_megabytes_are_cut():
+def test_fifty_megabytes_are_shortened():
     @tool
     def much() -> str:
         """Give much."""
@@ -102,7 +102,7 @@ def test_fifty_megabytes_are_cut():
     assert 3900 < len(result.messages[2].content) <= 4000
 
 
-def test_a_json_structure_is_cut_as_text():
+def test_a_json_result_is_shortened_as_text():
     short, long = (text_of(call("structure", n=n), ToolOutputTruncatorHook(300)) for n in (2, 500))
     assert short.content == '[{"number":0},{"number":1}]'
     assert long.content.startswith('[{"number":0},')
@@ -110,14 +110,14 @@ def test_a_json_structure_is_cut_as_text():
     assert len(long.content) <= 300
 
 
-def test_an_error_is_cut_and_stays_an_error():
+def test_an_error_is_shortened_and_stays_an_error():
     cut = text_of(call("fail", n=5000), ToolOutputTruncatorHook(300))
     assert cut.is_error
     assert cut.content.startswith("ValueError: eee")
     assert len(cut.content) <= 300
 
 
-def test_the_message_of_a_block_is_cut_too():
+def test_the_message_of_a_block_is_shortened_too():
     @guard("before_tool")
     def no(ctx, request):
         return HookResult.block("n" * 5000)
@@ -128,7 +128,7 @@ def test_the_message_of_a_block_is_cut_too():
     assert len(result.messages[2].content) <= 300
 
 
-def test_what_was_redacted_before_is_not_kept():
+def test_redacted_data_is_not_saved():
     store = Store()
 
     @hook(AFTER_TOOL, priority=50)
@@ -144,7 +144,7 @@ def test_what_was_redacted_before_is_not_kept():
 
 @pytest.mark.parametrize("store", [Store(), SlowStore(), EmptyStore()])
 @pytest.mark.parametrize("of_the_context", [True, False])
-def test_the_whole_is_kept_as_an_artifact_that_the_mark_names(store, of_the_context):
+def test_the_full_text_is_saved_as_an_artifact_that_the_mark_names(store, of_the_context):
     cutter = ToolOutputTruncatorHook(300, artifacts=True if of_the_context else store)
     cut = text_of(call("structure", n=500), cutter, ctx=AgentContext(artifacts=store if of_the_context else None))
     (name,) = store.kept
@@ -153,7 +153,7 @@ def test_the_whole_is_kept_as_an_artifact_that_the_mark_names(store, of_the_cont
     assert len(cut.content) <= 300
 
 
-def test_the_mark_says_how_to_read_the_artifact_where_there_is_a_tool_for_it(tmp_path):
+def test_the_mark_names_the_tool_to_read_the_artifact(tmp_path):
     store = ArtifactStore(tmp_path)
     turns = [
         call("give", n=1000),
@@ -174,7 +174,7 @@ def test_two_results_of_one_call_id_are_two_artifacts():
     assert len(store.kept) == 2
 
 
-def test_what_read_artifact_gives_is_cut_but_not_kept_again():
+def test_results_of_read_artifact_are_shortened_but_not_saved_again():
     @tool
     def read_artifact() -> str:
         """Read."""
@@ -188,7 +188,7 @@ def test_what_read_artifact_gives_is_cut_but_not_kept_again():
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "a" * 500, "", "\ud800", "ü/\0", "C:\\x"])
-def test_a_name_that_a_model_made_up_becomes_a_harmless_one(name):
+def test_an_invented_tool_name_becomes_a_safe_file_name(name):
     store = Store()
     cutter = ToolOutputTruncatorHook(300, artifacts=store)
     verdict = fire_hook(cutter, AFTER_TOOL, id="../x", name=name, error="e" * 1000)
@@ -200,7 +200,7 @@ def test_a_name_that_a_model_made_up_becomes_a_harmless_one(name):
     assert len(verdict.payload.error) <= 300
 
 
-def test_a_whole_that_cannot_be_kept_fails_the_run_and_is_not_lost_in_silence():
+def test_a_text_that_cannot_be_saved_fails_the_run():
     cutter = ToolOutputTruncatorHook(300, artifacts=FullStore())
     with pytest.raises(RunFailedError, match="disk full"):
         text_of(call("give", n=1000), cutter)
@@ -211,7 +211,7 @@ def test_a_context_without_a_store_says_what_to_do():
         text_of(call("give", n=1000), ToolOutputTruncatorHook(300, artifacts=True))
 
 
-def test_later_hooks_see_the_cut():
+def test_later_hooks_get_the_shortened_text():
     seen = []
 
     @observer(AFTER_TOOL)
@@ -226,7 +226,7 @@ def test_later_hooks_see_the_cut():
 
 
 @given(st.text(alphabet=st.characters(codec=None), min_size=201, max_size=2000), st.integers(200, 400))
-def test_whatever_the_text_the_cut_is_short_enough_and_cutting_again_changes_nothing(text, limit):
+def test_any_text_is_short_enough_and_shortening_is_idempotent(text, limit):
     cut = fire_hook(ToolOutputTruncatorHook(limit), AFTER_TOOL, id="c", name="t", result=text).payload.result
     assert len(cut) <= limit
     assert excerpt(cut, limit) == cut
@@ -238,12 +238,12 @@ def test_an_excerpt_is_never_longer_than_its_limit(limit):
 
 
 @pytest.mark.parametrize("size", [0, 199, -1, "300", 300.0, True, None])
-def test_nonsense_is_refused_at_once(size):
+def test_invalid_arguments_are_rejected(size):
     with pytest.raises(RegistrationError, match="max_chars"):
         ToolOutputTruncatorHook(size)
 
 
-def test_a_folder_will_do(tmp_path):
+def test_a_folder_is_accepted(tmp_path):
     cut = text_of(call("give", n=1000), ToolOutputTruncatorHook(300, artifacts=str(tmp_path / "kept")))
     (kept,) = ArtifactStore(tmp_path / "kept").list()
     assert (kept.size, kept.media_type) == (1000, "text/plain")

@@ -1,10 +1,10 @@
-"""DESIGN 7.6 and 5.1: a fail-closed hook that fails never lets the guarded action happen."""
+"""DESIGN 7.6 and 5.1: if a fail-closed hook fails, the guarded action does not happen."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -65,8 +65,18 @@ def wrong_verb(*_: Any) -> Any:
     return HookResult(HookAction.INVALID)
 
 
+END_OF_TEST = threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def release_blocked_threads() -> Iterator[None]:
+    END_OF_TEST.clear()
+    yield
+    END_OF_TEST.set()
+
+
 def blocks(*_: Any) -> None:
-    time.sleep(3 * LIMIT)
+    END_OF_TEST.wait()
 
 
 def later(fault: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,7 +114,7 @@ each_fault = pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 
 
 def faulty(point: Any, fault: Callable[..., Any], **options: Any) -> Any:
-    """A hook called ``faulty`` that fails in this way."""
+    """Create a hook named ``faulty`` that fails in this way."""
     takes_time = fault in (hangs, hangs_on, blocks)
     made = hook(point, name="faulty", timeout=LIMIT if takes_time else None, **options)
 
@@ -115,7 +125,7 @@ def faulty(point: Any, fault: Callable[..., Any], **options: Any) -> Any:
 
 
 class World:
-    """One agent with one tool, and everything that happened to it."""
+    """An agent with one tool that records everything."""
 
     def __init__(self, *hooks: Any, turns: Any = None) -> None:
         self.worked: list[int] = []
@@ -264,7 +274,7 @@ async def test_a_blocking_failure_blocks_that_call_and_no_other(phase: str, faul
 @each_fault
 @pytest.mark.parametrize("phase", ["rewrite", "guard", "observe"])
 @pytest.mark.parametrize("point", DECIDING)
-async def test_an_open_failure_is_reported_and_the_run_goes_on(point: Any, phase: str, fault: Any) -> None:
+async def test_an_open_failure_is_reported_and_the_run_continues(point: Any, phase: str, fault: Any) -> None:
     if phase == "guard" and point.model != "pipeline":
         pytest.skip("no guards here")
     errors = []
@@ -279,7 +289,7 @@ async def test_an_open_failure_is_reported_and_the_run_goes_on(point: Any, phase
 
 @each_fault
 @pytest.mark.parametrize("point", [p for p in POINTS.values() if p.fired_by != "the loop" and p.model != "observe"])
-async def test_outside_a_run_a_closed_failure_reaches_whoever_fired(point: Any, fault: Any) -> None:
+async def test_outside_a_run_a_closed_failure_reaches_the_caller(point: Any, fault: Any) -> None:
     seen = []
     watch = observer(point)(lambda ctx, payload: seen.append(payload))
     registry = HookRegistry([faulty(point, fault), watch])
@@ -318,7 +328,7 @@ VERBS = {
 
 @pytest.mark.parametrize("phase", ["rewrite", "guard"])
 @pytest.mark.parametrize("verb", VERBS)
-async def test_observers_are_called_whatever_the_deciders_said(verb: str, phase: str) -> None:
+async def test_observers_are_called_after_every_decision(verb: str, phase: str) -> None:
     point, speak = VERBS[verb]
     seen: list[str] = []
 

@@ -55,7 +55,7 @@ quick = settings(max_examples=60, deadline=None)
 
 
 class Counting:
-    """A hook with a state of its own in each run, as DESIGN 6.2 has it."""
+    """A hook that keeps its state in ``hook_state`` (DESIGN 6.2)."""
 
     points = frozenset((ON_RUN_START, BEFORE_STEP, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, AFTER_STEP))
 
@@ -85,7 +85,7 @@ async def wait(seconds: float) -> str:
 
 
 def script(request: Any) -> Any:
-    """A model without memory: one call, then an answer that names the task it was given."""
+    """A stateless model: one call, then an answer that contains the task."""
     task = next(message.content for message in request.messages if message.role == "user")
     if request.messages[-1].role == "tool":
         return f"answer to {task}"
@@ -125,7 +125,7 @@ async def test_two_instances_of_one_hook_share_no_state() -> None:
     assert list(first.seen.values()) == list(second.seen.values()) == [5]
 
 
-async def test_what_a_hook_keeps_for_a_run_is_gone_after_it() -> None:
+async def test_hook_state_is_gone_after_the_run() -> None:
     kept = []
     keep = hook(ON_RUN_START)(lambda ctx, start: kept.append(dict(ctx.hook_state)) or ctx.hook_state.update({1: 2}))
     ctx = AgentContext(hooks=[keep])
@@ -156,7 +156,7 @@ async def test_runs_that_share_a_session_lose_none_of_its_messages() -> None:
 
 
 def reachable(value: Any, depth: int = 0) -> list[Any]:
-    """This value and all that can be reached from it by its public parts."""
+    """Yield this value and everything reachable from its public attributes."""
     found = [value]
     if depth > 8:
         return found
@@ -174,7 +174,7 @@ def reachable(value: Any, depth: int = 0) -> list[Any]:
 
 
 def vandalise(value: Any) -> None:
-    """Try every way to change a value in place."""
+    """Try to change a value in place in every way."""
     for thing in reachable(value):
         attempts: list[Any] = []
         if isinstance(thing, msgspec.Struct):
@@ -186,26 +186,39 @@ def vandalise(value: Any) -> None:
                 ]
         elif isinstance(thing, dict):
             attempts += [
-                lambda t=thing: t.update(spoilt=1), lambda t=thing: t.clear(), lambda t=thing: t.popitem(),
-                lambda t=thing: t.setdefault("spoilt", 1), lambda t=thing: t.__setitem__("spoilt", 1),
-                lambda t=thing: t.__ior__({"spoilt": 1}), lambda t=thing: t.pop(next(iter(t))),
-                lambda t=thing: t.__delitem__(next(iter(t))), lambda t=thing: t.__init__(spoilt=1),
+                lambda t=thing: t.update(spoilt=1),
+                lambda t=thing: t.clear(),
+                lambda t=thing: t.popitem(),
+                lambda t=thing: t.setdefault("spoilt", 1),
+                lambda t=thing: t.__setitem__("spoilt", 1),
+                lambda t=thing: t.__ior__({"spoilt": 1}),
+                lambda t=thing: t.pop(next(iter(t))),
+                lambda t=thing: t.__delitem__(next(iter(t))),
+                lambda t=thing: t.__init__(spoilt=1),
                 lambda t=thing: t.copy().update(spoilt=1),
-            ]  # fmt: skip
+            ]
         elif isinstance(thing, (list, History)):
             attempts += [
-                lambda t=thing: t.append(1), lambda t=thing: t.extend([1]), lambda t=thing: t.clear(),
-                lambda t=thing: t.insert(0, 1), lambda t=thing: t.pop(), lambda t=thing: t.reverse(),
-                lambda t=thing: t.__setitem__(0, 1), lambda t=thing: t.__delitem__(0), lambda t=thing: t.sort(),
-                lambda t=thing: t.__iadd__([1]), lambda t=thing: t.__imul__(2), lambda t=thing: t.__init__([1]),
-            ]  # fmt: skip
+                lambda t=thing: t.append(1),
+                lambda t=thing: t.extend([1]),
+                lambda t=thing: t.clear(),
+                lambda t=thing: t.insert(0, 1),
+                lambda t=thing: t.pop(),
+                lambda t=thing: t.reverse(),
+                lambda t=thing: t.__setitem__(0, 1),
+                lambda t=thing: t.__delitem__(0),
+                lambda t=thing: t.sort(),
+                lambda t=thing: t.__iadd__([1]),
+                lambda t=thing: t.__imul__(2),
+                lambda t=thing: t.__init__([1]),
+            ]
         for attempt in attempts:
             with suppress(TypeError, AttributeError, KeyError, IndexError, StopIteration):
                 attempt()
 
 
 def spoil_copies(value: Any) -> None:
-    """Change everything in the plain copies that dict-style access hands out."""
+    """Change everything in the plain copies of dict access."""
     if isinstance(value, dict):
         for item in value.values():
             spoil_copies(item)
@@ -249,23 +262,29 @@ def nested(items: list[Any], path: str = "a") -> dict[str, Any]:
 
 
 async def story(*hooks: Any) -> tuple[Any, ...]:
-    """A run with some of everything; gives all that could tell of a change."""
+    """Run an agent with all features; return everything that could show a change."""
     ask = guard(BEFORE_TOOL, priority=-1)(lambda ctx, request: HookResult.ask("may it?"))
     edit = hook("approval_requested", priority=-1)(lambda ctx, request: HookResult.edit({"items": [[1], {"a": 2}]}))
     more = hook("before_prompt_build", priority=-1)(lambda ctx, built: {"append_system": "more"})
     model = ScriptedModel([[call("nested", items=[[1]]), call("missing")], RuntimeError("down"), "an answer"])
     retry = hook(ON_ERROR, priority=-1)(lambda c, failure: HookResult.retry() if failure.where == "model" else None)
     agent = Agent(
-        "a", "", "instructions", llm=model, tools=[nested], hooks=[ask, edit, more, retry, *hooks],
-        params={"stop": ["x"], "deep": {"a": [1]}}, response_format={"type": "object", "required": ["a"]},
-    )  # fmt: skip
+        "a",
+        "",
+        "instructions",
+        llm=model,
+        tools=[nested],
+        hooks=[ask, edit, more, retry, *hooks],
+        params={"stop": ["x"], "deep": {"a": [1]}},
+        response_format={"type": "object", "required": ["a"]},
+    )
     session = Session("s", metadata={"list": [1, {"x": [2]}]})
     result = await agent.arun("a task", session=session)
     requests = [(list(r.messages), r.tools, r.params, r.response_format) for r in model.requests]
     return list(session.messages), session.metadata, requests, result.reply, result.status, result.errors
 
 
-async def test_a_hook_that_spoils_all_it_can_reach_changes_nothing() -> None:
+async def test_in_place_changes_of_everything_reachable_have_no_effect() -> None:
     changed: list[str] = []
     spoilt = await story(*vandals(changed, *LOOP_POINTS))
     assert not changed
@@ -297,7 +316,7 @@ def test_json_inside_a_payload_is_frozen_all_the_way_down(arguments: dict[str, A
     assert [copied["arguments"], copied["result"]] == msgspec.json.decode(kept)
     vandalise(payload)
     spoil_copies(copied)
-    spoil_copies([arguments, result])  # what it was made from belongs to somebody else
+    spoil_copies([arguments, result])  # the original values belong to the caller
     assert msgspec.json.encode([payload["arguments"], payload["result"]]) == kept
     assert payload.replace(dict(payload)) == payload
 
@@ -348,7 +367,7 @@ async def test_a_list_that_a_hook_puts_into_a_value_stays_its_own(place: str) ->
     def look(ctx: Any, request: Any) -> None:
         seen.append([message.tool_calls for message in (*request.messages, *ctx.state.messages)])
 
-    with suppress(RunFailedError):  # to refuse such a value is as good
+    with suppress(RunFailedError):  # rejecting such a value is also fine
         await Agent("a", llm=ScriptedModel(["hello"]), hooks=[put, change, look]).arun("a task")
     assert all(not calls for calls in seen[0])
 
@@ -417,7 +436,7 @@ def test_every_model_call_passes_the_hooks_and_is_counted(
 
 
 @pytest.mark.parametrize("point", [AFTER_LLM, AFTER_STEP, "on_stop", "on_run_end"])
-async def test_a_hook_that_asks_the_model_about_the_last_word_leaves_the_run_completed(point: Any) -> None:
+async def test_a_model_call_at_the_end_leaves_the_run_completed(point: Any) -> None:
     @hook(point)
     async def reflect(ctx: Any, payload: Any) -> None:
         await ctx.llm.complete("was that good?")
@@ -428,7 +447,7 @@ async def test_a_hook_that_asks_the_model_about_the_last_word_leaves_the_run_com
     assert ctx.budget.tokens == 10 * len(model.requests)
 
 
-async def test_a_thinking_hook_is_not_entered_by_its_own_call_but_all_others_are() -> None:
+async def test_a_hook_is_not_called_for_its_own_model_call_but_all_others_are() -> None:
     entered = Counter()
 
     def thinker(name: str) -> Any:
@@ -441,11 +460,14 @@ async def test_a_thinking_hook_is_not_entered_by_its_own_call_but_all_others_are
 
     await Agent("a", llm=ScriptedModel(["yes"], loop=True), hooks=[thinker("one"), thinker("two")]).arun("a task")
     assert entered == {
-        ("one", "step"): 1, ("two", "step by one"): 1, ("two", "step"): 1, ("one", "step by two"): 1,
-    }  # fmt: skip
+        ("one", "step"): 1,
+        ("two", "step by one"): 1,
+        ("two", "step"): 1,
+        ("one", "step by two"): 1,
+    }
 
 
-async def test_the_hooks_judge_what_a_hook_asks_the_model() -> None:
+async def test_hooks_judge_the_model_calls_of_hooks() -> None:
     refused = []
 
     @hook(BEFORE_STEP)
@@ -467,7 +489,7 @@ async def test_the_hooks_judge_what_a_hook_asks_the_model() -> None:
 
 
 @pytest.mark.parametrize("timeout", [None, 0.05])
-async def test_a_sync_hook_that_asks_the_model_is_told_to_be_async(timeout: float | None) -> None:
+async def test_a_model_call_in_a_sync_hook_raises_with_advice(timeout: float | None) -> None:
     @hook(BEFORE_STEP, timeout=timeout)
     def thinker(ctx: Any, step: Any) -> None:
         ctx.llm.complete("hm")
@@ -478,7 +500,7 @@ async def test_a_sync_hook_that_asks_the_model_is_told_to_be_async(timeout: floa
     assert not model.requests
 
 
-async def test_a_hook_that_asks_too_often_is_stopped_by_the_budget() -> None:
+async def test_the_budget_stops_a_hook_that_calls_the_model_too_often() -> None:
     @hook(BEFORE_STEP)
     async def thinker(ctx: Any, step: Any) -> None:
         for _ in range(50):
@@ -519,7 +541,7 @@ def delegate(child: Agent, seen: list[Any]) -> Any:
     return hand_over
 
 
-async def test_a_child_counts_live_in_its_parents_ledger() -> None:
+async def test_a_child_counts_live_in_its_parents_budget() -> None:
     live, seen = [], []
     child = Agent("child", llm=ScriptedModel([paid("", call("work").replace(id="c")), paid("done")]), tools=[work])
     parent = Agent("parent", llm=ScriptedModel([paid("", call("hand_over").replace(id="p")), paid("done")]))
@@ -569,12 +591,12 @@ async def test_cancelling_the_parent_cancels_the_child() -> None:
 
 
 def pollute(mapping: Any) -> None:
-    """What ``eval`` does to the mapping it is given: it adds ``__builtins__``."""
+    """Add ``__builtins__`` to a mapping, as ``eval`` does."""
     eval("1 < 2", mapping)
     assert "__builtins__" in mapping
 
 
-async def test_a_hook_that_changes_its_copy_of_the_metadata_reaches_no_one_else() -> None:
+async def test_changing_a_copy_of_the_metadata_has_no_effect() -> None:
     seen: list[Any] = []
 
     @hook(BEFORE_STEP, priority=1)
@@ -595,7 +617,7 @@ async def test_a_hook_that_changes_its_copy_of_the_metadata_reaches_no_one_else(
 
 
 @pytest.mark.parametrize("point", sorted(POINTS))
-def test_what_a_hook_does_to_an_empty_mapping_of_a_payload_stays_in_that_payload(point: Any) -> None:
+def test_changing_an_empty_mapping_affects_only_its_payload(point: Any) -> None:
     for value in empty_mappings(sample(point)):
         pollute(value)
     assert all(value == {} for value in empty_mappings(sample(point)))
@@ -604,7 +626,7 @@ def test_what_a_hook_does_to_an_empty_mapping_of_a_payload_stays_in_that_payload
 
 
 def empty_mappings(value: Any) -> list[Any]:
-    """Every empty mapping inside a payload."""
+    """Yield every empty mapping inside a payload."""
     if isinstance(value, Frozen):
         return [found for name in value for found in empty_mappings(getattr(value, name))]
     if isinstance(value, (tuple, list, History)):
@@ -612,7 +634,7 @@ def empty_mappings(value: Any) -> list[Any]:
     return [value] if isinstance(value, dict) and not value else []
 
 
-async def test_a_fresh_session_can_be_saved_whatever_hooks_did_in_other_runs(tmp_path: Path) -> None:
+async def test_a_new_session_can_be_saved_after_hooks_misbehaved_in_other_runs(tmp_path: Path) -> None:
     @hook(ON_RUN_START, BEFORE_LLM, AFTER_LLM)
     def spoil(ctx: Any, payload: Any) -> None:
         for mapping in (ctx.state.metadata, ctx.session.metadata, *empty_mappings(payload)):
@@ -626,7 +648,7 @@ async def test_a_fresh_session_can_be_saved_whatever_hooks_did_in_other_runs(tmp
     assert store.load("fresh").metadata == {}
 
 
-async def test_what_a_hook_does_to_the_settings_of_an_agent_stays_in_its_run() -> None:
+async def test_changing_the_settings_of_an_agent_affects_only_its_run() -> None:
     seen: list[Any] = []
 
     @hook(BEFORE_LLM)

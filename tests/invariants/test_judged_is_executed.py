@@ -43,7 +43,7 @@ class Spot(BaseModel):
 
 
 class Bench:
-    """Three tools that note what they were really given, then spoil it in place."""
+    """Three tools that record their arguments, then change them in place."""
 
     def __init__(self) -> None:
         self.given: list[tuple[str, Any]] = []
@@ -98,7 +98,7 @@ batches = st.lists(targets, min_size=1, max_size=3)
 
 
 async def judged_and_executed(batch: Any, hooks: Any = ()) -> tuple[Bench, dict[str, Any], EventLog]:
-    """Run a batch; gives what the tools got, what the last guard last saw of each call, and the events."""
+    """Run a batch; return the arguments of the tools, those that the last guard saw, and the events."""
     bench, judged, log = Bench(), {}, EventLog()
 
     @guard(BEFORE_TOOL, priority=-1000)
@@ -124,7 +124,7 @@ def encode(value: Any) -> bytes:
 
 @st.composite
 def rewriters(draw: st.DrawFn) -> Any:
-    """A hook that renames calls, or changes their arguments, in one of the ways a hook may."""
+    """Create a hook that renames calls or changes their arguments."""
     name, arguments = draw(targets)
     only = draw(st.sampled_from([*ARGUMENTS, "*"]))
     style = draw(st.sampled_from(["payload", "result", "mapping", "args", "in place"]))
@@ -168,7 +168,7 @@ def test_a_tool_gets_exactly_what_the_last_guard_saw(batch: Any, hooks: list[Any
 @pytest.mark.slow
 @quick
 @given(batches, st.lists(rewriters(), max_size=2), targets, st.sampled_from(["approve", "edit", "deny"]))
-def test_what_an_approver_edits_is_judged_again(batch: Any, hooks: list[Any], edit: Any, answer: str) -> None:
+def test_an_edited_call_is_judged_again(batch: Any, hooks: list[Any], edit: Any, answer: str) -> None:
     asked: dict[str, Any] = {}
 
     @guard(BEFORE_TOOL, priority=1)
@@ -194,7 +194,7 @@ def test_what_an_approver_edits_is_judged_again(batch: Any, hooks: list[Any], ed
         assert request.digest == request.call.digest
 
 
-async def test_a_guard_that_refuses_the_edit_keeps_it_from_running() -> None:
+async def test_a_guard_that_blocks_the_edit_prevents_the_call() -> None:
     @guard(BEFORE_TOOL)
     def judge(ctx: Any, request: Any) -> HookResult:
         return HookResult.block("too much") if request.arguments["n"] > 5 else HookResult.ask("?")
@@ -204,7 +204,7 @@ async def test_a_guard_that_refuses_the_edit_keeps_it_from_running() -> None:
     assert not bench.given
 
 
-async def test_what_a_tool_does_to_its_arguments_changes_nothing_for_others() -> None:
+async def test_a_tool_that_changes_its_arguments_affects_nothing_else() -> None:
     seen = []
     watch = observer(BEFORE_TOOL, AFTER_TOOL)(lambda ctx, payload: seen.append(payload))
     batch = [("nested", {"items": [1], "names": {"a": [2]}})] * 2 + [("nested", {"items": [1]})] * 2
@@ -246,7 +246,7 @@ async def test_guards_see_every_default_that_the_tool_will_use() -> None:
     assert judged == given_to_tool
 
 
-async def test_a_check_that_changes_its_value_is_made_once() -> None:
+async def test_a_validator_that_changes_its_value_runs_once() -> None:
     given_to_tool, judged = [], []
 
     def pay(amount: Annotated[int, BeforeValidator(lambda value: int(value) + 1)]) -> str:
@@ -259,7 +259,7 @@ async def test_a_check_that_changes_its_value_is_made_once() -> None:
     assert given_to_tool == judged
 
 
-async def test_a_default_that_its_own_type_would_not_take_is_given_as_judged() -> None:
+async def test_an_invalid_default_is_passed_as_judged() -> None:
     given_to_tool = []
 
     def find(words: list[str], limit: int = None) -> str:  # type: ignore[assignment]
@@ -272,7 +272,7 @@ async def test_a_default_that_its_own_type_would_not_take_is_given_as_judged() -
 
 
 @pytest.mark.parametrize("wrong", ["text", "[1]", {"n": "many"}, {"m": 1}, {}])
-async def test_guards_are_not_asked_about_arguments_that_do_not_fit(wrong: Any) -> None:
+async def test_guards_are_not_called_for_invalid_arguments(wrong: Any) -> None:
     bench, judged, _ = await judged_and_executed([("plain", wrong), ("plain", {"n": 1})])
     assert judged.keys() == {"c1"}
     assert [arguments["n"] for _, arguments in bench.given] == [1]
@@ -323,7 +323,7 @@ async def test_an_approver_cannot_change_the_arguments_in_place(change: Any) -> 
 
 
 @pytest.mark.parametrize("change", CHANGES_BY_C.values(), ids=CHANGES_BY_C)
-async def test_what_a_rewriter_does_to_its_copy_in_place_does_not_change_the_call(change: Any) -> None:
+async def test_in_place_changes_by_a_rewriter_do_not_change_the_call(change: Any) -> None:
     bench, judged = Bench(), []
 
     @hook(BEFORE_TOOL)

@@ -1,4 +1,4 @@
-"""DESIGN 7.3: each tool call gets exactly one result, in call order, whatever happens."""
+"""DESIGN 7.3: each tool call gets exactly one result, in call order, in all cases."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def run(turns: Any, tools: Any = TOOLS, hooks: Any = (), **options: Any) -
 @given(scenarios())
 @example(Scenario((HookSpec(BEFORE_TOOL, "guard", "raise"),), ([call("fine"), call("slow")],)))
 @example(Scenario((HookSpec(AFTER_TOOL, "rewrite", "end"),), ([call("fine"), call("slow")],)))
-def test_every_call_has_one_result_whatever_hooks_tools_and_models_do(scenario: Scenario) -> None:
+def test_every_call_has_one_result_for_any_hooks_tools_and_models(scenario: Scenario) -> None:
     (played,) = asyncio.run(play(scenario))
     check_transcript(played.session.messages)
     (final,) = played.at(ON_RUN_END)
@@ -76,7 +76,7 @@ def test_a_session_stays_valid_over_several_runs(scenario: Scenario) -> None:
 
 @quick
 @given(scenarios())
-def test_a_run_always_ends_with_a_status_that_fits_its_course(scenario: Scenario) -> None:
+def test_the_status_of_a_run_matches_its_events(scenario: Scenario) -> None:
     (played,) = asyncio.run(play(scenario))
     status = played.at(ON_RUN_END)[0].status
     assert status in STATUSES
@@ -90,7 +90,7 @@ def test_a_run_always_ends_with_a_status_that_fits_its_course(scenario: Scenario
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(turns, min_size=1, max_size=4), st.lists(hook_specs((BEFORE_TOOL, AFTER_TOOL)), max_size=4))
-def test_what_the_model_is_sent_is_as_valid_as_the_transcript(script: list[Any], specs: list[HookSpec]) -> None:
+def test_requests_are_as_valid_as_the_transcript(script: list[Any], specs: list[HookSpec]) -> None:
     model = ScriptedModel(script, loop=True)
     hooks = [spec.build(f"{spec.say}_{i}") for i, spec in enumerate(specs)]
     agent = Agent("a", llm=model, tools=TOOLS, hooks=hooks, max_steps=4)
@@ -206,7 +206,7 @@ async def test_calls_that_a_hook_adds_to_the_state_keep_the_transcript_valid(poi
     ],
     ids=["reversed", "no results", "no calls", "split", "results reversed"],
 )
-async def test_a_state_in_which_calls_and_results_do_not_match_is_refused(change: Any) -> None:
+async def test_a_state_in_which_calls_and_results_do_not_match_is_rejected(change: Any) -> None:
     @hook(AFTER_STEP)
     def spoil(ctx: Any, step: Any) -> HookResult | None:
         return HookResult.cont(state=ctx.state.replace(messages=change(list(ctx.state.messages))))

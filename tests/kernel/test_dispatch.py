@@ -54,7 +54,7 @@ class Hurry:
 
 
 class Quiet(Scope):
-    """A scope whose hooks see its state. Nobody listens."""
+    """A scope without consumers of events."""
 
     def __init__(self):
         super().__init__(BaseContext())
@@ -63,7 +63,7 @@ class Quiet(Scope):
 
 
 class Listening(Quiet):
-    """A scope that keeps the events."""
+    """A scope that records the events."""
 
     def __init__(self, *, tracing=False):
         super().__init__()
@@ -82,8 +82,18 @@ class Fire:
     an exception to raise, or ``"rewrite"`` to append its name to the path.
     """
 
-    def __init__(self, point, *hooks, validate=None, start="rewrite", no_retry="", scope=None, is_async=False,
-                 payload=None, **options):  # fmt: skip
+    def __init__(
+        self,
+        point,
+        *hooks,
+        validate=None,
+        start="rewrite",
+        no_retry="",
+        scope=None,
+        is_async=False,
+        payload=None,
+        **options,
+    ):
         self.point, self.called, self.seen = point, [], {}
         self.validate, self.start, self.no_retry = validate, start, no_retry
         self.scope = scope or Listening()
@@ -111,7 +121,7 @@ class Fire:
         return say_later if is_async else say
 
     async def __call__(self):
-        """Take the steps that the loop takes: rewriters, validation, guards, observers."""
+        """Run the phases as the loop does: rewriters, validation, guards, observers."""
         firing = Firing(self.registry.stack.chain(self.point), self.point, self.payload, self.scope, self.no_retry)
         token = CURRENT.set(self.scope)
         try:
@@ -131,7 +141,7 @@ class Fire:
         return verdict
 
     async def at_once(self):
-        """Take all steps in one go, as the loop does at most points. A chain of rewriters alone has a shorter way."""
+        """Run all phases at once, as the loop does at most points; a chain of only rewriters takes the fast path."""
         chain = self.registry.stack.chain(self.point)
         token = CURRENT.set(self.scope)
         try:
@@ -160,43 +170,95 @@ def observer(result=None, **options):
 SETTLEMENT = {
     "nobody says anything": ([rewriter(PASS), guard(PASS), observer()], "abc", "cont", None, ""),
     "a rewriter's block skips all deciders": (
-        [rewriter(R.block("no")), rewriter(REWRITE), guard(PASS), observer()], "ad", "block", "no", "a"),
+        [rewriter(R.block("no")), rewriter(REWRITE), guard(PASS), observer()],
+        "ad",
+        "block",
+        "no",
+        "a",
+    ),
     "a rewriter's end skips all deciders": (
-        [rewriter(R.end("bye")), rewriter(REWRITE), guard(R.block("no")), observer()], "ad", "end", "bye", "a"),
+        [rewriter(R.end("bye")), rewriter(REWRITE), guard(R.block("no")), observer()],
+        "ad",
+        "end",
+        "bye",
+        "a",
+    ),
     "a guard's block skips the guards left": (
-        [rewriter(PASS), guard(R.block("no")), guard(R.end("bye")), observer()], "abd", "block", "no", "b"),
+        [rewriter(PASS), guard(R.block("no")), guard(R.end("bye")), observer()],
+        "abd",
+        "block",
+        "no",
+        "b",
+    ),
     "a guard's end skips the guards left": (
-        [guard(R.end("bye")), guard(R.block("no")), observer()], "ac", "end", "bye", "a"),
+        [guard(R.end("bye")), guard(R.block("no")), observer()],
+        "ac",
+        "end",
+        "bye",
+        "a",
+    ),
     "a rewriter's answer skips the rewriters left": (
-        [rewriter(PASS), rewriter(R.answer(1)), rewriter(REWRITE)], "ab", "answer", None, "b"),
+        [rewriter(PASS), rewriter(R.answer(1)), rewriter(REWRITE)],
+        "ab",
+        "answer",
+        None,
+        "b",
+    ),
     "a rewriter's answer skips rewriters, guards still judge": (
-        [rewriter(R.answer(1)), rewriter(REWRITE), guard(PASS), observer()], "acd", "answer", None, "a"),
+        [rewriter(R.answer(1)), rewriter(REWRITE), guard(PASS), observer()],
+        "acd",
+        "answer",
+        None,
+        "a",
+    ),
     "a guard's block beats a rewriter's answer": (
-        [rewriter(R.answer(1)), guard(R.block("no")), observer()], "abc", "block", "no", "b"),
-    "a guard's end beats a rewriter's answer": (
-        [rewriter(R.answer(1)), guard(R.end("bye"))], "ab", "end", "bye", "b"),
-    "a guard's answer skips nobody": (
-        [guard(R.answer(1)), guard(PASS), observer()], "abc", "answer", None, "a"),
+        [rewriter(R.answer(1)), guard(R.block("no")), observer()],
+        "abc",
+        "block",
+        "no",
+        "b",
+    ),
+    "a guard's end beats a rewriter's answer": ([rewriter(R.answer(1)), guard(R.end("bye"))], "ab", "end", "bye", "b"),
+    "a guard's answer skips nobody": ([guard(R.answer(1)), guard(PASS), observer()], "abc", "answer", None, "a"),
     "a later guard's block beats a guard's answer": (
-        [guard(R.answer(1)), guard(R.block("no"))], "ab", "block", "no", "b"),
+        [guard(R.answer(1)), guard(R.block("no"))],
+        "ab",
+        "block",
+        "no",
+        "b",
+    ),
     "of several answers the first counts": (
-        [rewriter(R.answer(1)), guard(R.answer(2)), guard(R.answer(3))], "abc", "answer", None, "a"),
+        [rewriter(R.answer(1)), guard(R.answer(2)), guard(R.answer(3))],
+        "abc",
+        "answer",
+        None,
+        "a",
+    ),
     "a rewriter's ask skips nobody": (
-        [rewriter(R.ask("?")), rewriter(REWRITE), guard(PASS), observer()], "abcd", "ask", None, "a"),
+        [rewriter(R.ask("?")), rewriter(REWRITE), guard(PASS), observer()],
+        "abcd",
+        "ask",
+        None,
+        "a",
+    ),
     "a guard's ask skips nobody": ([guard(R.ask("?")), guard(PASS), observer()], "abc", "ask", None, "a"),
     "block beats ask": ([rewriter(R.ask("?")), guard(R.block("no"))], "ab", "block", "no", "b"),
     "end beats ask": ([guard(R.ask("?")), guard(R.end("bye"))], "ab", "end", "bye", "b"),
     "asked and answered is asked first": ([rewriter(R.ask("?")), guard(R.answer(1))], "ab", "ask", None, "a"),
     "answered and then asked is asked first": ([rewriter(R.answer(1)), guard(R.ask("?"))], "ab", "ask", None, "b"),
-    "stop never settles": (
-        [rewriter(R.stop("s")), rewriter(PASS), guard(PASS), observer()], "abcd", "stop", None, "a"),
+    "stop never settles": ([rewriter(R.stop("s")), rewriter(PASS), guard(PASS), observer()], "abcd", "stop", None, "a"),
     "a guard's stop never settles": ([guard(R.stop("s")), guard(R.block("no"))], "ab", "block", "no", "b"),
     "answer beats stop": ([rewriter(R.stop("s")), rewriter(R.answer(1))], "ab", "answer", None, "b"),
     "replace is the weakest": ([rewriter(REWRITE), rewriter(R.stop("s"))], "ab", "stop", None, "b"),
     "replace alone": ([rewriter(REWRITE), rewriter(PASS), guard(PASS)], "abc", "replace", None, "a"),
     "the first block of two rewriters holds": (
-        [rewriter(R.block("one")), rewriter(R.block("two"))], "a", "block", "one", "a"),
-}  # fmt: skip
+        [rewriter(R.block("one")), rewriter(R.block("two"))],
+        "a",
+        "block",
+        "one",
+        "a",
+    ),
+}
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
@@ -210,7 +272,7 @@ async def test_settlement(hooks, called, verb, value, hook, is_async, tracing):
 
 
 @pytest.mark.parametrize(("hooks", "called", "verb", "value", "hook"), SETTLEMENT.values(), ids=SETTLEMENT)
-async def test_settlement_is_the_same_when_nobody_listens(hooks, called, verb, value, hook):
+async def test_settlement_is_the_same_when_there_are_no_listeners(hooks, called, verb, value, hook):
     for is_async, at_once in itertools.product((False, True), repeat=2):
         fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=Quiet())
         verdict = await (fire.at_once() if at_once else fire())
@@ -219,7 +281,7 @@ async def test_settlement_is_the_same_when_nobody_listens(hooks, called, verb, v
 
 
 @pytest.mark.parametrize("phase", ["rewrite", "guard"])
-async def test_retry_settles_and_skips_the_deciders_left(phase):
+async def test_retry_settles_and_skips_the_remaining_deciders(phase):
     fire = Fire(AFTER_LLM, (phase, R.retry("again", reason="bad")), (phase, R.end("bye")), observer())
     verdict = await fire()
     assert "".join(fire.called) == "ac"
@@ -250,7 +312,7 @@ async def test_a_call_asked_and_answered_keeps_both():
 
 
 @pytest.mark.parametrize("settling", [R.block("no"), R.end("bye"), R.answer(1), R.ask("?")])
-async def test_stop_signals_survive_whatever_else_is_said(settling):
+async def test_stop_signals_are_kept_with_every_other_verb(settling):
     verdict = await Fire(BEFORE_TOOL, rewriter(R.stop("one")), rewriter(R.stop("two", "cost_limit")), guard(settling))()
     assert verdict.signals == (StopSignal("stop_requested", "one", "a"), StopSignal("cost_limit", "two", "b"))
     assert verdict.action == settling.action
@@ -264,7 +326,7 @@ async def test_each_rewriter_sees_what_the_one_before_left():
     assert fire.payload.arguments == {"path": "a"}
 
 
-async def test_only_the_first_keep_going_is_used_and_it_skips_nobody():
+async def test_only_the_first_keep_going_is_used_and_it_skips_no_hook():
     fire = Fire(ON_STOP, rewriter(R.keep_going("one")), rewriter(R.keep_going("two")), guard(PASS), observer())
     verdict = await fire()
     assert "".join(fire.called) == "abcd"
@@ -325,7 +387,7 @@ async def test_a_fire_that_starts_later_calls_no_async_rewriter_either(start):
         assert fire.called == ["b"]
 
 
-async def test_a_payload_that_nobody_changes_stays_the_same_object():
+async def test_an_unchanged_payload_stays_the_same_object():
     for hooks in ((), (rewriter(PASS),)):
         fire = Fire(AFTER_LLM, *hooks, no_retry="why", scope=Quiet())
         assert (await fire()).payload is fire.payload
@@ -399,7 +461,7 @@ async def test_a_failing_observer_does_not_keep_the_others_from_being_called():
 
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), GeneratorExit()], ids=repr)
-async def test_an_observer_that_cancels_or_closes_itself_has_failed_and_nobody_else(error, is_async):
+async def test_an_observer_that_cancels_or_closes_itself_fails_alone(error, is_async):
     for others in ([], [observer()]):
         fire = Fire(BEFORE_TOOL, observer(error), *others, is_async=is_async)
         verdict = await fire()
@@ -432,7 +494,7 @@ async def test_what_an_observer_does_to_its_verdict_changes_nothing():
 # Events
 
 
-async def test_one_record_per_fire_and_one_per_hook_that_said_something():
+async def test_there_is_one_record_per_fire_and_one_per_hook_with_a_result():
     fire = Fire(BEFORE_TOOL, rewriter(PASS), rewriter(REWRITE), guard(R.block("no", reason="rule 1")), observer())
     await fire()
     (fired,) = fire.scope.of(PointFired)
@@ -449,8 +511,11 @@ async def test_a_consumer_can_ask_for_a_record_of_every_call():
         fire = Fire(BEFORE_TOOL, *hooks, scope=Listening(tracing=True), is_async=is_async)
         await fire()
         assert [(e.hook, e.verb) for e in fire.scope.of(HookExecuted)] == [
-            ("a", "cont"), ("b", "replace"), ("c", "cont"), ("d", "cont"),
-        ]  # fmt: skip
+            ("a", "cont"),
+            ("b", "replace"),
+            ("c", "cont"),
+            ("d", "cont"),
+        ]
         assert {(e.reason, e.error) for e in fire.scope.of(HookExecuted)} == {("", None)}
 
 
@@ -465,7 +530,7 @@ async def test_a_failure_is_recorded_with_its_error_and_logged(caplog):
     assert len(verdict.failures) == 1
 
 
-async def test_a_record_tells_the_call_and_its_time_only_to_who_asks_for_every_call():
+async def test_a_record_has_the_duration_only_if_every_call_is_requested():
     for is_async in (False, True):
         hooks = [rewriter(REWRITE), guard(PASS), observer(), rewriter(ValueError("x"), on_failure="open")]
         fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async)
@@ -494,20 +559,20 @@ async def test_the_time_of_a_hook_is_its_own(is_async, monkeypatch):
     fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=Listening(tracing=True))
     await fire()
     times = [e.duration for e in fire.scope.of(HookExecuted)]
-    assert times[:4] == [1.0] * 4  # begun, ended: the clock was read by nobody else
-    assert times[4:] == ([2.0, 2.0] if is_async else [1.0, 1.0])  # observers that wait do so together
+    assert times[:4] == [1.0] * 4  # started, ended: nothing else read the clock
+    assert times[4:] == ([2.0, 2.0] if is_async else [1.0, 1.0])  # async observers wait concurrently
 
 
-async def test_a_fire_is_recorded_only_where_somebody_wants_that():
+async def test_a_fire_is_recorded_only_if_a_consumer_wants_it():
     scope = Listening()
     scope.recording = False
     fire = Fire(BEFORE_TOOL, rewriter(PASS), rewriter(REWRITE), guard(R.ask("?")), observer(), scope=scope)
     await fire()
     assert scope.of(PointFired) == []
-    assert [e.hook for e in scope.of(HookExecuted)] == ["b", "c"]  # the stream knows who wants these
+    assert [e.hook for e in scope.of(HookExecuted)] == ["b", "c"]  # only consumers of this type
 
 
-async def test_a_fire_that_nobody_changes_is_recorded_too():
+async def test_a_fire_without_changes_is_recorded_too():
     for hooks in ((), (rewriter(PASS),), (guard(PASS), observer())):
         for is_async in (False, True):
             fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async)
@@ -528,7 +593,7 @@ async def test_a_fire_in_one_go_is_recorded_like_any_other(is_async):
         assert [(e.hook, e.verb) for e in fire.scope.of(HookExecuted)] == [("a", "cont"), ("b", "cont")]
 
 
-async def test_an_open_failure_is_told_as_data():
+async def test_an_open_failure_is_reported_as_data():
     fire = Fire(BEFORE_TOOL, rewriter(ValueError("oh no"), on_failure="open"), observer(KeyError("k")))
     verdict = await fire()
     first, second = verdict.failures
@@ -551,13 +616,13 @@ async def test_of_two_closed_failures_the_first_is_raised_and_the_other_kept(cap
     assert record.exc_info[1].args == ("two",)
 
 
-async def test_a_failure_that_blocks_says_so():
+async def test_a_failure_that_blocks_is_reported():
     verdict = await Fire(BEFORE_TOOL, guard(ValueError("oh no"), on_failure="block"), guard(R.end("bye")))()
     assert verdict.value == "Blocked: the hook 'a' failed."
     assert (verdict.action, verdict.hook, verdict.reason) == ("block", "a", "the hook failed")
 
 
-async def test_a_refused_model_call_is_told_to_observers_as_what_it_is():
+async def test_observers_see_a_refused_model_call_as_the_error():
     seen = []
     fire = Fire(BEFORE_TOOL, rewriter(CallRefusedError("over budget", status="stopped", hook="b")))
     fire.registry.on(BEFORE_TOOL, lambda ctx, call, verdict: seen.append(verdict), phase="observe")
@@ -580,7 +645,7 @@ async def test_the_first_refused_model_call_at_the_end_of_a_run_is_the_one_raise
     assert fire.seen["d"].reply == "c"
 
 
-async def test_what_concludes_a_point_is_named_with_its_reason():
+async def test_the_verdict_names_the_deciding_hook_and_its_reason():
     for hooks, hook, reason in (
         ([rewriter(R.ask("one?", reason="r1")), guard(R.ask("two?", reason="r2"))], "a", "r1"),
         ([rewriter(PASS), rewriter(R.answer(1, reason="r1")), guard(R.answer(2, reason="r2"))], "b", "r1"),
@@ -594,7 +659,7 @@ async def test_what_concludes_a_point_is_named_with_its_reason():
     assert (verdict.value, verdict.hook, verdict.reason) == ("more", "a", "r1")
 
 
-async def test_who_refuses_a_subagent_is_named_before_who_only_changes_it():
+async def test_the_verdict_names_the_hook_that_rejects_a_subagent_before_one_that_changes_it():
     verdict = await Fire(POINTS["subagent_spawning"], rewriter({"prompt": "p"}), rewriter({"error": "no"}))()
     assert (verdict.action, verdict.hook, verdict.value.error, verdict.value.prompt) == ("merge", "b", "no", "p")
     verdict = await Fire(POINTS["subagent_spawning"], rewriter({"error": "no"}), rewriter({"prompt": "p"}))()
@@ -609,7 +674,7 @@ async def test_a_retry_over_the_limit_is_a_signal_with_a_name():
 
 
 @pytest.mark.parametrize("point", [BEFORE_PROMPT_BUILD, INBOUND_CLAIM, ON_PROGRESS])
-async def test_a_state_where_none_may_change_names_hook_and_point(point):
+async def test_the_error_about_a_state_that_is_not_allowed_names_hook_and_point(point):
     fire = Fire(point, (None, R.cont(state=AgentState())), on_failure="closed")
     with pytest.raises(HookError, match=rf"hook 'a' at {point}: only rewriters and guards"):
         await fire()
@@ -647,7 +712,7 @@ async def test_early_judges_are_reported_where_nothing_else_is():
     assert [(e.hooks, e.by) for e in scope.of(JudgedBeforeRewrite)] == [(("a",), "b")]
 
 
-async def test_judges_are_told_apart_even_when_they_share_a_name():
+async def test_early_judges_are_distinguished_even_if_they_share_a_name():
     fire = Fire(BEFORE_TOOL, rewriter(PASS, name="same"), rewriter(REWRITE, name="same"))
     await fire()
     assert [(e.hooks, e.by) for e in fire.scope.of(JudgedBeforeRewrite)] == [(("same",), "same")]
@@ -707,7 +772,7 @@ async def test_at_a_merge_point_highest_priority_wins_and_all_see_the_original()
     assert verdict.payload is fire.payload
 
 
-async def test_first_non_null_wins_at_merge_points_of_ones_own_too(own_merge):
+async def test_first_non_null_wins_at_merge_points_of_a_program_too(own_merge):
     fire = Fire(own_merge, rewriter({"x": None, "y": [1]}), rewriter({"x": 1, "y": [2]}))
     verdict = await fire()
     assert verdict.value == {"x": 1, "y": [1]}
@@ -725,7 +790,7 @@ async def test_a_merge_of_nothing_is_no_decision():
 # Claim
 
 
-async def test_at_a_claim_point_the_first_claim_wins_and_ends_the_asking():
+async def test_at_a_claim_point_the_first_claim_wins_and_later_handlers_are_not_called():
     fire = Fire(
         INBOUND_CLAIM,
         rewriter(PASS),
@@ -740,7 +805,7 @@ async def test_at_a_claim_point_the_first_claim_wins_and_ends_the_asking():
     assert (verdict.hook, verdict.value) == ("c", {"by": "c"})
 
 
-async def test_a_point_nobody_claims_is_not_handled():
+async def test_a_point_without_a_claim_is_not_handled():
     verdict = await Fire(INBOUND_CLAIM, rewriter(PASS), rewriter({"handled": False}))()
     assert not verdict.handled
 
@@ -782,7 +847,7 @@ class TestFailurePolicies:
         assert (caught.value.hook, caught.value.point) == ("a", "before_tool")
         assert caught.value.cause is fault or not isinstance(fault, BaseException)
 
-    async def test_block_blocks_that_call_and_asks_nobody_else(self, fault, phase, is_async):
+    async def test_block_blocks_that_call_and_calls_no_other_hook(self, fault, phase, is_async):
         fire = Fire(BEFORE_TOOL, (phase, fault, {"on_failure": "block"}), (phase, PASS), observer(), is_async=is_async)
         verdict = await fire()
         assert "".join(fire.called) == "ac"
@@ -791,7 +856,7 @@ class TestFailurePolicies:
         assert "hook 'a' failed at before_tool: " in verdict.failures[0].message
         assert len(verdict.failures) == 1
 
-    async def test_open_reports_and_goes_on(self, fault, phase, is_async):
+    async def test_open_reports_and_continues(self, fault, phase, is_async):
         fire = Fire(BEFORE_TOOL, (phase, fault, {"on_failure": "open"}), (phase, PASS), observer(), is_async=is_async)
         verdict = await fire()
         assert "".join(fire.called) == "abc"
@@ -828,7 +893,7 @@ async def test_a_refused_model_call_that_leaves_a_hook_ends_the_fire_with_its_ow
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_it_is_known_which_hooks_are_running_around(is_async):
+async def test_running_hooks_contains_the_hooks_that_are_running(is_async):
     seen = []
     registry = HookRegistry()
 
@@ -848,7 +913,7 @@ async def test_it_is_known_which_hooks_are_running_around(is_async):
 
 
 @pytest.mark.parametrize("phase", ["rewrite", "guard", "observe"])
-async def test_hooks_around_a_fire_within_a_hook_are_known_too(phase):
+async def test_running_hooks_contains_the_hooks_of_outer_fires_too(phase):
     seen, registry = [], HookRegistry()
 
     async def inner(ctx, payload):
@@ -940,7 +1005,7 @@ async def test_cancelling_the_caller_is_no_hook_failure(phase, before):
 
 
 @pytest.mark.parametrize("phase", ["rewrite", "guard"])
-async def test_at_the_end_of_a_run_a_cancelled_hook_is_cut_short_and_the_others_still_run(phase):
+async def test_at_the_end_of_a_run_a_cancelled_hook_is_interrupted_and_the_others_still_run(phase):
     inside = asyncio.Event()
 
     async def hang(ctx, payload):
@@ -1046,7 +1111,7 @@ async def test_which_hook_runs_is_known_inside_it_and_as_before_after_it():
 
 
 @pytest.mark.parametrize("last", [PASS, R.block("no"), ValueError("oh no")], ids=["passes", "blocks", "fails"])
-async def test_which_hook_runs_is_known_when_nobody_listens_too(last):
+async def test_which_hook_runs_is_known_when_there_are_no_listeners_too(last):
     scope, seen, outer = Quiet(), [], object()
     scope.entry = outer
 
@@ -1061,7 +1126,7 @@ async def test_which_hook_runs_is_known_when_nobody_listens_too(last):
 
 @pytest.mark.parametrize("phase", ["rewrite", "guard"])
 def test_a_fire_that_is_closed_calls_no_more_hooks_and_is_no_failure(phase, caplog):
-    """A coroutine that nobody awaits any more is closed outside the context of its run: nothing can be awaited then."""
+    """Python closes an abandoned coroutine outside the context of its run; it must not await anything then."""
     fire = Fire(BEFORE_TOOL, (phase, PASS), (phase, PASS), is_async=True, on_failure="open")
     firing = Firing(fire.registry.stack.chain(BEFORE_TOOL), BEFORE_TOOL, CALL, fire.scope, "")
     context = contextvars.copy_context()
@@ -1103,22 +1168,21 @@ async def test_a_hook_that_runs_past_its_timeout_has_failed(phase, kind, on_fail
     later = []
 
     def sync(ctx, payload):
-        release.wait(5)
+        release.wait()
         return R.block("too late")
 
     async def hang(ctx, payload):
-        await asyncio.sleep(5)
+        await asyncio.sleep(3600)
 
     async def stubborn(ctx, payload):
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.sleep(5)
+            await asyncio.sleep(3600)
         later.append("went on")
         return R.block("too late")
 
     registry = HookRegistry()
     made = {"sync": sync, "async": hang, "stubborn": stubborn}[kind]
     registry.on(BEFORE_TOOL, made, phase=phase, timeout=0.02, on_failure=on_failure, name="slow")
-    began = time.monotonic()
     if on_failure == "closed":
         with pytest.raises(
             HookError, match=r"hook 'slow' failed at before_tool: .*still running after 0.02 s"
@@ -1129,7 +1193,6 @@ async def test_a_hook_that_runs_past_its_timeout_has_failed(phase, kind, on_fail
         verdict = await registry.fire(BEFORE_TOOL, CALL)
         assert verdict.action == "cont"
         assert len(verdict.failures) == 1
-    assert time.monotonic() - began < 1
     release.set()
     await asyncio.sleep(0.01)
     assert later == (["went on"] if kind == "stubborn" else [])
@@ -1250,7 +1313,7 @@ async def test_a_retry_that_is_not_honoured_does_not_settle(why, phase):
 
 
 @pytest.mark.parametrize("others", [[], [observer()]], ids=["rewriters alone", "with an observer"])
-async def test_a_retry_over_the_limit_is_not_honoured_where_nobody_listens(others):
+async def test_a_retry_over_the_limit_is_not_honoured_where_there_are_no_listeners(others):
     fire = Fire(AFTER_LLM, rewriter(R.retry("again")), *others, no_retry="retry_limit", scope=Quiet())
     verdict = await fire.at_once()
     assert (verdict.action, [s.kind for s in verdict.signals]) == ("stop", ["retry_limit"])

@@ -1,4 +1,4 @@
-"""What the errors of the kernel carry."""
+"""The attributes and messages of the kernel's errors."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ def test_a_failed_hook_names_itself_its_point_and_its_cause():
     assert error.verdict is None
 
 
-def test_a_refused_call_carries_how_the_run_is_to_end():
+def test_a_refused_call_contains_the_status_of_the_run():
     bare = CallRefusedError("over budget", status="stopped")
     assert (str(bare), bare.status, bare.verdict) == ("over budget", "stopped", None)
     assert (bare.reply, bare.hook, bare.reason) == ("", "", "")
@@ -37,5 +37,5 @@ def test_a_long_output_of_the_wrong_type_is_cut_in_the_message_and_kept_whole_in
 
 
 @pytest.mark.parametrize("cause", [KeyError("k"), asyncio.CancelledError()])
-def test_a_cause_without_words_is_named_by_its_type(cause):
+def test_a_cause_without_a_message_is_named_by_its_type(cause):
     assert type(cause).__name__ in str(HookError("h", "p", cause))

@@ -1,4 +1,4 @@
-"""Hooks: both shapes, the decorators, and every check at registration (DESIGN 2)."""
+"""Hooks: both signatures, the decorators, and every check at registration (DESIGN 2)."""
 
 import asyncio
 import functools
@@ -46,7 +46,7 @@ async def fire(made, point=BEFORE_TOOL, payload=CALL, **options):
 
 
 def shapes(calls):
-    """The same hook in every shape that is accepted; each notes (point, ctx, payload)."""
+    """The same hook in every accepted form; each records (point, ctx, payload)."""
 
     class Sync:
         points = (BEFORE_TOOL,)
@@ -120,7 +120,7 @@ def shapes(calls):
 
 @pytest.mark.parametrize("shape", shapes([]))
 @pytest.mark.parametrize("timeout", [None, 5], ids=["", "timeout"])
-async def test_every_shape_is_called_with_point_context_and_payload(shape, timeout):
+async def test_every_signature_is_called_with_point_context_and_payload(shape, timeout):
     calls = []
     ctx = BaseContext()
     registry = HookRegistry()
@@ -130,7 +130,7 @@ async def test_every_shape_is_called_with_point_context_and_payload(shape, timeo
     assert verdict.action == "cont"
 
 
-async def test_one_hook_at_several_points_is_told_which_one():
+async def test_a_hook_at_several_points_gets_the_point():
     seen = []
 
     @hook(BEFORE_TOOL, "BeforeExecution", "before_tool_use")
@@ -186,7 +186,7 @@ async def test_a_decorated_method_is_a_hook_of_its_object():
     assert Rules.three.points == {BEFORE_TOOL}
 
 
-async def test_a_method_that_cannot_work_is_refused_once_it_is_bound():
+async def test_a_method_that_cannot_work_is_rejected_once_it_is_bound():
     class Wrong:
         @hook(BEFORE_TOOL)
         def none(self): ...
@@ -195,12 +195,12 @@ async def test_a_method_that_cannot_work_is_refused_once_it_is_bound():
         Wrong().none  # noqa: B018
 
 
-def test_a_hook_without_a_name_is_called_what_it_looks_like():
+def test_a_hook_without_a_name_is_named_by_its_repr():
     made = functools.partial(two)
     assert hook(BEFORE_TOOL)(made).name == repr(made)
 
 
-def test_a_hook_says_where_it_is():
+def test_the_repr_of_a_hook_contains_its_points():
     assert repr(hook(BEFORE_TOOL, AFTER_TOOL)(two)) == "<hook two at after_tool, before_tool>"
 
 
@@ -247,12 +247,12 @@ def test_a_signature_tells_whether_a_hook_takes_the_point(made, with_point):
         assert (call.func, call.args, call.keywords) == (made, (BEFORE_TOOL,), {})
 
 
-def test_a_hook_that_needs_more_than_it_is_given_is_refused():
+def test_a_hook_that_needs_more_than_it_is_given_is_rejected():
     with pytest.raises(RegistrationError, match="it must take"):
         entry_of(four_and_rest, points=BEFORE_TOOL)
 
 
-def test_a_hook_that_always_gives_an_awaitable_is_known_to():
+def test_an_async_hook_is_recognised():
     async def later(ctx, payload): ...
 
     class Later:
@@ -374,7 +374,7 @@ def test_guards_and_observers_take_every_other_option(decorator, phase, on_failu
     assert {key: getattr(entry, key) for key in GIVEN} == {**options, "phase": phase, "tools": ("read*",)}
 
 
-def test_what_is_given_at_registration_beats_the_hooks_own_options():
+def test_options_at_registration_override_those_of_the_hook():
     made = hook(BEFORE_TOOL, priority=3, name="own", timeout=9)(lambda ctx, payload: None)
     entry = entry_of(made, priority=0, name="given", points=AFTER_TOOL)
     assert (entry.priority, entry.name, entry.timeout, entry.point) == (0, "given", 9, AFTER_TOOL)
@@ -543,7 +543,7 @@ class WrongObject:
         (None, BEFORE_TOOL, {}, "None is not a hook"),
     ],
 )
-def test_a_hook_that_cannot_work_is_refused_with_the_reason(made, point, options, message):
+def test_a_hook_that_cannot_work_is_rejected_with_the_reason(made, point, options, message):
     registry = HookRegistry()
     with pytest.raises(RegistrationError, match=f"(^|: ){message}"):
         registry.register(made, points=None if point is None else [point], **options)
@@ -568,12 +568,12 @@ def test_a_decorator_needs_a_point(decorator):
 
 
 @pytest.mark.parametrize("decorator", [hook, guard, observer])
-def test_a_decorator_refuses_an_option_it_does_not_know(decorator):
+def test_a_decorator_rejects_an_option_it_does_not_know(decorator):
     with pytest.raises(TypeError, match="prioritty"):
         decorator(BEFORE_TOOL, prioritty=5)
 
 
-def test_a_class_under_a_decorator_is_refused():
+def test_a_class_under_a_decorator_is_rejected():
     with pytest.raises(RegistrationError):
         hook(BEFORE_TOOL)(Hooks)
 
@@ -619,7 +619,7 @@ def test_points_of_options_may_have_any_of_their_names_and_must_exist():
 
 
 class AgentContext(Generic[T]):
-    """Stands for the real one, which the kernel knows by name only."""
+    """A stand-in for the real class, which the kernel only knows by name."""
 
 
 def named_wrongly(request, ctx): ...
@@ -634,7 +634,7 @@ def one_too_many(ctx, request, limit): ...
 def annotated_ctx(x, y: AgentContext): ...
 def annotated_generic(x, y: AgentContext[int]): ...
 def annotated_in_text(x, y: "hookline.AgentContext[Deps]"): ...  # noqa: F821
-def annotated_in_quotes(x, y: "'AgentContext'"): ...  # what a quoted name is where annotations are not evaluated
+def annotated_in_quotes(x, y: "'AgentContext'"): ...  # a quoted name in unevaluated annotations
 def annotated_payload(x: ToolCallRequest, y): ...
 def annotation_beats_the_name(ctx: ToolCallRequest, y): ...
 async def async_too(request, ctx): ...
@@ -650,12 +650,27 @@ class Swapped:
 @pytest.mark.parametrize(
     "made",
     [
-        named_wrongly, named_in_full, payload_first, request_first, point_and_ctx, point_and_payload, ctx_is_last,
-        point_is_last, one_too_many, annotated_ctx, annotated_in_text, annotated_in_quotes, annotated_generic,
-        annotated_payload, annotation_beats_the_name, async_too, functools.partial(one_too_many), Swapped(),
+        named_wrongly,
+        named_in_full,
+        payload_first,
+        request_first,
+        point_and_ctx,
+        point_and_payload,
+        ctx_is_last,
+        point_is_last,
+        one_too_many,
+        annotated_ctx,
+        annotated_in_text,
+        annotated_in_quotes,
+        annotated_generic,
+        annotated_payload,
+        annotation_beats_the_name,
+        async_too,
+        functools.partial(one_too_many),
+        Swapped(),
     ],
-)  # fmt: skip
-def test_parameters_in_the_wrong_order_are_refused_with_the_right_one(made):
+)
+def test_parameters_in_the_wrong_order_are_rejected_with_the_right_one(made):
     order = r"its parameters are in the wrong order: \(ctx, payload\) or \(point, ctx, payload\), not \("
     with pytest.raises(RegistrationError, match=rf"^hook .* at before_tool: {order}"):
         HookRegistry().register(made, points=BEFORE_TOOL)
@@ -681,12 +696,17 @@ def everything(*args): ...
 @pytest.mark.parametrize(
     ("made", "point"),
     [
-        (unusual_names, BEFORE_TOOL), (payload_called_context, BEFORE_TOOL), (ctx_annotated, BEFORE_TOOL),
-        (ctx_called_request, BEFORE_TOOL), (annotated_with_a_value, BEFORE_TOOL),
-        (payload_of_another_point, BEFORE_LLM), (default_ctx, BEFORE_TOOL), (everything, BEFORE_TOOL),
+        (unusual_names, BEFORE_TOOL),
+        (payload_called_context, BEFORE_TOOL),
+        (ctx_annotated, BEFORE_TOOL),
+        (ctx_called_request, BEFORE_TOOL),
+        (annotated_with_a_value, BEFORE_TOOL),
+        (payload_of_another_point, BEFORE_LLM),
+        (default_ctx, BEFORE_TOOL),
+        (everything, BEFORE_TOOL),
     ],
-)  # fmt: skip
-def test_names_that_say_nothing_about_the_order_are_accepted(made, point):
+)
+def test_neutral_parameter_names_are_accepted(made, point):
     assert entry_of(made, points=point).name == made.__name__
 
 
@@ -739,7 +759,7 @@ def test_globs_that_match_no_tool_are_found():
     assert list(unmatched_globs(entries, ["read", "pong"])) == []
 
 
-def test_every_context_of_a_hook_has_what_its_type_promises():
+def test_every_context_of_a_hook_matches_its_type():
     promised = {name for name in vars(HookContext) if not name.startswith("_")}
     assert promised == {"scratch", "state"}
     for ctx in (BaseContext(), hookline.AgentContext()):

@@ -1,4 +1,4 @@
-"""Messages as mappings: our own fields, OpenAI's shape, and errors that name the place and the key."""
+"""Messages as mappings: our own fields, OpenAI's format, and errors that name the path and the key."""
 
 import re
 
@@ -50,7 +50,7 @@ OURS = [
 
 
 async def asked(ctx_messages):
-    """What the model gets when a hook asks it with these messages."""
+    """Return the request when a hook calls the model with these messages."""
     model = ScriptedModel(["hello", "hello"])
 
     @hook(BEFORE_LLM)
@@ -63,7 +63,7 @@ async def asked(ctx_messages):
 
 
 async def replaced(messages):
-    """What the model gets when a hook replaces the messages of the request."""
+    """Return the request when a hook replaces its messages."""
     model = ScriptedModel(["hello"])
     change = hook(BEFORE_LLM)(lambda ctx, request: HookResult.replace({"messages": messages}))
     await Agent("a", llm=model, hooks=[change]).arun("a task")
@@ -89,7 +89,7 @@ async def through(way, messages):
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_messages_in_openais_shape_are_understood_everywhere(way):
+async def test_messages_in_openais_format_are_understood_everywhere(way):
     assert await through(way, OPENAI) == OURS
 
 
@@ -146,7 +146,7 @@ NOT_UNDERSTOOD = [
 
 
 @pytest.mark.parametrize(("message", "why"), NOT_UNDERSTOOD)
-def test_what_is_not_understood_raises_and_says_where(message, why):
+def test_an_unknown_key_raises_and_names_its_path(message, why):
     with pytest.raises(TypeError, match=re.escape(why)):
         Message.of(message)
     place = "ModelRequest.messages[1]"
@@ -168,7 +168,7 @@ def test_arguments_that_are_no_json_object_are_kept_as_the_model_sent_them():
     assert (call.arguments, call.raw) == ({}, "{oops")
 
 
-def test_an_answer_of_a_hook_may_have_calls_in_openais_shape():
+def test_an_answer_of_a_hook_may_have_calls_in_openais_format():
     answer = ModelResponse.of({"content": "", "tool_calls": [CALL], "usage": {"input_tokens": 3}})
     assert answer.tool_calls == (ToolCall("c", "f"),)
     with pytest.raises(TypeError, match=r"ModelResponse\.usage has no field 'inputs'"):

@@ -147,7 +147,7 @@ def camel(name, first=str.title):
 
 @pytest.fixture
 def own():
-    """Points declared by a test, gone after it."""
+    """Remove the points that a test declares."""
     before, names = dict(POINTS), dict(module.NAMES)
     yield
     for table, was in ((module.TABLE, before), (module.NAMES, names)):
@@ -273,7 +273,7 @@ class PaidOrder(Order, frozen=True):
 
 
 @pytest.mark.usefixtures("own")
-async def test_a_payload_of_ones_own_may_refuse_a_verb_that_its_point_allows():
+async def test_a_payload_of_a_program_may_refuse_a_verb_that_its_point_allows():
     paid = Point("test_order_paid", PaidOrder, verbs=("replace", "block"))
     registry = HookRegistry()
     registry.on(paid, lambda ctx, order: order.replace(count=5))
@@ -284,7 +284,7 @@ async def test_a_payload_of_ones_own_may_refuse_a_verb_that_its_point_allows():
 
 
 @pytest.mark.usefixtures("own")
-def test_declaring_a_point_again_with_the_same_shape_is_allowed():
+def test_declaring_a_point_again_with_the_same_type_is_allowed():
     first = Point("test_order_placed", Order, verbs=("replace",))
     second = Point("test_order_placed", Order, verbs=("replace",))
     assert first == second == resolve("test_order_placed")
@@ -292,7 +292,7 @@ def test_declaring_a_point_again_with_the_same_shape_is_allowed():
 
 @pytest.mark.usefixtures("own")
 @pytest.mark.parametrize("other", [{"model": "observe"}, {"verbs": ("block",)}])
-def test_declaring_a_point_again_with_another_shape_raises(other):
+def test_declaring_a_point_again_with_another_type_raises(other):
     Point("test_order_placed", Order, verbs=("replace",))
     with pytest.raises(RegistrationError, match="'test_order_placed' is already declared, with another shape"):
         Point("test_order_placed", Order, **other)
@@ -310,7 +310,7 @@ def test_only_pipeline_points_have_verbs():
 
 @pytest.mark.usefixtures("own")
 @pytest.mark.parametrize("claim", [{"name": "BeforeTool"}, {"names": {"mine": "before_tool"}}])
-def test_a_point_of_ones_own_cannot_take_over_a_name_in_the_table(claim):
+def test_a_point_of_a_program_cannot_take_over_a_name_in_the_table(claim):
     taken = hookline.BEFORE_TOOL
     try:
         Point(claim.get("name", "test_taker"), Order, names=claim.get("names"))
@@ -320,34 +320,42 @@ def test_a_point_of_ones_own_cannot_take_over_a_name_in_the_table(claim):
 
 
 @pytest.mark.usefixtures("own")
-def test_a_point_of_ones_own_is_a_plain_pipeline_until_told_otherwise():
+def test_a_point_of_a_program_is_a_plain_pipeline_by_default():
     point = Point("test_order_placed", Order)
     assert (point.model, point.verbs, point.result, point.names) == ("pipeline", frozenset(), None, {})
     assert (point.when, point.closed, point.fired_by) == ("", "the run fails", "the loop")
     assert (point.tool, point.resilient) == (False, False)
     full = Point(
-        "test_order_sent", Order, model="claim", result=Order, when="w", closed="c", fired_by="f",
-        names={"Shop": "Out"}, tool=True, resilient=True,
-    )  # fmt: skip
+        "test_order_sent",
+        Order,
+        model="claim",
+        result=Order,
+        when="w",
+        closed="c",
+        fired_by="f",
+        names={"Shop": "Out"},
+        tool=True,
+        resilient=True,
+    )
     assert (full.model, full.result, full.when, full.closed, full.fired_by) == ("claim", Order, "w", "c", "f")
     assert (full.names, full.tool, full.resilient, full.payload) == ({"Shop": "Out"}, True, True, Order)
 
 
 @pytest.mark.usefixtures("own")
-def test_a_taken_alias_is_refused_and_says_whose_it_is():
+def test_the_error_about_a_taken_alias_names_its_point():
     with pytest.raises(RegistrationError, match="'test_taker': the name 'before_tool' belongs to point before_tool"):
         Point("test_taker", Order, names={"mine": "before_tool"})
     with pytest.raises(RegistrationError, match="unknown point"):
         resolve("test_taker")
 
 
-def test_what_is_no_name_is_shown():
+def test_the_error_about_a_point_that_is_no_name_shows_it():
     with pytest.raises(RegistrationError, match=r"a point must be a name, not int \(3\)"):
         resolve(3)
 
 
 @pytest.mark.usefixtures("own")
-def test_aliases_of_ones_own_points_resolve():
+def test_aliases_of_points_of_a_program_resolve():
     point = Point("test_order_placed", Order, names={"Shop": "OrderCame"})
     assert resolve("order_came") is point
 
@@ -356,7 +364,7 @@ def test_aliases_of_ones_own_points_resolve():
 
 
 def run_alone(code):
-    """Run code in a fresh interpreter, where nothing of the package is imported yet."""
+    """Run code in a new interpreter without any imports of the package."""
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
@@ -370,7 +378,7 @@ def test_the_kernel_declares_the_points_of_a_run_only():
 
 
 @pytest.mark.parametrize("name", ["message_received", "BeforeDispatch", "subagentSpawned", "before_ticket_complete"])
-def test_a_name_of_another_package_is_found_although_nobody_imported_it(name):
+def test_a_point_of_another_package_is_found_without_an_import(name):
     code = f"from hookline._kernel.hook import hook; h = hook({name!r})(lambda ctx, payload: None); print(*h.points)"
     assert run_alone(code) == [str(resolve(name))]
 
@@ -389,7 +397,7 @@ def test_the_points_of_a_package_are_cheap_to_import(name):
     assert {m for m in run_alone(code) if not m.startswith(("hookline._base.", "hookline._kernel."))} <= allowed
 
 
-def test_a_name_of_another_package_is_refused_where_a_program_declares_it():
+def test_a_name_of_another_package_is_rejected_where_a_program_declares_it():
     code = """
 from hookline._base.frozen import Frozen
 from hookline._kernel.errors import RegistrationError
@@ -405,7 +413,7 @@ print(POINTS["message_sent"].payload.__name__)
 
 @pytest.fixture
 def late(monkeypatch, tmp_path):
-    """A package, not imported yet, that declares the point ``parcel_late``; a program declared ``own`` before."""
+    """A package that is not imported yet and declares the point ``parcel_late``; ``own`` was declared before."""
     monkeypatch.setattr(module, "TABLE", dict(module.TABLE))
     monkeypatch.setattr(module, "NAMES", dict(module.NAMES))
     monkeypatch.setattr(module, "_imported", list(module.POINT_MODULES))

@@ -1,4 +1,4 @@
-"""Registering hooks, their order, and firing points by hand (DESIGN 4.1)."""
+"""Registering hooks, their order, and firing points outside a run (DESIGN 4.1)."""
 
 import asyncio
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ CALL = ToolCallRequest("1", "read", {"path": "a"})
 
 
 class Named:
-    """A hook that notes its label when called."""
+    """A hook that records its label."""
 
     def __init__(self, label, calls=None, points=(BEFORE_TOOL,), **options):
         self.label, self.calls, self.points = label, calls if calls is not None else [], points
@@ -59,7 +59,7 @@ def labels(hooks):
     )
 )
 def test_hooks_fire_in_order_of_phase_layer_priority_and_registration(made):
-    """Against a sort: each hook is (phase, layer, priority), registered in this order."""
+    """Compare with a sort; each hook is (phase, layer, priority), registered in this order."""
     calls = []
     layers = [[], [], []]
     for number, (phase, layer, priority) in enumerate(made):
@@ -166,7 +166,7 @@ def test_extend_registers_all_or_nothing():
     assert len(registry) == 0
 
 
-def test_a_copy_goes_its_own_way():
+def test_a_copy_is_independent():
     one, two = Named("one"), Named("two")
     registry = HookRegistry([one])
     other = registry.copy()
@@ -249,7 +249,7 @@ def test_with_hook_adds_to_the_last_layer_with_its_options():
     assert labels(stack.with_hook(Named("other"), points="after_tool").at(AFTER_TOOL)) == ["other"]
 
 
-def test_a_stack_knows_its_points_and_who_wants_more_than_to_be_called():
+def test_a_stack_lists_its_points_and_the_hooks_with_special_methods():
     class Listener(Named):
         def on_event(self, event): ...
 
@@ -277,7 +277,7 @@ def test_a_stack_knows_its_points_and_who_wants_more_than_to_be_called():
     assert (HookStack().instruments, HookStack().limiting) == ((), ())
 
 
-def test_a_stack_can_be_narrowed_and_is_the_same_where_nothing_falls_out():
+def test_a_filtered_stack_is_the_same_object_if_nothing_is_removed():
     one, two, plug = Named("one"), Named("two"), Named("plug")
     stack = HookStack(compile_hook(one), [*compile_hook(two), *compile_hook(plug, plugin="p")])
     assert labels(stack.without(frozenset({id(one), id(plug)})).at(BEFORE_TOOL)) == ["two"]
@@ -326,14 +326,14 @@ def test_a_registry_is_iterated_hook_by_hook_in_order_of_registration():
     assert len(HookRegistry([a, b])) == 2
 
 
-def test_what_is_no_list_of_hooks_is_named():
+def test_the_error_about_hooks_that_are_no_list_names_the_type():
     with pytest.raises(RegistrationError, match="hooks are a list of hooks or a HookRegistry, not int"):
         HookRegistry().extend(3)
     with pytest.raises(RegistrationError, match="not str"):
         HookRegistry().extend("read")
 
 
-async def test_the_scope_that_fires_is_known_while_it_does_and_not_after():
+async def test_the_current_scope_is_set_only_while_it_fires():
     seen, window = [], BaseContext()
     registry = HookRegistry()
     registry.on(BEFORE_TOOL, lambda ctx, call: seen.append((CURRENT.get(), ctx)))
@@ -375,17 +375,17 @@ async def test_fire_takes_a_mapping_as_payload():
 
 
 @pytest.mark.parametrize("payload", [{}, {"task": 3}, {"task": "x", "typo": 1}, CALL, "text", None], ids=repr)
-async def test_fire_refuses_a_payload_that_does_not_fit(payload):
+async def test_fire_rejects_a_payload_that_does_not_match(payload):
     with pytest.raises(TypeError, match="on_run_start|RunStart"):
         await HookRegistry().fire(ON_RUN_START, payload)
 
 
-async def test_fire_refuses_an_unknown_point():
+async def test_fire_rejects_an_unknown_point():
     with pytest.raises(RegistrationError, match="unknown point"):
         await HookRegistry().fire("nowhere", CALL)
 
 
-async def test_fire_hands_the_given_context_on_or_makes_one():
+async def test_fire_uses_the_given_context_or_creates_one():
     seen = []
     registry = HookRegistry()
     registry.on(ON_RUN_START, lambda ctx, start: seen.append(ctx))
@@ -459,7 +459,7 @@ async def test_concurrent_fires_do_not_share_anything():
     assert [ctx.scratch["seen"] for ctx in windows] == [(str(n) * 2, "slow") for n in range(20)]
 
 
-async def test_a_closed_failure_reaches_whoever_fired():
+async def test_a_closed_failure_reaches_the_caller():
     @guard(BEFORE_TOOL)
     def broken(ctx, call):
         raise ValueError("oh no")
@@ -474,7 +474,7 @@ async def test_a_closed_failure_reaches_whoever_fired():
 
 
 class Recorder:
-    """An interceptor that notes where it was called, and says what it was made with."""
+    """An interceptor that records its calls and returns a fixed result."""
 
     def __init__(self, said=None):
         self.said, self.seen = said, []
@@ -495,8 +495,8 @@ def test_an_interceptor_is_a_hook_at_every_point():
     assert {entry.name for point in POINTS for entry in registry.stack.entries(point)} == {"Recorder"}
 
 
-def test_the_hook_of_an_interceptor_tells_whose_it_is():
-    """So two agents with the same interceptor, one inside the other, have it once."""
+def test_the_hook_of_an_interceptor_refers_to_it():
+    """So two nested agents with the same interceptor call it once."""
     recorder = Recorder()
     assert all(entry.hook.interceptor is recorder for entry in interceptor_entries(recorder))
 
@@ -507,7 +507,7 @@ def test_a_stack_that_is_an_interceptor_stands_for_its_hooks():
     assert HookRegistry.of(stack).at(BEFORE_TOOL) == [one, two]
 
 
-def test_the_interceptor_that_lets_everything_pass_is_no_hook_at_all():
+def test_pass_through_registers_no_hook():
     assert interceptor_entries(PassThrough()) == ()
 
     class Mine(PassThrough):
@@ -522,7 +522,7 @@ async def test_an_interceptor_gets_point_payload_and_context():
     assert recorder.seen == [(BEFORE_TOOL, CALL, window)]
 
 
-async def test_the_interceptor_that_lets_everything_pass_changes_nothing():
+async def test_pass_through_changes_nothing():
     verdict = await fired(PassThrough())
     assert (verdict.payload, verdict.action) == (CALL, "cont")
 
@@ -538,7 +538,7 @@ async def test_what_an_interceptor_returns_counts_as_a_hooks_result(is_async):
         assert verdict.hook == ("" if action == "cont" else "Recorder")
 
 
-async def test_the_hooks_behind_an_interceptor_see_what_it_left():
+async def test_hooks_after_an_interceptor_see_its_changes():
     calls = []
     watch = observer(BEFORE_TOOL)(lambda ctx, call: calls.append(call.name))
     await fired(Recorder(CALL.replace(name="other")), watch)
@@ -554,6 +554,6 @@ async def test_a_failure_of_an_interceptor_names_it():
         await fired(Broken())
 
 
-def test_what_is_no_interceptor_is_named():
+def test_the_error_about_an_object_that_is_no_interceptor_names_its_type():
     with pytest.raises(RegistrationError, match=r"takes an object with intercept\(point, payload, ctx\), not int"):
         interceptor_entries(3)

@@ -1,4 +1,4 @@
-"""What hooks may return, and what they are told when it cannot be used (DESIGN 3)."""
+"""The values that hooks may return, and the errors for those that cannot be used (DESIGN 3)."""
 
 from types import MappingProxyType
 
@@ -72,7 +72,7 @@ async def refused(point, result, **options):
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("point", PIPELINES)
-async def test_each_point_takes_exactly_its_verbs(point, verb):
+async def test_each_point_allows_exactly_its_verbs(point, verb):
     result = VERBS[verb]()
     if verb == "cont" or verb in point.verbs:
         assert (await fire(point, result)).action == verb
@@ -96,7 +96,7 @@ async def test_a_guard_may_use_every_verb_but_replace(point, verb):
 
 @pytest.mark.parametrize("verb", [v for v in VERBS if v != "cont"])
 @pytest.mark.parametrize("point", OTHERS)
-async def test_verbs_of_a_pipeline_are_refused_elsewhere(point, verb):
+async def test_verbs_of_a_pipeline_are_rejected_elsewhere(point, verb):
     message = await refused(point, VERBS[verb](), on_failure="closed")
     assert f"hook 'judge' at {point}" in message
     assert f"allowed: {point.model if point.model != 'observe' else 'nothing'}" in message
@@ -127,7 +127,7 @@ async def test_every_verb_takes_reason_and_state(point, verb):
 
 @pytest.mark.parametrize("point", PIPELINES)
 @pytest.mark.parametrize("nonsense", [True, False, 3, "text", object(), [1], ("a",)])
-async def test_a_bare_value_that_means_nothing_is_refused_and_says_what_is_expected(point, nonsense):
+async def test_a_bare_value_that_means_nothing_is_rejected_and_says_what_is_expected(point, nonsense):
     message = await refused(point, nonsense)
     assert f"hook 'judge' at {point} returned {type(nonsense).__name__}" in message
     assert f"expected None or a HookResult or a {point.payload.__name__}" in message
@@ -141,7 +141,7 @@ async def test_a_bare_value_that_means_nothing_is_refused_and_says_what_is_expec
         ("on_progress", "nothing else"),
     ],
 )
-async def test_a_bare_true_is_refused_at_every_model(point, expected):
+async def test_a_bare_true_is_rejected_at_every_model(point, expected):
     message = await refused(point, True, on_failure="closed")
     assert f"hook 'judge' at {point} returned bool (True); expected None or {expected}" in message
 
@@ -207,7 +207,7 @@ async def test_replace_takes_a_payload_or_a_mapping_of_fields(result):
         (BEFORE_COMPACTION, {"messages": ["x"]}, "Compaction.messages"),
     ],
 )
-async def test_a_replacement_that_does_not_fit_is_refused(point, result, message):
+async def test_a_replacement_that_does_not_match_is_rejected(point, result, message):
     assert message in await refused(point, result)
 
 
@@ -230,9 +230,19 @@ def test_stop_takes_only_the_kinds_of_the_design():
     with pytest.raises(InvalidResultError, match="stop kind 'tired': expected one of error, stop_requested"):
         HookResult.stop("x", kind="tired")
     assert STOP_KINDS == (
-        "error", "stop_requested", "user_requested", "steps_limit", "token_limit", "time_limit", "cost_limit",
-        "tool_calls_limit", "retry_limit", "finish_reason", "completed", "unknown",
-    )  # fmt: skip
+        "error",
+        "stop_requested",
+        "user_requested",
+        "steps_limit",
+        "token_limit",
+        "time_limit",
+        "cost_limit",
+        "tool_calls_limit",
+        "retry_limit",
+        "finish_reason",
+        "completed",
+        "unknown",
+    )
 
 
 @pytest.mark.parametrize("value", ["text", 3, None, {"a": [1]}, [1, 2]])
@@ -295,7 +305,7 @@ async def test_only_model_failures_take_a_verb_at_on_error(verb, where):
 # Every verb, said
 
 
-def test_every_verb_says_what_it_was_given_and_nothing_else():
+def test_every_verb_contains_exactly_its_arguments():
     said = {
         HookResult.cont(): ("cont", None),
         HookResult.replace(1): ("replace", 1),
@@ -425,7 +435,7 @@ async def test_ethos_results_mean_replace_and_block(result, action, outcome):
 
 
 @pytest.mark.parametrize("result", [{"args": "text"}, {"args": [1]}, {"error": 5}])
-async def test_ethos_results_of_the_wrong_type_are_refused(result):
+async def test_ethos_results_of_the_wrong_type_are_rejected(result):
     await refused(BEFORE_TOOL, result)
 
 
@@ -460,7 +470,7 @@ async def test_merged_fields_become_typed_values():
         ("text", "expected None or a mapping of result fields"),
     ],
 )
-async def test_a_merge_that_does_not_fit_is_refused(result, message):
+async def test_a_merge_that_does_not_match_is_rejected(result, message):
     assert message in await refused(BEFORE_PROMPT_BUILD, result)
 
 
@@ -522,7 +532,7 @@ async def test_an_approval_is_exactly_one_of_three(result):
     assert message.endswith(": an approval is exactly one of approve=True, deny=message, edit=arguments")
 
 
-async def test_an_approval_with_an_unknown_field_is_refused():
+async def test_an_approval_with_an_unknown_field_is_rejected():
     assert "no field 'aprove'" in await refused("approval_requested", {"handled": True, "aprove": True})
 
 
@@ -539,19 +549,19 @@ def test_approvals_take_a_reason(reason):
 # state=
 
 
-async def test_a_state_that_may_not_change_is_refused_with_hook_and_point():
+async def test_a_state_that_may_not_change_is_rejected_with_hook_and_point():
     changed = AgentState(usage=Usage(1))
     message = await refused(ON_RUN_START, HookResult.cont(state=changed))
     assert "hook 'judge' at on_run_start: AgentState: a hook may not change usage" in message
 
 
 @pytest.mark.parametrize("bad", ["text", 3, {"mesages": []}, {"metadata": 3}])
-async def test_a_state_of_the_wrong_type_is_refused(bad):
+async def test_a_state_of_the_wrong_type_is_rejected(bad):
     await refused(ON_RUN_START, HookResult.cont(state=bad))
 
 
 @pytest.mark.parametrize("junk", ["hi", {"content": "no role"}, None])
-async def test_a_state_with_messages_that_are_none_is_refused(junk):
+async def test_a_state_with_invalid_messages_is_rejected(junk):
     ctx, registry = BaseContext(), HookRegistry()
     registry.on(ON_RUN_START, lambda ctx, start: HookResult.cont(state=ctx.state.with_messages(junk)), name="judge")
     with pytest.raises(HookError, match=r"hook 'judge' failed at on_run_start: .*AgentState.messages"):
@@ -565,7 +575,7 @@ async def test_state_is_for_hooks_that_decide_at_a_pipeline_point(point):
     assert "only rewriters and guards at a pipeline point may return state=" in message
 
 
-async def test_a_merge_or_claim_with_a_state_is_refused():
+async def test_a_merge_or_claim_with_a_state_is_rejected():
     for point, result in (
         (BEFORE_PROMPT_BUILD, HookResult.merge(append_system="x", state=AgentState())),
         ("inbound_claim", HookResult.claim(by="x", state=AgentState())),
@@ -573,7 +583,7 @@ async def test_a_merge_or_claim_with_a_state_is_refused():
         assert "only rewriters and guards at a pipeline point may return state=" in await refused(point, result)
 
 
-async def test_state_from_an_observer_is_refused_and_not_applied():
+async def test_state_from_an_observer_is_rejected_and_not_applied():
     ctx = BaseContext()
     result = HookResult.cont(state=ctx.state.with_messages(Message("user", "hi")))
     await refused(ON_RUN_START, result, ctx=ctx, phase="observe", on_failure="closed")

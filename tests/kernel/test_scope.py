@@ -1,4 +1,4 @@
-"""What dispatch needs of a scope, and the window that hooks get."""
+"""The scope of a fire, and the context of hooks outside a run."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ def test_a_bare_scope_is_quiet_and_has_no_deadline():
     assert (scope.recording, scope.tracing, scope.cancellation.deadline, scope.entry) == (False, False, None, None)
 
 
-def test_windows_share_neither_state_nor_what_hooks_keep_in_them():
+def test_contexts_share_neither_state_nor_hook_state():
     one, two = BaseContext(), BaseContext()
     one.hook_state[1], one.scratch["a"] = "mine", 1
     assert (two.hook_state, two.scratch) == ({}, {})
@@ -27,20 +27,20 @@ def test_a_state_is_made_once():
     assert scope_of(window) is scope_of(window)
 
 
-def test_a_window_gives_hooks_nothing_to_assign():
+def test_attributes_of_a_bare_context_cannot_be_assigned():
     window = BaseContext()
     for name in ("state", "scratch", "hook_state", "anything"):
         with pytest.raises(AttributeError):
             setattr(window, name, {})
 
 
-def test_an_object_that_is_no_context_of_ours_gets_a_fresh_scope():
+def test_an_object_of_another_type_gets_a_new_scope():
     mine = object()
     assert scope_of(mine).ctx is mine
     assert isinstance(scope_of(None).ctx, BaseContext)
 
 
-def test_the_state_of_a_scope_that_is_over_stays_readable():
+def test_the_state_of_a_scope_that_has_ended_stays_readable():
     window = BaseContext()
     over = scope_of(window)
     over.accept_state(over.state.with_metadata(a=1))
@@ -57,7 +57,7 @@ def test_a_coroutine_is_closed_outside_the_context_of_its_scope():
     CURRENT.reset(token)
 
 
-async def test_outside_a_run_the_task_tells_whether_it_is_being_cancelled():
+async def test_outside_a_run_the_task_determines_whether_it_is_cancelled():
     cancellation = Scope(None).cancellation
     assert not cancellation.is_cancelled()
     task = asyncio.current_task()
@@ -69,7 +69,7 @@ async def test_outside_a_run_the_task_tells_whether_it_is_being_cancelled():
     assert not cancellation.is_cancelled()
 
 
-def test_nobody_is_being_cancelled_outside_a_task():
+def test_outside_a_task_nothing_is_cancelled():
     loop, seen = asyncio.new_event_loop(), []
     loop.call_soon(lambda: (seen.append(Scope(None).cancellation.is_cancelled()), loop.stop()))
     loop.run_forever()

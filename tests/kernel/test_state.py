@@ -36,9 +36,16 @@ RESULT = Message("tool", "text", call_id="c1", name="read")
 HI = Message("user", "hi")
 STEP = Step(1, "text", ("read",), ("ok",), Usage(1, 2, 3), "stop", 0.5)
 STATE = AgentState(
-    [HI, ASKED, RESULT], {"a": [1]}, "be kind", {"type": "object"}, [STEP], Usage(1, 2, 3),
-    (StopSignal("completed", "done", "h"),), (ErrorInfo("tool", "ValueError", "no", "read", "c1", True),), IDS,
-)  # fmt: skip
+    [HI, ASKED, RESULT],
+    {"a": [1]},
+    "be kind",
+    {"type": "object"},
+    [STEP],
+    Usage(1, 2, 3),
+    (StopSignal("completed", "done", "h"),),
+    (ErrorInfo("tool", "ValueError", "no", "read", "c1", True),),
+    IDS,
+)
 REQUEST = ModelRequest(
     (HI,), (ToolSpec("read", "Reads.", {"type": "object"}),), "m", 1, 2, "judge", {"a": 1}, "auto", {"t": 0.5}, IDS
 )
@@ -62,7 +69,7 @@ FULL = [
     PromptBuild((HI, ASKED), "p", IDS),
     Compaction((HI, ASKED), "full", IDS),
     ApprovalAnswer(edit={"a": [1]}, by="ann"),
-]  # fmt: skip
+]
 
 
 def classes(module, base):
@@ -80,7 +87,7 @@ def subclasses(base):
 
 
 def example(cls):
-    """An instance with something in every field that has a simple type."""
+    """Create an instance with a value in every field of a simple type."""
     simple = {str: "x", int: 3, float: 0.5, bool: True}
     given = {f.name: simple[f.type] for f in msgspec.structs.fields(cls) if f.type in simple}
     return _sample_of(cls).replace(given)
@@ -197,11 +204,11 @@ SHARED = {
 
 
 @pytest.mark.parametrize(("given_", "kept"), SHARED.values(), ids=SHARED)
-def test_what_cannot_change_is_shared_and_not_copied(given_, kept):
+def test_immutable_values_are_shared_and_not_copied(given_, kept):
     assert kept(given_) is given_
 
 
-def test_what_is_given_as_a_list_is_kept_as_what_cannot_change():
+def test_lists_are_stored_as_immutable_sequences():
     result = AgentResult(messages=[HI], steps=[STEP])
     assert (result.messages, result.steps) == ((HI,), (STEP,))
     assert type(AgentState([HI]).messages) is type(AgentState(steps=[STEP]).steps) is History
@@ -245,7 +252,7 @@ def test_usage_adds_up_and_counts_input_and_output():
         ({"a": {1, 2}}, {}, "<dict that is not usable JSON>"),
     ],
 )
-def test_arguments_are_a_frozen_object_or_what_came_instead(given_, arguments, raw):
+def test_arguments_are_a_frozen_object_or_the_raw_text(given_, arguments, raw):
     call = ToolCall("1", "t", given_)
     assert (call.arguments, call.raw) == (arguments, raw)
     assert type(call.arguments) is FrozenDict
@@ -427,7 +434,7 @@ def test_calls_that_stay_open_are_compared_in_order():
         state.accept(state.replace(messages=[HI, state.messages[2]]))
 
 
-def test_what_is_appended_is_judged_alone_even_after_a_history_that_would_not_pass():
+def test_only_appended_messages_are_checked_even_after_an_invalid_history():
     state = AgentState([RESULT, HI])
     grown = state.with_messages(HI)
     assert state.accept(grown) == grown
@@ -441,24 +448,36 @@ STEPS = (Step(0), Step(1))
 @pytest.mark.parametrize(
     ("fields", "shown"),
     [
-        ({"reply": "42.", "steps": STEPS, "tool_calls": 1, "usage": Usage(1200, 34), "cost": 0.01234},
-         "completed: 42.\n2 steps, 1 tool call, 1,234 tokens, 0.01234 USD"),
+        (
+            {"reply": "42.", "steps": STEPS, "tool_calls": 1, "usage": Usage(1200, 34), "cost": 0.01234},
+            "completed: 42.\n2 steps, 1 tool call, 1,234 tokens, 0.01234 USD",
+        ),
         ({"cost": None}, "completed:\n0 steps, 0 tool calls, 0 tokens, cost unknown"),
-        ({"status": "stopped", "stop": StopSignal("steps_limit", "5 steps"), "reply": "So far"},
-         "stopped (steps_limit): So far\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
-        ({"status": "ended", "hook_ended": "no", "reply": "a\n\n b"},
-         "ended (no): a b\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
-        ({"status": "failed", "errors": (ErrorInfo("model", "ModelError", "no answer"),)},
-         "failed (ModelError: no answer):\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
-        ({"reply": "ok", "errors": (ErrorInfo("tool", "ValueError", "no"),)},
-         "completed: ok\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
-        ({"reply": "ok", "stop": StopSignal("completed", "done")},
-         "completed: ok\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
+        (
+            {"status": "stopped", "stop": StopSignal("steps_limit", "5 steps"), "reply": "So far"},
+            "stopped (steps_limit): So far\n0 steps, 0 tool calls, 0 tokens, 0 USD",
+        ),
+        (
+            {"status": "ended", "hook_ended": "no", "reply": "a\n\n b"},
+            "ended (no): a b\n0 steps, 0 tool calls, 0 tokens, 0 USD",
+        ),
+        (
+            {"status": "failed", "errors": (ErrorInfo("model", "ModelError", "no answer"),)},
+            "failed (ModelError: no answer):\n0 steps, 0 tool calls, 0 tokens, 0 USD",
+        ),
+        (
+            {"reply": "ok", "errors": (ErrorInfo("tool", "ValueError", "no"),)},
+            "completed: ok\n0 steps, 0 tool calls, 0 tokens, 0 USD",
+        ),
+        (
+            {"reply": "ok", "stop": StopSignal("completed", "done")},
+            "completed: ok\n0 steps, 0 tool calls, 0 tokens, 0 USD",
+        ),
         ({"status": "failed", "reply": "a"}, "failed: a\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
         ({"status": "ended", "reply": "a"}, "ended: a\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
         ({"status": "stopped", "reply": "a"}, "stopped: a\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
     ],
-)  # fmt: skip
+)
 def test_a_result_prints_as_two_short_lines(fields, shown):
     assert str(AgentResult(**fields)) == shown
 
@@ -487,7 +506,7 @@ def test_the_output_of_a_result_can_be_had_as_text(output, text):
     assert bool(shown) == bool(text)
 
 
-def test_the_state_is_no_place_for_data_of_ones_own_and_says_where_that_belongs():
+def test_the_error_about_own_data_in_the_state_suggests_scratch():
     place = "Use ctx.scratch for your own data, or metadata for data that should be saved."
     with pytest.raises(KeyError) as unknown:
         STATE["mesages"]

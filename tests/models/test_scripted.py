@@ -1,7 +1,6 @@
-"""The model that says what it was told to say."""
+"""The scripted model."""
 
 import asyncio
-import time
 
 import pytest
 from hypothesis import given
@@ -31,7 +30,7 @@ def test_it_is_a_model():
     )
 
 
-async def test_turns_are_played_in_order_and_requests_recorded():
+async def test_turns_are_returned_in_order_and_requests_recorded():
     model = ScriptedModel(["one", reply("two"), lambda request: f"heard {request.messages[-1].content}"])
     requests = [REQUEST.replace(hop=n) for n in range(3)]
     assert [(await model.complete(r)).content for r in requests] == ["one", "two", "heard one two three"]
@@ -76,7 +75,7 @@ async def test_an_exception_in_the_script_is_raised(turn):
         await play(turn)
 
 
-async def test_a_script_that_is_over_says_so():
+async def test_a_script_without_turns_left_raises():
     with pytest.raises(ModelError, match="the script has only 1 turn, but this is request 2"):
         await play("one", times=2)
 
@@ -86,7 +85,7 @@ async def test_a_script_can_start_again():
     assert [(await model.complete(REQUEST)).content for _ in range(5)] == ["one", "two", "one", "two", "one"]
 
 
-async def test_an_empty_script_is_over_at_once():
+async def test_an_empty_script_raises_at_once():
     for loop in (False, True):
         with pytest.raises(ModelError, match="the script has only 0 turns"):
             await play(loop=loop)
@@ -131,17 +130,21 @@ async def test_a_stream_of_calls_has_no_pieces():
     assert only.tool_calls[0].name == "read"
 
 
-async def test_a_delay_is_waited():
-    began = time.monotonic()
+async def test_a_delay_comes_before_each_reply_and_each_streamed_word(monkeypatch):
+    delays = []
+
+    async def sleep(seconds):
+        delays.append(seconds)
+
+    monkeypatch.setattr("hookline.models.scripted.asyncio.sleep", sleep)
     await play("one", delay=0.02)
-    assert time.monotonic() - began >= 0.015
-    began = time.monotonic()
-    assert len([p async for p in ScriptedModel(["a b"], delay=0.02).stream(REQUEST)]) == 3
-    assert time.monotonic() - began >= 0.03
+    assert delays == [0.02]
+    assert len([p async for p in ScriptedModel(["a b"], delay=0.03).stream(REQUEST)]) == 3
+    assert delays == [0.02, 0.03, 0.03]
 
 
 @pytest.mark.parametrize("turn", [5, None, {"tool": "read"}, [call("read"), reply("no part of a list")], [["nested"]]])
-async def test_what_is_no_turn_is_told_where_it_is_written_or_given(turn):
+async def test_an_object_that_is_no_turn_raises_at_construction_or_at_its_request(turn):
     with pytest.raises(TypeError, match="not a turn of a script: expected reply"):
         ScriptedModel([turn])
     with pytest.raises(TypeError, match="not a turn of a script: expected reply"):
@@ -161,6 +164,6 @@ async def test_a_function_in_place_of_the_list_answers_every_request():
 
 
 @pytest.mark.parametrize("turns", [5, None, ValueError("x")])
-def test_what_is_no_list_of_turns_says_what_to_write(turns):
+def test_the_error_about_turns_that_are_no_list_suggests_one(turns):
     with pytest.raises(TypeError, match=r"turns must be a list: write ScriptedModel\(\["):
         ScriptedModel(turns)

@@ -43,9 +43,9 @@ class Block:
 
     @property
     def file(self):
-        """The file that the reader is told to put it into, if any."""
+        """The file that the page tells the reader to write, if any."""
         named = re.match(r"# (\S+\.toml)\n", self.text) or re.search(
-            r"[Pp]ut this into (?:a file )?`([^`]+)`", self.lead
+            r"(?:[Pp]ut this into|[Ww]rite this to|[Ss]ave this as) (?:a file )?`([^`]+)`", self.lead
         )
         return named[1] if named else ""
 

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
-from hookline.channels.approvals import Open, shown
+from hookline.channels.approvals import PendingApproval, render_request
 from hookline.channels.options import GatewayOptions
-from hookline.channels.webhook.channel import _asked, _reply
+from hookline.channels.webhook.channel import _parse_query, _reply
 from hookline.channels.webhook.signatures import verify
 from hookline.config.loading import load_hooks
 from hookline.config.settings import DeclaredHook
@@ -121,7 +121,7 @@ JSON = {
 
 
 @pytest.mark.parametrize("block", of_kind("json"), ids=str)
-def test_json_is_what_the_page_says_it_is(block, tmp_path):
+def test_json_blocks_are_valid_for_their_context(block, tmp_path):
     JSON[block.page](block, tmp_path)
 
 
@@ -174,8 +174,8 @@ def is_how_a_call_is_put(text, programs, folder):
         "questions": (Question(hook="PlanModeHook", text="May write_file run?", reason="plan mode"),),
         "expires": 0.0,
     }
-    (message,), _ = shown(Open("", ApprovalRow(**fields), "A7K2", True))
-    assert missing(re.sub(r"until [^`]+:", "until ...:", text), message) == [], message
+    (message,), _ = render_request(PendingApproval("", ApprovalRow(**fields), "A7K2", True))
+    assert missing(re.sub(r"Answer by [^`]+:", "Answer by ...:", text), message) == [], message
 
 
 def is_what_a_run_shows_of_a_subagent(text, programs, folder):
@@ -211,7 +211,7 @@ def is_a_signature(text, programs, folder):
 def is_a_request_for_replies(text, programs, folder):
     url = urlsplit(text.split()[1])
     assert url.path == "/webhook/webhook/replies"
-    assert _asked(dict(parse_qsl(url.query))) == ("room-7", 0, 30.0)
+    assert _parse_query(dict(parse_qsl(url.query))) == ("room-7", 0, 30.0)
 
 
 TEXTS = {
@@ -236,7 +236,7 @@ OTHER_TEXT = [
 
 
 @pytest.mark.parametrize("block", OTHER_TEXT, ids=str)
-def test_text_that_is_no_output_of_what_is_above_it_is_what_it_seems(block, programs, tmp_path):
+def test_other_text_blocks_are_of_a_known_kind(block, programs, tmp_path):
     named(block)(block.text, programs, tmp_path)
 
 

@@ -70,8 +70,8 @@ def test_a_plugin_needs_a_name(name):
         Plugin(name)
 
 
-def test_two_tools_of_one_name_are_refused(scripted_agent):
-    with pytest.raises(RegistrationError, match="two tools are named 'ping'"):
+def test_a_tool_with_the_name_of_another_is_rejected(scripted_agent):
+    with pytest.raises(RegistrationError, match="'ping' has the same name"):
         scripted_agent([], tools=[ping], plugins=[Plugin("pings", tools=[ping])])
 
 
@@ -204,7 +204,7 @@ def test_the_registry_given_to_an_agent_is_shared_with_its_plugins():
         ({"plugins": [3]}, "3 is neither a plugin nor the name of an installed one"),
         ({"plugins": "guards"}, r"plugins must be a list of plugins, not 'guards': write plugins=\[...\]"),
         ({"plugins": guards()}, r"not Plugin: write plugins=\[...\]"),
-        ({"hooks": [guards()]}, r"Plugin\('guards', 3 hooks, 0 tools\) is a plugin: give it as plugins=\[...\]"),
+        ({"hooks": [guards()]}, r"Plugin\('guards', 3 hooks, 0 tools\) is a plugin: pass it as plugins=\[...\]"),
         ({"hooks": [default_slm_hooks()]}, r"it is a list: unpack it with \*"),
         ({"hooks": [TimingHook]}, r"it is a class: write TimingHook\(\)"),
         ({"tools": [TimingHook()]}, r"TimingHook is a hook: pass it as hooks=\[...\]"),

@@ -138,14 +138,14 @@ def test_events_of_a_background_run_can_be_read_from_another_loop():
     assert result.reply == "a b c"
 
 
-def test_wait_gives_up_after_its_timeout_and_the_run_goes_on():
+def test_wait_raises_after_its_timeout_and_the_run_continues():
     run = Agent("a", llm=ScriptedModel([reply("hi")], delay=0.1)).start("x")
     with pytest.raises(TimeoutError):
         run.wait(timeout=0.01)
     assert run.wait().reply == "hi"
 
 
-async def test_wait_inside_the_runs_own_loop_says_what_to_do():
+async def test_wait_in_the_event_loop_of_the_run_raises_with_advice():
     run = scripted_agent([reply("hi")]).start("x")
     with pytest.raises(RuntimeError, match="await run.result"):
         run.wait()
@@ -245,7 +245,7 @@ def test_runs_nested_three_deep_through_hooks_and_sync_tools_do_not_deadlock():
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_hook_is_not_entered_again_by_a_run_it_started(is_async):
+def test_a_hook_is_not_called_again_by_a_run_it_started(is_async):
     entered = []
     agent = scripted_agent([reply("x")] * 5)
 
@@ -263,7 +263,7 @@ def test_a_hook_is_not_entered_again_by_a_run_it_started(is_async):
     assert entered == ["first", "second"]
 
 
-async def test_a_hook_is_entered_again_by_runs_that_did_not_start_in_it():
+async def test_a_hook_is_called_again_by_runs_that_did_not_start_in_it():
     entered = []
 
     @hook(BEFORE_LLM)
@@ -300,7 +300,7 @@ async def test_steering_reaches_the_next_model_call_after_the_results():
     assert [e.text for e in log.of(Steered)] == ["And be quick."]
 
 
-async def test_steering_at_the_last_moment_makes_the_run_go_on():
+async def test_steering_at_the_last_moment_makes_the_run_continue():
     @hook(AFTER_STEP)
     async def late(ctx, step):
         if step.index == 0:
@@ -322,8 +322,10 @@ def test_ids_reach_every_payload_and_the_result():
     def watch(ctx, payload):
         seen.append(payload.ids)
         assert (ctx.run_id, ctx.task_id, ctx.correlation_id) == (
-            payload.ids.run_id, payload.ids.task_id, payload.ids.correlation_id,
-        )  # fmt: skip
+            payload.ids.run_id,
+            payload.ids.task_id,
+            payload.ids.correlation_id,
+        )
 
     agent = scripted_agent([call("add", a=1, b=1), reply("x")], tools=[add], hooks=[watch])
     result = agent.run("x", task_id="task-1", correlation_id="corr-1")
@@ -341,12 +343,12 @@ def test_deps_and_metadata_reach_hooks_and_tools():
     assert result.messages[2].content == "1 u"
 
 
-def test_metadata_that_is_no_json_is_refused():
+def test_metadata_that_is_no_json_is_rejected():
     with pytest.raises(TypeError, match="not JSON"):
         scripted_agent([reply("x")]).run("x", metadata={"x": object()})
 
 
-def test_unknown_options_are_refused():
+def test_unknown_options_are_rejected():
     with pytest.raises(
         TypeError, match=r"unknown option budget; use ctx=AgentContext\(budget=\.\.\.\); known: allowed"
     ):
@@ -356,7 +358,7 @@ def test_unknown_options_are_refused():
 
 
 @pytest.mark.parametrize("task", [None, 3, b"x"])
-def test_a_task_that_is_no_text_is_refused(task):
+def test_a_task_that_is_no_text_is_rejected(task):
     with pytest.raises(TypeError, match="the task must be text"):
         scripted_agent([reply("x")]).run(task)
 
@@ -376,7 +378,7 @@ def test_a_task_that_is_no_text_is_refused(task):
         ({"llm": ScriptedModel(), "plugins": ["no-such-plugin"]}, "no installed plugin"),
     ],
 )
-def test_an_agent_that_cannot_work_is_refused_with_the_reason(options, message):
+def test_an_agent_that_cannot_work_is_rejected_with_the_reason(options, message):
     with pytest.raises(RegistrationError, match=message):
         Agent("a", **options)
 
@@ -389,17 +391,17 @@ def test_an_agent_that_cannot_work_is_refused_with_the_reason(options, message):
         ({"hooks": 3}, "hooks are a list"),
     ],
 )
-def test_what_a_run_cannot_use_is_refused_before_it_begins(options, message):
+def test_what_a_run_cannot_use_is_rejected_before_it_begins(options, message):
     with pytest.raises((TypeError, RegistrationError), match=message):
         scripted_agent([reply("x")]).run("x", **options)
 
 
-def test_a_budget_that_is_none_is_refused_where_it_is_given():
+def test_a_budget_of_another_type_is_rejected():
     with pytest.raises(TypeError, match=r"budget= takes a Budget\(Limits\(tokens=...\)\), not int"):
         AgentContext(budget=100)
 
 
-def test_chance_comes_from_the_context_and_can_be_seeded():
+def test_random_numbers_come_from_the_context_and_can_be_seeded():
     from random import Random
 
     draws = [AgentContext(random=Random(7)).random.random() for _ in range(2)]
@@ -417,7 +419,7 @@ def test_a_registry_may_be_shared_and_the_old_name_works():
     assert seen == ["a", "b"]
 
 
-def test_plugins_bring_hooks_tools_and_settings_and_go_as_one():
+def test_plugins_are_added_and_removed_as_a_whole():
     seen = []
 
     @hook(BEFORE_STEP)
@@ -449,7 +451,7 @@ def test_register_hook_counts_for_later_runs_and_can_be_undone():
 # Events
 
 
-def test_one_record_per_fire_and_hook_calls_only_when_they_said_something():
+def test_there_is_one_record_per_fire_and_hook_calls_only_with_a_result():
     @hook(BEFORE_STEP)
     def quiet(ctx, payload):
         return None
@@ -466,7 +468,7 @@ def test_one_record_per_fire_and_hook_calls_only_when_they_said_something():
     assert [e.point for e in log.of(PointFired)].count("before_step") == 1
 
 
-def test_every_call_can_be_asked_for_by_the_caller():
+def test_the_caller_can_request_an_event_for_every_call():
     seen = EventLog()
     agent = scripted_agent([reply("x")], hooks=[observer(BEFORE_STEP)(lambda ctx, p: None)])
     agent.run("x", sinks=[seen], every_call=True)
@@ -475,7 +477,7 @@ def test_every_call_can_be_asked_for_by_the_caller():
     assert executed.duration >= 0
 
 
-def test_a_sink_that_raises_does_not_disturb_the_run(caplog):
+def test_a_sink_that_raises_does_not_affect_the_run(caplog):
     def broken(event):
         raise OSError("disk full")
 
@@ -510,7 +512,7 @@ def test_a_finished_run_leaves_nothing_for_the_garbage_collector():
     gc.disable()
     try:
         asyncio.run(once())
-        for _ in range(100):  # a worker thread may still be putting its job away
+        for _ in range(100):  # a worker thread may still hold its job
             if refs[0]() is None:
                 break
             time.sleep(0.01)
@@ -542,7 +544,7 @@ def test_a_conversation_context_can_be_used_from_several_threads():
 # The handle on a run
 
 
-def test_a_handle_knows_the_ids_of_its_run_and_whether_it_is_over(caplog):
+def test_a_handle_knows_the_ids_of_its_run_and_whether_it_has_ended(caplog):
     gate = threading.Event()
 
     @hook(ON_RUN_START, timeout=20)
@@ -586,7 +588,7 @@ def test_a_run_sees_the_context_variables_of_its_caller(way):
     assert seen == [("ann", True)]
 
 
-async def test_what_is_current_is_so_during_the_run_only():
+async def test_the_current_run_is_set_only_during_the_run():
     before = CURRENT.get(None)
     await scripted_agent([reply("x")]).arun("x")
     assert CURRENT.get(None) is before
@@ -610,7 +612,7 @@ async def test_a_wait_that_is_interrupted_cancels_the_run_and_waits_for_its_end(
     assert real.result().stop.message == "interrupted"
 
 
-async def test_a_settled_run_may_have_failed_and_its_result_says_so():
+async def test_settled_does_not_raise_for_a_failed_run_but_result_does():
     run = scripted_agent([OSError("offline")]).start("x")
     await run.settled()
     assert run.done
@@ -635,7 +637,7 @@ async def test_events_may_be_read_from_a_number_on_and_stop_at_the_end():
     assert [event async for event in run.events(after=len(events) - 1)] == events[-1:]
 
 
-async def test_when_a_run_is_over_its_context_is_empty_and_that_of_its_caller_as_before():
+async def test_when_a_run_has_ended_its_context_is_empty_and_that_of_its_caller_as_before():
     kept = []
 
     @observer(ON_RUN_END)

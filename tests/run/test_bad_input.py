@@ -1,4 +1,4 @@
-"""What a model, a user or a hook may get wrong: a defined outcome, never a hang or a stray traceback."""
+"""Mistakes of models, users and hooks have a defined outcome, never a hang or a stray traceback."""
 
 import pytest
 
@@ -61,7 +61,7 @@ def test_no_arguments_at_all_are_an_empty_object(sent):
     assert text == "0"
 
 
-def test_a_hook_can_mend_what_the_model_sent():
+def test_a_hook_can_repair_the_arguments_of_the_model():
     @hook(BEFORE_TOOL)
     def mend(ctx, request):
         if request.raw:
@@ -72,7 +72,7 @@ def test_a_hook_can_mend_what_the_model_sent():
     assert seen == [("hello", None)]
 
 
-def test_an_unknown_tool_is_answered_with_the_nearest_name():
+def test_the_error_for_an_unknown_tool_suggests_a_similar_name():
     (text,), _ = run_with(ToolCall("c", "notes", {}))
     assert text == "Unknown tool 'notes'. Did you mean 'note'? Available tools: note."
 
@@ -82,7 +82,7 @@ def test_an_empty_tool_name():
     assert text == "The tool name is empty. Available tools: note."
 
 
-def test_duplicate_and_empty_call_ids_are_made_distinct():
+def test_duplicate_and_empty_call_ids_are_replaced():
     texts, result = run_with(*(ToolCall(i, "note", {"text": t}) for i, t in [("a", "x"), ("a", "xx"), ("", "xxx")]))
     assert texts == ["1", "2", "3"]
     ids = [c.id for c in result.messages[1].tool_calls]
@@ -104,7 +104,7 @@ def test_deeply_nested_arguments(depth):
     assert result.steps[0].outcomes == (("ok",) if depth == 198 else ("error",))
 
 
-def test_a_reply_with_neither_text_nor_calls_stops_and_says_so():
+def test_a_reply_with_neither_text_nor_calls_stops_the_run_with_a_message():
     result = scripted_agent([ModelResponse()]).run("x")
     assert (result.status, result.stop.kind, result.reply) == ("stopped", "unknown", "")
     assert "neither text nor tool calls" in result.stop.message

@@ -138,7 +138,7 @@ def test_guards_judge_the_validated_arguments_and_the_tool_gets_exactly_those():
     agent = scripted_agent([call("take", n="7"), reply("x")], tools=[take], hooks=[judge, rewrite])
     agent.run("x")
     assert seen == [{"n": 7, "tags": ["a"], "note": "none"}]
-    assert got == [(7, ["a", "mine"], "none")]  # the tool changed a copy of its own
+    assert got == [(7, ["a", "mine"], "none")]  # the tool changed its own copy
     assert agent.model.requests[1].messages[1].tool_calls[0].arguments == {"n": "7"}
 
 
@@ -262,7 +262,7 @@ def test_a_closed_failure_while_judging_runs_no_call_of_the_batch():
     assert len(results(caught.value.result)) == 3
 
 
-def test_on_failure_block_blocks_that_call_and_the_run_goes_on():
+def test_on_failure_block_blocks_that_call_and_the_run_continues():
     @guard(BEFORE_TOOL, on_failure="block")
     def shaky(ctx, request):
         if request.arguments["a"] == 1:
@@ -321,7 +321,7 @@ def test_unclaimed_means_deny():
     assert decisions == [("denied", "", "Nobody approved this call.")]
 
 
-def test_an_approver_that_fails_denies_and_the_run_goes_on():
+def test_an_approver_that_fails_denies_and_the_run_continues():
     def broken(request):
         raise RuntimeError("phone dead")
 
@@ -360,7 +360,7 @@ def test_a_call_asked_and_answered_is_asked_first_and_an_edit_drops_the_answer()
     assert results(run_asked(HookResult.edit({"a": 2}), cache)[0]) == [("12", False)]
 
 
-def test_a_call_is_put_to_the_approvers_once_with_all_questions_and_its_digest():
+def test_a_call_is_sent_to_the_approvers_once_with_all_questions_and_its_digest():
     requests = []
 
     @guard(BEFORE_TOOL)
@@ -381,7 +381,7 @@ def test_a_call_is_put_to_the_approvers_once_with_all_questions_and_its_digest()
     assert len(request.digest) == 64
 
 
-def test_a_question_stands_though_the_hook_that_asked_is_gone():
+def test_a_question_is_kept_after_its_hook_was_removed():
     @guard(BEFORE_TOOL)
     def ask_once(ctx, request):
         agent.hooks.unregister(ask_once)
@@ -520,8 +520,11 @@ def test_every_attempt_has_one_end_with_its_outcome_and_a_start_if_it_runs():
     scripted_agent([batch, reply("x")], tools=[add], hooks=[some], sinks=[log]).run("x")
     assert [(e.call_id, e.attempt) for e in log.of(ToolStarted)] == [("call_0_2", 1)]
     assert sorted((e.call_id, e.attempt, e.outcome) for e in log.of(ToolEnded)) == [
-        ("call_0_0", 1, "blocked"), ("call_0_1", 1, "answered"), ("call_0_2", 1, "ok"), ("call_0_3", 1, "error"),
-    ]  # fmt: skip
+        ("call_0_0", 1, "blocked"),
+        ("call_0_1", 1, "answered"),
+        ("call_0_2", 1, "ok"),
+        ("call_0_3", 1, "error"),
+    ]
     assert [e.outcome for e in log.of(ToolSettled)] == ["blocked", "answered", "ok", "error"]
 
 
@@ -589,10 +592,15 @@ def test_retry_takes_the_models_own_call_through_all_again_before_the_next_settl
     batch = [call("flaky", n=1), call("flaky", n=2)]
     result = scripted_agent([batch, reply("x")], tools=[flaky], hooks=[before, again]).run("x")
     assert seen == [
-        ("before", 1, 1), ("before", 2, 1),
-        ("after", 11, 1), ("before", 1, 2), ("after", 11, 2),
-        ("after", 12, 1), ("before", 2, 2), ("after", 12, 2),
-    ]  # fmt: skip
+        ("before", 1, 1),
+        ("before", 2, 1),
+        ("after", 11, 1),
+        ("before", 1, 2),
+        ("after", 11, 2),
+        ("after", 12, 1),
+        ("before", 2, 2),
+        ("after", 12, 2),
+    ]
     assert results(result) == [("ok 11", False), ("ok 12", False)]
 
 
@@ -616,7 +624,7 @@ def test_a_tool_call_is_retried_at_most_twice_and_the_limit_stops_the_run():
     log = EventLog()
     result = scripted_agent([call("bad"), reply("x")], tools=[bad], hooks=[again, later], sinks=[log]).run("x")
     assert len(tries) == 3
-    assert results(result) == [("attempt 3", True)]  # the chain went on to the hooks left
+    assert results(result) == [("attempt 3", True)]  # the remaining hooks were called
     assert (result.status, result.stop.kind) == ("stopped", "retry_limit")
     assert [e.why for e in log.of(RetryIgnored)] == ["retry_limit"]
 
@@ -688,7 +696,7 @@ def seen_path(seen):
 
 
 def told(turns, hooks=(), tools=(add,), **options):
-    """How a run went: the result, what ``on_progress`` and ``after_tool`` were told, and the events."""
+    """A run: its result, the payloads of ``on_progress`` and ``after_tool``, and the events."""
     progress, settled, log = [], [], EventLog()
 
     @observer(ON_PROGRESS)
@@ -712,7 +720,7 @@ IDS = ("call_0_0", "call_0_1")
 
 
 @pytest.mark.parametrize("how", ["end", "raise"])
-def test_what_ends_a_run_while_its_calls_are_judged_cancels_all_of_them_also_those_that_were_blocked(how):
+def test_the_end_of_a_run_during_judging_cancels_all_calls_even_blocked_ones(how):
     @guard(BEFORE_TOOL)
     def judge(ctx, request):
         if request.id == IDS[0]:
@@ -740,19 +748,21 @@ def test_a_call_that_was_judged_keeps_its_outcome_when_the_run_is_stopped_and_th
     assert progress == [("tool_end", IDS[0], "blocked"), ("tool_end", IDS[1], "cancelled")]
 
 
-def test_the_end_of_a_blocked_call_is_told_before_the_others_begin():
+def test_the_end_of_a_blocked_call_is_reported_before_the_others_start():
     @guard(BEFORE_TOOL)
     def judge(ctx, request):
         return HookResult.block("no") if request.id == IDS[1] else None
 
     _, progress, settled, _ = told([TWO, reply("x")], [judge])
     assert progress == [
-        ("tool_end", IDS[1], "blocked"), ("tool_start", IDS[0], None), ("tool_end", IDS[0], "ok"),
-    ]  # fmt: skip
+        ("tool_end", IDS[1], "blocked"),
+        ("tool_start", IDS[0], None),
+        ("tool_end", IDS[0], "ok"),
+    ]
     assert settled == [(IDS[0], "ok"), (IDS[1], "blocked")]
 
 
-def test_calls_that_cannot_be_made_are_told_to_on_error_with_their_call():
+def test_invalid_calls_are_reported_at_on_error_with_their_id():
     failures = []
 
     @observer(ON_ERROR)
@@ -766,8 +776,9 @@ def test_calls_that_cannot_be_made_are_told_to_on_error_with_their_call():
         texts = [m.content for m in result.messages if m.role == "tool"]
         assert [error for failure in failures for error in failure.errors] == list(result.errors)
         assert [(e.where, e.type, e.source, e.call_id, e.fatal) for e in result.errors] == [
-            ("tool", "InvalidCall", "nope", IDS[0], False), ("tool", "InvalidCall", "add", IDS[1], False),
-        ]  # fmt: skip
+            ("tool", "InvalidCall", "nope", IDS[0], False),
+            ("tool", "InvalidCall", "add", IDS[1], False),
+        ]
         assert [e.message for e in result.errors] == texts
         assert "nope" in texts[0]
 
@@ -843,7 +854,7 @@ def test_a_blocked_call_does_not_count_against_the_limit():
     ("said", "why"),
     [("block", "the call was blocked"), ("answer", "the call was answered"), ("stop", "the run is ending")],
 )
-def test_why_a_retry_was_ignored_is_told(said, why):
+def test_an_ignored_retry_is_reported_with_the_reason(said, why):
     @guard(BEFORE_TOOL)
     def judge(ctx, request):
         return {"block": HookResult.block, "answer": HookResult.answer}[said]("x") if said != "stop" else None
@@ -864,7 +875,7 @@ def test_why_a_retry_was_ignored_is_told(said, why):
     assert log.of(RetryIgnored)[-1].why == why
 
 
-async def test_a_call_that_waits_for_approval_when_the_run_is_cancelled_is_told_as_cancelled_by_nobody():
+async def test_a_call_that_waits_for_approval_is_decided_as_cancelled_when_the_run_is_cancelled():
     decided = []
 
     @guard(BEFORE_TOOL)
@@ -900,7 +911,7 @@ def test_the_result_of_a_failed_after_tool_is_withheld_and_the_run_fails():
     assert result.messages[2].is_error
 
 
-def test_a_tool_may_report_from_a_thread_and_after_its_call_is_over():
+def test_a_tool_may_report_from_a_thread_and_after_its_call_has_ended():
     late = []
 
     @tool
@@ -917,11 +928,11 @@ def test_a_tool_may_report_from_a_thread_and_after_its_call_is_over():
     result, progress, _, log = told([call("work"), reply("x")], [too_late], tools=[work])
     assert [(e.fraction, e.call_id, e.tool) for e in log.of(ToolProgressed)] == [(0.25, IDS[0], "work")]
     assert [phase for phase, *_ in progress] == ["tool_start", "progress", "tool_end"]
-    late[0].progress(0.75)  # the run is over: nobody is disturbed
+    late[0].progress(0.75)  # the run has ended: ignored
     assert result.status == "completed"
 
 
-def test_a_denial_without_a_message_says_so_all_the_same():
+def test_a_denial_without_a_message_has_a_default_message():
     result, decisions = run_asked(HookResult.deny(""))
     message = "Tool 'add' was denied by hook 'boss'."
     assert results(result) == [(message, True)]
@@ -939,17 +950,17 @@ def test_a_call_that_ran_before_the_limit_was_met_is_not_run_again():
     assert [event.why for event in log.of(RetryIgnored)] == ["the run is ending"]
 
 
-def test_a_cancellation_that_a_tool_makes_up_is_its_error():
+def test_a_cancelled_error_raised_by_a_tool_is_its_error():
     @tool
     async def odd() -> str:
-        """Be cancelled by nobody."""
+        """Raise CancelledError."""
         raise asyncio.CancelledError
 
     result, _, settled, _ = told([call("odd"), reply("x")], tools=[odd])
     assert (result.status, settled) == ("completed", [("call_0_0", "error")])
 
 
-def test_how_far_a_call_is_comes_before_its_end_though_no_hook_listens():
+def test_progress_is_reported_before_the_end_even_without_hooks():
     heard = []
 
     def sink(event):
@@ -973,7 +984,7 @@ async def fail(n: int) -> str:
     raise ValueError(n)
 
 
-async def test_a_call_whose_failure_fails_the_run_breaks_off_the_others():
+async def test_a_call_whose_failure_fails_the_run_interrupts_the_others():
     broken_off = []
 
     @tool
@@ -1017,12 +1028,12 @@ def test_of_calls_that_end_and_fail_a_run_at_the_same_moment_the_failure_counts(
         scripted_agent([calls], tools=[either], hooks=[wall, broken], max_parallel_tools=8).run("x")
 
 
-async def test_calls_that_do_not_heed_a_cancellation_do_not_hold_up_the_run():
+async def test_calls_that_ignore_a_cancellation_do_not_block_the_run():
     gate = asyncio.Event()
 
     @tool
     async def stubborn(ctx) -> str:
-        """Go on whatever happens."""
+        """Ignore cancellations."""
         ctx.interrupt.cancel("bored")
         while not gate.is_set():
             try:
@@ -1038,7 +1049,7 @@ async def test_calls_that_do_not_heed_a_cancellation_do_not_hold_up_the_run():
 
 
 @pytest.mark.parametrize("why", ["signal", "limit"])
-def test_nobody_judges_the_calls_of_a_run_that_is_stopping(why):
+def test_the_calls_of_a_stopping_run_are_not_judged(why):
     judged = []
 
     @guard(BEFORE_TOOL)
@@ -1076,7 +1087,7 @@ def test_an_edited_call_is_not_rewritten_again_and_judged_again():
     assert seen == [("rewrite", 1), ("guard", 1), ("guard", 5)]
 
 
-def test_a_call_that_leaves_the_program_does_so_though_others_run_beside_it():
+def test_a_tool_that_exits_the_program_does_so_while_others_run():
     @tool
     async def leave() -> str:
         """Leave."""
@@ -1086,14 +1097,14 @@ def test_a_call_that_leaves_the_program_does_so_though_others_run_beside_it():
         scripted_agent([[call("leave"), ADD], reply("x")], tools=[leave, add]).run("x")
 
 
-def test_the_limit_that_calls_met_is_told_though_it_is_the_last_step():
+def test_a_limit_reached_by_tool_calls_is_reported_even_in_the_last_step():
     agent = scripted_agent([TWO, reply("x")], tools=[add], max_steps=1)
     result = agent.run("x", ctx=AgentContext(budget=Budget(Limits(tool_calls=1))))
     assert (result.stop.kind, result.steps[0].outcomes) == ("tool_calls_limit", ("ok", "cancelled"))
 
 
-async def test_the_end_of_a_call_is_told_though_its_tool_ignored_the_cancellation_and_reported_on():
-    """A slow hook of on_progress keeps the report of an abandoned call waiting while the run ends."""
+async def test_the_end_of_a_call_is_reported_though_its_tool_ignored_the_cancellation():
+    """A slow hook at on_progress delays the report of an abandoned call while the run ends."""
     log, ready = EventLog(), asyncio.Event()
 
     @tool
@@ -1155,7 +1166,7 @@ def test_a_rewriter_that_changes_the_arguments_in_place_changes_nothing():
     assert result.messages[1].tool_calls[0].arguments == {"a": 1, "b": 2}
 
 
-def test_progress_is_told_before_the_result_though_nobody_wants_to_know_when_calls_start_and_end():
+def test_progress_is_reported_before_the_result_even_if_start_and_end_are_not_wanted():
     told = []
 
     class Sink:
@@ -1174,7 +1185,7 @@ def test_progress_is_told_before_the_result_though_nobody_wants_to_know_when_cal
     assert told == [ToolProgressed, ToolSettled]
 
 
-def test_a_failure_of_those_who_are_told_of_a_path_fails_the_run_and_the_results_are_recorded():
+def test_a_closed_failure_at_tool_end_with_path_fails_the_run_and_the_results_are_recorded():
     @tool
     def read(path: str) -> str:
         """Read."""

@@ -1,4 +1,4 @@
-"""The ledger of a run: what counts where, and when a limit is reached (DESIGN 5.4)."""
+"""The budget of a run: what counts where, and when a limit is reached (DESIGN 5.4)."""
 
 import math
 import threading
@@ -109,12 +109,12 @@ def test_a_limit_of_nothing_is_reached_at_once(limit):
 
 @pytest.mark.parametrize("limit", ["steps", "tokens", "seconds", "cost", "tool_calls"])
 @pytest.mark.parametrize("bad", [-1, "5", True, [1], float("nan"), 10**400])
-def test_a_limit_that_is_no_number_is_refused(limit, bad):
+def test_a_limit_that_is_no_number_is_rejected(limit, bad):
     with pytest.raises(RegistrationError, match=rf"^Limits\({limit}=.*a limit must be 0 or more, such as {limit}=10"):
         Budget(Limits(**{limit: bad}))
 
 
-def test_the_strongest_reached_limit_is_told_first():
+def test_the_strongest_reached_limit_comes_first():
     names, seen = ["steps", "tokens", "seconds", "cost", "tool_calls"], []
     while names:
         clock = FakeClock()
@@ -193,7 +193,7 @@ def test_a_parents_clock_starts_with_its_first_child():
     assert second.exceeded().kind == "time_limit"
 
 
-def test_tool_calls_left_looks_at_every_ledger():
+def test_tool_calls_left_looks_at_every_budget():
     parent = Budget(Limits(tool_calls=2))
     child = parent.child()
     child.count_tool_call()
@@ -220,14 +220,14 @@ def test_children_in_many_threads_lose_nothing():
     assert (parent.usage, parent.cost, parent.tool_calls) == (Usage(4000, 4000, 4000), 2000.0, 4000)
 
 
-def test_what_is_known_of_the_cost_can_be_read_when_a_price_is_unknown():
+def test_the_known_cost_can_be_read_when_a_price_is_unknown():
     budget = Budget()
     for cost in (0.25, None, 0.5):
         budget.charge(Usage(1, 1), cost)
     assert (budget.cost, budget.known_cost) == (None, 0.75)
 
 
-def test_a_budget_says_what_was_used():
+def test_the_repr_of_a_budget_contains_the_usage():
     budget = Budget()
     budget.charge(Usage(3, 4), 0.5)
     budget.count_tool_call()
@@ -235,7 +235,7 @@ def test_a_budget_says_what_was_used():
     assert repr(budget) == "Budget(tokens=7, cost=0.5, tool_calls=1, steps=1)"
 
 
-def test_the_time_left_is_the_shortest_here_or_above_and_never_less_than_none():
+def test_the_time_left_is_the_shortest_of_all_budgets_and_never_negative():
     class Clock:
         now = 0.0
 
@@ -283,14 +283,14 @@ def test_a_cost_limit_says_what_was_spent_in_a_few_digits():
     assert budget.exceeded().message == "Cost limit reached: 0.3/0.25"
 
 
-def test_what_is_limited_above_is_limited_here():
+def test_limits_of_a_parent_limit_the_child():
     assert not Budget(Limits(steps=3)).limited
     assert not Budget(parent=Budget()).limited
     assert Budget(Limits(tokens=1)).limited
     assert Budget(parent=Budget(parent=Budget(Limits(cost=1)))).limited
 
 
-def test_a_ledger_of_many_runs_has_a_lock_and_one_of_a_single_run_needs_none():
+def test_a_budget_of_many_runs_has_a_lock_and_one_of_a_single_run_needs_none():
     parent = Budget()
     parent.child()
     lock = parent._lock
@@ -330,7 +330,7 @@ def test_of_two_limits_the_lower_one_holds():
 
 
 @pytest.mark.parametrize("nothing", [Limits(), Limits(steps=math.inf), Limits(soft=0.1)])
-def test_the_note_comes_when_those_want_it_who_limit_something(nothing):
+def test_the_note_follows_the_share_of_the_limits_that_limit_something(nothing):
     quiet = Limits(tokens=5, soft=None)
     assert nothing.stricter(quiet).soft is None
     assert quiet.stricter(nothing).soft is None
@@ -348,7 +348,7 @@ def endless(**options):
     return scripted_agent([call("nothing")] * 60 + [reply("done")], **options)
 
 
-def test_a_run_whose_steps_nobody_limits_stops_after_20():
+def test_a_run_without_a_step_limit_stops_after_20_steps():
     assert (
         steps_of(endless()) == steps_of(endless(limits=Limits(tokens=10**6))) == steps_of(endless(max_steps=None)) == 20
     )
@@ -369,11 +369,11 @@ def test_a_run_whose_steps_nobody_limits_stops_after_20():
         ({"hooks": [StepsLimitHook(50, lambda state: state.step_count)]}, 20),
     ],
 )
-def test_the_lowest_step_limit_that_somebody_set_holds_in_place_of_the_default(options, steps):
+def test_the_lowest_explicit_step_limit_replaces_the_default(options, steps):
     assert steps_of(endless(**options)) == steps
 
 
-def test_a_conversation_and_the_run_around_one_can_only_lower_the_steps():
+def test_a_conversation_and_the_outer_run_can_only_lower_the_steps():
     assert steps_of(endless(), ctx=AgentContext(budget=Budget(Limits(steps=50)))) == 20
     assert steps_of(endless(), ctx=AgentContext(budget=Budget(Limits(steps=5)))) == 5
     inner, found = endless(max_steps=30), []
@@ -408,7 +408,7 @@ def test_an_agents_limits_hold_for_each_run_anew(limits, kind):
     assert {len(run.steps) for run in runs} == {0 if kind == "time_limit" else 2}
 
 
-def test_the_model_is_told_of_the_limits_of_agent_conversation_and_the_runs_around():
+def test_the_note_contains_the_limits_of_agent_conversation_and_outer_runs():
     inner = scripted_agent([reply("found", usage=Usage(5, 5))])
 
     @tool
@@ -428,7 +428,7 @@ def test_the_model_is_told_of_the_limits_of_agent_conversation_and_the_runs_arou
     )
 
 
-def test_limits_without_a_share_tell_nobody():
+def test_limits_without_a_share_add_no_note():
     agent = endless(limits=Limits(soft=None))
     agent.run("x")
     assert all(request.messages[-1].role == "tool" for request in agent.model.requests[1:])
@@ -450,8 +450,17 @@ def test_a_view_shows_what_is_used_and_left_and_can_change_nothing():
     assert repr(view) == repr(ledger)
     public = {name for name in dir(view) if not name.startswith("_")}
     assert public == {
-        "cost", "elapsed", "exceeded", "known_cost", "left", "limits", "steps", "tokens", "tool_calls", "usage",
-    }  # fmt: skip
+        "cost",
+        "elapsed",
+        "exceeded",
+        "known_cost",
+        "left",
+        "limits",
+        "steps",
+        "tokens",
+        "tool_calls",
+        "usage",
+    }
     for name in (*public, "anything"):
         with pytest.raises(AttributeError):
             setattr(view, name, 0)

@@ -34,6 +34,7 @@ from hookline._run.termination import RunStoppedError
 from hookline.events import TextDelta
 from hookline.points import APPROVAL_DECIDED
 from hookline.testing import EventLog, scripted_agent
+from tests.waiting import wait_until
 
 
 @tool
@@ -120,26 +121,25 @@ async def test_cancelling_mid_generation_closes_the_stream():
 
 
 async def test_a_sync_tools_thread_is_abandoned_and_its_late_result_dropped():
-    release = threading.Event()
+    started, release = threading.Event(), threading.Event()
 
     @tool
     def stuck() -> str:
         """Block a thread."""
-        release.wait(5)
+        started.set()
+        release.wait()
         return "late"
 
     run = scripted_agent([call("stuck")], tools=[stuck]).start("x")
-    await asyncio.sleep(0.02)
-    began = time.monotonic()
+    await wait_until(started.is_set)
     run.cancel()
     result = await run.result()
-    assert time.monotonic() - began < 2
     release.set()
     await asyncio.sleep(0.02)
     assert result.messages[-1].content == "Cancelled: the call did not finish."
 
 
-async def test_a_tool_that_ignores_cancellation_cannot_slip_its_result_in_afterwards():
+async def test_the_late_result_of_a_tool_that_ignores_cancellation_is_dropped():
     @tool
     async def stubborn() -> str:
         """Ignore being cancelled."""
@@ -245,7 +245,7 @@ async def test_cancelling_the_conversation_cancels_all_its_runs():
     assert ctx.interrupt._watchers == ()
 
 
-async def test_a_watcher_that_fails_keeps_nobody_from_being_cancelled(caplog):
+async def test_a_failing_watcher_does_not_prevent_the_cancellation(caplog):
     ctx, told = AgentContext(), []
     ctx.interrupt.subscribe(lambda reason: 1 / 0)
     run = Agent("a", llm=ScriptedModel([call("wait")]), tools=[wait]).start("x", ctx=ctx)
@@ -289,7 +289,7 @@ async def test_hooks_that_hang_after_a_cancellation_get_five_seconds_in_all(monk
     @hook(AFTER_TOOL)
     async def hang(ctx, result):
         seen.append("after_tool")
-        await asyncio.sleep(30)
+        await asyncio.sleep(3600)
 
     @hook(ON_RUN_END)
     async def end(ctx, result):
@@ -297,11 +297,9 @@ async def test_hooks_that_hang_after_a_cancellation_get_five_seconds_in_all(monk
 
     run = scripted_agent([[call("wait"), call("wait")]], tools=[wait], hooks=[hang, end]).start("x")
     await asyncio.sleep(0.02)
-    began = time.monotonic()
     run.cancel()
-    with pytest.raises(Exception, match="still running"):  # a hook that fails closed beats the cancellation
+    with pytest.raises(Exception, match="still running"):  # a closed failure is stronger than a cancellation
         await run.result()
-    assert time.monotonic() - began < 2
     assert seen == ["after_tool", "after_tool", "on_run_end"]
 
 
@@ -324,7 +322,7 @@ async def test_a_cancellation_during_on_run_end_does_not_interrupt_it():
     assert seen == ["slow", "later"]
 
 
-async def test_a_caller_cancelled_during_on_run_end_still_calls_the_hooks_left():
+async def test_a_caller_cancelled_during_on_run_end_still_calls_the_remaining_hooks():
     seen = []
 
     @hook(ON_RUN_END, priority=1)
@@ -394,7 +392,7 @@ def test_the_time_to_clean_up_is_counted_from_the_first_cancellation():
 
 
 async def in_task(work):
-    """What ``work`` gives in a task of its own, and how often that task is being cancelled afterwards."""
+    """Run ``work`` in a task; return its result and the number of pending cancellations of the task."""
 
     async def inside():
         result = await work()
@@ -403,7 +401,7 @@ async def in_task(work):
     return await asyncio.create_task(inside())
 
 
-async def test_a_request_is_taken_in_and_leaves_the_task_as_it_was():
+async def test_resolving_a_request_restores_the_cancellation_count_of_the_task():
     async def work():
         cancellation = Cancellation()
         cancellation.begin()
@@ -430,7 +428,7 @@ async def test_an_abort_is_replaced_by_what_caused_it():
     assert await in_task(work) == ((True, False, None), 0)
 
 
-async def test_a_cancellation_of_the_caller_is_given_back_when_the_run_is_over():
+async def test_a_cancellation_of_the_caller_is_raised_again_when_the_run_has_ended():
     async def work():
         cancellation = Cancellation()
         cancellation.begin()
@@ -458,7 +456,7 @@ async def test_cancellations_from_before_the_run_are_not_its_own():
     assert await in_task(work) == ((False, None), 1)
 
 
-async def test_nothing_pending_means_nothing_to_take_in():
+async def test_without_a_pending_cancellation_resolve_returns_none():
     async def work():
         cancellation = Cancellation()
         cancellation.begin()
@@ -476,7 +474,7 @@ async def test_a_request_before_the_run_begins_is_found_at_its_first_checkpoint(
         cancellation.check()
 
 
-async def test_a_request_near_the_end_hurries_the_hooks_and_breaks_nothing_off():
+async def test_a_request_near_the_end_starts_the_grace_period_and_interrupts_nothing():
     async def work():
         cancellation = Cancellation()
         cancellation.begin()
@@ -488,7 +486,7 @@ async def test_a_request_near_the_end_hurries_the_hooks_and_breaks_nothing_off()
     assert await in_task(work) == ((False, True), 0)
 
 
-async def test_a_time_limit_breaks_off_what_is_waited_for():
+async def test_a_time_limit_interrupts_the_pending_work():
     class Clock:
         def call_later(self, seconds, ring):
             self.seconds, self.ring = seconds, ring
@@ -499,7 +497,7 @@ async def test_a_time_limit_breaks_off_what_is_waited_for():
         cancellation.begin()
         cancellation.set_time_limit(lambda: 7.0, clock, lambda: next(reached))
         first = clock.ring
-        first()  # the ledger has another clock: not reached yet, so it is watched on
+        first()  # not reached yet by the clock of the budget, so the timer starts again
         assert not cancellation.pending
         assert clock.ring is not first
         clock.ring()
@@ -538,7 +536,7 @@ async def test_a_request_from_another_thread_before_the_run_begins_breaks_it_off
     assert await in_task(work) == (asyncio.CancelledError, 0)
 
 
-async def test_a_request_after_a_cancellation_was_taken_in_does_not_break_off_the_hooks_that_follow():
+async def test_a_request_after_a_resolved_cancellation_does_not_interrupt_later_hooks():
     async def work():
         cancellation = Cancellation()
         cancellation.begin()
@@ -580,11 +578,11 @@ async def test_only_the_task_of_the_run_may_have_cancellations_from_before_it():
     assert await in_task(work) == (True, 1)
 
 
-async def test_a_run_that_never_began_has_nothing_to_take_in():
+async def test_a_run_that_never_started_has_nothing_to_resolve():
     assert await Cancellation().resolve() is None
 
 
-async def test_another_task_does_not_take_in_the_cancellation_of_the_runs_task():
+async def test_another_task_does_not_resolve_the_cancellation_of_the_run():
     async def work():
         cancellation = Cancellation()
         cancellation.begin()
@@ -608,7 +606,7 @@ async def test_a_request_counts_more_than_a_time_limit_at_the_same_moment():
     assert await in_task(work) == ((asyncio.CancelledError, True), 0)
 
 
-async def test_a_cancelled_error_that_somebody_raised_hurries_the_hooks_though_nobody_cancelled_the_run():
+async def test_a_cancelled_error_raised_by_code_starts_the_grace_period():
     async def work():
         cancellation, raised = Cancellation(), asyncio.CancelledError()
         cancellation.begin()

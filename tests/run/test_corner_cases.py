@@ -1,4 +1,4 @@
-"""Where several rules meet: nested runs, late results, failures beside failures, shared things."""
+"""Combinations of rules: nested runs, late results, several failures, shared objects."""
 
 import asyncio
 import os
@@ -59,7 +59,7 @@ def tool_texts(result):
 # Results made by hand
 
 
-def test_a_verb_given_as_text_counts_and_nonsense_does_not():
+def test_a_verb_may_be_given_as_text_and_must_exist():
     @guard(BEFORE_TOOL)
     def block(ctx, request):
         return HookResult("block", "no")
@@ -84,7 +84,7 @@ def parent_of(child):
     return scripted_agent([call("delegate"), reply("went on")], tools=[delegate])
 
 
-async def test_a_timeout_reaches_through_a_run_inside_a_tool():
+async def test_a_timeout_applies_to_a_nested_run_in_a_tool():
     child = Agent("child", llm=ScriptedModel([reply("late")], delay=5))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
@@ -214,7 +214,7 @@ def test_the_reason_of_a_cancellation_is_in_the_result():
     assert (result.stop.kind, result.stop.message) == ("user_requested", "user pressed x")
 
 
-async def test_a_run_whose_coroutine_is_closed_goes_quietly():
+async def test_a_run_whose_coroutine_is_closed_ends_silently():
     coroutine = scripted_agent([reply("x")], hooks=[hook(BEFORE_LLM)(lambda ctx, p: asyncio.sleep(5))]).arun("x")
     coroutine.send(None)
     coroutine.close()
@@ -233,7 +233,7 @@ async def test_giving_up_on_settled_does_not_lose_the_result():
 
 @tool
 async def stubborn() -> str:
-    """Swallow the cancellation."""
+    """Suppress the cancellation."""
     try:
         await asyncio.sleep(5)
     except asyncio.CancelledError:
@@ -294,7 +294,7 @@ def test_a_working_directory_that_is_gone_does_not_leave_a_call_open(tmp_path, m
 # Judged is executed
 
 
-def test_what_guards_cannot_see_does_not_run():
+def test_values_that_guards_cannot_see_do_not_run():
     got, judged = [], []
 
     class Order(BaseModel):
@@ -345,7 +345,7 @@ def test_a_validator_may_raise_anything():
 
 
 @pytest.mark.parametrize(("given", "ran"), [({"path": "/safe"}, ["/safe"]), ({"paht": "/safe"}, [])])
-def test_what_leaves_a_users_interceptor_is_validated_and_runs(given, ran):
+def test_the_arguments_from_an_interceptor_are_validated_and_run(given, ran):
     got = []
 
     @tool
@@ -466,11 +466,11 @@ def test_of_two_causes_at_the_same_time_the_stronger_one_counts():
         return "x"
 
     with pytest.raises(RunFailedError, match="guard down"):
-        for _ in range(20):  # both answers come at once, in any order
+        for _ in range(20):  # both answers arrive at the same time, in any order
             scripted_agent([[call("act", n=1), call("act", n=2)]], tools=[act], hooks=[ask, edit, judge]).run("x")
 
 
-def test_a_hooks_word_about_a_tools_own_model_call_counts_for_the_run():
+def test_a_verb_about_the_model_call_of_a_tool_applies_to_the_run():
     @tool
     async def think(ctx) -> str:
         """Think."""
@@ -509,7 +509,7 @@ def test_a_refused_call_that_leaves_a_progress_hook_is_not_lost():
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
-def test_an_exit_in_a_task_of_its_own_reaches_the_caller_too(error):
+def test_an_exit_in_a_separate_task_reaches_the_caller(error):
     def leave(ctx, payload):
         raise error
 
@@ -528,7 +528,7 @@ def test_an_exit_in_a_task_of_its_own_reaches_the_caller_too(error):
 # Stops, retries and limits
 
 
-def test_a_retry_while_the_run_stops_is_reported_and_the_hooks_left_still_run():
+def test_a_retry_while_the_run_stops_is_reported_and_the_remaining_hooks_still_run():
     @hook(AFTER_TOOL, priority=2)
     def stop(ctx, result):
         return HookResult.stop("enough")
@@ -612,7 +612,7 @@ def test_a_finished_hook_guards_the_runs_that_later_hooks_start():
     assert seen == ["outer", "inner"]
 
 
-def test_a_plugin_that_is_filtered_out_takes_its_tools_along():
+def test_a_plugin_that_is_not_allowed_has_no_tools():
     block = guard(BEFORE_TOOL)(lambda ctx, request: HookResult.block("no"))
     agent = scripted_agent([call("quick"), reply("x")] * 3, plugins=[Plugin("shell", [block], [quick])])
     assert agent.run("x", allowed_plugins=["shell"]).steps[0].outcomes == ("blocked",)
@@ -624,7 +624,7 @@ def test_a_plugin_that_is_filtered_out_takes_its_tools_along():
     assert agent.hooks.at(BEFORE_TOOL) == []
 
 
-def test_allowed_plugins_as_text_is_refused():
+def test_allowed_plugins_as_text_is_rejected():
     with pytest.raises(TypeError, match=r"allowed_plugins must be a list of names: \['safety'\]"):
         scripted_agent([reply("x")]).run("x", allowed_plugins="safety")
 
@@ -667,7 +667,7 @@ def test_a_decorated_method_is_a_hook_with_its_self():
     assert tool_texts(result) == ["limit 3"]
 
 
-def test_the_duration_of_a_hook_that_asks_the_model_is_its_own():
+def test_the_duration_of_a_hook_that_calls_the_model_is_its_own():
     @hook(BEFORE_STEP)
     async def slow(ctx, payload):
         await asyncio.sleep(0.03)
@@ -735,7 +735,7 @@ def test_messages_given_as_mappings_become_messages():
     assert Session(messages=[{"role": "user", "content": "hi"}]).messages == (Message("user", "hi"),)
 
 
-def test_a_hook_may_ask_the_model_before_it_returns_a_changed_state():
+def test_a_hook_may_call_the_model_before_it_returns_a_changed_state():
     @hook(AFTER_LLM)
     async def tag(ctx, answer):
         state = ctx.state
@@ -748,7 +748,7 @@ def test_a_hook_may_ask_the_model_before_it_returns_a_changed_state():
     assert session.metadata == {"tagged": True}
 
 
-def test_a_run_inside_a_run_is_a_conversation_of_its_own():
+def test_a_nested_run_is_a_conversation_of_its_own():
     child = scripted_agent([reply("child")])
 
     @tool
@@ -759,7 +759,7 @@ def test_a_run_inside_a_run_is_a_conversation_of_its_own():
     session = Session("s")
     result = scripted_agent([call("delegate"), reply("x")], tools=[delegate]).run("y", session=session)
     assert [m.content for m in session.messages] == ["y", "", "child", "x"]
-    assert result.usage.output_tokens == 2  # the child's counts in the parent's ledger
+    assert result.usage.output_tokens == 2  # the usage of the child counts in the parent's budget
 
 
 def test_a_forked_process_can_still_run_sync_tools():

@@ -1,7 +1,6 @@
-"""What the parts of a run share: fires, checkpoints, failures, cancellation, steering (DESIGN 4.7, 4.8, 5, 6.6)."""
+"""The engine of a run: fires, checkpoints, failures, cancellation, steering (DESIGN 4.7, 4.8, 5, 6.6)."""
 
 import asyncio
-import time
 from contextlib import suppress
 
 import pytest
@@ -42,12 +41,12 @@ from hookline.events import ModelReplied, Signalled, Steered, StepFinished
 from hookline.hooks import PassThrough
 from hookline.payloads import RunStart, StopSignal, Usage
 from hookline.points import Point
-from hookline.testing import EventLog, scripted_agent
+from hookline.testing import EventLog, FakeClock, scripted_agent
 
 
 @pytest.fixture
 def own_points():
-    """A test may declare points of its own; they are gone after it."""
+    """Remove the points that a test declares."""
     before, names = dict(POINTS), dict(points_module.NAMES)
     yield
     for table, was in ((points_module.TABLE, before), (points_module.NAMES, names)):
@@ -87,7 +86,7 @@ def check(checked, seen):
     return check
 
 
-def test_an_end_at_a_point_that_a_tool_fired_is_the_tools_to_act_upon(checked):
+def test_an_end_at_a_point_that_a_tool_fired_is_returned_to_the_tool(checked):
     seen = []
 
     @hook(checked, name="ender")
@@ -111,7 +110,7 @@ def test_a_stop_at_a_point_that_a_tool_fired_stops_the_run_after_the_call(checke
     assert result.messages[2].content == "asked"
 
 
-def test_a_question_to_the_model_at_such_a_point_is_refused_while_the_run_stops(checked):
+def test_a_model_call_at_such_a_point_is_refused_while_the_run_stops(checked):
     seen = []
 
     @hook(checked)
@@ -126,7 +125,7 @@ def test_a_question_to_the_model_at_such_a_point_is_refused_while_the_run_stops(
     agent = scripted_agent([call("check")], tools=[check(checked, seen)], hooks=[ask, spend])
     result = agent.run("x", ctx=AgentContext(budget=budget))
     assert (result.status, result.stop.kind) == ("stopped", "token_limit")
-    assert seen == []  # the limit was met before the call began
+    assert seen == []  # the limit was reached before the call started
 
     @hook(checked)
     async def spend_and_ask(ctx, payload):
@@ -144,7 +143,7 @@ def test_a_question_to_the_model_at_such_a_point_is_refused_while_the_run_stops(
 
 
 @pytest.mark.parametrize(("closed", "fatal"), [("refused", False), ("the run fails", True)])
-def test_a_closed_failure_at_such_a_point_is_fatal_where_the_point_says_so(own_points, closed, fatal):
+def test_a_closed_failure_at_such_a_point_is_fatal_if_the_point_declares_it(own_points, closed, fatal):
     point = Point(f"test_course_{fatal}", RunStart, closed=closed)
     told = []
 
@@ -194,7 +193,7 @@ def test_a_stop_beside_a_closed_failure_is_recorded_and_so_is_an_open_failure():
     assert {error.source: error.fatal for error in failed.value.result.errors} == {"shaky": False, "broken": True}
 
 
-def test_a_refused_question_leaves_the_signals_of_its_point_behind():
+def test_a_refused_model_call_keeps_the_signals_of_its_point():
     @guard(BEFORE_STEP, priority=2)
     def stop(ctx, step):
         return HookResult.stop("enough")
@@ -225,7 +224,7 @@ def test_the_failure_of_an_interceptor_names_it():
 # Checkpoints
 
 
-def test_a_complete_run_may_still_be_asked_about_and_a_stopped_one_may_not():
+def test_hooks_may_call_the_model_in_a_complete_run_but_not_in_a_stopped_one():
     answers = []
 
     @hook(ON_STOP)
@@ -254,14 +253,14 @@ def test_a_run_that_is_complete_while_its_calls_are_judged_runs_none_of_them():
     assert result.steps[0].outcomes == ("cancelled", "cancelled")
 
 
-def test_the_step_limit_breaks_off_no_step_though_others_are_looked_at_there():
+def test_the_step_limit_interrupts_no_step_while_other_limits_do():
     agent = scripted_agent([ADD, reply("x")], tools=[add], max_steps=1)
     result = agent.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=10_000))))
     assert (result.status, result.stop.kind) == ("stopped", "steps_limit")
     assert result.steps[0].outcomes == ("ok",)
 
 
-def test_a_clock_that_is_not_the_loops_own_decides_when_time_is_up():
+def test_the_clock_of_the_budget_decides_when_the_time_limit_is_reached():
     class Clock:
         now = 0.0
 
@@ -296,7 +295,7 @@ def test_a_clock_that_is_not_the_loops_own_decides_when_time_is_up():
     assert result.steps[0].outcomes == ("cancelled",)
 
 
-async def test_a_clock_that_has_alarms_is_asked_for_one_a_moment_after_the_limit():
+async def test_the_call_later_of_a_clock_is_used_for_the_time_limit():
     alarms, rung = [], []
 
     class Clock:
@@ -328,7 +327,7 @@ async def test_a_clock_that_has_alarms_is_asked_for_one_a_moment_after_the_limit
     assert (result.status, result.stop.kind) == ("stopped", "time_limit")
 
 
-async def test_a_time_limit_that_passes_while_the_run_ends_disturbs_nobody():
+async def test_a_time_limit_that_passes_while_the_run_ends_affects_nothing_else():
     @hook(ON_RUN_END)
     async def slow(ctx, result):
         await asyncio.sleep(0.2)
@@ -365,7 +364,7 @@ async def test_the_hooks_of_a_cancelled_run_may_still_wait_and_the_first_reason_
     assert asyncio.current_task().cancelling() == 0
 
 
-async def test_a_caller_that_is_cancelled_tells_the_run_and_its_children_why():
+async def test_the_cancellation_of_the_caller_reaches_the_run_and_its_children():
     reasons, waiting = [], asyncio.Event()
 
     @tool
@@ -388,7 +387,7 @@ async def test_a_caller_that_is_cancelled_tells_the_run_and_its_children_why():
     assert reasons == ["the caller was cancelled", StopSignal("user_requested", "the caller was cancelled")]
 
 
-async def test_a_run_that_was_cancelled_before_it_began_asks_nobody():
+async def test_a_run_that_was_cancelled_before_its_start_calls_no_model():
     ctx = AgentContext()
     ctx.interrupt.cancel("no more")
     agent = scripted_agent([reply("x")])
@@ -401,7 +400,7 @@ async def test_a_run_that_was_cancelled_before_it_began_asks_nobody():
 # Steering
 
 
-async def test_what_is_said_to_a_run_comes_in_order_and_once():
+async def test_steering_messages_are_appended_in_order_and_once():
     log = EventLog()
     gate = asyncio.Event()
 
@@ -424,7 +423,7 @@ async def test_what_is_said_to_a_run_comes_in_order_and_once():
     assert run.steer("three") is False
 
 
-async def test_what_came_too_late_for_a_run_is_there_for_the_next():
+async def test_a_late_steering_message_is_in_the_session_for_the_next_run():
     session = Session("s")
 
     @hook(ON_STOP)
@@ -440,7 +439,7 @@ async def test_what_came_too_late_for_a_run_is_there_for_the_next():
     assert [m.content for m in session.messages] == ["go", "x", "and then?"]
 
 
-async def test_nothing_can_be_said_to_a_run_at_its_end():
+async def test_steering_fails_at_the_end_of_a_run():
     said = []
 
     @hook(ON_RUN_END)
@@ -458,7 +457,7 @@ def nothing(ctx, start):
     return None
 
 
-def test_a_hook_that_goes_away_while_its_point_is_fired_is_not_called_at_the_next():
+def test_a_hook_unregistered_during_a_fire_is_not_called_at_the_next():
     seen = []
 
     @observer(BEFORE_STEP)
@@ -489,16 +488,16 @@ def test_a_hook_that_a_sink_registers_between_two_steps_is_called_in_the_next():
     assert seen == [1]
 
 
-def test_time_that_a_run_took_is_told_by_its_budget():
-    began = time.monotonic()
-    result = scripted_agent([reply("x")], hooks=[nothing]).run("x")
-    assert 0 < result.elapsed <= time.monotonic() - began
+def test_the_elapsed_time_of_a_run_comes_from_its_budget():
+    clock = FakeClock()
+    agent = scripted_agent([lambda request: clock.advance(3) or reply("x")], hooks=[nothing])
+    assert agent.run("x", ctx=AgentContext(clock=clock)).elapsed == 3
 
 
 # Questions inside a hook
 
 
-def test_a_hook_that_comes_while_another_one_asks_the_model_judges_its_next_question():
+def test_a_hook_registered_during_a_model_call_of_another_hook_sees_its_next_call():
     seen = []
 
     @observer(BEFORE_LLM)
@@ -522,7 +521,7 @@ def test_a_hook_that_comes_while_another_one_asks_the_model_judges_its_next_ques
         assert seen == ["second", "step"]
 
 
-def test_each_hook_that_asks_is_left_out_of_its_own_question_and_of_no_other():
+def test_a_hook_is_skipped_only_for_its_own_model_call():
     seen = []
 
     def asking(name):
@@ -586,7 +585,7 @@ def test_of_two_failures_the_first_one_counts_and_on_error_fires_once(second):
     assert failed.value.result.errors[0].message == str(failed.value.__cause__)
 
 
-def test_an_observer_of_failures_that_fails_is_recorded_and_not_told_again():
+def test_a_failing_observer_at_on_error_is_recorded_and_not_reported_again():
     told = []
 
     @hook(BEFORE_STEP, on_failure="open", name="first")
@@ -605,7 +604,7 @@ def test_an_observer_of_failures_that_fails_is_recorded_and_not_told_again():
 
 
 @pytest.mark.parametrize("second", [closed, refused, stopped])
-def test_a_failure_of_those_who_are_told_of_an_open_failure_does_not_hide_the_closed_one_beside_it(second):
+def test_a_failure_at_on_error_does_not_hide_the_closed_failure(second):
     told = []
 
     @guard(BEFORE_STEP, priority=2, on_failure="open", name="shaky")
@@ -650,7 +649,7 @@ def test_of_two_failures_in_one_step_the_first_one_gives_the_reason():
 
 
 class Alarms:
-    """A clock whose alarm goes off when it is told to."""
+    """A clock whose timer a test can fire."""
 
     now, callback = 0.0, None
 
@@ -670,7 +669,7 @@ class Alarms:
 
 
 async def run_with(what, *hooks):
-    """How a run ended in which a tool did ``what``, and whether its caller was cancelled."""
+    """Run a tool that does ``what``; return the result and whether the caller was cancelled."""
     clock, ended = Alarms(), []
 
     @tool
@@ -705,10 +704,14 @@ def cancel(clock, ctx):
 
 @pytest.mark.parametrize(
     ("first", "then", "status", "left"),
-    [(ring, leave, "cancelled", True), (leave, ring, "cancelled", True), (cancel, ring, None, False),
-     (ring, cancel, None, False)],
-)  # fmt: skip
-async def test_a_caller_is_cancelled_if_somebody_else_did_it_though_time_is_up_too(first, then, status, left):
+    [
+        (ring, leave, "cancelled", True),
+        (leave, ring, "cancelled", True),
+        (cancel, ring, None, False),
+        (ring, cancel, None, False),
+    ],
+)
+async def test_a_cancelled_caller_stays_cancelled_even_if_the_time_limit_is_reached_too(first, then, status, left):
     def both(clock, ctx):
         first(clock, ctx)
         then(clock, ctx)
@@ -718,7 +721,7 @@ async def test_a_caller_is_cancelled_if_somebody_else_did_it_though_time_is_up_t
     assert status is None or ended == status
 
 
-async def test_a_caller_that_is_cancelled_after_the_time_was_up_is_told():
+async def test_a_caller_cancelled_after_the_time_limit_is_cancelled():
     @hook(AFTER_STEP)
     async def late(ctx, step):
         asyncio.current_task().cancel()
@@ -786,7 +789,7 @@ async def test_a_result_that_comes_when_the_time_is_up_is_too_late():
 
     @tool
     async def slow() -> str:
-        """Take all the time there is."""
+        """Use up the time limit."""
         clock.ring()
         return "late"
 
@@ -812,7 +815,7 @@ def test_of_two_calls_that_break_off_a_run_at_the_same_moment_the_first_counts()
         scripted_agent([[call("wait"), call("wait")]], tools=[wait], hooks=[broken]).run("x")
 
 
-async def test_an_interceptor_may_ask_the_model_and_is_not_entered_again():
+async def test_an_interceptor_may_call_the_model_and_is_not_called_again():
     answers = []
 
     class Own(PassThrough):
@@ -838,7 +841,7 @@ def test_a_hook_that_a_sink_registers_within_a_step_is_called_there():
     assert judged == ["registered", "early", "late"]
 
 
-def test_hooks_may_come_while_a_run_goes_through_an_interceptor_of_your_own():
+def test_hooks_may_be_registered_during_a_run_with_an_interceptor():
     class Registering(PassThrough):
         def intercept(self, point, payload, ctx):
             HookRegistry().register(nothing)
@@ -853,7 +856,7 @@ def engine_of(**options):
     return scripted_agent([reply("x")])._prepare("x", options, None)._engine
 
 
-async def test_what_began_in_a_run_is_broken_off_at_its_end_and_waited_for():
+async def test_children_are_cancelled_at_the_end_of_a_run_and_awaited():
     engine, told = engine_of(), []
     over, going = engine.add_child(told.append), engine.add_child(told.append)
     over.set_result(None)
@@ -865,7 +868,7 @@ async def test_what_began_in_a_run_is_broken_off_at_its_end_and_waited_for():
     assert told == ["the run has ended"]
 
 
-async def test_what_does_not_end_is_waited_for_half_of_the_time_that_is_left(monkeypatch):
+async def test_a_child_that_does_not_end_is_awaited_for_half_of_the_grace_period(monkeypatch):
     limits = []
 
     async def within(limit, work, shielded=False):
@@ -881,7 +884,7 @@ async def test_what_does_not_end_is_waited_for_half_of_the_time_that_is_left(mon
     assert limits == [4.0]
 
 
-def test_an_engine_that_is_closed_leaves_a_context_that_only_shows():
+def test_the_context_of_a_closed_engine_is_still_readable():
     engine = engine_of()
     ctx = engine.ctx
     engine.run_state.append(Message("user", "hi"))
@@ -891,7 +894,7 @@ def test_an_engine_that_is_closed_leaves_a_context_that_only_shows():
     assert not ctx.interrupt.cancelled
 
 
-def test_the_switch_is_set_at_the_end_of_a_run_that_was_broken_off():
+def test_the_interrupt_is_cancelled_at_the_end_of_an_interrupted_run():
     engine = engine_of()
     engine.cancellation.interrupted_work = True
     interrupt, told = engine.ctx.interrupt, []
@@ -900,7 +903,7 @@ def test_the_switch_is_set_at_the_end_of_a_run_that_was_broken_off():
     assert told == ["the run has ended"]
 
 
-async def test_a_run_does_not_wait_for_ever_for_what_does_not_end(monkeypatch):
+async def test_a_run_does_not_wait_forever_for_its_children(monkeypatch):
     monkeypatch.setattr("hookline._run.cancellation.GRACE", 0.02)
     engine = engine_of()
     going = engine.add_child(lambda reason: None)
@@ -908,7 +911,7 @@ async def test_a_run_does_not_wait_for_ever_for_what_does_not_end(monkeypatch):
     assert not going.done()
 
 
-async def test_a_run_that_is_cancelled_while_it_waits_for_its_children_goes_on_waiting():
+async def test_a_run_that_is_cancelled_while_it_waits_for_its_children_continues_waiting():
     engine = engine_of()
     going = engine.add_child(lambda reason: None)
     waiting = asyncio.create_task(engine.cancel_children())
@@ -933,18 +936,18 @@ async def test_a_generator_exit_is_a_cause_inside_the_run_and_is_raised_again_wh
         await engine.resolve_cause(cause)
 
 
-async def test_a_failure_outside_the_context_of_the_run_is_settled_and_not_raised():
+async def test_a_failure_outside_the_context_of_the_run_is_returned_and_not_raised():
     cause = ValueError("x")
     assert await engine_of().resolve_cause(cause) is cause
 
 
-async def test_a_cancelled_error_that_somebody_raised_is_settled_like_a_cancellation():
+async def test_a_cancelled_error_raised_by_code_is_resolved_like_a_cancellation():
     engine, raised = engine_of(), asyncio.CancelledError()
     assert await engine.resolve_cause(raised) is raised
     assert (engine.cancellation.interrupted_work, engine.cancellation.deadline is None) == (True, False)
 
 
-def test_the_failure_of_those_who_are_told_says_what_the_point_itself_concluded():
+def test_a_failure_at_on_error_contains_the_verdict_of_the_point():
     @hook(BEFORE_STEP, on_failure="open")
     def shaky(ctx, step):
         raise ValueError("first")

@@ -23,7 +23,7 @@ from hookline.testing import scripted_agent
 
 
 class Noting:
-    """A boundary that lets all pass, and notes it. As a hook, it puts itself into the run."""
+    """A boundary that records all calls and passes them on. As a hook, it installs itself in the run."""
 
     points = ("on_run_start",)
     is_replay = False
@@ -68,11 +68,11 @@ async def double(n: int, ctx) -> int:
 
 @tool
 async def plain() -> str:
-    """A tool that asks for nothing."""
+    """Do nothing."""
     return "ok"
 
 
-async def test_arguments_and_calls_of_tools_go_through_it():
+async def test_validation_and_tool_calls_pass_the_boundary():
     environment = Noting()
     agent = scripted_agent([call("double", n="4"), call("plain"), reply("done")], tools=[double, plain])
     result = await agent.arun("x", hooks=[environment])
@@ -85,7 +85,7 @@ async def test_arguments_and_calls_of_tools_go_through_it():
     ]
 
 
-async def test_approvals_go_through_it_and_it_may_report_a_failure():
+async def test_approvals_pass_the_boundary_which_may_report_a_failure():
     environment, told = Noting(), []
 
     @guard(BEFORE_TOOL)
@@ -107,7 +107,7 @@ async def test_approvals_go_through_it_and_it_may_report_a_failure():
     assert told == ["the line is bad"]
 
 
-async def test_it_is_told_what_is_said_to_a_run():
+async def test_the_boundary_gets_steering_messages():
     environment, gate = Noting(), asyncio.Event()
 
     @tool
@@ -126,7 +126,7 @@ async def test_it_is_told_what_is_said_to_a_run():
     assert [seen for seen in environment.seen if seen[0] == "steered"] == [("steered", result.ids.run_id, "more")]
 
 
-async def test_the_counting_of_another_model_goes_through_it_too():
+async def test_token_counts_of_another_model_pass_the_boundary_too():
     environment = Noting()
 
     @tool
@@ -139,7 +139,7 @@ async def test_the_counting_of_another_model_goes_through_it_too():
     assert ("model", "other") in environment.seen
 
 
-async def test_a_run_inside_has_the_same_boundary():
+async def test_a_nested_run_has_the_same_boundary():
     environment = Noting()
     inner = scripted_agent([call("plain"), reply("done")], tools=[plain])
 
@@ -152,7 +152,7 @@ async def test_a_run_inside_has_the_same_boundary():
     assert ("call", "plain", "plain", {}, False) in environment.seen
 
 
-async def test_a_hook_that_fails_to_instrument_a_run_is_logged_and_does_not_disturb_it(caplog):
+async def test_a_hook_that_fails_to_instrument_a_run_is_logged_and_does_not_affect_it(caplog):
     class Broken(Noting):
         def instrument(self, engine, start):
             raise ValueError("oh no")
@@ -162,7 +162,7 @@ async def test_a_hook_that_fails_to_instrument_a_run_is_logged_and_does_not_dist
     assert "oh no" in caplog.text
 
 
-def test_a_copy_has_the_same_sources_and_a_boundary_of_its_own():
+def test_a_copy_has_the_same_sources_and_a_separate_boundary():
     environment = Environment("clock", str, boundary="b")
     copy = environment.copy()
     assert (copy.clock, copy.new_id, copy.boundary) == ("clock", str, "b")

@@ -1,4 +1,4 @@
-"""The one stream of events: numbering, sinks, and readers anywhere (DESIGN 6.5)."""
+"""The event stream: numbering, sinks, and readers in any loop (DESIGN 6.5)."""
 
 import asyncio
 import logging
@@ -75,7 +75,7 @@ def test_every_sink_gets_every_event_in_order():
     assert [e.seq for e in one] == [e.seq for e in two] == [1, 2, 3, 4, 5]
 
 
-def test_a_sink_that_raises_is_logged_and_disturbs_nobody(caplog):
+def test_a_sink_that_raises_is_logged_and_affects_nothing_else(caplog):
     def broken(event):
         raise ValueError("oh no")
 
@@ -90,18 +90,18 @@ def test_a_sink_that_raises_is_logged_and_disturbs_nobody(caplog):
 
 
 @pytest.mark.parametrize(("sinks", "keep", "wanted"), [((), False, False), ((), True, True), ((print,), False, True)])
-def test_a_stream_wants_events_only_if_somebody_does(sinks, keep, wanted):
+def test_a_stream_wants_only_the_events_of_its_consumers(sinks, keep, wanted):
     assert EventStream("r", lambda: 0.0, sinks, keep).wants(StepStarted) is wanted
 
 
-async def test_a_stream_nobody_listens_to_makes_no_events():
+async def test_a_stream_without_consumers_creates_no_events():
     stream = make(keep=False)
     stream.emit(StepStarted, no_such_field=1)
     stream.close()
     assert await collect(stream) == []
 
 
-async def test_a_reader_gets_what_was_and_what_comes_until_the_end():
+async def test_a_reader_gets_past_and_future_events_until_the_end():
     stream = make()
     emit(stream, 2)
     reading = asyncio.create_task(collect(stream))
@@ -126,7 +126,7 @@ async def test_events_reach_a_reader_as_they_happen():
 
 
 @pytest.mark.parametrize(("after", "expected"), [(0, [1, 2, 3]), (1, [2, 3]), (3, []), (9, []), (-5, [1, 2, 3])])
-async def test_a_reader_can_go_on_after_a_number(after, expected):
+async def test_a_reader_can_continue_after_a_number(after, expected):
     stream = make()
     emit(stream, 3)
     stream.close()
@@ -152,7 +152,7 @@ async def test_many_readers_each_get_everything():
     assert await asyncio.gather(*readers) == [list(range(1, 21))] * 10
 
 
-async def test_a_reader_that_leaves_disturbs_nobody():
+async def test_a_reader_that_stops_affects_nothing_else():
     stream = make()
     leaving, staying = asyncio.create_task(collect(stream)), asyncio.create_task(collect(stream))
     await asyncio.sleep(0)
@@ -183,7 +183,7 @@ def test_readers_in_other_loops_and_threads_get_everything():
     assert results == [list(range(1, 501))] * 4
 
 
-def test_a_reader_whose_loop_is_closed_disturbs_nobody():
+def test_a_reader_whose_loop_is_closed_affects_nothing_else():
     stream = make()
     loop = asyncio.new_event_loop()
     reading = loop.create_task(collect(stream))
@@ -232,7 +232,7 @@ async def test_the_events_of_a_run_are_numbered_from_one_without_gaps(scripted_a
     assert {e.run_id for e in seen} == {result.ids.run_id}
 
 
-async def test_a_sink_that_raises_does_not_disturb_a_run(scripted_agent):
+async def test_a_sink_that_raises_does_not_affect_a_run(scripted_agent):
     def broken(event):
         raise ValueError("oh no")
 
@@ -240,7 +240,7 @@ async def test_a_sink_that_raises_does_not_disturb_a_run(scripted_agent):
 
 
 class Listener:
-    """A hook that takes events too."""
+    """A hook with ``on_event``."""
 
     points = frozenset({ON_RUN_END})
     phase = "observe"
@@ -259,7 +259,7 @@ class Listener:
 
 
 class Watched:
-    """A model that says whether it was asked to stream."""
+    """A model that records whether it streamed."""
 
     name = provider = "watched"
 
@@ -300,7 +300,7 @@ async def test_a_listener_registered_twice_gets_each_event_once(scripted_agent):
     assert [event.seq for event in listener.seen] == list(range(1, len(listener.seen) + 1))
 
 
-async def test_the_listener_of_a_plugin_that_is_left_out_hears_nothing(scripted_agent):
+async def test_the_listener_of_a_plugin_that_is_not_allowed_gets_no_events(scripted_agent):
     listener = Listener()
     agent = scripted_agent(["hello", "again"], plugins=[Plugin("watch", [listener])])
     await agent.arun("hi", allowed_plugins=[])
@@ -309,20 +309,22 @@ async def test_the_listener_of_a_plugin_that_is_left_out_hears_nothing(scripted_
     assert listener.seen
 
 
-async def test_consumers_get_only_the_types_they_want_and_what_nobody_wants_is_not_numbered(scripted_agent):
+async def test_consumers_get_only_the_types_they_want_and_unwanted_events_are_not_numbered(scripted_agent):
     ends, replies = Listener(RunFinished), Listener(ModelReplied, RunFinished)
     await scripted_agent([call("add", a=1, b=2), "done"], tools=[add], hooks=[ends, replies]).arun("hi")
     assert [(type(event), event.seq) for event in ends.seen] == [(RunFinished, 3)]
     assert [(type(event), event.seq) for event in replies.seen] == [
-        (ModelReplied, 1), (ModelReplied, 2), (RunFinished, 3),
-    ]  # fmt: skip
+        (ModelReplied, 1),
+        (ModelReplied, 2),
+        (RunFinished, 3),
+    ]
 
 
 ALL_KINDS = sorted((kind for kind in Event.__subclasses__() if kind.__module__.startswith("hookline.")), key=str)
 
 
 @pytest.mark.parametrize("kind", ALL_KINDS, ids=lambda kind: kind.__name__)
-async def test_every_type_comes_as_often_to_one_who_wants_it_alone_as_to_one_who_wants_all(scripted_agent, kind):
+async def test_a_consumer_of_one_type_gets_it_as_often_as_a_consumer_of_all(scripted_agent, kind):
     def talkative(ctx):
         ctx.progress(0.5, "half way")
         return "ok"
@@ -339,7 +341,7 @@ async def test_every_type_comes_as_often_to_one_who_wants_it_alone_as_to_one_who
     assert await count(kind) == await count()
 
 
-async def test_text_is_streamed_only_if_somebody_wants_the_pieces():
+async def test_text_is_streamed_only_if_a_consumer_wants_the_pieces():
     model = Watched()
     agent = Agent("a", llm=model)
     await agent.arun("hi", hooks=[Listener(ModelCalled, ModelReplied)])
@@ -356,7 +358,7 @@ async def test_a_listener_may_ask_for_every_hook_call(scripted_agent):
         assert sum(event.hook == "silent" for event in listener.seen) == expected
 
 
-async def test_what_a_hook_said_about_a_call_carries_the_id_of_the_call(scripted_agent):
+async def test_the_record_of_a_hook_contains_the_id_of_the_tool_call(scripted_agent):
     listener = Listener(HookExecuted)
     no = guard(BEFORE_TOOL, name="no")(lambda ctx, request: HookResult.block("no"))
     shorten = hook(BEFORE_LLM, name="shorten")(lambda ctx, request: request.replace(params={"n": 1}))
@@ -366,13 +368,13 @@ async def test_what_a_hook_said_about_a_call_carries_the_id_of_the_call(scripted
     assert said == [("shorten", ""), ("no", "call_0_0"), ("no", "call_0_1"), ("shorten", "")]
 
 
-async def test_a_request_says_whom_it_went_to(scripted_agent):
+async def test_a_model_called_event_contains_the_provider(scripted_agent):
     listener = Listener(ModelCalled)
     await scripted_agent(["hello"], hooks=[listener]).arun("hi")
     assert [(event.model, event.provider) for event in listener.seen] == [("scripted", "scripted")]
 
 
-async def test_a_listener_that_raises_does_not_disturb_a_run(scripted_agent, caplog):
+async def test_a_listener_that_raises_does_not_affect_a_run(scripted_agent, caplog):
     class Broken(Listener):
         def on_event(self, event):
             raise ValueError("oh no")
@@ -396,7 +398,7 @@ def wanting(*kinds, every_call=False):
     return sink
 
 
-def test_what_is_wanted_says_which_events_are_made():
+def test_only_wanted_events_are_created():
     nobody = EventStream("r", lambda: 0.0)
     assert (nobody.wanted, nobody.recording, nobody.wants(StepStarted)) == (frozenset(), False, False)
     some = EventStream("r", lambda: 0.0, [wanting(StepStarted), wanting(TextDelta, ModelReplied)])
@@ -409,7 +411,7 @@ def test_what_is_wanted_says_which_events_are_made():
     assert (kept.wanted, kept.recording) == (None, True)
 
 
-def test_each_sink_gets_what_it_wants_and_a_closed_stream_gives_nothing():
+def test_each_sink_gets_its_types_and_a_closed_stream_emits_nothing():
     some, other = wanting(StepStarted), wanting(TextDelta)
     stream = EventStream("r", lambda: 2.5, [some, other])
     for _ in range(2):
@@ -424,7 +426,7 @@ def test_each_sink_gets_what_it_wants_and_a_closed_stream_gives_nothing():
 
 
 class Hears:
-    """A hook that listens."""
+    """A hook with ``on_event``."""
 
     def __init__(self, *kinds, every_call=None):
         self.heard = []
@@ -437,14 +439,14 @@ class Hears:
         self.heard.append(event)
 
 
-def test_the_listener_of_a_hook_wants_what_the_hook_says():
+def test_the_listener_of_a_hook_wants_the_events_of_the_hook():
     plain, picky = listener(Hears()), listener(Hears(StepStarted, every_call=True))
     assert not hasattr(plain, "events")
     assert not hasattr(plain, "every_call")
     assert (picky.events, picky.every_call) == ({StepStarted}, True)
 
 
-def test_hooks_that_are_gone_hear_no_more_and_sinks_go_on():
+def test_removed_hooks_get_no_events_and_sinks_still_do():
     stays, goes, log = Hears(), Hears(), []
     stream = EventStream("r", lambda: 0.0, [listener(stays), listener(goes), log.append])
     assert stream.hooked
@@ -461,7 +463,7 @@ def test_hooks_that_are_gone_hear_no_more_and_sinks_go_on():
     assert not EventStream("r", lambda: 0.0, [print]).hooked
 
 
-def test_events_of_a_run_inside_are_relayed_to_sinks_and_readers_and_not_to_hooks():
+def test_events_of_a_nested_run_are_relayed_to_sinks_and_readers_and_not_to_hooks():
     child, grandchild = Ids("child"), Ids("grandchild")
     hook_, log = Hears(), []
     stream = EventStream("r", lambda: 7.0, [listener(hook_), log.append])
@@ -479,7 +481,7 @@ def test_events_of_a_run_inside_are_relayed_to_sinks_and_readers_and_not_to_hook
     assert len(log) == 2
 
 
-def test_nothing_is_relayed_where_nobody_would_see_it():
+def test_nothing_is_relayed_without_consumers():
     assert EventStream("r", lambda: 0.0).relay(Ids()) is None
     assert EventStream("r", lambda: 0.0, [listener(Hears())]).relay(Ids()) is None
     assert EventStream("r", lambda: 0.0, [wanting(StepStarted)]).relay(Ids()) is None
@@ -504,7 +506,7 @@ async def test_an_event_from_another_thread_is_put_into_the_streams_own_loop():
     assert set(threads) == {threading.get_ident()}
 
 
-def test_an_event_for_a_loop_that_is_closed_is_lost_quietly():
+def test_an_event_for_a_closed_loop_is_dropped():
     stream = EventStream("r", lambda: 0.0, [print])
     stream.aio = asyncio.new_event_loop()
     take = stream.relay(Ids("child"))
@@ -525,11 +527,11 @@ def test_an_event_for_a_loop_that_is_closed_is_lost_quietly():
         ({"verb": "block", "point": "before_tool", "duration": 0.1}, False),
     ],
 )
-def test_a_record_is_silent_where_nothing_was_decided(fields, silent):
+def test_a_record_without_a_decision_is_silent(fields, silent):
     assert is_silent(HookExecuted(**fields)) is silent
 
 
-async def test_a_reader_may_ask_for_less_than_nothing():
+async def test_a_negative_start_reads_all_events():
     stream = make()
     emit(stream, 2)
     stream.close()

@@ -1,4 +1,4 @@
-"""What a hook, a tool or a model that misbehaves may do to a run, and what it may not."""
+"""The effect of misbehaving hooks, tools and models on a run."""
 
 import asyncio
 import threading
@@ -56,7 +56,7 @@ def contents(result):
 
 
 def watched():
-    """An observer that keeps the switch of its run, and what the subscribers of the switch were told."""
+    """An observer that records the interrupt of its run and the calls of a watcher."""
     kept, told = [], []
 
     @observer(ON_RUN_START)
@@ -67,7 +67,7 @@ def watched():
     return subscribe, kept, told
 
 
-async def test_the_switch_of_a_run_that_completed_is_not_set_and_tells_nobody():
+async def test_the_interrupt_of_a_run_that_completed_is_not_cancelled():
     subscribe, kept, told = watched()
     result = await scripted_agent([reply("x")], hooks=[subscribe]).arun("x")
     (interrupt,) = kept
@@ -78,7 +78,7 @@ async def test_the_switch_of_a_run_that_completed_is_not_set_and_tells_nobody():
 
 
 @pytest.mark.parametrize("ending", ["stop", "end"])
-async def test_the_switch_of_a_run_that_a_hook_ended_is_not_set_either(ending):
+async def test_the_interrupt_of_a_run_that_a_hook_ended_is_not_cancelled_either(ending):
     subscribe, kept, told = watched()
     say = hook(BEFORE_LLM)(lambda ctx, request: getattr(HookResult, ending)("enough"))
     await scripted_agent([reply("x")], hooks=[subscribe, say]).arun("x")
@@ -86,7 +86,7 @@ async def test_the_switch_of_a_run_that_a_hook_ended_is_not_set_either(ending):
     assert not kept[0].cancel_token.is_set()
 
 
-async def test_the_switch_of_a_run_that_was_broken_off_is_set():
+async def test_the_interrupt_of_a_run_that_was_interrupted_is_cancelled():
     subscribe, kept, told = watched()
 
     @tool
@@ -102,7 +102,7 @@ async def test_the_switch_of_a_run_that_was_broken_off_is_set():
     assert kept[0].cancel_token.is_set()
 
 
-async def test_the_switch_of_a_run_that_a_time_limit_broke_off_is_set():
+async def test_the_interrupt_of_a_run_that_a_time_limit_interrupted_is_cancelled():
     subscribe, kept, told = watched()
 
     @tool
@@ -123,7 +123,7 @@ async def test_the_switch_of_a_run_that_a_time_limit_broke_off_is_set():
 
 @pytest.mark.parametrize("beside", [{"hooks": [no_wiping]}, {"plugins": [Plugin("p", hooks=[no_wiping])]}], ids=str)
 @pytest.mark.parametrize("interceptor", [PassThrough(), HookStack()], ids=["object", "stack"])
-def test_an_interceptor_beside_hooks_or_plugins_is_refused_at_construction(interceptor, beside):
+def test_an_interceptor_beside_hooks_or_plugins_is_rejected_at_construction(interceptor, beside):
     with pytest.raises(RegistrationError, match="interceptor= replaces hooks= and plugins="):
         scripted_agent([reply("x")], interceptor=interceptor, **beside)
 
@@ -171,14 +171,14 @@ def pair(how, inner_turns, inner_tools=(), *, options=None, **outer):
 
 
 @pytest.mark.parametrize("how", ["arun", "run"])
-async def test_the_guards_of_the_outer_run_hold_in_a_run_inside_it(how):
+async def test_the_guards_of_the_outer_run_hold_in_a_nested_run(how):
     inner, outer = pair(how, [call("wipe"), reply("x")], [wipe], hooks=[no_wiping])
     await outer.arun("x")
     assert inner.model.requests[-1].messages[-1].content == "never"
 
 
 @pytest.mark.parametrize("how", ["arun", "run"])
-async def test_a_run_inside_counts_in_the_budget_of_the_outer_run(how):
+async def test_a_nested_run_counts_in_the_budget_of_the_outer_run(how):
     ctx, replies = AgentContext(budget=Budget()), EventLog()
     _, outer = pair(how, [reply("one two three")], sinks=[replies])
     result = await outer.arun("x", ctx=ctx)
@@ -189,7 +189,7 @@ async def test_a_run_inside_counts_in_the_budget_of_the_outer_run(how):
 
 
 @pytest.mark.parametrize("how", ["arun", "run"])
-async def test_a_run_inside_is_stopped_by_the_budget_of_the_outer_run(how):
+async def test_a_nested_run_is_stopped_by_the_budget_of_the_outer_run(how):
     ctx = AgentContext(budget=Budget(Limits(tokens=60)))
     inner, outer = pair(how, [reply("word " * 100), reply("never")])
     result = await outer.arun("x", ctx=ctx)
@@ -198,7 +198,7 @@ async def test_a_run_inside_is_stopped_by_the_budget_of_the_outer_run(how):
 
 
 @pytest.mark.parametrize("how", ["arun", "run"])
-async def test_a_run_inside_is_cancelled_with_the_outer_run(how):
+async def test_a_nested_run_is_cancelled_with_the_outer_run(how):
     begun, statuses = threading.Event(), []
 
     @tool
@@ -218,7 +218,7 @@ async def test_a_run_inside_is_cancelled_with_the_outer_run(how):
 
 
 @pytest.mark.parametrize("how", ["arun", "run"])
-async def test_a_run_inside_knows_its_place(how):
+async def test_a_nested_run_has_the_ids_and_depth_of_its_place(how):
     places = []
     see = observer(ON_RUN_START)(lambda ctx, start: places.append((ctx.agent_name, ctx.depth, ctx.ids.parent_run_id)))
     _, outer = pair(how, [reply("x")], hooks=[see])
@@ -227,7 +227,7 @@ async def test_a_run_inside_knows_its_place(how):
 
 
 @pytest.mark.parametrize("how", ["arun", "run"])
-async def test_inherit_false_is_the_way_out(how):
+async def test_inherit_false_inherits_nothing(how):
     ctx = AgentContext(budget=Budget(Limits(tokens=10**6)))
     inner, outer = pair(how, [call("wipe"), reply("x")], [wipe], hooks=[no_wiping], options={"inherit": False})
     result = await outer.arun("x", ctx=ctx)
@@ -260,7 +260,7 @@ async def test_a_run_after_another_is_not_inside_it():
 
 
 class Leaving(ScriptedModel):
-    """A model that leaves as a closed generator does."""
+    """A model that raises GeneratorExit."""
 
     async def complete(self, request):
         raise GeneratorExit
@@ -268,7 +268,7 @@ class Leaving(ScriptedModel):
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("who", ["hook", "guard", "observer", "tool", "model"])
-async def test_whoever_raises_generator_exit_the_run_ends_once(who, is_async):
+async def test_a_generator_exit_raised_anywhere_ends_the_run_once(who, is_async):
     ends = []
 
     def leave(ctx, payload):
@@ -313,7 +313,7 @@ async def test_whoever_raises_generator_exit_the_run_ends_once(who, is_async):
 
 
 @pytest.mark.parametrize("verb", ["block", "answer"])
-def test_a_call_that_does_not_start_is_not_told_to_have_started_and_settles_once(verb):
+def test_a_call_that_does_not_start_is_not_reported_as_started_and_settles_once(verb):
     log, phases = EventLog(), []
     say = guard(BEFORE_TOOL)(lambda ctx, request: getattr(HookResult, verb)("no"))
     see = observer(ON_PROGRESS)(lambda ctx, progress: phases.append(progress.phase))
@@ -342,14 +342,14 @@ def cancelling(point, then, is_async):
 
 
 async def outcome(agent, **options):
-    """The result of a run, and how often its caller's task is being cancelled afterwards."""
+    """Return the result of a run and the number of pending cancellations of its caller."""
 
     async def caller():
         try:
             result = await agent.arun("x", **options)
         except RunFailedError as failed:
             result = failed.result
-        await asyncio.sleep(0)  # a cancellation that was left behind would come here
+        await asyncio.sleep(0)  # a remaining cancellation would be raised here
         return result, asyncio.current_task().cancelling()
 
     return await asyncio.create_task(caller())
@@ -403,7 +403,7 @@ async def test_the_callers_own_cancellation_still_reaches_it(point):
 # What the model reads of a failure
 
 
-def test_the_model_reads_which_hook_failed_and_people_read_why(caplog):
+def test_the_model_gets_the_name_of_the_failed_hook_and_the_errors_have_the_reason(caplog):
     @guard(BEFORE_TOOL, on_failure="block", name="judge")
     def broken(ctx, request):
         raise ValueError("password=hunter2")
@@ -460,7 +460,7 @@ def warnings(caplog):
     return [record.getMessage() for record in caplog.records if "matches no tool" in record.getMessage()]
 
 
-def test_a_glob_that_matches_no_tool_is_warned_of_once_at_the_first_run(caplog):
+def test_a_glob_that_matches_no_tool_is_logged_once_at_the_first_run(caplog):
     misspelt = guard(BEFORE_TOOL, name="judge", tools=["pong*", "wip*"])(lambda ctx, request: None)
     agent = scripted_agent([reply("x"), reply("y")], name="a", tools=[wipe], hooks=[misspelt])
     assert warnings(caplog) == []
@@ -469,7 +469,7 @@ def test_a_glob_that_matches_no_tool_is_warned_of_once_at_the_first_run(caplog):
     assert warnings(caplog) == ["hook 'judge': tools='pong*' matches no tool of agent 'a' (tools: wipe)"]
 
 
-async def test_hooks_of_the_outer_run_may_be_for_tools_that_a_run_inside_does_not_have(caplog):
+async def test_hooks_of_the_outer_run_may_be_for_tools_that_a_nested_run_does_not_have(caplog):
     careful = guard(BEFORE_TOOL, tools="ask")(lambda ctx, request: None)
     _, outer = pair("arun", [reply("x")], [wipe], hooks=[careful])
     await outer.arun("x")

@@ -45,7 +45,7 @@ async def judge(ctx, request):
     return None if verdict.content == "yes" else HookResult.block("The judge said no.")
 
 
-def test_a_hook_may_ask_the_model_and_its_call_passes_hooks_and_budget():
+def test_a_hook_may_call_the_model_and_its_call_passes_hooks_and_budget():
     seen = []
 
     @observer(BEFORE_LLM, AFTER_LLM)
@@ -62,12 +62,12 @@ def test_a_hook_may_ask_the_model_and_its_call_passes_hooks_and_budget():
     assert agent.model.requests[1].tools == ()
 
 
-def test_the_judge_may_say_no():
+def test_a_hook_may_reject_a_reply_after_a_model_call():
     result = scripted_agent([call("pay", amount=1), reply("no"), reply("ok")], tools=[pay], hooks=[judge]).run("x")
     assert result.steps[0].outcomes == ("blocked",)
 
 
-def test_a_hook_is_not_entered_again_inside_its_own_model_call():
+def test_a_hook_is_not_called_again_inside_its_own_model_call():
     entered = []
 
     @hook(BEFORE_LLM)
@@ -88,7 +88,7 @@ def test_a_hook_is_not_entered_again_inside_its_own_model_call():
     assert others == ["compaction", "compaction", "step"]
 
 
-def test_from_a_sync_hook_it_raises_and_says_what_to_write():
+def test_a_model_call_from_a_sync_hook_raises_with_advice():
     @hook(BEFORE_STEP)
     def wrong(ctx, payload):
         ctx.llm.complete("hm")
@@ -97,7 +97,7 @@ def test_from_a_sync_hook_it_raises_and_says_what_to_write():
         scripted_agent([reply("x")], hooks=[wrong]).run("x")
 
 
-def test_from_a_sync_tool_it_is_an_error_result():
+def test_a_model_call_from_a_sync_tool_is_an_error_result():
     @tool
     def think(ctx) -> str:
         """Think."""
@@ -107,7 +107,7 @@ def test_from_a_sync_tool_it_is_an_error_result():
     assert "async def" in result.messages[2].content
 
 
-def test_an_async_tool_may_use_it():
+def test_an_async_tool_may_call_the_model():
     @tool
     async def think(ctx) -> str:
         """Think."""
@@ -117,7 +117,7 @@ def test_an_async_tool_may_use_it():
     assert result.messages[2].content == "deep thought"
 
 
-def test_the_loops_own_purpose_cannot_be_borrowed():
+def test_the_purpose_step_is_reserved():
     @hook(BEFORE_STEP)
     async def pretend(ctx, payload):
         await ctx.llm.complete("hm", purpose="step")
@@ -153,7 +153,7 @@ def test_an_ended_call_that_leaves_the_hook_ends_the_run_and_the_action_does_not
     assert result.steps[0].outcomes == ("cancelled",)
 
 
-def test_a_refused_call_can_be_caught_and_the_run_goes_on():
+def test_a_refused_call_can_be_caught_and_the_run_continues():
     @guard(BEFORE_TOOL)
     async def careful(ctx, request):
         try:
@@ -165,7 +165,7 @@ def test_a_refused_call_can_be_caught_and_the_run_goes_on():
     assert (result.status, result.messages[2].content) == ("completed", "refused: ended")
 
 
-def test_out_of_budget_the_call_is_refused_and_the_run_is_stopped():
+def test_out_of_budget_the_call_is_rejected_and_the_run_is_stopped():
     ctx = AgentContext(budget=Budget(Limits(tokens=3)))
 
     @hook(AFTER_LLM)
@@ -201,7 +201,7 @@ def test_on_error_can_answer_a_failed_call_of_a_hook():
     assert result.steps[0].outcomes == ("ok",)
 
 
-def test_a_stop_recorded_before_refuses_the_call():
+def test_a_recorded_stop_refuses_the_call():
     @hook(ON_RUN_START, priority=1)
     def stop(ctx, payload):
         return HookResult.stop("not now")
@@ -214,7 +214,7 @@ def test_a_stop_recorded_before_refuses_the_call():
     assert result.status == "stopped"
 
 
-def test_progress_outside_a_tool_says_where_it_belongs():
+def test_progress_outside_a_tool_raises_with_advice():
     @hook(BEFORE_STEP)
     def wrong(ctx, payload):
         ctx.progress(0.5)
@@ -223,7 +223,7 @@ def test_progress_outside_a_tool_says_where_it_belongs():
         scripted_agent([reply("x")], hooks=[wrong]).run("x")
 
 
-def test_another_model_is_asked_behind_the_same_hooks_and_budget():
+def test_another_model_has_the_same_hooks_and_budget():
     other = ScriptedModel([reply("from the other", usage=Usage(7, 3))])
     seen = []
 
@@ -288,7 +288,7 @@ def test_a_point_fired_by_a_hook_fails_closed():
         scripted_agent([reply("ok")], hooks=[fold, broken]).run("x")
 
 
-async def test_there_is_nothing_to_fire_in_outside_a_run():
+async def test_fire_outside_a_run_raises():
     with pytest.raises(HooklineError, match=r"registry\.fire"):
         await AgentContext().fire(BEFORE_COMPACTION, Compaction(()))
 

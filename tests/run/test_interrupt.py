@@ -1,4 +1,4 @@
-"""What every run has of its own: an id, and a switch that cancels it."""
+"""The interrupt of a run, and the ids of runs."""
 
 import re
 import threading
@@ -14,7 +14,7 @@ def test_ids_are_made_of_their_prefix_and_96_random_bits():
     assert make_id().startswith("id_")
 
 
-def test_only_the_first_cancellation_counts_and_each_watcher_is_told_once():
+def test_only_the_first_cancellation_counts_and_each_watcher_is_called_once():
     heard = []
     switch = Interrupt(heard.append)
     assert (switch.cancelled, switch.reason) == (False, "")
@@ -31,7 +31,7 @@ def test_a_cancellation_without_a_reason_says_cancelled():
     assert switch.reason == "cancelled"
 
 
-def test_one_who_subscribes_too_late_is_told_at_once():
+def test_a_late_watcher_is_called_at_once():
     heard = []
     switch = Interrupt()
     switch.cancel("gone")
@@ -39,7 +39,7 @@ def test_one_who_subscribes_too_late_is_told_at_once():
     assert heard == ["gone"]
 
 
-def test_one_who_left_is_not_told_and_the_others_are():
+def test_an_unsubscribed_watcher_is_not_called():
     heard = []
     switch = Interrupt()
     leave = switch.subscribe(heard.append)
@@ -49,7 +49,7 @@ def test_one_who_left_is_not_told_and_the_others_are():
     assert heard == ["also x"]
 
 
-def test_a_watcher_that_fails_is_logged_and_the_others_are_told(caplog):
+def test_a_failing_watcher_is_logged_and_the_others_are_called(caplog):
     heard = []
 
     def fail(reason):
@@ -60,7 +60,7 @@ def test_a_watcher_that_fails_is_logged_and_the_others_are_told(caplog):
     assert "broken watcher" in caplog.text
 
 
-def test_a_switch_is_followed_when_anybody_but_its_own_run_would_notice():
+def test_an_interrupt_has_other_watchers_besides_its_own_run():
     switch = Interrupt(print)
     assert not switch.has_other_watchers
     leave = switch.subscribe(repr)
@@ -71,7 +71,7 @@ def test_a_switch_is_followed_when_anybody_but_its_own_run_would_notice():
     assert switch.has_other_watchers
 
 
-def test_sync_code_can_wait_for_the_cancellation_however_late_it_asks():
+def test_sync_code_can_wait_for_an_earlier_or_later_cancellation():
     early = Interrupt()
     token = early.cancel_token
     waiter = threading.Thread(target=token.wait)

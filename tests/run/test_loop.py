@@ -71,13 +71,21 @@ def test_points_of_a_run_fire_in_the_order_of_the_table():
     scripted_agent([ADD, reply("3")], tools=[add], hooks=[watch]).run("sum")
     step = ["before_step", "before_llm", "after_llm"]
     assert seen == [
-        "session_start", "on_run_start", "before_prompt_build",
-        *step, "before_tool", "after_tool", "after_step",
-        *step, "after_step", "on_stop", "on_run_end",
-    ]  # fmt: skip
+        "session_start",
+        "on_run_start",
+        "before_prompt_build",
+        *step,
+        "before_tool",
+        "after_tool",
+        "after_step",
+        *step,
+        "after_step",
+        "on_stop",
+        "on_run_end",
+    ]
 
 
-def test_a_completed_run_tells_everything_about_itself():
+def test_the_result_of_a_completed_run_is_complete():
     result = scripted_agent([[ADD, call("nope")], ADD, reply("done")], tools=[add]).run("go", task_id="t", metadata={})
     assert (result.status, result.reply, result.task) == ("completed", "done", "go")
     assert result.stop == StopSignal("completed")
@@ -270,7 +278,7 @@ def test_finish_reason_counts_as_completed():
     assert (result.status, result.stop.kind) == ("completed", "finish_reason")
 
 
-def test_on_stop_sees_the_signals_and_keep_going_goes_on_with_a_note():
+def test_on_stop_sees_the_signals_and_keep_going_continues_with_a_note():
     seen = []
 
     @hook(ON_STOP)
@@ -324,7 +332,7 @@ def test_on_stop_does_not_fire_for_an_end_or_a_failure():
 # Limits
 
 
-def test_a_bare_agent_stops_after_twenty_steps():
+def test_an_agent_without_limits_stops_after_twenty_steps():
     agent = Agent("a", llm=ScriptedModel([ADD], loop=True), tools=[add])
     result = agent.run("x")
     assert (result.status, result.stop.kind) == ("stopped", "steps_limit")
@@ -369,7 +377,7 @@ def test_tool_calls_never_exceed_their_limit_even_within_a_batch():
     assert (result.status, result.stop.message) == ("stopped", "Tool call limit reached: 2/2")
 
 
-def test_the_ledger_of_a_conversation_counts_all_its_runs():
+def test_the_budget_of_a_conversation_counts_all_its_runs():
     ctx = AgentContext()
     agent = scripted_agent([reply("a b"), reply("c")])
     first = agent.run("one two three", ctx=ctx)
@@ -403,7 +411,7 @@ def test_a_failed_run_raises_with_its_result_and_the_cause():
     assert [(e.where, e.source, e.fatal) for e in result.errors] == [("hook", "broken", True)]
 
 
-def test_a_closed_failure_is_put_to_on_error_once():
+def test_a_closed_failure_reaches_on_error_once():
     seen = []
 
     @observer(ON_ERROR)
@@ -419,7 +427,7 @@ def test_a_closed_failure_is_put_to_on_error_once():
     assert seen == [("hook", True, "broken")]
 
 
-def test_an_open_failure_is_put_to_on_error_as_not_fatal_and_the_run_goes_on():
+def test_an_open_failure_reaches_on_error_as_not_fatal_and_the_run_continues():
     seen = []
 
     @observer(ON_ERROR)
@@ -638,7 +646,7 @@ def test_runs_of_one_session_share_a_transcript_and_session_start_fires_once():
     assert [m.content for m in session.messages] == ["a", "one", "b", "two"]
 
 
-def test_a_context_is_a_conversation_and_runs_without_one_are_strangers():
+def test_runs_share_a_conversation_only_with_the_same_context():
     agent = scripted_agent([reply(str(i)) for i in range(4)])
     ctx = AgentContext()
     agent.run("a", ctx=ctx)
@@ -658,7 +666,7 @@ async def test_two_runs_at_once_on_one_session_lose_nothing():
     assert contents[1::2] == ["r"] * 5
 
 
-def test_call_ids_repeated_in_later_runs_of_a_session_are_made_distinct():
+def test_call_ids_repeated_in_later_runs_of_a_session_are_replaced():
     same = ADD.replace(id="call_1")
     agent = scripted_agent([same, same, reply("x"), same, reply("y")], tools=[add])
     session = Session("s")
@@ -762,7 +770,7 @@ def test_allowed_plugins_filter_every_fire_of_a_run(allowed, expected):
 
 
 @pytest.mark.parametrize("change", ["metadata", "messages", "both"])
-def test_what_hooks_change_at_the_end_is_in_the_session_before_observers_look(change):
+def test_changes_of_hooks_at_the_end_are_saved_before_observers_are_called(change):
     session, seen = Session("s", [Message("user", "old")], {"n": 0}), []
 
     @hook(ON_RUN_END, priority=2)
@@ -793,7 +801,7 @@ def test_what_hooks_change_at_the_end_is_in_the_session_before_observers_look(ch
     assert [m.content for m in result.messages] == [c for c in expected[0] if c != "old"]
 
 
-def test_a_question_at_on_stop_that_is_refused_stops_the_run_once():
+def test_a_refused_model_call_at_on_stop_stops_the_run_once():
     seen = []
 
     @hook(ON_STOP)
@@ -808,7 +816,7 @@ def test_a_question_at_on_stop_that_is_refused_stops_the_run_once():
     assert len(result.steps) == 1
 
 
-def test_keep_going_beside_a_limit_does_not_go_on_with_what_it_could_clear():
+def test_keep_going_does_not_continue_if_a_limit_is_reached_too():
     @hook(AFTER_LLM)
     def stop(ctx, answer):
         return HookResult.stop("enough", kind="token_limit")
@@ -823,7 +831,7 @@ def test_keep_going_beside_a_limit_does_not_go_on_with_what_it_could_clear():
     assert roles(result) == ["user", "assistant"]
 
 
-def test_the_note_of_keep_going_is_what_the_user_says():
+def test_the_note_of_keep_going_is_a_user_message():
     asked = []
 
     @hook(ON_STOP)
@@ -835,7 +843,7 @@ def test_the_note_of_keep_going_is_what_the_user_says():
     assert [(m.role, m.content) for m in result.messages[2:]] == [("user", "more"), ("assistant", "b")]
 
 
-def test_a_stop_said_while_a_session_or_a_prompt_is_opened_keeps_the_model_from_being_called():
+def test_a_stop_before_the_first_step_prevents_the_model_call():
     for point in (SESSION_START, BEFORE_PROMPT_BUILD):
 
         @observer(point)
@@ -864,7 +872,7 @@ async def test_a_cancellation_that_on_run_end_survived_does_not_reach_what_its_c
     assert asyncio.current_task().cancelling() == 0
 
 
-def test_the_events_of_a_blocking_run_in_a_tool_come_in_the_loop_of_the_run_around_it():
+def test_the_events_of_a_blocking_run_in_a_tool_come_in_the_loop_of_the_outer_run():
     threads = set()
     child = scripted_agent([reply("inner")], name="child")
 
@@ -926,7 +934,7 @@ def test_an_interceptor_may_change_of_a_result_what_a_hook_may():
         scripted_agent([reply("x")], interceptor=Judge(status="failed")).run("x")
 
 
-def test_a_step_that_never_reached_the_model_is_told_as_empty_and_is_no_step_of_the_result():
+def test_a_step_without_a_model_call_is_empty_and_not_in_the_result():
     steps = []
 
     @hook(BEFORE_LLM)
@@ -942,7 +950,7 @@ def test_a_step_that_never_reached_the_model_is_told_as_empty_and_is_no_step_of_
     assert (result.steps, result.status) == ((), "stopped")
 
 
-def test_what_the_model_is_told_of_a_tool_may_depend_on_the_run():
+def test_the_description_of_a_tool_may_depend_on_the_run():
     def offer(ctx):
         return ToolSpec("add", f"Add for {ctx.deps}.") if ctx.deps else None
 
@@ -955,7 +963,7 @@ def test_what_the_model_is_told_of_a_tool_may_depend_on_the_run():
     assert [request.tools for request in agent.model.requests] == [(ToolSpec("add", "Add for ann."),), ()]
 
 
-def test_a_tool_that_cannot_say_what_it_offers_fails_the_run_with_an_error_of_the_tool():
+def test_a_failing_offer_of_a_tool_fails_the_run_with_an_error_of_the_tool():
     def offer(ctx):
         raise KeyError("gone")
 
@@ -970,7 +978,7 @@ def test_a_tool_that_cannot_say_what_it_offers_fails_the_run_with_an_error_of_th
 # What the result says
 
 
-def test_an_end_around_a_hooks_own_question_is_marked_as_that_of_the_hook_that_said_so():
+def test_an_end_during_the_model_call_of_a_hook_names_the_hook_that_ended():
     @guard(BEFORE_TOOL)
     async def judge(ctx, request):
         await ctx.llm.complete("fine?", purpose="judge")
@@ -984,7 +992,7 @@ def test_an_end_around_a_hooks_own_question_is_marked_as_that_of_the_hook_that_s
     assert result.messages[-1] == Message("assistant", "no questions", hook="rail")
 
 
-def test_a_run_that_only_called_tools_ends_with_the_last_words_of_the_model():
+def test_the_reply_of_a_run_that_only_called_tools_is_the_last_text_of_the_model():
     result = scripted_agent([["first", ADD], ["second", ADD], reply("x")], tools=[add], max_steps=2).run("go")
     assert (result.status, result.reply) == ("stopped", "second")
     with pytest.raises(RunFailedError) as failed:
@@ -992,7 +1000,7 @@ def test_a_run_that_only_called_tools_ends_with_the_last_words_of_the_model():
     assert failed.value.result.reply == ""
 
 
-def test_a_reply_of_nothing_stops_the_run_with_unknown():
+def test_an_empty_reply_stops_the_run_with_unknown():
     result = scripted_agent([reply("")]).run("go")
     assert (result.status, result.stop.kind, result.reply) == ("stopped", "unknown", "")
     assert "neither text nor tool calls" in result.stop.message
@@ -1018,7 +1026,7 @@ def test_a_stop_that_was_recorded_is_no_stop_of_a_run_that_failed_or_was_ended()
     assert (result.status, result.stop) == ("ended", None)
 
 
-def test_the_messages_of_a_result_are_the_runs_own_though_the_history_was_rewritten():
+def test_a_result_contains_only_the_messages_of_its_run_even_if_the_history_was_rewritten():
     session = Session("s", [Message("user", "a"), Message("assistant", "b")])
 
     @hook(BEFORE_LLM)
@@ -1032,7 +1040,7 @@ def test_the_messages_of_a_result_are_the_runs_own_though_the_history_was_rewrit
     assert [m.content for m in session.messages] == ["b", "go", "x"]
 
 
-def test_what_fails_at_the_end_without_failing_the_run_is_in_its_errors():
+def test_open_failures_at_the_end_are_in_the_errors():
     seen = []
 
     @hook(ON_RUN_END, on_failure="open", name="shaky")
@@ -1053,7 +1061,7 @@ def test_what_fails_at_the_end_without_failing_the_run_is_in_its_errors():
     assert seen == [["wall"]]
 
 
-def test_what_hooks_made_of_the_result_holds_though_a_question_at_the_end_was_refused():
+def test_changes_of_the_result_are_kept_after_a_refused_model_call_at_the_end():
     @hook(ON_RUN_END, priority=1)
     def reword(ctx, result):
         return result.replace(reply="better")
@@ -1067,7 +1075,7 @@ def test_what_hooks_made_of_the_result_holds_though_a_question_at_the_end_was_re
     assert (result.status, result.reply) == ("stopped", "better")
 
 
-def test_messages_that_a_hook_gives_the_result_hold_though_another_changed_the_state():
+def test_messages_that_a_hook_sets_on_the_result_are_kept_when_another_changes_the_state():
     mine = (Message("assistant", "in short"),)
 
     @hook(ON_RUN_END, priority=1)
@@ -1084,7 +1092,7 @@ def test_messages_that_a_hook_gives_the_result_hold_though_another_changed_the_s
     assert [m.content for m in session.messages] == ["go", "x", "note"]
 
 
-async def test_what_is_said_to_a_run_that_never_took_its_task_is_not_recorded():
+async def test_steering_a_run_that_never_started_its_task_is_not_recorded():
     session = Session("s")
 
     @hook(ON_RUN_START)

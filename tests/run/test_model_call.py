@@ -69,7 +69,7 @@ def test_on_token_gets_the_whole_text_at_once_when_nothing_streamed():
     assert seen == [("all at once", "all at once", True)]
 
 
-def test_what_is_shown_is_what_left_on_token_and_what_is_recorded_left_after_llm():
+def test_on_token_determines_the_shown_text_and_after_llm_the_recorded_reply():
     @hook(ON_TOKEN)
     def hide(ctx, token):
         return token.replace(delta=token.delta.replace("secret", "***"))
@@ -154,7 +154,7 @@ def test_a_stream_without_a_closing_response_is_an_error_and_what_it_gave_is_cou
 
 
 @pytest.mark.parametrize("value", ["hi", ModelResponse(content="hi"), {"content": "hi"}])
-def test_an_answer_takes_the_place_of_the_model_and_passes_after_llm(value):
+def test_an_answer_replaces_the_model_call_and_fires_after_llm(value):
     seen = []
 
     @hook(BEFORE_LLM)
@@ -184,7 +184,7 @@ def test_an_answer_may_hold_tool_calls_which_are_judged_and_run():
     assert result.messages[1].tool_calls[0].id
 
 
-def test_an_answer_that_is_none_of_these_fails_and_says_what_is_expected():
+def test_an_invalid_answer_fails_and_the_error_says_what_is_expected():
     @hook(BEFORE_LLM)
     def cache(ctx, request):
         return HookResult.answer(42)
@@ -227,7 +227,7 @@ def test_rejected_calls_are_written_out_as_text():
     assert rejected == Message("assistant", 'thinking\nadd({"a":1,"b":2})')
 
 
-def test_streaming_consumers_learn_that_a_reply_was_discarded():
+def test_a_rejected_reply_emits_discarded():
     @hook(AFTER_LLM)
     def check(ctx, answer):
         return HookResult.retry() if answer.attempt == 1 else None
@@ -238,7 +238,7 @@ def test_streaming_consumers_learn_that_a_reply_was_discarded():
     assert kinds == ["TextDelta", "Discarded", "TextDelta", "ModelReplied"]
 
 
-def test_a_model_call_is_retried_at_most_twice_and_then_the_chain_goes_on():
+def test_a_model_call_is_retried_at_most_twice_and_then_the_chain_continues():
     seen = []
 
     @hook(AFTER_LLM, priority=1)
@@ -275,7 +275,7 @@ def test_retries_of_after_llm_and_on_error_count_together():
 # Failures
 
 
-def test_a_model_failure_without_help_fails_the_run_with_its_cause():
+def test_an_unhandled_model_failure_fails_the_run_with_its_cause():
     with pytest.raises(RunFailedError, match="server down") as caught:
         scripted_agent([ConnectionError("server down")]).run("x")
     assert isinstance(caught.value.__cause__, ModelError)
@@ -323,7 +323,7 @@ def test_on_error_can_end_the_run():
     assert (result.status, result.reply, result.hook_ended) == ("ended", "Sorry.", "outage")
 
 
-def test_a_stream_that_breaks_off_is_charged_and_its_text_discarded():
+def test_an_interrupted_stream_is_charged_and_its_text_discarded():
     class Breaking(ScriptedModel):
         async def stream(self, request):
             yield "half "
@@ -349,14 +349,14 @@ def test_a_model_that_returns_no_response_is_a_failure_that_names_it():
         Agent("a", llm=Wrong()).run("x")
 
 
-def test_a_model_that_raises_cancelled_though_nobody_cancelled_has_failed():
+def test_a_cancelled_error_raised_by_a_model_is_a_failure():
     import asyncio
 
     with pytest.raises(RunFailedError, match="CancelledError"):
         scripted_agent([asyncio.CancelledError()]).run("x")
 
 
-def test_the_events_of_a_model_call_tell_model_usage_and_source():
+def test_the_events_of_a_model_call_contain_model_usage_and_source():
     log = EventLog()
     scripted_agent([reply("hi", usage=Usage(3, 4), cost=0.25, organization_id="org")], tools=[add], sinks=[log]).run(
         "x"
@@ -365,8 +365,11 @@ def test_the_events_of_a_model_call_tell_model_usage_and_source():
     (replied,) = log.of(ModelReplied)
     assert (called.model, called.messages, called.tools) == ("scripted", 1, ("add",))
     assert (replied.provider, replied.usage, replied.cost, replied.organization_id) == (
-        "scripted", Usage(3, 4), 0.25, "org",
-    )  # fmt: skip
+        "scripted",
+        Usage(3, 4),
+        0.25,
+        "org",
+    )
 
 
 async def test_a_model_that_cannot_count_does_not_change_how_a_cancelled_run_ends():
@@ -385,7 +388,7 @@ async def test_a_model_that_cannot_count_does_not_change_how_a_cancelled_run_end
     assert (await run.result()).status == "cancelled"
 
 
-async def test_a_call_that_is_broken_off_is_charged_at_the_models_price():
+async def test_a_call_that_is_interrupted_is_charged_at_the_models_price():
     class Priced(ScriptedModel):
         def price(self, usage):
             return usage.output_tokens * 0.5
@@ -404,7 +407,7 @@ async def test_a_call_that_is_broken_off_is_charged_at_the_models_price():
 # What is kept, shown and charged
 
 
-def test_a_run_that_is_complete_at_before_llm_asks_the_model_no_more():
+def test_a_run_that_is_complete_at_before_llm_calls_the_model_no_more():
     @hook(BEFORE_LLM)
     def done(ctx, request):
         return HookResult.stop("nothing to do", kind="finish_reason")
@@ -441,7 +444,7 @@ def test_calls_with_ids_of_their_own_keep_them():
 
 
 class Pieces:
-    """A model that streams what it is told: pieces of text, a whole response, or an error to raise."""
+    """A model that streams the given items: pieces of text, a whole response, or an error to raise."""
 
     name, provider = "pieces", "test"
 
@@ -476,7 +479,7 @@ def test_a_reply_that_came_whole_is_shown_whole():
     assert (result.reply, result.usage, model.closed) == ("all at once", Usage(1, 3), 1)
 
 
-def test_what_comes_after_the_whole_reply_is_not_read():
+def test_pieces_after_the_whole_reply_are_not_read():
     result, log, model = streamed(["one", ModelResponse("one", usage=Usage(1, 1)), "two"])
     assert [event.text for event in log.of(TextDelta)] == ["one"]
     assert (result.reply, model.closed) == ("one", 1)
@@ -518,19 +521,17 @@ def test_a_stream_that_fails_is_charged_for_what_came_and_for_nothing_if_nothing
     assert [(e.hop, e.attempt, e.purpose) for e in log.of(Discarded)] == [(1, 1, "step")]
 
 
-def test_what_a_later_step_shows_in_vain_is_discarded_as_its_own():
+def test_the_discarded_text_of_a_later_step_has_its_hop():
     @hook(AFTER_LLM)
     def reject(ctx, answer):
         return HookResult.retry() if answer.hop == 1 and answer.attempt < 3 else None
 
     log = EventLog()
-    agent = scripted_agent(
-        [call("add", a=1, b=1), *map(reply, "abc")], tools=[add], hooks=[reject], sinks=[log]
-    )  # fmt: skip
+    agent = scripted_agent([call("add", a=1, b=1), *map(reply, "abc")], tools=[add], hooks=[reject], sinks=[log])
     assert agent.run("x").reply == "c"
     assert [(e.hop, e.attempt, e.purpose) for e in log.of(Discarded)] == [(1, 1, "step"), (1, 2, "step")]
     assert agent.model.requests[-1].messages[-1].role == "user"
-    assert agent.model.requests[-1].messages[-1].content  # something is said, though the hook gave no note
+    assert agent.model.requests[-1].messages[-1].content  # there is a default note
 
 
 def test_a_reply_that_is_ended_at_its_third_piece_was_shown_up_to_there():
@@ -589,7 +590,7 @@ def test_a_price_of_an_answer_counts_and_none_is_free():
     assert seen == [(0.5, Usage(1, 1))]
 
 
-def test_a_model_that_says_nothing_as_none_says_nothing():
+def test_content_of_none_is_an_empty_text():
     made = ModelResponse(None, (ToolCall("c", "add", {"a": 1, "b": 1}),), Usage(1, 1))
 
     class Bare:
@@ -611,7 +612,7 @@ def test_a_model_that_says_nothing_as_none_says_nothing():
 @pytest.mark.parametrize(
     ("refusal", "status", "by"), [("end", "ended", "wall"), ("raise", "failed", "wall"), ("model", "failed", "")]
 )
-def test_a_refused_question_tells_who_refused_it_and_why(refusal, status, by):
+def test_a_refused_model_call_contains_the_hook_and_the_reason(refusal, status, by):
     seen = []
 
     @hook(BEFORE_LLM, name="wall")
@@ -638,7 +639,7 @@ def test_a_refused_question_tells_who_refused_it_and_why(refusal, status, by):
     assert {"end": "wall", "raise": "broken wall", "model": "offline"}[refusal] in message
 
 
-def test_a_provider_that_says_when_to_come_back_is_quoted():
+def test_retry_after_of_a_provider_is_in_the_error():
     waits = []
 
     @hook(ON_ERROR)

@@ -1,4 +1,4 @@
-"""Typed output: which types there are, what counts as a reply of one, and what becomes of a reply that is none."""
+"""Typed output: supported types, valid replies, and retries after invalid ones."""
 
 import copy
 import dataclasses
@@ -167,7 +167,7 @@ def test_a_reply_becomes_a_value_of_the_type(output_type, text, value, form):
     assert result.output == value
     assert type(result.output) is type(value)
     assert result.reply == text
-    assert seen == [form]  # hooks and events have the JSON form
+    assert seen == [form]  # hooks and events get the JSON form
     assert log.of(RunFinished)[0].result.output == form
     assert json.loads(result.to_json())["output"] == json.loads(log.of(RunFinished)[0].to_json())["result"]["output"]
     assert AgentResult.from_json(result.to_json()).output == form
@@ -191,7 +191,7 @@ def test_without_an_output_type_the_output_is_the_reply():
     assert scripted_agent(["hello"], hooks=[shout]).run("x").output == "HELLO"
 
 
-def test_a_run_may_have_a_type_of_its_own():
+def test_a_run_may_have_another_type():
     agent = scripted_agent(['{"value": 1}', '{"name": "Rome"}', "true"], output_type=int)
     assert agent.run("x").output == 1
     assert agent.run("x", output_type=City).output == City(name="Rome")
@@ -210,10 +210,16 @@ class Holder(msgspec.Struct):
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        (Strange, "Strange"), ("City", "'City'"), (3, "3"), (len, "len"), (City(name="x"), "City"), (Holder, "Holder"),
-        (list[Strange], "Strange"), (Star | Strange, "Strange"),
+        (Strange, "Strange"),
+        ("City", "'City'"),
+        (3, "3"),
+        (len, "len"),
+        (City(name="x"), "City"),
+        (Holder, "Holder"),
+        (list[Strange], "Strange"),
+        (Star | Strange, "Strange"),
     ],
-)  # fmt: skip
+)
 def test_a_type_that_cannot_be_read_is_found_when_the_agent_is_made(wrong, named):
     with pytest.raises(RegistrationError, match=f"output_type: .*{named}.* cannot be read from JSON"):
         scripted_agent([], output_type=wrong)
@@ -229,12 +235,12 @@ def test_a_type_that_cannot_be_read_is_found_when_the_agent_is_made(wrong, named
         ({"output_type": int, "response_format": {"type": "object"}}, "exclude each other"),
     ],
 )
-def test_wrong_options_are_refused(options, problem):
+def test_wrong_options_are_rejected(options, problem):
     with pytest.raises(RegistrationError, match=problem):
         scripted_agent([], **options)
 
 
-def test_two_types_of_one_name_in_a_union_are_refused():
+def test_two_types_of_one_name_in_a_union_are_rejected():
     def make(name, fields):
         return msgspec.defstruct(name, fields)
 
@@ -267,7 +273,7 @@ def test_one_json_object_is_found_in_the_text_around_it(text):
         (" \n", "the reply is empty"),
         ("Rome", "the reply is not JSON"),
         ('{"name": "Rome"', "the reply is not JSON"),
-        ('{"name": {"name": "Rome"}', "the reply is not JSON"),  # never the inner part of a reply that was cut off
+        ('{"name": {"name": "Rome"}', "the reply is not JSON"),  # never the inner part of an incomplete reply
         ('{"name": "Rome', "the reply is not JSON"),
         ('{"name": "Rome"} or {"name": "Oslo"}', "2 JSON objects"),
         ('```json\n{"name": "Rome"}\n```\n```json\n{"name": "Oslo"}\n```', "2 JSON objects"),
@@ -308,7 +314,7 @@ def test_text_that_is_no_unicode_can_be_read():
 
 
 @given(st.text(alphabet='{}"\\a:,[]1 \n`'))
-def test_whatever_the_text_there_is_json_in_it_or_a_problem(text):
+def test_every_text_contains_json_or_has_a_problem(text):
     try:
         found = find_json(text)
     except InvalidOutputError:
@@ -338,7 +344,7 @@ def test_a_type_that_cannot_be_written_has_the_json_that_the_model_wrote():
     assert OutputSpec(OneWay).read('{"name": "Rome"}').json == {"name": "Rome"}
 
 
-def test_many_problems_are_cut_short():
+def test_many_problems_are_shortened():
     with pytest.raises(InvalidOutputError) as raised:
         OutputSpec(list[int]).read(json.dumps({"value": ["x"] * 100}))
     assert str(raised.value).count(";") == 9
@@ -347,7 +353,7 @@ def test_many_problems_are_cut_short():
 # Replies that do not fit
 
 
-def test_an_invalid_reply_is_asked_for_again_with_the_problem():
+def test_an_invalid_reply_is_requested_again_with_the_problem():
     agent = scripted_agent(["Rome.", '{"people": 1}', '{"name": "Rome"}'], output_type=City)
     session = Session("s")
     result = agent.run("Which city?", session=session)
@@ -360,7 +366,7 @@ def test_an_invalid_reply_is_asked_for_again_with_the_problem():
     assert (note.role, "the reply is not JSON" in note.content) == ("user", True)
     assert [message.content for message in third.messages[:2]] == ["Which city?", '{"people": 1}']
     assert "name: field required" in third.messages[2].content
-    # The conversation has the accepted reply alone.
+    # The conversation contains only the accepted reply.
     kept = [Message("user", "Which city?"), Message("assistant", '{"name": "Rome"}')]
     assert list(result.messages) == list(session.messages) == kept
     assert len(result.steps) == 1
@@ -397,7 +403,7 @@ def test_the_agent_says_how_many_retries_there_are(retries):
     assert len(agent.model.requests) == retries + 1
 
 
-def test_a_hook_cannot_mend_an_output_that_failed_for_good():
+def test_a_hook_cannot_recover_a_failed_output():
     @hook(ON_ERROR)
     def again(ctx, failure):
         return HookResult.retry("please")
@@ -423,7 +429,7 @@ def test_a_validator_that_breaks_fails_the_run_at_once():
     assert len(agent.model.requests) == 1
 
 
-def test_an_empty_reply_is_asked_for_again():
+def test_an_empty_reply_is_requested_again():
     agent = scripted_agent(["", "3"], output_type=int)
     assert agent.run("x").output == 3
     assert "the reply is empty" in agent.model.requests[1].messages[-1].content
@@ -635,15 +641,20 @@ def test_a_run_stopped_before_its_final_reply_has_no_output():
     assert (result.status, result.output) == ("stopped", None)
 
 
-def test_a_stream_shows_what_was_rejected_and_takes_it_back():
+def test_a_stream_discards_the_text_of_a_rejected_reply():
     log = EventLog()
     agent = scripted_agent(["no", "3"], output_type=int)
     agent.run("x", sinks=[log])
     kinds = (TextDelta, OutputChecked, Discarded, ModelReplied)
     told = [event for event in log if isinstance(event, kinds)]
     assert [type(event) for event in told] == [
-        TextDelta, OutputChecked, Discarded, TextDelta, OutputChecked, ModelReplied,
-    ]  # fmt: skip
+        TextDelta,
+        OutputChecked,
+        Discarded,
+        TextDelta,
+        OutputChecked,
+        ModelReplied,
+    ]
     rejected, accepted = log.of(OutputChecked)
     assert (rejected.output_type, rejected.content, rejected.problem) == ("int", "no", "the reply is not JSON")
     assert (rejected.retries_left, rejected.attempt, rejected.output) == (2, 1, None)

@@ -1,4 +1,4 @@
-"""Plugins that come and go: whole, or not at all (DESIGN 6.7)."""
+"""Plugins of an agent are added and removed completely or not at all (DESIGN 6.7)."""
 
 import asyncio
 import math
@@ -58,7 +58,7 @@ def state(agent):
     return sorted(tool.name for tool in agent.tools), [p.name for p in agent.plugins], len(list(agent.hooks))
 
 
-def test_a_plugin_is_put_in_once_and_taken_out_whole():
+def test_a_plugin_is_added_once_and_removed_completely():
     seen = []
     agent = scripted_agent([reply("x")] * 2, tools=[named("mine")])
     before = state(agent)
@@ -121,7 +121,7 @@ def test_a_plugin_that_two_agents_share_is_registered_once_in_a_shared_registry(
     assert seen == ["+p1", "p1"]
     assert [state(agent) for agent in agents] == [(["do"], ["p"], 1)] * 2
     agents[0].unplug("p")
-    assert seen == ["+p1", "p1"]  # the other one has it still
+    assert seen == ["+p1", "p1"]  # the other agent still has it
     agents[1].unplug("p")
     assert seen[-1] == "-p1"
 
@@ -137,7 +137,7 @@ def test_a_plugin_removed_from_an_agent_is_removed_from_agents_made_from_it():
     assert ([p.name for p in derived.plugins], [tool.name for tool in derived.tools]) == (["q"], ["other"])
 
 
-def test_a_filter_takes_the_tools_of_a_plugin_along_and_leaves_the_agents_own():
+def test_a_filter_removes_the_tools_of_a_plugin_and_keeps_those_of_the_agent():
     agent = scripted_agent([], tools=[named("mine")], plugins=[plugin([]), plugin([], "q", tools=("other",))])
 
     def names(allowed):
@@ -149,7 +149,7 @@ def test_a_filter_takes_the_tools_of_a_plugin_along_and_leaves_the_agents_own():
     assert agent.tools_for(("p", "q")) is agent.tools
 
 
-def test_the_hooks_of_a_toolset_join_those_of_the_agent_or_of_its_plugin_once():
+def test_the_hooks_of_a_toolset_are_added_once_to_the_agent_or_its_plugin():
     seen = []
     watch = watcher(seen, "set")
 
@@ -177,14 +177,23 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def test_an_agent_keeps_what_it_is_given():
+def test_an_agent_has_the_given_options():
     def sink(event):
         return None
 
     agent = Agent(
-        "a", "what for", "Be brief.", llm=ScriptedModel([reply("x")]), tools=[add], allowed_plugins=["p"], max_steps=7,
-        max_parallel_tools=2, params={"t": [1]}, response_format={"type": "object"}, sinks=[sink],
-    )  # fmt: skip
+        "a",
+        "what for",
+        "Be brief.",
+        llm=ScriptedModel([reply("x")]),
+        tools=[add],
+        allowed_plugins=["p"],
+        max_steps=7,
+        max_parallel_tools=2,
+        params={"t": [1]},
+        response_format={"type": "object"},
+        sinks=[sink],
+    )
     assert (agent.name, agent.description, agent.instructions) == ("a", "what for", "Be brief.")
     assert (agent.allowed_plugins, agent.limits, agent.max_parallel_tools) == (("p",), Limits(steps=7), 2)
     assert (agent.params, agent.response_format, agent.sinks) == ({"t": [1]}, {"type": "object"}, (sink,))
@@ -219,7 +228,7 @@ def test_the_smaller_step_limit_of_agent_and_context_holds(own, given, limit):
     assert seen == [limit, {None: 20, math.inf: None}.get(own, own)]
 
 
-def test_what_a_run_is_not_given_is_made_up():
+def test_a_run_without_options_gets_defaults():
     seen = []
 
     @observer(BEFORE_STEP)
@@ -242,7 +251,7 @@ def test_what_a_run_is_not_given_is_made_up():
     assert (child.description, child.instructions, child.max_parallel_tools) == ("", "", 1)
 
 
-async def test_a_reader_that_leaves_cancels_the_run_and_says_so():
+async def test_leaving_a_stream_cancels_the_run_with_a_reason():
     results = []
 
     @observer(ON_RUN_END)

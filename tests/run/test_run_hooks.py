@@ -1,4 +1,4 @@
-"""A run inside a run: its hooks, plugin filter and events (DESIGN 7.10)."""
+"""Nested runs: their hooks, plugin filter and events (DESIGN 7.10)."""
 
 import asyncio
 import threading
@@ -68,7 +68,7 @@ def test_the_parents_guards_hold_in_the_child():
     assert seen == [("child", "wipe", "blocked"), ("parent", "ask_other", "ok")]
 
 
-def test_a_caller_may_say_otherwise():
+def test_inherit_false_runs_without_the_hooks_of_the_parent():
     seen = []
 
     @observer("after_tool")
@@ -122,7 +122,7 @@ def test_a_hook_registered_during_the_child_counts_from_its_next_fire_on():
 
 
 def deep(*agents):
-    """Each agent asks the next; the last one wipes."""
+    """Each agent calls the next one; the last one calls ``wipe``."""
     *above, last = agents
     last.update(llm=ScriptedModel([call("wipe"), "x"]), tools=[wipe])
     made = Agent("a0", **last) if not above else Agent(f"a{len(above)}", **last)
@@ -149,7 +149,7 @@ class Seen:
         self.around_.append((ctx.agent_name, type(payload).__name__))
 
 
-def test_listeners_and_what_goes_around_are_inherited_once_at_every_depth():
+def test_listeners_and_wrappers_are_inherited_once_at_every_depth():
     seen = Seen()
     deep({"hooks": [seen]}, {"hooks": [seen]}, {}).run("x")
     started = [event.ids.agent for event in seen.heard if isinstance(event, RunStarted)]
@@ -210,7 +210,7 @@ def test_the_plugin_filter_of_a_child_only_narrows():
     assert seen == [("a", "parent"), ("b", "child")]
 
 
-def test_the_childs_own_interceptor_does_not_get_around_the_parents_guards():
+def test_the_childs_own_interceptor_does_not_bypass_the_parents_guards():
     class Answers(PassThrough):
         def intercept(self, point, payload, ctx):
             return HookResult.answer("all gone") if point == "before_tool" else None
@@ -246,7 +246,7 @@ def test_an_interceptor_that_both_have_is_asked_once():
     assert Counts.calls == 3
 
 
-def test_both_interceptors_fill_what_the_other_left():
+def test_two_interceptors_merge_their_fields():
     @hook("before_prompt_build")
     def prepend(ctx, payload):
         return {"prepend_system": "first", "append_system": "parent's"}
@@ -264,7 +264,7 @@ def test_both_interceptors_fill_what_the_other_left():
     assert "first\n\nmiddle\n\nparent's" in prompts
 
 
-def test_a_hook_may_say_that_it_is_not_inherited():
+def test_a_hook_with_inherit_false_is_not_inherited():
     @observer("before_tool")
     def mine(ctx, payload):
         seen.append(ctx.agent_name)
@@ -284,7 +284,7 @@ def test_guards_of_the_parent_find_the_users_data_in_the_child():
         assert settled[-1].outcome == outcome
 
 
-def test_the_configuration_of_the_parent_is_not_the_childs():
+def test_a_child_does_not_inherit_the_configuration_of_the_parent():
     prompts = {}
 
     @observer("before_llm")
@@ -301,7 +301,7 @@ def test_conversations_inside_a_run_are_not_saved_with_it(tmp_path):
     assert [saved.id for saved in JsonSessionStore(tmp_path).list()] == ["mine"]
 
 
-async def test_a_hook_is_not_entered_again_in_a_run_that_it_started():
+async def test_a_hook_is_not_called_again_in_a_run_that_it_started():
     entered = []
 
     class Judge:
@@ -315,7 +315,7 @@ async def test_a_hook_is_not_entered_again_in_a_run_that_it_started():
     seen = Seen()
     await Agent("top", llm=ScriptedModel([call("wipe"), "x"]), tools=[wipe], hooks=[Judge(), seen]).arun("x")
     assert entered == ["top"]
-    assert ("before_tool", "a1", "wipe") in seen.calls  # the other hooks hold there
+    assert ("before_tool", "a1", "wipe") in seen.calls  # the other hooks apply there
 
 
 def blocking(child):
@@ -368,7 +368,7 @@ async def test_cancelling_reaches_a_blocking_run_in_a_thread_and_waits_for_it():
     assert ended == [("child", "cancelled"), ("parent", "cancelled")]
 
 
-async def test_a_child_left_behind_is_cancelled_and_over_before_its_parent():
+async def test_an_active_child_is_cancelled_and_ends_before_its_parent():
     ended, log = [], []
 
     @observer("on_run_end")
@@ -398,7 +398,7 @@ async def test_a_child_left_behind_is_cancelled_and_over_before_its_parent():
     assert any(isinstance(e, SubagentEvent) and isinstance(e.event, RunFinished) for e in log)
 
 
-async def test_the_context_of_a_run_that_is_over_starts_nothing_unguarded():
+async def test_the_context_of_a_run_that_has_ended_starts_nothing_unguarded():
     kept = []
 
     @tool
@@ -436,7 +436,7 @@ def test_a_detached_context_is_under_the_same_hooks():
     assert outcomes == ["blocked"]
 
 
-def test_a_hook_that_is_for_its_own_agent_stays_with_it_also_among_the_hooks_of_the_conversation():
+def test_a_conversation_hook_with_inherit_false_is_not_inherited():
     heard = []
 
     class Own:
@@ -458,7 +458,7 @@ def test_a_hook_that_is_for_its_own_agent_stays_with_it_also_among_the_hooks_of_
     [{"plugin": "p"}, {"phase": "observe", "on_failure": "open"}, {"tools": "other*"}, {"on_failure": "open"}],
     ids=str,
 )
-def test_a_guard_of_the_child_is_not_taken_for_one_of_the_parent_that_does_less(above):
+def test_a_guard_of_the_child_is_kept_beside_a_weaker_registration_of_the_parent(above):
     judged = []
 
     def no(ctx, request):
@@ -476,7 +476,7 @@ def test_a_guard_of_the_child_is_not_taken_for_one_of_the_parent_that_does_less(
     assert judged.count("wipe") == (1 if "plugin" in above or "tools" in above else 2)
 
 
-def test_a_hook_that_a_plugin_brings_above_and_the_child_has_itself_is_called_once():
+def test_a_hook_of_a_parents_plugin_that_the_child_also_has_is_called_once():
     judged = []
 
     @guard("before_tool")
@@ -518,7 +518,7 @@ def test_observers_of_the_parent_see_what_an_interceptor_of_the_child_failed_at(
 
 
 class Wide:
-    """A hook that listens and goes around."""
+    """A hook with ``on_event`` and ``wrap``."""
 
     points = ("before_tool",)
 
@@ -533,7 +533,7 @@ class Wide:
 
 
 class Owner:
-    """An agent, as far as its hooks are concerned."""
+    """The part of an agent that contains its hooks."""
 
     def __init__(self, *hooks, plugin=None):
         self.hooks = HookRegistry()
@@ -551,13 +551,13 @@ def test_the_hooks_of_agent_conversation_and_run_come_in_this_order():
     assert hooks.stack.at("before_tool") == [agent, conversation, own]
 
 
-def test_the_hooks_of_the_run_around_come_first_and_one_that_both_have_once():
+def test_the_hooks_of_the_outer_run_come_first_and_one_that_both_have_once():
     theirs, shared, mine = Wide(), Wide(), Wide()
     outer = hooks_of(Owner(theirs, shared))
     assert hooks_of(Owner(shared, mine), outer=outer).stack.at("before_tool") == [theirs, shared, mine]
 
 
-def test_hooks_are_filtered_by_plugin_and_what_is_around_is_heard_but_not_called():
+def test_running_hooks_get_events_but_are_not_called():
     mine, plugged = Wide(), Wide()
     outer = hooks_of(Owner(plugged, plugin="p"))
     assert hooks_of(Owner(mine), outer=outer, allowed=()).stack.at("before_tool") == [mine]
@@ -566,7 +566,7 @@ def test_hooks_are_filtered_by_plugin_and_what_is_around_is_heard_but_not_called
     assert around.allowed.listeners == (plugged, mine)
 
 
-def test_what_is_not_inherited_is_left_out_at_every_depth():
+def test_hooks_that_are_not_inherited_are_left_out_at_every_depth():
     private, public = Wide(), Wide()
     private.inherit = False
     middle = hooks_of(Owner(), outer=hooks_of(Owner(private, public)), conversation=[private])
@@ -574,7 +574,7 @@ def test_what_is_not_inherited_is_left_out_at_every_depth():
     assert hooks_of(Owner(), outer=middle).allowed.listeners == (public,)
 
 
-def test_changed_registrations_are_noticed_and_taken_over():
+def test_changed_registrations_are_compiled():
     owner = Owner()
     hooks = hooks_of(owner)
     assert hooks.seen == HookRegistry.changes

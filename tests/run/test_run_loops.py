@@ -1,4 +1,4 @@
-"""The loops that runs are in when they are started where none is running (DESIGN 6.6)."""
+"""The event loops of runs that are started where no loop is running (DESIGN 6.6)."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ from hookline._run.run import background_loop, needs_own_loop, own_loop
 from hookline.testing import scripted_agent
 
 
-def test_all_runs_outside_a_loop_share_one_and_a_blocking_run_inside_one_has_its_own():
+def test_runs_outside_a_loop_share_one_and_a_blocking_run_inside_a_loop_has_its_own():
     loops, threads = [], []
 
     @observer(BEFORE_STEP)
@@ -32,7 +32,7 @@ def test_all_runs_outside_a_loop_share_one_and_a_blocking_run_inside_one_has_its
     assert threads == ["hookline-loop", "hookline-loop", "hookline-run"]
 
 
-def test_a_loop_of_ones_own_is_closed_and_its_thread_gone_whatever_happens():
+def test_own_loop_closes_the_loop_and_its_thread_in_any_case():
     with pytest.raises(ValueError, match="no"), own_loop() as aio:
         assert aio.is_running()
         raise ValueError("no")
@@ -40,12 +40,12 @@ def test_a_loop_of_ones_own_is_closed_and_its_thread_gone_whatever_happens():
     assert not [thread for thread in threading.enumerate() if thread.name == "hookline-run" and thread.is_alive()]
 
 
-async def test_only_code_inside_a_loop_must_nest():
+async def test_only_code_inside_a_loop_needs_its_own_loop():
     assert needs_own_loop()
     assert not await asyncio.to_thread(needs_own_loop)
 
 
-def test_a_sync_tool_of_a_nested_run_nests_too():
+def test_a_sync_tool_of_a_nested_run_needs_its_own_loop():
     seen = []
 
     @tool

@@ -1,4 +1,4 @@
-"""The state of a run: what the loop changes, and what hooks hand back (DESIGN 6.1)."""
+"""The state of a run: changes by the loop, and changes by hooks (DESIGN 6.1)."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_the_view_is_the_same_object_until_something_changes():
     )
 
 
-def test_what_is_spent_in_a_step_adds_up_and_is_in_the_budget():
+def test_the_usage_of_a_step_adds_up_and_counts_in_the_budget():
     state = make()
     state.charge(Usage(1, 2, 1), 0.5)
     state.charge(Usage(3, 4, 2), None)
@@ -60,7 +60,7 @@ def test_messages_that_come_while_calls_are_open_wait_for_the_results():
     assert said(state) == ["go", "", "a", "b", "late"]
 
 
-def test_a_hand_back_changes_what_is_the_hooks_to_change():
+def test_a_returned_state_changes_the_editable_parts():
     state = make(metadata={"a": 0}, system_prompt="base")
     state.accept(state.view().replace(metadata={"a": 1}, system_prompt="other", response_format={"type": "object"}))
     assert (state.metadata, state.system_prompt, state.response_format) == ({"a": 1}, "other", {"type": "object"})
@@ -76,7 +76,7 @@ def test_a_hand_back_changes_what_is_the_hooks_to_change():
     ],
     ids=["metadata", "system_prompt", "response_format", "messages"],
 )
-def test_a_part_that_was_changed_since_it_was_read_is_refused(first, second):
+def test_a_part_that_changed_since_it_was_read_is_rejected(first, second):
     state = make()
     read = state.view()
     state.accept(read.replace(**first))
@@ -84,7 +84,7 @@ def test_a_part_that_was_changed_since_it_was_read_is_refused(first, second):
         state.accept(read.replace(**second))
 
 
-def test_another_part_may_be_handed_back_though_the_state_went_on():
+def test_another_part_may_be_returned_after_the_state_changed():
     state = make(system_prompt="base")
     read = state.view()
     state.append(Message("user", "meanwhile"))
@@ -93,7 +93,7 @@ def test_another_part_may_be_handed_back_though_the_state_went_on():
     assert (state.metadata, state.system_prompt) == ({"a": 1}, "base")
 
 
-def test_messages_that_a_hook_took_away_are_gone_though_the_state_went_on():
+def test_removed_messages_stay_removed_after_the_state_changed():
     state = make(Message("user", "go"), Message("user", "too much"))
     read = state.view()
     state.charge(Usage(1, 1), None)
@@ -101,14 +101,14 @@ def test_messages_that_a_hook_took_away_are_gone_though_the_state_went_on():
     assert said(state) == ["go"]
 
 
-def test_handing_back_what_was_read_changes_nothing():
+def test_returning_the_state_unchanged_changes_nothing():
     state = make(Message("user", "go"))
     read, version = state.view(), state.version
     state.accept(read)
     assert (state.version, said(state)) == (version, ["go"])
 
 
-def test_hooks_may_not_change_what_is_the_loops():
+def test_hooks_may_not_change_parts_of_the_loop():
     state = make()
     with pytest.raises(TypeError, match="may not change usage"):
         state.accept(state.view().replace(usage=Usage(1)))
@@ -139,7 +139,7 @@ def test_a_system_prompt_that_the_loop_set_since_it_was_read_is_not_overwritten(
     assert state.system_prompt == "joined"
 
 
-def test_a_hook_may_hand_back_a_state_as_a_dict_and_nothing_else():
+def test_a_state_may_be_returned_as_a_dict():
     state = make(Message("user", "go"))
     state.accept({"system_prompt": "other"})
     assert (state.system_prompt, said(state)) == ("other", ["go"])
@@ -148,7 +148,7 @@ def test_a_hook_may_hand_back_a_state_as_a_dict_and_nothing_else():
 
 
 @pytest.mark.parametrize("part", ["metadata", "response_format"])
-def test_a_hook_that_changes_what_it_handed_back_in_place_changes_nothing(part):
+def test_in_place_changes_of_a_returned_state_have_no_effect(part):
     state = make()
     given = state.view().replace({part: {"a": {"b": 1}}})
     state.accept(given)

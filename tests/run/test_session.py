@@ -1,4 +1,4 @@
-"""A conversation across runs."""
+"""Sessions: conversations across runs."""
 
 import threading
 
@@ -31,7 +31,7 @@ def test_its_metadata_is_a_frozen_copy():
         session.metadata["b"] = 1
 
 
-def test_its_first_run_is_told_once_even_to_many_threads():
+def test_first_run_is_true_once_even_with_many_threads():
     session = Session()
     told = []
     threads = [threading.Thread(target=lambda: told.append(session.first_run())) for _ in range(20)]
@@ -46,7 +46,7 @@ def test_a_session_with_messages_has_had_its_first_run():
     assert not Session(messages=[HI]).first_run()
 
 
-def test_a_run_hands_over_its_transcript():
+def test_a_run_saves_its_transcript():
     session = Session()
     base = session.messages
     grown = History([HI, HELLO])
@@ -55,7 +55,7 @@ def test_a_run_hands_over_its_transcript():
     assert session.metadata == {"a": 1}
 
 
-def test_if_another_run_saved_meanwhile_only_the_new_messages_are_added():
+def test_if_another_run_saved_in_the_meantime_only_the_new_messages_are_added():
     session = Session(messages=[HI])
     base = session.messages
     one, two = Message("user", "one"), Message("user", "two")
@@ -144,7 +144,7 @@ async def test_concurrent_runs_on_one_session_both_end_up_in_it():
     assert said[said.index("y") + 1] == "re y"
 
 
-def test_an_observer_of_the_end_finds_what_other_hooks_added_there_in_the_session():
+def test_observers_at_the_end_find_changes_of_other_hooks_in_the_session():
     seen = []
 
     @hook("on_run_end")
@@ -164,7 +164,7 @@ def test_an_observer_of_the_end_finds_what_other_hooks_added_there_in_the_sessio
 # For stores
 
 
-def test_what_a_store_made_of_a_session_is_taken_over_and_what_came_since_stays():
+def test_a_session_adopts_stored_messages_and_keeps_later_ones():
     session = Session("s", [HI])
     taken, _ = session.snapshot()
     session.adopt_stored("there", taken, taken)
@@ -179,7 +179,7 @@ def test_what_a_store_made_of_a_session_is_taken_over_and_what_came_since_stays(
     assert texts(session._stored["there"][0]) == texts(session._stored["there"][1])
 
 
-def test_a_session_under_another_id_is_a_copy_that_stores_know_again():
+def test_a_renamed_session_is_a_copy_that_stores_recognise():
     session = Session("s", [HI], {"a": 1}, key="k", platform="web", personality_id="p", personality_changes={"id": "p"})
     copy = session.renamed("t")
     assert (copy.id, list(copy.messages), copy.metadata) == ("t", [HI], {"a": 1})
@@ -190,7 +190,7 @@ def test_a_session_under_another_id_is_a_copy_that_stores_know_again():
     assert list(session.messages) == list(copy.messages) == [HI]
 
 
-def test_a_copy_of_a_session_that_was_begun_is_begun_too():
+def test_the_copy_of_a_started_session_is_started():
     session = Session("s")
     assert not session.renamed("t").started
     session.first_run()
@@ -199,7 +199,7 @@ def test_a_copy_of_a_session_that_was_begun_is_begun_too():
     assert session.renamed("t").messages == ()
 
 
-def test_what_was_added_to_a_transcript_is_found_though_it_was_rewritten_and_says_things_twice():
+def test_added_messages_are_found_in_a_rewritten_transcript_with_repetitions():
     a, b = Message("user", "a"), Message("user", "b")
     assert list(added_messages([a, b], [a, b])) == []
     assert list(added_messages([a], [b, a])) == [b]
@@ -208,7 +208,7 @@ def test_what_was_added_to_a_transcript_is_found_though_it_was_rewritten_and_say
     assert list(added_messages([], [a, b])) == [a, b]
 
 
-def test_a_session_says_what_it_is():
+def test_the_repr_of_a_session_contains_id_and_size():
     assert repr(Session("s", [HI])) == "Session('s', 1 messages)"
 
 

@@ -1,4 +1,4 @@
-"""Why a run ends, and which cause wins when several meet (DESIGN 5.4, 5.5)."""
+"""The causes for the end of a run, and which one determines its status (DESIGN 5.4, 5.5)."""
 
 import asyncio
 from itertools import combinations
@@ -31,7 +31,7 @@ def test_every_cause_gives_its_status():
 
 
 @pytest.mark.parametrize(("weak", "strong"), list(combinations([c for c, _ in WEAKEST_FIRST], 2)))
-def test_the_stronger_cause_counts_whichever_came_first(weak, strong):
+def test_the_stronger_cause_counts_in_any_order(weak, strong):
     assert stronger_cause(weak, strong) is strong
     assert stronger_cause(strong, weak) is strong
 
@@ -44,12 +44,12 @@ def test_of_equals_the_first_counts(cause):
     assert stronger_cause(None, cause) is cause
 
 
-def test_an_end_carries_what_the_hook_said():
+def test_an_end_contains_the_reply_hook_and_reason():
     ended = RunEndedError(Verdict(None, value="over", hook="h", reason="r"))
     assert (ended.reply, ended.hook, ended.reason, str(ended)) == ("over", "h", "r", "over")
 
 
-def test_a_failed_run_says_why_and_carries_its_result():
+def test_the_error_of_a_failed_run_contains_cause_and_result():
     errors = (ErrorInfo("hook", "A", "first"), ErrorInfo("hook", "B", "last"))
     result, cause = AgentResult(status="failed", errors=errors), ValueError("the cause")
     failed = RunFailedError(result, cause)

@@ -1,4 +1,4 @@
-"""A time limit holds while something is being waited for (DESIGN 4.7)."""
+"""A time limit interrupts pending work (DESIGN 4.7)."""
 
 import asyncio
 import time
@@ -39,7 +39,7 @@ def stopped_by_time(result):
     return (result.status, result.stop.kind) == ("stopped", "time_limit")
 
 
-async def test_a_model_that_takes_too_long_is_broken_off():
+async def test_a_model_that_takes_too_long_is_interrupted():
     heard = []
 
     @observer(ON_STOP)
@@ -49,11 +49,11 @@ async def test_a_model_that_takes_too_long_is_broken_off():
     result = await Agent("a", llm=slow_model(), hooks=[stopping]).arun("go", ctx=limited())
     assert stopped_by_time(result)
     assert heard == ["time_limit"]
-    assert asyncio.current_task().cancelling() == 0  # the caller is not cancelled, only its run was stopped
+    assert asyncio.current_task().cancelling() == 0  # only the run was stopped, the caller was not cancelled
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
-async def test_a_tool_that_takes_too_long_is_broken_off_and_has_a_result(kind):
+async def test_a_tool_that_takes_too_long_is_interrupted_and_has_a_result(kind):
     @tool(name="wait")
     async def wait_async() -> str:
         """Wait."""
@@ -75,7 +75,7 @@ async def test_a_tool_that_takes_too_long_is_broken_off_and_has_a_result(kind):
 
 
 @pytest.mark.parametrize("point", [ON_RUN_START, BEFORE_LLM])
-async def test_a_hook_that_waits_too_long_is_broken_off(point):
+async def test_a_hook_that_waits_too_long_is_interrupted(point):
     @hook(point)
     async def waits(ctx, payload):
         await asyncio.sleep(60)
@@ -84,7 +84,7 @@ async def test_a_hook_that_waits_too_long_is_broken_off(point):
     assert stopped_by_time(result)
 
 
-async def test_a_stream_that_goes_on_for_ever_is_broken_off_and_counted():
+async def test_a_stream_that_continues_for_ever_is_interrupted_and_counted():
     class Endless(ScriptedModel):
         async def stream(self, request):
             while True:
@@ -109,7 +109,7 @@ def test_the_limit_holds_for_a_run_in_the_background_and_for_one_inside_another(
     assert stopped_by_time(result)
 
 
-async def test_keep_going_does_not_lift_the_limit_and_a_quick_run_does_not_meet_it():
+async def test_keep_going_does_not_remove_the_limit_and_a_fast_run_does_not_reach_it():
     @hook(ON_STOP)
     def go_on(ctx, stopping):
         return HookResult.keep_going("more")

@@ -1,4 +1,4 @@
-"""Plugins that come and go while runs are under way."""
+"""Plugins that are added and removed during runs."""
 
 import asyncio
 import threading
@@ -29,7 +29,7 @@ def ping() -> str:
 
 
 def switch(agent, how):
-    """A tool that does something to the agent, in the middle of a run."""
+    """Create a tool that changes the agent during a run."""
 
     @tool
     def flip() -> str:
@@ -60,7 +60,7 @@ def build(scripted_agent):
 
 
 class Watcher:
-    """A hook that does all a hook can do, and remembers it."""
+    """A hook with every method that a hook can have; it records its calls."""
 
     points = (BEFORE_LLM, AFTER_TOOL)
     phase = "observe"
@@ -84,7 +84,7 @@ class Watcher:
         return nothing()
 
 
-async def test_a_plugin_that_goes_takes_its_hooks_listeners_and_tools_out_of_the_run(build):
+async def test_removing_a_plugin_removes_its_hooks_listeners_and_tools_from_the_run(build):
     watcher = Watcher()
     turns = [call("ping"), call("flip"), call("ping"), "done"]
     agent = build(turns, lambda agent: agent.unplug("p"), plugins=[Plugin("p", [watcher], [ping])])
@@ -102,7 +102,7 @@ async def test_a_plugin_that_goes_takes_its_hooks_listeners_and_tools_out_of_the
     assert "RunFinished" not in watcher.heard
 
 
-async def test_other_listeners_go_on_when_one_goes(build):
+async def test_other_listeners_still_get_events_after_one_was_removed(build):
     stays, goes = Watcher(), Watcher()
     agent = build([call("flip"), "done"], lambda agent: agent.unplug("p"), hooks=[stays], plugins=[Plugin("p", [goes])])
     await agent.arun("go")
@@ -110,7 +110,7 @@ async def test_other_listeners_go_on_when_one_goes(build):
     assert "RunFinished" not in goes.heard
 
 
-async def test_a_plugin_with_tools_alone_comes_and_goes_in_a_run(build):
+async def test_a_plugin_with_only_tools_can_be_added_and_removed_during_a_run(build):
     plugin, turns = Plugin("p", tools=[ping]), [call("flip"), call("ping"), call("flip"), call("ping"), "done"]
     agent = build(turns, lambda agent: agent.unplug("p") if agent.plugins else agent.plug(plugin))
     result = await agent.arun("go")
@@ -119,7 +119,7 @@ async def test_a_plugin_with_tools_alone_comes_and_goes_in_a_run(build):
     assert ["ping" in names for names in offered(agent)] == [False, True, True, False, False]
 
 
-async def test_a_plugin_that_comes_in_a_run_brings_its_guards_with_its_tools(build):
+async def test_a_plugin_added_during_a_run_has_its_guards_with_its_tools(build):
     @guard(BEFORE_TOOL, tools="ping")
     def refuse(ctx, request):
         return HookResult.block("no pings")
@@ -130,7 +130,7 @@ async def test_a_plugin_that_comes_in_a_run_brings_its_guards_with_its_tools(bui
 
 
 @pytest.mark.parametrize("allowed", [[], ["other"]])
-async def test_a_plugin_that_comes_in_a_run_that_does_not_allow_it_is_not_there(build, allowed):
+async def test_a_plugin_added_during_a_run_that_does_not_allow_it_has_no_effect(build, allowed):
     watcher = Watcher()
     plugin = Plugin("p", [watcher], [ping])
     agent = build([call("flip"), call("ping"), "done"], lambda agent: agent.plug(plugin))
@@ -139,7 +139,7 @@ async def test_a_plugin_that_comes_in_a_run_that_does_not_allow_it_is_not_there(
     assert watcher.fired == []
 
 
-async def test_a_call_that_waits_for_approval_when_its_plugin_goes_gets_an_error_and_does_not_run(scripted_agent):
+async def test_a_call_that_waits_for_approval_does_not_run_after_its_plugin_was_removed(scripted_agent):
     ran = []
 
     @tool
@@ -164,7 +164,7 @@ async def test_a_call_that_waits_for_approval_when_its_plugin_goes_gets_an_error
     assert ran == []
 
 
-async def test_of_a_batch_calls_run_whose_tools_are_still_there(scripted_agent):
+async def test_calls_of_a_batch_run_only_if_their_tools_are_still_there(scripted_agent):
     @observer(BEFORE_TOOL, tools="pong")
     def leave(ctx, request):
         agent.unplug("p")
@@ -181,7 +181,7 @@ async def test_of_a_batch_calls_run_whose_tools_are_still_there(scripted_agent):
     assert result.steps[0].outcomes == ("error", "ok")
 
 
-async def test_a_tool_of_the_same_name_that_comes_instead_is_not_run_for_a_call_that_was_judged_for_the_old(
+async def test_a_new_tool_of_the_same_name_does_not_run_a_call_judged_for_the_old_one(
     scripted_agent,
 ):
     @tool(name="ping")
@@ -202,7 +202,7 @@ async def test_a_tool_of_the_same_name_that_comes_instead_is_not_run_for_a_call_
     assert tool_texts(result)[1] == "other"
 
 
-async def test_a_plugin_goes_in_another_thread_while_the_run_waits(scripted_agent):
+async def test_a_plugin_can_be_removed_from_another_thread_while_the_run_waits(scripted_agent):
     watcher, started, go_on = Watcher(), asyncio.Event(), asyncio.Event()
 
     @tool
@@ -226,7 +226,7 @@ async def test_a_plugin_goes_in_another_thread_while_the_run_waits(scripted_agen
 
 
 @pytest.mark.parametrize("heir", [False, True])
-async def test_a_run_inside_a_run_and_one_that_outlives_it_lose_it_too(scripted_agent, heir):
+async def test_nested_and_detached_runs_lose_a_removed_plugin_too(scripted_agent, heir):
     watcher = Watcher()
     child = Agent("child", llm=ScriptedModel([call("ping"), "child done"], loop=True), tools=[ping])
 
@@ -246,7 +246,7 @@ async def test_a_run_inside_a_run_and_one_that_outlives_it_lose_it_too(scripted_
     assert watcher.fired
 
 
-async def test_the_manager_switches_off_in_a_run(build, tmp_path):
+async def test_the_manager_can_disable_a_plugin_during_a_run(build, tmp_path):
     folder = tmp_path / "plugins" / "p"
     folder.mkdir(parents=True)
     (folder / "plugin.toml").write_text('id = "p"\nversion = "1"\napi = "1"\ntools = ["tools.py:ping"]\n')

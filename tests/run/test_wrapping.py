@@ -1,4 +1,4 @@
-"""Context managers that hooks put around runs, model calls and tools (DESIGN 4.9)."""
+"""Context managers of hooks around runs, model calls and tools (DESIGN 4.9)."""
 
 import asyncio
 from contextlib import contextmanager
@@ -58,13 +58,13 @@ class Wrapper:
 
 @tool
 async def look() -> str:
-    """Where the caller is."""
+    """Return the current context variable."""
     return WHERE.get()
 
 
 @tool
 def look_from_a_thread() -> str:
-    """Where the caller is."""
+    """Return the current context variable."""
     return WHERE.get()
 
 
@@ -74,18 +74,24 @@ async def wait() -> str:
     await asyncio.sleep(60)
 
 
-async def test_it_is_entered_around_the_run_each_model_call_and_each_tool_and_left_in_order(scripted_agent):
+async def test_wrap_is_entered_and_left_for_the_run_each_model_call_and_each_tool(scripted_agent):
     wrapper = Wrapper()
     await scripted_agent([call("look"), "done"], tools=[look], hooks=[wrapper]).arun("hi")
     assert wrapper.seen == [
-        "run begins", "model begins", "model is over", "look begins", "look is over", "model begins", "model is over",
+        "run begins",
+        "model begins",
+        "model is over",
+        "look begins",
+        "look is over",
+        "model begins",
+        "model is over",
         "run is over",
-    ]  # fmt: skip
+    ]
     assert WHERE.get() == "outside"
 
 
 @pytest.mark.parametrize("together", [False, True])
-async def test_what_it_sets_is_seen_in_tools_of_every_kind_and_nowhere_else(scripted_agent, together):
+async def test_context_variables_of_wrap_are_visible_in_tools_and_nowhere_else(scripted_agent, together):
     calls = [call("look"), call("look_from_a_thread")]
     turns = [calls, "done"] if together else [*calls, "done"]
     seen = []
@@ -101,7 +107,7 @@ async def test_what_it_sets_is_seen_in_tools_of_every_kind_and_nowhere_else(scri
     assert WHERE.get() == "outside"
 
 
-async def test_nothing_is_entered_around_a_call_that_does_not_run(scripted_agent):
+async def test_wrap_is_not_called_for_a_call_that_does_not_run(scripted_agent):
     wrapper = Wrapper()
     block = guard(BEFORE_TOOL)(lambda ctx, request: HookResult.block("no"))
     await scripted_agent([call("look"), call("nowhere"), "done"], tools=[look], hooks=[wrapper, block]).arun("hi")
@@ -109,7 +115,7 @@ async def test_nothing_is_entered_around_a_call_that_does_not_run(scripted_agent
     assert "nowhere begins" not in wrapper.seen
 
 
-async def test_it_sees_what_broke_off_and_cannot_hold_it_up(scripted_agent):
+async def test_wrap_sees_the_exception_and_cannot_suppress_it(scripted_agent):
     class Swallowing(Wrapper):
         @contextmanager
         def wrap(self, ctx, payload):
@@ -129,7 +135,7 @@ async def test_it_sees_what_broke_off_and_cannot_hold_it_up(scripted_agent):
 
 
 @pytest.mark.parametrize("where", ["around", "enter", "exit"])
-async def test_one_that_fails_is_logged_and_disturbs_nobody(scripted_agent, caplog, where):
+async def test_a_failing_wrap_is_logged_and_affects_nothing_else(scripted_agent, caplog, where):
     class Broken(Wrapper):
         def wrap(self, ctx, payload):
             if where == "around":
@@ -150,7 +156,7 @@ async def test_one_that_fails_is_logged_and_disturbs_nobody(scripted_agent, capl
     assert "oh no" in caplog.text
 
 
-async def test_one_that_has_nothing_to_put_around_gives_none(scripted_agent):
+async def test_wrap_may_return_none(scripted_agent):
     class Choosy(Wrapper):
         def wrap(self, ctx, payload):
             return super().wrap(ctx, payload) if isinstance(payload, RunStart) else None
@@ -160,7 +166,7 @@ async def test_one_that_has_nothing_to_put_around_gives_none(scripted_agent):
     assert wrapper.seen == ["run begins", "run is over"]
 
 
-async def test_several_lie_one_in_another(scripted_agent):
+async def test_several_wrappers_are_nested(scripted_agent):
     order = []
 
     class Noting(Wrapper):
@@ -174,7 +180,7 @@ async def test_several_lie_one_in_another(scripted_agent):
     assert order == ["+a", "+b", "+a", "+b", "-b", "-a", "-b", "-a"]
 
 
-async def test_the_one_of_a_plugin_that_is_left_out_is_not_entered(scripted_agent):
+async def test_wrap_of_a_plugin_that_is_not_allowed_is_not_called(scripted_agent):
     wrapper = Wrapper()
     agent = scripted_agent(["a", "b"], plugins=[Plugin("p", [wrapper])])
     await agent.arun("hi", allowed_plugins=[])
@@ -199,7 +205,7 @@ async def test_each_attempt_and_each_call_of_the_model_by_a_tool_is_wrapped(scri
     assert wrapper.seen.count("model begins") == wrapper.seen.count("model is over") == 4
 
 
-def test_a_coroutine_that_is_closed_leaves_what_it_entered(scripted_agent):
+def test_a_closed_coroutine_exits_its_context_managers(scripted_agent):
     class Noting(Wrapper):
         @contextmanager
         def wrap(self, ctx, payload):
@@ -219,7 +225,7 @@ def test_a_coroutine_that_is_closed_leaves_what_it_entered(scripted_agent):
     assert wrapper.seen == ["wait", "run"]
 
 
-async def test_one_that_leaves_is_given_the_error_itself_and_where_it_came_from(scripted_agent):
+async def test_exit_gets_the_exception_and_its_traceback(scripted_agent):
     class Noting(Wrapper):
         def wrap(self, ctx, payload):
             return self if isinstance(payload, ModelRequest) else None
@@ -239,7 +245,7 @@ async def test_one_that_leaves_is_given_the_error_itself_and_where_it_came_from(
 
 
 @pytest.mark.parametrize("breaks_off", [False, True])
-async def test_the_log_tells_which_one_failed_and_around_what(scripted_agent, caplog, breaks_off):
+async def test_the_log_names_the_failed_wrapper_and_the_payload(scripted_agent, caplog, breaks_off):
     class Broken(Wrapper):
         def __repr__(self):
             return self.name

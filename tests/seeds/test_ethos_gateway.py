@@ -83,7 +83,7 @@ async def said(gateway, channel, *texts, **fields):
     for text in texts:
         before = len(channel.sent)
         await channel.say(text, **fields)
-        await gateway.settled()
+        await gateway.wait_until_idle()
         replies.append([each.message.text for each in channel.sent[before:]])
     return replies
 
@@ -367,7 +367,7 @@ async def test_a_channel_guard_can_keep_a_message_in_and_an_answer_back(opened):
 
     gateway, channel = await opened(bot(hooks=[short, no_keys, note(asked, "before_llm_call")]))
     refused, kept, sent = await said(gateway, channel, "x" * 21, "my key is sk-1", "hi")
-    assert refused == ["Sorry, your message could not be handled."]
+    assert refused == ["Sorry, your message could not be processed."]
     assert (kept, sent) == ([], ["echo hi"])
     assert len(asked) == 2
 

@@ -1,4 +1,4 @@
-"""The plain API before a real gate: in the test's own loop, or behind a real web server."""
+"""The HTTP API behind a real gate, in the event loop of the test or on a real port."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -25,7 +25,7 @@ FAST = {"rate": 1e9, "burst": 1_000_000, "max_runs_per_caller": 10_000}
 
 
 class Served:
-    """An API that is served, with clients for its callers."""
+    """A served API and clients for its callers."""
 
     def __init__(self, folder, agents, audit, options):
         self.service = service_at(folder, *agents, **FAST | options)
@@ -33,15 +33,15 @@ class Served:
         known = {row.name for row in self.store.keys()}  # noqa: SIM118
         wanted = {name: scopes for name, scopes in RIGHTS.items() if f"{name}'s" not in known}
         self.secrets = {name: self.store.add(f"{name}'s", scopes)[1] for name, scopes in wanted.items()}
-        self.parts = [RunsApi(self.service), ApprovalsApi(self.service, audit)]
-        self.parts.append(OpenApi(self.endpoints))
+        self.apis = [RunsApi(self.service), ApprovalsApi(self.service, audit)]
+        self.apis.append(OpenApi(self.endpoints))
         self.gate = Gate(self.store, self.service.options, audit=audit)
         self.app = Starlette(routes=self.routes())
         self.url = "http://127.0.0.1:8420"
         self._clients = {}
 
     def endpoints(self):
-        return [endpoint for part in self.parts for endpoint in part.endpoints()]
+        return [endpoint for api in self.apis for endpoint in api.endpoints()]
 
     def routes(self):
         return [*self.gate.routes(self.endpoints()), self.gate.fallback()]
@@ -50,7 +50,7 @@ class Served:
         return {"Authorization": f"Bearer {self.secrets[name]}"}
 
     def client(self, name="me", *, scopes=None, real=False):
-        """A client with the key of that name; with these rights, if it is a new one."""
+        """A client with the key of that name; a new key gets these scopes."""
         if name not in self.secrets:
             self.secrets[name] = self.store.add(f"{name}'s", scopes)[1]
         if (name, real) not in self._clients:
@@ -68,7 +68,7 @@ class Served:
 
 @asynccontextmanager
 async def api(folder, *agents, audit=None, real=False, **options):
-    """The API; with ``real``, at a port of this machine."""
+    """Serve the API; with ``real``, on a port of this machine."""
     served = Served(folder, agents, audit, options)
     await served.service.open()
     host = HttpServer([served], port=0, grace=1.0) if real else None
@@ -85,7 +85,7 @@ async def api(folder, *agents, audit=None, real=False, **options):
 
 
 def events_in(text, most=None):
-    """The events in the text of a stream, as dicts; their ids and types are checked."""
+    """Parse the events in the text of a stream, and check their ids and types."""
     found = []
     for block in text.split("\n\n", -1 if most is None else most + 1):
         lines = [line for line in block.split("\n") if line and not line.startswith(":")]
@@ -98,25 +98,34 @@ def events_in(text, most=None):
 
 
 async def finished(client, task="hello", **fields):
-    """A run that is over."""
+    """A finished run."""
     answer = await client.post("/runs", json={"task": task, "wait": 30, **fields})
     assert answer.status_code == 201, answer.text
     return answer.json()
 
 
 class Stream:
-    """A stream of events, read from the app itself; its reader takes what it wants and leaves whenever it likes."""
+    """An event stream read directly from the app, which the reader can leave at any time."""
 
     def __init__(self, served, run_id, after=None, *, name="me", query=""):
         headers = {"host": "127.0.0.1", "authorization": f"Bearer {served.secrets[name]}"}
         if after is not None:
             headers["last-event-id"] = str(after)
         self._scope = {
-            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http",
-            "path": f"/runs/{run_id}/events", "raw_path": b"", "query_string": query.encode(), "root_path": "",
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "GET",
+            "scheme": "http",
+            "path": f"/runs/{run_id}/events",
+            "raw_path": b"",
+            "query_string": query.encode(),
+            "root_path": "",
             "headers": [(key.encode(), value.encode()) for key, value in headers.items()],
-            "client": ("127.0.0.1", 5), "server": ("127.0.0.1", 8420), "state": {},
-        }  # fmt: skip
+            "client": ("127.0.0.1", 5),
+            "server": ("127.0.0.1", 8420),
+            "state": {},
+        }
         self._app, self._sent, self._gone = served.app, asyncio.Queue(maxsize=1), asyncio.Event()
         self._asked = False
         self.over, self.status, self.text = False, 0, ""
@@ -127,7 +136,7 @@ class Stream:
 
     async def __aexit__(self, *_):
         self._gone.set()
-        while not self._task.done():  # what is being sent goes nowhere, as uvicorn does it
+        while not self._task.done():  # drop what is still sent, as uvicorn does
             if not self._sent.empty():
                 self._sent.get_nowait()
             await asyncio.sleep(0)
@@ -150,7 +159,7 @@ class Stream:
         return message.get("body", b"").decode()
 
     async def events(self, many=None):
-        """So many events, or all."""
+        """The next ``many`` events, or all."""
         found = []
         while not self.over and (many is None or len(found) < many):
             found += events_in(await self.piece(), None if many is None else many - len(found))

@@ -1,6 +1,5 @@
-"""A service of runs in the test's own loop, with scripted agents."""
+"""A run service in the event loop of the test, with scripted agents."""
 
-import asyncio
 import json
 from contextlib import asynccontextmanager
 
@@ -21,12 +20,12 @@ ADMIN = Caller("key_admin", "admin", frozenset(RIGHTS))
 
 
 def make(turns=(), name="helper", **options):
-    """An agent on a scripted model; without turns it says ``done`` for ever."""
+    """An agent with a scripted model; without turns it always replies ``done``."""
     return Agent(name, llm=ScriptedModel(list(turns) or [reply("done")], loop=not turns), **options)
 
 
 def service_at(folder, *agents, **options):
-    """A service whose files are in that folder."""
+    """A service with its files in a folder."""
     agents = agents or (make(),)
     return RunService(
         Agents({getattr(agent, "name", "helper"): agent for agent in agents}),
@@ -54,11 +53,3 @@ async def read_all(service, run_id, caller=ME, after=0):
         return [json.loads(event.data) async for event in reader]
     finally:
         reader.close()
-
-
-async def until(condition, seconds=30):
-    """Wait for something to become true."""
-    async with asyncio.timeout(seconds):
-        while not (found := condition()):
-            await asyncio.sleep(0.005)
-    return found

@@ -1,4 +1,4 @@
-"""Runs over plain HTTP."""
+"""The runs API over HTTP."""
 
 import asyncio
 import json
@@ -21,36 +21,37 @@ from hookline.stores import runs as stored_runs
 from hookline.stores.errors import StoreError
 from hookline.stores.runs import IdempotencyKey, RunStore
 
+from ..waiting import wait_until
 from .http_rig import api, events_in, finished
-from .rig import make, until
-from .test_service import Door, at_the_door
+from .rig import make
+from .test_runs import Blocker, blocked_agent
 from .walk import Keys, client_of, walk
 
 JSON = {"Content-Type": "application/json"}
 AS_JSON = {"Accept": "application/json"}
 
 
-# Starting.
+# Start
 
 
-async def test_a_run_is_started_looked_at_and_found_at_its_location(tmp_path):
-    door = Door()
-    async with api(tmp_path, at_the_door(door)) as served:
+async def test_a_started_run_can_be_read_at_its_location(tmp_path):
+    blocker = Blocker()
+    async with api(tmp_path, blocked_agent(blocker)) as served:
         client = served.client()
         answer = await client.post("/runs", json={"task": "x", "session": "s", "task_id": "t", "correlation_id": "c"})
         run = answer.json()
         assert (answer.status_code, answer.headers["location"]) == (202, f"/runs/{run['id']}")
         assert [run[name] for name in ("agent", "session", "task_id", "correlation_id")] == ["helper", "s", "t", "c"]
         assert not {"host", "pid", "session_id"} & run.keys()
-        await until(lambda: door.entered)
+        await wait_until(lambda: blocker.entered)
         assert (await client.get(answer.headers["location"])).json()["status"] == "running"
         assert (await client.get(f"/runs/{run['id']}?wait=0.01")).json()["status"] == "running"
-        door.open.set()
+        blocker.open.set()
         over = (await client.get(f"/runs/{run['id']}?wait=30")).json()
         assert (over["status"], over["reply"], over["tool_calls"]) == ("completed", "done", 1)
 
 
-async def test_whoever_waits_gets_the_run_when_it_is_over_and_its_correlation_id_is_that_of_the_request(tmp_path):
+async def test_wait_returns_the_finished_run_with_the_correlation_id_of_the_request(tmp_path):
     async with api(tmp_path) as served:
         headers = {"X-Correlation-ID": "order-17"}
         answer = await served.client().post("/runs", json={"task": "x", "wait": 30}, headers=headers)
@@ -59,7 +60,7 @@ async def test_whoever_waits_gets_the_run_when_it_is_over_and_its_correlation_id
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "said"),
+    ("body", "status", "expected_text"),
     [
         ('{"task": "x", "metadata": {"user_role": "admin"}}', 422, "metadata cannot be sent"),
         ('{"task": "x", "sesion": "a"}', 422, "no field sesion. Did you mean 'session'?"),
@@ -79,17 +80,17 @@ async def test_whoever_waits_gets_the_run_when_it_is_over_and_its_correlation_id
         ('{"task": "x", "agent": "nobody"}', 404, "There are: helper"),
     ],
 )
-async def test_a_bad_request_is_refused_with_what_to_do_and_starts_nothing(tmp_path, body, status, said):
+async def test_an_invalid_request_is_rejected_with_advice_and_starts_no_run(tmp_path, body, status, expected_text):
     async with api(tmp_path) as served:
         answer = await served.client().post("/runs", content=body, headers=JSON)
-        assert (answer.status_code, said in answer.json()["error"]["message"]) == (status, True), answer.text
+        assert (answer.status_code, expected_text in answer.json()["error"]["message"]) == (status, True), answer.text
         assert (await served.client().get("/runs")).json() == {"runs": [], "next": ""}
 
 
 @pytest.mark.parametrize(
     "sent", [{}, {"Content-Type": "text/plain"}, {"Content-Type": "application/json; charset=utf-16"}]
 )
-async def test_what_is_not_sent_as_json_is_refused(tmp_path, sent):
+async def test_a_body_that_is_not_sent_as_json_is_rejected(tmp_path, sent):
     async with api(tmp_path) as served:
         answer = await served.client().post("/runs", content='{"task": "x"}', headers=sent)
         assert answer.status_code == 415
@@ -98,7 +99,7 @@ async def test_what_is_not_sent_as_json_is_refused(tmp_path, sent):
 
 
 class Sent:
-    """As much of a request as reading a body needs."""
+    """The part of a request that reading a body needs."""
 
     headers = {"content-type": "application/json"}
 
@@ -111,7 +112,7 @@ class Sent:
 
 @settings(max_examples=60)
 @given(st.binary(max_size=60) | st.from_regex(rb'\{"(task|wait)": ?.{0,20}\}') | st.text(max_size=40).map(str.encode))
-async def test_any_bytes_are_a_request_or_a_refusal_that_can_be_sent(data):
+async def test_any_bytes_are_accepted_or_rejected_with_a_valid_response(data):
     try:
         asked = await body_of(Sent(data), RunRequest)
     except ApiError as error:
@@ -123,10 +124,10 @@ async def test_any_bytes_are_a_request_or_a_refusal_that_can_be_sent(data):
     assert json.dumps(str(refused)).encode()
 
 
-# Sending again.
+# Idempotency keys
 
 
-async def test_a_request_that_is_sent_again_with_its_key_gets_the_same_run(tmp_path):
+async def test_a_repeated_request_with_the_same_idempotency_key_returns_the_same_run(tmp_path):
     async with api(tmp_path) as served:
         client, headers = served.client(), {"Idempotency-Key": "order-1"}
         first = await client.post("/runs", json={"task": "x"}, headers=headers)
@@ -146,7 +147,7 @@ async def test_a_request_that_is_sent_again_with_its_key_gets_the_same_run(tmp_p
         assert later.json()["id"] == first.json()["id"]
 
 
-async def test_many_at_once_with_one_key_start_one_run(tmp_path):
+async def test_concurrent_requests_with_one_idempotency_key_start_one_run(tmp_path):
     async with api(tmp_path) as served:
         headers = {"Idempotency-Key": "k"}
         sending = [served.client().post("/runs", json={"task": "x"}, headers=headers) for _ in range(20)]
@@ -156,7 +157,7 @@ async def test_many_at_once_with_one_key_start_one_run(tmp_path):
         assert not served.service._keys._locks._locks
 
 
-async def test_a_key_whose_run_was_not_started_can_be_used_again(tmp_path):
+async def test_an_idempotency_key_can_be_reused_if_its_run_did_not_start(tmp_path):
     async with api(tmp_path) as served:
         headers = {"Idempotency-Key": "k"}
         answer = await served.client().post("/runs", json={"task": "x", "agent": "nobody"}, headers=headers)
@@ -164,7 +165,7 @@ async def test_a_key_whose_run_was_not_started_can_be_used_again(tmp_path):
         assert (await served.client().post("/runs", json={"task": "x"}, headers=headers)).status_code in (201, 202)
 
 
-async def test_a_key_that_a_program_took_and_died_is_free_and_one_of_a_program_at_work_is_not(tmp_path):
+async def test_the_idempotency_key_of_a_dead_process_is_free_and_that_of_a_live_one_is_not(tmp_path):
     store, now = RunStore(tmp_path / "log.db"), time.time()
     host, me = gethostname(), os.getpid()
     gone = IdempotencyKey("o", "k", "d", "run_1", now, host, 2**22 + 1)
@@ -177,7 +178,7 @@ async def test_a_key_that_a_program_took_and_died_is_free_and_one_of_a_program_a
     store.close()
 
 
-async def test_keys_are_forgotten_with_their_runs(tmp_path):
+async def test_idempotency_keys_are_deleted_with_their_runs(tmp_path):
     async with api(tmp_path) as served:
         headers = {"Idempotency-Key": "k"}
         first = await served.client().post("/runs", json={"task": "x", "wait": 30}, headers=headers)
@@ -188,10 +189,10 @@ async def test_keys_are_forgotten_with_their_runs(tmp_path):
         assert again.json()["id"] != first.json()["id"]
 
 
-# Looking.
+# Get and list
 
 
-async def test_runs_are_listed_in_pages_and_by_what_they_are(tmp_path):
+async def test_runs_are_listed_in_pages_and_filtered(tmp_path):
     async with api(tmp_path, make(), make([reply("x")] * 9, name="second")) as served:
         client = served.client()
         ids = [(await finished(client, str(n), session="a" if n % 2 else "b"))["id"] for n in range(5)]
@@ -218,16 +219,19 @@ async def test_runs_are_listed_in_pages_and_by_what_they_are(tmp_path):
 
 
 async def test_a_caller_sees_its_own_runs_only_and_an_admin_all(tmp_path):
-    door = Door()
-    async with api(tmp_path, at_the_door(door)) as served:
+    blocker = Blocker()
+    async with api(tmp_path, blocked_agent(blocker)) as served:
         mine = (await served.client().post("/runs", json={"task": "x"})).json()["id"]
-        await until(lambda: door.entered)
+        await wait_until(lambda: blocker.entered)
         other, admin = served.client("other"), served.client("admin")
         assert (await other.get("/runs")).json()["runs"] == []
         for method, path, body in (
-            ("GET", "", None), ("GET", "/events", None), ("HEAD", "/events", None), ("POST", "/cancel", {}),
+            ("GET", "", None),
+            ("GET", "/events", None),
+            ("HEAD", "/events", None),
+            ("POST", "/cancel", {}),
             ("POST", "/messages", {"text": "x"}),
-        ):  # fmt: skip
+        ):
             answer = await other.request(method, f"/runs/{mine}{path}", json=body)
             unknown = await other.request(method, f"/runs/run_none{path}", json=body)
             assert answer.status_code == unknown.status_code == 404
@@ -237,7 +241,7 @@ async def test_a_caller_sees_its_own_runs_only_and_an_admin_all(tmp_path):
         assert (await admin.post(f"/runs/{mine}/cancel")).json()["status"] == "cancelled"
 
 
-async def test_what_was_said_is_for_those_who_may_read(tmp_path):
+async def test_texts_of_a_run_need_the_right_read(tmp_path):
     async with api(tmp_path) as served:
         client = served.client("starter", scopes=("run",))
         run = await finished(client, "a secret")
@@ -245,7 +249,7 @@ async def test_what_was_said_is_for_those_who_may_read(tmp_path):
         assert (await client.get(f"/runs/{run['id']}")).status_code == 403
 
 
-async def test_a_page_of_long_runs_is_short_and_none_is_lost(tmp_path, monkeypatch):
+async def test_a_page_of_long_runs_is_short_and_skips_none(tmp_path, monkeypatch):
     monkeypatch.setattr(stored_runs, "PAGE_SIZE", 250)
     async with api(tmp_path) as served:
         client = served.client()
@@ -261,13 +265,13 @@ async def test_a_page_of_long_runs_is_short_and_none_is_lost(tmp_path, monkeypat
         assert sizes == [1, 1, 3, 1, 1]
 
 
-async def test_a_page_of_long_events_is_short_and_none_is_lost(tmp_path, monkeypatch):
+async def test_a_page_of_long_events_is_short_and_skips_none(tmp_path, monkeypatch):
     monkeypatch.setattr(api_module, "PAGE_SIZE", 400)
     monkeypatch.setattr(live_run, "PAGE_BYTES", 400)
     async with api(tmp_path) as served:
         client = served.client()
         run = await finished(client, "x" * 1000)
-        await until(lambda: run["id"] not in served.service._live)  # now they are read from the file
+        await wait_until(lambda: run["id"] not in served.service._live)  # now they are read from the file
         seen, pages, over = [], 0, False
         while not over:
             answer = await client.get(
@@ -282,21 +286,21 @@ async def test_a_page_of_long_events_is_short_and_none_is_lost(tmp_path, monkeyp
 
 
 async def test_agents_are_listed(tmp_path):
-    async with api(tmp_path, at_the_door(Door()), make(name="b")) as served:
+    async with api(tmp_path, blocked_agent(Blocker()), make(name="b")) as served:
         found = (await served.client().get("/agents")).json()["agents"]
-        assert found[0] == {"name": "helper", "description": "", "tools": ["door"]}
+        assert found[0] == {"name": "helper", "description": "", "tools": ["blocker"]}
         assert [each["name"] for each in found] == ["helper", "b"]
 
 
-# Taking part.
+# Steer, cancel and events
 
 
-async def test_a_run_is_steered_and_cancelled_once(tmp_path):
-    door = Door()
-    async with api(tmp_path, at_the_door(door)) as served:
+async def test_a_run_can_be_steered_and_cancelled_once(tmp_path):
+    blocker = Blocker()
+    async with api(tmp_path, blocked_agent(blocker)) as served:
         client = served.client()
         path = f"/runs/{(await client.post('/runs', json={'task': 'x'})).json()['id']}"
-        await until(lambda: door.entered)
+        await wait_until(lambda: blocker.entered)
         assert (await client.post(f"{path}/messages", json={"text": "hurry"})).status_code == 202
         assert (await client.post(f"{path}/messages", json={"text": ""})).status_code == 422
         answer = await client.post(f"{path}/cancel", json={"reason": "enough"})
@@ -325,9 +329,9 @@ async def test_events_are_read_as_json_in_pages(tmp_path):
         assert got[-1]["type"] == "run_closed"
 
 
-async def test_who_asks_for_json_can_wait_for_events(tmp_path):
-    door = Door()
-    async with api(tmp_path, at_the_door(door)) as served:
+async def test_a_json_client_can_wait_for_events(tmp_path):
+    blocker = Blocker()
+    async with api(tmp_path, blocked_agent(blocker)) as served:
         client = served.client()
         path = f"/runs/{(await client.post('/runs', json={'task': 'x'})).json()['id']}/events"
         page = {"last_seq": 0}
@@ -339,11 +343,11 @@ async def test_who_asks_for_json_can_wait_for_events(tmp_path):
         assert served.service.counts()["readers"] == 0
 
 
-# Limits and faults.
+# Limits and errors
 
 
-async def test_too_much_is_answered_with_when_to_come_back(tmp_path):
-    async with api(tmp_path, at_the_door(Door()), max_runs_per_caller=1) as served:
+async def test_an_exceeded_limit_says_when_to_retry(tmp_path):
+    async with api(tmp_path, blocked_agent(Blocker()), max_runs_per_caller=1) as served:
         assert (await served.client().post("/runs", json={"task": "x"})).status_code in (201, 202)
         answer = await served.client().post("/runs", json={"task": "y"})
         assert (answer.status_code, answer.json()["error"]["code"]) == (429, "busy")
@@ -353,7 +357,7 @@ async def test_too_much_is_answered_with_when_to_come_back(tmp_path):
         assert (answer.status_code, "Retry-After" in answer.headers) == (503, True)
 
 
-async def test_a_file_that_cannot_be_read_is_told_without_its_path(tmp_path, monkeypatch):
+async def test_a_store_error_is_reported_without_its_path(tmp_path, monkeypatch):
     async with api(tmp_path) as served:
 
         def broken(*_, **__):
@@ -369,7 +373,7 @@ async def test_a_file_that_cannot_be_read_is_told_without_its_path(tmp_path, mon
             assert str(tmp_path) not in answer.text
 
 
-async def test_nobody_gets_anything_without_the_right_for_it(tmp_path):
+async def test_every_endpoint_needs_its_right(tmp_path):
     async with api(tmp_path, make(), rate=1e9, burst=1_000_000) as served:
         await finished(served.client())
         before = [run.id for run in served.service._store.runs()]
@@ -379,7 +383,7 @@ async def test_nobody_gets_anything_without_the_right_for_it(tmp_path):
             assert await walk(client, served.endpoints(), Keys.of(served.store), untouched, filled=filled) > 400
 
 
-async def test_a_task_of_any_text_is_stored_and_given_back_as_it_is(tmp_path):
+async def test_any_task_text_is_stored_and_returned_unchanged(tmp_path):
     texts = ["\0", "a\r\nb", "\u2028", "\U0001f600", "data: x\n\nid: 99"]
     model = ScriptedModel([lambda request: reply(request.messages[-1].content)], loop=True)
     async with api(tmp_path, make()) as served:

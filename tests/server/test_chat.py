@@ -1,4 +1,4 @@
-"""Chat completions, through the official client and a real web server."""
+"""Chat completions through the official client and a real HTTP server."""
 
 import asyncio
 import json
@@ -37,7 +37,8 @@ from hookline.server.routing import Gate
 from hookline.stores.errors import StoreError
 from hookline.stores.keys import KeyStore
 
-from .rig import ADMIN, make, serving, until
+from ..waiting import wait_until
+from .rig import ADMIN, make, serving
 from .test_chat_request import body as chat_bodies
 from .walk import Keys, client_of, walk
 
@@ -53,7 +54,7 @@ def look(place: str) -> str:
 
 @asynccontextmanager
 async def chatting(folder, *agents, keys=None, gate=None, **options):
-    """A served chat, and a client of it."""
+    """A served chat API and its client."""
     async with serving(folder, *agents, **options) as service:
         api = ChatApi(service)
         the_gate = Gate(keys, ServerOptions(**{**FAST, **(gate or {})}))
@@ -88,7 +89,7 @@ async def streamed(place, messages=HI, model="helper", **options):
 
 
 async def lines(place, **fields):
-    """A stream as it is on the wire."""
+    """The lines of a stream."""
     body = {"model": "helper", "messages": HI, "stream": True, **fields}
     async with (
         httpx.AsyncClient(verify=False, timeout=60) as client,
@@ -99,10 +100,10 @@ async def lines(place, **fields):
                 yield line
 
 
-# Chat.
+# Completions and streams
 
 
-async def test_an_answer_has_what_clients_read(tmp_path):
+async def test_a_completion_has_the_fields_that_clients_read(tmp_path):
     async with chatting(tmp_path, make([reply("Hello there.")])) as place:
         raw = await place.client.chat.completions.with_raw_response.create(model="helper", messages=HI)
         answer, run_id = raw.parse(), raw.headers["x-hookline-run"]
@@ -117,7 +118,7 @@ async def test_an_answer_has_what_clients_read(tmp_path):
         assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens > 0
 
 
-async def test_a_stream_has_the_role_the_text_the_end_and_the_usage_in_this_order(tmp_path):
+async def test_a_stream_has_role_text_end_and_usage_in_this_order(tmp_path):
     async with chatting(tmp_path, make([reply("Hello\u2028there, you.")])) as place:
         found = [line async for line in lines(place, stream_options={"include_usage": True})]
         assert found.pop() == "data: [DONE]"
@@ -134,12 +135,12 @@ async def test_a_stream_has_the_role_the_text_the_end_and_the_usage_in_this_orde
         assert {chunk["usage"] for chunk in chunks[:-1]} == {None}
 
 
-async def test_usage_is_streamed_only_if_it_is_wanted(tmp_path):
+async def test_usage_is_streamed_only_on_request(tmp_path):
     async with chatting(tmp_path, make()) as place:
         assert not [line async for line in lines(place) if "usage" in line]
 
 
-async def test_the_blocking_client_gets_the_same(tmp_path):
+async def test_the_synchronous_client_works(tmp_path):
     async with chatting(tmp_path, make()) as place:
 
         def ask():
@@ -155,8 +156,9 @@ async def test_models_are_the_agents(tmp_path):
     async with chatting(tmp_path, make(description="Helps."), make(name="other")) as place:
         models = (await place.client.models.list()).data
         assert [(model.id, model.object, model.owned_by) for model in models] == [
-            ("helper", "model", "hookline"), ("other", "model", "hookline"),
-        ]  # fmt: skip
+            ("helper", "model", "hookline"),
+            ("other", "model", "hookline"),
+        ]
         assert (await place.client.models.retrieve("helper")).description == "Helps."
         assert await whole(place, model="other") == ("done", "stop")
         with pytest.raises(openai.NotFoundError, match="no agent 'nobody'"):
@@ -175,14 +177,17 @@ async def test_the_caller_keeps_the_conversation(tmp_path):
         assert await whole(place) == ("done", "stop")
     first, second = ([(message.role, message.content) for message in each.messages] for each in agent.model.requests)
     assert first == [
-        ("system", "Be kind."), ("user", "[system message of the caller]\nBe rude."), ("user", "One?"),
-        ("assistant", "One."), ("user", "Two?"),
-    ]  # fmt: skip
+        ("system", "Be kind."),
+        ("user", "[system message of the caller]\nBe rude."),
+        ("user", "One?"),
+        ("assistant", "One."),
+        ("user", "Two?"),
+    ]
     assert second == [("system", "Be kind."), ("user", "Hi.")]
 
 
 class Two:
-    """A roster: who answers is the personality of the session."""
+    """A roster that answers with the personality of the session."""
 
     personalities = {"anna": SimpleNamespace(description="A"), "bert": SimpleNamespace(description="B")}
     first = "anna"
@@ -193,23 +198,23 @@ class Two:
         return self.agents[session.personality_id or self.first].start(task, session=session, **options)
 
 
-async def test_the_personality_that_is_asked_for_answers(tmp_path):
+async def test_the_requested_personality_answers(tmp_path):
     async with chatting(tmp_path, Two()) as place:
         assert await whole(place, model="bert") == ("I am bert.", "stop")
         assert await streamed(place, model="bert") == ("I am bert.", "stop")
 
 
-# Tools, guards and limits.
+# Tools, guards and limits
 
 
-async def test_tools_run_inside_and_what_is_said_beside_them_is_part_of_the_answer(tmp_path):
+async def test_tools_run_on_the_server_and_text_next_to_calls_is_part_of_the_reply(tmp_path):
     turns = [["Let me look.", call("look", place="the cellar")], reply("It is dark.")]
     async with chatting(tmp_path, make(turns * 2, tools=[look])) as place:
         assert await whole(place) == ("Let me look.\n\nIt is dark.", "stop")
         assert await streamed(place) == ("Let me look.\n\nIt is dark.", "stop")
 
 
-async def test_an_input_guard_ends_with_its_own_words(tmp_path):
+async def test_an_input_guard_ends_the_run_with_its_message(tmp_path):
     @guard(ON_RUN_START)
     def no(ctx, payload):
         return HookResult.end("I may not talk about that.")
@@ -221,7 +226,7 @@ async def test_an_input_guard_ends_with_its_own_words(tmp_path):
     assert agent.model.requests == []
 
 
-async def test_a_blocked_tool_does_not_run_and_the_agent_goes_on(tmp_path):
+async def test_a_blocked_tool_does_not_run_and_the_agent_continues(tmp_path):
     @guard(BEFORE_TOOL)
     def no(ctx, payload):
         return HookResult.block("The cellar is closed.")
@@ -263,7 +268,7 @@ def redact(ctx, payload):
     ("hooked", "counts", "finish"),
     [(polite, "My dear.", "stop"), (strict, "I cannot say that.", "content_filter"), (redact, "You ***.", "stop")],
 )
-async def test_what_a_hook_takes_back_is_in_no_whole_answer_and_in_no_settled_stream(tmp_path, hooked, counts, finish):
+async def test_text_rejected_by_a_hook_is_in_no_completion_and_no_settled_stream(tmp_path, hooked, counts, finish):
     def agent():
         model = ScriptedModel(
             [lambda request: reply("My dear." if "Be polite." in request.messages[-1].content else "You fool.")],
@@ -279,14 +284,14 @@ async def test_what_a_hook_takes_back_is_in_no_whole_answer_and_in_no_settled_st
         assert await streamed(place) == (counts, finish)
 
 
-async def test_a_limit_ends_with_length(tmp_path):
+async def test_a_run_stopped_by_a_limit_has_the_finish_reason_length(tmp_path):
     turns = [["Looking.", call("look", place="x")]] * 4
     async with chatting(tmp_path, make(turns, tools=[look], max_steps=2)) as place:
         assert await whole(place) == ("Looking.\n\nLooking.", "length")
         assert await streamed(place) == ("Looking.\n\nLooking.", "length")
 
 
-async def test_streams_and_whole_answers_pass_the_same_hooks(tmp_path):
+async def test_streams_and_completions_pass_the_same_hooks(tmp_path):
     seen = []
 
     @observer(*(point for point in POINTS.values() if point.model == "pipeline"))
@@ -301,7 +306,7 @@ async def test_streams_and_whole_answers_pass_the_same_hooks(tmp_path):
     assert {"on_run_start", "on_token", "after_llm", "before_tool", "on_run_end"} <= {*first}
 
 
-async def test_a_call_is_approved_while_the_client_waits(tmp_path):
+async def test_a_call_can_be_approved_while_the_client_waits(tmp_path):
     @guard(BEFORE_TOOL)
     def ask(ctx, payload):
         return HookResult.ask("May I look?")
@@ -311,7 +316,8 @@ async def test_a_call_is_approved_while_the_client_waits(tmp_path):
         approvals = place.service.approvals
 
         async def approve():
-            (row,) = await until(lambda: approvals.rows(status="pending"))
+            await wait_until(lambda: approvals.rows(status="pending"))
+            (row,) = approvals.rows(status="pending")
             approvals.decide(row.id, decision="approve", digest=row.digest, by="somebody")
 
         waiting = asyncio.create_task(whole(place))
@@ -326,10 +332,10 @@ async def test_a_call_is_approved_while_the_client_waits(tmp_path):
         assert seen[-1] == "data: [DONE]"
 
 
-# What goes wrong.
+# Errors
 
 
-async def test_a_failed_run_is_an_error_and_is_not_tried_again(tmp_path):
+async def test_a_failed_run_is_an_error_that_clients_do_not_retry(tmp_path):
     agent = make([RuntimeError("the model is broken")] * 3)
     async with chatting(tmp_path, agent) as place:
         eager = place.client.with_options(max_retries=3)
@@ -347,7 +353,7 @@ async def test_a_failed_run_is_an_error_and_is_not_tried_again(tmp_path):
 
 
 class Hanging(ScriptedModel):
-    """Says something, and then nothing until it may."""
+    """A model that writes text and then waits."""
 
     def __init__(self):
         super().__init__()
@@ -366,7 +372,7 @@ async def test_a_cancelled_run_is_an_error(tmp_path, stream):
     model = Hanging()
     async with chatting(tmp_path, Agent("helper", llm=model)) as place:
         asking = asyncio.create_task((streamed if stream else whole)(place))
-        await until(lambda: model.asked)
+        await wait_until(lambda: model.asked)
         (run,) = await place.service.list(ADMIN)
         await place.service.cancel(run.id, ADMIN, "enough")
         with pytest.raises(openai.APIError, match="cancelled: enough") as caught:
@@ -375,11 +381,11 @@ async def test_a_cancelled_run_is_an_error(tmp_path, stream):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_server_that_stops_is_an_error(tmp_path, stream):
+async def test_an_interrupted_run_is_an_error(tmp_path, stream):
     model = Hanging()
     async with chatting(tmp_path, Agent("helper", llm=model)) as place:
         asking = asyncio.create_task((streamed if stream else whole)(place))
-        await until(lambda: model.asked)
+        await wait_until(lambda: model.asked)
         await place.service.close(grace=0)
         with pytest.raises(openai.APIError, match="the server stopped") as caught:
             await asking
@@ -390,7 +396,7 @@ async def test_a_server_that_stops_is_an_error(tmp_path, stream):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_leaves_does_not_stop_the_run_and_leaves_nothing_behind(tmp_path, stream):
+async def test_a_disconnected_client_does_not_stop_the_run_and_leaves_nothing_behind(tmp_path, stream):
     model = Hanging()
     async with chatting(tmp_path, Agent("helper", llm=model)) as place:
         body = {"model": "helper", "messages": HI, "stream": stream}
@@ -403,10 +409,10 @@ async def test_a_client_that_leaves_does_not_stop_the_run_and_leaves_nothing_beh
                             break
             else:
                 waiting = asyncio.create_task(post.__aenter__())
-                await until(lambda: model.asked and place.service.counts()["readers"])
+                await wait_until(lambda: model.asked and place.service.counts()["readers"])
                 waiting.cancel()
                 await asyncio.wait([waiting])
-        await until(lambda: place.service.counts()["readers"] == 0)
+        await wait_until(lambda: place.service.counts()["readers"] == 0)
         (run,) = await place.service.list(ADMIN)
         assert run.status == "running"
         model.go.set()
@@ -414,7 +420,7 @@ async def test_a_client_that_leaves_does_not_stop_the_run_and_leaves_nothing_beh
         assert (run.status, run.reply) == ("completed", "Well, yes.")
 
 
-async def test_a_file_that_cannot_be_read_is_an_error_whose_words_are_in_the_log(tmp_path, monkeypatch, caplog):
+async def test_a_store_error_is_logged_and_reported_without_details(tmp_path, monkeypatch, caplog):
     async def broken(*args):
         raise StoreError("/secret/path/runs.db is gone")
 
@@ -426,7 +432,7 @@ async def test_a_file_that_cannot_be_read_is_an_error_whose_words_are_in_the_log
         with pytest.raises(openai.APIError, match="events cannot be read now") as streaming:
             await streamed(place)
         assert "/secret" not in f"{caught.value} {streaming.value}"
-        await until(lambda: place.service.counts()["readers"] == 0)
+        await wait_until(lambda: place.service.counts()["readers"] == 0)
         monkeypatch.setattr(place.service, "read", broken)
         with pytest.raises(openai.InternalServerError) as caught:
             await place.client.with_options(max_retries=0).chat.completions.create(model="helper", messages=HI)
@@ -435,11 +441,11 @@ async def test_a_file_that_cannot_be_read_is_an_error_whose_words_are_in_the_log
     assert caplog.text.count("/secret/path/runs.db is gone") == 3
 
 
-async def test_a_run_that_nobody_can_be_told_of_is_cancelled(tmp_path):
+async def test_a_run_whose_events_cannot_be_read_is_cancelled(tmp_path):
     model = Hanging()
     async with chatting(tmp_path, Agent("helper", llm=model), max_streams=1) as place:
         first = asyncio.create_task(whole(place))
-        await until(lambda: place.service.counts()["readers"])
+        await wait_until(lambda: place.service.counts()["readers"])
         with pytest.raises(openai.RateLimitError, match="too many streams"):
             await whole(place)
         assert sorted(run.status for run in await place.service.list(ADMIN)) == ["cancelled", "running"]
@@ -447,7 +453,7 @@ async def test_a_run_that_nobody_can_be_told_of_is_cancelled(tmp_path):
         assert await first == ("Well, yes.", "stop")
 
 
-async def test_errors_are_those_of_the_client(tmp_path):
+async def test_errors_raise_the_matching_exceptions_of_the_client(tmp_path):
     keys = KeyStore(tmp_path / "keys.db")
     run, read = keys.add("runs", ["run"])[1], keys.add("reads", ["read"])[1]
     async with chatting(tmp_path, make(), keys=keys, max_runs_per_caller=1) as place:
@@ -472,13 +478,13 @@ async def test_errors_are_those_of_the_client(tmp_path):
     keys.close()
 
 
-async def test_too_much_is_a_rate_limit_error_of_the_client(tmp_path):
+async def test_exceeded_limits_raise_rate_limit_errors_in_the_client(tmp_path):
     model = Hanging()
     async with chatting(
         tmp_path, Agent("helper", llm=model), max_runs_per_caller=1, gate={"rate": 0.001, "burst": 3}
     ) as place:
         first = asyncio.create_task(whole(place))
-        await until(lambda: model.asked)
+        await wait_until(lambda: model.asked)
         with pytest.raises(openai.RateLimitError, match="which is the limit") as caught:
             await whole(place)
         assert caught.value.code == "busy"
@@ -491,7 +497,7 @@ async def test_too_much_is_a_rate_limit_error_of_the_client(tmp_path):
         assert (caught.value.type, caught.value.code) == ("rate_limit_error", "too_many_requests")
 
 
-async def test_nobody_gets_in_without_the_right(tmp_path):
+async def test_the_chat_endpoints_need_their_rights(tmp_path):
     store = KeyStore(tmp_path / "keys.db")
     async with serving(tmp_path) as service:
         endpoints = ChatApi(service).endpoints()
@@ -505,7 +511,7 @@ async def test_nobody_gets_in_without_the_right(tmp_path):
 
 @settings(max_examples=5)
 @given(bodies=st.lists(chat_bodies, min_size=8, max_size=8))
-def test_whatever_is_sent_the_server_is_not_to_blame(bodies):
+def test_no_request_causes_a_server_error(bodies):
     async def send(folder):
         async with serving(folder) as service:
             gate = Gate(None, ServerOptions(**FAST))
@@ -520,7 +526,7 @@ def test_whatever_is_sent_the_server_is_not_to_blame(bodies):
 
 
 @pytest.mark.slow
-async def test_the_embedded_model_chats(tmp_path):
+async def test_the_embedded_model_answers_chat_requests(tmp_path):
     pytest.importorskip("xllamacpp")
     agent = Agent("helper", llm="local", params={"max_tokens": 8})
     async with chatting(tmp_path, agent) as place:

@@ -1,4 +1,4 @@
-"""Chat requests: what an agent gets of them, and what is refused."""
+"""Parsing of chat requests."""
 
 import json
 
@@ -30,21 +30,21 @@ def test_the_last_user_message_is_the_task_and_the_rest_is_the_history():
     )
 
 
-def test_text_parts_are_one_text():
+def test_text_parts_are_joined():
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     assert asked({"role": "user", "content": parts}).task == "one\ntwo"
 
 
 @pytest.mark.parametrize("role", ["system", "developer"])
-def test_instructions_of_a_caller_are_words_of_a_user(role):
-    told = {"role": role, "content": "You are a pirate."}
-    for messages in ([told, HI], [HI, told]):
+def test_system_messages_of_a_caller_become_user_messages(role):
+    instruction = {"role": role, "content": "You are a pirate."}
+    for messages in ([instruction, HI], [HI, instruction]):
         found = asked(*messages)
         assert found.task == "Hi."
         assert found.history == (Message("user", f"[{role} message of the caller]\nYou are a pirate."),)
 
 
-def test_calls_and_results_of_foreign_tools_are_text():
+def test_calls_and_results_of_the_callers_tools_become_text():
     call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Bonn"}'}}
     found = asked(
         HI,
@@ -80,7 +80,7 @@ def test_calls_and_results_of_foreign_tools_are_text():
         ({"audio": {"voice": "x"}}, "audio"),
     ],
 )
-def test_what_an_agent_does_not_do_is_refused_by_name(fields, param):
+def test_unsupported_parameters_are_rejected_by_name(fields, param):
     assert refusal(**fields)[:2] == ("unsupported_parameter", param)
 
 
@@ -93,7 +93,7 @@ def test_what_an_agent_does_not_do_is_refused_by_name(fields, param):
         {},
     ],
 )
-def test_images_audio_and_files_are_refused_with_what_to_do(part):
+def test_images_audio_and_files_are_rejected_with_advice(part):
     code, param, message = refusal({"role": "user", "content": [{"type": "text", "text": "look"}, part]})
     assert (code, param) == ("unsupported_parameter", "messages[0].content[1]")
     assert "describe it in words" in message
@@ -112,25 +112,38 @@ def test_images_audio_and_files_are_refused_with_what_to_do(part):
         ([{"role": "user", "content": [{"type": "text", "text": 1}]}], "messages[0].content[0]"),
     ],
 )
-def test_a_conversation_that_asks_nothing_is_refused(messages, param):
+def test_a_conversation_without_a_task_is_rejected(messages, param):
     assert refusal(*messages)[:2] == ("invalid_request", param)
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"null", b"\xff", b'{"model":"x"}', b'{"model":"","messages":[]}', b"[" * 100_000]
 )
-def test_what_is_no_request_is_refused(body):
+def test_an_invalid_chat_request_is_rejected(body):
     with pytest.raises(ChatError) as caught:
         parse_request(body)
     assert caught.value.status == 400
 
 
-def test_settings_of_a_model_are_taken_and_have_no_effect():
+def test_model_settings_are_accepted_and_have_no_effect():
     ignored = {
-        "temperature": 2, "top_p": 0.1, "max_tokens": 5, "max_completion_tokens": 5, "stop": ["x"], "seed": 1,
-        "user": "u", "metadata": {"user_role": "admin"}, "n": 1, "tools": [], "logprobs": False, "store": True,
-        "response_format": {"type": "text"}, "tool_choice": "none", "parallel_tool_calls": True, "future": [1],
-    }  # fmt: skip
+        "temperature": 2,
+        "top_p": 0.1,
+        "max_tokens": 5,
+        "max_completion_tokens": 5,
+        "stop": ["x"],
+        "seed": 1,
+        "user": "u",
+        "metadata": {"user_role": "admin"},
+        "n": 1,
+        "tools": [],
+        "logprobs": False,
+        "store": True,
+        "response_format": {"type": "text"},
+        "tool_choice": "none",
+        "parallel_tool_calls": True,
+        "future": [1],
+    }
     assert asked(**ignored) == asked()
 
 
@@ -164,7 +177,7 @@ body = json_values | st.fixed_dictionaries(
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(body)
-def test_any_json_is_a_request_or_refused(value):
+def test_any_json_is_accepted_or_rejected(value):
     try:
         found = parse_request(json.dumps(value).encode())
     except ChatError as error:
@@ -178,6 +191,6 @@ def test_any_json_is_a_request_or_refused(value):
 
 @settings(max_examples=25)
 @given(st.binary(max_size=40))
-def test_any_bytes_are_refused_at_most(value):
+def test_any_bytes_are_accepted_or_rejected(value):
     with pytest.raises(ChatError):
         parse_request(value)

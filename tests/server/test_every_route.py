@@ -1,4 +1,4 @@
-"""Every route of the whole server: nobody gets anywhere without the right for it."""
+"""Every route of the whole server needs its right."""
 
 import json
 
@@ -11,18 +11,35 @@ from hookline.server.auth import PUBLIC, Caller
 from hookline.server.build import build_server
 from hookline.stores.keys import RIGHTS
 
-from .rig import until
+from ..waiting import wait_until
 from .walk import Keys, bearer, client_of, walk, walk_with_garbage
 
 PATHS = {
-    "GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.json", "GET /agents",
-    "POST /runs", "GET /runs", "GET /runs/{id}", "GET /runs/{id}/events", "HEAD /runs/{id}/events",
-    "POST /runs/{id}/cancel", "POST /runs/{id}/messages",
-    "GET /approvals", "GET /approvals/{id}", "POST /approvals/{id}", "GET /grants", "DELETE /grants/{id}",
-    "GET /.well-known/agent-card.json", "POST /a2a/{agent}", "GET /a2a/{agent}/.well-known/agent-card.json",
-    "GET /v1/models", "GET /v1/models/{model}", "POST /v1/chat/completions",
-}  # fmt: skip
-"""All that there is. What is added must be added here, after a thought about who may ask for it."""
+    "GET /healthz",
+    "GET /readyz",
+    "GET /metrics",
+    "GET /openapi.json",
+    "GET /agents",
+    "POST /runs",
+    "GET /runs",
+    "GET /runs/{id}",
+    "GET /runs/{id}/events",
+    "HEAD /runs/{id}/events",
+    "POST /runs/{id}/cancel",
+    "POST /runs/{id}/messages",
+    "GET /approvals",
+    "GET /approvals/{id}",
+    "POST /approvals/{id}",
+    "GET /grants",
+    "DELETE /grants/{id}",
+    "GET /.well-known/agent-card.json",
+    "POST /a2a/{agent}",
+    "GET /a2a/{agent}/.well-known/agent-card.json",
+    "GET /v1/models",
+    "GET /v1/models/{model}",
+    "POST /v1/chat/completions",
+}
+"""All endpoints and their scopes. Add new ones here, after deciding who may call them."""
 
 
 @tool
@@ -33,12 +50,12 @@ def delete(path: str) -> str:
 
 @guard(BEFORE_TOOL)
 def ask(ctx, payload):
-    """Everything needs approval."""
+    """Ask for approval of every call."""
     return HookResult.ask("May it?")
 
 
 class Rig:
-    """A server with a run of somebody's that waits for approval, a permission, and keys of all kinds."""
+    """A server with a waiting run of another caller, a permission, and keys of all kinds."""
 
     def __init__(self, folder):
         def turn(request):
@@ -49,13 +66,18 @@ class Rig:
         self.server = build_server(
             Settings(
                 server={
-                    "port": 0, "rate": 1e9, "burst": 1_000_000, "push_hosts": ["127.0.0.1"],
+                    "port": 0,
+                    "rate": 1e9,
+                    "burst": 1_000_000,
+                    "push_hosts": ["127.0.0.1"],
                 },
                 runs=str(folder / "runs.db"),
-                sessions=str(folder / "sessions"), approval_file=str(folder / "approvals.db"),
+                sessions=str(folder / "sessions"),
+                approval_file=str(folder / "approvals.db"),
             ),
-            agent, home=folder,
-        )  # fmt: skip
+            agent,
+            home=folder,
+        )
         self.service, self.keys = self.server.service, Keys.of(self.server.keys)
 
     async def begin(self):
@@ -64,13 +86,15 @@ class Rig:
         owner = Caller(row.id, row.name, frozenset(RIGHTS[:3]))
         approvals = self.service.approvals
         first = await self.service.start(owner, "old.txt")
-        (row,) = await until(lambda: approvals.rows(status="pending"))
+        await wait_until(lambda: approvals.rows(status="pending"))
+        (row,) = approvals.rows(status="pending")
         approvals.decide(row.id, decision="approve", digest=row.digest, by="me", remember="always")
         (self.grant,) = approvals.grants()
         await self.service.wait(first.id, owner)
         self.run = await self.service.start(owner, "new.txt")
-        (self.call,) = await until(lambda: approvals.rows(status="pending"))
-        await until(lambda: self.service.counts()["waiting"])
+        await wait_until(lambda: approvals.rows(status="pending"))
+        (self.call,) = approvals.rows(status="pending")
+        await wait_until(lambda: self.service.counts()["waiting"])
         await self.service.list(owner)  # all is in the file then
         self.before = self.now()
 
@@ -97,7 +121,7 @@ async def rig(tmp_path):
         close()
 
 
-async def test_the_table_of_endpoints_is_all_that_is_served(rig):
+async def test_only_the_listed_endpoints_are_served(rig):
     endpoints = rig.server.endpoints()
     assert {f"{each.method} {each.path}" for each in endpoints} == PATHS
     routes = rig.server.routes()
@@ -110,7 +134,7 @@ async def test_the_table_of_endpoints_is_all_that_is_served(rig):
 
 
 @pytest.mark.slow
-async def test_nobody_gets_anywhere_without_a_key_or_with_the_wrong_rights(rig):
+async def test_every_route_rejects_missing_keys_and_wrong_rights(rig):
     endpoints, routes = rig.server.endpoints(), rig.server.routes()
     async with client_of(routes) as client:
         assert await walk(client, endpoints, rig.keys, rig.untouched, filled=rig.filled) > 500
@@ -121,7 +145,7 @@ async def test_nobody_gets_anywhere_without_a_key_or_with_the_wrong_rights(rig):
     assert made > 50
 
 
-async def test_a_caller_with_every_right_but_admin_has_nothing_to_do_with_others(rig):
+async def test_without_admin_a_caller_cannot_access_objects_of_others(rig):
     _, key = rig.server.keys.add("stranger", RIGHTS[:3])
     async with client_of(rig.server.routes()) as client:
         for each in rig.server.endpoints():
@@ -139,14 +163,27 @@ async def test_a_caller_with_every_right_but_admin_has_nothing_to_do_with_others
 
 
 METHODS = {
-    "SendMessage": "run", "SendStreamingMessage": "run", "CancelTask": "run", "GetTask": "read", "ListTasks": "read",
-    "SubscribeToTask": "read", "CreateTaskPushNotificationConfig": "run", "GetTaskPushNotificationConfig": "read",
-    "ListTaskPushNotificationConfigs": "read", "DeleteTaskPushNotificationConfig": "run",
-    "message/send": "run", "message/stream": "run", "tasks/cancel": "run", "tasks/get": "read",
-    "tasks/resubscribe": "read", "tasks/pushNotificationConfig/set": "run", "tasks/pushNotificationConfig/get": "read",
-    "tasks/pushNotificationConfig/list": "read", "tasks/pushNotificationConfig/delete": "run",
-}  # fmt: skip
-"""The methods inside JSON-RPC, and the right that each needs."""
+    "SendMessage": "run",
+    "SendStreamingMessage": "run",
+    "CancelTask": "run",
+    "GetTask": "read",
+    "ListTasks": "read",
+    "SubscribeToTask": "read",
+    "CreateTaskPushNotificationConfig": "run",
+    "GetTaskPushNotificationConfig": "read",
+    "ListTaskPushNotificationConfigs": "read",
+    "DeleteTaskPushNotificationConfig": "run",
+    "message/send": "run",
+    "message/stream": "run",
+    "tasks/cancel": "run",
+    "tasks/get": "read",
+    "tasks/resubscribe": "read",
+    "tasks/pushNotificationConfig/set": "run",
+    "tasks/pushNotificationConfig/get": "read",
+    "tasks/pushNotificationConfig/list": "read",
+    "tasks/pushNotificationConfig/delete": "run",
+}
+"""The JSON-RPC methods, and the right that each needs."""
 
 
 def params(method, run_id):
@@ -168,7 +205,7 @@ def params(method, run_id):
     }.get(method, {"id": run_id})
 
 
-async def test_every_method_of_a2a_needs_its_right_and_shows_nothing_of_others(rig):
+async def test_every_a2a_method_needs_its_right_and_hides_tasks_of_others(rig):
     _, stranger = rig.server.keys.add("stranger", RIGHTS[:3])
     async with client_of(rig.server.routes()) as client:
 
@@ -182,24 +219,24 @@ async def test_every_method_of_a2a_needs_its_right_and_shows_nothing_of_others(r
 
         for method, right in METHODS.items():
             for wrong in [each for each in RIGHTS[:3] if each != right]:
-                told = await ask_for(method, rig.keys.key(wrong))
-                assert "error" in told, (method, wrong, told)
-                assert "right" in told["error"]["message"], (method, wrong, told)
+                response = await ask_for(method, rig.keys.key(wrong))
+                assert "error" in response, (method, wrong, response)
+                assert "right" in response["error"]["message"], (method, wrong, response)
                 assert rig.untouched(), (method, wrong)
             if method in ("SendMessage", "SendStreamingMessage", "message/send", "message/stream"):
                 continue  # which starts a run of the stranger's own
-            told = await ask_for(method, stranger)
+            response = await ask_for(method, stranger)
             if method == "ListTasks":
-                assert not told["result"].get("tasks"), told
+                assert not response["result"].get("tasks"), response
             else:
-                assert "error" in told, (method, told)
-            assert rig.run.id not in json.dumps(told.get("result", "")), (method, told)
+                assert "error" in response, (method, response)
+            assert rig.run.id not in json.dumps(response.get("result", "")), (method, response)
             assert rig.untouched(), method
             unknown = await client.post("/a2a/helper", headers=bearer(rig.keys.key("admin")), json={})
             assert unknown.status_code == 403
 
 
-async def test_it_is_the_same_over_a_real_connection(rig):
+async def test_routes_are_protected_over_a_real_connection_too(rig):
     await rig.server._http.start()
     try:
         async with httpx.AsyncClient(base_url=rig.server.url, timeout=60) as client:

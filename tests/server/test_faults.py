@@ -1,4 +1,4 @@
-"""What goes wrong on the wire, in files and with programs: others do not notice, and nothing is lost or left."""
+"""Network, file and process failures: other callers are not affected, and nothing is lost or left behind."""
 
 import asyncio
 import json
@@ -18,8 +18,9 @@ import pytest
 from hookline import Agent, ScriptedModel, reply
 from hookline.stores import sqlite
 
-from .rig import ADMIN, until
-from .wire import Door, Wire, is_whole, served
+from ..waiting import wait_until
+from .rig import ADMIN
+from .wire import Blocker, Wire, is_whole, served
 
 pytestmark = pytest.mark.slow
 
@@ -29,16 +30,16 @@ HEAD = b"POST /runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/jso
 
 
 async def works(server):
-    """Whether somebody else is served as ever."""
+    """Whether another client is served normally."""
     async with Wire(server.url) as wire:
-        return is_whole(await wire.events(await wire.start("all well?")))
+        return is_whole(await wire.events(await wire.start("still working?")))
 
 
 def talking():
     return Agent("helper", llm=ScriptedModel([reply("all is well")], loop=True))
 
 
-# Requests that are none.
+# Invalid requests
 
 
 NONSENSE = [
@@ -59,7 +60,7 @@ NONSENSE = [
 ]
 
 
-async def test_what_is_no_request_is_refused_and_ends_only_its_connection(tmp_path):
+async def test_invalid_http_is_rejected_and_closes_only_its_connection(tmp_path):
     async with served(tmp_path, talking()) as server:
         for sent in NONSENSE:
             async with Wire(server.url) as wire:
@@ -69,11 +70,11 @@ async def test_what_is_no_request_is_refused_and_ends_only_its_connection(tmp_pa
                 assert status in (0, 400, 404, 501), (status, sent[:80])
                 await asyncio.wait_for(wire.gone(), 60)
         assert await works(server)
-        assert [run.task for run in await server.service.list(ADMIN)] == ["all well?"]
+        assert [run.task for run in await server.service.list(ADMIN)] == ["still working?"]
 
 
 @pytest.mark.parametrize("how", ["declared", "chunked", "declared short, and more is sent"])
-async def test_a_body_that_is_too_long_is_refused_without_being_kept(tmp_path, how):
+async def test_a_body_that_is_too_long_is_rejected(tmp_path, how):
     async with served(tmp_path, talking(), max_body=2000) as server:
         async with Wire(server.url) as wire:
             body = json.dumps({"task": "x" * 3000}).encode()
@@ -81,37 +82,41 @@ async def test_a_body_that_is_too_long_is_refused_without_being_kept(tmp_path, h
                 case "declared":
                     wire.send(HEAD + b"Content-Length: 999999999999\r\n\r\n" + body)
                 case "chunked":
-                    pieces = [b"%x\r\n%b\r\n" % (len(body[at : at + 100]), body[at : at + 100])
-                              for at in range(0, len(body), 100)]  # fmt: skip
+                    pieces = [
+                        b"%x\r\n%b\r\n" % (len(body[at : at + 100]), body[at : at + 100])
+                        for at in range(0, len(body), 100)
+                    ]
                     wire.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(pieces) + b"0\r\n\r\n")
                 case _:
                     wire.send(HEAD + b"Content-Length: 15\r\n\r\n" + body)
             status, _ = await wire.head()
             assert status == (400 if "short" in how else 413)
         assert await works(server)
-        assert [run.task for run in await server.service.list(ADMIN)] == ["all well?"]
+        assert [run.task for run in await server.service.list(ADMIN)] == ["still working?"]
 
 
-async def test_a_body_that_comes_too_slowly_is_refused_and_one_that_stops_halfway_starts_nothing(tmp_path):
+async def test_slow_and_incomplete_bodies_start_no_run(tmp_path):
     async with served(tmp_path, talking(), body_seconds=0.2) as server:
         async with Wire(server.url) as slow, Wire(server.url) as half, Wire(server.url) as left:
             for wire in (slow, half, left):
                 wire.send(HEAD + b'Content-Length: 100\r\n\r\n{"task": ')
-            half.writer.write_eof()  # from here it can only listen
+            half.writer.write_eof()  # the client can only receive from here on
             left.writer.transport.abort()
             assert (await slow.head())[0] == 408
             assert (await half.head())[0] in (0, 400, 408)
             await asyncio.wait_for(slow.gone(), 60)
             await asyncio.wait_for(half.gone(), 60)
         assert await works(server)
-        assert [run.task for run in await server.service.list(ADMIN)] == ["all well?"]
+        assert [run.task for run in await server.service.list(ADMIN)] == ["still working?"]
 
 
-# Clients that do not read, or are gone.
+# Clients that do not read or disconnect
 
 
 @pytest.mark.parametrize("transport", ["sse", "a2a", "chat"])
-async def test_a_client_that_never_reads_is_cut_off_and_nobody_else_notices(tmp_path, monkeypatch, transport):
+async def test_a_response_to_a_client_that_never_reads_is_abandoned_without_effect_on_others(
+    tmp_path, monkeypatch, transport
+):
     monkeypatch.setattr("hookline._web.middleware.SEND_SECONDS", 0.3)
     word = "y" * 50_000
     turn = lambda request: " ".join([word] * 100) if request.messages[-1].content == "much" else "all is well"  # noqa: E731
@@ -131,16 +136,16 @@ async def test_a_client_that_never_reads_is_cut_off_and_nobody_else_notices(tmp_
                 case _:
                     messages = [{"role": "user", "content": "much"}]
                     deaf.ask("POST", "/v1/chat/completions", {"model": "helper", "stream": True, "messages": messages})
-            await until(lambda: server.service.counts()["readers"])
+            await wait_until(lambda: server.service.counts()["readers"])
             assert all(await asyncio.gather(*(works(server) for _ in range(5))))
-            await until(lambda: server.service.counts()["readers"] == 0)  # though it is still there
+            await wait_until(lambda: server.service.counts()["readers"] == 0)  # though the client is still connected
         (run,) = [run for run in await server.service.list(ADMIN) if run.task == "much"]
         assert (await server.service.wait(run.id, ADMIN)).status == "completed", "a run does not depend on its reader"
 
 
-async def test_clients_that_vanish_in_the_middle_leave_nothing_behind(tmp_path):
-    door, chance = Door(), random.Random(5)
-    async with served(tmp_path, door.agent) as server:
+async def test_clients_that_disconnect_early_leave_nothing_behind(tmp_path):
+    blocker, chance = Blocker(), random.Random(5)
+    async with served(tmp_path, blocker.agent) as server:
         for number in range(40):
             async with Wire(server.url) as wire:
                 kind = number % 4
@@ -158,19 +163,19 @@ async def test_clients_that_vanish_in_the_middle_leave_nothing_behind(tmp_path):
                     }
                     wire.ask("POST", "/v1/chat/completions", asked)
                 await wire.writer.drain()
-        await until(lambda: server.service.counts()["readers"] == 0)
-        assert server.service.counts()["running"] >= 10, "runs go on without them"
-        door.open.set()
-        await until(lambda: not any(server.service.counts().values()))
+        await wait_until(lambda: server.service.counts()["readers"] == 0)
+        assert server.service.counts()["running"] >= 10, "runs continue without readers"
+        blocker.open.set()
+        await wait_until(lambda: not any(server.service.counts().values()))
         assert await works(server)
 
 
-async def test_many_cancels_at_once_end_every_run_once(tmp_path):
-    door = Door()
-    async with served(tmp_path, door.agent) as server:
+async def test_concurrent_cancellations_end_every_run_once(tmp_path):
+    blocker = Blocker()
+    async with served(tmp_path, blocker.agent) as server:
         async with Wire(server.url) as wire:
             ids = [await wire.start() for _ in range(50)]
-        await until(lambda: door.entered == 50)
+        await wait_until(lambda: blocker.entered == 50)
 
         async def cancel(id):
             async with Wire(server.url) as wire:
@@ -185,7 +190,7 @@ async def test_many_cancels_at_once_end_every_run_once(tmp_path):
                 assert [each["type"] for each in events].count("run_closed") == 1
 
 
-# Files.
+# Files
 
 
 async def ready(server):
@@ -199,8 +204,8 @@ async def becomes(server, status):
             await asyncio.sleep(0.02)
 
 
-class Full:
-    """A disk that SQLite finds full as long as it is."""
+class FullDisk:
+    """Simulate a full disk for SQLite."""
 
     def __init__(self, monkeypatch):
         self.is_full = False
@@ -216,40 +221,38 @@ class Full:
 
     def begin(self, store):
         self.is_full = True
-        store.db._drop()  # what is opened from now on is full
+        store.db._disconnect()  # connections opened from now on see a full disk
 
     def end(self):
         self.is_full = False
 
 
 @pytest.mark.parametrize("how", ["the disk is full", "the file is locked", "the file is gone", "another is there"])
-async def test_while_the_file_cannot_be_written_runs_are_refused_and_those_that_go_on_lose_nothing(
-    tmp_path, monkeypatch, how
-):
+async def test_while_the_file_cannot_be_written_runs_are_rejected_and_no_event_is_lost(tmp_path, monkeypatch, how):
     monkeypatch.setattr("hookline.server.live_run.RETRY_SECONDS", 0.05)
-    full = Full(monkeypatch)
-    door = Door("word " * 50)
+    full = FullDisk(monkeypatch)
+    blocker = Blocker("word " * 50)
     path = tmp_path / "runs.db"
-    async with served(tmp_path, door.agent) as server, Wire(server.url) as wire, Wire(server.url) as other:
+    async with served(tmp_path, blocker.agent) as server, Wire(server.url) as wire, Wire(server.url) as other:
         run_id = await wire.start("x" * 5000)
         reading = asyncio.create_task(wire.events(run_id))
-        await until(lambda: door.entered)
+        await wait_until(lambda: blocker.entered)
         holder = None
         match how:
             case "the disk is full":
                 full.begin(server.service._store)
             case "the file is locked":
                 monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.1)
-                server.service._store.db._drop()  # it waits as long as it was told when it was opened
+                server.service._store.db._disconnect()  # the timeout applies to new connections only
                 holder = sqlite3.connect(path, isolation_level=None)
                 holder.execute("BEGIN IMMEDIATE")
             case _:
                 path.rename(tmp_path / "elsewhere.db")
                 if how == "another is there":
                     path.write_bytes((tmp_path / "elsewhere.db").read_bytes())
-        door.open.set()
+        blocker.open.set()
         events = await asyncio.wait_for(reading, 60)
-        assert is_whole(events), "whoever reads is told all the same"
+        assert is_whole(events), "readers get all events all the same"
         await becomes(server, 503)
         status, refused = await other.json("POST", "/runs", {"task": "one more"})
         assert (status, refused["error"]["code"]) == (503, "unavailable")
@@ -265,14 +268,15 @@ async def test_while_the_file_cannot_be_written_runs_are_refused_and_those_that_
         assert await other.events(run_id) == events
         assert await works(server)
     with closing(sqlite3.connect(path)) as db:
-        stored = [json.loads(data) for (data,) in db.execute(
-            "SELECT data FROM events WHERE run_id = ? ORDER BY seq", (run_id,)
-        )]  # fmt: skip
-    assert stored == events, "and what they were told is in the file"
+        stored = [
+            json.loads(data)
+            for (data,) in db.execute("SELECT data FROM events WHERE run_id = ? ORDER BY seq", (run_id,))
+        ]
+    assert stored == events, "the events that readers got are stored"
 
 
-async def test_a_program_that_holds_the_file_for_seconds_delays_runs_and_nothing_else(tmp_path):
-    door = Door(closed=False)
+async def test_a_process_that_locks_the_file_delays_only_runs(tmp_path):
+    blocker = Blocker(closed=False)
     hold = """
         import sqlite3, sys, time
         db = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -281,7 +285,7 @@ async def test_a_program_that_holds_the_file_for_seconds_delays_runs_and_nothing
         time.sleep(3)
         db.execute("ROLLBACK")
     """
-    async with served(tmp_path, door.agent) as server:
+    async with served(tmp_path, blocker.agent) as server:
         assert await works(server)
         holder = await asyncio.create_subprocess_exec(
             sys.executable, "-c", textwrap.dedent(hold), str(tmp_path / "runs.db"), stdout=subprocess.PIPE
@@ -295,19 +299,19 @@ async def test_a_program_that_holds_the_file_for_seconds_delays_runs_and_nothing
                 answered += 1
                 await asyncio.sleep(0.05)
         assert all(await asyncio.gather(*waiting))
-        assert answered > 5, "the loop does not wait for the file"
+        assert answered > 5, "the event loop does not wait for the file"
         assert await ready(server) == 200
 
 
-async def test_a_clock_that_goes_backwards_changes_no_order(tmp_path, monkeypatch):
-    door, now = Door(), time.time
-    async with served(tmp_path, door.agent) as server, Wire(server.url) as wire, Wire(server.url) as other:
+async def test_a_clock_that_goes_backwards_does_not_change_the_order(tmp_path, monkeypatch):
+    blocker, now = Blocker(), time.time
+    async with served(tmp_path, blocker.agent) as server, Wire(server.url) as wire, Wire(server.url) as other:
         before = await other.start()
         run_id = await wire.start()
         reading = asyncio.create_task(wire.events(run_id))
-        await until(lambda: door.entered == 2)
+        await wait_until(lambda: blocker.entered == 2)
         monkeypatch.setattr(time, "time", lambda: now() - 7200)
-        door.open.set()
+        blocker.open.set()
         assert is_whole(await reading)
         assert is_whole(await other.events(before))
         status, run = await other.json("GET", f"/runs/{run_id}")
@@ -315,16 +319,16 @@ async def test_a_clock_that_goes_backwards_changes_no_order(tmp_path, monkeypatc
         assert await works(server)
 
 
-# Programs.
+# Processes
 
 PROGRAM = """
     import asyncio, signal, sys
     from pathlib import Path
-    from tests.server.wire import Door, built
+    from tests.server.wire import Blocker, built
 
     async def main():
-        door = Door()
-        server = built(Path(sys.argv[1]), door.agent)
+        blocker = Blocker()
+        server = built(Path(sys.argv[1]), blocker.agent)
         await server.start()
         print(server.url, flush=True)
         stop = asyncio.Event()
@@ -336,12 +340,12 @@ PROGRAM = """
 """
 
 
-def is_at_the_door(events):
+def is_blocked(events):
     return any(each["type"] == "tool_started" for each in events)
 
 
 @pytest.mark.parametrize("ended", [signal.SIGTERM, signal.SIGKILL])
-async def test_streams_of_a_program_that_is_ended_get_their_end_from_it_or_from_the_next(tmp_path, ended):
+async def test_streams_of_an_ended_process_are_completed_by_it_or_by_the_next(tmp_path, ended):
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", textwrap.dedent(PROGRAM), str(tmp_path), stdout=subprocess.PIPE, cwd=ROOT, env=env
@@ -356,7 +360,7 @@ async def test_streams_of_a_program_that_is_ended_get_their_end_from_it_or_from_
                 if b"\ndata: " in block:
                     seen.setdefault(id, []).append(json.loads(block.partition(b"\ndata: ")[2]))
         except (ValueError, ConnectionError, asyncio.IncompleteReadError):
-            pass  # it was broken off
+            pass  # the connection was closed
 
     async def one(url):
         async with Wire(url) as wire:
@@ -365,7 +369,7 @@ async def test_streams_of_a_program_that_is_ended_get_their_end_from_it_or_from_
     try:
         url = (await process.stdout.readline()).decode().strip()
         tasks = [asyncio.create_task(one(url)) for _ in range(50)]
-        await until(lambda: len(seen) == 50 and all(map(is_at_the_door, seen.values())))
+        await wait_until(lambda: len(seen) == 50 and all(map(is_blocked, seen.values())))
     finally:
         process.send_signal(ended)
         await process.wait()

@@ -1,4 +1,4 @@
-"""The gate: who is let in, who is not, and what is told of it."""
+"""The gate: authentication, limits, logs and the audit log."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ FAST = ServerOptions(rate=1e9, burst=1_000_000)
 
 
 class Things:
-    """Endpoints that tell whom they were called by."""
+    """Endpoints that return their caller."""
 
     def __init__(self):
         self.calls = []
@@ -45,10 +45,14 @@ class Things:
 
     async def call(self, request):
         self.calls.append(caller_of(request))
-        return JSONResponse({
-            "caller": caller_of(request).id, "correlation_id": correlation_of(request), "scheme": request.url.scheme,
-            "client": request.client and request.client.host,
-        })  # fmt: skip
+        return JSONResponse(
+            {
+                "caller": caller_of(request).id,
+                "correlation_id": correlation_of(request),
+                "scheme": request.url.scheme,
+                "client": request.client and request.client.host,
+            }
+        )
 
     def routes(self, gate):
         return [*gate.routes(self.endpoints), gate.fallback()]
@@ -75,10 +79,10 @@ async def get(gate, endpoints, path="/x", headers=None, **where):
         return await client.get(path, headers=headers)
 
 
-# Who is let in.
+# Authentication
 
 
-async def test_at_this_machine_nothing_is_needed_while_there_is_no_key(store, things):
+async def test_local_requests_need_no_key_while_none_exists(store, things):
     answer = await get(Gate(store), things.endpoints, "/runs")
     assert (answer.status_code, answer.json()["caller"]) == (200, LOCAL)
     assert things.calls == [Caller(LOCAL, LOCAL, frozenset(RIGHTS))]
@@ -98,12 +102,12 @@ async def test_at_this_machine_nothing_is_needed_while_there_is_no_key(store, th
         ({}, {"X-Original-Host": "agents.example.com"}),
     ],
 )
-async def test_who_is_elsewhere_or_comes_through_somebody_needs_a_key_always(store, things, where, headers):
+async def test_remote_and_forwarded_requests_always_need_a_key(store, things, where, headers):
     answer = await get(Gate(store), things.endpoints, "/runs", headers, **where)
     assert (answer.status_code, things.calls) == (401, [])
 
 
-async def test_the_first_key_closes_the_door_here_too_and_revoking_it_does_not_open_it(store, things):
+async def test_after_the_first_key_local_requests_need_one_even_if_it_is_revoked(store, things):
     gate = Gate(store)
     assert (await get(gate, things.endpoints, "/runs")).status_code == 200
     row, key = store.add("ci", ["read"])
@@ -124,17 +128,17 @@ async def test_the_first_key_closes_the_door_here_too_and_revoking_it_does_not_o
         ServerOptions(public_url="https://agents.example"),
     ],
 )
-async def test_a_server_that_others_may_reach_needs_keys_before_there_is_one(store, things, options):
+async def test_an_exposed_server_needs_keys_before_one_exists(store, things, options):
     assert (await get(Gate(store, options), things.endpoints, "/runs")).status_code == 401
 
 
-async def test_without_a_store_nobody_has_a_key(things):
+async def test_without_a_key_store_no_key_is_valid(things):
     assert (await get(Gate(None), things.endpoints, "/runs", bearer(GARBAGE))).status_code == 200
     assert (await get(Gate(None, keys_required=True), things.endpoints, "/runs", bearer(GARBAGE))).status_code == 401
     assert things.calls[0].id == LOCAL
 
 
-async def test_both_headers_carry_a_key_and_the_query_none(store, things):
+async def test_a_key_is_accepted_in_both_headers_and_not_in_the_query(store, things):
     _, key = store.add("ci", ["read"], metadata={"user_role": "customer"})
     for headers in (
         bearer(key),
@@ -154,14 +158,14 @@ async def test_both_headers_carry_a_key_and_the_query_none(store, things):
         assert (await get(Gate(store), things.endpoints, path, headers)).status_code == 401, (path, headers)
 
 
-async def test_nobody_gets_anywhere_without_the_right(store, things):
+async def test_every_route_rejects_a_key_without_the_right(store, things):
     keys, gate = Keys.of(store), Gate(store, FAST)
     async with client_of(things.routes(gate)) as client:
         refused = await walk(client, things.endpoints, keys, lambda: not things.calls)
     assert refused > 200
 
 
-async def test_nobody_gets_anywhere_with_garbage(store, things):
+async def test_every_route_rejects_garbage_keys(store, things):
     store.add("ci", RIGHTS)
     gate = Gate(store, FAST)
     refused = await walk_with_garbage(
@@ -170,21 +174,21 @@ async def test_nobody_gets_anywhere_with_garbage(store, things):
     assert refused == 20
 
 
-async def test_what_is_open_is_open_even_if_the_key_is_wrong_or_no_key_can_be_read(tmp_path, things):
+async def test_public_endpoints_accept_wrong_keys_and_work_without_the_key_store(tmp_path, things):
     (tmp_path / "keys.db").write_bytes(b"no database" * 500)
     gate = Gate(KeyStore(tmp_path / "keys.db"), keys_required=True)
     answer = await get(gate, things.endpoints, "/healthz", bearer(GARBAGE))
     assert (answer.status_code, answer.json()["caller"]) == (200, "")
 
 
-async def test_a_missing_right_is_named(store, things):
+async def test_the_error_names_the_missing_right(store, things):
     _, key = store.add("ci", ["approve", "admin"])
     answer = await get(Gate(store), things.endpoints, "/runs/1", bearer(key))
     assert answer.status_code == 403
     assert "read or run" in answer.json()["error"]["message"]
 
 
-async def test_paths_and_methods_that_are_not_there_are_told_to_callers_alone(store, things):
+async def test_only_callers_with_a_key_learn_that_a_path_or_method_is_unknown(store, things):
     _, key = store.add("ci", ["read"])
     async with client_of(things.routes(Gate(store))) as client:
         missing = await client.get("/nothing", headers=bearer(key))
@@ -195,7 +199,7 @@ async def test_paths_and_methods_that_are_not_there_are_told_to_callers_alone(st
     assert (wrong.status_code, wrong.headers["Allow"]) == (405, "GET, HEAD, POST")
 
 
-async def test_a_head_is_answered_where_a_get_is_but_not_by_a_stream(things):
+async def test_head_requests_work_wherever_get_does_except_for_streams(things):
     stream = one(things.call, path="/events", media="text/event-stream")
     async with client_of(Gate(None).routes([*things.endpoints, stream])) as client:
         assert (await client.head("/healthz")).status_code == 200
@@ -203,12 +207,12 @@ async def test_a_head_is_answered_where_a_get_is_but_not_by_a_stream(things):
 
 
 @pytest.mark.parametrize("scopes", [(), ("reed",), ("open", "run"), "run", ("read", "")])
-def test_an_endpoint_that_does_not_say_who_may_is_not_served(scopes, things):
+def test_an_endpoint_without_scopes_is_an_error(scopes, things):
     with pytest.raises(ValueError, match="PUBLIC"):
         Gate(None).routes([one(things.call, scopes)])
 
 
-def test_an_endpoint_is_there_once(things):
+def test_a_duplicate_endpoint_is_an_error(things):
     with pytest.raises(ValueError, match="twice"):
         Gate(None).routes([one(things.call), one(things.call)])
 
@@ -221,7 +225,7 @@ ways = st.tuples(st.sampled_from(["/a", "/b", "/c"]), st.sampled_from(["GET", "P
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(ways, unique_by=lambda way: way[:2]), rights)
-def test_a_caller_gets_in_exactly_if_it_has_one_of_the_rights(table, held):
+def test_a_request_is_allowed_exactly_if_the_key_has_one_of_the_rights(table, held):
     store, things = KeyStore(":memory:"), Things()
     key = store.add("ci", held or ["admin"])[1] if held else GARBAGE
     store.add("other", ["admin"])
@@ -250,25 +254,30 @@ header_names = st.sampled_from([b"authorization", b"x-api-key", b"x-correlation-
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(header_names, header_bytes), max_size=4))
-def test_whatever_is_in_the_headers_nobody_gets_in_and_nothing_breaks(headers):
+def test_random_headers_never_authenticate_and_never_cause_an_error(headers):
     store, things = KeyStore(":memory:"), Things()
     store.add("ci", RIGHTS)
     options = ServerOptions(rate=1e9, burst=1_000_000, trusted_proxies=("127.0.0.1",))
-    door, sent = Gate(store, options).routes(things.endpoints)[1], []
+    blocker, sent = Gate(store, options).routes(things.endpoints)[1], []
 
     async def call():
         scope = {
-            "type": "http", "method": "GET", "path": "/runs", "headers": [(b"host", b"localhost"), *headers],
-            "client": ("127.0.0.1", 1), "query_string": b"", "scheme": "http",
-        }  # fmt: skip
-        await door.app(scope, None, lambda message: asyncio.sleep(0, sent.append(message)))
+            "type": "http",
+            "method": "GET",
+            "path": "/runs",
+            "headers": [(b"host", b"localhost"), *headers],
+            "client": ("127.0.0.1", 1),
+            "query_string": b"",
+            "scheme": "http",
+        }
+        await blocker.app(scope, None, lambda message: asyncio.sleep(0, sent.append(message)))
 
     asyncio.run(call())
     store.close()
     assert (sent[0]["status"], things.calls) == (401, [])
 
 
-# Keys that cannot be read.
+# Unreadable keys
 
 
 def break_file(path, how):
@@ -288,7 +297,7 @@ def break_file(path, how):
 
 
 @pytest.mark.parametrize("how", ["corrupt", "missing", "a folder", "another database"])
-async def test_keys_that_cannot_be_read_let_nobody_in(store, things, how, tmp_path, monkeypatch):
+async def test_unreadable_keys_reject_all_requests(store, things, how, tmp_path, monkeypatch):
     monkeypatch.setattr(keys_module, "CACHE_SECONDS", 0.0)
     _, key = store.add("ci", RIGHTS)
     gate = Gate(store)
@@ -308,13 +317,13 @@ async def test_keys_that_cannot_be_read_let_nobody_in(store, things, how, tmp_pa
     assert len(things.calls) == 1
 
 
-async def test_keys_at_a_place_that_cannot_be_looked_at_let_nobody_in(things, tmp_path):
+async def test_keys_in_an_unreadable_folder_reject_all_requests(things, tmp_path):
     (tmp_path / "file").touch()
     gate = Gate(KeyStore(tmp_path / "file" / "keys.db"))
     assert ((await get(gate, things.endpoints, "/runs")).status_code, things.calls) == (503, [])
 
 
-async def test_nobody_is_let_in_between_two_looks_at_keys_that_cannot_be_read(things, tmp_path, monkeypatch):
+async def test_unreadable_keys_reject_requests_between_refreshes(things, tmp_path, monkeypatch):
     monkeypatch.setattr(keys_module, "CACHE_SECONDS", 3600.0)
     (tmp_path / "keys.db").write_bytes(b"no database" * 500)
     gate = Gate(KeyStore(tmp_path / "keys.db"))
@@ -322,7 +331,7 @@ async def test_nobody_is_let_in_between_two_looks_at_keys_that_cannot_be_read(th
     assert (statuses, things.calls) == ([503] * 3, [])
 
 
-async def test_keys_that_are_locked_let_nobody_in_until_they_are_free(store, things, tmp_path, monkeypatch):
+async def test_locked_keys_reject_requests_until_they_are_unlocked(store, things, tmp_path, monkeypatch):
     monkeypatch.setattr(keys_module, "CACHE_SECONDS", 0.0)
     monkeypatch.setattr("hookline.stores.sqlite.BUSY_SECONDS", 0.05)
     _, key = store.add("ci", RIGHTS)
@@ -340,7 +349,7 @@ async def test_keys_that_are_locked_let_nobody_in_until_they_are_free(store, thi
     again.close()
 
 
-async def test_an_emptied_file_of_keys_opens_nothing(store, things, tmp_path, monkeypatch):
+async def test_an_emptied_key_file_does_not_open_the_server(store, things, tmp_path, monkeypatch):
     monkeypatch.setattr(keys_module, "CACHE_SECONDS", 0.0)
     store.add("ci", RIGHTS)
     gate = Gate(store)
@@ -351,10 +360,10 @@ async def test_an_emptied_file_of_keys_opens_nothing(store, things, tmp_path, mo
     assert store.is_empty
 
 
-# Limits.
+# Limits
 
 
-async def test_more_requests_than_allowed_have_to_wait(store, things):
+async def test_requests_beyond_the_rate_limit_have_to_wait(store, things):
     _, key = store.add("ci", RIGHTS)
     _, other = store.add("other", RIGHTS)
     async with client_of(things.routes(Gate(store, ServerOptions(rate=0.1, burst=3)))) as client:
@@ -365,7 +374,7 @@ async def test_more_requests_than_allowed_have_to_wait(store, things):
     assert 500 < int(late.headers["Retry-After"]) <= 600
 
 
-async def test_after_ten_wrong_keys_an_address_has_to_wait_and_keys_are_not_even_looked_at(store, things, tmp_path):
+async def test_after_ten_wrong_keys_an_address_has_to_wait(store, things, tmp_path):
     _, key = store.add("ci", RIGHTS)
     audit = AuditLog(tmp_path / "audit.jsonl")
     gate = Gate(store, audit=audit)
@@ -380,7 +389,7 @@ async def test_after_ten_wrong_keys_an_address_has_to_wait_and_keys_are_not_even
     assert "aaaaaaaa" not in (tmp_path / "audit.jsonl").read_text()
 
 
-async def test_a_key_that_was_good_once_does_not_lock_its_neighbours_out(store, things):
+async def test_a_revoked_key_does_not_count_as_a_wrong_key(store, things):
     _, old = store.add("old", RIGHTS)
     store.revoke("old")
     _, key = store.add("ci", RIGHTS)
@@ -389,7 +398,7 @@ async def test_a_key_that_was_good_once_does_not_lock_its_neighbours_out(store, 
         assert (await client.get("/runs", headers=bearer(key))).status_code == 200
 
 
-async def test_who_has_no_key_cannot_fill_the_log(store, things, tmp_path):
+async def test_requests_without_a_key_cannot_fill_the_log(store, things, tmp_path):
     store.add("ci", RIGHTS)
     audit = AuditLog(tmp_path / "audit.jsonl")
     async with client_of(things.routes(Gate(store, ServerOptions(rate=1, burst=5), audit=audit))) as client:
@@ -399,7 +408,7 @@ async def test_who_has_no_key_cannot_fill_the_log(store, things, tmp_path):
     assert len([line for line in records(tmp_path / "audit.jsonl") if line["type"] == "auth"]) == 5
 
 
-async def test_nobody_fills_the_logs_while_keys_cannot_be_read(things, tmp_path, caplog):
+async def test_requests_cannot_fill_the_logs_while_keys_are_unreadable(things, tmp_path, caplog):
     (tmp_path / "keys.db").write_bytes(b"no database" * 500)
     audit = AuditLog(tmp_path / "audit.jsonl")
     gate = Gate(KeyStore(tmp_path / "keys.db"), ServerOptions(rate=1, burst=5), audit=audit)
@@ -411,14 +420,14 @@ async def test_nobody_fills_the_logs_while_keys_cannot_be_read(things, tmp_path,
     assert len([record for record in caplog.records if "cannot be read" in record.message]) == 5
 
 
-# What is told.
+# Logs and errors
 
 
 def records(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-async def test_every_decision_is_in_the_audit_log_and_no_secret(store, things, tmp_path):
+async def test_the_audit_log_has_every_decision_and_no_secret(store, things, tmp_path):
     row, key = store.add("ci", ["read"])
     gone, old = store.add("old", ["read"])
     store.revoke("old")
@@ -432,8 +441,8 @@ async def test_every_decision_is_in_the_audit_log_and_no_secret(store, things, t
         await client.get("/nothing", headers=bearer(key))
         await client.get("/healthz")
     audit.close()
-    told = [line for line in records(tmp_path / "audit.jsonl") if line["type"] == "auth"]
-    assert [(line["decision"], line["why"], line["caller"], line["route"], line["right"]) for line in told] == [
+    auth_records = [line for line in records(tmp_path / "audit.jsonl") if line["type"] == "auth"]
+    assert [(line["decision"], line["why"], line["caller"], line["route"], line["right"]) for line in auth_records] == [
         ("denied", "no key was given", "", "/runs/{id}", "read,run"),
         ("denied", "no such key", "", "/runs/{id}", "read,run"),
         ("denied", "the key is revoked", gone.id, "/runs/{id}", "read,run"),
@@ -442,8 +451,8 @@ async def test_every_decision_is_in_the_audit_log_and_no_secret(store, things, t
         ("denied", "a right is missing", row.id, "/runs", "run"),
         ("granted", "", row.id, "*", ""),
     ]
-    assert [line["correlation_id"] for line in told][:4] == ["c-1"] * 4
-    assert [line["address"] for line in told][3:5] == ["127.0.0.1", "203.0.113.9"]
+    assert [line["correlation_id"] for line in auth_records][:4] == ["c-1"] * 4
+    assert [line["address"] for line in auth_records][3:5] == ["127.0.0.1", "203.0.113.9"]
     text = (tmp_path / "audit.jsonl").read_text()
     assert not [secret for secret in (key[12:], old[12:], GARBAGE[12:], GARBAGE[3:11], "secret=q") if secret in text]
 
@@ -480,14 +489,14 @@ async def test_the_access_log_has_no_query_header_or_body(store, things, caplog)
         ({}, None),
     ],
 )
-async def test_a_correlation_id_is_taken_if_it_is_plain_and_made_if_not(things, headers, given):
+async def test_a_plain_correlation_id_is_kept_and_any_other_replaced(things, headers, given):
     answer = await get(Gate(None), things.endpoints, "/runs", headers)
-    told = answer.headers["X-Correlation-ID"]
-    assert told == answer.json()["correlation_id"]
-    assert told == given if given else (len(told) == 32 and told not in headers.values())
+    id = answer.headers["X-Correlation-ID"]
+    assert id == answer.json()["correlation_id"]
+    assert id == given if given else (len(id) == 32 and id not in headers.values())
 
 
-async def test_an_error_is_told_as_json_and_an_unexpected_one_without_its_words(things, caplog):
+async def test_errors_are_json_and_internal_errors_have_no_details(things, caplog):
     async def refuse(request):
         raise ApiError(409, "busy", "come again", {"Retry-After": "3"})
 
@@ -510,21 +519,21 @@ async def test_an_error_is_told_as_json_and_an_unexpected_one_without_its_words(
     assert (answer.status_code, answer.json()["error"]["message"]) == (400, "no form")
 
 
-# Proxies, and a real server.
+# Proxies and revoked keys
 
 
-async def test_only_a_trusted_proxy_is_believed(store, things):
+async def test_only_trusted_proxies_are_believed(store, things):
     _, key = store.add("ci", RIGHTS)
     options = ServerOptions(trusted_proxies=("10.0.0.0/8",))
-    told = bearer(key) | {"X-Forwarded-For": "203.0.113.9, 10.1.1.1", "X-Forwarded-Proto": "https"}
-    believed = await get(Gate(store, options), things.endpoints, "/runs", told, peer=("10.0.0.2", 1))
-    ignored = await get(Gate(store, options), things.endpoints, "/runs", told, peer=("192.0.2.2", 1))
+    headers = bearer(key) | {"X-Forwarded-For": "203.0.113.9, 10.1.1.1", "X-Forwarded-Proto": "https"}
+    believed = await get(Gate(store, options), things.endpoints, "/runs", headers, peer=("10.0.0.2", 1))
+    ignored = await get(Gate(store, options), things.endpoints, "/runs", headers, peer=("192.0.2.2", 1))
     assert (believed.json()["client"], believed.json()["scheme"]) == ("203.0.113.9", "https")
     assert (ignored.json()["client"], ignored.json()["scheme"]) == ("192.0.2.2", "http")
 
 
 @pytest.mark.parametrize("how", ["revoke", "expire", "lose"])
-async def test_a_stream_ends_when_its_key_does(store, tmp_path, monkeypatch, how):
+async def test_a_stream_ends_when_its_key_is_revoked(store, tmp_path, monkeypatch, how):
     monkeypatch.setattr(keys_module, "CACHE_SECONDS", 0.0)
     now, sent, release = [time.time()], [], asyncio.Semaphore(1)
     store._clock = lambda: now[0]
@@ -574,9 +583,7 @@ async def test_a_stream_ends_when_its_key_does(store, tmp_path, monkeypatch, how
 
 
 @pytest.mark.parametrize(("how", "refused"), [("revoke", (401, "unauthorized")), ("lose", (503, "keys_unreadable"))])
-async def test_an_answer_that_took_its_time_is_not_given_to_a_key_that_is_not_good_any_more(
-    store, tmp_path, monkeypatch, how, refused
-):
+async def test_a_late_response_is_not_sent_to_a_revoked_key(store, tmp_path, monkeypatch, how, refused):
     for module in (keys_module, auth_module):
         monkeypatch.setattr(module, "CACHE_SECONDS", 0.0)
     _, key = store.add("ci", ["run"])
@@ -597,7 +604,7 @@ async def test_an_answer_that_took_its_time_is_not_given_to_a_key_that_is_not_go
     assert decisions == ["granted", "denied"]
 
 
-async def test_a_body_that_took_its_time_starts_nothing_for_a_key_that_is_revoked_meanwhile(store, monkeypatch):
+async def test_a_slow_body_starts_no_run_for_a_key_revoked_meanwhile(store, monkeypatch):
     for module in (keys_module, auth_module):
         monkeypatch.setattr(module, "CACHE_SECONDS", 0.0)
     _, key = store.add("ci", ["run"])
@@ -630,7 +637,7 @@ async def test_a_body_that_took_its_time_starts_nothing_for_a_key_that_is_revoke
     assert (answer.status_code, begun) == (401, [])
 
 
-async def test_over_a_real_connection(store, things, caplog):
+async def test_the_gate_works_over_a_real_connection(store, things, caplog):
     async def broken(request):
         async def pieces():
             yield b"first"

@@ -1,4 +1,4 @@
-"""Whatever callers do, in whatever order: each run ends once, and each reader gets each event once."""
+"""Random interleavings: each run ends once, and each reader gets each event once."""
 
 import asyncio
 import json
@@ -13,12 +13,13 @@ from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard,
 from hookline.server.errors import ConflictError, UnavailableError
 from hookline.stores.approvals import DecisionRefusedError
 
-from .rig import ADMIN, ME, read_all, service_at, until
+from ..waiting import wait_until
+from .rig import ADMIN, ME, read_all, service_at
 from .wire import is_whole
 
 RUNS = st.integers(0, 5)
 DOINGS = st.one_of(
-    st.tuples(st.just("start"), st.sampled_from(["talk", "door", "ask"]), st.sampled_from(["", "mine", "other"])),
+    st.tuples(st.just("start"), st.sampled_from(["talk", "blocker", "ask"]), st.sampled_from(["", "mine", "other"])),
     st.tuples(st.just("follow"), RUNS, st.integers(0, 30)),
     st.tuples(st.just("look"), RUNS, st.integers(1, 8)),
     st.tuples(st.sampled_from(["cancel", "approve", "deny", "steer", "wait"]), RUNS, st.just(0)),
@@ -28,13 +29,13 @@ DOINGS = st.one_of(
 
 
 class Callers:
-    """Callers of one service, who do not wait for one another."""
+    """Concurrent callers of one service."""
 
     def __init__(self, folder):
         self.opened = asyncio.Event()
 
         @tool
-        async def door() -> str:
+        async def blocker() -> str:
             """Wait."""
             await self.opened.wait()
             return "through"
@@ -46,9 +47,9 @@ class Callers:
 
         def turn(request):
             last = request.messages[-1]
-            return reply("all of it is said") if last.role == "tool" or last.content == "talk" else call("door")
+            return reply("done talking") if last.role == "tool" or last.content == "talk" else call("blocker")
 
-        agent = Agent("helper", llm=ScriptedModel([turn], loop=True), tools=[door], hooks=[careful], max_steps=4)
+        agent = Agent("helper", llm=ScriptedModel([turn], loop=True), tools=[blocker], hooks=[careful], max_steps=4)
         self.service = service_at(folder, agent, max_runs=3)
         self.started, self.tasks, self.seen, self.followed = [], [], {}, []
 
@@ -120,7 +121,7 @@ async def test_each_run_ends_once_and_each_reader_gets_each_event_once(tmp_path_
         else:
             callers.do(what, which, more)
     callers.opened.set()
-    await until(lambda: len(callers.started) == 1 + sum(what == "start" for what, _, _ in doings))
+    await wait_until(lambda: len(callers.started) == 1 + sum(what == "start" for what, _, _ in doings))
     if patient:
         async with asyncio.timeout(60):
             while any(service.counts()[state] for state in ("queued", "running", "waiting")):
@@ -137,10 +138,10 @@ async def test_each_run_ends_once_and_each_reader_gets_each_event_once(tmp_path_
         assert [each["type"] for each in events].count("run_closed") == 1
         assert run.status in ("completed", "cancelled") + (() if patient else ("interrupted",)), run
         seen = callers.seen[id]
-        assert seen == events[: len(seen)], "whoever comes back goes on where it stopped"
+        assert seen == events[: len(seen)], "a resumed reader continues where it stopped"
     for id, after, seqs in callers.followed:
         assert seqs == list(range(after + 1, (await service.get(id, ADMIN)).last_seq + 1))
-    await until(lambda: not service.approvals.rows(status="pending"))  # nobody is asked for a run that is over
+    await wait_until(lambda: not service.approvals.rows(status="pending"))  # no call of a finished run waits
     assert not any(service.counts().values())
     assert not service._live
     assert not service._executor._session_locks._locks

@@ -1,4 +1,4 @@
-"""Many at once: nobody is dropped, everybody gets everything in order, and nothing is left of them."""
+"""Many concurrent clients: each gets everything in order, and nothing is left behind."""
 
 import asyncio
 import json
@@ -8,14 +8,15 @@ import pytest
 
 from hookline.server import live_run
 
-from .rig import ME, serving, until
-from .wire import Door, Wire, is_whole, served
+from ..waiting import wait_until
+from .rig import ME, serving
+from .wire import Blocker, Wire, is_whole, served
 
 pytestmark = pytest.mark.slow
 
 
-async def test_a_hundred_streams_over_all_transports_are_whole_and_in_order(tmp_path):
-    door = Door()
+async def test_a_hundred_streams_over_all_apis_are_complete_and_in_order(tmp_path):
+    blocker = Blocker()
 
     async def plain():
         async with Wire(server.url) as wire:
@@ -29,19 +30,19 @@ async def test_a_hundred_streams_over_all_transports_are_whole_and_in_order(tmp_
         async with Wire(server.url) as wire:
             return await wire.chat()
 
-    async with served(tmp_path, door.agent) as server:
+    async with served(tmp_path, blocker.agent) as server:
         kinds = [plain] * 70 + [a2a] * 15 + [chat] * 15
         tasks = [asyncio.create_task(kind()) for kind in kinds]
-        await until(lambda: server.service.counts()["readers"] == 100 and door.entered == 100)
-        door.open.set()
+        await wait_until(lambda: server.service.counts()["readers"] == 100 and blocker.entered == 100)
+        blocker.open.set()
         found = await asyncio.gather(*tasks)
     assert all(is_whole(events) for events in found[:70])
-    for told in found[70:85]:
-        states = [each["statusUpdate"]["status"]["state"] for each in told if "statusUpdate" in each]
+    for updates in found[70:85]:
+        states = [each["statusUpdate"]["status"]["state"] for each in updates if "statusUpdate" in each]
         assert (states[0], states[-1]) == ("TASK_STATE_WORKING", "TASK_STATE_COMPLETED")
-        seqs = [each["statusUpdate"]["metadata"]["seq"] for each in told if "statusUpdate" in each]
+        seqs = [each["statusUpdate"]["metadata"]["seq"] for each in updates if "statusUpdate" in each]
         assert seqs == sorted(set(seqs))
-        pieces = [each["artifactUpdate"] for each in told if "artifactUpdate" in each]
+        pieces = [each["artifactUpdate"] for each in updates if "artifactUpdate" in each]
         begun = max(number for number, each in enumerate(pieces) if not each.get("append"))
         assert "".join(each["artifact"]["parts"][0].get("text", "") for each in pieces[begun:]) == "one two three"
     for chunks in found[85:]:
@@ -50,8 +51,8 @@ async def test_a_hundred_streams_over_all_transports_are_whole_and_in_order(tmp_
         assert text.endswith("one two three")
 
 
-async def test_readers_that_leave_and_come_back_lose_nothing_and_see_nothing_twice(tmp_path):
-    door, chance = Door("a few words more to say " * 3, closed=False), random.Random(3)
+async def test_readers_that_reconnect_lose_nothing_and_see_nothing_twice(tmp_path):
+    blocker, chance = Blocker("a few words more to say " * 3, closed=False), random.Random(3)
     left = 0
 
     async def comes_and_goes():
@@ -65,16 +66,16 @@ async def test_readers_that_leave_and_come_back_lose_nothing_and_see_nothing_twi
                 left += 1
         return seen
 
-    async with served(tmp_path, door.agent) as server:
+    async with served(tmp_path, blocker.agent) as server:
         found = await asyncio.gather(*(comes_and_goes() for _ in range(25)))
     assert all(map(is_whole, found))
     assert left > 150
 
 
 async def test_five_hundred_runs_and_readers_share_one_service(tmp_path):
-    door = Door()
+    blocker = Blocker()
     room = {"max_runs": 500, "max_runs_per_caller": 500, "max_streams_per_caller": 500}
-    async with serving(tmp_path, door.agent, **room) as service:
+    async with serving(tmp_path, blocker.agent, **room) as service:
         before = asyncio.all_tasks()
 
         async def one(number):
@@ -86,23 +87,23 @@ async def test_five_hundred_runs_and_readers_share_one_service(tmp_path):
                 reader.close()
 
         tasks = [asyncio.create_task(one(number)) for number in range(500)]
-        await until(lambda: service.counts()["running"] == service.counts()["readers"] == door.entered == 500)
-        door.open.set()
+        await wait_until(lambda: service.counts()["running"] == service.counts()["readers"] == blocker.entered == 500)
+        blocker.open.set()
         found = await asyncio.gather(*tasks)
         assert all(map(is_whole, found))
         assert len({events[0]["run_id"] for events in found}) == 500
-        await until(lambda: not any(service.counts().values()) and asyncio.all_tasks() == before)
+        await wait_until(lambda: not any(service.counts().values()) and asyncio.all_tasks() == before)
         assert not service._live
         assert not service._executor._session_locks._locks
 
 
 @pytest.mark.parametrize("where", ["in memory", "in the file"])
 @pytest.mark.parametrize("much", [1_000, 100_000])
-async def test_what_is_held_for_readers_is_bounded_by_its_size_too(tmp_path, monkeypatch, much, where):
-    """A reader that is far behind is given a little at a time, and still all of it."""
+async def test_events_kept_in_memory_are_bounded_by_size(tmp_path, monkeypatch, much, where):
+    """A reader that is far behind gets all events in small pages."""
     monkeypatch.setattr(live_run, "PAGE_BYTES", 50_000)
     monkeypatch.setattr(live_run, "KEPT_BYTES", 10_000_000 if where == "in memory" else 100_000)
-    door = Door(" ".join(["x" * much] * (500_000 // much)), before=True)
+    blocker = Blocker(" ".join(["x" * much] * (500_000 // much)), before=True)
     most = 0
     committed = live_run.LiveRun.mark_stored
 
@@ -112,12 +113,12 @@ async def test_what_is_held_for_readers_is_bounded_by_its_size_too(tmp_path, mon
         most = max(most, sum(len(event.data) for event in self._events if event.seq <= seq))
 
     monkeypatch.setattr(live_run.LiveRun, "mark_stored", looked)
-    async with serving(tmp_path, door.agent) as service:
+    async with serving(tmp_path, blocker.agent) as service:
         run = await service.start(ME, "go")
         reader = await service.read(run.id, ME)
-        await until(lambda: door.entered)
+        await wait_until(lambda: blocker.entered)
         pages = [await reader.more() for _ in range(2)]
-        door.open.set()
+        blocker.open.set()
         while (page := await reader.more()) is not None:
             pages.append(page)
         reader.close()

@@ -1,4 +1,4 @@
-"""What is logged: one line for a record, with ids, and without secrets."""
+"""Logs: one line per record, with ids and without secrets."""
 
 import asyncio
 import io
@@ -74,12 +74,18 @@ def test_a_record_is_one_line_of_json_with_its_fields():
     (line,) = lines(out)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
     assert line == {
-        "level": "INFO", "logger": "hookline", "message": "started a\nwith 3", "correlation_id": "corr-1",
-        "caller": "ci", "port": 8080, "tags": ["x", None], "time_": "mine",
-    }  # fmt: skip
+        "level": "INFO",
+        "logger": "hookline",
+        "message": "started a\nwith 3",
+        "correlation_id": "corr-1",
+        "caller": "ci",
+        "port": 8080,
+        "tags": ["x", None],
+        "time_": "mine",
+    }
 
 
-def test_what_does_not_fit_is_told_as_text():
+def test_values_that_are_not_json_become_text():
     line = as_json("%s %d", "x", size=2**70)
     assert (line["message"], line["size"]) == ("%s %d ('x',)", str(2**70))
 
@@ -103,26 +109,39 @@ class OddError(Exception):
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.binary()
-    | st.builds(Odd) | st.builds(object) | st.builds(pow, st.just(10), st.just(5000)) | st.dates(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters()), inner, max_size=3)
-    | st.tuples(inner, inner),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters())
+    | st.binary()
+    | st.builds(Odd)
+    | st.builds(object)
+    | st.builds(pow, st.just(10), st.just(5000))
+    | st.dates(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(st.characters()), inner, max_size=3)
+        | st.tuples(inner, inner)
+    ),
     max_leaves=6,
-)  # fmt: skip
+)
 
 
 @pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(
-    st.text(st.characters()) | VALUES, st.lists(VALUES, max_size=3), st.text(st.characters()),
+    st.text(st.characters()) | VALUES,
+    st.lists(VALUES, max_size=3),
+    st.text(st.characters()),
     st.dictionaries(st.text(st.characters()), VALUES, max_size=3),
     st.sampled_from([None, OddError(), ValueError("\ud800\n")]),
-)  # fmt: skip
-def test_any_record_gives_one_line_that_can_be_read(message, args, name, extra, error):
+)
+def test_any_record_becomes_one_valid_line(message, args, name, extra, error):
     gives_one_line(message, args, name, extra, error)
 
 
-def test_records_that_once_gave_none_give_one_line():
+def test_odd_records_become_one_valid_line():
     extra = {"level": 1, "message": "m", "exc_info": 3, "created": float("inf")}
     gives_one_line("%s %d", ["x"], "hookline", extra, None)
     gives_one_line("%s", [Odd()], "a2a.x", {"levelno": "x"}, OddError())
@@ -161,23 +180,25 @@ def gives_one_line(message, args, name, extra, error):
         "password=Tr0ub4dor&3",
     ],
 )
-def test_secrets_are_taken_out_of_messages(text):
+def test_secrets_are_removed_from_messages(text):
     secrets = ["hl_4f", "dXNlcj", "abcdefgh", "6629fae", "abc123", "AbCdEf", "pAssw0rd9", "Tr0ub4"]
     assert any(secret in text for secret in secrets)
-    for said in (as_json("%s", text)["message"], TextFormatter().format(record("%s", text)), redacted(text)):
-        assert not any(secret in said for secret in secrets), said
+    for by_message in (as_json("%s", text)["message"], TextFormatter().format(record("%s", text)), redacted(text)):
+        assert not any(secret in by_message for secret in secrets), by_message
 
 
-def test_secrets_are_taken_out_of_fields_also_by_their_names():
+def test_secrets_are_removed_from_fields_by_value_and_by_name():
     line = as_json("x", token="plainword", inner={"password": "hunter", "note": [f"use {KEY}"]}, port=1)
     assert (line["token"], line["inner"], line["port"]) == (
-        "[secret]", {"password": "[secret]", "note": ["use [api-key]"]}, 1,
-    )  # fmt: skip
+        "[secret]",
+        {"password": "[secret]", "note": ["use [api-key]"]},
+        1,
+    )
     with logging_with(correlation_id=KEY):
         assert as_json("x")["correlation_id"] == "[api-key]"
 
 
-def test_ids_are_no_secrets():
+def test_ids_are_not_redacted():
     ids = [
         "run_509cea959492151a966bf501",
         "4bf92f35-77b3-4da6-a3ce-929d0e0e4736",
@@ -190,7 +211,7 @@ def test_ids_are_no_secrets():
     assert as_json(f"run {ids[0]} for {ids[1]}")["message"] == f"run {ids[0]} for {ids[1]}"
 
 
-def test_long_texts_are_cut_and_no_secret_is_cut_in_two():
+def test_long_texts_are_cut_but_never_inside_a_secret():
     text = "word " * 1599 + KEY + " and " * 3_000_000
     message = as_json("%s", text)["message"]
     assert len(message) < 8100
@@ -204,7 +225,7 @@ def test_long_texts_are_cut_and_no_secret_is_cut_in_two():
     assert fields["n" * 100] == 1
 
 
-def test_lines_for_people_are_short_and_cannot_be_forged():
+def test_text_lines_are_short_and_escape_control_characters():
     with logging_with(run_id="run_1"):
         shown = TextFormatter(color=True).format(record("hello\n12:00:00 error forged\x1b[2J", level=logging.WARNING))
         plain = TextFormatter().format(
@@ -212,18 +233,19 @@ def test_lines_for_people_are_short_and_cannot_be_forged():
         )
     assert re.fullmatch(
         r"\x1b\[2m\d\d:\d\d:\d\d\x1b\[0m \x1b\[33mwarning\x1b\[0m hello\\n12:00:00 error forged\\x1b\[2J  "
-        r"\x1b\[2mrun_id=run_1\x1b\[0m", shown,
-    )  # fmt: skip
+        r"\x1b\[2mrun_id=run_1\x1b\[0m",
+        shown,
+    )
     first, *below = plain.split("\n")
     assert re.fullmatch(r"\d\d:\d\d:\d\d error   uvicorn\.error: hello  run_id=run_1", first)
     assert below[-2:] == ["    OSError: x", "    y"]
 
 
-def test_lines_for_people_do_not_tell_a_thing_twice():
-    told = {"caller": "ci", "route": "/runs"}
+def test_text_lines_omit_fields_that_the_message_contains():
+    access = {"caller": "ci", "route": "/runs"}
     with logging_with(correlation_id="c-1", run_id="run_1"):
         shown = TextFormatter().format(
-            record("GET /runs caller=ci correlation_id=c-1", name="hookline.access", access=told)
+            record("GET /runs caller=ci correlation_id=c-1", name="hookline.access", access=access)
         )
     assert shown.endswith(" info    GET /runs caller=ci correlation_id=c-1  run_id=run_1")
 
@@ -233,7 +255,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_the_form_is_picked_by_where_it_goes(monkeypatch):
+def test_the_log_format_depends_on_the_stream(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
 
@@ -253,7 +275,7 @@ def test_the_form_is_picked_by_where_it_goes(monkeypatch):
         setup_logs("xml")
 
 
-def test_undo_leaves_logging_as_it_was():
+def test_undo_restores_the_logging_configuration():
     names = ("", "hookline", "a2a", "uvicorn", "httpx")
 
     def state():
@@ -276,7 +298,7 @@ def test_undo_leaves_logging_as_it_was():
 
 
 @pytest.mark.parametrize("debug", [False, True])
-def test_other_libraries_tell_only_warnings(debug, monkeypatch):
+def test_other_libraries_log_warnings_only(debug, monkeypatch):
     monkeypatch.setattr(logging.getLogger("uvicorn.access"), "propagate", True)  # a server that ran here turned it off
     with logs(debug=debug) as out:
         for name in (
@@ -313,7 +335,7 @@ async def post(body):
         return await client.post("/", content=body, headers={"A2A-Version": "1.0"})
 
 
-async def test_an_error_of_ours_keeps_its_traceback():
+async def test_an_internal_error_is_logged_with_its_traceback():
     with logs() as out:
         await post(b'{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "t"}}')
     first = lines(out)[0]
@@ -322,7 +344,7 @@ async def test_an_error_of_ours_keeps_its_traceback():
     assert "KeyError: 'ours'" in first["exception"]
 
 
-def test_what_is_logged_in_a_run_has_its_ids():
+def test_log_records_inside_a_run_have_its_ids():
     other = logging.getLogger("some.library")
 
     @tool
@@ -337,11 +359,11 @@ def test_what_is_logged_in_a_run_has_its_ids():
     async def nested(ctx: AgentContext) -> str:
         """Within."""
         result = await inner.arun("y", ctx=ctx)
-        await asyncio.gather(told("after %s", result.ids.run_id))
+        await asyncio.gather(log_warning("after %s", result.ids.run_id))
         return "x"
 
-    async def told(*said):
-        other.warning(*said)
+    async def log_warning(*args):
+        other.warning(*args)
 
     @observer(ON_RUN_START)
     def start(ctx, payload):
@@ -353,19 +375,19 @@ def test_what_is_logged_in_a_run_has_its_ids():
     with logs() as out, logging_with(caller="ci", correlation_id="of the request"):
         result = agent.run("x", task_id="task-1", correlation_id="corr-1")
         other.warning("outside")
-    said = {line["message"]: line for line in lines(out) if line["message"] != "begun"}
+    by_message = {line["message"]: line for line in lines(out) if line["message"] != "begun"}
     ids = {"run_id": result.ids.run_id, "task_id": "task-1", "correlation_id": "corr-1", "caller": "ci"}
-    after = next(name for name in said if name.startswith("after"))
+    after = next(name for name in by_message if name.startswith("after"))
     for message in ("in a tool", after):
-        assert {name: said[message].get(name) for name in ids} == ids
-    assert "run_id" not in said["outside"]
-    assert said["outside"]["correlation_id"] == "of the request"
+        assert {name: by_message[message].get(name) for name in ids} == ids
+    assert "run_id" not in by_message["outside"]
+    assert by_message["outside"]["correlation_id"] == "of the request"
     begun = [line["run_id"] for line in lines(out) if line["message"] == "begun"]
     assert begun == [result.ids.run_id, after.removeprefix("after ")]
     assert {line["correlation_id"] for line in lines(out) if line["message"] == "begun"} == {"corr-1"}
 
 
-async def test_what_is_logged_for_a_request_and_in_its_run_tells_both(tmp_path):
+async def test_log_records_of_a_request_and_its_run_share_the_correlation_id(tmp_path):
     other = logging.getLogger("some.library")
 
     @tool
@@ -387,15 +409,15 @@ async def test_what_is_logged_for_a_request_and_in_its_run_tells_both(tmp_path):
             async with client_of(gate.routes([Endpoint("POST", "/runs", start, ("run",), "start")])) as client:
                 id = (await client.post("/runs", headers={"X-Correlation-Id": "from-ci"})).json()["id"]
             await service.wait(id, ADMIN)
-    said = {line["message"]: line for line in lines(out)}
+    by_message = {line["message"]: line for line in lines(out)}
     for message, run_id in (("in the request", None), ("in a tool", id)):
-        line = said[message]
+        line = by_message[message]
         assert (line["correlation_id"], line["caller"], line.get("run_id")) == ("from-ci", "local", run_id)
-    told = next(line for line in lines(out) if line["logger"] == "hookline.access")
-    assert (told["status"], told["route"], told["correlation_id"]) == (200, "/runs", "from-ci")
+    found = next(line for line in lines(out) if line["logger"] == "hookline.access")
+    assert (found["status"], found["route"], found["correlation_id"]) == (200, "/runs", "from-ci")
 
 
-async def test_runs_at_the_same_time_do_not_mix_their_fields():
+async def test_concurrent_runs_do_not_mix_their_log_fields():
     other, both = logging.getLogger("some.library"), asyncio.Barrier(2)
 
     @tool
@@ -408,13 +430,13 @@ async def test_runs_at_the_same_time_do_not_mix_their_fields():
     agents = [scripted_agent([call("wait"), "x"], tools=[wait], hooks=[LogFieldsHook()]) for _ in range(2)]
     with logs() as out:
         await asyncio.gather(*(agent.arun("x") for agent in agents))
-    told = [(line["message"], line["run_id"]) for line in lines(out)]
-    assert len(told) == 2
-    assert all(said == field for said, field in told)
+    found = [(line["message"], line["run_id"]) for line in lines(out)]
+    assert len(found) == 2
+    assert all(by_message == field for by_message, field in found)
     assert dict(log_fields.get()) == {}
 
 
-def test_a_block_that_is_left_elsewhere_does_no_harm():
+def test_log_fields_survive_a_block_that_is_closed_in_another_context():
     import contextvars
 
     block = logging_with(run_id="r")
@@ -423,7 +445,7 @@ def test_a_block_that_is_left_elsewhere_does_no_harm():
     assert dict(log_fields.get()) == {}
 
 
-def test_it_writes_to_stderr_as_it_is_then(monkeypatch):
+def test_logs_go_to_the_current_stderr(monkeypatch):
     out = io.StringIO()
     monkeypatch.setattr(sys, "stderr", out)
     undo = setup_logs()

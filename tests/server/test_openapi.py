@@ -1,4 +1,4 @@
-"""The description of a server, and whether the server keeps to it, whatever it is sent."""
+"""The API description, and whether the server matches it for any request."""
 
 import asyncio
 import threading
@@ -16,8 +16,9 @@ from hookline.server.auth import PUBLIC
 from hookline.server.openapi import OpenApi, describe
 from hookline.server.routing import Endpoint
 
+from ..waiting import wait_until
 from .http_rig import api, finished
-from .rig import make, until
+from .rig import make
 
 CHECKS = [
     not_a_server_error,
@@ -44,7 +45,7 @@ def ask(ctx, payload):
 
 
 def asker():
-    """An agent that asks about every call."""
+    """An agent whose calls all need approval."""
     model = ScriptedModel(
         [lambda request: reply("done") if request.messages[-1].role == "tool" else call("delete", path="a")], loop=True
     )
@@ -52,7 +53,7 @@ def asker():
 
 
 class Fuzzed:
-    """A real server in a thread of its own, with runs and approvals to look at."""
+    """A real server in its own thread, with runs and approvals."""
 
     def __init__(self, folder):
         self._folder, self._ready, self._stop = folder, threading.Event(), None
@@ -68,7 +69,7 @@ class Fuzzed:
                 answer = await client.post("/runs", json={"task": "delete it", "agent": "asker"})
                 self.ids["open"].append(answer.json()["id"])
             waiting = lambda: len(served.service.approvals.rows(status="pending")) == 8  # noqa: E731
-            await until(waiting)
+            await wait_until(waiting)
             rows = served.service.approvals.rows()
             self.ids["approvals"] = [row.id for row in rows]
             self.digest = rows[0].digest
@@ -100,23 +101,33 @@ def server(tmp_path_factory):
 
 
 def known(server, path):
-    """Ids that exist, for a path."""
+    """Existing ids for a path."""
     if path.startswith("/runs/"):
         return server.ids["open" if path.endswith(("cancel", "messages")) else "runs"]
     return server.ids[path.split("/")[1]]
 
 
 OPERATIONS = [
-    ("POST", "/runs"), ("GET", "/runs"), ("GET", "/runs/{id}"), ("POST", "/runs/{id}/cancel"),
-    ("POST", "/runs/{id}/messages"), ("GET", "/runs/{id}/events"), ("HEAD", "/runs/{id}/events"), ("GET", "/agents"),
-    ("GET", "/approvals"), ("GET", "/approvals/{id}"), ("POST", "/approvals/{id}"), ("GET", "/grants"),
-    ("DELETE", "/grants/{id}"), ("GET", "/openapi.json"),
-]  # fmt: skip
+    ("POST", "/runs"),
+    ("GET", "/runs"),
+    ("GET", "/runs/{id}"),
+    ("POST", "/runs/{id}/cancel"),
+    ("POST", "/runs/{id}/messages"),
+    ("GET", "/runs/{id}/events"),
+    ("HEAD", "/runs/{id}/events"),
+    ("GET", "/agents"),
+    ("GET", "/approvals"),
+    ("GET", "/approvals/{id}"),
+    ("POST", "/approvals/{id}"),
+    ("GET", "/grants"),
+    ("DELETE", "/grants/{id}"),
+    ("GET", "/openapi.json"),
+]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_whatever_is_sent_is_answered_as_described(server, method, path):
+def test_every_response_matches_the_description(server, method, path):
     import requests
 
     schema = schemathesis.openapi.from_dict(server.description)
@@ -130,9 +141,12 @@ def test_whatever_is_sent_is_answered_as_described(server, method, path):
 
     @seed(7)
     @settings(
-        max_examples=EXAMPLES, database=None, deadline=None, suppress_health_check=list(HealthCheck),
+        max_examples=EXAMPLES,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
         phases=(Phase.explicit, Phase.generate),
-    )  # fmt: skip
+    )
     @given(st.data())
     def fuzz(data):
         mode = data.draw(st.sampled_from(modes if negatable else modes[:1]))
@@ -148,7 +162,7 @@ def test_whatever_is_sent_is_answered_as_described(server, method, path):
         fuzz()
 
 
-def test_every_operation_of_the_description_is_fuzzed(server):
+def test_every_described_operation_is_fuzzed(server):
     found = [(method.upper(), path) for path, ways in server.description["paths"].items() for method in ways]
     assert sorted(found) == sorted(OPERATIONS)
 
@@ -164,7 +178,7 @@ def parts_of(value):
             yield from parts_of(each)
 
 
-def test_the_description_holds_together(server):
+def test_the_description_is_a_valid_openapi_document(server):
     document = server.description
     for part in parts_of(document):
         if "$ref" in part:
@@ -184,13 +198,13 @@ def test_the_description_holds_together(server):
     assert all({"400", "408", "413", "415", "422"} <= responses for responses in bodies)
 
 
-def test_a_stream_is_described_as_one_beside_json(server):
+def test_a_stream_is_described_with_its_json_alternative(server):
     answers = server.description["paths"]["/runs/{id}/events"]["get"]["responses"]
     assert answers["200"]["content"].keys() == {"text/event-stream", "application/json"}
     assert "204" in answers
 
 
-async def test_what_is_open_is_described_as_such_and_what_nobody_described_can_still_be():
+async def test_public_endpoints_and_endpoints_without_types_are_described():
     async def nothing(request):
         raise NotImplementedError
 

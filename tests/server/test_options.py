@@ -37,25 +37,36 @@ from hookline.server.options import ServerOptions
         ({"logs": "jsn"}, "Did you mean 'json'"),
     ],
 )
-def test_what_cannot_work_is_refused_with_advice(table, words):
+def test_an_invalid_option_is_rejected_with_advice(table, words):
     with pytest.raises(ConfigError, match=re.escape(words)):
         ServerOptions.of(table)
 
 
-def test_what_can_work_is_taken():
-    options = ServerOptions.of({
-        "host": "::1", "port": 0, "hosts": ["agents.example"], "trusted_proxies": ["10.0.0.1/8", "::1"],
-        "public_url": "https://agents.example/x", "push_hosts": ["10.0.0.7", "fe80::1", "intern"], "max_queued": 0,
-    })  # fmt: skip
+def test_valid_options_are_accepted():
+    options = ServerOptions.of(
+        {
+            "host": "::1",
+            "port": 0,
+            "hosts": ["agents.example"],
+            "trusted_proxies": ["10.0.0.1/8", "::1"],
+            "public_url": "https://agents.example/x",
+            "push_hosts": ["10.0.0.7", "fe80::1", "intern"],
+            "max_queued": 0,
+        }
+    )
     assert options.port == 0
     assert options.exposed
 
 
-def test_a_server_at_loopback_alone_is_not_exposed():
+def test_a_server_on_loopback_is_not_exposed():
     assert not ServerOptions().exposed
     assert [ServerOptions(host=host).exposed for host in ("localhost", "::1", "127.0.0.9", "0.0.0.0", "::")] == [
-        False, False, False, True, True,
-    ]  # fmt: skip
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_every_option_is_described():
@@ -75,10 +86,10 @@ def test_every_option_is_described():
         ({"keys": ":memory:"}, "/srv/runs.db", ":memory:"),
     ],
 )
-def test_keys_are_beside_the_runs(options, runs, keys):
+def test_keys_are_in_the_folder_of_the_runs(options, runs, keys):
     assert ServerOptions(**options).keys_path(runs, Path("/home/x")) == keys
 
 
-def test_there_is_one_setting_for_the_file_of_runs_and_the_former_one_says_so():
+def test_the_former_setting_for_the_runs_file_names_the_new_one():
     with pytest.raises(ConfigError, match=r"server\.database no longer exists: set runs, above \[server\]"):
         ServerOptions.of({"database": "server.db"})

@@ -1,10 +1,10 @@
-"""Typed output of served agents: programs on every transport get its JSON."""
+"""Typed output of served agents is JSON in every API."""
 
 from pydantic import BaseModel
 
 from hookline import call, reply, tool
 
-from .a2a.rig import put_together, reply_of, saying, sent, serving_a2a, told
+from .a2a.rig import assemble, message_request, reply_of, sent, serving_a2a, stream_events
 from .rig import ME, make, read_all, serving
 from .test_chat import chatting, streamed, whole
 
@@ -38,14 +38,14 @@ async def test_the_reply_of_a_served_run_is_the_json_of_its_output(tmp_path):
         assert events["output_checked"]["output"] == {"name": "Rome", "people": 0}
 
 
-async def test_a_served_run_whose_output_failed_says_why(tmp_path):
+async def test_a_served_run_with_invalid_output_says_why(tmp_path):
     async with serving(tmp_path, typed("no", output_retries=0)) as service:
         run = await service.wait((await service.start(ME, "x")).id, ME)
         assert (run.status, run.reply) == ("failed", "")
         assert run.error == "OutputError: the final reply is no City: the reply is not JSON. It was: 'no'"
 
 
-async def test_a_chat_completion_is_the_json_and_nothing_else(tmp_path):
+async def test_a_chat_completion_of_typed_output_is_the_json_only(tmp_path):
     looking = reply("Let me look.", tool_calls=[call("look")])
     async with chatting(tmp_path, typed(looking, FENCED, tools=[look])) as place:
         assert await whole(place) == (JSON, "stop")
@@ -53,7 +53,7 @@ async def test_a_chat_completion_is_the_json_and_nothing_else(tmp_path):
         assert await whole(place) == ("3", "stop")
 
 
-async def test_a_chat_stream_has_the_json_once(tmp_path):
+async def test_a_chat_stream_of_typed_output_has_the_json_once(tmp_path):
     async with chatting(tmp_path, typed('{"name": "Rome"}'), chat_stream="live") as place:
         assert await streamed(place) == ('{"name": "Rome"}', "stop")
     async with chatting(tmp_path, typed('{"name": "Rome"}'), chat_stream="settled") as place:
@@ -62,5 +62,5 @@ async def test_a_chat_stream_has_the_json_once(tmp_path):
 
 async def test_the_artifact_of_an_a2a_task_is_the_json(tmp_path):
     async with serving_a2a(tmp_path, typed("no", FENCED, FENCED)) as rig, rig.client() as client:
-        assert reply_of(await sent(client, saying("hi"))) == JSON
-        assert reply_of(put_together(await told(client, saying("hi")))) == JSON
+        assert reply_of(await sent(client, message_request("hi"))) == JSON
+        assert reply_of(assemble(await stream_events(client, message_request("hi")))) == JSON

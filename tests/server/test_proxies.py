@@ -1,4 +1,4 @@
-"""Proxies: whose word is taken for who calls."""
+"""Forwarding headers of trusted proxies."""
 
 import pytest
 from hypothesis import given
@@ -40,11 +40,11 @@ PROXIES = Proxies(["10.0.0.0/8", "::1", "192.0.2.1"])
         ("not an address", {"x_forwarded_for": "198.51.100.1"}, ""),
     ],
 )
-def test_the_first_from_the_right_who_is_not_trusted_calls(peer, headers, client):
+def test_the_client_is_the_rightmost_address_that_is_not_a_trusted_proxy(peer, headers, client):
     assert PROXIES.client_address(scope(peer, **headers)) == client
 
 
-def test_two_headers_are_one_list():
+def test_repeated_forwarding_headers_are_one_list():
     two = scope("10.0.0.1", x_forwarded_for="198.51.100.1")
     two["headers"].append((b"x-forwarded-for", b"198.51.100.2"))
     assert PROXIES.client_address(two) == "198.51.100.2"
@@ -53,25 +53,28 @@ def test_two_headers_are_one_list():
 @pytest.mark.parametrize(
     ("peer", "given", "scheme"),
     [
-        ("10.0.0.1", "https", "https"), ("10.0.0.1", "http, HTTPS", "https"), ("10.0.0.1", "javascript", "http"),
-        ("203.0.113.5", "https", "http"), ("", "https", "http"),
+        ("10.0.0.1", "https", "https"),
+        ("10.0.0.1", "http, HTTPS", "https"),
+        ("10.0.0.1", "javascript", "http"),
+        ("203.0.113.5", "https", "http"),
+        ("", "https", "http"),
     ],
-)  # fmt: skip
-def test_a_scheme_is_taken_from_a_trusted_proxy_alone(peer, given, scheme):
+)
+def test_only_a_trusted_proxy_can_set_the_scheme(peer, given, scheme):
     assert PROXIES.scheme(scope(peer, x_forwarded_proto=given)) == scheme
 
 
-def test_nobody_is_trusted_unless_named():
+def test_no_proxy_is_trusted_by_default():
     assert Proxies().client_address(scope("127.0.0.1", x_forwarded_for="198.51.100.1")) == "127.0.0.1"
 
 
 @given(st.text(st.characters(max_codepoint=255)), st.text(st.characters(max_codepoint=255)))
-def test_whatever_a_proxy_says_an_address_comes_out(forwarded_for, forwarded):
+def test_any_forwarding_header_yields_an_address(forwarded_for, forwarded):
     for headers in ({"x_forwarded_for": forwarded_for}, {"forwarded": forwarded}):
         assert parse_address(PROXIES.client_address(scope("10.0.0.1", **headers))) is not None
 
 
-def test_one_network_of_ipv6_is_one_house():
+def test_requests_from_one_ipv6_network_are_counted_together():
     assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1") != network_of("2001:db8:0:1::1")
     assert network_of("192.0.2.1") != network_of("192.0.2.2")
     assert network_of("") == ""

@@ -1,4 +1,4 @@
-"""A server: it starts, is ready, stops in time, and leaves nothing behind."""
+"""The server starts, becomes ready, stops in time and leaves nothing behind."""
 
 import asyncio
 import json
@@ -36,27 +36,28 @@ from hookline.stores.keys import KeyStore
 from hookline.stores.runs import RunRecord
 from hookline.teams import Roster
 
-from .rig import make, service_at, until
+from ..waiting import wait_until
+from .rig import make, service_at
 
 ROOT = Path(__file__).parents[2]
 JSON = {"content-type": "application/json"}
 
 
-class Door:
+class Blocker:
     """An agent whose tool does not return before it is opened."""
 
     def __init__(self):
         self.open, self.entered = asyncio.Event(), 0
 
         @tool
-        async def door() -> str:
+        async def blocker() -> str:
             """Wait."""
             self.entered += 1
             await self.open.wait()
             return "through"
 
-        turns = [lambda request: reply("done") if request.messages[-1].role == "tool" else call("door")]
-        self.agent = Agent("helper", llm=ScriptedModel(turns, loop=True), tools=[door])
+        turns = [lambda request: reply("done") if request.messages[-1].role == "tool" else call("blocker")]
+        self.agent = Agent("helper", llm=ScriptedModel(turns, loop=True), tools=[blocker])
 
 
 def server_at(folder, *agents, keys=None, **options):
@@ -65,8 +66,14 @@ def server_at(folder, *agents, keys=None, **options):
     traffic = Traffic(metrics)
     gate = Gate(keys, service.options, count=traffic)
     return Server(
-        service, [RunsApi(service)], gate, service.options, keys=keys, metrics=metrics, traffic=traffic,
-    )  # fmt: skip
+        service,
+        [RunsApi(service)],
+        gate,
+        service.options,
+        keys=keys,
+        metrics=metrics,
+        traffic=traffic,
+    )
 
 
 @asynccontextmanager
@@ -81,20 +88,20 @@ async def running(*args, **options):
 
 
 def others():
-    """Tasks beside the test's own."""
+    """Tasks other than that of the test."""
     return asyncio.all_tasks() - {asyncio.current_task()}
 
 
 async def read_stream(client, run_id):
-    """The events of a run, until its stream ends."""
+    """The events of a run until its stream ends."""
     async with client.stream("GET", f"/runs/{run_id}/events") as answer:
         return [json.loads(line[6:]) async for line in answer.aiter_lines() if line.startswith("data: ")]
 
 
-# Up, and ready.
+# Health and status
 
 
-async def test_it_is_up_and_ready_and_tells_its_numbers(tmp_path):
+async def test_a_running_server_is_healthy_and_ready_and_has_metrics(tmp_path):
     async with running(tmp_path) as (_, client):
         assert (await client.get("/healthz")).json() == {"status": "ok"}
         assert (await client.get("/readyz")).json() == {"status": "ready"}
@@ -111,7 +118,7 @@ async def test_it_is_up_and_ready_and_tells_its_numbers(tmp_path):
     assert "hookline_store_problem 0.0" in lines
 
 
-async def test_while_it_starts_it_is_up_but_not_ready_and_takes_no_runs(tmp_path):
+async def test_a_starting_server_is_healthy_but_not_ready_and_accepts_no_runs(tmp_path):
     server, opened = server_at(tmp_path), asyncio.Event()
     open_service = server.service.open
 
@@ -121,7 +128,7 @@ async def test_while_it_starts_it_is_up_but_not_ready_and_takes_no_runs(tmp_path
 
     server.service.open = slow
     starting = asyncio.create_task(server.start())
-    await until(lambda: not server.url.endswith(":0"))
+    await wait_until(lambda: not server.url.endswith(":0"))
     async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
         assert (await client.get("/healthz")).status_code == 200
         ready = await client.get("/readyz")
@@ -134,21 +141,21 @@ async def test_while_it_starts_it_is_up_but_not_ready_and_takes_no_runs(tmp_path
     await server.stop()
 
 
-async def test_a_server_that_was_stopped_does_not_start(tmp_path):
+async def test_a_stopped_server_does_not_start(tmp_path):
     server = server_at(tmp_path)
     await server.stop()
     await server.start()
     assert (server.state, server.url[-2:]) == ("stopped", ":0"), "it does not listen"
 
 
-async def test_a_server_that_is_started_again_says_so_and_goes_on(tmp_path):
+async def test_a_second_start_is_an_error_and_changes_nothing(tmp_path):
     async with running(tmp_path) as (server, client):
         with pytest.raises(RuntimeError, match="started already"):
             await server.start()
         assert (await client.get("/readyz")).status_code == 200
 
 
-async def test_it_is_not_ready_while_runs_cannot_be_stored_and_is_again_when_they_can(tmp_path, monkeypatch):
+async def test_the_server_is_not_ready_while_runs_cannot_be_stored(tmp_path, monkeypatch):
     monkeypatch.setattr("hookline.server.live_run.RETRY_SECONDS", 0.02)
     async with running(tmp_path) as (server, client):
         write, broken = server.service._store.write, True
@@ -163,38 +170,38 @@ async def test_it_is_not_ready_while_runs_cannot_be_stored_and_is_again_when_the
         ready = await client.get("/readyz")
         assert (ready.status_code, ready.json()["problem"]) == (503, "runs cannot be stored now")
         assert "hookline_store_problem 1" in (await client.get("/metrics")).text
-        assert "the disk is full" in (await server.status()).problem, "whoever runs it is told"
+        assert "the disk is full" in (await server.status()).problem, "the operator sees the problem"
         broken = False
         while (await client.get("/readyz")).status_code != 200:
             await asyncio.sleep(0.01)
         assert (await client.post("/runs", json={"task": "hi"})).status_code in (201, 202)
 
 
-async def test_what_it_is_doing_can_be_seen(tmp_path):
-    door = Door()
-    async with running(tmp_path, door.agent) as (server, client):
+async def test_the_status_shows_runs_approvals_and_requests(tmp_path):
+    blocker = Blocker()
+    async with running(tmp_path, blocker.agent) as (server, client):
         run = (await client.post("/runs", json={"task": "hi"})).json()
-        await until(lambda: door.entered)
+        await wait_until(lambda: blocker.entered)
         status = await server.status()
         ((under_way, doing, caller),) = status.runs
-        assert (under_way.id, under_way.status, doing, caller) == (run["id"], "running", "door", "local")
+        assert (under_way.id, under_way.status, doing, caller) == (run["id"], "running", "blocker", "local")
         assert (status.state, status.url, status.needs_keys, status.requests) == ("running", server.url, False, 1)
         assert [agent.name for agent in status.agents] == ["helper"]
         assert status.per_second > 0
-        door.open.set()
+        blocker.open.set()
 
 
-# Stopping.
+# Shutdown
 
 
-async def test_runs_finish_in_their_grace_and_streams_end_after_them(tmp_path):
-    door = Door()
-    async with running(tmp_path, door.agent) as (server, client):
+async def test_runs_finish_within_the_grace_period_and_their_streams_end(tmp_path):
+    blocker = Blocker()
+    async with running(tmp_path, blocker.agent) as (server, client):
         run = (await client.post("/runs", json={"task": "hi"})).json()
         reading = asyncio.create_task(read_stream(client, run["id"]))
-        await until(lambda: door.entered and server.service.counts()["readers"])
+        await wait_until(lambda: blocker.entered and server.service.counts()["readers"])
         stopping = asyncio.create_task(server.stop(grace=60))
-        await until(lambda: server.state == "stopping")
+        await wait_until(lambda: server.state == "stopping")
         ready = await client.get("/readyz")
         assert (ready.status_code, ready.json()["problem"]) == (503, "the server is stopping")
         refused = await client.post("/runs", json={"task": "too late"})
@@ -202,7 +209,7 @@ async def test_runs_finish_in_their_grace_and_streams_end_after_them(tmp_path):
         assert int(refused.headers["retry-after"]) > 0
         assert (await client.get(f"/runs/{run['id']}")).json()["status"] == "running"
         assert not stopping.done()
-        door.open.set()
+        blocker.open.set()
         events = await reading
         await stopping
         assert (events[-1]["type"], events[-1]["status"], events[-1]["reply"]) == ("run_closed", "completed", "done")
@@ -212,17 +219,17 @@ async def test_runs_finish_in_their_grace_and_streams_end_after_them(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["the grace is over", "it is stopped once more"])
-async def test_what_does_not_finish_is_interrupted_and_its_stream_says_so(tmp_path, how):
-    door = Door()
-    async with running(tmp_path, door.agent, max_runs=1) as (server, client):
+async def test_unfinished_runs_are_interrupted_and_their_streams_say_so(tmp_path, how):
+    blocker = Blocker()
+    async with running(tmp_path, blocker.agent, max_runs=1) as (server, client):
         ids = [(await client.post("/runs", json={"task": "hi"})).json()["id"] for _ in range(2)]
         reading = [asyncio.create_task(read_stream(client, each)) for each in ids]
-        await until(lambda: door.entered == 1 and server.service.counts()["readers"] == 2)
+        await wait_until(lambda: blocker.entered == 1 and server.service.counts()["readers"] == 2)
         if how == "the grace is over":
             await server.stop(grace=0.01)
         else:
             stopping = asyncio.create_task(server.stop(grace=600))
-            await until(lambda: server.state == "stopping")
+            await wait_until(lambda: server.state == "stopping")
             await server.stop(grace=0)
             await stopping
         for events in await asyncio.gather(*reading):
@@ -230,7 +237,7 @@ async def test_what_does_not_finish_is_interrupted_and_its_stream_says_so(tmp_pa
     assert others() == set()
 
 
-async def test_a_server_that_is_stopped_while_it_starts_does_not_serve(tmp_path):
+async def test_a_server_stopped_during_its_start_does_not_serve(tmp_path):
     server, begun = server_at(tmp_path), asyncio.Event()
 
     async def for_ever():
@@ -246,7 +253,7 @@ async def test_a_server_that_is_stopped_while_it_starts_does_not_serve(tmp_path)
     assert others() == set()
 
 
-async def test_a_tool_that_blocks_a_thread_does_not_keep_it_from_stopping(tmp_path):
+async def test_a_tool_that_blocks_a_thread_does_not_block_the_shutdown(tmp_path):
     blocked, left = threading.Event(), threading.Event()
 
     @tool
@@ -258,29 +265,40 @@ async def test_a_tool_that_blocks_a_thread_does_not_keep_it_from_stopping(tmp_pa
 
     async with running(tmp_path, make([call("block"), reply("done")], tools=[block])) as (server, client):
         run = (await client.post("/runs", json={"task": "hi"})).json()
-        await until(blocked.is_set)
+        await wait_until(blocked.is_set)
         await server.stop(grace=0)
         assert server.service._store.get(run["id"]).status == "interrupted"
     left.set()
 
 
-async def test_a_stream_of_a_run_that_goes_on_elsewhere_ends_with_the_server(tmp_path, monkeypatch, caplog):
+async def test_a_stream_of_a_run_in_another_process_ends_with_the_server(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("hookline.server.live_run.POLL_SECONDS", 0.01)
     async with running(tmp_path) as (server, client):
         elsewhere = RunRecord(
-            "run_elsewhere", "helper", "local", "s", "sid", "t", "c", "api", "hi", status="running",
-            created=time.time(), host=gethostname(), pid=os.getpid(),
-        )  # fmt: skip
+            "run_elsewhere",
+            "helper",
+            "local",
+            "s",
+            "sid",
+            "t",
+            "c",
+            "api",
+            "hi",
+            status="running",
+            created=time.time(),
+            host=gethostname(),
+            pid=os.getpid(),
+        )
         server.service._store.write([elsewhere], [])
         reading = asyncio.create_task(read_stream(client, elsewhere.id))
-        await until(lambda: server.service.counts()["readers"])
+        await wait_until(lambda: server.service.counts()["readers"])
         await server.stop(grace=600)
         assert await reading == []
     assert [record.message for record in caplog.records if record.levelname in ("ERROR", "WARNING")] == []
     assert others() == set()
 
 
-# What cannot be served.
+# Failed starts
 
 
 @pytest.mark.parametrize(
@@ -292,7 +310,7 @@ async def test_a_stream_of_a_run_that_goes_on_elsewhere_ends_with_the_server(tmp
         ({"trusted_proxies": ["10.0.0.0/8"]}, "trusted_proxies is set"),
     ],
 )
-async def test_others_than_this_machine_need_keys_so_there_must_be_one(tmp_path, options, why):
+async def test_an_exposed_server_does_not_start_without_a_key(tmp_path, options, why):
     keys = KeyStore(tmp_path / "keys.db")
     for given in (None, keys):
         with pytest.raises(ConfigError, match=r"hookline keys add") as refused:
@@ -312,7 +330,7 @@ async def test_others_than_this_machine_need_keys_so_there_must_be_one(tmp_path,
     assert others() == set()
 
 
-async def test_a_port_that_is_taken_is_told_and_the_one_that_has_it_goes_on(tmp_path):
+async def test_a_taken_port_is_an_error(tmp_path):
     async with running(tmp_path) as (first, client):
         port = int(first.url.rpartition(":")[2])
         second = server_at(tmp_path, port=port)
@@ -323,7 +341,7 @@ async def test_a_port_that_is_taken_is_told_and_the_one_that_has_it_goes_on(tmp_
 
 
 @pytest.mark.parametrize("broken", ["runs.db", "keys.db"])
-async def test_files_that_cannot_be_used_are_told_before_it_serves(tmp_path, broken):
+async def test_unusable_files_are_reported_before_the_server_starts(tmp_path, broken):
     (tmp_path / broken).write_text("this is no database, and never was one")
     server = server_at(tmp_path, keys=KeyStore(tmp_path / "keys.db"))
     with pytest.raises(StoreError, match=broken):
@@ -331,14 +349,17 @@ async def test_files_that_cannot_be_used_are_told_before_it_serves(tmp_path, bro
     assert (server.state, others()) == ("stopped", set())
 
 
-# From settings.
+# Settings
 
 
 def settings(folder, **options):
     return Settings(
-        server={"port": 0, **options}, runs=str(folder / "runs.db"), sessions=str(folder / "sessions"),
-        approval_file=str(folder / "approvals.db"), metadata={"user_role": "guest"},
-    )  # fmt: skip
+        server={"port": 0, **options},
+        runs=str(folder / "runs.db"),
+        sessions=str(folder / "sessions"),
+        approval_file=str(folder / "approvals.db"),
+        metadata={"user_role": "guest"},
+    )
 
 
 @asynccontextmanager
@@ -352,7 +373,7 @@ async def built(given, agent):
         await server.stop(grace=0)
 
 
-async def test_without_a_file_of_runs_a_server_keeps_them_in_memory(tmp_path):
+async def test_without_a_runs_file_runs_are_kept_in_memory(tmp_path):
     given = msgspec.structs.replace(settings(tmp_path, keys=str(tmp_path / "keys.db")), runs=None)
     async with built(given, make()) as (server, client):
         run = (await client.post("/runs", json={"task": "hi", "wait": 60})).json()
@@ -361,13 +382,13 @@ async def test_without_a_file_of_runs_a_server_keeps_them_in_memory(tmp_path):
     assert not (tmp_path / "runs.db").exists()
 
 
-async def test_an_agent_that_is_not_there_is_a_mistake_in_the_settings(tmp_path):
+async def test_an_unknown_agent_in_the_settings_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match=r"server.agents: there is no agent 'helpr'\. Did you mean"):
         build_server(settings(tmp_path, agents=["helpr"]), make())
 
 
 @pytest.mark.parametrize(("mode", "reply_"), [("yes", "a is gone"), ("deny", "The user denies all calls")])
-async def test_calls_do_not_wait_where_all_are_approved_or_denied(tmp_path, mode, reply_):
+async def test_calls_do_not_wait_if_all_are_approved_or_denied(tmp_path, mode, reply_):
     @tool
     def delete(path: str) -> str:
         """Delete."""
@@ -390,7 +411,7 @@ async def test_calls_do_not_wait_where_all_are_approved_or_denied(tmp_path, mode
 
 
 @pytest.mark.parametrize("declared", ["by the setting", "as a hook", "both"])
-async def test_requests_and_runs_are_in_one_audit_log(tmp_path, declared):
+async def test_requests_and_runs_share_one_audit_log(tmp_path, declared):
     path = tmp_path / "audit.jsonl"
     given = settings(tmp_path)
     if declared != "as a hook":
@@ -406,7 +427,7 @@ async def test_requests_and_runs_are_in_one_audit_log(tmp_path, declared):
     assert ("run_end" in kinds) == (declared != "by the setting"), "whoever builds the agent gives it the hook"
 
 
-async def test_each_personality_is_an_agent_and_is_counted(tmp_path):
+async def test_each_personality_is_served_and_counted(tmp_path):
     for name in ("clerk", "poet"):
         (tmp_path / f"{name}.toml").write_text(f'instructions = "You are the {name}."\n')
     roster = Roster(make(), tmp_path, first="poet")
@@ -420,7 +441,7 @@ async def test_each_personality_is_an_agent_and_is_counted(tmp_path):
         assert (await client.post("/runs", json={"task": "hi", "agent": "poet"})).status_code == 404
 
 
-async def test_how_long_hooks_take_is_a_number_and_no_event(tmp_path):
+async def test_the_duration_of_hooks_is_a_metric_and_not_an_event(tmp_path):
     quiet = hook(BEFORE_LLM, name="quiet")(lambda ctx, request: None)
     async with built(settings(tmp_path), make(hooks=[quiet])) as (_, client):
         run = (await client.post("/runs", json={"task": "hi", "wait": 60})).json()
@@ -430,30 +451,30 @@ async def test_how_long_hooks_take_is_a_number_and_no_event(tmp_path):
     assert not {"hook_executed", "point_fired"} & {event["type"] for event in page.json()["events"]}
 
 
-async def test_all_numbers_are_in_the_guides(tmp_path):
+async def test_all_metrics_are_in_the_guides(tmp_path):
     async with built(settings(tmp_path), make()) as (_, client):
         await client.post("/runs", json={"task": "hi", "wait": 60})
         text = (await client.get("/metrics")).text
-    told = "".join((ROOT / "docs" / page).read_text() for page in ("guides/serve.md", "reference/hooks/metrics.md"))
+    pages = "".join((ROOT / "docs" / page).read_text() for page in ("guides/serve.md", "reference/hooks/metrics.md"))
     names = set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE))
     assert len(names) > 20
-    assert [name for name in names if f"`{name}`" not in told] == []
+    assert [name for name in names if f"`{name}`" not in pages] == []
 
 
 @pytest.mark.slow
-async def test_a_run_that_its_program_left_is_interrupted_and_its_events_can_be_read_to_the_end(tmp_path):
+async def test_the_run_of_a_killed_process_is_interrupted_and_its_events_can_be_read(tmp_path):
     program = f"""
         import asyncio, sys
         from pathlib import Path
         from hookline.server.build import build_server
-        from tests.server.test_server import Door, settings
+        from tests.server.test_server import Blocker, settings
 
         async def main():
-            door = Door()
-            server = build_server(settings(Path({str(tmp_path)!r})), door.agent)
+            blocker = Blocker()
+            server = build_server(settings(Path({str(tmp_path)!r})), blocker.agent)
             await server.start()
             print(server.url, flush=True)
-            while not door.entered:
+            while not blocker.entered:
                 await asyncio.sleep(0.01)
             print("entered", flush=True)
             await asyncio.sleep(600)
@@ -488,7 +509,7 @@ async def test_a_run_that_its_program_left_is_interrupted_and_its_events_can_be_
     assert (events[-1]["type"], events[-1]["status"]) == ("run_closed", "interrupted")
 
 
-def test_requests_in_a_second_are_those_of_the_last_ten():
+def test_the_request_rate_is_measured_over_ten_seconds():
     now = 100.0
     traffic = Traffic(clock=lambda: now)
     now = 110.0

@@ -1,4 +1,4 @@
-"""Events as a stream: at the reader's pace, from any number on, without loss or repeats."""
+"""Event streams can be resumed after any event, without loss or repetition."""
 
 import asyncio
 import json
@@ -15,9 +15,10 @@ from hookline.server.sse import preferred_media
 from hookline.stores.errors import StoreError
 from hookline.stores.runs import RunStore
 
+from ..waiting import wait_until
 from .http_rig import Stream, api, events_in, finished
-from .rig import ME, serving, until
-from .test_service import Door, at_the_door
+from .rig import ME, serving
+from .test_runs import Blocker, blocked_agent
 
 
 def numbers(events):
@@ -30,7 +31,7 @@ def all_of(run):
 
 @tool
 async def breathe() -> str:
-    """Let others do something."""
+    """Let other tasks run."""
     await asyncio.sleep(0)
     return "ok"
 
@@ -53,12 +54,12 @@ async def until_over(served, run_id):
     return run
 
 
-# As it happens.
+# Live streams
 
 
-async def test_events_come_as_they_happen_and_the_stream_ends_with_the_run(tmp_path):
-    door = Door()
-    async with api(tmp_path, at_the_door(door), real=True, heartbeat=0.1) as served:
+async def test_events_are_streamed_live_and_the_stream_ends_with_the_run(tmp_path):
+    blocker = Blocker()
+    async with api(tmp_path, blocked_agent(blocker), real=True, heartbeat=0.1) as served:
         client, got, beats = served.client(real=True), "", 0
         run_id = (await client.post("/runs", json={"task": "x"})).json()["id"]
         async with client.stream("GET", f"/runs/{run_id}/events") as answer:
@@ -68,7 +69,7 @@ async def test_events_come_as_they_happen_and_the_stream_ends_with_the_run(tmp_p
                 got += piece
                 beats += got.endswith("\n:\n\n") or piece == ":\n\n"
                 if "event: tool_started" in got and beats >= 2:
-                    door.open.set()
+                    blocker.open.set()
         events = events_in(got)
         run = await until_over(served, run_id)
         assert got.startswith("retry: 2000\n\n")
@@ -77,11 +78,11 @@ async def test_events_come_as_they_happen_and_the_stream_ends_with_the_run(tmp_p
         assert served.service.counts()["readers"] == 0
 
 
-async def test_a_reader_sees_nothing_that_would_be_gone_with_the_program(tmp_path, monkeypatch):
-    door = Door()
-    async with serving(tmp_path, at_the_door(door)) as service:
+async def test_a_reader_sees_stored_events_only(tmp_path, monkeypatch):
+    blocker = Blocker()
+    async with serving(tmp_path, blocked_agent(blocker)) as service:
         run = await service.start(ME, "x")
-        await until(lambda: door.entered)
+        await wait_until(lambda: blocker.entered)
         await service._recorder.flushed()
         reader = await service.read(run.id, ME, service._live[run.id].record.last_seq)
         real, held = RunStore.write, asyncio.Event()
@@ -92,8 +93,8 @@ async def test_a_reader_sees_nothing_that_would_be_gone_with_the_program(tmp_pat
             real(self, runs, events)
 
         monkeypatch.setattr(RunStore, "write", write)
-        door.open.set()
-        await until(lambda: service._live[run.id].closed)
+        blocker.open.set()
+        await wait_until(lambda: service._live[run.id].closed)
         reading = asyncio.create_task(reader.more(0.0))
         for _ in range(20):
             await asyncio.sleep(0.001)
@@ -106,7 +107,7 @@ async def test_a_reader_sees_nothing_that_would_be_gone_with_the_program(tmp_pat
 
 
 @pytest.mark.slow
-async def test_the_embedded_model_is_read_word_by_word(tmp_path):
+async def test_the_text_of_the_embedded_model_is_streamed(tmp_path):
     pytest.importorskip("xllamacpp")
     agent = Agent("local", llm=get_model("local"), params={"max_tokens": 12})
     async with api(tmp_path, agent, real=True) as served:
@@ -118,12 +119,12 @@ async def test_the_embedded_model_is_read_word_by_word(tmp_path):
         assert len(pieces) > 1
 
 
-# Coming back.
+# Resuming
 
 
 @settings(max_examples=15)
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["header", "query", "json"])), max_size=12), st.data())
-async def test_wherever_a_reader_stops_it_gets_exactly_the_rest(tmp_path_factory, visits, data):
+async def test_a_stream_resumed_after_any_event_has_exactly_the_rest(tmp_path_factory, visits, data):
     folder, got = tmp_path_factory.mktemp("served"), []
 
     async def read(served, many, how):
@@ -158,7 +159,7 @@ async def test_wherever_a_reader_stops_it_gets_exactly_the_rest(tmp_path_factory
 
 
 @pytest.mark.slow
-async def test_a_thousand_readers_that_leave_and_come_back_miss_and_repeat_nothing(tmp_path):
+async def test_a_thousand_readers_that_reconnect_miss_and_repeat_nothing(tmp_path):
     dice, cycles = random.Random(3), 0
     async with api(tmp_path, busy(16)) as served:
         got = {await start(served): [] for _ in range(20)}
@@ -185,7 +186,7 @@ async def test_a_thousand_readers_that_leave_and_come_back_miss_and_repeat_nothi
         assert {event["run_id"] for event in events} == {run_id}
 
 
-async def test_whoever_comes_back_after_the_last_event_is_told_not_to(tmp_path):
+async def test_reconnecting_after_the_last_event_returns_204(tmp_path):
     async with api(tmp_path) as served:
         run = await finished(served.client())
         path, last = f"/runs/{run['id']}/events", run["last_seq"]
@@ -199,7 +200,7 @@ async def test_whoever_comes_back_after_the_last_event_is_told_not_to(tmp_path):
 
 
 @pytest.mark.parametrize("bad", ["x", "-1", "1.0", "+1", " 1 2", "0x1", "9" * 30, "\u0663".encode().decode("latin-1")])
-async def test_a_number_that_is_none_is_refused(tmp_path, bad):
+async def test_an_invalid_event_id_is_rejected(tmp_path, bad):
     async with api(tmp_path) as served:
         run = await finished(served.client())
         path = f"/runs/{run['id']}/events"
@@ -209,11 +210,11 @@ async def test_a_number_that_is_none_is_refused(tmp_path, bad):
         assert (await served.client().get(path, params={"after": "-1"})).status_code == 422
 
 
-# Leaving.
+# Disconnecting
 
 
 async def connected(served, run_id, *, version="1.1", method="GET", size=None):
-    """A socket on which a stream was asked for."""
+    """A socket that has requested a stream."""
     host, port = served.url.removeprefix("http://").split(":")
     raw = socket.socket()
     if size is not None:
@@ -228,7 +229,7 @@ async def connected(served, run_id, *, version="1.1", method="GET", size=None):
 
 
 async def read_until(raw, mark):
-    """What a socket gives until that is in it, or to its end."""
+    """Read from a socket until the text is found or the connection ends."""
     got, loop = b"", asyncio.get_running_loop()
     async with asyncio.timeout(60):
         while mark is None or mark not in got:
@@ -239,11 +240,11 @@ async def read_until(raw, mark):
     return got.decode()
 
 
-async def test_a_reader_that_leaves_is_noticed_though_nothing_happens(tmp_path):
-    door = Door()
-    async with api(tmp_path, at_the_door(door), real=True) as served:
+async def test_a_disconnected_reader_is_noticed_without_events(tmp_path):
+    blocker = Blocker()
+    async with api(tmp_path, blocked_agent(blocker), real=True) as served:
         run_id = await start(served)
-        await until(lambda: door.entered)
+        await wait_until(lambda: blocker.entered)
         before = len(asyncio.all_tasks())
         sockets = [await connected(served, run_id) for _ in range(5)]
         for raw in sockets:
@@ -251,41 +252,41 @@ async def test_a_reader_that_leaves_is_noticed_though_nothing_happens(tmp_path):
         assert served.service.counts()["readers"] == 5
         for raw in sockets:
             raw.close()
-        await until(lambda: served.service.counts()["readers"] == 0)
-        await until(lambda: len(asyncio.all_tasks()) <= before)
+        await wait_until(lambda: served.service.counts()["readers"] == 0)
+        await wait_until(lambda: len(asyncio.all_tasks()) <= before)
         assert not served.service._live[run_id]._waiters
-        door.open.set()
+        blocker.open.set()
         assert (await until_over(served, run_id))["status"] == "completed"
 
 
-async def test_a_reader_that_never_reads_holds_up_nobody(tmp_path):
-    door, long = Door(), "x" * 8_000_000
+async def test_a_client_that_never_reads_does_not_slow_others(tmp_path):
+    blocker, long = Blocker(), "x" * 8_000_000
 
     @tool
     async def much() -> str:
-        """More than fits into the buffers between two ends."""
+        """More than fits into the buffers of a connection."""
         return long
 
-    model = ScriptedModel([call("door"), call("much"), reply("done")])
-    agent = Agent("helper", llm=model, tools=[door.tool(), much], max_steps=math.inf)
+    model = ScriptedModel([call("blocker"), call("much"), reply("done")])
+    agent = Agent("helper", llm=model, tools=[blocker.tool(), much], max_steps=math.inf)
     async with api(tmp_path, agent, real=True) as served:
         run_id = await start(served)
-        await until(lambda: door.entered)
+        await wait_until(lambda: blocker.entered)
         deaf = [await connected(served, run_id, version="1.0", size=4096) for _ in range(3)]
-        await until(lambda: served.service.counts()["readers"] == 3)
-        door.open.set()
+        await wait_until(lambda: served.service.counts()["readers"] == 3)
+        blocker.open.set()
         run = await until_over(served, run_id)
         assert run["status"] == "completed"
         events = events_in((await served.client(real=True).get(f"/runs/{run_id}/events")).text)
         assert numbers(events) == all_of(run)
-        assert served.service.counts()["readers"] == 3, "they should still be there, far behind"
+        assert served.service.counts()["readers"] == 3, "they should still be connected, far behind"
         for raw in deaf:
             raw.close()
-        await until(lambda: served.service.counts()["readers"] == 0)
+        await wait_until(lambda: served.service.counts()["readers"] == 0)
 
 
-async def test_a_stream_that_is_cancelled_lets_go_of_its_reader(tmp_path):
-    async with api(tmp_path, at_the_door(Door())) as served:
+async def test_a_cancelled_stream_closes_its_reader(tmp_path):
+    async with api(tmp_path, blocked_agent(Blocker())) as served:
         stream = Stream(served, await start(served))
         await stream.__aenter__()
         await stream.piece()
@@ -299,11 +300,11 @@ async def test_a_stream_that_is_cancelled_lets_go_of_its_reader(tmp_path):
         assert served.service.counts()["readers"] == 0
 
 
-async def test_a_file_that_fails_ends_the_stream_and_whoever_comes_back_reads_on(tmp_path, monkeypatch):
+async def test_a_store_error_ends_the_stream_and_it_can_be_resumed(tmp_path, monkeypatch):
     async with api(tmp_path) as served:
         run = await finished(served.client())
         await served.service._recorder.flushed()
-        await until(lambda: not served.service._live)
+        await wait_until(lambda: not served.service._live)
         path, real = f"/runs/{run['id']}/events", RunStore.events
 
         def broken(*_):
@@ -319,8 +320,8 @@ async def test_a_file_that_fails_ends_the_stream_and_whoever_comes_back_reads_on
         assert numbers(events_in((await served.client().get(path)).text)) == all_of(run)
 
 
-async def test_too_many_streams_are_refused(tmp_path):
-    async with api(tmp_path, at_the_door(Door()), max_streams_per_caller=2) as served:
+async def test_too_many_streams_are_rejected(tmp_path):
+    async with api(tmp_path, blocked_agent(Blocker()), max_streams_per_caller=2) as served:
         run_id = await start(served)
         async with Stream(served, run_id) as first, Stream(served, run_id) as second:
             await first.piece(), await second.piece()
@@ -329,10 +330,10 @@ async def test_too_many_streams_are_refused(tmp_path):
         assert served.service.counts()["readers"] == 0
 
 
-# Other ways to ask.
+# Formats and methods
 
 
-async def test_old_and_curious_clients_are_served_too(tmp_path):
+async def test_http_1_0_and_head_requests_are_supported(tmp_path):
     async with api(tmp_path, real=True) as served:
         run = await finished(served.client(real=True))
         raw = await connected(served, run["id"], version="1.0")
@@ -370,11 +371,11 @@ async def test_old_and_curious_clients_are_served_too(tmp_path):
         ("application/json;q=high", ""),
     ],
 )
-def test_how_events_are_sent_is_what_the_caller_likes_best(accept, media):
+def test_the_accept_header_decides_the_format_of_events(accept, media):
     assert preferred_media(accept, "text/event-stream", "application/json") == media
 
 
-async def test_a_caller_that_likes_neither_is_told(tmp_path):
+async def test_an_unacceptable_format_is_rejected(tmp_path):
     async with api(tmp_path) as served:
         run = await finished(served.client())
         answer = await served.client().get(f"/runs/{run['id']}/events", headers={"Accept": "image/png"})

@@ -1,4 +1,4 @@
-"""Every route of an app, called by those who may not."""
+"""Call every route of an app without the right to."""
 
 import time
 from dataclasses import dataclass, field
@@ -47,13 +47,13 @@ def bearer(key):
 
 
 def client_of(routes, *, peer=("127.0.0.1", 50000), base="http://127.0.0.1:8420"):
-    """A client of routes, without a network; ``peer`` is where it seems to be."""
+    """A client of routes without a network; ``peer`` is its apparent address."""
     transport = httpx.ASGITransport(Starlette(routes=list(routes)), client=peer)
     return httpx.AsyncClient(transport=transport, base_url=base)
 
 
 async def walk(client, endpoints, keys, untouched, *, filled=lambda path: path, body=b"{}"):
-    """Call every path with every method, without a good key or with all rights but those that are needed.
+    """Call every path with every method, without a valid key or with all rights except the needed ones.
 
     Args:
         client: an ``httpx.AsyncClient`` of the app, whose rates are high enough.
@@ -73,12 +73,12 @@ async def walk(client, endpoints, keys, untouched, *, filled=lambda path: path, 
     async def expect(method, path, headers, status, what):
         nonlocal refused
         answer = await client.request(method, filled(path), headers=headers, content=body)
-        told = f"{method} {path} {what}: {answer.status_code} {answer.text}"
-        assert answer.status_code == status, told
-        assert answer.headers["X-Correlation-ID"], told
-        assert method == "HEAD" or set(answer.json()["error"]) >= {"code", "message"}, told
-        assert (answer.headers.get("WWW-Authenticate") == "Bearer") == (status == 401), told
-        assert untouched(), f"{told}: something happened"
+        description = f"{method} {path} {what}: {answer.status_code} {answer.text}"
+        assert answer.status_code == status, description
+        assert answer.headers["X-Correlation-ID"], description
+        assert method == "HEAD" or set(answer.json()["error"]) >= {"code", "message"}, description
+        assert (answer.headers.get("WWW-Authenticate") == "Bearer") == (status == 401), description
+        assert untouched(), f"{description}: something happened"
         refused += 1
 
     for path, ways in [*table.items(), ("/no/such/path", {})]:
@@ -101,7 +101,7 @@ async def walk(client, endpoints, keys, untouched, *, filled=lambda path: path, 
 
 
 async def walk_with_garbage(client_for, endpoints, untouched, *, filled=lambda path: path):
-    """The same with keys that nobody has; ``client_for(n)`` is at the n-th address, as each may try only a few."""
+    """The same with unknown keys; ``client_for(n)`` has the n-th address, because each address may try only a few."""
     refused = 0
     for n, endpoint in enumerate(endpoint for endpoint in endpoints if endpoint.scopes != PUBLIC):
         async with client_for(n) as client:

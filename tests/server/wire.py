@@ -1,4 +1,4 @@
-"""A whole server on a real port, clients that speak to it byte by byte, and a look at what is left of them."""
+"""A server on a real port, raw clients for it, and checks that nothing is left behind."""
 
 import asyncio
 import json
@@ -11,21 +11,21 @@ from hookline import Agent, ScriptedModel, call, tool
 from hookline.config.settings import Settings
 from hookline.server.build import build_server
 
-from .rig import until
+from ..waiting import wait_until
 
 FAST = {"rate": 1e9, "burst": 1_000_000, "max_runs": 1000, "max_runs_per_caller": 1000}
 
 
-class Door:
-    """An agent whose tool does not return before it is opened. It says something behind the door, or before it."""
+class Blocker:
+    """An agent whose tool does not return before it is opened. Its text comes after the tool call, or before it."""
 
-    def __init__(self, said="one two three", closed=True, before=False):
+    def __init__(self, reply_text="one two three", closed=True, before=False):
         self.open, self.entered = asyncio.Event(), 0
         if not closed:
             self.open.set()
 
         @tool
-        async def door() -> str:
+        async def blocker() -> str:
             """Wait."""
             self.entered += 1
             await self.open.wait()
@@ -33,38 +33,40 @@ class Door:
 
         def turn(request):
             if request.messages[-1].role == "tool":
-                return "that was all" if before else said
-            return [said if before else "let us see", call("door")]
+                return "that was all" if before else reply_text
+            return [reply_text if before else "let us see", call("blocker")]
 
-        self.agent = Agent("helper", llm=ScriptedModel([turn], loop=True), tools=[door])
+        self.agent = Agent("helper", llm=ScriptedModel([turn], loop=True), tools=[blocker])
 
 
 def built(folder, agent, **options):
-    """A server as ``hookline serve`` makes it."""
+    """A server as ``hookline serve`` builds it."""
     settings = Settings(
-        server={"port": 0, **FAST, **options}, runs=str(folder / "runs.db"),
-        sessions=str(folder / "sessions.db"), approval_file=str(folder / "approvals.db"),
-    )  # fmt: skip
+        server={"port": 0, **FAST, **options},
+        runs=str(folder / "runs.db"),
+        sessions=str(folder / "sessions.db"),
+        approval_file=str(folder / "approvals.db"),
+    )
     return build_server(settings, agent, home=folder)
 
 
 @asynccontextmanager
 async def served(folder, agent, **options):
-    """The same, which runs; when it is over, nothing of it is left: no task, reader, thread or connection."""
+    """A running server. Afterwards no task, reader, thread or connection is left."""
     before = _left()
     server = built(folder, agent, **options)
     await server.start()
     try:
         yield server
-        await until(lambda: server.service.counts()["readers"] == 0)
+        await wait_until(lambda: server.service.counts()["readers"] == 0)
     finally:
         await server.stop(grace=0)
     assert sum(server.service.counts().values()) == 0
-    await until(lambda: _left() == before)
+    await wait_until(lambda: _left() == before)
 
 
 def _left():
-    """Tasks, threads of a service, and connections. The watcher of sse-starlette ends with its loop."""
+    """Tasks, threads of a service, and connections. The watcher of sse-starlette ends with its event loop."""
     tasks = {task for task in asyncio.all_tasks() if "_shutdown_watcher" not in repr(task.get_coro())}
     threads = {thread.name for thread in threading.enumerate() if thread.name.startswith("hookline-run-log")}
     files = [os.readlink(f"/proc/self/fd/{each}") for each in os.listdir("/proc/self/fd") if _is_open(each)]
@@ -76,7 +78,7 @@ def _is_open(fd):
 
 
 class Wire:
-    """A connection, on which whatever is wanted is sent."""
+    """A raw connection."""
 
     def __init__(self, url, *, narrow=False):
         self._where = url.removeprefix("http://").rsplit(":", 1)
@@ -96,7 +98,7 @@ class Wire:
         try:
             await self.writer.wait_closed()
         except OSError:
-            pass  # it was the other end that ended it
+            pass  # the server closed the connection
 
     def send(self, data):
         self.writer.write(data)
@@ -109,7 +111,7 @@ class Wire:
         self.send("\r\n".join([*lines, "Content-Type: application/json", "\r\n"]).encode() + data)
 
     async def head(self):
-        """The status of the answer, and its headers; 0 if there is none."""
+        """The status of the response and its headers; 0 without a response."""
         try:
             text = (await self.reader.readuntil(b"\r\n\r\n")).decode().lower()
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -118,13 +120,13 @@ class Wire:
         return int(first.split()[1]), dict(line.split(": ", 1) for line in lines)
 
     async def json(self, method, target, body=None, **headers):
-        """Status and JSON of an answer."""
+        """The status and the JSON of a response."""
         self.ask(method, target, body, **headers)
         status, found = await self.head()
         return status, json.loads(await self.reader.readexactly(int(found["content-length"])))
 
     async def gone(self):
-        """Wait until the other end has ended the connection."""
+        """Wait until the server has closed the connection."""
         try:
             while await self.reader.read(2**16):
                 pass
@@ -132,7 +134,7 @@ class Wire:
             pass
 
     async def blocks(self):
-        """The blocks of a stream of events, as they come."""
+        """The blocks of an event stream."""
         left = b""
         while size := int(await self.reader.readline(), 16):
             data = left + (await self.reader.readexactly(size + 2))[:-2].replace(b"\r\n", b"\n")
@@ -142,7 +144,7 @@ class Wire:
         await self.reader.readline()
 
     async def events(self, run_id, after=0, most=None):
-        """The events of a run, as a stream gives them; only so many, if one leaves then."""
+        """Read the events of a run from a stream, at most ``most`` of them."""
         self.ask("GET", f"/runs/{run_id}/events", Last_Event_ID=after)
         assert (await self.head())[0] == 200
         found = []
@@ -156,13 +158,13 @@ class Wire:
         return found
 
     async def start(self, task="go", **fields):
-        """Start a run; its id."""
+        """Start a run and return its id."""
         status, run = await self.json("POST", "/runs", {"task": task, **fields})
         assert status in (201, 202), run
         return run["id"]
 
     async def a2a(self, task="go"):
-        """What a stream of A2A tells of a new task."""
+        """The updates in an A2A stream of a new task."""
         message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": task}]}
         asked = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": {"message": message}}
         self.ask("POST", "/a2a/helper", asked, A2A_Version="1.0")
@@ -170,7 +172,7 @@ class Wire:
         return [json.loads(block[6:])["result"] async for block in self.blocks() if block.startswith(b"data: ")]
 
     async def chat(self, task="go"):
-        """What a stream of a chat completion gives."""
+        """The chunks of a streamed chat completion."""
         asked = {"model": "helper", "stream": True, "messages": [{"role": "user", "content": task}]}
         self.ask("POST", "/v1/chat/completions", asked)
         assert (await self.head())[0] == 200
@@ -178,7 +180,7 @@ class Wire:
 
 
 def is_whole(events, status="completed"):
-    """Whether these are all events of a run, once each and in order."""
+    """Whether these are all events of a run, each once and in order."""
     last = events[-1]
     return [each["seq"] for each in events] == list(range(1, len(events) + 1)) and (last["type"], last["status"]) == (
         "run_closed",

@@ -1,4 +1,4 @@
-"""What agents make."""
+"""ArtifactStore."""
 
 import os
 import stat
@@ -23,7 +23,7 @@ def store(tmp_path):
     return ArtifactStore(tmp_path / "made")
 
 
-def test_what_is_saved_comes_back(store):
+def test_saved_data_can_be_loaded(store):
     saved = store.save("report.md", "# Grüße")
     data = "# Grüße".encode()
     assert saved == Artifact("report.md", len(data), sha256(data).hexdigest(), saved.saved_at, "text/markdown")
@@ -34,7 +34,7 @@ def test_what_is_saved_comes_back(store):
 
 @settings(deadline=None)
 @given(st.text(min_size=1, max_size=20), st.binary(max_size=50))
-def test_any_name_and_any_bytes_come_back(tmp_path_factory, name, data):
+def test_any_name_and_any_bytes_can_be_saved_and_loaded(tmp_path_factory, name, data):
     store = ArtifactStore(tmp_path_factory.getbasetemp() / "any")
     store.save(name, data)
     assert store.load(name) == data
@@ -44,14 +44,14 @@ def test_any_name_and_any_bytes_come_back(tmp_path_factory, name, data):
 
 
 @pytest.mark.parametrize("name", WILD)
-def test_wild_names_stay_in_the_folder(store, tmp_path, name):
+def test_unusual_names_stay_in_the_folder(store, tmp_path, name):
     store.save(name, "x")
     assert [path.parent for path in tmp_path.rglob("*") if path.is_file()] == [store.folder]
     assert [item.name for item in store.list()] == [name]
 
 
 @pytest.mark.parametrize(("name", "advice"), [("", "give one"), ("\ud800", "use another"), ("x" * 300, "shorter")])
-def test_a_name_that_cannot_be_used_is_refused(store, name, advice):
+def test_an_invalid_name_is_refused(store, name, advice):
     for use in (lambda: store.save(name, ""), lambda: store.load(name), lambda: store.delete(name)):
         with pytest.raises(StoreError, match=advice):
             use()
@@ -64,7 +64,7 @@ def test_names_that_differ_in_case_only_are_two_artifacts(store):
     assert len({path.name.lower() for path in store.folder.iterdir()}) == 2
 
 
-def test_what_is_saved_again_is_replaced_and_its_digest_too(store):
+def test_saving_again_replaces_the_data_and_the_digest(store):
     first = store.save("x", "1")
     assert store.list()[0].sha256 == first.sha256
     second = store.save("x", "2")
@@ -73,7 +73,7 @@ def test_what_is_saved_again_is_replaced_and_its_digest_too(store):
     assert second.sha256 != first.sha256
 
 
-def test_without_a_folder_there_is_nothing(store):
+def test_a_missing_folder_is_an_empty_store(store):
     assert list(store.list()) == []
     assert not store.delete("x")
     for use in (store.load, store.text):
@@ -82,7 +82,7 @@ def test_without_a_folder_there_is_nothing(store):
         assert caught.type is StoreError
 
 
-def test_a_folder_that_may_not_be_used_says_what_to_give(store, monkeypatch):
+def test_an_inaccessible_folder_is_an_error_with_advice(store, monkeypatch):
     store.save("x", "1")
 
     def closed(path, *_):
@@ -98,19 +98,19 @@ def test_a_folder_that_may_not_be_used_says_what_to_give(store, monkeypatch):
         store.list()
 
 
-def test_a_file_in_place_of_the_folder_says_what_to_give(tmp_path):
+def test_a_file_in_place_of_the_folder_is_an_error_with_advice(tmp_path):
     (tmp_path / "file").write_text("")
     for use in (lambda store: store.save("x", "1"), lambda store: store.list()):
         with pytest.raises(StoreError, match="that is a file: give a folder"):
             use(ArtifactStore(tmp_path / "file"))
 
 
-def test_what_is_no_folder_is_refused():
+def test_a_folder_that_is_not_a_path_is_refused():
     with pytest.raises(TypeError, match="ArtifactStore takes a folder, as text or a Path, not NoneType"):
         ArtifactStore(None)
 
 
-def test_links_are_not_followed(store, tmp_path):
+def test_symbolic_links_are_not_followed(store, tmp_path):
     store.save("x", "mine")
     (tmp_path / "secret").write_text("secret")
     link = store._path("x")
@@ -125,7 +125,7 @@ def test_links_are_not_followed(store, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe"])
-def test_what_is_no_file_is_an_error_and_does_not_hang(store, kind):
+def test_an_entry_that_is_not_a_regular_file_is_an_error_and_does_not_hang(store, kind):
     store.save("y", "1")
     path = store._path("x")
     path.mkdir() if kind == "folder" else os.mkfifo(path)
@@ -134,20 +134,20 @@ def test_what_is_no_file_is_an_error_and_does_not_hang(store, kind):
     assert [item.name for item in store.list()] == ["y"]
 
 
-def test_other_files_in_the_folder_are_none_of_its_business(store):
+def test_other_files_in_the_folder_are_ignored(store):
     store.save("x", "1")
     for name in ("readme.md", ".1234.tmp", "artifact-%zz", "artifact-A", "artifact-%ff", "artifact-"):
         (store.folder / name).write_text("")
     assert [item.name for item in store.list()] == ["x"]
 
 
-def test_only_the_user_may_read_the_files(store):
+def test_files_are_readable_by_their_owner_only(store):
     store.save("x", "1")
     assert stat.S_IMODE(store._path("x").stat().st_mode) == 0o600
     assert stat.S_IMODE(store.folder.stat().st_mode) == 0o700
 
 
-def test_a_save_that_fails_leaves_what_was_there(store, monkeypatch):
+def test_a_failed_save_keeps_the_earlier_data(store, monkeypatch):
     store.save("x", "old")
 
     def full(*_):
@@ -160,7 +160,7 @@ def test_a_save_that_fails_leaves_what_was_there(store, monkeypatch):
     assert len(list(store.folder.iterdir())) == 1
 
 
-def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     store = ArtifactStore(tmp_path / "file" / "made")
     for use in (lambda: store.save("x", ""), lambda: store.load("x"), store.list, lambda: store.delete("x")):
@@ -169,12 +169,12 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize("data", [None, 3, {"a": 1}])
-def test_what_is_neither_text_nor_bytes_is_refused(store, data):
+def test_data_that_is_neither_text_nor_bytes_is_refused(store, data):
     with pytest.raises(TypeError, match="text or bytes"):
         store.save("x", data)
 
 
-def test_bytes_are_not_taken_for_text(store):
+def test_text_of_a_binary_artifact_is_an_error(store):
     store.save("x", b"\xff\xfe")
     with pytest.raises(StoreError, match="use load"):
         store.text("x")
@@ -190,7 +190,7 @@ for n in range(60):
 
 
 @pytest.mark.slow
-def test_two_programs_that_save_at_once_never_leave_half_a_file(store):
+def test_concurrent_saves_never_leave_an_incomplete_file(store):
     store.save("x", "a" * 50_000)
     env = {**os.environ, "PYTHONPATH": str(Path(module.__file__).parents[2])}
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, store.folder, who], env=env) for who in "ab"]
@@ -212,17 +212,24 @@ class TestTools:
         assert [tool.name for tool in store.tools()] == ["save_artifact", "read_artifact", "list_artifacts"]
         assert store.tools() is store.tools()
         said = self.run(
-            store, call("list_artifacts"), call("save_artifact", name="a.txt", content="hello"), call("list_artifacts"),
-            call("read_artifact", name="a.txt"), call("read_artifact", name="b.txt"),
-        )  # fmt: skip
+            store,
+            call("list_artifacts"),
+            call("save_artifact", name="a.txt", content="hello"),
+            call("list_artifacts"),
+            call("read_artifact", name="a.txt"),
+            call("read_artifact", name="b.txt"),
+        )
         assert [message.content for message in said[:4]] == [
-            "There are no artifacts.", "Saved 'a.txt': 5 bytes.", "'a.txt': text/plain, 5 bytes", "hello",
-        ]  # fmt: skip
+            "There are no artifacts.",
+            "Saved 'a.txt': 5 bytes.",
+            "'a.txt': text/plain, 5 bytes",
+            "hello",
+        ]
         assert said[4].is_error
         assert said[4].content == "ValueError: there is no artifact 'b.txt'; use list_artifacts to see all artifacts"
 
     @pytest.mark.parametrize("length", [4, 7, 1000])
-    def test_a_long_one_can_be_paged_without_cutting_a_character(self, store, length):
+    def test_a_long_artifact_is_read_in_pages_without_splitting_a_character(self, store, length):
         text = "aé€🐈" * 50
         store.save("long", text)
         (_, read, _), offset, found = store.tools(), 0, ""
@@ -238,19 +245,21 @@ class TestTools:
             offset = int(note.rpartition("=")[2].rstrip("]"))
         assert found == text
 
-    def test_a_huge_one_does_not_flood_the_model(self, store):
+    def test_a_page_of_a_huge_artifact_is_limited(self, store):
         store.save("huge", b"x" * 50_000_000)
         (message,) = self.run(store, call("read_artifact", name="huge", length=10**12))
         assert len(message.content) < 17_000
         assert "continue with offset=16000" in message.content
 
-    def test_what_is_no_text_or_beyond_the_end_is_an_error_that_says_so(self, store):
+    def test_reading_binary_data_or_beyond_the_end_is_an_error(self, store):
         store.save("a.png", b"\x89PNG\0")
         store.save("empty", "")
         said = self.run(
-            store, call("read_artifact", name="a.png"), call("read_artifact", name="a.png", offset=99),
+            store,
+            call("read_artifact", name="a.png"),
+            call("read_artifact", name="a.png", offset=99),
             call("read_artifact", name="empty"),
-        )  # fmt: skip
+        )
         assert "not text (image/png, 5 bytes)" in said[0].content
         assert "has only 5 bytes" in said[1].content
         assert said[2].content == "The artifact is empty."

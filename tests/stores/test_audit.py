@@ -1,4 +1,4 @@
-"""The audit log: chained, shared by threads and programs, rotated, and honest about what it could not write."""
+"""AuditLog: chained records, shared by threads and processes, with rotation and a count of lost records."""
 
 import asyncio
 import json
@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,8 @@ from hookline.stores.audit import log as audit_log
 from hookline.stores.audit.format import START, find_end, line_hash, parse_head
 from hookline.stores.audit.keys import make_keys
 from hookline.stores.audit.records import LostRecord
+
+from ..waiting import block_until
 
 posix = pytest.mark.skipif(os.name == "nt", reason="not on Windows")
 
@@ -58,13 +59,13 @@ def test_records_are_numbered_from_one_and_each_has_the_hash_of_the_line_before(
     assert list(read[1]) == ["v", "seq", "time", "type", "n", "prev"]
 
 
-def test_the_first_record_of_a_program_says_who_writes(path):
+def test_the_first_record_of_a_process_identifies_the_process(path):
     write(path)
     first = records(path)[0]
     assert (first["pid"], first["file"], first["key"], first["torn"]) == (os.getpid(), 1, "", 0)
 
 
-def test_a_restart_goes_on_with_the_chain(path):
+def test_a_restart_continues_the_chain(path):
     for _ in range(3):
         write(path, 2)
     assert [r["seq"] for r in records(path)] == list(range(1, 10))
@@ -72,7 +73,7 @@ def test_a_restart_goes_on_with_the_chain(path):
     assert verify_audit(path).ok
 
 
-def test_a_record_that_is_put_in_after_close_is_written_too(path):
+def test_a_record_added_after_close_is_written(path):
     log = write(path, 1)
     log.record("test", n=2)
     log.close()
@@ -81,7 +82,7 @@ def test_a_record_that_is_put_in_after_close_is_written_too(path):
 
 
 @posix
-def test_file_folder_and_checkpoint_belong_to_their_owner_alone(path):
+def test_file_folder_and_checkpoint_are_readable_by_their_owner_only(path):
     write(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -89,7 +90,7 @@ def test_file_folder_and_checkpoint_belong_to_their_owner_alone(path):
 
 
 @pytest.mark.parametrize("mark", ["\x85", "\u2028", "\u2029", "\x1c", "\x0b", "\r", "\n", "\ud800", "\0"])
-def test_what_some_readers_take_for_the_end_of_a_line_stays_inside_one(path, mark):
+def test_characters_that_some_readers_treat_as_line_ends_are_escaped(path, mark):
     log = AuditLog(path)
     log.record("test", text=f"a{mark}b")
     log.close()
@@ -111,11 +112,11 @@ def test_any_json_becomes_one_line_of_json(fields):
 
 
 @pytest.mark.parametrize("at", [1e18, -1e18, float("nan"), float("inf"), -1.5, 0.0, 253402300800.0])
-def test_a_time_that_no_calendar_knows_loses_no_record(at):
+def test_a_time_outside_the_calendar_loses_no_record(at):
     assert len(audit_format.timestamp(at)) == len("2026-11-15T10:00:00.123Z")
 
 
-def test_names_of_megabytes_are_cut_and_a_record_that_is_too_long_says_so(path, monkeypatch):
+def test_long_names_are_truncated_and_too_long_records_are_replaced_by_their_size(path, monkeypatch):
     log = AuditLog(path)
     log.record("test", name="x" * 1_000_000, many=["y" * 1000] * 5000)
     monkeypatch.setattr(audit_format, "_LONGEST", 100)
@@ -128,18 +129,18 @@ def test_names_of_megabytes_are_cut_and_a_record_that_is_too_long_says_so(path, 
 
 
 @pytest.mark.parametrize("fields", [{"seq": 1}, {"prev": "x"}, {"sig": ""}, {"odd": object()}, {"odd": {1j: 2}}])
-def test_fields_that_are_the_logs_own_or_no_json_are_refused(path, fields):
+def test_reserved_fields_and_values_that_are_not_json_are_refused(path, fields):
     with pytest.raises(StoreError):
         AuditLog(path).record("test", **fields)
 
 
 @pytest.mark.parametrize("type", ["open", "lost", "rotate", "checkpoint", "", 'a"b', "a b"])
-def test_types_that_are_the_logs_own_or_no_names_are_refused(path, type):
+def test_reserved_types_and_types_that_are_not_identifiers_are_refused(path, type):
     with pytest.raises(StoreError):
         AuditLog(path).record(type)
 
 
-def test_nonsense_is_refused_at_once(path, tmp_path):
+def test_invalid_options_are_refused_at_once(path, tmp_path):
     for bad in [{"path": None}, {"path": tmp_path}, {"fsync": "often"}, {"max_bytes": 10}, {"sign": tmp_path / "no"}]:
         with pytest.raises(StoreError):
             AuditLog(**{"path": path, **bad})
@@ -148,7 +149,7 @@ def test_nonsense_is_refused_at_once(path, tmp_path):
     assert not path.parent.exists()
 
 
-# Threads, programs, forks.
+# Threads, processes, forks.
 
 WRITER = """
 import sys, threading
@@ -166,7 +167,7 @@ assert all(log.flush(60) and not log.lost for log in logs), [log.problem for log
 """
 
 
-def test_threads_and_programs_share_one_log_also_while_it_is_rotated(path):
+def test_threads_and_processes_share_one_log_even_during_rotation(path):
     rotated = path.with_name("rotated.jsonl")
     others = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(rotated)]) for _ in range(3)]
     assert [other.wait(60) for other in others] == [0, 0, 0]
@@ -179,7 +180,7 @@ def test_threads_and_programs_share_one_log_also_while_it_is_rotated(path):
 
 
 @posix
-def test_a_forked_program_goes_on_with_the_chain_of_its_parent(path):
+def test_a_forked_process_continues_the_chain_of_its_parent(path):
     log = AuditLog(path)
     log.record("test", who="parent")
     log.flush()
@@ -198,10 +199,10 @@ def test_a_forked_program_goes_on_with_the_chain_of_its_parent(path):
 
 
 @posix
-def test_a_forked_program_does_not_tell_of_what_its_parent_lost(path):
+def test_a_forked_process_does_not_report_losses_of_its_parent(path):
     log = AuditLog(path)
     log.count_lost(3, "the disk was full")
-    with log._counting:  # another thread counts at that very moment
+    with log._counting:  # another thread is counting at this moment
         child = os.fork()
         if not child:
             try:
@@ -234,7 +235,7 @@ def write(begun):
 dice = random.Random(max_bytes)
 for _ in range(8):
     told, begun = os.pipe()
-    writer = os.fork()  # this program has one thread, and no log
+    writer = os.fork()  # this process has one thread, and no log
     if not writer:
         write(begun)
     os.read(told, 1)
@@ -249,16 +250,16 @@ for _ in range(8):
 @pytest.mark.slow
 @posix
 @pytest.mark.parametrize("max_bytes", [0, 100_000])
-def test_a_log_whose_writers_are_killed_verifies_to_its_last_whole_line_and_goes_on(path, max_bytes):
+def test_a_log_whose_writers_were_killed_verifies_and_can_be_continued(path, max_bytes):
     subprocess.run([sys.executable, "-c", KILLED, str(path), str(max_bytes)], check=True, timeout=60)
     write(path)
     report = verify_audit(path)
     assert report.findings == ()
-    assert json.loads(lines(path)[-1])["n"] == 2  # a line before it may be half
+    assert json.loads(lines(path)[-1])["n"] == 2  # a line before it may be incomplete
 
 
 @pytest.mark.parametrize("cut", [1, 2, 10, 150])
-def test_half_a_line_matches_path_as_it_is_and_the_next_record_says_so(path, cut):
+def test_an_incomplete_line_is_kept_and_the_next_record_reports_its_size(path, cut):
     write(path)
     raw = path.read_bytes()
     path.write_bytes(raw[:-cut])
@@ -267,7 +268,7 @@ def test_half_a_line_matches_path_as_it_is_and_the_next_record_says_so(path, cut
     report = verify_audit(path)
     assert report.findings == ()
     assert path.read_bytes().startswith(raw[:-cut])
-    if cut > 1:  # a line that lacks only its end is whole
+    if cut > 1:  # a line that lacks only its line end is complete
         assert [w.kind for w in report.warnings] == ["torn"]
         assert records_of_type(path, "open")[-1]["torn"] > 0
 
@@ -284,7 +285,7 @@ def records_of_type(path, type):
     return found
 
 
-def test_two_crashes_in_a_row_leave_a_log_that_goes_on(path):
+def test_a_log_can_be_continued_after_two_crashes_in_a_row(path):
     write(path)
     with open(path, "ab") as file:
         file.write(b'{"v":1,"se\n{"v":1,"seq":5,"ti')
@@ -294,7 +295,7 @@ def test_two_crashes_in_a_row_leave_a_log_that_goes_on(path):
 
 @given(st.binary(max_size=300), st.integers(1, 3))
 @settings(max_examples=40, deadline=None)
-def test_any_file_can_be_gone_on_with(tmp_path_factory, junk, count):
+def test_a_log_can_be_continued_in_any_file(tmp_path_factory, junk, count):
     path = tmp_path_factory.mktemp("junk") / "audit.jsonl"
     path.write_bytes(junk)
     log = write(path, count, fsync="never")
@@ -305,7 +306,7 @@ def test_any_file_can_be_gone_on_with(tmp_path_factory, junk, count):
 
 @given(st.lists(st.sampled_from(["record", "junk", "blank"]), max_size=6), st.booleans(), st.integers(1, 200))
 @settings(max_examples=60, deadline=None)
-def test_the_last_record_is_found_from_behind_however_small_the_steps(tmp_path_factory, parts, ended, step):
+def test_the_last_record_is_found_by_reading_backwards_in_steps_of_any_size(tmp_path_factory, parts, ended, step):
     made, last = [], None
     for number, part in enumerate(parts, 1):
         if part == "record":
@@ -325,10 +326,10 @@ def test_the_last_record_is_found_from_behind_however_small_the_steps(tmp_path_f
     assert end.hash == (START if last is None else line_hash(last))
 
 
-# What was cut off or put elsewhere while the program was not looking.
+# Files that were truncated or moved meanwhile.
 
 
-def test_a_program_that_still_runs_does_not_hide_that_the_log_was_cut(path):
+def test_a_running_process_does_not_hide_that_records_were_cut_off(path):
     log = AuditLog(path)
     for n in range(5):
         log.record("test", n=n)
@@ -339,14 +340,14 @@ def test_a_program_that_still_runs_does_not_hide_that_the_log_was_cut(path):
     assert [f.kind for f in verify_audit(path).findings] == ["missing"]
 
 
-def test_a_program_that_starts_later_does_not_hide_it_either(path):
+def test_a_process_that_starts_later_does_not_hide_that_records_were_cut_off(path):
     write(path, 5)
     path.write_bytes(b"".join(line + b"\n" for line in lines(path)[:3]))
     write(path, 1)
     assert "missing" in [f.kind for f in verify_audit(path).findings]
 
 
-def test_a_log_that_is_moved_away_goes_on_where_it_was(path):
+def test_a_log_that_was_moved_away_continues_in_a_new_file(path):
     log = AuditLog(path)
     log.record("test")
     log.flush()
@@ -362,7 +363,7 @@ def test_a_log_that_is_moved_away_goes_on_where_it_was(path):
 # Rotation, checkpoints, signatures.
 
 
-def test_a_full_file_gets_a_number_and_the_chain_goes_on(path):
+def test_a_full_file_is_renamed_and_the_chain_continues_in_the_next(path):
     for _ in range(3):
         write(path, 30, max_bytes=5000)
     report = verify_audit(path)
@@ -372,12 +373,14 @@ def test_a_full_file_gets_a_number_and_the_chain_goes_on(path):
     first = records(path.with_name("audit-000001.jsonl"))
     second = records(path.with_name("audit-000002.jsonl"))
     assert (first[-1]["type"], first[-1]["file"], first[-1]["next"]) == (
-        "rotate", "audit-000001.jsonl", "audit-000002.jsonl",
-    )  # fmt: skip
+        "rotate",
+        "audit-000001.jsonl",
+        "audit-000002.jsonl",
+    )
     assert (second[0]["type"], second[0]["file"], second[0]["seq"]) == ("open", 2, first[-1]["seq"] + 1)
 
 
-def test_a_record_longer_than_a_file_has_one_of_its_own(path):
+def test_a_record_larger_than_max_bytes_gets_a_file_of_its_own(path):
     log = AuditLog(path, max_bytes=4096)
     for _ in range(3):
         log.record("test", many=["x" * 200] * 50)
@@ -387,7 +390,7 @@ def test_a_record_longer_than_a_file_has_one_of_its_own(path):
 
 
 @posix
-def test_a_file_that_cannot_be_renamed_grows_on(path, monkeypatch, caplog):
+def test_a_file_that_cannot_be_renamed_keeps_growing(path, monkeypatch, caplog):
     monkeypatch.setattr(os, "rename", lambda *_: (_ for _ in ()).throw(PermissionError(1, "no")))
     log = write(path, 60, max_bytes=5000)
     assert log.lost == 0
@@ -395,7 +398,7 @@ def test_a_file_that_cannot_be_renamed_grows_on(path, monkeypatch, caplog):
     assert verify_audit(path).findings == ()
 
 
-def test_the_checkpoint_holds_the_head_when_the_log_is_closed(path, tmp_path):
+def test_closing_the_log_updates_the_checkpoint(path, tmp_path):
     heads = []
     elsewhere = tmp_path / "other" / "head"
     write(path, 10, checkpoint=elsewhere, on_checkpoint=heads.append)
@@ -405,20 +408,17 @@ def test_the_checkpoint_holds_the_head_when_the_log_is_closed(path, tmp_path):
     assert not path.with_name("audit.jsonl.head").exists()
 
 
-def test_the_checkpoint_is_brought_up_to_date_when_nothing_is_written_any_more(path, monkeypatch):
+def test_the_checkpoint_is_updated_when_the_log_is_idle(path, monkeypatch):
     monkeypatch.setattr("hookline._base.background_writer.IDLE_SECONDS", 0.05)
     log = AuditLog(path)
     log.record("test")
     log.flush()
     log.record("test")
     log.flush()
-    end = time.monotonic() + 10
-    while parse_head(path.with_name("audit.jsonl.head").read_bytes()).seq < 3 and time.monotonic() < end:
-        time.sleep(0.02)
-    assert parse_head(path.with_name("audit.jsonl.head").read_bytes()).seq == 3
+    block_until(lambda: parse_head(path.with_name("audit.jsonl.head").read_bytes()).seq == 3)
 
 
-def test_a_checkpoint_that_cannot_be_written_is_told_and_the_log_goes_on(path, tmp_path, caplog):
+def test_a_checkpoint_that_cannot_be_written_is_logged_and_the_log_continues(path, tmp_path, caplog):
     (tmp_path / "file").write_text("")
     log = write(path, checkpoint=tmp_path / "file" / "head", checkpoint_every=1)
     assert log.lost == 0
@@ -437,7 +437,7 @@ def test_every_line_and_the_checkpoint_are_signed(path, tmp_path):
 
 
 @posix
-def test_a_private_key_is_for_its_owner_only_and_never_overwritten(tmp_path):
+def test_a_private_key_is_readable_by_its_owner_only_and_never_overwritten(tmp_path):
     private, _, _ = make_keys(tmp_path / "key")
     assert stat.S_IMODE(private.stat().st_mode) == 0o600
     with pytest.raises(StoreError, match="exists already"):
@@ -445,7 +445,7 @@ def test_a_private_key_is_for_its_owner_only_and_never_overwritten(tmp_path):
 
 
 @pytest.mark.parametrize("junk", [b"", b"junk", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"])
-def test_a_file_that_is_no_key_is_told(path, tmp_path, junk):
+def test_a_file_without_a_key_is_an_error(path, tmp_path, junk):
     (tmp_path / "key").write_bytes(junk)
     with pytest.raises(StoreError, match="key"):
         AuditLog(path, sign=tmp_path / "key")
@@ -454,11 +454,11 @@ def test_a_file_that_is_no_key_is_told(path, tmp_path, junk):
         verify_audit(path, key=tmp_path / "key")
 
 
-# What cannot be written.
+# Write errors.
 
 
 @posix
-def test_a_full_disk_is_told_once_and_nothing_waits_for_it(caplog):
+def test_a_full_disk_is_logged_once_and_blocks_no_caller(caplog):
     log = AuditLog("/dev/full")
     for n in range(3):
         log.record("test", n=n)
@@ -490,7 +490,7 @@ print(lost)
 
 
 @posix
-def test_after_a_disk_was_full_the_log_goes_on_and_says_how_much_is_missing(path):
+def test_after_a_full_disk_the_log_continues_with_the_number_of_lost_records(path):
     command = [sys.executable, "-c", LIMITED, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -512,7 +512,7 @@ def test_after_a_disk_was_full_the_log_goes_on_and_says_how_much_is_missing(path
     max_bytes=st.sampled_from([None, 4096]),
 )
 @settings(max_examples=50, deadline=None)
-def test_wherever_writing_breaks_off_every_record_is_there_or_counted_and_the_log_verifies(
+def test_after_an_interrupted_write_every_record_is_written_or_counted_and_the_log_verifies(
     tmp_path_factory, cuts, size, max_bytes
 ):
     path, real, faults = tmp_path_factory.mktemp("faults") / "audit.jsonl", audit_file._write_all, list(cuts)
@@ -540,7 +540,7 @@ def test_wherever_writing_breaks_off_every_record_is_there_or_counted_and_the_lo
     assert (len(there) + log.lost, told) == ((len(cuts) + 2) * size, log.lost)
 
 
-def test_a_record_that_cannot_be_made_is_counted_and_the_others_are_written(path):
+def test_a_record_that_cannot_be_encoded_is_counted_and_the_others_are_written(path):
     log = AuditLog(path)
     for count in (1, object(), 2):
         log.put_short(1.5, audit_format.encode_type("test"), LostRecord(count, "x"))
@@ -550,7 +550,7 @@ def test_a_record_that_cannot_be_made_is_counted_and_the_others_are_written(path
     assert log.lost == 1
 
 
-def test_a_folder_that_goes_away_is_made_again(path):
+def test_a_deleted_folder_is_created_again(path):
     log = AuditLog(path)
     log.record("test")
     log.flush()
@@ -562,7 +562,7 @@ def test_a_folder_that_goes_away_is_made_again(path):
     assert (log.lost, [r["seq"] for r in records(path)]) == (0, [3, 4])
 
 
-def test_a_file_in_the_way_is_told_and_writing_begins_when_it_is_gone(tmp_path, caplog):
+def test_a_file_in_place_of_the_folder_is_logged_and_writing_starts_when_it_is_gone(tmp_path, caplog):
     (tmp_path / "file").write_text("x")
     log = AuditLog(tmp_path / "file" / "audit.jsonl")
     log.record("test", n=1)
@@ -576,7 +576,7 @@ def test_a_file_in_the_way_is_told_and_writing_begins_when_it_is_gone(tmp_path, 
 
 
 @posix
-def test_a_pipe_gets_the_records_and_one_that_nobody_reads_holds_up_nobody(tmp_path, monkeypatch):
+def test_a_pipe_gets_the_records_and_a_pipe_without_a_reader_blocks_no_caller(tmp_path, monkeypatch):
     monkeypatch.setattr(audit_file, "STALL_SECONDS", 0.1)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -598,7 +598,7 @@ def test_a_pipe_gets_the_records_and_one_that_nobody_reads_holds_up_nobody(tmp_p
     assert log.is_working is False
 
 
-def test_what_waits_is_limited_and_the_rest_is_counted(path, monkeypatch):
+def test_the_queue_is_limited_and_dropped_records_are_counted(path, monkeypatch):
     monkeypatch.setattr(audit_log, "MAX_QUEUED_BYTES", 2000)
     log, gate = AuditLog(path), threading.Event()
     log._background._write, write_all = lambda items: gate.wait(10) and write_all(items), log._background._write
@@ -613,7 +613,7 @@ def test_what_waits_is_limited_and_the_rest_is_counted(path, monkeypatch):
     assert verify_audit(path).findings == ()
 
 
-async def test_settled_tells_when_all_is_written_and_gives_up_in_time(path, monkeypatch):
+async def test_flush_async_waits_until_all_is_written_or_the_timeout_is_over(path, monkeypatch):
     log = AuditLog(path)
     log.record("test")
     assert await log.flush_async(10)
@@ -625,7 +625,7 @@ async def test_settled_tells_when_all_is_written_and_gives_up_in_time(path, monk
     gate.set()
 
 
-def test_a_loop_that_is_gone_does_not_disturb_the_writer(path):
+def test_a_closed_event_loop_does_not_disturb_the_writer(path):
     log, gate = AuditLog(path), threading.Event()
     write_all = log._background._write
     log._background._write = lambda items: gate.wait(10) and write_all(items)
@@ -642,7 +642,7 @@ def test_a_loop_that_is_gone_does_not_disturb_the_writer(path):
 
 
 @pytest.mark.parametrize("fsync", ["never", "batch", "always"])
-def test_records_are_forced_to_the_disk_as_often_as_was_said(path, monkeypatch, fsync):
+def test_records_are_synced_to_disk_as_often_as_fsync_says(path, monkeypatch, fsync):
     synced = []
     monkeypatch.setattr(audit_file, "_sync", synced.append)
     log = AuditLog(path, fsync=fsync)
@@ -656,7 +656,7 @@ def test_records_are_forced_to_the_disk_as_often_as_was_said(path, monkeypatch, 
     assert len(synced) in {"never": (0,), "batch": (1, 2), "always": (10,)}[fsync]
 
 
-def test_a_disk_that_cannot_be_forced_is_told(path, monkeypatch):
+def test_a_failed_sync_is_counted_and_logged(path, monkeypatch):
     def broken(fd):
         raise OSError(5, "Input/output error")
 
@@ -689,7 +689,7 @@ def test_with_a_file_the_logger_gets_checkpoints_too(path, caplog):
     assert (last["seq"], last["hash"]) == (4, line_hash(lines(path)[-1]))
 
 
-def test_a_program_that_ends_leaves_nothing_unwritten(path):
+def test_the_end_of_the_process_writes_all_records(path):
     code = "import sys; from hookline.stores import AuditLog; AuditLog(sys.argv[1]).record('test')"
     subprocess.run([sys.executable, "-c", code, str(path)], check=True, timeout=60)
     assert [r["type"] for r in records(path)] == ["open", "test"]
@@ -700,7 +700,7 @@ def test_an_audit_error_is_a_store_error():
     assert issubclass(AuditError, StoreError)
 
 
-def test_its_files_are_known_so_that_guards_can_keep_them_wherever_they_are(tmp_path):
+def test_own_files_covers_the_log_its_checkpoint_and_its_archives(tmp_path):
     log = AuditLog(tmp_path / "audit.jsonl", checkpoint=tmp_path / "far" / "end.txt", max_bytes=4096)
     files = [tmp_path / "audit.jsonl", tmp_path / "audit-000001.jsonl", tmp_path / "far" / "end.txt"]
     assert all(matches_path(str(file), log.own_files) for file in files)

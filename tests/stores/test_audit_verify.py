@@ -1,4 +1,4 @@
-"""Verification: everything that is not as it was written is found, and nothing makes it stumble."""
+"""verify_audit: every change of a log is found, and no input makes it fail."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ def write(path, count=8, **options):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A log, a signed one, one in several files, and the keys."""
+    """A plain log, a signed log, a log in several files, and the keys."""
     folder = tmp_path_factory.mktemp("audit")
     private, public, _ = make_keys(folder / "key")
     write(folder / "plain.jsonl")
@@ -59,14 +59,14 @@ def rewrite(path, changed):
 
 
 @pytest.mark.parametrize("name", ["plain", "signed", "many"])
-def test_a_log_as_it_was_written_has_no_findings(made, name):
+def test_an_unchanged_log_has_no_findings(made, name):
     report = verify_audit(made[0] / f"{name}.jsonl", key=made[1] if name == "signed" else None)
     assert (report.findings, report.ok, report.first) == ((), True, 1)
     assert report.last == report.records
     assert report.head == line_hash(lines(made[0] / f"{name}.jsonl")[-1])
 
 
-# Tampering: whatever is done to a log, it is found.
+# Every kind of tampering is found.
 
 
 @pytest.mark.parametrize("name", ["plain", "signed"])
@@ -86,7 +86,7 @@ def test_any_changed_byte_is_found(made, tmp_path_factory, name, data):
 @pytest.mark.parametrize("name", ["plain", "signed"])
 @given(data=st.data())
 @QUICK
-def test_lines_deleted_doubled_moved_or_put_in_are_found(made, tmp_path_factory, name, data):
+def test_deleted_duplicated_moved_and_inserted_lines_are_found(made, tmp_path_factory, name, data):
     path = copied(made[0] / f"{name}.jsonl", tmp_path_factory.getbasetemp())
     was = lines(path)
     changed, places = list(was), st.integers(0, len(was) - 1)
@@ -115,7 +115,7 @@ def test_lines_deleted_doubled_moved_or_put_in_are_found(made, tmp_path_factory,
 
 @given(st.binary(max_size=400), st.sampled_from(["alone", "before", "after"]))
 @QUICK
-def test_no_bytes_make_it_stumble(made, tmp_path_factory, junk, where):
+def test_any_bytes_can_be_verified(made, tmp_path_factory, junk, where):
     path = tmp_path_factory.getbasetemp() / "junk.jsonl"
     raw = (made[0] / "plain.jsonl").read_bytes()
     path.write_bytes({"alone": junk, "before": junk + raw, "after": raw + junk}[where])
@@ -127,23 +127,23 @@ def test_no_bytes_make_it_stumble(made, tmp_path_factory, junk, where):
 
 @given(st.lists(st.sampled_from(["{", "[", '"', "seq", "9" * 30, "-1", "1e999", ":", ",", "\\ud800", "}", "null"])))
 @QUICK
-def test_no_json_makes_it_stumble(made, tmp_path_factory, parts):
+def test_any_json_can_be_verified(made, tmp_path_factory, parts):
     path = tmp_path_factory.getbasetemp() / "json.jsonl"
     path.write_bytes("".join(parts).encode() + b"\n" + b"[" * 100_000 + b"\n")
     assert not verify_audit(path).ok
 
 
-# What each finding is called, and where it is.
+# Kinds and positions of findings.
 
 
-def test_an_edit_is_told_with_its_line(log):
+def test_an_edited_line_is_reported_with_its_number(log):
     path = log / "plain.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"line 3"', b'"LINE 3"'))
     (finding,) = verify_audit(path).findings
     assert (finding.kind, finding.line) == ("changed", 6)
 
 
-def test_missing_doubled_and_moved_lines_are_called_so(log):
+def test_missing_duplicated_and_moved_lines_are_distinguished(log):
     path, was = log / "plain.jsonl", lines(log / "plain.jsonl")
     rewrite(path, was[:3] + was[5:])
     (finding,) = verify_audit(path).findings
@@ -154,7 +154,7 @@ def test_missing_doubled_and_moved_lines_are_called_so(log):
     assert kinds(path) == ["missing", "order", "missing"]
 
 
-def test_a_line_put_in_with_a_right_link_is_found(log):
+def test_an_inserted_line_with_a_correct_link_is_found(log):
     path, was = log / "plain.jsonl", lines(log / "plain.jsonl")
     forged = was[4].replace(b'"seq":5', b'"seq":4').replace(was[4][-67:], was[3][-67:])
     rewrite(path, [*was[:3], forged, *was[3:]])
@@ -174,7 +174,7 @@ def test_a_cut_tail_is_found_by_the_checkpoint_and_by_a_head(log):
     assert kinds(path, head=line_hash(was[3])) == []
 
 
-def test_a_head_that_is_given_does_not_stand_in_for_the_checkpoint(log):
+def test_a_given_head_does_not_replace_the_checkpoint(log):
     head = verify_audit(log / "plain.jsonl").head
     checkpoint = log / "plain.jsonl.head"
     checkpoint.write_bytes(checkpoint.read_bytes().replace(head.encode(), b"0" * 64))
@@ -187,7 +187,7 @@ def test_a_changed_last_line_is_found_by_the_checkpoint(log):
     assert kinds(path) == ["head"]
 
 
-def test_a_log_written_anew_as_a_whole_is_found_by_a_head_that_was_kept(log):
+def test_a_rewritten_log_is_found_by_a_head_that_was_kept(log):
     kept = verify_audit(log / "plain.jsonl").head
     for name in ("plain.jsonl", "plain.jsonl.head"):
         (log / name).unlink()
@@ -208,7 +208,7 @@ def test_missing_and_swapped_files_are_found(log):
     assert "missing" in kinds(path)
 
 
-def test_older_files_may_be_missing_if_that_is_said(log):
+def test_older_files_may_be_missing_with_partial(log):
     path = log / "many.jsonl"
     log_files([path])[0].unlink()
     assert kinds(path) == ["missing"]
@@ -231,7 +231,7 @@ def test_stripped_signatures_are_found_with_the_key_and_without(log, made):
         assert set(kinds(path, **options)) >= {"unsigned"}
 
 
-def test_a_log_whose_chain_was_made_anew_without_the_key_is_found(log, made):
+def test_a_chain_rewritten_without_the_key_is_found(log, made):
     changed, prev = [], b"0" * 64
     for line in lines(log / "signed.jsonl"):
         data, sig = split_signature(line)
@@ -244,36 +244,36 @@ def test_a_log_whose_chain_was_made_anew_without_the_key_is_found(log, made):
     assert "signature" in kinds(log / "signed.jsonl", key=made[1])
 
 
-def test_another_key_is_told(log, made):
+def test_another_key_is_a_finding(log, made):
     report = verify_audit(log / "signed.jsonl", key=made[2])
     assert {"key", "signature"} <= {finding.kind for finding in report.findings}
 
 
-def test_a_log_that_is_not_signed_does_not_pass_with_a_key(log, made):
+def test_an_unsigned_log_fails_with_a_key(log, made):
     assert set(kinds(log / "plain.jsonl", key=made[1])) == {"unsigned", "signature"}
 
 
-def test_a_forged_checkpoint_does_not_pass_with_a_key(log, made):
+def test_a_forged_checkpoint_fails_with_a_key(log, made):
     head = log / "signed.jsonl.head"
     head.write_bytes(head.read_bytes().replace(b'"seq":9', b'"seq":8'))
     assert "signature" in kinds(log / "signed.jsonl", key=made[1])
 
 
-def test_signatures_that_were_not_checked_are_told(log):
+def test_unverified_signatures_are_a_warning(log):
     assert [w.kind for w in verify_audit(log / "signed.jsonl").warnings] == ["signature"]
 
 
-# Warnings, limits, bad input.
+# Warnings, limits, invalid arguments.
 
 
-def test_a_blank_line_before_an_open_record_is_no_torn_one(log):
+def test_a_blank_line_before_an_open_record_is_not_an_incomplete_line(log):
     write(log / "plain.jsonl", 1)
     was = lines(log / "plain.jsonl")
     rewrite(log / "plain.jsonl", [*was[:9], b"", *was[9:]])
     assert kinds(log / "plain.jsonl") == ["no record"]
 
 
-def test_half_a_line_at_the_end_is_told_and_is_no_finding(log):
+def test_an_incomplete_last_line_is_a_warning(log):
     (log / "plain.jsonl.head").unlink()
     with open(log / "plain.jsonl", "ab") as file:
         file.write(b'{"v":1,"seq":10,"ti')
@@ -281,13 +281,13 @@ def test_half_a_line_at_the_end_is_told_and_is_no_finding(log):
     assert (report.findings, [w.kind for w in report.warnings]) == ((), ["checkpoint", "torn"])
 
 
-def test_only_the_last_file_may_end_in_half_a_line(log):
+def test_an_incomplete_last_line_is_a_finding_in_an_archive(log):
     with open(log / "many-000001.jsonl", "ab") as file:
         file.write(b"put in\nand more")
     assert kinds(log / "many.jsonl") == ["no record"]
 
 
-def test_times_that_go_back_are_worth_knowing(tmp_path, monkeypatch):
+def test_decreasing_times_are_a_warning(tmp_path, monkeypatch):
     times = iter([2e9, 2e9, 1e9, 2e9])
     monkeypatch.setattr("hookline.stores.audit.file.time.time", lambda: next(times, 2e9))
     write(tmp_path / "audit.jsonl", 3)
@@ -296,13 +296,13 @@ def test_times_that_go_back_are_worth_knowing(tmp_path, monkeypatch):
     assert "time" in [w.kind for w in report.warnings]
 
 
-def test_a_newer_format_is_told(log):
+def test_a_newer_format_is_a_finding(log):
     path = log / "plain.jsonl"
     rewrite(path, [line.replace(b'{"v":1', b'{"v":2') for line in lines(path)])
     assert "version" in kinds(path)
 
 
-def test_a_line_without_end_takes_no_memory(log):
+def test_an_endless_line_is_read_in_bounded_memory(log):
     path = log / "plain.jsonl"
     with open(path, "ab") as file:
         file.write(b"x")
@@ -310,7 +310,7 @@ def test_a_line_without_end_takes_no_memory(log):
     assert [w.kind for w in verify_audit(path).warnings] == ["torn"]
 
 
-def test_findings_are_limited_and_like_ones_are_told_together(tmp_path):
+def test_findings_are_limited_and_equal_ones_of_adjacent_lines_are_merged(tmp_path):
     path = tmp_path / "audit.jsonl"
     path.write_bytes(b"junk\n" * 5000)
     report = verify_audit(path)
@@ -322,19 +322,19 @@ def test_findings_are_limited_and_like_ones_are_told_together(tmp_path):
     assert report.more > 3000
 
 
-def test_progress_is_told(log):
+def test_progress_is_reported(log):
     seen = []
     verify_audit(log / "many.jsonl", progress=seen.append)
     assert seen[-1] == sum(os.path.getsize(path) for path in log_files([log / "many.jsonl"]))
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"\n\n"])
-def test_an_empty_file_is_no_good_log(tmp_path, content):
+def test_an_empty_file_is_a_finding(tmp_path, content):
     (tmp_path / "audit.jsonl").write_bytes(content)
     assert "empty" in kinds(tmp_path / "audit.jsonl")
 
 
-def test_bad_input_is_told(log, tmp_path):
+def test_invalid_arguments_are_errors(log, tmp_path):
     for paths, options in [
         ((), {}),
         ((tmp_path / "none",), {}),
@@ -348,7 +348,7 @@ def test_bad_input_is_told(log, tmp_path):
             verify_audit(*paths, **options)
 
 
-def test_a_checkpoint_that_is_not_readable_is_a_finding(log):
+def test_an_unreadable_checkpoint_is_a_finding(log):
     for junk in (b"", b"junk", b'{"seq":-1,"hash":"x","time":""}', b'{"seq":1e99}'):
         (log / "plain.jsonl.head").write_bytes(junk)
         assert kinds(log / "plain.jsonl") == ["checkpoint"]

@@ -1,4 +1,4 @@
-"""State that several agents share."""
+"""Blackboard."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ def board():
     return Blackboard()
 
 
-def test_what_is_set_is_there_until_it_is_deleted(board):
+def test_a_value_stays_until_it_is_deleted(board):
     assert board.get("a") is None
     assert board.get("a", 3) == 3
     board.set("a", {"b": [1]})
@@ -26,7 +26,7 @@ def test_what_is_set_is_there_until_it_is_deleted(board):
     assert board.snapshot() == {}
 
 
-def test_nothing_on_it_can_be_changed_in_place(board):
+def test_values_are_frozen(board):
     given = {"b": [1]}
     board.set("a", given)
     given["b"].append(2)
@@ -39,7 +39,7 @@ def test_nothing_on_it_can_be_changed_in_place(board):
 
 
 @pytest.mark.parametrize("use", [lambda b: b.set("a", object()), lambda b: b.set(1, 1), lambda b: b.update("a", set)])
-def test_what_is_no_json_is_refused(board, use):
+def test_values_that_are_not_json_are_refused(board, use):
     with pytest.raises(TypeError):
         use(board)
     assert board.snapshot() == {}
@@ -70,7 +70,7 @@ def test_an_update_that_fails_changes_nothing(board):
     assert seen == [("n", 2)]
 
 
-def test_watchers_are_told_of_keys_that_fit_until_they_unsubscribe(board):
+def test_watchers_are_called_for_matching_keys_until_they_unsubscribe(board):
     seen = []
     stop = board.watch("task.*", lambda *change: seen.append(change))
     board.set("task.1", "open")
@@ -83,7 +83,7 @@ def test_watchers_are_told_of_keys_that_fit_until_they_unsubscribe(board):
     assert seen == [("task.1", "open"), ("task.1", "opened"), ("task.1", None)]
 
 
-def test_a_watcher_that_fails_is_logged_and_breaks_nobody(board, caplog):
+def test_a_failing_watcher_is_logged_and_does_not_affect_others(board, caplog):
     seen = []
     board.watch("*", lambda key, value: 1 / 0)
     board.watch("*", lambda *change: seen.append(change))
@@ -94,7 +94,7 @@ def test_a_watcher_that_fails_is_logged_and_breaks_nobody(board, caplog):
 
 
 @pytest.mark.parametrize("watcher", [None, 3])
-def test_what_cannot_be_told_is_refused(board, watcher):
+def test_a_watcher_that_is_not_callable_is_refused(board, watcher):
     with pytest.raises(TypeError, match="plain function"):
         board.watch("*", watcher)
 
@@ -122,7 +122,7 @@ def test_watchers_are_called_outside_the_lock(board):
     assert free == [1, 1, 2]
 
 
-def test_a_watcher_may_write_and_the_order_of_a_key_holds(board):
+def test_a_watcher_may_write_and_changes_of_a_key_stay_in_order(board):
     seen = []
 
     def echo(key, value):
@@ -136,7 +136,7 @@ def test_a_watcher_may_write_and_the_order_of_a_key_holds(board):
     assert seen == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
 
 
-def test_threads_that_write_one_key_are_told_in_the_order_of_the_writes(board):
+def test_watchers_see_concurrent_writes_of_a_key_in_order(board):
     seen, made = [], []
     board.watch("n", lambda key, value: seen.append(value))
 
@@ -152,7 +152,7 @@ def test_threads_that_write_one_key_are_told_in_the_order_of_the_writes(board):
     assert seen == made == list(range(1, 1201))
 
 
-def test_a_slow_watcher_of_one_key_does_not_hold_up_another_key(board):
+def test_a_slow_watcher_of_one_key_does_not_block_another_key(board):
     begun, go, seen = threading.Event(), threading.Event(), []
     board.watch("slow", lambda key, value: begun.set() or go.wait(5))
     board.watch("quick", lambda key, value: seen.append(value))
@@ -165,7 +165,7 @@ def test_a_slow_watcher_of_one_key_does_not_hold_up_another_key(board):
     thread.join()
 
 
-async def test_a_change_can_be_waited_for(board):
+async def test_changed_waits_for_a_change(board):
     waiting = asyncio.create_task(board.changed("task.*"))
     await asyncio.sleep(0)
     board.set("other", 0)
@@ -174,7 +174,7 @@ async def test_a_change_can_be_waited_for(board):
     assert board._watchers == {}
 
 
-async def test_waiting_has_a_limit_and_leaves_nothing_behind(board):
+async def test_changed_times_out_and_removes_its_watcher(board):
     with pytest.raises(TimeoutError):
         await board.changed("*", timeout=0.01)
     waiting = asyncio.create_task(board.changed("*"))
@@ -185,7 +185,7 @@ async def test_waiting_has_a_limit_and_leaves_nothing_behind(board):
     assert board._watchers == {}
 
 
-async def test_agents_share_it_through_their_context(board):
+async def test_agents_share_a_blackboard_through_their_context(board):
     @tool
     async def find(ctx) -> str:
         ctx.blackboard.set("found", "gold")
@@ -207,7 +207,7 @@ async def test_agents_share_it_through_their_context(board):
     assert (await waiting).messages[2].content == "gold"
 
 
-def test_what_an_update_changed_elsewhere_before_it_failed_is_told(board):
+def test_watchers_see_changes_that_a_failed_update_made_to_other_keys(board):
     told = []
     board.watch("*", lambda key, value: told.append((key, value)))
 

@@ -1,4 +1,4 @@
-"""Whoever reads now and then ends up with what is stored."""
+"""ChatStore: a client that polls at any time gets all messages."""
 
 import sqlite3
 
@@ -21,7 +21,7 @@ steps = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(steps)
-def test_a_reader_who_looks_at_any_moments_has_all_in_the_end(steps):
+def test_a_reader_that_polls_at_any_time_gets_all_changes(steps):
     store = ChatStore(":memory:")
     seen, rev = {"a": {}, "b": {}}, {"a": 0, "b": 0}
 
@@ -46,7 +46,7 @@ def test_a_reader_who_looks_at_any_moments_has_all_in_the_end(steps):
     store.close()
 
 
-def test_a_key_is_kept_once_in_its_chat_and_channel():
+def test_a_key_is_stored_once_per_chat_and_channel():
     store = ChatStore(":memory:")
     first, new = store.add("web", "a", "k", "one")
     assert new
@@ -56,7 +56,7 @@ def test_a_key_is_kept_once_in_its_chat_and_channel():
     assert [one.text for one in store.since("web", "a")] == ["one"]
 
 
-def test_only_the_last_messages_and_only_those_of_some_days_are_kept(tmp_path, monkeypatch):
+def test_old_messages_are_deleted_by_number_and_by_age(tmp_path, monkeypatch):
     store = ChatStore(tmp_path / "c.db", max_messages=3, keep_days=1)
     for number in range(6):
         store.add("web", "a", f"k{number}", str(number))
@@ -70,7 +70,7 @@ def test_only_the_last_messages_and_only_those_of_some_days_are_kept(tmp_path, m
     assert store.since("web", "c")
 
 
-def test_another_program_sees_what_is_stored_and_who_it_is_for(tmp_path):
+def test_another_process_sees_changes_and_their_chats(tmp_path):
     one, two = ChatStore(tmp_path / "c.db"), ChatStore(tmp_path / "c.db")
     newest, _ = two.changed("web", 2**62)
     seq, _ = one.add("web", "a", "k", "hello")
@@ -81,19 +81,19 @@ def test_another_program_sees_what_is_stored_and_who_it_is_for(tmp_path):
     assert [found.text for found in two.since("web", "a", seq)] == ["changed"]
 
 
-def test_half_a_character_does_not_keep_a_message_from_being_stored():
+def test_a_message_with_a_lone_surrogate_is_stored():
     store = ChatStore(":memory:")
     store.add("web", "a", "k", "x\ud800y")
     assert [one.text for one in store.since("web", "a")] == ["x?y"]
 
 
-def test_a_file_of_something_else_is_left_alone(tmp_path):
+def test_a_file_of_another_store_is_refused(tmp_path):
     (tmp_path / "c.db").write_text("my notes, " * 100)
     with pytest.raises(StoreError, match="not a SQLite database"):
         ChatStore(tmp_path / "c.db").add("web", "a", "k", "x")
 
 
-def test_a_file_of_the_version_before_is_brought_up_to_date_by_whoever_is_first(tmp_path):
+def test_a_file_of_the_previous_version_is_upgraded_once(tmp_path):
     old = sqlite3.connect(tmp_path / "c.db")
     for statement in _SCHEMA:
         old.execute(statement.replace("speaker TEXT NOT NULL DEFAULT '', ", ""))

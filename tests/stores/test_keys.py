@@ -1,4 +1,4 @@
-"""API keys: made once, known by a hash alone, and gone everywhere when they are revoked."""
+"""KeyStore: only hashes are stored, and a revoked key is rejected by all processes."""
 
 import hashlib
 import os
@@ -7,7 +7,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,8 @@ from hypothesis import strategies as st
 from hookline.stores import keys as module
 from hookline.stores.errors import StoreError
 from hookline.stores.keys import RIGHTS, KeyStore
+
+from ..waiting import block_until
 
 ROOT = Path(__file__).parents[2]
 MEMORY = KeyStore(":memory:")
@@ -44,7 +45,7 @@ def every_byte(folder):
     return b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
 
 
-def test_a_key_is_found_by_its_secret_and_only_a_hash_is_kept(store, path, now):
+def test_a_key_is_found_by_its_secret_and_only_a_hash_is_stored(store, path, now):
     row, key = store.add("ci", ["run", "read"], metadata={"user_role": "customer"})
     assert re.fullmatch(r"hl_[a-z0-9]{8}_[A-Za-z0-9]{43}", key)
     assert store.find(key) == row
@@ -61,26 +62,44 @@ def test_a_key_is_found_by_its_secret_and_only_a_hash_is_kept(store, path, now):
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
 
 
-def test_no_two_keys_are_alike(store):
+def test_all_keys_are_different(store):
     made = [store.add(f"k{n}", ["read"]) for n in range(20)]
     assert len({row.id for row, _ in made}) == len({key[12:] for _, key in made}) == 20
     assert [store.find(key).name for _, key in made] == [f"k{n}" for n in range(20)]
 
 
-def test_what_is_almost_a_key_is_none(store):
+def test_a_secret_with_any_difference_is_not_found(store):
     row, key = store.add("ci", RIGHTS)
     other, second = store.add("other", RIGHTS)
     secret = key.split("_")[2]
     wrong = [
-        "", "hl", "hl_", "hl__", f"hl_{row.id}", f"hl_{row.id}_", f"hl__{secret}", f"hl_{other.id}_{secret}", key[:-1],
-        f"{key}x", f"{key}\n", f" {key}", key.upper(), f"HL_{row.id}_{secret}", f"x{key}", secret, f"{key}_{secret}",
-        f"hl_{row.id}_\ud800", f"hl_\0_{secret}", "hl_" * 1000, f"hl_{row.id}_{second.split('_')[2]}",
-    ]  # fmt: skip
+        "",
+        "hl",
+        "hl_",
+        "hl__",
+        f"hl_{row.id}",
+        f"hl_{row.id}_",
+        f"hl__{secret}",
+        f"hl_{other.id}_{secret}",
+        key[:-1],
+        f"{key}x",
+        f"{key}\n",
+        f" {key}",
+        key.upper(),
+        f"HL_{row.id}_{secret}",
+        f"x{key}",
+        secret,
+        f"{key}_{secret}",
+        f"hl_{row.id}_\ud800",
+        f"hl_\0_{secret}",
+        "hl_" * 1000,
+        f"hl_{row.id}_{second.split('_')[2]}",
+    ]
     assert [text for text in wrong if store.find(text) is not None] == []
 
 
 @given(st.text() | st.text(alphabet="hl_abc0").map(lambda text: f"hl_{text}"))
-def test_no_text_is_a_key_that_was_not_given_out(text):
+def test_no_other_text_is_accepted_as_a_key(text):
     assert MEMORY.find(text) is None
 
 
@@ -94,13 +113,13 @@ def test_an_unknown_id_is_hashed_and_compared_like_a_known_one(store, monkeypatc
     assert compared == [(32, 32)] * 4
 
 
-def test_a_hash_of_nulls_is_nobody(store, monkeypatch):
+def test_a_hash_of_zeros_matches_no_key(store, monkeypatch):
     store.add("ci", RIGHTS)
     monkeypatch.setattr(module, "_hash", lambda secret: bytes(32))
     assert store.find("hl_nobody00_x") is None
 
 
-def test_an_expired_key_is_known_but_not_good(store, now):
+def test_an_expired_key_can_be_looked_up_but_is_not_valid(store, now):
     row, key = store.add("ci", ["read"], expires=now[0] + 60)
     assert store.find(key) == row
     now[0] += 60
@@ -121,7 +140,7 @@ def test_a_revoked_key_stays_in_the_list_and_its_name_is_free_again(store, now):
     assert store.revoke(again.id).id == again.id
 
 
-def test_what_cannot_be_is_refused_with_advice(store, now):
+def test_invalid_arguments_are_refused_with_advice(store, now):
     store.add("ci", ["read"], expires=now[0] + 5)
     for call, words in (
         (lambda: store.add("ci", ["read"]), "already a key 'ci': revoke it first"),
@@ -149,7 +168,7 @@ def test_what_cannot_be_is_refused_with_advice(store, now):
     assert left.name == "ci"
 
 
-def test_nothing_is_made_by_looking(store, path):
+def test_reading_does_not_create_the_file(store, path):
     assert store.keys() == []
     assert store.find("hl_aaaaaaaa_x") is None
     with pytest.raises(StoreError, match="no key"):
@@ -167,38 +186,35 @@ store.close()
 """
 
 
-def test_what_another_program_makes_or_revokes_counts_at_once(store, path):
+def test_keys_that_another_process_creates_or_revokes_take_effect(store, path):
     _, first = store.add("first", ["read"])
     assert store.find(first)
     env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(
         [sys.executable, "-c", REVOKE, str(path)], env=env, capture_output=True, text=True, check=True
     )
-    until = time.monotonic() + 1
-    while store.find(first) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert store.find(first) is None
+    block_until(lambda: store.find(first) is None)
     assert store.find(done.stdout.strip()).name == "second"
 
 
-def test_nothing_is_read_while_nothing_is_due_and_keys_only_if_they_changed(store, path, monkeypatch):
+def test_the_file_is_read_only_if_the_cache_is_stale_and_keys_only_if_they_changed(store, path, monkeypatch):
     _, key = store.add("ci", ["read"])
     assert store.find(key)
     monkeypatch.setattr(module, "CACHE_SECONDS", 3600.0)
     store._until = 0.0
     store.refresh()
-    store.close()  # a read would fail
+    store.close()  # reading would fail
     for _ in range(100):
         assert store.find(key)
     again = KeyStore(path)
     monkeypatch.setattr(module, "CACHE_SECONDS", 0.0)
     assert again.find(key)
-    monkeypatch.setattr(module, "_row", None)  # and so would this
+    monkeypatch.setattr(module, "_row", None)  # and so would decoding a row
     assert again.find(key)
     again.close()
 
 
-def test_it_is_written_once_a_minute_that_a_key_was_used(store, now):
+def test_last_used_is_written_at_most_once_a_minute(store, now):
     row, _ = store.add("ci", ["read"])
     store.refresh()
     stamp = store._stamp
@@ -219,7 +235,7 @@ def test_it_is_written_once_a_minute_that_a_key_was_used(store, now):
     assert store._stamp == stamp  # other servers need not read all keys again
 
 
-def test_a_key_can_be_used_while_it_cannot_be_written_that_it_was(store, path, monkeypatch):
+def test_a_key_works_while_last_used_cannot_be_written(store, path, monkeypatch):
     monkeypatch.setattr("hookline.stores.sqlite.BUSY_SECONDS", 0.05)
     row, key = store.add("ci", ["read"])
     store.refresh()
@@ -233,7 +249,7 @@ def test_a_key_can_be_used_while_it_cannot_be_written_that_it_was(store, path, m
     writer.close()
 
 
-def test_a_file_that_is_gone_is_an_error_until_it_is_back(store, path, monkeypatch):
+def test_a_deleted_file_is_an_error_until_it_is_restored(store, path, monkeypatch):
     monkeypatch.setattr(module, "CACHE_SECONDS", 0.0)
     row, key = store.add("ci", ["read"])
     assert store.find(key) == row
@@ -244,7 +260,7 @@ def test_a_file_that_is_gone_is_an_error_until_it_is_back(store, path, monkeypat
     store.mark_used(row)
     assert store.flush(30)
     for _ in range(2):
-        with pytest.raises(StoreError, match="gone"):
+        with pytest.raises(StoreError, match="was deleted"):
             store.find(key)
     assert not path.exists()
     for end in ("", "-wal", "-shm"):
@@ -252,7 +268,7 @@ def test_a_file_that_is_gone_is_an_error_until_it_is_back(store, path, monkeypat
     assert store.find(key).id == row.id
 
 
-def test_a_file_that_is_gone_is_not_made_anew_to_write_that_a_key_was_used(store, path, now):
+def test_updating_last_used_does_not_recreate_a_deleted_file(store, path, now):
     _, key = store.add("ci", ["read"])
     store.find(key)
     store.close()
@@ -266,7 +282,7 @@ def test_a_file_that_is_gone_is_not_made_anew_to_write_that_a_key_was_used(store
     again.close()
 
 
-def test_another_file_in_its_place_is_read(store, path, tmp_path, monkeypatch):
+def test_a_replaced_file_is_read(store, path, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "CACHE_SECONDS", 0.0)
     _, key = store.add("ci", ["read"])
     assert store.find(key)
@@ -285,7 +301,7 @@ def test_another_file_in_its_place_is_read(store, path, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "change", ["scopes = x'ff'", "metadata = 'x'", "hash = 'x'", "metadata = '[]'", "expires = 'never'"]
 )
-def test_a_row_that_somebody_damaged_lets_nobody_in(store, path, change):
+def test_a_damaged_row_is_an_error_for_every_key(store, path, change):
     _, key = store.add("ci", ["read"])
     store.add("other", ["read"])
     db = sqlite3.connect(path)
@@ -297,7 +313,7 @@ def test_a_row_that_somebody_damaged_lets_nobody_in(store, path, change):
         store.find(key)
 
 
-def test_a_key_that_somebody_adds_by_hand_is_noticed(store, path, monkeypatch):
+def test_a_row_added_by_hand_is_noticed(store, path, monkeypatch):
     monkeypatch.setattr(module, "CACHE_SECONDS", 0.0)
     _, key = store.add("ci", ["read"])
     assert store.find(key)

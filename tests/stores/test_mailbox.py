@@ -1,4 +1,4 @@
-"""Mailbox: every message is answered once, whichever process does it; pairing codes."""
+"""Mailbox: each message is answered once, even with several processes. Pairing codes."""
 
 import asyncio
 import sqlite3

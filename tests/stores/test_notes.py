@@ -1,4 +1,4 @@
-"""The notes file."""
+"""NotesFile."""
 
 import errno
 import os
@@ -28,7 +28,7 @@ def texts(notes):
     return [re.sub(r"^- \d{4}-\d\d-\d\d ", "", line) for line in notes.read().splitlines()]
 
 
-def test_notes_come_back_in_order_each_with_its_date(notes):
+def test_notes_are_read_in_order_with_their_dates(notes):
     for text in ("buy milk", "call Ann"):
         notes.append(text)
     assert texts(notes) == ["buy milk", "call Ann"]
@@ -41,7 +41,7 @@ def test_without_a_file_there_are_no_notes(notes):
     assert not notes.path.parent.exists()
 
 
-def test_a_note_is_one_line_whatever_is_in_it(notes):
+def test_a_note_is_always_one_line(notes):
     notes.append("one\ntwo\r\n\n  three\u2028four\x0bfive ")
     assert texts(notes) == ["one two three four five"]
     notes.append("\ud800 é 🐈")
@@ -54,7 +54,7 @@ def test_an_empty_note_is_refused(notes, text):
         notes.append(text)
 
 
-def test_a_file_edited_by_hand_is_not_spoiled(notes):
+def test_a_note_is_added_correctly_to_a_file_edited_by_hand(notes):
     notes.path.parent.mkdir()
     notes.path.write_bytes(b"# Mine\r\n- no line end")
     notes.append("x")
@@ -62,7 +62,7 @@ def test_a_file_edited_by_hand_is_not_spoiled(notes):
     assert notes.tail().splitlines()[:2] == ["# Mine", "- no line end"]
 
 
-def test_only_the_user_may_read_the_file(notes):
+def test_the_file_is_readable_by_its_owner_only(notes):
     notes.append("x")
     assert stat.S_IMODE(notes.path.stat().st_mode) == 0o600
     assert stat.S_IMODE(notes.path.parent.stat().st_mode) == 0o700
@@ -74,7 +74,7 @@ def test_no_number_of_characters_is_too_large(tmp_path):
     assert notes.tail(sys.maxsize) == notes.read().rstrip()
 
 
-def test_cleared_notes_are_gone(notes):
+def test_clear_deletes_all_notes(notes):
     notes.append("x")
     notes.clear()
     assert notes.read() == ""
@@ -85,7 +85,7 @@ def test_cleared_notes_are_gone(notes):
 class TestTail:
     @settings(deadline=None)
     @given(st.lists(st.text(alphabet="aé🐈 .-", max_size=12), max_size=8), st.integers(1, 40))
-    def test_it_is_the_longest_end_of_whole_lines_that_fits(self, tmp_path_factory, lines, most):
+    def test_tail_returns_as_many_complete_lines_as_fit(self, tmp_path_factory, lines, most):
         notes = NotesFile(tmp_path_factory.getbasetemp() / "tail.md")
         notes.path.write_text("".join(f"{line}x\n" for line in lines))
         ends = ["\n".join(f"{line}x" for line in lines[n:]) for n in range(len(lines))]
@@ -104,20 +104,20 @@ class TestTail:
         assert notes.tail() == "- a\ufffd\ufffdb\n- \ufffd"
         assert notes.read() == "- a\ufffd\ufffdb\n- \ufffd\n"
 
-    def test_a_huge_file_is_not_read_as_a_whole(self, notes, monkeypatch):
+    def test_tail_reads_only_the_end_of_a_large_file(self, notes, monkeypatch):
         notes.path.parent.mkdir()
         with notes.path.open("wb") as file:
-            file.seek(8_000_000_000)  # a hole: it takes no room
+            file.seek(8_000_000_000)  # a sparse file
             file.write(b"\n- old\n- new\n")
         assert notes.tail(12) == "- old\n- new"
 
-    def test_a_line_of_which_only_the_end_was_read_is_left_out(self, notes):
+    def test_tail_omits_a_partially_read_line(self, notes):
         notes.path.parent.mkdir()
         notes.path.write_text("x" * 100 + "\n" * 40)
         assert notes.tail(10) == ""
 
     @pytest.mark.parametrize("most", [0, -1, True, 2.5, "9"])
-    def test_a_number_that_makes_no_sense_is_refused(self, notes, most):
+    def test_an_invalid_number_of_characters_is_refused(self, notes, most):
         with pytest.raises(ValueError, match="positive whole number"):
             notes.tail(most)
 
@@ -131,7 +131,7 @@ for n in range(100):
 """
 
 
-def test_processes_and_threads_that_append_at_once_lose_and_mix_nothing(notes):
+def test_concurrent_appends_lose_and_mix_nothing(notes):
     env = {**os.environ, "PYTHONPATH": str(Path(module.__file__).parents[2])}
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, notes.path, who], env=env) for who in "ab"]
     threads = [
@@ -145,7 +145,7 @@ def test_processes_and_threads_that_append_at_once_lose_and_mix_nothing(notes):
     assert sorted(texts(notes)) == sorted(who * 3000 + str(n) for who in "abcd" for n in range(100))
 
 
-def test_a_file_that_another_program_holds_is_an_error(notes, monkeypatch):
+def test_a_locked_file_is_an_error(notes, monkeypatch):
     monkeypatch.setattr(module, "LOCK_SECONDS", 0.05)
     notes.append("x")
     with notes.path.open() as held, files.locked(held.fileno(), 1):
@@ -159,7 +159,7 @@ def test_a_file_that_another_program_holds_is_an_error(notes, monkeypatch):
 
 
 @pytest.mark.parametrize("short", [True, False])
-def test_a_note_that_does_not_fit_on_the_disk_leaves_no_half(notes, monkeypatch, short):
+def test_a_note_that_does_not_fit_on_the_disk_is_undone(notes, monkeypatch, short):
     notes.append("x")
     before, real = notes.read(), os.write
 
@@ -176,7 +176,7 @@ def test_a_note_that_does_not_fit_on_the_disk_leaves_no_half(notes, monkeypatch,
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe"])
-def test_what_is_no_file_is_an_error_and_does_not_hang(tmp_path, kind):
+def test_a_path_that_is_not_a_regular_file_is_an_error_and_does_not_hang(tmp_path, kind):
     path = tmp_path / "notes"
     path.mkdir() if kind == "folder" else os.mkfifo(path)
     notes = NotesFile(path)
@@ -196,7 +196,7 @@ def test_a_model_adds_and_reads_notes(notes):
     assert said[3].is_error
 
 
-def test_what_is_no_text_or_no_path_is_refused(notes):
+def test_a_note_that_is_not_text_and_a_path_that_is_not_a_path_are_refused(notes):
     with pytest.raises(TypeError, match="a note must be text, not int"):
         notes.append(3)
     with pytest.raises(TypeError, match="NotesFile takes the path of a file, as text or a Path, not NoneType"):

@@ -1,4 +1,4 @@
-"""The store of runs: what is kept, for how long, and what becomes of bad files."""
+"""RunStore and run_stats: recorded runs, pruning, statistics, and damaged files."""
 
 import os
 import re
@@ -22,10 +22,29 @@ NOW = time.time()
 def run_row(run_id, started=NOW - 10, *, ended=NOW - 5, status="completed", pid=None, host="here", agent="a", cost=0.5):
     """A run as the hook records it."""
     return RunRecord(
-        run_id, agent, "", "", "s", run_id, run_id, "", "", status=status, stop=status, steps=2, tool_calls=1,
-        input_tokens=10, output_tokens=5, cost=cost, created=started, started=started, ended=ended,
-        elapsed=None if ended is None else ended - started, host=host, pid=os.getpid() if pid is None else pid,
-    )  # fmt: skip
+        run_id,
+        agent,
+        "",
+        "",
+        "s",
+        run_id,
+        run_id,
+        "",
+        "",
+        status=status,
+        stop=status,
+        steps=2,
+        tool_calls=1,
+        input_tokens=10,
+        output_tokens=5,
+        cost=cost,
+        created=started,
+        started=started,
+        ended=ended,
+        elapsed=None if ended is None else ended - started,
+        host=host,
+        pid=os.getpid() if pid is None else pid,
+    )
 
 
 def model_row(run_id, *, at=NOW - 6, model="m", source="model", cost=0.25, duration=1.0, verdict="cont", tokens=10):
@@ -47,7 +66,7 @@ def add(store, *rows, **parts):
     store.add(rows, parts)
 
 
-def test_nothing_is_made_before_it_is_needed_and_then_for_its_owner_only(store):
+def test_the_file_is_created_when_first_used_and_readable_by_its_owner_only(store):
     path = Path(store.path)
     assert not path.parent.exists()
     store.open()
@@ -60,7 +79,7 @@ def test_the_newest_run_comes_first(store):
     assert store.runs(1)[0].cost == 0.5
 
 
-def test_the_end_of_a_run_takes_the_place_of_its_beginning(store):
+def test_a_finished_run_replaces_its_unfinished_row(store):
     add(store, run_row("run_1", ended=None, status="running"))
     add(store, run_row("run_1"))
     assert [(row.id, row.status) for row in store.runs()] == [("run_1", "completed")]
@@ -80,14 +99,16 @@ def test_a_run_is_found_by_the_beginning_of_its_id(store):
 
 def test_calls_come_in_the_order_in_which_they_began(store):
     add(
-        store, run_row("r"), model_calls=[model_row("r", at=NOW), model_row("r", at=NOW - 5, verdict="retry")],
+        store,
+        run_row("r"),
+        model_calls=[model_row("r", at=NOW), model_row("r", at=NOW - 5, verdict="retry")],
         tool_calls=[tool_row("r", at=NOW - 1, duration=2.0), tool_row("other")],
-    )  # fmt: skip
+    )
     calls = [(call.kind, call.outcome) for call in store.calls("r")]
     assert calls == [("model", "retry"), ("tool", "ok"), ("model", "stop")]
 
 
-def test_what_ended_long_ago_can_be_deleted_with_all_that_belongs_to_it(store):
+def test_prune_deletes_old_runs_with_all_their_rows(store):
     old = NOW - 8 * 86400
     for run_id, at in (("old", old), ("new", NOW - 5)):
         parts = {
@@ -107,7 +128,7 @@ def test_what_ended_long_ago_can_be_deleted_with_all_that_belongs_to_it(store):
     assert store.prune(7) == 0
 
 
-def test_a_store_that_keeps_days_deletes_by_itself_when_it_is_written(tmp_path):
+def test_a_store_with_keep_days_prunes_when_it_is_written(tmp_path):
     store = RunStore(tmp_path / "runs.db", keep_days=7)
     add(store, run_row("old", NOW - 9 * 86400, ended=NOW - 8 * 86400), run_row("new"))
     assert [row.id for row in store.runs()] == ["new"]
@@ -115,7 +136,7 @@ def test_a_store_that_keeps_days_deletes_by_itself_when_it_is_written(tmp_path):
 
 
 @pytest.mark.parametrize("days", [0, -1, True, "7", float("nan"), float("inf"), 10**9])
-def test_a_number_of_days_that_is_none_is_refused(store, days):
+def test_an_invalid_number_of_days_is_refused(store, days):
     with pytest.raises(StoreError, match="number of days must be positive"):
         RunStore(":memory:", keep_days=days)
     for prune in (store.prune, store.prune_served):
@@ -123,30 +144,30 @@ def test_a_number_of_days_that_is_none_is_refused(store, days):
             prune(days)
 
 
-def test_what_sqlite_cannot_hold_is_held_as_well_as_it_can_be(store):
+def test_values_that_sqlite_cannot_store_are_converted(store):
     add(store, run_row("run_\ud800"), model_calls=[model_row("run_x", tokens=2**70, cost=float("nan"))])
     assert store.runs()[0].id == "run_?"
     assert run_stats(store).totals.runs == 1
 
 
 @pytest.mark.parametrize("odd", ["run_\ud800", UUID(int=7)])
-def test_one_odd_value_among_many_neither_loses_nor_doubles_a_row(store, odd):
+def test_one_value_that_sqlite_cannot_store_loses_and_duplicates_no_row(store, odd):
     add(store, model_calls=[model_row("r", at=float(n)) for n in range(300)] + [model_row(odd)])
     with store.db.transaction() as db:
         assert db.execute("SELECT count(*) FROM model_calls").fetchone() == (301,)
 
 
-def test_many_rows_are_all_kept(store):
+def test_all_of_many_rows_are_stored(store):
     for count in (0, 1, 3, 4, 31, 33, 255, 256, 700):
         add(store, model_calls=[model_row("r", at=float(n)) for n in range(count)])
     with store.db.transaction() as db:
         assert db.execute("SELECT count(*) FROM model_calls").fetchone() == (1283,)
 
 
-# A run that has no end.
+# Unfinished runs.
 
 
-def test_a_run_without_an_end_is_running_while_its_program_is(store, monkeypatch):
+def test_an_unfinished_run_is_running_while_its_process_is(store, monkeypatch):
     monkeypatch.setattr(processes, "gethostname", lambda: "here")
     add(
         store,
@@ -156,30 +177,33 @@ def test_a_run_without_an_end_is_running_while_its_program_is(store, monkeypatch
         run_row("elsewhere, long ago", NOW - 2 * 86400, ended=None, status="running", host="there"),
     )
     assert {row.id: row.status for row in store.runs()} == {
-        "mine": "running", "killed": "interrupted", "elsewhere": "running", "elsewhere, long ago": "interrupted",
-    }  # fmt: skip
+        "mine": "running",
+        "killed": "interrupted",
+        "elsewhere": "running",
+        "elsewhere, long ago": "interrupted",
+    }
     assert run_stats(store).totals.statuses == {"running": 2, "interrupted": 2}
 
 
 def gone():
-    """The number of a process that has ended."""
+    """The pid of a process that has ended."""
     return int(
         subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True).stdout
     )
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="this system does not tell when a process began")
-def test_another_program_that_got_the_number_of_a_killed_one_is_not_taken_for_it():
+def test_a_process_that_reuses_the_pid_of_a_dead_one_is_not_mistaken_for_it():
     from socket import gethostname
 
     assert is_process_running(gethostname(), os.getpid(), time.time())
     assert not is_process_running(gethostname(), os.getpid(), NOW - 10 * 86400)
 
 
-# Files that cannot be used.
+# Unusable files.
 
 
-def test_a_file_that_is_none_of_ours_is_left_alone(tmp_path):
+def test_a_file_of_another_program_is_refused(tmp_path):
     path = tmp_path / "runs.db"
     path.write_text("not a database, but long enough to look like one" * 100)
     with pytest.raises(StoreError, match="is not a SQLite database"):
@@ -192,13 +216,13 @@ def test_a_file_that_is_none_of_ours_is_left_alone(tmp_path):
         RunStore(other).runs()
 
 
-def test_a_folder_is_no_file(tmp_path):
+def test_a_folder_in_place_of_the_file_is_an_error(tmp_path):
     with pytest.raises(StoreError):
         RunStore(tmp_path).open()
 
 
 @pytest.mark.slow
-def test_two_programs_write_one_file(tmp_path):
+def test_two_processes_write_one_file(tmp_path):
     path = tmp_path / "runs.db"
     code = (
         "import sys\nfrom hookline import Agent, ScriptedModel\nfrom hookline.hooks import ObservabilityHook\n"
@@ -215,40 +239,42 @@ def test_two_programs_write_one_file(tmp_path):
     store.close()
 
 
-# In numbers.
+# Statistics.
 
 
-def test_an_empty_store_gives_noughts(store):
+def test_statistics_of_an_empty_store_are_zero(store):
     told = run_stats(store)
     assert (told.totals.runs, told.totals.cost, told.totals.p50) == (0, 0.0, None)
     assert (told.models, told.tools, told.hooks, told.timeline) == ((), (), (), ())
 
 
-def test_percentiles_are_values_that_so_many_do_not_exceed(store):
+def test_percentiles_are_exact(store):
     rows = [model_row("r", duration=float(n)) for n in range(1, 21)]
     add(store, run_row("r"), model_calls=[*reversed(rows), model_row("r", model="one", duration=3.0)])
     by_model = {model.model: (model.p50, model.p95) for model in run_stats(store).models}
     assert by_model == {"m": (10.0, 19.0), "one": (3.0, 3.0)}
 
 
-def test_what_a_hook_answered_is_no_call_of_the_model(store):
+def test_a_reply_from_a_hook_does_not_count_as_a_model_call(store):
     add(store, run_row("r"), model_calls=[model_row("r"), model_row("r", source="cache", cost=0.0)])
     told = run_stats(store)
     assert (told.totals.model_calls, told.totals.input_tokens, told.totals.cost) == (1, 10, 0.25)
 
 
-def test_costs_that_are_unknown_are_counted(store):
+def test_calls_with_unknown_costs_are_counted(store):
     add(store, run_row("r"), model_calls=[model_row("r"), model_row("r", cost=None)])
     told = run_stats(store)
     assert (told.totals.cost, told.totals.unpriced, told.models[0].unpriced) == (0.25, 1, 1)
 
 
-def test_runs_can_be_chosen_by_time_agent_and_model(store):
+def test_statistics_can_be_filtered_by_time_agent_and_model(store):
     add(
-        store, run_row("old", NOW - 5000, ended=NOW - 4000), run_row("new", agent="b"),
+        store,
+        run_row("old", NOW - 5000, ended=NOW - 4000),
+        run_row("new", agent="b"),
         model_calls=[model_row("old", model="x"), model_row("new", model="x"), model_row("new", model="y")],
         tool_calls=[tool_row("old"), tool_row("new", tool="u", outcome="error")],
-    )  # fmt: skip
+    )
     assert run_stats(store, since=NOW - 100).totals.runs == 1
     assert [tool.tool for tool in run_stats(store, agent="b").tools] == ["u"]
     assert [(m.model, m.calls) for m in run_stats(store, model="x").models] == [("x", 2)]
@@ -256,7 +282,7 @@ def test_runs_can_be_chosen_by_time_agent_and_model(store):
     assert run_stats(store, agent="nobody").totals.runs == 0
 
 
-def test_tools_are_told_by_outcome_and_timed_where_they_ran(store):
+def test_tool_calls_are_counted_by_outcome_and_timed_if_they_ran(store):
     rows = [
         tool_row("r", duration=2.0),
         tool_row("r", outcome="error", duration=4.0),
@@ -269,10 +295,11 @@ def test_tools_are_told_by_outcome_and_timed_where_they_ran(store):
 
 def test_errors_and_refusals_are_counted_with_their_last_time(store):
     add(
-        store, run_row("r"),
+        store,
+        run_row("r"),
         errors=[("r", float(at), "model", "RateLimitError", "m", "", 0) for at in range(3)],
         verdicts=[("r", float(at), "before_tool", "c", "guard", "guard", "block", "no rm", None) for at in range(2)],
-    )  # fmt: skip
+    )
     told = run_stats(store)
     assert [(e.type, e.count, e.last) for e in told.errors] == [("RateLimitError", 3, 2.0)]
     assert [(r.hook, r.reason, r.count, r.last) for r in told.refusals] == [("guard", "no rm", 2, 1.0)]
@@ -280,11 +307,13 @@ def test_errors_and_refusals_are_counted_with_their_last_time(store):
 
 
 @pytest.mark.parametrize(("ago", "width"), [(1, 1), (50, 1), (24 * 30, 24), (24 * 300, 24 * 7), (24 * 9000, 24 * 364)])
-def test_the_timeline_has_every_run_in_blocks_that_are_not_too_many(store, ago, width):
+def test_the_timeline_covers_every_run_with_a_limited_number_of_bars(store, ago, width):
     add(
-        store, run_row("first", NOW - ago * 3600, ended=NOW), run_row("last", NOW - 1),
+        store,
+        run_row("first", NOW - ago * 3600, ended=NOW),
+        run_row("last", NOW - 1),
         model_calls=[model_row("first", at=NOW)],
-    )  # fmt: skip
+    )
     told = run_stats(store)
     assert told.width == width * 3600
     assert 1 <= len(told.timeline) <= 62
@@ -294,10 +323,10 @@ def test_the_timeline_has_every_run_in_blocks_that_are_not_too_many(store, ago, 
     assert all(abs(b - a - told.width) < 1e-3 for a, b in zip(starts, starts[1:], strict=False))
 
 
-# The page.
+# The guide.
 
 
-def test_the_schema_in_the_page_is_the_real_one(store):
+def test_the_guide_describes_the_real_schema(store):
     page = (ROOT / "docs/guides/observability.md").read_text()
     store.open()
     with store.db.transaction() as db:
@@ -310,7 +339,7 @@ def test_the_schema_in_the_page_is_the_real_one(store):
     assert f"0x{store.db.application_id:X}" in page
 
 
-def test_the_queries_in_the_page_can_be_asked(store):
+def test_the_queries_of_the_guide_run(store):
     page = (ROOT / "docs/guides/observability.md").read_text()
     queries = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     assert len(queries) >= 3

@@ -1,4 +1,4 @@
-"""Runs that a server stores, in the file in which the hook records them too; and files of earlier formats."""
+"""RunStore: runs of a server, also recorded by the hook, and files of earlier formats."""
 
 import os
 import sqlite3
@@ -97,7 +97,7 @@ def test_a_run_without_an_end_is_interrupted_when_its_process_is_gone_and_is_end
     assert store.abandoned() == []
 
 
-# How long things are kept.
+# Pruning.
 
 
 def test_texts_and_events_are_deleted_while_the_numbers_stay_for_the_statistics(store):
@@ -160,7 +160,7 @@ def test_what_the_hook_recorded_is_deleted_while_the_server_keeps_the_run(store)
     assert run_stats(store).totals.runs == 0
 
 
-def test_a_run_that_began_long_ago_is_kept_from_its_end_on(store):
+def test_keep_days_count_from_the_end_of_a_run(store):
     times = {"created": NOW - 40 * DAY, "started": NOW - 40 * DAY, "ended": NOW - DAY}
     store.write([served("run_1", status="completed", **times)], [event("run_1")])
     store.add([observed("run_1", **times), observed("run_2", **times)], {"model_calls": [model_call("run_2")]})
@@ -168,7 +168,7 @@ def test_a_run_that_began_long_ago_is_kept_from_its_end_on(store):
     assert (len(store.events("run_1")), len(store.calls("run_2"))) == (1, 1)
 
 
-def test_a_run_that_goes_on_is_never_deleted_by_the_server(store):
+def test_prune_served_never_deletes_a_running_run(store):
     store.write([served("run_1", status="waiting", created=NOW - 90 * DAY)], [event("run_1")])
     assert store.prune_served(30) == 0
     assert len(store.events("run_1")) == 1
@@ -296,7 +296,7 @@ def test_a_file_that_several_open_at_once_is_converted_once(tmp_path, name):
 def test_a_file_of_an_earlier_format_that_may_not_be_written_says_what_to_do(tmp_path):
     store = RunStore(of_format(tmp_path / "runs.db", "statistics_1"))
     wanted = "earlier format, and its folder is read-only: make the file and its folder writable"
-    with pytest.raises(StoreError, match=wanted), store.db._immutable():  # so it is read in such a folder
+    with pytest.raises(StoreError, match=wanted), store.db._immutable():  # as it is read in a read-only folder
         pass
 
 
@@ -324,7 +324,7 @@ def test_a_file_of_a_newer_format_is_left_alone_and_says_what_to_do(tmp_path, st
         RunStore(store.path).runs()
 
 
-# A file that is moved away.
+# Files that were moved.
 
 
 def test_a_pinned_store_refuses_to_write_where_another_one_starts_a_new_file(tmp_path):

@@ -1,4 +1,4 @@
-"""Sessions that outlive a program."""
+"""JsonSessionStore and SqliteSessionStore."""
 
 import json
 import os
@@ -29,18 +29,29 @@ objects = st.dictionaries(st.text(max_size=5), json_values, max_size=3)
 calls = st.builds(ToolCall, st.text(max_size=5), st.text(max_size=5), objects | st.text(max_size=9))
 maybe = st.none() | st.text(max_size=5)
 messages = st.builds(
-    Message, st.sampled_from(["system", "user", "assistant", "tool"]), st.text(max_size=30),
-    st.lists(calls, max_size=2).map(tuple), maybe, maybe, st.booleans(), maybe,
-)  # fmt: skip
+    Message,
+    st.sampled_from(["system", "user", "assistant", "tool"]),
+    st.text(max_size=30),
+    st.lists(calls, max_size=2).map(tuple),
+    maybe,
+    maybe,
+    st.booleans(),
+    maybe,
+)
 names = st.text(min_size=1, max_size=300) | st.text(alphabet="aAbB.%/\\~-_ ", min_size=1, max_size=6)
 
 
 BROKEN = {
-    "empty": b"", "half": b'{"version": 1, "id": "x", "mess', "no object": b"[1]", "no version": b'{"id": "x"}',
-    "wrong type": b'{"version": 1, "id": "x", "messages": 3}', "not text": b"\xff\xfe\0",
+    "empty": b"",
+    "half": b'{"version": 1, "id": "x", "mess',
+    "no object": b"[1]",
+    "no version": b'{"id": "x"}',
+    "wrong type": b'{"version": 1, "id": "x", "messages": 3}',
+    "not text": b"\xff\xfe\0",
     "wrong message": b'{"version": 1, "id": "x", "messages": [{"role": "king"}]}',
-    "newer": b'{"version": 2, "id": "x", "turns": []}', "deep": b'{"version": 1, "id": ' + b"[" * 99999,
-}  # fmt: skip
+    "newer": b'{"version": 2, "id": "x", "turns": []}',
+    "deep": b'{"version": 1, "id": ' + b"[" * 99999,
+}
 
 WRITER = """
 import sys
@@ -55,7 +66,7 @@ for n in range(20):
 
 
 class Json:
-    """What a test does with a store of JSON files behind its back."""
+    """Direct access of a test to the files of a store."""
 
     name = "json"
     mend = "repair the file or move it away"
@@ -81,7 +92,7 @@ class Json:
 
 
 class Sqlite:
-    """What a test does with a SQLite store behind its back."""
+    """Direct access of a test to the database of a store."""
 
     name = "sqlite"
     mend = "delete it with store.delete('x')"
@@ -126,10 +137,12 @@ class TestEverySessionStore:
     @pytest.mark.parametrize("kind", [Json, Sqlite])
     @settings(deadline=None)
     @given(names, st.lists(messages, max_size=4), objects, st.text(), st.text(), st.text())
-    def test_a_session_comes_back_as_it_was(self, tmp_path_factory, kind, id, said, data, key, platform, personality):
+    def test_a_saved_session_is_loaded_unchanged(
+        self, tmp_path_factory, kind, id, said, data, key, platform, personality
+    ):
         store = kind(tmp_path_factory.getbasetemp() / "whole").open()
         session = Session(id, said, data, key=key, platform=platform, personality_id=personality)
-        said = list(session.messages)  # calls that share an id have got ids of their own
+        said = list(session.messages)  # calls that shared an id got new ids
         store.save(session)
         back = store.load(id)
         assert back.id == id
@@ -141,7 +154,7 @@ class TestEverySessionStore:
     @pytest.mark.parametrize(
         "id", ["../x", "/etc/passwd", "..", ".", "a/b", "a\\b", "a\0b", "CON", "nul", "a:b", "é", " ", "x" * 9999]
     )
-    def test_wild_names_stay_where_they_belong(self, behind, store, tmp_path, id):
+    def test_unusual_ids_stay_in_the_store(self, behind, store, tmp_path, id):
         store.save(Session(id, [HI]))
         _, folder = behind.files()
         assert {path.parent for path in tmp_path.rglob("*") if path.is_file()} == {folder}
@@ -154,12 +167,12 @@ class TestEverySessionStore:
         assert [list(store.load(id).messages) for id in ("Talk", "talk")] == [[HI], [HELLO]]
 
     @pytest.mark.parametrize("id", ["", "\ud800"])
-    def test_an_id_that_cannot_be_stored_is_refused(self, store, id):
+    def test_an_invalid_id_is_refused(self, store, id):
         for use in (lambda: store.save(Session(id)), lambda: store.load(id), lambda: store.delete(id)):
             with pytest.raises(StoreError, match="give it an id|use another"):
                 use()
 
-    def test_what_is_not_there_is_not_found(self, store):
+    def test_an_unknown_session_is_not_found(self, store):
         assert store.load("x") is None
         assert not store.delete("x")
         assert list(store.list()) == []
@@ -169,16 +182,18 @@ class TestEverySessionStore:
         assert store.delete("x")
         assert store.load("x") is None
 
-    def test_the_list_tells_what_there_is_newest_first(self, store, monkeypatch):
+    def test_the_list_summarizes_all_sessions_newest_first(self, store, monkeypatch):
         said = {"a": [HI, HELLO], "b": [HELLO], "c": [Message("user", "x \n y" * 99)]}
         for at, (id, messages) in enumerate(said.items()):
             monkeypatch.setattr(sessions.time, "time", lambda at=at: 100.0 + at)
             store.save(Session(id, messages))
         assert [(s.id, s.messages, s.saved_at, s.title, s.problem) for s in store.list()] == [
-            ("c", 1, 102.0, ("x y" * 99)[:80], ""), ("b", 1, 101.0, "", ""), ("a", 2, 100.0, "hi", ""),
-        ]  # fmt: skip
+            ("c", 1, 102.0, ("x y" * 99)[:80], ""),
+            ("b", 1, 101.0, "", ""),
+            ("a", 2, 100.0, "hi", ""),
+        ]
 
-    def test_a_chat_goes_on_in_another_program(self, behind, store):
+    def test_a_chat_continues_in_another_process(self, behind, store):
         @tool
         def ping() -> str:
             return "pong"
@@ -197,16 +212,16 @@ class TestEverySessionStore:
         assert back.metadata == {"lang": "it"}
 
     @pytest.mark.parametrize("started", [True, False])
-    def test_a_first_run_stays_the_first_across_programs(self, store, started):
+    def test_a_first_run_stays_the_first_across_processes(self, store, started):
         session = Session("x")
         if started:
             session.first_run()
         store.save(session)
-        assert session.started == started  # looking does not count
+        assert session.started == started  # reading ``started`` does not change it
         assert store.load("x").first_run() == (not started)
 
     @pytest.mark.parametrize("kind", BROKEN)
-    def test_what_cannot_be_read_is_named_and_kept(self, behind, store, kind):
+    def test_an_unreadable_session_is_reported_and_not_overwritten(self, behind, store, kind):
         store.save(Session("x", [HI]))
         store.save(Session("y", [HI]))
         behind.put("x", BROKEN[kind])
@@ -219,32 +234,32 @@ class TestEverySessionStore:
         assert behind.data("x") == BROKEN[kind]
         assert {s.id: bool(s.problem) for s in store.list()} == {"x": True, "y": False}
 
-    def test_what_stands_under_another_name_is_not_taken_for_its_session(self, behind, store):
+    def test_a_session_stored_under_a_wrong_name_is_an_error(self, behind, store):
         store.save(Session("x", [HI]))
         behind.rename("x", "y")
         with pytest.raises(StoreError, match="holds the session 'x'"):
             store.load("y")
         assert [bool(s.problem) for s in store.list()] == [True]
 
-    def test_a_folder_that_cannot_be_made_is_an_error(self, tmp_path, behind):
+    def test_a_folder_that_cannot_be_created_is_an_error(self, tmp_path, behind):
         (tmp_path / "kept").write_text("")
         with pytest.raises(StoreError, match=r"cannot (save|be read|be created)"):
             type(behind)(tmp_path / "kept").open().save(Session("x"))
 
-    def test_only_the_user_may_read_the_files(self, behind, store):
+    def test_files_are_readable_by_their_owner_only(self, behind, store):
         store.save(Session("x", [HI]))
         files, folder = behind.files()
         assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600] * len(files)
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
-    def test_what_is_written_is_plain_json_with_a_version(self, behind, store):
+    def test_the_stored_format_is_plain_json_with_a_version(self, behind, store):
         store.save(Session("x", [HI], {"n": 1}))
         data = json.loads(behind.data("x"))
         assert (data["version"], data["id"], data["metadata"]) == (1, "x", {"n": 1})
         assert data["messages"][0]["content"] == "hi"
 
     @pytest.mark.parametrize("new", [True, False])
-    def test_two_programs_that_save_at_once_lose_nothing_and_never_leave_half_a_session(self, behind, store, new):
+    def test_concurrent_saves_lose_nothing_and_leave_no_incomplete_session(self, behind, store, new):
         if not new:
             store.save(Session("x", [HI]))
         env = {**os.environ, "PYTHONPATH": str(Path(sessions.__file__).parents[2])}
@@ -292,7 +307,7 @@ def test_no_two_names_share_a_file_and_none_leaves_the_folder(tmp_path_factory, 
         assert len(file.name) < 200
 
 
-def test_a_save_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
+def test_a_failed_save_keeps_the_stored_session(tmp_path, monkeypatch):
     store = JsonSessionStore(tmp_path)
     store.save(Session("x", [HI]))
 
@@ -306,7 +321,7 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
     assert {path.name for path in store.folder.iterdir()} == {".lock", "session-x.json"}
 
 
-def test_files_that_are_saved_at_once_leave_only_their_lock_behind(tmp_path):
+def test_concurrent_saves_leave_only_the_lock_file(tmp_path):
     store = JsonSessionStore(tmp_path)
     for _ in range(3):
         store.save(Session("x", [HI]))
@@ -332,7 +347,7 @@ def say(session, *said):
 
 
 class TestSavingWhatOthersSavedMeanwhile:
-    def test_two_conversations_that_went_on_from_one_are_both_kept(self, behind, store):
+    def test_two_continuations_of_one_session_are_both_kept(self, behind, store):
         store.save(Session("t", [HI, HELLO]))
         one, two = store.load("t"), behind.open().load("t")
         for session, task in ((one, "one?"), (two, "two?")):
@@ -343,13 +358,13 @@ class TestSavingWhatOthersSavedMeanwhile:
         store.save(say(one, "three"))
         assert texts(store.load("t")) == texts(one) == [*whole, "three"]
 
-    def test_conversations_that_were_both_new_are_both_kept_even_if_they_say_the_same(self, store):
+    def test_two_new_sessions_with_one_id_are_both_kept_even_if_equal(self, store):
         for n in "12":
             store.save(say(Session("t", metadata={"n": n}), "hi", "hello"))
         assert texts(store.load("t")) == ["hi", "hello"] * 2
         assert store.load("t").metadata == {"n": "2"}
 
-    def test_a_session_made_of_what_is_stored_goes_on_from_it(self, store):
+    def test_a_session_created_from_the_stored_messages_continues_them(self, store):
         store.save(Session("t", [HI]))
         for messages in ([HI, HELLO], [HI, HELLO, HI]):
             store.save(Session("t", messages))
@@ -365,7 +380,7 @@ class TestSavingWhatOthersSavedMeanwhile:
             store.save(session)
         assert list(store.load("t").messages) == list(session.messages) == [HI]
 
-    def test_a_transcript_that_was_rewritten_replaces_what_nobody_else_changed(self, store):
+    def test_a_rewritten_transcript_replaces_the_stored_one(self, store):
         store.save(Session("t", [HI, HELLO, HI]))
         session = store.load("t")
         session.messages = (Message("user", "summary"), HI)
@@ -373,7 +388,7 @@ class TestSavingWhatOthersSavedMeanwhile:
         assert texts(store.load("t")) == ["summary", "hi"]
 
     @pytest.mark.parametrize("rewritten", [True, False])
-    def test_of_a_transcript_that_was_rewritten_here_nothing_of_the_others_is_lost(self, store, rewritten):
+    def test_a_rewritten_transcript_loses_no_messages_of_others(self, store, rewritten):
         store.save(Session("t", [HI, HELLO]))
         mine, theirs = store.load("t"), store.load("t")
         if rewritten:
@@ -384,7 +399,7 @@ class TestSavingWhatOthersSavedMeanwhile:
         kept = ["their summary", "hello"] if rewritten else ["hi", "hello"]
         assert texts(store.load("t")) == texts(mine) == [*kept, "theirs", "my summary", "mine"]
 
-    def test_what_somebody_else_wrote_is_noticed_also_if_only_that_differs(self, store):
+    def test_a_save_of_another_process_is_noticed(self, store):
         session = Session("s", [Message("user", "one")])
         store.save(session)
         store.save(session)
@@ -395,14 +410,14 @@ class TestSavingWhatOthersSavedMeanwhile:
         store.save(session)
         assert [message.content for message in store.load("s").messages] == ["one", "theirs", "mine"]
 
-    def test_a_session_that_was_deleted_meanwhile_is_saved_whole(self, store):
+    def test_a_session_deleted_meanwhile_is_saved_completely(self, store):
         session = Session("t", [HI])
         store.save(session)
         store.delete("t")
         store.save(say(session, "more"))
         assert texts(store.load("t")) == ["hi", "more"]
 
-    def test_threads_with_sessions_of_their_own_lose_nothing(self, behind, store):
+    def test_threads_with_their_own_sessions_lose_nothing(self, behind, store):
         store.save(Session("t", [HI]))
 
         def work(n):
@@ -420,7 +435,7 @@ class TestSavingWhatOthersSavedMeanwhile:
         for n in range(6):
             assert [text for text in said if text.startswith(f"{n}.")] == [f"{n}.{turn}" for turn in range(5)]
 
-    def test_a_run_that_is_under_way_goes_after_what_a_save_brought_in(self, store):
+    def test_messages_of_a_current_run_follow_messages_added_by_a_save(self, store):
         store.save(Session("t", [HI]))
         session = store.load("t")
         base = session.messages
@@ -429,7 +444,7 @@ class TestSavingWhatOthersSavedMeanwhile:
         session.save(base, (*base, HELLO), (HELLO,), {})
         assert texts(session) == ["hi", "theirs", "hello"]
 
-    def test_what_is_added_while_a_save_brings_others_in_stays_at_the_end(self, store, monkeypatch):
+    def test_messages_added_during_a_merging_save_stay_at_the_end(self, store, monkeypatch):
         store.save(Session("t", [HI]))
         mine = store.load("t")
         store.save(say(store.load("t"), "theirs"))
@@ -442,7 +457,7 @@ class TestSavingWhatOthersSavedMeanwhile:
         store.save(mine)
         assert texts(store.load("t")) == ["hi", "theirs", "mine", "late"]
 
-    def test_a_save_that_fails_is_made_up_for_by_the_next(self, store, monkeypatch):
+    def test_the_next_save_makes_up_for_a_failed_one(self, store, monkeypatch):
         store.save(Session("t", [HI]))
         mine = store.load("t")
         store.save(say(store.load("t"), "theirs"))
@@ -454,7 +469,7 @@ class TestSavingWhatOthersSavedMeanwhile:
         store.save(mine)
         assert texts(store.load("t")) == ["hi", "theirs", "mine"]
 
-    def test_two_stores_of_one_session_are_not_taken_for_each_other(self, tmp_path):
+    def test_a_session_in_two_stores_is_merged_separately(self, tmp_path):
         one, two, three = JsonSessionStore(tmp_path), SqliteSessionStore(":memory:"), SqliteSessionStore(":memory:")
         three.save(Session("t", [HELLO]))
         session = Session("t", [HI])
@@ -462,14 +477,14 @@ class TestSavingWhatOthersSavedMeanwhile:
             store.save(session)
         assert [texts(store.load("t")) for store in (one, two, three)] == [["hi"], ["hi"], ["hello", "hi"]]
 
-    def test_a_session_that_has_begun_stays_begun(self, store):
+    def test_a_started_session_stays_started(self, store):
         begun = Session("t")
         begun.first_run()
         store.save(begun)
         store.save(Session("t"))
         assert not store.load("t").first_run()
 
-    def test_under_another_id_nothing_is_lost_and_the_conversation_stays_its_own(self, store):
+    def test_a_renamed_session_loses_nothing_and_gets_no_messages_of_others(self, store):
         session = say(Session("own"), "one")
         store.save(session.renamed("copy"))
         store.save(say(store.load("copy"), "theirs"))
@@ -479,17 +494,17 @@ class TestSavingWhatOthersSavedMeanwhile:
         assert texts(session) == ["one", "two", "three"]
 
 
-def test_what_is_no_session_is_refused(store):
+def test_a_value_that_is_not_a_session_is_refused(store):
     with pytest.raises(TypeError, match=r"takes a Session, not str: save\(Session\(id, messages\)\)"):
         store.save("x")
 
 
-def test_what_is_no_folder_is_refused():
+def test_a_folder_that_is_not_a_path_is_refused():
     with pytest.raises(TypeError, match="takes a folder, as text or a Path, not NoneType"):
         JsonSessionStore(None)
 
 
-def test_a_file_in_place_of_the_folder_is_named_and_says_what_to_give(tmp_path):
+def test_a_file_in_place_of_the_folder_is_an_error_with_advice(tmp_path):
     (tmp_path / "kept").write_text("")
     store = JsonSessionStore(tmp_path / "kept")
     for use in (store.list, lambda: store.load("x"), lambda: store.save(Session("x")), lambda: store.delete("x")):
@@ -497,7 +512,7 @@ def test_a_file_in_place_of_the_folder_is_named_and_says_what_to_give(tmp_path):
             use()
 
 
-def test_a_folder_that_may_not_be_used_says_what_to_give(tmp_path, monkeypatch):
+def test_an_inaccessible_folder_is_an_error_with_advice(tmp_path, monkeypatch):
     store = JsonSessionStore(tmp_path)
     store.save(Session("x", [HI]))
 
@@ -514,7 +529,7 @@ def test_a_folder_that_may_not_be_used_says_what_to_give(tmp_path, monkeypatch):
             use()
 
 
-def test_a_folder_that_another_program_holds_is_an_error(tmp_path, monkeypatch):
+def test_a_locked_folder_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(sessions, "LOCK_SECONDS", 0.05)
     one, two = JsonSessionStore(tmp_path), JsonSessionStore(tmp_path)
     with one._locked(), pytest.raises(StoreError, match="another program held the lock"):
@@ -522,12 +537,12 @@ def test_a_folder_that_another_program_holds_is_an_error(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "kind"), [("s", JsonSessionStore), ("s.db", SqliteSessionStore)])
-def test_the_name_of_a_path_decides_which_store_it_is(tmp_path, name, kind):
+def test_the_extension_of_a_path_determines_the_kind_of_store(tmp_path, name, kind):
     assert type(sessions.session_store_at(tmp_path / name)) is kind
 
 
 @pytest.mark.parametrize("kind", [JsonSessionStore, SqliteSessionStore])
-def test_a_program_that_changes_its_working_folder_finds_its_sessions(kind, tmp_path, monkeypatch):
+def test_a_change_of_the_working_folder_does_not_affect_a_store(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     store = kind("kept.db")
     store.save(Session("x", [HI]))

@@ -1,4 +1,4 @@
-"""Skills as files that a person accepted."""
+"""SkillStore and SkillQueue."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ def files(store):
     return sorted(str(path.relative_to(store.folder.parent)) for path in store.folder.parent.rglob("*"))
 
 
-def test_a_proposal_is_no_skill_until_it_is_accepted(store):
+def test_a_proposal_is_not_a_skill_until_it_is_accepted(store):
     assert store.propose(TIDY)
     assert store.list() == []
     with pytest.raises(StoreError, match="there is no skill 'tidy-notes'"):
@@ -49,7 +49,7 @@ def test_a_proposal_is_no_skill_until_it_is_accepted(store):
     assert store.tools()[0].fn("tidy-notes") == TIDY.text
 
 
-def test_what_was_rejected_is_kept_is_not_proposed_again_and_can_be_taken_back(store):
+def test_a_rejected_skill_is_not_proposed_again_and_can_still_be_accepted(store):
     store.propose(TIDY)
     store.reject("tidy-notes")
     assert [skill.name for skill in store.list("rejected")] == ["tidy-notes"]
@@ -60,7 +60,7 @@ def test_what_was_rejected_is_kept_is_not_proposed_again_and_can_be_taken_back(s
 
 
 @pytest.mark.parametrize("state", ["accepted", "proposed", "rejected"])
-def test_nothing_is_ever_overwritten(store, state):
+def test_no_skill_is_overwritten(store, state):
     store.propose(TIDY)
     if state != "proposed":
         getattr(store, {"accepted": "accept", "rejected": "reject"}[state])("tidy-notes")
@@ -74,7 +74,7 @@ def test_nothing_is_ever_overwritten(store, state):
     assert store.find("other").state == "proposed"
 
 
-def test_a_skill_written_by_hand_under_the_same_name_stays_as_it_is(store):
+def test_accepting_a_proposal_keeps_a_skill_written_by_hand(store):
     store.propose(TIDY)
     place = store.folder / "tidy-notes"
     place.mkdir()
@@ -86,20 +86,40 @@ def test_a_skill_written_by_hand_under_the_same_name_stays_as_it_is(store):
 
 
 HOSTILE = [
-    "../evil", "..", ".", "", "/etc/passwd", "a/b", "a\\b", "a\0b", ".proposed", "A", "a--b", "-a", "con", "a" * 65,
-    "ü", "\udc80", "a\n",
-]  # fmt: skip
+    "../evil",
+    "..",
+    ".",
+    "",
+    "/etc/passwd",
+    "a/b",
+    "a\\b",
+    "a\0b",
+    ".proposed",
+    "A",
+    "a--b",
+    "-a",
+    "con",
+    "a" * 65,
+    "ü",
+    "\udc80",
+    "a\n",
+]
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=ascii)
-def test_a_hostile_name_leads_nowhere(store, name):
+def test_a_hostile_name_stays_in_the_folder(store, name):
     store.propose(TIDY)
     before = files(store)
     acts = [
-        lambda: store.propose(TIDY.replace(name=name)), lambda: store.accept(name), lambda: store.reject(name),
-        lambda: store.accept("tidy-notes", rename=name), lambda: store.find(name), lambda: store.get(name),
-        lambda: store.path(name), lambda: store.tools()[0].fn(name),
-    ]  # fmt: skip
+        lambda: store.propose(TIDY.replace(name=name)),
+        lambda: store.accept(name),
+        lambda: store.reject(name),
+        lambda: store.accept("tidy-notes", rename=name),
+        lambda: store.find(name),
+        lambda: store.get(name),
+        lambda: store.path(name),
+        lambda: store.tools()[0].fn(name),
+    ]
     for act in acts:
         with pytest.raises((StoreError, ValueError)):
             act()
@@ -107,13 +127,13 @@ def test_a_hostile_name_leads_nowhere(store, name):
 
 
 @given(st.text(max_size=70))
-def test_what_may_be_a_name_is_one_plain_part_of_a_path(text):
+def test_a_valid_name_is_a_single_path_component(text):
     if is_skill_name(text):
         assert os.path.basename(text) == text == text.lower().strip(".")
         assert text.isascii()
 
 
-def test_links_are_not_followed(store, tmp_path):
+def test_symbolic_links_are_not_followed(store, tmp_path):
     secret = tmp_path / "elsewhere"
     secret.mkdir()
     (secret / "SKILL.md").write_text("secret")
@@ -127,7 +147,7 @@ def test_links_are_not_followed(store, tmp_path):
         store.get("file")
 
 
-def test_what_cannot_be_read_is_told_and_hides_nothing_else(store):
+def test_an_unreadable_skill_is_reported_and_hides_no_other(store):
     store.propose(TIDY)
     store.accept("tidy-notes")
     for name, text in (("Shouting", "x"), ("empty", ""), ("large", "x" * 1_000_001)):
@@ -141,7 +161,7 @@ def test_what_cannot_be_read_is_told_and_hides_nothing_else(store):
     assert "notes.txt" not in told
 
 
-def test_a_skill_of_another_program_is_read(store):
+def test_a_skill_written_by_another_program_is_read(store):
     (store.folder / "pdf").mkdir(parents=True)
     head = "name: whatever\ndescription: >\n  Work with\n  PDF files.\nlicense: 'it''s free'\nallowed-tools:\n  - bash"
     raw = f"\ufeff---\n{head}\n---\n# PDF\n\nDo it.\n".replace("\n", "\r\n")
@@ -157,7 +177,7 @@ TEXT = st.text(min_size=1, max_size=200).filter(lambda text: text.strip())
 
 
 @given(TEXT, TEXT, TEXT, st.lists(TEXT, max_size=3))
-def test_a_skill_that_was_written_is_read_as_it_was(description, text, task, tools):
+def test_a_skill_survives_writing_and_reading(description, text, task, tools):
     line = " ".join(description.split())
     skill = Skill("x", line, text.strip(), "proposed", "2026-01-01", "run:1", " ".join(task.split()), tuple(tools), "0")
     found = parse_skill(format_skill(skill), "x", "proposed")
@@ -168,7 +188,7 @@ def test_a_skill_that_was_written_is_read_as_it_was(description, text, task, too
 
 
 @given(st.text())
-def test_any_text_has_a_front_matter_or_none(raw):
+def test_any_text_can_be_parsed(raw):
     fields, rest = front_matter(f"---\n{raw}")
     assert fields or rest == f"---\n{raw}" or "---" in raw
 
@@ -183,7 +203,7 @@ def test_a_run_reads_a_skill_with_the_tool(store):
     assert "Did you mean 'tidy-notes'?" in bad
 
 
-def test_a_long_skill_is_cut_for_a_model_and_said_so(store):
+def test_a_long_skill_is_cut_for_a_model_with_a_note(store):
     store.propose(TIDY.replace(text="x" * 20_000))
     store.accept("tidy-notes")
     assert store.tools()[0].fn("tidy-notes").endswith("[4000 characters left out]")
@@ -192,12 +212,12 @@ def test_a_long_skill_is_cut_for_a_model_and_said_so(store):
 @pytest.mark.parametrize(
     "change", [{"description": ""}, {"description": "x" * 2000}, {"text": " "}, {"text": "x" * 60_000}]
 )
-def test_a_skill_that_says_nothing_or_too_much_is_not_kept(store, change):
+def test_a_skill_with_an_empty_or_too_long_text_is_refused(store, change):
     with pytest.raises(StoreError, match="tidy-notes needs"):
         store.propose(TIDY.replace(**change))
 
 
-def test_a_revision_that_cannot_be_used_changes_nothing(store):
+def test_an_invalid_revision_changes_nothing(store):
     store.propose(TIDY)
     for raw in ("", "---\nname: Not A Name\n---\ntext", "---\nname: ok\n---\n"):
         with pytest.raises(StoreError):
@@ -207,7 +227,7 @@ def test_a_revision_that_cannot_be_used_changes_nothing(store):
     assert [skill.name for skill in store.list("proposed")] == ["new-name"]
 
 
-def test_a_folder_that_is_a_file_is_told(tmp_path):
+def test_a_file_in_place_of_the_folder_is_an_error(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(StoreError, match="that is a file"):
         SkillStore(tmp_path / "file").propose(TIDY)
@@ -217,7 +237,7 @@ def test_a_folder_that_is_a_file_is_told(tmp_path):
         SkillStore(3)
 
 
-def test_who_changes_the_folder_has_it_alone(store, monkeypatch):
+def test_the_folder_is_locked_during_a_change(store, monkeypatch):
     store.propose(TIDY)
     monkeypatch.setattr(skills, "LOCK_SECONDS", 0.01)
     with (store.folder / ".lock").open("r+") as file, locked(file.fileno(), 5):
@@ -236,7 +256,7 @@ print([store.propose(Skill("tidy-notes", "Tidy notes up.", f"from {sys.argv[2]}"
 """
 
 
-def test_of_several_programs_one_proposes_a_name(store):
+def test_only_one_of_several_processes_proposes_a_name(store):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     programs = [
         subprocess.Popen([sys.executable, "-c", PROPOSE, str(store.folder), str(number)], **pipes) for number in "12"
@@ -261,7 +281,7 @@ def waiting(number=1, **fields):
     return QueuedRun(f"run/{number}", "task", "text", ("look",), f"o{number}", **fields)
 
 
-def test_of_too_many_runs_the_oldest_go_and_that_is_told(queue):
+def test_a_full_queue_drops_and_reports_the_oldest_runs(queue):
     added = [queue.add(waiting(number)) for number in range(5)]
     assert [len(gone) for _, gone in added] == [0, 0, 0, 1, 1]
     assert [queue.get(ident).run_id for ident in queue.ids()] == ["run/2", "run/3", "run/4"]
@@ -269,7 +289,7 @@ def test_of_too_many_runs_the_oldest_go_and_that_is_told(queue):
     assert all(path.parent == queue.folder for path in queue.folder.rglob("*"))
 
 
-def test_a_run_is_claimed_by_one_at_a_time(queue):
+def test_a_run_is_claimed_by_one_process_at_a_time(queue):
     ident, _ = queue.add(waiting())
     with queue.claim(ident) as first, SkillQueue(queue.folder.parent).claim(ident) as second:
         assert first == waiting()
@@ -281,7 +301,7 @@ def test_a_run_is_claimed_by_one_at_a_time(queue):
     assert list(queue.folder.glob("*.lock")) == []
 
 
-def test_what_failed_is_tried_again_but_not_for_ever(queue):
+def test_a_failed_analysis_is_retried_a_limited_number_of_times(queue):
     ident, _ = queue.add(waiting())
     for _ in range(MAX_TRIES):
         assert len(queue.ids()) == 1
@@ -292,7 +312,7 @@ def test_what_failed_is_tried_again_but_not_for_ever(queue):
     assert not queue.has_origin("o1")
 
 
-def test_a_failure_inside_a_claim_gives_it_back(queue):
+def test_an_exception_inside_a_claim_releases_the_run(queue):
     ident, _ = queue.add(waiting())
     with pytest.raises(TimeoutError), queue.claim(ident):
         raise TimeoutError("of the body")
@@ -300,7 +320,7 @@ def test_a_failure_inside_a_claim_gives_it_back(queue):
         assert run is not None
 
 
-def test_a_damaged_file_is_set_aside(queue):
+def test_a_damaged_file_is_renamed(queue):
     ident, _ = queue.add(waiting())
     (queue.folder / f"{ident}.json").write_bytes(b"\xff{")
     assert not queue.has_origin("o1")
@@ -310,7 +330,7 @@ def test_a_damaged_file_is_set_aside(queue):
     assert (queue.folder / f"{ident}.damaged").exists()
 
 
-def test_what_was_looked_at_is_remembered_within_bounds(queue):
+def test_a_limited_number_of_outcomes_is_remembered(queue):
     queue.folder.mkdir(parents=True)
     (queue.folder / "outcomes.jsonl").write_bytes(b'{"kind":"nothing"}\n' * (MAX_OUTCOMES * 2) + b"rubbish\n")
     ident, _ = queue.add(waiting())

@@ -1,4 +1,4 @@
-"""The SQLite file under the stores: shared by threads, processes and forks, and never harmed."""
+"""Database: a SQLite file shared by threads, processes and forks."""
 
 import os
 import shutil
@@ -48,7 +48,7 @@ def words(db):
 
 
 def in_child(work):
-    """What ``work`` gives in a forked process, as text."""
+    """Run ``work`` in a forked process; return the text of its result."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -70,21 +70,21 @@ def path(tmp_path):
     return tmp_path / "sub" / "words.db"
 
 
-def test_nothing_is_made_before_it_is_needed(path):
+def test_the_file_is_created_when_first_used(path):
     db = database(path)
     assert not path.parent.exists()
     assert words(db) == []
     assert path.exists()
 
 
-def test_only_the_user_may_read_the_file_and_its_folder(path):
+def test_file_and_folder_are_readable_by_their_owner_only(path):
     db = database(path)
     add(db, "a")
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {0o600}
 
 
-def test_it_is_set_up_as_promised(path):
+def test_the_connection_has_the_documented_settings(path):
     db = database(path)
     add(db, "a")
     with db.transaction() as connection:
@@ -102,7 +102,7 @@ def test_it_is_set_up_as_promised(path):
     assert found == ["wal", 1, 1, 5000, 7, 1]
 
 
-def test_what_is_in_memory_is_shared_by_threads_and_gone_when_closed():
+def test_a_database_in_memory_is_shared_by_threads_and_lost_when_closed():
     db = database(":memory:")
     threads = [threading.Thread(target=add, args=(db, str(n))) for n in range(9)]
     for thread in threads:
@@ -115,7 +115,7 @@ def test_what_is_in_memory_is_shared_by_threads_and_gone_when_closed():
         words(db)
 
 
-def test_what_is_stored_is_there_after_closing(path):
+def test_data_survives_closing(path):
     db = database(path)
     add(db, "a")
     db.close()
@@ -125,7 +125,7 @@ def test_what_is_stored_is_there_after_closing(path):
     assert words(database(path)) == ["a"]
 
 
-def test_a_block_that_fails_changes_nothing(path):
+def test_a_failing_block_is_rolled_back(path):
     db = database(path)
 
     def fail():
@@ -142,7 +142,7 @@ def test_a_block_that_fails_changes_nothing(path):
 
 @fork
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_process_opens_the_file_for_itself(path):
+def test_a_forked_process_opens_its_own_connection(path):
     db = database(path)
     add(db, "parent")
     before = db._connection
@@ -156,15 +156,15 @@ def test_a_forked_process_opens_the_file_for_itself(path):
 
 @fork
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_fork_while_another_thread_is_inside_does_not_hang(path):
+def test_a_fork_during_a_transaction_of_another_thread_does_not_hang(path):
     db = database(path)
-    with db.transaction(write=True):  # the lock is held, as it would be by another thread
+    with db.transaction(write=True):  # holds the lock, as another thread would
         assert in_child(lambda: db._lock.acquire(timeout=1)) == "True"
 
 
 @fork
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_what_is_in_memory_is_there_in_a_forked_process(path):
+def test_a_forked_process_keeps_a_copy_of_a_database_in_memory(path):
     db = database(":memory:")
     add(db, "a")
     assert in_child(lambda: words(db)) == "['a']"
@@ -180,7 +180,7 @@ MemoryStore(sys.argv[1]).add_episode("opened", sys.argv[3])
 
 
 @pytest.mark.slow
-def test_processes_that_make_the_file_at_the_same_moment_do_not_disturb_each_other(path):
+def test_processes_may_create_the_file_at_the_same_time(path):
     at = str(time.time() + 1)
     openers = [subprocess.Popen([sys.executable, "-c", OPENER, path, at, str(n)], env=ENV) for n in range(4)]
     assert [opener.wait() for opener in openers] == [0] * 4
@@ -188,13 +188,15 @@ def test_processes_that_make_the_file_at_the_same_moment_do_not_disturb_each_oth
 
 
 GARBAGE = {
-    "text": b"this is a letter to my aunt\n" * 50, "a few bytes": b"hello", "zeros": b"\0" * 4096,
+    "text": b"this is a letter to my aunt\n" * 50,
+    "a few bytes": b"hello",
+    "zeros": b"\0" * 4096,
     "a damaged header": b"SQLite format 3\0" + b"\xff" * 4080,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", GARBAGE)
-def test_a_file_that_is_no_database_is_named_and_kept(tmp_path, kind):
+def test_a_file_that_is_not_a_database_is_an_error_and_unchanged(tmp_path, kind):
     path = tmp_path / "x.db"
     path.write_bytes(GARBAGE[kind])
     for use in (words, lambda db: add(db, "a")):
@@ -204,7 +206,7 @@ def test_a_file_that_is_no_database_is_named_and_kept(tmp_path, kind):
     assert path.read_bytes() == GARBAGE[kind]
 
 
-def test_a_damaged_database_is_named_and_can_be_moved_away_while_in_use(path):
+def test_a_damaged_database_is_an_error_and_can_be_moved_away_while_in_use(path):
     db = database(path)
     for n in range(2000):
         add(db, str(n) * 20)
@@ -222,7 +224,7 @@ def test_a_damaged_database_is_named_and_can_be_moved_away_while_in_use(path):
     assert words(db) == ["new"]
 
 
-def test_the_database_of_another_program_is_left_alone(tmp_path):
+def test_a_database_of_another_program_is_refused(tmp_path):
     path = tmp_path / "other.db"
     other = sqlite3.connect(path)
     other.execute("CREATE TABLE facts (mine TEXT)")
@@ -234,21 +236,21 @@ def test_the_database_of_another_program_is_left_alone(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_two_kinds_of_store_do_not_share_a_file(path):
+def test_two_kinds_of_stores_cannot_share_a_file(path):
     MemoryStore(path).add_fact("a", 1)
     with pytest.raises(StoreError, match="not one of sessions: give another path"):
         SqliteSessionStore(path).save(Session("x"))
     assert MemoryStore(path).fact("a").value == 1
 
 
-def test_a_file_of_a_newer_hookline_is_left_alone(path):
+def test_a_file_of_a_newer_hookline_is_refused(path):
     add(database(path, version=2), "a")
     with pytest.raises(StoreError, match=r"newer Hookline \(format 2\): update Hookline"):
         add(database(path), "b")
     assert words(database(path, version=2)) == ["a"]
 
 
-def test_a_file_without_its_tables_is_an_error_that_says_so(path):
+def test_a_file_without_its_tables_is_an_error_with_advice(path):
     db = database(path)
     add(db, "a")
     with db.transaction(write=True) as connection:
@@ -257,7 +259,7 @@ def test_a_file_without_its_tables_is_an_error_that_says_so(path):
         words(db)
 
 
-def test_a_file_that_another_program_holds_is_an_error_for_all_who_wait(path, monkeypatch):
+def test_a_locked_file_is_an_error_for_all_waiting_threads(path, monkeypatch):
     monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.3)
     db = database(path)
     add(db, "a")
@@ -278,21 +280,21 @@ def test_a_file_that_another_program_holds_is_an_error_for_all_who_wait(path, mo
     for thread in threads:
         thread.join()
     assert len(errors) == 40
-    assert tries.count("BEGIN IMMEDIATE") < 20  # most of them have waited long enough behind the first
+    assert tries.count("BEGIN IMMEDIATE") < 20  # most threads fail at once behind the first
     assert all(str(path) in error and "locked for 0.3 s by another program" in error for error in errors)
-    assert words(db) == ["a"]  # reading goes on
+    assert words(db) == ["a"]  # reading still works
     holder.execute("ROLLBACK")
     holder.close()
     add(db, "b")
     assert words(db) == ["a", "b"]
 
 
-def test_a_change_of_the_journal_that_fails_at_once_is_tried_again(path, monkeypatch):
+def test_enabling_wal_is_retried_while_the_file_is_busy(path, monkeypatch):
     path.parent.mkdir()
     reader = sqlite3.connect(path, isolation_level=None)
     for statement in (*SCHEMA, "PRAGMA application_id=7", "PRAGMA user_version=1", "BEGIN"):
         reader.execute(statement)
-    reader.execute("SELECT * FROM words").fetchall()  # while it reads, the journal cannot be changed
+    reader.execute("SELECT * FROM words").fetchall()  # the journal mode cannot change during a read
     real, waits = sqlite3.connect, []
 
     def release(seconds):
@@ -309,23 +311,23 @@ def test_a_change_of_the_journal_that_fails_at_once_is_tried_again(path, monkeyp
 
 
 @pytest.mark.parametrize("kind", [MemoryStore, SqliteSessionStore])
-def test_what_is_not_even_text_is_refused(kind):
+def test_a_path_that_is_not_text_is_refused(kind):
     with pytest.raises(TypeError, match="takes the path of a file, or ':memory:', as text or a Path, not NoneType"):
         kind(None)
 
 
 @pytest.mark.parametrize("path", ["", "a\0b"])
-def test_what_is_no_path_is_refused(path):
+def test_an_empty_path_or_one_with_a_null_character_is_refused(path):
     with pytest.raises(StoreError, match="is not a path"):
         MemoryStore(path)
 
 
-def test_a_folder_in_its_place_is_an_error(tmp_path):
+def test_a_folder_in_place_of_the_file_is_an_error(tmp_path):
     with pytest.raises(StoreError, match="cannot be opened"):
         MemoryStore(tmp_path).facts()
 
 
-def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be created.*that you can write to"):
         MemoryStore(tmp_path / "file" / "m.db").facts()
@@ -333,7 +335,7 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
 
 @fork
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_read_only_file_can_be_read_and_writing_is_an_error_that_says_so():
+def test_a_read_only_file_can_be_read_and_writing_is_an_error_with_advice():
     folder = Path(tempfile.mkdtemp())
 
     def as_nobody():
@@ -375,7 +377,7 @@ def test_a_read_only_file_can_be_read_and_writing_is_an_error_that_says_so():
         shutil.rmtree(folder)
 
 
-def test_a_full_disk_is_an_error_and_what_was_there_stays(path):
+def test_a_full_disk_is_an_error_and_keeps_stored_data(path):
     db = database(path)
     add(db, "a")
     with db.transaction() as connection:
@@ -386,7 +388,7 @@ def test_a_full_disk_is_an_error_and_what_was_there_stays(path):
     assert words(db) == ["a"]
 
 
-def test_no_store_takes_the_file_of_another_for_its_own(path):
+def test_every_store_has_its_own_application_id(path):
     kinds = (MemoryStore, SqliteSessionStore, RunStore, ApprovalStore, TicketBoard, KeyStore, ChatStore)
     stores = [kind(path) for kind in kinds]
     databases = [next(each for each in vars(store).values() if isinstance(each, Database)) for store in stores]
@@ -394,7 +396,7 @@ def test_no_store_takes_the_file_of_another_for_its_own(path):
     assert len(set(marks)) == len(kinds) + 1
 
 
-def test_nothing_is_written_to_a_pinned_file_that_was_moved_away_or_replaced(path, tmp_path):
+def test_a_pinned_file_that_was_moved_or_replaced_is_not_written(path, tmp_path):
     db = database(path, pinned=True)
     add(db, "first")
     path.rename(tmp_path / "elsewhere.db")
@@ -411,7 +413,7 @@ def test_nothing_is_written_to_a_pinned_file_that_was_moved_away_or_replaced(pat
 
 
 @pytest.mark.parametrize("ends", [("",), ("", "-wal", "-shm")], ids=["the file alone", "with what is beside it"])
-def test_a_file_that_was_deleted_is_forgotten_and_a_new_one_begun(path, ends):
+def test_a_deleted_file_is_created_again(path, ends):
     db = database(path)
     add(db, "old")
     for end in ends:
@@ -421,7 +423,7 @@ def test_a_file_that_was_deleted_is_forgotten_and_a_new_one_begun(path, ends):
     assert words(db) == words(database(path)) == ["new"]
 
 
-def test_a_file_that_was_replaced_is_the_one_that_counts(path, tmp_path):
+def test_a_replaced_file_is_opened_again(path, tmp_path):
     db, other = database(path), database(tmp_path / "other.db")
     add(db, "here")
     add(other, "there")
@@ -433,7 +435,7 @@ def test_a_file_that_was_replaced_is_the_one_that_counts(path, tmp_path):
     assert words(db) == words(database(path)) == ["there", "too"]
 
 
-def test_a_store_that_was_closed_stays_so_when_its_file_is_deleted(path):
+def test_a_closed_store_stays_closed_when_its_file_is_deleted(path):
     db = database(path)
     add(db, "old")
     db.close()

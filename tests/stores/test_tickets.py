@@ -1,4 +1,4 @@
-"""TicketBoard: every change is whole, written down, and somebody's; of two who want a ticket one gets it."""
+"""TicketBoard: changes are atomic and recorded, and only one of two competitors gets a ticket."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def board(tmp_path):
 
 @pytest.fixture
 def later(monkeypatch):
-    """Move the board's clock."""
+    """Advance the clock of the board."""
     clock = SimpleNamespace(ahead=0.0)
     real = tickets.time.time
     monkeypatch.setattr(tickets, "time", SimpleNamespace(time=lambda: real() + clock.ahead))
@@ -40,7 +40,7 @@ def what(board, id):
 
 
 def check_history(board, id):
-    """No gaps, no step that does not begin where the last one ended, and the ticket is where the last one led."""
+    """Check that the history has no gaps, and that each step starts where the last one ended."""
     ticket, entries = board.get(id), board.history(id)
     assert [entry.seq for entry in entries] == list(range(1, ticket.changes + 1))
     assert [entry.from_column for entry in entries] == ["", *(entry.to_column for entry in entries[:-1])]
@@ -52,10 +52,10 @@ def completed(board, id, by):
     return board.accept(id, board.hold(id, "did it", by=by), by=by)
 
 
-# The life of a ticket.
+# Life cycle of a ticket.
 
 
-def test_a_ticket_goes_from_todo_to_done_and_its_history_tells_all_of_it(board):
+def test_a_ticket_goes_from_todo_to_done_with_a_complete_history(board):
     made = board.create(
         "Write  the\nguide", by="person:ann", criteria=["it runs", " "], description="a\nb", run_id="r1"
     )
@@ -84,7 +84,7 @@ def test_a_ticket_goes_from_todo_to_done_and_its_history_tells_all_of_it(board):
     check_history(board, "T-1")
 
 
-def test_a_ticket_to_be_reviewed_is_done_when_somebody_else_accepts_it(board):
+def test_a_ticket_in_review_is_done_when_someone_else_accepts_it(board):
     board.create("x", by="ann", tier="review")
     board.start("T-1", by="person:bob")
     assert completed(board, "T-1", "person:bob").column == "review"
@@ -93,7 +93,7 @@ def test_a_ticket_to_be_reviewed_is_done_when_somebody_else_accepts_it(board):
     assert board.move("T-1", "done", by="person:ann").column == "done"
 
 
-def test_a_released_ticket_is_for_anybody(board):
+def test_a_released_ticket_has_no_assignee(board):
     board.create("x", by="ann", assignee="bob")
     with pytest.raises(TicketError, match="T-1 is assigned to bob"):
         board.start("T-1", by="eve")
@@ -105,7 +105,7 @@ def test_a_released_ticket_is_for_anybody(board):
     assert board.start("T-1", by="eve").assignee == "eve"
 
 
-def test_people_move_tickets_anywhere_and_say_why(board):
+def test_move_reaches_every_column_and_requires_reasons(board):
     board.create("x", by="ann")
     for column, options, problem in (
         ("verifying", {}, "'verifying' is not a column to move to"),
@@ -127,7 +127,7 @@ def test_people_move_tickets_anywhere_and_say_why(board):
     check_history(board, "T-1")
 
 
-def test_what_is_over_or_not_begun_cannot_be_completed_and_the_error_says_what_is_so(board):
+def test_a_ticket_that_is_not_running_cannot_be_completed_and_the_error_says_why(board):
     board.create("x", by="ann")
     with pytest.raises(TicketError, match="T-1 is not started: start it first"):
         board.hold("T-1", "s", by="bob")
@@ -148,10 +148,10 @@ def test_what_is_over_or_not_begun_cannot_be_completed_and_the_error_says_what_i
     assert what(board, "T-1").count("accepted") == 1
 
 
-# One who gets it.
+# Competition for a ticket.
 
 
-def test_of_many_threads_that_start_a_ticket_one_gets_it(board):
+def test_only_one_of_many_threads_starts_a_ticket(board):
     board.create("x", by="ann")
     got, told, ready = [], [], threading.Barrier(8)
 
@@ -196,7 +196,7 @@ print(json.dumps([won, told]))
 
 
 @pytest.mark.parametrize("names", [("ann", "bob"), ("worker", "worker")])
-def test_two_processes_on_one_board_lose_nothing_and_do_no_ticket_twice(tmp_path, names):
+def test_two_processes_share_a_board_and_do_no_ticket_twice(tmp_path, names):
     path, number = tmp_path / "board.db", 15
     board = TicketBoard(path)
     for n in range(number):
@@ -222,7 +222,7 @@ def test_two_processes_on_one_board_lose_nothing_and_do_no_ticket_twice(tmp_path
 # Holds.
 
 
-def test_a_completion_that_is_being_judged_keeps_all_others_out(board):
+def test_a_held_ticket_cannot_be_changed_by_others(board):
     board.create("x", by="ann")
     board.start("T-1", by="bob")
     hold = board.hold("T-1", "s", by="bob")
@@ -241,7 +241,7 @@ def test_a_completion_that_is_being_judged_keeps_all_others_out(board):
     check_history(board, "T-1")
 
 
-def test_after_a_crash_in_the_middle_a_ticket_is_running_again_when_the_hold_has_lasted_too_long(board, later):
+def test_a_ticket_is_running_again_when_its_hold_expires(board, later):
     board.create("x", by="ann")
     board.start("T-1", by="bob")
     lost = board.hold("T-1", "s", by="bob")
@@ -260,7 +260,7 @@ def test_after_a_crash_in_the_middle_a_ticket_is_running_again_when_the_hold_has
     check_history(board, "T-1")
 
 
-def test_a_judge_that_is_late_still_counts_if_nobody_did_anything_meanwhile(board, later):
+def test_a_late_verdict_counts_if_the_ticket_is_unchanged(board, later):
     board.create("x", by="ann")
     board.start("T-1", by="bob")
     hold = board.hold("T-1", "s", by="bob")
@@ -269,7 +269,7 @@ def test_a_judge_that_is_late_still_counts_if_nobody_did_anything_meanwhile(boar
     check_history(board, "T-1")
 
 
-def test_a_person_may_move_a_ticket_that_is_being_judged_and_the_verdict_comes_too_late(board):
+def test_a_person_may_move_a_held_ticket_and_the_verdict_is_refused(board):
     board.create("x", by="ann")
     board.start("T-1", by="bob")
     hold = board.hold("T-1", "s", by="bob")
@@ -280,14 +280,14 @@ def test_a_person_may_move_a_ticket_that_is_being_judged_and_the_verdict_comes_t
     assert board.get("T-1").column == "cancelled"
 
 
-def test_history_never_goes_back_in_time_when_the_clock_does(board, later):
+def test_times_in_the_history_never_decrease(board, later):
     board.create("x", by="ann")
     later(-5000)
     board.start("T-1", by="bob")
     check_history(board, "T-1")
 
 
-# Whatever happens.
+# Consistency.
 
 _NAMES = st.sampled_from(["ann", "bob", "eve"])
 _STEPS = st.lists(
@@ -303,7 +303,7 @@ _STEPS = st.lists(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_STEPS)
-def test_whatever_is_tried_in_whatever_order_the_board_stays_whole(steps):
+def test_any_sequence_of_changes_keeps_the_board_consistent(steps):
     board = TicketBoard(":memory:", hold_seconds=100)
     ahead, holds = [0.0], {"T-1": "none", "T-2": "none"}
     real = tickets.time
@@ -335,7 +335,7 @@ def test_whatever_is_tried_in_whatever_order_the_board_stays_whole(steps):
         for id in ("T-1", "T-2"):
             with pytest.raises(TicketError):
                 board.move(id, "verifying", by="ann")
-            board.comment(id, "look", by="ann")  # ends what lasted too long
+            board.comment(id, "look", by="ann")  # ends an expired hold
             check_history(board, id)
             entries = board.history(id)
             for before, entry in zip(entries, entries[1:], strict=False):
@@ -349,7 +349,7 @@ def test_whatever_is_tried_in_whatever_order_the_board_stays_whole(steps):
         board.close()
 
 
-def test_a_change_that_cannot_be_written_down_does_not_happen(board):
+def test_a_change_without_a_history_entry_is_rolled_back(board):
     board.create("x", by="ann")
     with board._db.transaction(write=True) as db:
         db.execute("CREATE TRIGGER full BEFORE INSERT ON history BEGIN SELECT RAISE(ABORT, 'no room'); END")
@@ -363,7 +363,7 @@ def test_a_change_that_cannot_be_written_down_does_not_happen(board):
     check_history(board, "T-1")
 
 
-def test_the_success_ratio_is_of_what_was_judged(board):
+def test_the_success_ratio_counts_judged_completions(board):
     assert board.success_ratio("bob") is None
     for n in range(4):
         board.create("x", by="ann")
@@ -378,7 +378,7 @@ def test_the_success_ratio_is_of_what_was_judged(board):
     assert board.success_ratio("ann") is None
 
 
-# What people and models write.
+# Input of people and models.
 
 
 @pytest.mark.parametrize("id", ["T-1", "t-1", " #1 ", "1", 1, "T-001"])
@@ -390,17 +390,17 @@ def test_an_id_may_be_written_in_several_ways(board, id):
 @pytest.mark.parametrize(
     "id", ["", "T-", "T-0", "x", "T-1; DROP TABLE tickets", True, None, 1.0, "1" * 40, "T--1", "١"]
 )
-def test_what_is_no_id_is_told(board, id):
+def test_an_invalid_id_is_an_error(board, id):
     with pytest.raises(TicketError, match="is not a ticket id: ids look like T-1"):
         board.get(id)
 
 
-def test_a_ticket_that_is_not_there_is_told(board):
+def test_an_unknown_ticket_is_an_error(board):
     with pytest.raises(TicketError, match=r"^there is no ticket T-7$"):
         board.start("T-7", by="bob")
 
 
-def test_wild_texts_are_limited_and_safe(board):
+def test_texts_are_limited_and_cleaned(board):
     made = board.create(
         "a\ud800\0\x1b[2J\u202eb", by="a\nb", description="x\r\ny\tz\x85\x00", criteria=["\ud83d", "\x07"]
     )
@@ -423,7 +423,7 @@ def test_wild_texts_are_limited_and_safe(board):
             attempt()
     assert what(board, "T-1") == ["created", "started"]
     hold = board.hold("T-1", "s", by="bob")
-    rejected = board.reject("T-1", hold, huge + "\ud800", by="j")  # a reason may not stand in the way
+    rejected = board.reject("T-1", hold, huge + "\ud800", by="j")  # a long reason is cut, not refused
     assert len(rejected.reason) == 20_000
     with pytest.raises(TicketError, match="nothing|no ticket|Did you mean"):
         board.list(["dne"])
@@ -441,17 +441,17 @@ def test_wild_texts_are_limited_and_safe(board):
         ({"tier": "full"}, "'full' is not a tier: give one of auto, review, ask"),
     ],
 )
-def test_a_ticket_that_makes_no_sense_is_not_made(board, options, problem):
+def test_an_invalid_ticket_is_not_created(board, options, problem):
     given = {"title": "x", "by": "ann", **options}
     with pytest.raises(TicketError, match=problem):
         board.create(given.pop("title"), **given)
     assert board.count() == 0
 
 
-# To find tickets.
+# Listing tickets.
 
 
-def test_tickets_are_found_by_column_assignee_and_words_page_by_page(board):
+def test_tickets_are_listed_by_column_assignee_and_words_in_pages(board):
     board.create("Öl kaufen", by="ann", description="Beim Händler")
     board.create("buy milk 100%", by="ann", assignee="bob")
     board.create("sell milk", by="ann")
@@ -478,7 +478,7 @@ def test_tickets_are_found_by_column_assignee_and_words_page_by_page(board):
 
 
 @pytest.mark.slow
-def test_ten_thousand_tickets_are_paged_through_and_counted(board):
+def test_ten_thousand_tickets_can_be_listed_in_pages_and_counted(board):
     board.count()
     with board._db.transaction(write=True) as db:
         db.execute(
@@ -501,7 +501,7 @@ def test_ten_thousand_tickets_are_paged_through_and_counted(board):
 # The file.
 
 
-def test_a_file_of_something_else_is_left_alone(tmp_path):
+def test_a_file_of_another_store_is_refused(tmp_path):
     other = tmp_path / "other.db"
     with sqlite3.connect(other) as db:
         db.execute("CREATE TABLE x (y)")
@@ -511,16 +511,16 @@ def test_a_file_of_something_else_is_left_alone(tmp_path):
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), "1", True])
-def test_a_hold_lasts_a_number_of_seconds(seconds):
+def test_hold_seconds_must_be_a_positive_number(seconds):
     with pytest.raises(StoreError, match="hold_seconds must be a positive number"):
         TicketBoard(":memory:", hold_seconds=seconds)
 
 
-def test_numbers_of_ids_are_those_that_sqlite_can_hold():
+def test_numbers_of_ids_fit_into_sqlite_integers():
     assert ticket_number("T-" + "9" * 18) == 10**18 - 1
 
 
-def test_the_schema_in_the_page_is_the_real_one(board):
+def test_the_guide_describes_the_real_schema(board):
     page = (Path(__file__).parents[2] / "docs/guides/tickets.md").read_text()
     assert f"0x{board._db.application_id:X}" in page
     assert all(f"| `{column}` | " in page for column in COLUMNS)

@@ -1,4 +1,4 @@
-"""The web server of the channels: what it refuses, and how it ends."""
+"""The HTTP server and its security checks."""
 
 import asyncio
 import signal
@@ -16,11 +16,11 @@ from hookline._web.http_server import HttpServer, WebError
 from hookline.channels.protocol import ChannelError
 from hookline.channels.web.channel import WebChannel
 
-from ..channels.rig import until
+from ..waiting import wait_until
 
 
 class Echo:
-    """Gives back what it gets."""
+    """A component that returns the length of a body and echoes WebSocket messages."""
 
     def __init__(self, path="/echo"):
         self.path, self.reading, self.taken = path, 0, []
@@ -40,7 +40,7 @@ class Echo:
 
 
 class CatchesAll:
-    """Catches whatever goes wrong, as some libraries do."""
+    """A component that catches every exception, as some libraries do."""
 
     def routes(self):
         async def catch(request):
@@ -66,7 +66,7 @@ async def client(host):
         yield client
 
 
-async def test_what_is_refused_is_answered_even_if_somebody_catches_it(host, client):
+async def test_a_rejection_is_sent_even_if_the_application_catches_it(host, client):
     host.add(CatchesAll())
     answer = await client.post("/catch", content=b"x" * 5000)
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_long")
@@ -74,7 +74,7 @@ async def test_what_is_refused_is_answered_even_if_somebody_catches_it(host, cli
 
 
 async def raw(host, *pieces):
-    """Write to a connection, and read until it ends."""
+    """Write to a connection and read until it is closed."""
     reader, writer = await asyncio.open_connection("127.0.0.1", host.port)
     for piece in pieces:
         writer.write(piece)
@@ -84,7 +84,7 @@ async def raw(host, *pieces):
     return answer
 
 
-async def test_every_answer_tells_browsers_to_be_careful(client):
+async def test_every_response_has_the_security_headers(client):
     for path in ("/echo", "/nothing"):
         headers = (await client.get(path)).headers
         assert "frame-ancestors 'none'" in headers["content-security-policy"]
@@ -94,18 +94,18 @@ async def test_every_answer_tells_browsers_to_be_careful(client):
         assert "server" not in headers
 
 
-async def test_a_name_that_is_not_ours_is_refused(client):
+async def test_an_unknown_host_name_is_rejected(client):
     expected = {"evil.example": 421, "127.0.0.1:1": 200, "localhost": 200, "[::1]:80": 200, "a@b": 400, "": 400}
     answers = {asked: (await client.get("/echo", headers={"Host": asked})).status_code for asked in expected}
     assert answers == expected
 
 
-async def test_two_hosts_in_one_request_are_refused(host):
+async def test_two_host_headers_are_rejected(host):
     head = b"GET /echo HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
     assert b" 400 " in (await raw(host, head)).splitlines()[0]
 
 
-async def test_a_listed_name_is_ours():
+async def test_a_listed_host_name_is_accepted():
     host = HttpServer([Echo()], port=0, hosts=["Chat.example"])
     await host.start()
     async with httpx.AsyncClient(trust_env=False) as client:
@@ -113,7 +113,7 @@ async def test_a_listed_name_is_ours():
     await host.stop()
 
 
-async def test_pages_of_other_sites_can_neither_post_nor_connect(host, client):
+async def test_pages_of_other_sites_can_neither_post_nor_open_websockets(host, client):
     for origin in ("https://evil.example", "null", "http://localhost:1", "file://", "x"):
         assert (await client.post("/echo", headers={"Origin": origin})).status_code == 403, origin
         assert (await client.get("/echo", headers={"Origin": origin})).status_code == 200, origin
@@ -121,7 +121,7 @@ async def test_pages_of_other_sites_can_neither_post_nor_connect(host, client):
             await connect(host.url.replace("http", "ws") + "/echo/ws", origin=origin, proxy=None)
 
 
-async def test_our_own_page_and_programs_can(host, client):
+async def test_our_own_page_and_programs_can_post_and_open_websockets(host, client):
     assert (await client.post("/echo", headers={"Origin": host.url})).status_code == 200
     behind_tls = {"Origin": "https://localhost", "Host": "localhost"}
     assert (await client.post("/echo", headers=behind_tls)).status_code == 200
@@ -131,7 +131,7 @@ async def test_our_own_page_and_programs_can(host, client):
             assert await ws.recv() == "hello"
 
 
-async def test_a_body_that_is_too_long_is_refused_before_it_is_read(host, monkeypatch):
+async def test_a_body_that_is_too_long_is_rejected_before_it_is_read(host, monkeypatch):
     monkeypatch.setattr(middleware, "_DRAIN_SECONDS", 0.01)
     head = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10000000\r\n\r\n"
     answer = await raw(host, head)
@@ -140,7 +140,7 @@ async def test_a_body_that_is_too_long_is_refused_before_it_is_read(host, monkey
     assert host.components[0].taken == []
 
 
-async def test_a_body_without_a_length_is_cut_off_at_the_limit(host, client):
+async def test_a_body_without_a_length_is_rejected_at_the_limit(host, client):
     async def pieces(size):
         for start in range(0, size, 50_000):
             yield b"x" * min(50_000, size - start)
@@ -151,7 +151,7 @@ async def test_a_body_without_a_length_is_cut_off_at_the_limit(host, client):
     assert host.components[0].taken == [999, 1000]
 
 
-async def test_a_body_that_does_not_arrive_is_not_waited_for(monkeypatch):
+async def test_a_body_that_does_not_arrive_in_time_is_rejected(monkeypatch):
     monkeypatch.setattr(middleware, "_DRAIN_SECONDS", 0.01)
     host = HttpServer([Echo()], port=0, body_seconds=0.1)
     await host.start()
@@ -160,18 +160,18 @@ async def test_a_body_that_does_not_arrive_is_not_waited_for(monkeypatch):
     await host.stop()
 
 
-async def test_who_leaves_in_the_middle_of_a_body_is_no_error_of_the_server(host, client, caplog):
+async def test_a_client_that_disconnects_while_sending_a_body_is_not_an_error(host, client, caplog):
     _, writer = await asyncio.open_connection("127.0.0.1", host.port)
     writer.write(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc")
-    await until(lambda: host.components[0].reading == 1)
+    await wait_until(lambda: host.components[0].reading == 1)
     writer.close()
-    await until(lambda: not host._server.server_state.tasks)
+    await wait_until(lambda: not host._server.server_state.tasks)
     assert (await client.post("/echo", content=b"abc")).text == "3"
     assert caplog.records == []
 
 
 class Endless:
-    """Sends for ever."""
+    """A component that sends without end."""
 
     def __init__(self):
         self.begun = 0
@@ -201,26 +201,26 @@ UPGRADE = (
 
 
 @pytest.mark.parametrize("head", [b"GET /send?count=1000000000 HTTP/1.1\r\n", b"GET /talk HTTP/1.1\r\n" + UPGRADE])
-async def test_who_never_reads_is_cut_off_and_nothing_goes_on_for_them(head, monkeypatch):
+async def test_a_response_to_a_client_that_never_reads_is_abandoned(head, monkeypatch):
     monkeypatch.setattr(middleware, "SEND_SECONDS", 0.2)
     part = Endless()
     host = HttpServer([part], port=0, grace=1)
     await host.start()
     deaf = socket.create_connection(("127.0.0.1", host.port))
     deaf.sendall(head + b"Host: localhost\r\n\r\n")
-    await until(lambda: part.begun == 1)
-    await until(lambda: not host._server.server_state.tasks)
+    await wait_until(lambda: part.begun == 1)
+    await wait_until(lambda: not host._server.server_state.tasks)
     deaf.close()
     await host.stop()
 
 
-async def test_who_reads_slowly_gets_everything(monkeypatch):
+async def test_a_slow_reader_gets_the_whole_response(monkeypatch):
     part = Endless()
     host = HttpServer([part], port=0, grace=1)
     await host.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", host.port, limit=1000)
     writer.write(b"GET /send?count=100 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-    await until(lambda: any(each.flow.write_paused for each in host._server.server_state.connections))
+    await wait_until(lambda: any(each.flow.write_paused for each in host._server.server_state.connections))
     size = 0
     while piece := await reader.read(100_000):
         size += len(piece)
@@ -229,11 +229,11 @@ async def test_who_reads_slowly_gets_everything(monkeypatch):
     await host.stop()
 
 
-async def test_a_connection_is_kept_longer_than_clients_keep_theirs(host):
+async def test_connections_stay_open_longer_than_clients_reuse_them(host):
     assert host._server.config.timeout_keep_alive > 5 + 1  # what httpx and Node take for granted
 
 
-async def test_too_long_websocket_messages_end_that_connection_alone(host):
+async def test_a_websocket_message_that_is_too_long_closes_only_its_connection(host):
     url = host.url.replace("http", "ws") + "/echo/ws"
     async with connect(url, proxy=None) as good, connect(url, proxy=None) as bad:
         await bad.send("x" * 1001)
@@ -244,12 +244,12 @@ async def test_too_long_websocket_messages_end_that_connection_alone(host):
         assert len(await good.recv()) == 1000
 
 
-async def test_it_stops_with_connections_open_and_can_start_again_on_its_port(host):
+async def test_a_server_stops_with_open_connections_and_frees_its_port(host):
     half = await asyncio.open_connection("127.0.0.1", host.port)
     half[1].write(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc")
     idle = await asyncio.open_connection("127.0.0.1", host.port)
     ws = await connect(host.url.replace("http", "ws") + "/echo/ws", proxy=None)
-    await until(lambda: host.components[0].reading == 1)
+    await wait_until(lambda: host.components[0].reading == 1)
     await asyncio.wait_for(host.stop(), 60)
     with pytest.raises(ConnectionClosed):
         await ws.recv()
@@ -263,7 +263,7 @@ async def test_it_stops_with_connections_open_and_can_start_again_on_its_port(ho
     await again.stop()
 
 
-async def test_signals_stay_with_the_program():
+async def test_signal_handlers_of_the_program_are_kept():
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.getsignal(number) for number in numbers]
     host = HttpServer([Echo()], port=0)
@@ -272,7 +272,7 @@ async def test_signals_stay_with_the_program():
     await host.stop()
 
 
-async def test_what_cannot_be_served_says_what_to_do(host):
+async def test_a_server_that_cannot_start_says_what_to_change(host):
     with pytest.raises(WebError, match="choose another, or 0"):
         await HttpServer([], port=host.port).start()
     with pytest.raises(WebError, match="not a valid port"):
@@ -284,12 +284,12 @@ async def test_what_cannot_be_served_says_what_to_do(host):
 
 
 @pytest.mark.parametrize("options", [{"host": "0.0.0.0"}, {"host": "::"}, {"hosts": ["chat.example"]}])
-async def test_a_chat_without_a_token_is_not_served_to_other_machines(options, tmp_path):
+async def test_a_web_chat_without_a_token_is_not_served_to_other_machines(options, tmp_path):
     with pytest.raises(ChannelError, match="token"):
         await HttpServer([WebChannel(store=tmp_path / "c.db")], port=0, **options).start()
 
 
-async def test_an_ipv6_address_can_be_listened_at():
+async def test_the_server_can_listen_on_an_ipv6_address():
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:

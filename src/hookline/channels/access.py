@@ -1,4 +1,4 @@
-"""Who may talk to the agent, and when a group does."""
+"""Access rules of a channel: who may talk to the agent, and who may approve calls."""
 
 from __future__ import annotations
 
@@ -13,71 +13,81 @@ from ..stores.pairing import create_code, is_paired
 from . import notices
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """Whether a message is let in; if not, why, and what the sender is told."""
+class AccessDecision(msgspec.Struct, frozen=True):
+    """Whether a message is accepted; if not, the reason for the log and the reply to the sender."""
 
-    admitted: bool
-    why: Literal["", "no mention", "not allowed", "a code was given", "has a code, or too many are open"] = ""
+    allowed: bool
+    reason: Literal["", "no mention", "not allowed", "pairing code sent", "pairing code pending"] = ""
     reply: str = ""
 
 
-ADMITTED = Verdict(True)
+ALLOWED = AccessDecision(True)
 
 
 class Access:
-    """The rules of one channel.
+    """The access rules of one channel.
+
+    Example::
+
+        Access(allow=["12345"], pairing=True, approve=["12345"])
 
     Args:
-        allow: the senders who may; ``None`` for everybody, unless there is ``pairing``.
-        pairing: others get a code in a direct message, and may when it was approved.
-        mention: in a group, only messages that name the bot count.
-        approve: the senders who may decide about calls that wait for approval; ``"*"``: everybody who may talk.
+        allow: the senders who may talk. ``None`` allows everyone, unless ``pairing`` is on.
+        pairing: send other people a code in a direct message; they may talk once an operator has approved it.
+        mention: ignore group messages that do not mention the bot.
+        approve: the senders who may decide about calls that wait for approval; ``"*"`` for everyone who may talk.
 
     Raises:
-        TypeError: ``allow`` or ``approve`` is no list of texts.
+        TypeError: ``allow`` or ``approve`` is not a list of strings.
     """
 
     def __init__(
-        self, allow: Iterable[str] | None = None, *, pairing: bool = False, mention: bool = True,
+        self,
+        allow: Iterable[str] | None = None,
+        *,
+        pairing: bool = False,
+        mention: bool = True,
         approve: Iterable[str] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._allow = None if allow is None else _senders("allow", allow)
         self.approve = _senders("approve", approve)
-        self._pairing, self._mention = pairing, mention
+        self._pairing = pairing
+        self._mention = mention
 
     def may_approve(self, sender: str, *, always: bool = False) -> bool:
-        """Whether a sender who was let in may decide about calls.
+        """Whether an accepted sender may decide about calls.
 
         Args:
-            sender: as the platform says.
-            always: for good, which holds in the conversations of others too: who is named may, ``"*"`` is not enough.
+            sender: the platform's id of the sender.
+            always: whether the decision is permanent. That affects other conversations too, so ``"*"`` does not permit
+                it: the sender must be listed.
         """
         return sender in self.approve - {"*"} or ("*" in self.approve and not always)
 
-    async def judge(self, channel: str, message: InboundMessage, mailbox: Mailbox) -> Verdict:
-        """Whether a message is let in. Who is not known may get a code here."""
+    async def check(self, channel: str, message: InboundMessage, mailbox: Mailbox) -> AccessDecision:
+        """Decide whether a message is accepted. An unknown sender may get a pairing code."""
         if self._mention and not message.direct and not message.mentioned:
-            return Verdict(False, "no mention")
+            return AccessDecision(False, "no mention")
         if self._allow is None and not self._pairing:
-            return ADMITTED
+            return ALLOWED
         if self._allow is not None and message.sender in self._allow:
-            return ADMITTED
+            return ALLOWED
         if not self._pairing or not message.sender:
-            return Verdict(False, "not allowed")
+            return AccessDecision(False, "not allowed")
         if await mailbox.transact(lambda db: is_paired(db, channel, message.sender)):
-            return ADMITTED
+            return ALLOWED
         if not message.direct:
-            return Verdict(False, "not allowed")
+            return AccessDecision(False, "not allowed")
         code = await mailbox.transact(lambda db: create_code(db, channel, message.sender))
         if code is None:
-            return Verdict(False, "has a code, or too many are open")
-        return Verdict(False, "a code was given", notices.pairing(code))
+            return AccessDecision(False, "pairing code pending")
+        return AccessDecision(False, "pairing code sent", notices.pairing(code))
 
 
-def _senders(name: str, given: Iterable[str]) -> frozenset[str]:
-    if isinstance(given, str):
-        raise TypeError(f"{name} is a list of senders, such as [{given!r}], not {given!r}")
-    senders = frozenset(given)
-    if odd := [sender for sender in senders if not isinstance(sender, str)]:
-        raise TypeError(f"{name}: senders are texts, such as {str(odd[0])!r}, not {odd[0]!r}")
-    return senders
+def _senders(name: str, senders: Iterable[str]) -> frozenset[str]:
+    if isinstance(senders, str):
+        raise TypeError(f"{name} must be a list of senders, such as [{senders!r}], not {senders!r}")
+    found = frozenset(senders)
+    if wrong := [sender for sender in found if not isinstance(sender, str)]:
+        raise TypeError(f"{name}: senders must be strings, such as {str(wrong[0])!r}, not {wrong[0]!r}")
+    return found

@@ -1,4 +1,4 @@
-"""Calls that wait for approval, put to people in the conversation that they belong to, and their answers."""
+"""Approvals in conversations: show calls that wait for approval to people, and read their decisions."""
 
 from __future__ import annotations
 
@@ -23,462 +23,499 @@ from ..stores.errors import StoreError
 from ..stores.mailbox import InboxItem, LeaseLostError, OutboxItem
 from . import notices
 from .access import Access
-from .conversations import address_of, place
+from .conversations import address_of, label_of
 from .options import GatewayOptions
-from .outbox import Postman
-from .protocol import Asked, Channel
-from .splitting import joined
+from .outbox import Outbox
+from .protocol import ApprovalPrompt, Channel
+from .splitting import is_inside_character
 
 log = logging.getLogger("hookline")
 
-SHORTEST = 4
-"""Characters of a code, at least."""
-
-MAX_SHOWN = 30_000
-"""Characters of arguments that are shown in a conversation; a call with more is for an operator to look at."""
-
-_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
-_LABEL = 40
-_SHORT = 160
-
-ARRIVAL = 5.0
-"""Seconds that an answer waits for the question, if that is still on its way."""
-
-RECENT = 15.0
-"""Seconds in which a plain yes may still be meant for a call that stopped waiting behind the back of who says it."""
-
-REMEMBERED = 500
-"""How many calls of a channel are looked through for a code that no call has which waits."""
-
 COMMANDS = {
-    "approvals": "the calls that wait for approval here",
+    "approvals": "list the calls that wait for approval here",
     "approve": "let a call run: /approve CODE, CODE session, CODE always path=notes/*",
-    "deny": "do not let it run: /deny CODE why",
-    "edit": 'let it run with other arguments: /edit CODE {"path": "notes/a.txt"}',
+    "deny": "do not let a call run: /deny CODE reason",
+    "edit": 'let a call run with other arguments: /edit CODE {"path": "notes/a.txt"}',
 }
 
+SEND_TIMEOUT = 5.0
+"""Seconds that a decision waits for the request itself, if that is still being sent."""
+
+RECENT_SECONDS = 15.0
+"""How long a plain "yes" may still be meant for a call that has just stopped waiting for another reason."""
+
+HISTORY_LIMIT = 500
+"""How many past calls of a channel are searched for an unknown code."""
+
+MIN_CODE_LENGTH = 4
+"""Shortest length of a code, in characters."""
+
+MAX_ARGUMENTS = 30_000
+"""Longest arguments that are shown in a conversation, in characters. An operator decides about longer ones."""
+
+_CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+_PART_LABEL = 40  # room for the label of a part, in characters
+_MAX_LISTED = 160
 _PLAIN = {"yes": "approve", "y": "approve", "no": "deny", "n": "deny"}
 _SCOPES = ("once", "session", "always")
 
 
-class Open(msgspec.Struct):
-    """A call that waits in a conversation.
+class PendingApproval(msgspec.Struct):
+    """A call that waits for approval in a conversation.
 
-    ``answerable``: somebody there may decide. ``parcels`` are the messages that show it; ``whole``: nothing of it was
-    held back. ``answered``: it is being decided in this conversation, whose answer tells so.
+    ``decidable`` is true if someone in the conversation may decide about it. ``messages`` show the call to people, and
+    ``complete`` is true if they show all of it. ``decided`` is true while a decision from this conversation is being
+    saved; then the reply to that decision also reports the outcome.
     """
 
     key: str
     row: ApprovalRow
     code: str
-    answerable: bool
-    parcels: list[OutboxItem] = []
-    whole: bool = False
-    answered: bool = False
+    decidable: bool
+    messages: list[OutboxItem] = []
+    complete: bool = False
+    decided: bool = False
 
 
-class Approving:
-    """The calls that wait in conversations: who may decide about them, and what they say.
+class Approvals:
+    """The calls that wait for approval in the conversations of a gateway.
 
     Args:
-        store: where calls wait; ``None`` if they do not: then there is nothing to decide here.
-        postman: sends questions.
-        channels: by their names.
-        access: who may decide, by the name of the channel; nobody where there is none.
+        store: holds the calls. ``None`` switches approvals in conversations off.
+        outbox: sends the requests.
+        channels: the channels by name.
+        access: the access rules by channel name. Without rules, nobody in the channel may decide.
         options: of the gateway.
     """
 
     def __init__(
-        self, store: ApprovalStore | None, postman: Postman, channels: Mapping[str, Channel],
-        access: Mapping[str, Access], options: GatewayOptions,
-    ) -> None:  # fmt: skip
-        self.store, self._postman, self._channels, self._access = store, postman, channels, access
+        self,
+        store: ApprovalStore | None,
+        outbox: Outbox,
+        channels: Mapping[str, Channel],
+        access: Mapping[str, Access],
+        options: GatewayOptions,
+    ) -> None:
+        self.store = store
+        self._outbox = outbox
+        self._channels = channels
+        self._access = access
         self.seconds = options.approval_seconds
-        self._open: dict[str, dict[str, Open]] = {}
-        self._ended: dict[str, float] = {}
+        self._pending: dict[str, dict[str, PendingApproval]] = {}
+        self._closed_at: dict[str, float] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self.commands: Mapping[str, str] = COMMANDS if store is not None else {}
 
-    def asker(self, letter: InboxItem, waiting: Callable[[bool], None], again: Callable[[], bool]) -> Asker | None:
-        """Who puts the calls of one run to people; ``None`` if that is not wanted.
+    def for_run(
+        self, item: InboxItem, set_waiting: Callable[[bool], None], was_interrupted: Callable[[], bool]
+    ) -> RunApprovals | None:
+        """Approvals for one run; ``None`` if approvals in conversations are switched off.
 
         Args:
-            letter: what the run answers.
-            waiting: is told when the run begins to wait for a decision, and when it does no longer.
-            again: whether the run was broken off, and will be begun anew.
+            item: the message that the run answers.
+            set_waiting: called when the run starts and when it stops to wait for a decision.
+            was_interrupted: whether the run was interrupted and will be started again.
         """
-        return None if self.store is None else Asker(self, self.store, letter, waiting, again)
+        return None if self.store is None else RunApprovals(self, self.store, item, set_waiting, was_interrupted)
 
-    def waits(self, key: str) -> bool:
-        """Whether a call of this conversation waits."""
-        return bool(self._open.get(key))
+    def is_pending(self, key: str) -> bool:
+        """Whether a call of this conversation waits for approval."""
+        return bool(self._pending.get(key))
 
     async def close(self) -> None:
-        """Leave what is still to be told."""
+        """Cancel notices that are still to be sent."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def obey(self, letter: InboxItem, name: str, argument: str) -> str:
-        """Carry out one of the commands; the answer."""
+    async def run_command(self, item: InboxItem, name: str, argument: str) -> str:
+        """Carry out one of :data:`COMMANDS` and return the reply."""
         if name == "approvals":
-            return self._listed(letter)
-        if not self._may(letter):
+            return self._list(item)
+        if not self._may_decide(item):
             return notices.MAY_NOT_APPROVE
         code, _, rest = argument.partition(" ")
-        question = self._find(letter.key, code)
-        if question is None:
-            return await self._unknown(letter, name, code)
-        return await self._decide(letter, question, name, rest.strip())
+        pending = self._find(item.key, code)
+        if pending is None:
+            return await self._unknown_code(item, name, code)
+        return await self._decide(item, pending, name, rest.strip())
 
-    async def plain(self, letter: InboxItem, text: str) -> str | None:
-        """The answer to a plain yes or no, if it is one to a question here; ``None`` if it is not."""
+    async def plain_decision(self, item: InboxItem, text: str) -> str | None:
+        """Treat a plain "yes" or "no" as a decision and return the reply; ``None`` if it is an ordinary message."""
         decision = _PLAIN.get(text.strip().rstrip(".!").lower())
-        if decision is None or letter.recovered or not self._may(letter):
+        if decision is None or item.recovered or not self._may_decide(item):
             return None
-        seen = [question for question in self._open.get(letter.key, {}).values() if question.parcels]
-        if len(seen) > 1 or (seen and letter.key in self._just_ended()):
-            return notices.which(decision, [question.code for question in seen])
-        if not seen or not await self._postman.arrived(seen[0].parcels, ARRIVAL):
+        shown = [pending for pending in self._pending.get(item.key, {}).values() if pending.messages]
+        if len(shown) > 1 or (shown and item.key in self._recently_closed()):
+            return notices.which_call(decision, [pending.code for pending in shown])
+        if not shown or not await self._outbox.wait_until_sent(shown[0].messages, SEND_TIMEOUT):
             return None
-        return await self._decide(letter, seen[0], decision, "")
+        return await self._decide(item, shown[0], decision, "")
 
-    def _may(self, letter: InboxItem, *, always: bool = False) -> bool:
-        access = self._access.get(letter.channel)
-        return access is not None and access.may_approve(letter.message.sender, always=always)
+    def _may_decide(self, item: InboxItem, *, always: bool = False) -> bool:
+        access = self._access.get(item.channel)
+        return access is not None and access.may_approve(item.message.sender, always=always)
 
-    def answerable(self, letter: InboxItem) -> bool:
-        """Whether anybody in the conversation may decide."""
-        access = self._access.get(letter.channel)
+    def _is_decidable(self, item: InboxItem) -> bool:
+        """Whether someone in the conversation may decide."""
+        access = self._access.get(item.channel)
         if access is None or not access.approve:
             return False
-        return not letter.message.direct or access.may_approve(letter.message.sender)
+        return not item.message.direct or access.may_approve(item.message.sender)
 
-    def _find(self, key: str, code: str) -> Open | None:
-        code = code.strip("`.:,").upper()
+    def _find(self, key: str, code: str) -> PendingApproval | None:
+        code = _normalized(code)
         found = [
-            question for question in self._open.get(key, {}).values()
-            if len(code) >= SHORTEST and code_of(key, question.row.id).startswith(code)
-        ]  # fmt: skip
+            pending
+            for pending in self._pending.get(key, {}).values()
+            if len(code) >= MIN_CODE_LENGTH and full_code(key, pending.row.id).startswith(code)
+        ]
         return found[0] if len(found) == 1 else None
 
-    async def _unknown(self, letter: InboxItem, name: str, code: str) -> str:
-        waiting = [question.code for question in self._open.get(letter.key, {}).values()]
-        code = code.strip("`.:,").upper()
-        if len(code) >= SHORTEST and self.store is not None:
+    async def _unknown_code(self, item: InboxItem, command: str, code: str) -> str:
+        valid = [pending.code for pending in self._pending.get(item.key, {}).values()]
+        code = _normalized(code)
+        if len(code) >= MIN_CODE_LENGTH and self.store is not None:
             with suppress(StoreError):
-                rows = await in_thread(self.store.rows, owner=owner_of(letter.channel), limit=REMEMBERED)
-                for row in rows:
-                    if code_of(letter.key, row.id).startswith(code):
-                        return notices.out_of_date(code[: 2 * SHORTEST], waiting)
-        return notices.which(name, waiting, unknown=bool(code))
+                rows = await in_thread(self.store.rows, owner=channel_owner(item.channel), limit=HISTORY_LIMIT)
+                if any(full_code(item.key, row.id).startswith(code) for row in rows):
+                    return notices.out_of_date(code[: 2 * MIN_CODE_LENGTH], valid)
+        return notices.which_call(command, valid, unknown=bool(code))
 
-    async def _decide(self, letter: InboxItem, question: Open, name: str, rest: str) -> str:
+    async def _decide(self, item: InboxItem, pending: PendingApproval, command: str, rest: str) -> str:
         assert self.store is not None
         choice: dict[str, Any]
-        match name:
+        match command:
             case "approve":
-                if not question.whole or not await self._postman.arrived(question.parcels, ARRIVAL):
-                    return notices.not_seen(question.code)
-                choice = _remembered(rest)
-                if choice.get("remember") == "always" and not self._may(letter, always=True):
-                    return notices.not_always(question.code)
-                if choice.get("pattern") and not matches(choice["pattern"], question.row.arguments):
+                if not pending.complete or not await self._outbox.wait_until_sent(pending.messages, SEND_TIMEOUT):
+                    return notices.not_shown(pending.code)
+                choice = _parse_scope(rest)
+                if choice.get("remember") == "always" and not self._may_decide(item, always=True):
+                    return notices.not_always(pending.code)
+                if choice.get("pattern") and not matches(choice["pattern"], pending.row.arguments):
                     return notices.NOT_COVERED
             case "deny":
                 choice = {"message": rest}
             case _:
-                choice = _edited(rest)
+                choice = _parse_arguments(rest)
         if problem := choice.pop("problem", ""):
             return str(problem)
-        question.answered = True
+        pending.decided = True
         try:
             row = await in_thread(
-                self.store.decide, question.row.id, decision=name, digest=question.row.digest,
-                by=f"{letter.channel}:{letter.message.sender}", owner=question.row.owner, **choice,
-            )  # fmt: skip
+                self.store.decide,
+                pending.row.id,
+                decision=command,
+                digest=pending.row.digest,
+                by=f"{item.channel}:{item.message.sender}",
+                owner=pending.row.owner,
+                **choice,
+            )
         except DecisionRefusedError as error:
-            question.answered = False
+            pending.decided = False
             if error.code == "gone" and error.row is not None:
-                return f"{question.code}: {outcome(error.row)}"
-            return f"{question.code}: {error}" if error.code == "bad" else notices.out_of_date(question.code, [])
+                return f"{pending.code}: {outcome(error.row)}"
+            return f"{pending.code}: {error}" if error.code == "bad" else notices.out_of_date(pending.code, [])
         except StoreError as error:
-            question.answered = False
-            log.error("%s: a decision could not be kept: %s", place(letter.key), error_text(error))
-            return notices.NOT_DECIDED
-        self.closed(question)  # now, not when its run has heard of it: a further yes is not about this one
-        return f"{question.code}: {notices.decided(plain(row.tool), row.status, row.remember)}"
+            pending.decided = False
+            log.error("%s: a decision could not be saved: %s", label_of(item.key), error_text(error))
+            return notices.NOT_SAVED
+        # Closed here and not when the run notices the decision: the next "yes" must not apply to this call again.
+        self.remove(pending)
+        return f"{pending.code}: {notices.decided(one_line(row.tool), row.status, row.remember)}"
 
-    def _listed(self, letter: InboxItem) -> str:
-        waiting = self._open.get(letter.key, {}).values()
-        if not waiting:
-            return notices.NOTHING_WAITS
-        secret = not letter.message.direct and not self.answerable(letter)
-        return "\n".join(listed(question, secret=secret) for question in waiting)
+    def _list(self, item: InboxItem) -> str:
+        pending = self._pending.get(item.key, {}).values()
+        if not pending:
+            return notices.NOTHING_PENDING
+        hide = not item.message.direct and not self._is_decidable(item)
+        return "\n".join(render_line(each, hide_arguments=hide) for each in pending)
 
-    def opened(self, letter: InboxItem, row: ApprovalRow) -> Open:
-        """A call waits in a conversation from now on."""
-        here = self._open.setdefault(letter.key, {})
-        code = short_code(letter.key, row.id, here.values())
-        here[row.id] = question = Open(letter.key, row, code, self.answerable(letter))
-        return question
+    def add(self, item: InboxItem, row: ApprovalRow) -> PendingApproval:
+        """Record that a call waits in the conversation of a message."""
+        pending = self._pending.setdefault(item.key, {})
+        code = short_code(item.key, row.id, pending.values())
+        pending[row.id] = added = PendingApproval(item.key, row, code, self._is_decidable(item))
+        return added
 
-    def _just_ended(self) -> dict[str, float]:
-        """The conversations in which a call stopped waiting a moment ago without being answered there."""
-        since = time.monotonic() - RECENT
-        self._ended = {key: at for key, at in self._ended.items() if at > since}
-        return self._ended
+    def remove(self, pending: PendingApproval) -> None:
+        """Record that a call does not wait any more."""
+        in_conversation = self._pending.get(pending.key, {})
+        if not pending.decided and pending.row.id in in_conversation:
+            self._closed_at = {**self._recently_closed(), pending.key: time.monotonic()}
+        in_conversation.pop(pending.row.id, None)
+        if not in_conversation:
+            self._pending.pop(pending.key, None)
+        self._outbox.untrack(pending.messages)
+        self._notify_channel(pending.key)
 
-    def closed(self, question: Open) -> None:
-        """It waits no longer."""
-        if not question.answered and question.row.id in self._open.get(question.key, ()):
-            self._ended = {**self._just_ended(), question.key: time.monotonic()}
-        here = self._open.get(question.key, {})
-        here.pop(question.row.id, None)
-        if not here:
-            self._open.pop(question.key, None)
-        self._postman.forget(question.parcels)
-        self._changed(question.key)
+    def _recently_closed(self) -> dict[str, float]:
+        """Conversations in which a call has just stopped waiting without a decision from the conversation."""
+        since = time.monotonic() - RECENT_SECONDS
+        self._closed_at = {key: at for key, at in self._closed_at.items() if at > since}
+        return self._closed_at
 
-    async def show(self, question: Open, letter: InboxItem) -> None:
-        """Put a call to people."""
-        can = self._channels[letter.channel].capabilities
-        secret = not question.answerable and not letter.message.direct
-        texts, whole = shown(question, secret=secret, limit=can.max_length, length=can.length)
-        if earlier := await self._earlier(question, letter):
-            texts = [notices.asked_anew(earlier), *texts]
+    async def send_request(self, pending: PendingApproval, item: InboxItem) -> None:
+        """Show a call to the people in its conversation."""
+        capabilities = self._channels[item.channel].capabilities
+        hide = not pending.decidable and not item.message.direct
+        texts, complete = render_request(
+            pending, hide_arguments=hide, limit=capabilities.max_length, length=capabilities.length
+        )
+        if earlier := await self._earlier_codes(pending, item):
+            texts = [notices.asking_again(earlier), *texts]
         for text in texts:
-            parcels = await self._postman.reply(letter.key, letter.channel, [], [text])
-            self._postman.watch(parcels)  # at once: they are sent when this task waits for something
-            question.parcels += parcels
-            whole = whole and bool(parcels)
-        question.whole = whole
-        self._changed(letter.key)
+            sent = await self._outbox.reply(item.key, item.channel, [], [text])
+            self._outbox.track(sent)  # before the next await, which may send them
+            pending.messages += sent
+            complete = complete and bool(sent)
+        pending.complete = complete
+        self._notify_channel(item.key)
 
-    async def _earlier(self, question: Open, letter: InboxItem) -> list[str]:
-        """The codes under which the calls of an earlier run for the same message waited."""
-        if not letter.tries or self.store is None:
+    async def _earlier_codes(self, pending: PendingApproval, item: InboxItem) -> list[str]:
+        """Codes of the calls that an earlier run for the same message requested before a restart."""
+        if not item.tries or self.store is None:
             return []
-        row = question.row
-        rows = await in_thread(self.store.rows, owner=row.owner, limit=REMEMBERED)
+        row = pending.row
+        rows = await in_thread(self.store.rows, owner=row.owner, limit=HISTORY_LIMIT)
         return [
-            code_of(letter.key, old.id)[:SHORTEST] for old in rows
+            full_code(item.key, old.id)[:MIN_CODE_LENGTH]
+            for old in rows
             if (old.session_id, old.correlation_id) == (row.session_id, row.correlation_id)
-            and old.root_id != row.root_id and old.status in ("pending", "cancelled")
-        ]  # fmt: skip
+            and old.root_id != row.root_id
+            and old.status in ("pending", "cancelled")
+        ]
 
-    async def tell(self, question: Open, again: bool) -> None:
-        """Say what became of a call, unless the answer to who decided says so."""
-        if question.answered or not question.parcels or self.store is None:
+    async def send_outcome(self, pending: PendingApproval, will_ask_again: bool) -> None:
+        """Report the outcome of a call, unless the reply to a decision in this conversation has reported it."""
+        if pending.decided or not pending.messages or self.store is None:
             return
         try:
-            row = await in_thread(self.store.find, question.row.id)
+            row = await in_thread(self.store.find, pending.row.id)
             if row.status == "pending":
                 return
-            text = notices.ASKED_AGAIN if again and row.status == "cancelled" else outcome(row)
-            await self._postman.reply(question.key, address_of(question.key).channel, [], [f"{question.code}: {text}"])
+            text = notices.WILL_ASK_AGAIN if will_ask_again and row.status == "cancelled" else outcome(row)
+            await self._outbox.reply(pending.key, address_of(pending.key).channel, [], [f"{pending.code}: {text}"])
         except LeaseLostError:
             pass
-        except Exception as error:  # noqa: BLE001 - the run goes on without
-            log.error("%s: what became of a call cannot be told: %s", place(question.key), describe(error))
+        except Exception as error:  # noqa: BLE001 - the run continues without this notice
+            log.error("%s: the outcome of a call cannot be reported: %s", label_of(pending.key), describe(error))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do something that goes on, whatever becomes of who wants it."""
+        """Run a task that continues when its creator is cancelled; :meth:`close` cancels it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _changed(self, key: str) -> None:
-        """Tell the channel which calls wait, if it wants to know."""
+    def _notify_channel(self, key: str) -> None:
+        """Pass the calls that people can decide about to the channel, if it has a method for that."""
         address = address_of(key)
-        told: Any = getattr(self._channels.get(address.channel), "asked", None)
-        if told is None:
+        callback: Any = getattr(self._channels.get(address.channel), "approvals_changed", None)
+        if callback is None:
             return
-        asked = [
-            Asked(question.code, question.parcels[-1].token) for question in self._open.get(key, {}).values()
-            if question.answerable and question.whole
-        ]  # fmt: skip
+        prompts = [
+            ApprovalPrompt(pending.code, pending.messages[-1].token)
+            for pending in self._pending.get(key, {}).values()
+            if pending.decidable and pending.complete
+        ]
         try:
-            told(address, asked)
-        except Exception as error:  # noqa: BLE001 - the commands do without
-            log.debug("%s: asked: %s", address.channel, describe(error))
+            callback(address, prompts)
+        except Exception as error:  # noqa: BLE001 - people can still use the commands
+            log.debug("%s: approvals_changed failed: %s", address.channel, describe(error))
 
 
-class Asker:
-    """Puts the calls of one run to people, and tells what becomes of them. Its ``hook`` is for the run."""
+class RunApprovals:
+    """Approvals of one run. Its ``hook`` belongs into the hooks of the run."""
 
     def __init__(
-        self, approving: Approving, store: ApprovalStore, letter: InboxItem, waiting: Callable[[bool], None],
-        again: Callable[[], bool],
-    ) -> None:  # fmt: skip
-        self._approving, self._letter, self._waiting, self._again = approving, letter, waiting, again
-        self._turn, self._count = asyncio.Lock(), 0
-        self._telling: list[asyncio.Task[None]] = []
-        owner = owner_of(letter.channel)
-        self.hook = ApprovalsHook(store, seconds=approving.seconds, owner=owner, tell=self._ask)
+        self,
+        approvals: Approvals,
+        store: ApprovalStore,
+        item: InboxItem,
+        set_waiting: Callable[[bool], None],
+        was_interrupted: Callable[[], bool],
+    ) -> None:
+        self._approvals = approvals
+        self._item = item
+        self._set_waiting = set_waiting
+        self._was_interrupted = was_interrupted
+        self._send_lock = asyncio.Lock()
+        self._waiting = 0
+        self._closing: list[asyncio.Task[None]] = []
+        owner = channel_owner(item.channel)
+        self.hook = ApprovalsHook(store, seconds=approvals.seconds, owner=owner, tell=self._request)
 
-    async def over(self) -> None:
-        """Wait until all is told."""
-        if self._telling:
-            await asyncio.wait(self._telling)
+    async def wait_closed(self) -> None:
+        """Wait until all outcomes are reported."""
+        if self._closing:
+            await asyncio.wait(self._closing)
 
-    async def _ask(self, row: ApprovalRow) -> None:
-        """Ask, and be there until this is cancelled, which means that it is decided."""
-        question = self._approving.opened(self._letter, row)
-        showing = self._approving.spawn(self._show(question))
-        self._count += 1
-        if self._count == 1:
-            self._waiting(True)
+    async def _request(self, row: ApprovalRow) -> None:
+        """Request an approval and wait. The hook cancels this call once there is a decision."""
+        pending = self._approvals.add(self._item, row)
+        sending = self._approvals.spawn(self._send_request(pending))
+        self._waiting += 1
+        if self._waiting == 1:
+            self._set_waiting(True)
         try:
             await asyncio.get_running_loop().create_future()
         finally:
-            self._count -= 1
-            if not self._count:
-                self._waiting(False)
-            self._telling.append(self._approving.spawn(self._end(question, showing)))
+            self._waiting -= 1
+            if not self._waiting:
+                self._set_waiting(False)
+            self._closing.append(self._approvals.spawn(self._close(pending, sending)))
 
-    async def _show(self, question: Open) -> None:
+    async def _send_request(self, pending: PendingApproval) -> None:
         try:
-            async with self._turn:
-                await self._approving.show(question, self._letter)
+            async with self._send_lock:
+                await self._approvals.send_request(pending, self._item)
         except Exception as error:  # noqa: BLE001 - an operator can still decide
-            where = place(self._letter.key)
-            log.error("%s: a call waits for approval, which cannot be told there: %s", where, describe(error))
+            label = label_of(self._item.key)
+            log.error("%s: a request for approval cannot be shown in the conversation: %s", label, describe(error))
 
-    async def _end(self, question: Open, showing: asyncio.Task[None]) -> None:
-        await asyncio.wait([showing])
-        self._approving.closed(question)
-        await self._approving.tell(question, self._again())
+    async def _close(self, pending: PendingApproval, sending: asyncio.Task[None]) -> None:
+        await asyncio.wait([sending])
+        self._approvals.remove(pending)
+        await self._approvals.send_outcome(pending, self._was_interrupted())
 
 
-def owner_of(channel: str) -> str:
-    """Whose the calls of a channel are, and the permissions that are given there."""
+def channel_owner(channel: str) -> str:
+    """Owner of the calls made through a channel, and of the permissions given there."""
     return f"channel:{channel}"
 
 
 def outcome(row: ApprovalRow) -> str:
-    """What became of a call, in words."""
-    return notices.outcome(plain(row.tool), row.status, plain(row.by), plain(row.message))
+    """The outcome of a call as a sentence."""
+    return notices.outcome(one_line(row.tool), row.status, one_line(row.by), one_line(row.message))
 
 
-def _remembered(rest: str) -> dict[str, Any]:
-    """What ``/approve CODE ...`` says beyond the code."""
+def full_code(key: str, id: str) -> str:
+    """The full code of a call in a conversation. People see only its beginning; other conversations have another."""
+    return "".join(_CODE_LETTERS[byte % 32] for byte in sha256(f"{key} {id}".encode()).digest())
+
+
+def short_code(key: str, id: str, others: Iterable[PendingApproval]) -> str:
+    """The shortest beginning of a code that differs from the codes of the other pending calls."""
+    code, size = full_code(key, id), MIN_CODE_LENGTH
+    while any(full_code(key, other.row.id).startswith(code[:size]) for other in others):
+        size += 1
+    return code[:size]
+
+
+def _normalized(code: str) -> str:
+    return code.strip("`.:,").upper()
+
+
+def _parse_scope(rest: str) -> dict[str, Any]:
+    """Parse the words after ``/approve CODE``: a scope, and patterns for arguments."""
     try:
-        given = shlex.split(rest)
+        words = shlex.split(rest)
     except ValueError:
         return {"problem": notices.APPROVE_USAGE}
-    scope = given.pop(0).lower() if given else "once"
-    pattern = {key: value for key, _, value in (item.partition("=") for item in given)}
-    if scope not in _SCOPES or not all(pattern) or not all("=" in item for item in given):
+    scope = words.pop(0).lower() if words else "once"
+    pattern = {key: value for key, _, value in (word.partition("=") for word in words)}
+    if scope not in _SCOPES or not all(pattern) or not all("=" in word for word in words):
         return {"problem": notices.APPROVE_USAGE}
     if pattern and scope == "once":
         return {"problem": notices.APPROVE_USAGE}
     return {"remember": scope, "pattern": pattern or None}
 
 
-def _edited(rest: str) -> dict[str, Any]:
+def _parse_arguments(rest: str) -> dict[str, Any]:
+    """Parse the JSON after ``/edit CODE``."""
     try:
         return {"arguments": msgspec.json.decode(rest, type=dict[str, Any])}
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return {"problem": notices.EDIT_USAGE}
 
 
-def code_of(key: str, id: str) -> str:
-    """All of the code of a call in a conversation; people are given its beginning. Elsewhere it has another."""
-    return "".join(_LETTERS[byte % 32] for byte in sha256(f"{key} {id}".encode()).digest())
-
-
-def short_code(key: str, id: str, others: Iterable[Open]) -> str:
-    """As much of the code as tells it from those that wait too."""
-    code, size = code_of(key, id), SHORTEST
-    while any(code_of(key, other.row.id).startswith(code[:size]) for other in others):
-        size += 1
-    return code[:size]
-
-
-def shown(
-    question: Open, *, secret: bool = False, limit: int | None = None, length: Callable[[str], int] = len
+def render_request(
+    pending: PendingApproval,
+    *,
+    hide_arguments: bool = False,
+    limit: int | None = None,
+    length: Callable[[str], int] = len,
 ) -> tuple[list[str], bool]:
-    """The messages that put a call to people, and whether all of its arguments are in them.
+    """Render the messages that show a call to people, and return whether they contain all of its arguments.
 
-    A model has a say in most of it, so nothing can begin a line of its own or end the block that it stands in, and what
-    cannot be seen is written as JSON does it. Arguments are never cut: what a message does not hold goes into the next.
+    Most of the text comes from a model. So none of it can start a new line or close the code block around it, and
+    invisible characters are escaped as in JSON. Arguments are never cut: they continue in the next message.
 
     Args:
-        question: the call.
-        secret: leave the arguments out.
-        limit: how long a message may be.
-        length: how long a text is, as the platform counts.
+        pending: the call.
+        hide_arguments: leave the arguments out.
+        limit: the longest message, as measured by ``length``.
+        length: measures a text as the platform does.
     """
-    row, code = question.row, question.code
-    head = f"{code}: {plain(row.agent) or 'the agent'} wants to call `{plain(row.tool)}`"
-    tail = "\n".join([*_reasons(row), *_how_to_answer(question)])
-    arguments = exact(row.arguments)
-    if secret:
+    row, code = pending.row, pending.code
+    head = f"{code}: {one_line(row.agent) or 'the agent'} wants to call `{one_line(row.tool)}`"
+    tail = "\n".join([*_reasons(row), *_instructions(pending)])
+    arguments = visible_json(row.arguments)
+    if hide_arguments:
         return [f"{head}.\n{tail}"], False
-    if len(arguments) > MAX_SHOWN:
-        told = f"Its arguments have {len(arguments):,} characters, too many to be shown here"
-        return [f"{head}. {told}: an operator can look at them and decide (`hookline approvals`).\n{tail}"], False
+    if len(arguments) > MAX_ARGUMENTS:
+        too_long = f"Its arguments have {len(arguments):,} characters, too many to show here"
+        return [f"{head}. {too_long}: an operator can read them and decide (`hookline approvals`).\n{tail}"], False
     whole = f"{head} with\n```\n{arguments}\n```\n{tail}"
     if limit is None or length(whole) <= limit:
         return [whole], True
-    parts = _pieces(arguments, max(_LABEL, limit - _LABEL), length)
+    parts = _split_arguments(arguments, max(_PART_LABEL, limit - _PART_LABEL), length)
     count = len(parts)
     middle = [f"{code}, {i} of {count}:\n```\n{part}\n```" for i, part in enumerate(parts, 1)]
-    return [f"{head}, with arguments in {count} parts:", *middle, f"{code}, `{plain(row.tool)}`:\n{tail}"], True
+    return [f"{head}, with arguments in {count} parts:", *middle, f"{code}, `{one_line(row.tool)}`:\n{tail}"], True
 
 
-def listed(question: Open, *, secret: bool) -> str:
-    """One line about a call that waits."""
-    row = question.row
-    arguments = "" if secret else f" {exact(row.arguments, None)}"
-    if len(arguments) > _SHORT:
-        arguments = f"{arguments[:_SHORT]}… (cut: it is in the question, above)"
-    return f"{question.code}: {plain(row.tool)}{arguments}, until {clock(row.expires)}"
+def render_line(pending: PendingApproval, *, hide_arguments: bool) -> str:
+    """Render a pending call as one line."""
+    row = pending.row
+    arguments = "" if hide_arguments else f" {visible_json(row.arguments, None)}"
+    if len(arguments) > _MAX_LISTED:
+        arguments = f"{arguments[:_MAX_LISTED]}… (cut; the request above has all of it)"
+    return f"{pending.code}: {one_line(row.tool)}{arguments}, until {format_time(row.expires)}"
 
 
 def _reasons(row: ApprovalRow) -> list[str]:
     lines = []
     for question in row.questions:
-        why = f" ({plain(question.reason)})" if question.reason else ""
-        lines.append(f"{plain(question.hook) or 'A hook'} asks: {plain(question.text)}{why}")
+        why = f" ({one_line(question.reason)})" if question.reason else ""
+        lines.append(f"{one_line(question.hook) or 'A hook'} asks: {one_line(question.text)}{why}")
     return lines
 
 
-def _how_to_answer(question: Open) -> list[str]:
-    code, until = question.code, clock(question.row.expires)
-    if not question.answerable:
-        return [f"An operator must approve it, until {until} (`hookline approvals`); else it does not run."]
+def _instructions(pending: PendingApproval) -> list[str]:
+    code, until = pending.code, format_time(pending.row.expires)
+    if not pending.decidable:
+        return [f"An operator must approve it by {until} (`hookline approvals`); otherwise it does not run."]
     return [
-        f"Answer until {until}: `/approve {code}`, or `/deny {code} why`. Without an answer it does not run.",
-        f"If nothing else waits, yes or no will do. `/approve {code} session` allows it in all of this conversation.",
+        f"Answer by {until}: `/approve {code}`, or `/deny {code} reason`. Without an answer it does not run.",
+        f"If no other call is waiting, yes or no is enough. `/approve {code} session` allows it for this conversation.",
     ]
 
 
-def exact(arguments: Mapping[str, Any], indent: int | None = 2) -> str:
-    """Arguments as JSON, in which everything can be seen."""
+def visible_json(arguments: Mapping[str, Any], indent: int | None = 2) -> str:
+    """Format arguments as JSON in which every character is visible."""
     text = json.dumps(arguments, ensure_ascii=False)
     if indent is not None and len(text) > 80:
         text = json.dumps(arguments, ensure_ascii=False, indent=indent)
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
-def plain(text: str) -> str:
-    """A text as one line, in which everything can be seen, and which cannot end a quote."""
+def one_line(text: str) -> str:
+    """Format a text as one line in which every character is visible and which cannot close a quote."""
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text).replace("`", "'")
 
 
-def clock(at: float) -> str:
-    """A time of day, with the date if it is not today, and the zone."""
+def format_time(at: float) -> str:
+    """Format a time with its zone, and with the date if it is not today."""
     when = datetime.fromtimestamp(at).astimezone()
     today = when.date() == datetime.fromtimestamp(time.time()).date()
     return when.strftime("%H:%M %Z" if today else "%Y-%m-%d %H:%M %Z").strip()
 
 
-def _pieces(text: str, room: int, length: Callable[[str], int]) -> Sequence[str]:
-    """A text in pieces, cut between lines; at a cut inside a line a space cannot get lost, nor a block end."""
+def _split_arguments(text: str, room: int, length: Callable[[str], int]) -> Sequence[str]:
+    """Split a text between lines. A cut inside a line neither loses a space nor closes the code block."""
     pieces: list[str] = []
     piece = ""
     for line in text.split("\n"):
@@ -488,38 +525,38 @@ def _pieces(text: str, room: int, length: Callable[[str], int]) -> Sequence[str]
             continue
         if piece:
             pieces.append(piece)
-        *full, piece = _pieces_of_line(line, room, length)
+        *full, piece = _split_line(line, room, length)
         pieces += full
     return [*pieces, piece]
 
 
-def _pieces_of_line(rest: str, room: int, length: Callable[[str], int]) -> Iterator[str]:
+def _split_line(rest: str, room: int, length: Callable[[str], int]) -> Iterator[str]:
     while length(rest) > room:
-        end = _cut(rest, room - 2 * len("\\u0020"), length)
+        end = _cut_position(rest, room - 2 * len("\\u0020"), length)
         piece, rest = rest[:end], rest[end:]
         yield piece[:-1] + "\\u0020" if piece.endswith(" ") else piece
         rest = f"\\u{ord(rest[0]):04x}{rest[1:]}" if rest[0] in " `" else rest
     yield rest
 
 
-def _cut(line: str, room: int, length: Callable[[str], int]) -> int:
+def _cut_position(line: str, room: int, length: Callable[[str], int]) -> int:
     end = min(len(line) - 1, max(room, 1))
     while end > 1 and length(line[:end]) > room:
         end -= max(1, (length(line[:end]) - room) // 2)
     fits = max(1, end)
-    while end > max(1, fits - 20) and (joined(line, end) or _in_escape(line, end)):
+    while end > max(1, fits - 20) and (is_inside_character(line, end) or _is_inside_escape(line, end)):
         end -= 1
-    return end if not joined(line, end) else fits
+    return end if not is_inside_character(line, end) else fits
 
 
-def _in_escape(line: str, at: int) -> bool:
-    """Whether what JSON writes with a backslash is cut there."""
+def _is_inside_escape(line: str, at: int) -> bool:
+    """Whether a position is inside a JSON escape sequence."""
     start = line.rfind("\\", max(0, at - 5), at)
     if start < 0:
         return False
     before = start
     while before > 0 and line[before - 1] == "\\":
         before -= 1
-    if (start - before) % 2:  # the second of a pair: a backslash itself
+    if (start - before) % 2:  # the second backslash of an escaped backslash
         return False
     return at < start + (6 if line[start + 1 : start + 2] == "u" else 2)

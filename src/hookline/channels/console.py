@@ -1,4 +1,4 @@
-"""A channel of lines: what is typed is a message, what is printed is a reply."""
+"""A channel for a terminal: each line of input is a message, and replies are printed."""
 
 from __future__ import annotations
 
@@ -12,109 +12,116 @@ from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from ..stores.messages import InboundMessage, OutboundMessage
-from .protocol import Address, Asked, Capabilities, ChannelError, Deliver, Health
-from .receiving import Handover
+from .protocol import Address, ApprovalPrompt, Capabilities, ChannelError, Deliver, Health
+from .receiving import RetryingDelivery
 
 PROMPT, WORKING = "> ", "... "
 _CLEAR = "\r\x1b[K"
 
 
 class ConsoleChannel:
-    """Reads lines from a file and writes replies to another; when there are no more lines, it has ended.
+    """Read messages from a file, one per line, and write replies to another. At the end of the file, it has ended.
 
-    At a terminal it shows a prompt, and in its place a sign while something is being answered.
+    A terminal shows a prompt while the channel waits for input, and ``...`` while a message is being answered.
 
     Args:
-        name: of the channel.
-        reads: where lines come from; stdin if left out.
-        writes: where replies go; stdout if left out.
-        sender: who is talking.
+        name: the name of the channel.
+        reads: the file to read from; stdin if left out.
+        writes: the file to write to; stdout if left out.
+        sender: the sender of all messages.
     """
 
     def __init__(
         self, name: str = "console", *, reads: TextIO | None = None, writes: TextIO | None = None, sender: str = "you"
     ) -> None:
-        self.name, self.ended = name, False
+        self.name = name
+        self.ended = False
         self.capabilities = Capabilities()
-        self._reads, self._writes, self._sender = reads or sys.stdin, writes or sys.stdout, sender
-        self._stopping, self._trouble = asyncio.Event(), ""
-        self._sign = ""
-        self._terminal = _is_terminal(self._reads) and _is_terminal(self._writes)
+        self._reads = reads or sys.stdin
+        self._writes = writes or sys.stdout
+        self._sender = sender
+        self._stopping = asyncio.Event()
+        self._problem = ""
+        self._prompt = ""
+        self._is_terminal = _is_terminal(self._reads) and _is_terminal(self._writes)
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self, deliver: Deliver) -> None:
-        """Read from now on."""
+        """Start to read."""
         lines: asyncio.Queue[str] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
-        def read() -> None:  # a thread of its own: nothing else can wait for a terminal, a pipe or a file alike
+        def read() -> None:  # only a thread can wait for a terminal, a pipe and a file alike
             line = "\n"
             while line and not self._stopping.is_set():
-                line = self._line()
-                with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                line = self._read_line()
+                with suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(lines.put_nowait, line)
 
         threading.Thread(target=read, name="hookline-console", daemon=True).start()
-        handover = Handover(deliver, self._stopping, lambda detail: setattr(self, "_trouble", detail))
-        self._reading = asyncio.create_task(self._take(lines, handover))
-        self._sign = self._sign or PROMPT
+        delivery = RetryingDelivery(deliver, self._stopping, lambda detail: setattr(self, "_problem", detail))
+        self._reading = asyncio.create_task(self._deliver_lines(lines, delivery))
+        self._prompt = self._prompt or PROMPT
         self._draw()
 
     async def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._stopping.set()
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait([self._reading])
-        self._sign = ""
+        self._prompt = ""
         self._draw()
 
-    def at_work(self, address: Address, message_id: str, waiting: int) -> None:
-        """Show whether something is being answered."""
-        sign = WORKING if message_id or waiting else "" if self.ended or self._stopping.is_set() else PROMPT
-        if sign != self._sign:
-            self._sign = sign
+    def activity_changed(self, address: Address, message_id: str, waiting: int) -> None:
+        """Show whether a message is being answered."""
+        prompt = WORKING if message_id or waiting else self._input_prompt()
+        if prompt != self._prompt:
+            self._prompt = prompt
             self._draw()
 
-    def asked(self, address: Address, questions: Sequence[Asked]) -> None:
-        """Show that an answer is waited for, while a call waits for approval."""
-        self._sign = WORKING if not questions else "" if self.ended or self._stopping.is_set() else PROMPT
+    def approvals_changed(self, address: Address, prompts: Sequence[ApprovalPrompt]) -> None:
+        """Show the prompt while a call waits for approval."""
+        self._prompt = self._input_prompt() if prompts else WORKING
         self._draw()
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Make room for something else that is written to the terminal, without the prompt in between."""
+        """Hide the prompt while other code writes to the terminal."""
         self._draw("")
         try:
             yield
         finally:
             self._draw()
 
-    def _draw(self, sign: str | None = None) -> None:
-        """Write the sign where the old one was."""
-        if self._terminal:
+    def _input_prompt(self) -> str:
+        return "" if self.ended or self._stopping.is_set() else PROMPT
+
+    def _draw(self, prompt: str | None = None) -> None:
+        """Replace the prompt on the terminal."""
+        if self._is_terminal:
             with suppress(OSError, ValueError):
-                self._writes.write(f"{_CLEAR}{self._sign if sign is None else sign}")
+                self._writes.write(f"{_CLEAR}{self._prompt if prompt is None else prompt}")
                 self._writes.flush()
 
     async def send(self, address: Address, message: OutboundMessage, *, key: str) -> str:
         """Print the reply."""
         try:
-            self._writes.write(f"{_CLEAR if self._terminal else ''}{message.text}\n")
+            self._writes.write(f"{_CLEAR if self._is_terminal else ''}{message.text}\n")
             self._writes.flush()
         except (OSError, ValueError) as error:
-            raise ChannelError(f"the reply cannot be written: {error}") from error
+            raise ChannelError(f"the reply cannot be written to the console: {error}") from error
         self._draw()
         return key
 
     def health(self) -> Health:
-        """Well, until there are no more lines."""
+        """Healthy until the end of the input."""
         if self.ended:
-            return Health(False, "there are no more lines")
-        return Health(not self._trouble, self._trouble)
+            return Health(False, "the input has ended")
+        return Health(not self._problem, self._problem)
 
-    def _line(self) -> str:
-        """The next line; empty when there is none. What is no text in it is replaced: it may not end all the rest."""
+    def _read_line(self) -> str:
+        """Read the next line; empty at the end. Undecodable bytes are replaced, so that they do not end the channel."""
         try:
             raw = getattr(self._reads, "buffer", None)
             if raw is None:
@@ -124,21 +131,21 @@ class ConsoleChannel:
         except (OSError, ValueError):
             return ""
 
-    async def _take(self, lines: asyncio.Queue[str], handover: Handover) -> None:
+    async def _deliver_lines(self, lines: asyncio.Queue[str], delivery: RetryingDelivery) -> None:
         while line := await lines.get():
             if line.strip():
                 text = line.rstrip("\r\n")
-                await handover.take([InboundMessage(text, self.name, "console", self._sender, uuid.uuid4().hex)])
+                await delivery.deliver_all([InboundMessage(text, self.name, "console", self._sender, uuid.uuid4().hex)])
             self._draw()
         self.ended = True
-        if self._sign == PROMPT:
-            self._sign = ""
+        if self._prompt == PROMPT:
+            self._prompt = ""
             self._draw()
 
 
 def _is_terminal(file: TextIO) -> bool:
-    """Whether somebody sits there, who sees what is drawn."""
+    """Whether a file is a terminal that understands control codes."""
     try:
         return file.isatty() and os.environ.get("TERM") != "dumb"
-    except ValueError:  # it is closed
+    except ValueError:  # the file is closed
         return False

@@ -1,4 +1,4 @@
-"""The sessions of conversations, and who takes part in them."""
+"""Conversations of a gateway: their keys, their sessions, and the hooks that take part in them."""
 
 from __future__ import annotations
 
@@ -23,110 +23,112 @@ log = logging.getLogger("hookline")
 
 
 def key_of(address: Address) -> str:
-    """The key of a conversation: no two addresses have the same."""
+    """The key of a conversation, unique for each address."""
     return json.dumps([address.channel, address.bot, address.chat_id, address.thread_id])
 
 
 @lru_cache(4096)
 def address_of(key: str) -> Address:
-    """The address that a key was made of."""
+    """The address that a key was made from."""
     channel, bot, chat, thread = json.loads(key)
     return Address(channel, chat, thread, bot)
 
 
+def label_of(key: str) -> str:
+    """Channel and chat of a conversation, for log messages."""
+    address = address_of(key)
+    thread = f", {address.thread_id!r:.80}" if address.thread_id else ""
+    return f"{address.channel}, chat {address.chat_id!r:.80}{thread}"
+
+
 def session_id(key: str, generation: int = 0) -> str:
-    """The id of a conversation's session, safe as the name of a file; each ``generation`` has its own."""
+    """The session id of a conversation, safe as a file name. ``/new`` starts the next ``generation``."""
     channel = "".join(c if c.isascii() and c.isalnum() else "-" for c in address_of(key).channel)[:20]
     return f"{channel}-{sha256(key.encode()).hexdigest()[:32]}" + (f"-{generation}" if generation else "")
 
 
-def place(key: str) -> str:
-    """A conversation in words, for logs: the channel and the chat."""
-    address = address_of(key)
-    return f"{address.channel}, chat {address.chat_id!r:.80}" + (
-        f", {address.thread_id!r:.80}" if address.thread_id else ""
-    )
-
-
 class Conversations:
-    """Sessions by the key of their conversation: loaded when one is needed, held while it goes on."""
+    """Sessions by conversation key: loaded when first needed and cached while the conversation is active."""
 
     def __init__(self, answerer: Answerer, mailbox: Mailbox, sessions: SessionStore) -> None:
-        self._mailbox, self._sessions = mailbox, sessions
+        self._mailbox = mailbox
+        self._store = sessions
         self._hooks: Any = answerer.hooks
         self._hooks_for: Callable[[Session], Any] = getattr(answerer, "hooks_for", lambda session: answerer.hooks)
         allowed = getattr(answerer, "allowed_plugins", None)
         self._plugins_for: Callable[[Session], Any] = getattr(answerer, "plugins_for", lambda session: allowed)
         self._speaker_for: Callable[[Session], Any] = getattr(answerer, "speaker_for", lambda session: "")
-        self._held: dict[str, Session] = {}
+        self._cached: dict[str, Session] = {}
         self._loading: dict[str, asyncio.Lock] = {}
 
     @property
     def keys(self) -> list[str]:
-        """The conversations that are held."""
-        return list(self._held)
+        """Conversations with a cached session."""
+        return list(self._cached)
 
     async def session(self, key: str, platform: str = "") -> Session:
-        """The session of a conversation, as it was left or new.
+        """Return the session of a conversation: cached, loaded from the store, or new.
 
         Raises:
-            StoreError: it cannot be read.
+            StoreError: the session cannot be read.
         """
-        if key in self._held:
-            return self._held[key]
+        if key in self._cached:
+            return self._cached[key]
         async with self._loading.setdefault(key, asyncio.Lock()):
-            if key not in self._held:
+            if key not in self._cached:
                 id = session_id(key, await self._mailbox.generation(key))
-                found = await asyncio.to_thread(self._sessions.load, id)
-                self._held[key] = found or Session(id, key=key, platform=platform or address_of(key).channel)
+                found = await asyncio.to_thread(self._store.load, id)
+                self._cached[key] = found or Session(id, key=key, platform=platform or address_of(key).channel)
             self._loading.pop(key, None)
-        return self._held[key]
+        return self._cached[key]
 
     async def save(self, session: Session) -> None:
-        """Keep a session.
+        """Save a session.
 
         Raises:
-            StoreError: it cannot be kept.
+            StoreError: the session cannot be written.
         """
-        await asyncio.to_thread(self._sessions.save, session)
+        await asyncio.to_thread(self._store.save, session)
 
-    async def renew(self, key: str) -> Session:
-        """Begin another session, with the same personality; the old one stays where it is."""
+    async def start_new_session(self, key: str) -> Session:
+        """Give the conversation an empty session with the same personality. The old session stays in the store."""
         old = await self.session(key)
-        id = session_id(key, await self._mailbox.generation(key, next=True))
-        self._held[key] = Session(
-            id, key=key, platform=old.platform, personality_id=old.personality_id,
+        self._cached[key] = session = Session(
+            session_id(key, await self._mailbox.generation(key, next=True)),
+            key=key,
+            platform=old.platform,
+            personality_id=old.personality_id,
             personality_changes=old.personality_changes,
-        )  # fmt: skip
-        await self.save(self._held[key])
-        return self._held[key]
+        )
+        await self.save(session)
+        return session
 
     def forget(self, key: str) -> None:
-        """Hold a session no longer."""
-        self._held.pop(key, None)
+        """Remove a session from the cache."""
+        self._cached.pop(key, None)
 
     async def fire(self, session: Session | None, point: Point[Any], payload: Any) -> Verdict:
-        """Fire a point of a conversation: hooks and plugins of whoever speaks in it take part; all if it is ``None``.
+        """Fire a point with the hooks and plugins of the session's agent, or with all hooks if there is no session.
 
         Raises:
             HookError: a hook failed closed.
         """
-        hooks, allowed = (self._hooks, None) if session is None else self._taking_part(session)
+        hooks, allowed = (self._hooks, None) if session is None else self._participants(session)
         ctx = AgentContext(session=session, allowed_plugins=None if allowed is None else tuple(allowed))
         verdict: Verdict = await hooks.fire(point, payload, ctx=ctx, allowed_plugins=ctx.allowed_plugins)
         return verdict
 
-    def _taking_part(self, session: Session) -> tuple[Any, Iterable[str] | None]:
+    def _participants(self, session: Session) -> tuple[Any, Iterable[str] | None]:
         try:
             return self._hooks_for(session), self._plugins_for(session)
-        except Exception as error:  # noqa: BLE001 - nobody may be able to speak in it, but people can be told so
-            log.error("%s: %s", place(session.key), describe(error))
+        except Exception as error:  # noqa: BLE001 - a missing personality must not prevent the error notice
+            log.error("%s: the hooks of this conversation are unknown: %s", label_of(session.key), describe(error))
             return self._hooks, None
 
     def speaker(self, session: Session) -> str:
-        """Who speaks in a session, as people are shown it; empty if nobody says."""
+        """Display name of the agent that answers in a session; empty if the answerer has none."""
         try:
             return str(self._speaker_for(session) or "")
-        except Exception as error:  # noqa: BLE001 - a name is not worth a message
-            log.error("%s: %s", place(session.key), describe(error))
+        except Exception as error:  # noqa: BLE001 - a message without a name is better than no message
+            log.error("%s: the speaker of this conversation is unknown: %s", label_of(session.key), describe(error))
             return ""

@@ -1,4 +1,4 @@
-"""A gateway from settings: its channels, who may talk to it, and where it keeps things."""
+"""Build a gateway and its channels from settings."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ BUILT_IN = {
     "mqtt": (".mqtt.channel", "MqttChannel"),
     "telegram": (".telegram.channel", "TelegramChannel"),
 }
-"""The channels that are known by a word."""
+"""Built-in channels by the name they have in settings: module and class."""
 
-_FILES = frozenset(("store", "ca_file", "cert_file", "key_file"))
-"""What channels call their arguments that are paths of files."""
+_FILE_ARGUMENTS = frozenset(("store", "ca_file", "cert_file", "key_file"))
+"""Arguments of channels that are file paths, and so are relative to the folder of the settings."""
 
 
 def build_gateway(
@@ -54,30 +54,29 @@ def build_gateway(
     offered: Mapping[str, Any] = EMPTY,
     file: str | Path | None = None,
 ) -> Gateway:
-    """The gateway that these settings describe.
+    """Build the gateway that the settings describe.
 
     Args:
-        settings: the settings; ``channels`` and ``gateway`` above all.
-        answerer: who answers.
-        home: the folder that relative paths and modules are looked for in; the working folder if left out.
-        offered: further channels by the word that they are known by, such as those of plugins: what makes each.
-        file: where channels can be named; errors tell it.
+        settings: the settings, mainly ``channels`` and ``gateway``.
+        answerer: an agent, or a roster of personalities.
+        home: the folder for relative paths and modules; the working folder if left out.
+        offered: further channel factories by name, such as those of plugins.
+        file: the settings file, for error messages.
 
     Raises:
-        ConfigError: no channels, or a setting that cannot be.
-        LoadError: a channel that cannot be found.
-        ChannelError: a channel that cannot work as it is set up.
+        ConfigError: the settings name no channel, or a setting is invalid.
+        LoadError: a channel cannot be found.
+        ChannelError: a channel cannot work with its settings.
         NotInstalledError: a package is missing.
     """
     home = Path.cwd() if home is None else home
     options = GatewayOptions.of(settings.gateway)
     if not settings.channels:
         where = f" in {file}" if file else ""
-        raise ConfigError(f'there are no channels: name some{where}, as in channels = ["console"]')
+        raise ConfigError(f'no channels are configured: add some{where}, such as channels = ["console"]')
     declared = _declared(settings)
     channels = [load_channel(item, home, offered) for item in declared]
-    rules = zip(declared, channels, strict=True)
-    access = {there.name: _access(item) for item, there in rules}
+    access = {channel.name: _access(item) for item, channel in zip(declared, channels, strict=True)}
     return Gateway(
         answerer, channels,
         mailbox=Mailbox(database_path(options, home), lease=options.lease, keep_days=options.keep_days),
@@ -88,15 +87,15 @@ def build_gateway(
 
 
 def follow_plugins(gateway: Gateway, plugins: PluginManager, settings: Settings, *, home: Path | None = None) -> None:
-    """From now on, stop the channels of a plugin that is switched off, and start those of one that is switched on.
+    """Start and stop the channels of plugins when the plugins are switched on and off.
 
-    To be called in the loop that the gateway runs in; plugins may be switched by any thread.
+    Call this in the event loop of the gateway. Plugins may be switched by any thread.
 
     Args:
         gateway: the gateway.
-        plugins: who switches plugins on and off.
-        settings: the settings that the gateway was made from.
-        home: the folder that relative paths and modules are looked for in; the working folder if left out.
+        plugins: the plugin manager to watch.
+        settings: the settings that the gateway was built from.
+        home: the folder for relative paths and modules; the working folder if left out.
     """
     loop, folder = asyncio.get_running_loop(), Path.cwd() if home is None else home
     declared, names = _declared(settings), list(gateway.channels)
@@ -114,7 +113,12 @@ def follow_plugins(gateway: Gateway, plugins: PluginManager, settings: Settings,
                 else:
                     await gateway.remove(names[number], f"the plugin {plugin.name} is switched off")
             except HooklineError as error:
-                log.error("the channel %s of the plugin %s: %s", names[number], plugin.name, error_text(error))
+                log.error(
+                    "the channel %s of the plugin %s cannot be switched: %s",
+                    names[number],
+                    plugin.name,
+                    error_text(error),
+                )
 
     def start(plugin: Plugin, on: bool) -> None:
         task = loop.create_task(switch(plugin, on))
@@ -133,7 +137,7 @@ def _declared(settings: Settings) -> list[DeclaredChannel]:
 
 
 def _approvals(settings: Settings) -> ApprovalStore | None:
-    """Where calls wait for approval, if they are to wait."""
+    """The store for calls that wait for approval; ``None`` if calls never wait."""
     return None if settings.approvals in ("yes", "deny") else ApprovalStore(settings.approval_file)
 
 
@@ -142,55 +146,55 @@ def _access(item: DeclaredChannel) -> Access:
 
 
 def database_path(options: GatewayOptions, home: Path) -> str:
-    """The file of messages and pairings; one of this user if the settings name none."""
+    """The file for messages and pairings; by default in the data folder of the user."""
     if options.database == ":memory:":
         return options.database
     return str(home / Path(options.database).expanduser() if options.database else user_folder("data") / "gateway.db")
 
 
 def load_channel(declared: DeclaredChannel, home: Path, offered: Mapping[str, Any] = EMPTY) -> Channel:
-    """The channel that a declaration describes.
+    """Create the channel that a declaration describes.
 
     Raises:
-        ConfigError: its arguments do not fit.
-        LoadError: there is none of that name.
-        ChannelError: it cannot work as it is set up.
+        ConfigError: its arguments are invalid.
+        LoadError: there is no such channel.
+        ChannelError: it cannot work with its settings.
     """
-    made = offered[declared.use] if declared.use in offered else _maker(declared.use, home, offered)
-    args = {name: _value(declared.use, name, value, home) for name, value in declared.args.items()}
+    found = offered[declared.use] if declared.use in offered else _find(declared.use, home, offered)
+    args = {name: _argument(declared.use, name, value, home) for name, value in declared.args.items()}
     if declared.name:
         args["name"] = declared.name
-    if callable(made):
+    if callable(found):
         try:
-            check_args(made, declared.use, args)
-            made = made(**args)
+            check_args(found, declared.use, args)
+            found = found(**args)
         except LoadError as error:
-            theirs = [name for name in ("host", "port", "hosts") if name in declared.args]
-            hint = f" (where web pages listen is set in [gateway]: {theirs[0]})" if theirs else ""
+            web = [name for name in ("host", "port", "hosts") if name in declared.args]
+            hint = f" (set {web[0]} in [gateway]: one web server serves all channels)" if web else ""
             raise ConfigError(f"channel {error}{hint}") from error
         except HooklineError:
             raise
         except (TypeError, ValueError) as error:
             raise ConfigError(f"channel {declared.use}: {error_text(error)}") from error
     elif args:
-        raise ConfigError(f"channel {declared.use}: it is made already, and takes no {', '.join(args)}")
-    if not isinstance(made, Channel):
-        raise LoadError(f"{declared.use} is a {type(made).__name__}, not a channel: see docs/guides/channels.md")
-    return made
+        raise ConfigError(f"channel {declared.use}: it is an object and not a class, so it takes no {', '.join(args)}")
+    if not isinstance(found, Channel):
+        raise LoadError(f"{declared.use} is a {type(found).__name__}, not a channel: see docs/guides/channels.md")
+    return found
 
 
-def _maker(use: str, home: Path, offered: Mapping[str, Any]) -> Any:
+def _find(use: str, home: Path, offered: Mapping[str, Any]) -> Any:
     reference = parse_reference(use)
     if reference.file is None and ":" not in use:
         if use not in BUILT_IN:
             known = [*BUILT_IN, *offered]
             raise LoadError(
-                f"there is no channel {use!r}.{did_you_mean(use, known)} Known: {', '.join(known)}, FILE.py:name"
+                f"there is no channel {use!r}.{did_you_mean(use, known)} Known: {', '.join(known)}, FILE.py:NAME"
             )
         module, name = BUILT_IN[use]
         return getattr(importlib.import_module(module, __package__), name)
     if not reference.name:
-        raise LoadError(f"channel {use}: name it, as in {use}:NAME")
+        raise LoadError(f"channel {use}: add the name of the class, as in {use}:NAME")
     try:
         if reference.file is not None:
             found: Any = load_file(reference.file)[0]
@@ -201,26 +205,26 @@ def _maker(use: str, home: Path, offered: Mapping[str, Any]) -> Any:
         raise LoadError(f"channel {use}: {describe(error)}") from error
     if not hasattr(found, reference.name):
         raise LoadError(
-            f"channel {use}: there is no {reference.name!r} in it.{did_you_mean(reference.name, vars(found))}"
+            f"channel {use}: the module has no {reference.name!r}.{did_you_mean(reference.name, vars(found))}"
         )
     return getattr(found, reference.name)
 
 
-def _value(use: str, name: str, value: Any, home: Path) -> Any:
-    """An argument: ``{ env = "NAME" }`` and ``"env:NAME"`` are what that variable holds."""
+def _argument(use: str, name: str, value: Any, home: Path) -> Any:
+    """Resolve an argument: ``{ env = "NAME" }`` and ``"env:NAME"`` stand for an environment variable."""
     if isinstance(value, Mapping) and value.keys() == {"env"}:
-        return _secret(use, name, str(value["env"]))
+        return _from_environment(use, name, str(value["env"]))
     if isinstance(value, str) and value.startswith("env:"):
-        return _secret(use, name, value.removeprefix("env:"))
+        return _from_environment(use, name, value.removeprefix("env:"))
     if isinstance(value, (list, tuple)):
-        return [_value(use, name, item, home) for item in value]
-    if name in _FILES and isinstance(value, str) and value and value != ":memory:":
+        return [_argument(use, name, item, home) for item in value]
+    if name in _FILE_ARGUMENTS and isinstance(value, str) and value and value != ":memory:":
         return str(home / Path(value).expanduser())
     return value
 
 
-def _secret(use: str, name: str, variable: str) -> str:
+def _from_environment(use: str, name: str, variable: str) -> str:
     found = os.environ.get(variable, "")
     if not found:
-        raise ConfigError(f"channel {use}: {name} is to come from the environment, but {variable} is not set")
+        raise ConfigError(f"channel {use}: {name} is read from the environment variable {variable}, which is not set")
     return found

@@ -1,10 +1,10 @@
-"""The gateway: what comes in through channels is answered by an agent, in order, and nothing is lost."""
+"""The gateway: receives messages from channels, has an agent answer them in order, and loses none."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -12,58 +12,56 @@ from typing import Any, Protocol
 import msgspec
 
 from .._base.frozen import EMPTY
-from .._base.tasks import StillRunningError, with_timeout
+from .._base.lifecycle import Lifecycle, stop_component
 from .._base.text import describe, did_you_mean, error_text
 from .._run.context import AgentContext
 from .._run.session import Session
 from .._web.http_server import HttpServer
-from .._web.starting import Starting
 from ..config.errors import ConfigError
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
-from ..stores.mailbox import Mailbox, PendingItems
+from ..stores.mailbox import Mailbox
 from ..stores.sessions import SessionStore
 from .access import Access
-from .approvals import Approving
+from .approvals import Approvals
 from .conversations import Conversations, address_of
-from .inbox import Arrival, Reception
+from .inbox import Inbox
 from .options import GatewayOptions
-from .outbox import Postman, Tally
+from .outbox import Counters, Outbox
 from .protocol import Answerer, Channel, ChannelError, Health
-from .queues import Lanes
-from .runner import Answering
+from .runner import Runner
 
 log = logging.getLogger("hookline")
 
-LOOK_EVERY = 1.0
-"""Seconds between two looks at what other programs left."""
+POLL_INTERVAL = 1.0
+"""Seconds between two checks of the mailbox for items that other processes left."""
 
 SEND_GRACE = 5.0
-"""Seconds to send what is left when the gateway stops, at least."""
+"""Seconds to send the remaining replies when the gateway stops, at least."""
 
-CLEAN_UP = 6.0
-"""Seconds for runs that are cancelled then: their hooks have five."""
+CANCEL_GRACE = 6.0
+"""Seconds for cancelled runs to finish. Their hooks have five."""
 
 STOP_SECONDS = 15.0
-"""Seconds for a channel to stop; then it is left alone."""
+"""Seconds for a channel to stop. Then it is abandoned."""
 
 
-class Host(Protocol):
-    """Something that is started before the channels and stopped after them, such as a web server."""
+class Server(Protocol):
+    """A server that starts after the channels and stops before them, such as a web server."""
 
     async def start(self) -> None:
-        """Begin."""
+        """Start to serve."""
         ...
 
     async def stop(self) -> None:
-        """End."""
+        """Stop serving."""
         ...
 
 
 class Status(msgspec.Struct, frozen=True):
-    """What a gateway is doing: its channels' health, and numbers since it was started.
+    """The state of a gateway: the health of its channels, and counts since it started.
 
-    When it has been stopped, ``waiting`` is what is left for the next.
+    After the gateway has stopped, ``waiting`` is the number of messages that the next start will answer.
     """
 
     channels: Mapping[str, Health]
@@ -80,147 +78,237 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class Gateway:
-    """Stands between channels and whoever answers.
+    """Connect channels to an agent.
 
-    A message is kept before its channel is told that it arrived; its reply is kept before it is sent. So a message
-    gets its answer also if the program ends in between: from the next one, or from another on the same mailbox.
+    A message is stored before its channel acknowledges it, and a reply is stored before it is sent. So a message is
+    answered even if the process ends in between: by the next process, or by another one that uses the same mailbox.
+
+    Example::
+
+        channel = MemoryChannel()
+        gateway = Gateway(agent, [channel], mailbox=Mailbox("gateway.db"), sessions=SessionStore("sessions"))
+        await gateway.start()
+        await channel.say("Hello")
+        print(await channel.replies(1))
+        await gateway.stop()
 
     Args:
         answerer: an agent, or a roster of personalities.
-        channels: the ways in and out; each has its own name.
-        mailbox: where messages are kept.
-        sessions: where conversations are kept.
-        options: how it works.
-        access: who may talk, by the name of the channel; everybody where there is none.
-        context: makes the context of a run, for its limits.
-        metadata: for ``ctx.state.metadata`` of every run, beside where the message came from.
-        hosts: what is to be started with the channels; if left out, one web server at ``options.host`` and
-            ``options.port`` for the channels that have routes.
-        approvals: where calls that need approval wait, to be decided in their conversation by those whom ``access``
-            lets, or elsewhere; without it, such calls are denied unless a hook decides.
+        channels: the channels, each with its own name.
+        mailbox: stores messages.
+        sessions: stores conversations.
+        options: settings of the gateway.
+        access: the access rules by channel name. Channels without rules accept everyone.
+        context: creates the context of a run, for its limits.
+        metadata: added to ``ctx.state.metadata`` of every run, beside the origin of the message.
+        servers: started with the channels. By default one web server at ``options.host`` and ``options.port``, if a
+            channel has routes.
+        approvals: stores calls that wait for approval. Senders whom ``access`` permits decide about them in their
+            conversation; operators decide elsewhere. Without a store, such calls are denied unless a hook decides.
 
     Raises:
-        ConfigError: there is no channel, or two have the same name.
+        ConfigError: there is no channel, or two channels have the same name.
     """
 
     def __init__(
-        self, answerer: Answerer, channels: Sequence[Channel], *, mailbox: Mailbox, sessions: SessionStore,
-        options: GatewayOptions | None = None, access: Mapping[str, Access] | None = None,
-        context: Callable[[Session], AgentContext] | None = None, metadata: Mapping[str, Any] = EMPTY,
-        hosts: Sequence[Host] | None = None, approvals: ApprovalStore | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        answerer: Answerer,
+        channels: Sequence[Channel],
+        *,
+        mailbox: Mailbox,
+        sessions: SessionStore,
+        options: GatewayOptions | None = None,
+        access: Mapping[str, Access] | None = None,
+        context: Callable[[Session], AgentContext] | None = None,
+        metadata: Mapping[str, Any] = EMPTY,
+        servers: Sequence[Server] | None = None,
+        approvals: ApprovalStore | None = None,
+    ) -> None:
         self.channels: dict[str, Channel] = {}
         for channel in channels:
-            if channel.name in self.channels:
-                raise ConfigError(f"two channels are called {channel.name!r}: give one of them another name")
+            self._check_name_is_free(channel.name)
             self.channels[channel.name] = channel
         if not self.channels:
             raise ConfigError("a gateway needs at least one channel")
-        self.options = options or GatewayOptions()
+        self.options = options = options or GatewayOptions()
         self._access = dict(access or {})
         for name in self._access:
             if name not in self.channels:
                 raise ConfigError(f"access: there is no channel {name!r}.{did_you_mean(name, self.channels)}")
         self._mailbox = mailbox
-        self.hosts: tuple[Host, ...] = self._web_server() if hosts is None else tuple(hosts)
-        self._tally = Tally()
+        self.servers: tuple[Server, ...] = self._web_server() if servers is None else tuple(servers)
+        self._counters = Counters()
         self._conversations = Conversations(answerer, mailbox, sessions)
-        self._postman = Postman(mailbox, self._conversations, self.channels, self.options, self._tally)
-        self._approving = Approving(approvals, self._postman, self.channels, self._access, self.options)
-        self._answering = Answering(
-            answerer, self._conversations, mailbox, self._postman, self._approving, self.channels, self.options,
-            context, metadata,
-        )  # fmt: skip
-        self._reception = Reception(
-            answerer, self._conversations, self._postman, self._answering, self._approving, self.options, self._tally
+        self._outbox = Outbox(mailbox, self._conversations, self.channels, options, self._counters)
+        self._approvals = Approvals(approvals, self._outbox, self.channels, self._access, options)
+        self._runner = Runner(
+            answerer,
+            self._conversations,
+            mailbox,
+            self._outbox,
+            self._approvals,
+            self.channels,
+            options,
+            context,
+            metadata,
         )
-        self._arrival = Arrival(mailbox, self._access, self._tally, self._take_up)
-        self._started: list[Host | Channel] = []
-        self._starting = Starting()
+        self._inbox = Inbox(
+            answerer,
+            self.channels,
+            self._access,
+            mailbox,
+            self._conversations,
+            self._outbox,
+            self._runner,
+            self._approvals,
+            options,
+            self._counters,
+        )
+        self._queues = (self._inbox.queues, self._runner.queues, self._outbox.queues)
+        self._lifecycle = Lifecycle(self._start, self._stop, grace=options.grace)
+        self._started: list[Server | Channel] = []
         self._removed: dict[str, Health] = {}
         self._changing = asyncio.Lock()
-        self._looking: asyncio.Task[None] | None = None
-        self._stopping, self._left = False, 0
-        self._over, self._hurry = asyncio.Event(), asyncio.Event()
+        self._polling: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
-        self._lanes = (self._reception.lanes, self._answering.lanes, self._postman.lanes)
+        self._unanswered = 0
 
-    def _web_server(self) -> tuple[Host, ...]:
-        """The one web server of the channels that need one."""
+    def _check_name_is_free(self, name: str) -> None:
+        if name in self.channels:
+            raise ConfigError(f"two channels are called {name!r}: give one of them another name")
+
+    def _web_server(self) -> tuple[Server, ...]:
         served: list[Any] = [channel for channel in self.channels.values() if hasattr(channel, "routes")]
         options = self.options
         return (HttpServer(served, options.host, options.port, hosts=options.hosts),) if served else ()
 
     @property
     def urls(self) -> list[str]:
-        """Where its web servers can be reached from this machine."""
-        return [url for host in self.hosts if (url := getattr(host, "url", None)) is not None]
+        """URLs of the web servers, as seen from this machine."""
+        return [url for server in self.servers if (url := getattr(server, "url", None)) is not None]
 
     async def start(self) -> None:
-        """Open the mailbox, take up what was left there, and begin to receive.
-
-        If it is stopped before or meanwhile, it does not.
+        """Open the mailbox, resume unfinished messages, and start to receive. Does nothing after :meth:`stop`.
 
         Raises:
-            ChannelError: a channel can never work as it is set up.
+            ChannelError: a channel can never work with its settings.
             StoreError: the mailbox cannot be used.
-            WebError: a web server cannot be started, or the gateway was started before.
+            WebError: a web server cannot be started.
+            RuntimeError: the gateway was started before.
         """
-        await self._starting.go(self._begin, lambda: self.stop(grace=0))
+        await self._lifecycle.start()
 
-    async def _begin(self) -> None:
+    async def _start(self) -> None:
         await self._mailbox.open()
-        self._take_up(await self._mailbox.poll(self.channels))
-        await self._tell_what_is_left_over()
+        self._inbox.enqueue(await self._mailbox.poll(self.channels))
+        await self._warn_about_missing_channels()
         for name, channel in self.channels.items():
-            await channel.start(partial(self._arrival.deliver, name))
+            await channel.start(partial(self._inbox.deliver, name))
             self._started.append(channel)
-        for host in self.hosts:
-            await host.start()
-            self._started.append(host)
-        self._looking = asyncio.create_task(self._look_around())
+        for server in self.servers:
+            await server.start()
+            self._started.append(server)
+        self._polling = asyncio.create_task(self._poll())
+
+    async def _warn_about_missing_channels(self) -> None:
+        for channel, (messages, replies) in (await self._mailbox.unclaimed(self.channels)).items():
+            kinds = [(messages, "message", "messages"), (replies, "reply", "replies")]
+            items = " and ".join(f"{count} {one if count == 1 else more}" for count, one, more in kinds if count)
+            log.warning(
+                "the mailbox has %s of the channel %r, which is not configured: kept for a channel of that name",
+                items,
+                channel,
+            )
+
+    async def stop(self, *, grace: float | None = None) -> None:
+        """Stop the gateway. Messages that are not answered by then stay in the mailbox.
+
+        Args:
+            grace: how many seconds active runs may take to finish; ``options.grace`` if left out. Zero also ends the
+                grace period of a stop in progress.
+        """
+        await self._lifecycle.stop(grace)
+
+    async def _stop(self, grace: float) -> None:
+        wait_within_grace = self._lifecycle.wait_within_grace
+        self._inbox.close()
+        self._runner.wind_down()
+        await wait_within_grace(grace, self._wait_until_answered())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CANCEL_GRACE):
+                await self._runner.close()
+        await wait_within_grace(max(grace, SEND_GRACE), self._outbox.queues.wait_until_idle())
+        for queues in self._queues:
+            await queues.stop()
+        await self._approvals.close()
+        for part in reversed(self._started):
+            await _stop_part(part)
+        if self._polling is not None:
+            self._polling.cancel()
+            await asyncio.wait([self._polling])
+        try:
+            self._unanswered = await self._mailbox.close()
+        except StoreError as error:
+            log.error("%s", error_text(error))
+
+    async def serve(self) -> None:
+        """Start and run until the gateway is stopped, or until all channels have ended and all is answered."""
+        await self.start()
+        await self.wait()
+
+    async def wait(self) -> None:
+        """Wait until a started gateway has stopped. Cancelling this call stops it."""
+        await self._lifecycle.wait()
+
+    async def wait_until_idle(self) -> None:
+        """Wait until all received messages are answered and all replies are sent."""
+        await self._wait_until_answered()
+        await self._outbox.queues.wait_until_idle()
+
+    async def _wait_until_answered(self) -> None:
+        await self._inbox.queues.wait_until_idle()
+        await self._runner.queues.wait_until_idle()
 
     async def add(self, channel: Channel, access: Access | None = None) -> None:
-        """Have one more channel, while it runs; what waits for it in the mailbox is taken up.
+        """Add a channel to the running gateway and resume its unfinished messages.
 
         Args:
             channel: the channel.
-            access: who may talk there; everybody if left out.
+            access: its access rules; everyone may talk if left out.
 
         Raises:
-            ConfigError: there is one of that name.
-            ChannelError: it cannot work as it is set up, or the gateway does not run.
+            ConfigError: the gateway has a channel of that name.
+            ChannelError: the channel cannot work with its settings, or the gateway is not running.
             StoreError: the mailbox cannot be used.
         """
         async with self._changing:
             name = channel.name
-            if name in self.channels:
-                raise ConfigError(f"two channels are called {name!r}: give one of them another name")
-            if self._stopping or self._looking is None:
-                raise ChannelError(f"the channel {name!r} is not added: the gateway does not run")
-            host = self._host_of(channel)
-            if host is None and hasattr(channel, "routes"):
-                log.warning("the gateway has no web server, which the channel %s needs: start the gateway anew", name)
+            self._check_name_is_free(name)
+            if self._lifecycle.is_stopping or self._polling is None:
+                raise ChannelError(f"the channel {name!r} cannot be added: the gateway is not running")
+            server = self._server_for(channel)
+            if server is None and hasattr(channel, "routes"):
+                log.warning("the channel %s needs a web server, which this gateway does not have: restart it", name)
             if access is not None:
                 self._access[name] = access
-            self.channels[name] = channel  # before it is started: what it delivers then is taken up
+            self.channels[name] = channel  # before its start, so that the messages it delivers are processed
             try:
-                await channel.start(partial(self._arrival.deliver, name))
+                await channel.start(partial(self._inbox.deliver, name))
                 self._started.append(channel)
-                if host is not None:
-                    host.add(channel)
-                self._take_up(await self._mailbox.poll(self.channels))
+                if server is not None:
+                    server.add(channel)
+                self._inbox.enqueue(await self._mailbox.poll(self.channels))
             except BaseException:
-                await self._take_out(name)
+                await self._remove(name)
                 raise
             self._removed.pop(name, None)
 
-    async def remove(self, name: str, why: str = "switched off") -> None:
-        """Have a channel no longer: it is stopped, and what is not answered or not sent there stays in the mailbox.
+    async def remove(self, name: str, reason: str = "switched off") -> None:
+        """Stop and remove a channel. Its unanswered messages and unsent replies stay in the mailbox.
 
         Args:
-            name: of the channel.
-            why: what :meth:`status` says about it.
+            name: the name of the channel.
+            reason: shown as the health of the channel in :meth:`status`.
 
         Raises:
             ConfigError: there is no such channel.
@@ -229,177 +317,92 @@ class Gateway:
         async with self._changing:
             if name not in self.channels:
                 raise ConfigError(f"there is no channel {name!r}.{did_you_mean(name, self.channels)}")
-            if not self._stopping:
-                self._removed[name] = Health(False, why)
-                await self._take_out(name)
+            if not self._lifecycle.is_stopping:
+                self._removed[name] = Health(False, reason)
+                await self._remove(name)
 
-    async def _take_out(self, name: str) -> None:
+    async def _remove(self, name: str) -> None:
         channel = self.channels.pop(name)
-        for part in (self._reception.lanes, self._answering, self._postman):
-            await part.let_go(self._keys_of(name), CLEAN_UP)
-        host = self._host_of(channel)
+        for part in (self._inbox.queues, self._runner, self._outbox):
+            keys = [key for queues in self._queues for key in queues.keys if address_of(key).channel == name]
+            await part.cancel(keys, CANCEL_GRACE)
+        server = self._server_for(channel)
         if channel in self._started:
             self._started.remove(channel)
-            await _stopped(channel)
-        if host is not None:
-            host.remove(channel)
+            await _stop_part(channel)
+        if server is not None:
+            server.remove(channel)
         await self._mailbox.release_channel(name)
         self._access.pop(name, None)
         for key in self._conversations.keys:
             if address_of(key).channel == name:
                 self._conversations.forget(key)
 
-    def _keys_of(self, name: str) -> list[str]:
-        return [key for lanes in self._lanes for key in lanes.keys if address_of(key).channel == name]
-
-    def _host_of(self, channel: Channel) -> Any:
-        """The web server for a channel; ``None`` if it needs none, or there is none."""
-        needed = hasattr(channel, "routes")
-        return next((host for host in self.hosts if needed and hasattr(host, "add")), None)
-
-    async def _tell_what_is_left_over(self) -> None:
-        for channel, (letters, parcels) in (await self._mailbox.unclaimed(self.channels)).items():
-            kinds = [(letters, "message", "messages"), (parcels, "reply", "replies")]
-            what = " and ".join(f"{count} {one if count == 1 else more}" for count, one, more in kinds if count)
-            log.warning(
-                "there is no channel %r now, but %s of it: kept, until there is one of that name again", channel, what
-            )
-
-    async def stop(self, *, grace: float | None = None) -> None:
-        """Stop: what is running gets ``grace`` seconds; what is not answered then stays in the mailbox.
-
-        Where it is being stopped already, ``grace=0`` ends the wait.
-        """
-        grace = self.options.grace if grace is None else grace
-        if grace <= 0:
-            self._hurry.set()
-        if self._stopping:
-            await self._over.wait()
-            return
-        self._stopping = True
-        try:
-            await self._wind_up(grace)
-        finally:  # also if who stops it does not wait for the end: others must not wait for ever
-            self._over.set()
-
-    async def _wind_up(self, grace: float) -> None:
-        await self._starting.break_off()
-        self._reception.lanes.pause()
-        self._answering.wind_down()
-        await self._within(grace, _settled(self._reception.lanes, self._answering.lanes))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLEAN_UP):
-                await self._answering.close()
-        await self._within(max(grace, SEND_GRACE), self._postman.lanes.settled())
-        for lanes in self._lanes:
-            await lanes.stop()
-        await self._approving.close()
-        for part in reversed(self._started):
-            await _stopped(part)
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.wait([self._looking])
-        try:
-            self._left = await self._mailbox.close()
-        except StoreError as error:
-            log.error("%s", error_text(error))
-
-    async def _within(self, seconds: float, wait: Coroutine[Any, Any, None]) -> None:
-        """Wait so long at most, and not at all when there is no time."""
-        tasks = [asyncio.ensure_future(wait), asyncio.ensure_future(self._hurry.wait())]
-        try:
-            await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-
-    async def serve(self) -> None:
-        """Start, and go on until it is stopped, or until all channels have ended and all is answered."""
-        await self.start()
-        await self.wait()
-
-    async def wait(self) -> None:
-        """Go on as :meth:`serve` does, once it was started. Cancelling this stops it."""
-        try:
-            await self._over.wait()
-        finally:
-            await self.stop()
-
-    async def settled(self) -> None:
-        """Wait until all that came in is answered, and all answers have left."""
-        await _settled(*self._lanes)
+    def _server_for(self, channel: Channel) -> Any:
+        """The web server for a channel; ``None`` if the channel needs none or there is none."""
+        if not hasattr(channel, "routes"):
+            return None
+        return next((server for server in self.servers if hasattr(server, "add")), None)
 
     def status(self) -> Status:
-        """What it is doing."""
-        tally = self._tally
+        """Return the current state."""
+        counters = self._counters
+        outbox = self._outbox.queues
         return Status(
-            {name: _health(channel) for name, channel in self.channels.items()} | self._removed,
-            len(self._conversations.keys), self._answering.lanes.running,
-            self._left or self._answering.lanes.waiting + self._reception.lanes.waiting,
-            self._postman.lanes.waiting + self._postman.lanes.running,
-            tally.received, tally.duplicates, tally.refused, tally.sent, tally.retried, tally.failed,
-        )  # fmt: skip
+            channels={name: _health(channel) for name, channel in self.channels.items()} | self._removed,
+            conversations=len(self._conversations.keys),
+            running=self._runner.queues.running,
+            waiting=self._unanswered or self._runner.queues.waiting + self._inbox.queues.waiting,
+            unsent=outbox.waiting + outbox.running,
+            received=counters.received,
+            duplicates=counters.duplicates,
+            refused=counters.refused,
+            sent=counters.sent,
+            retried=counters.retried,
+            failed=counters.failed,
+        )
 
-    def _take_up(self, found: PendingItems) -> None:
-        if self._stopping:
-            return  # the next program finds it in the mailbox
-        for letter in found.inbox:
-            if letter.channel in self.channels:
-                self._reception.lanes.put(letter.key, letter)
-        self._postman.take(found.outbox)
-
-    async def _look_around(self) -> None:
+    async def _poll(self) -> None:
+        """Renew the lease, take over items of other processes, and release idle conversations, periodically."""
         while True:
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(POLL_INTERVAL)
             try:
-                self._take_up(await self._mailbox.poll(self.channels))
-                await self._let_go(self._idle())
-                if not self._stopping and self._has_ended():
+                self._inbox.enqueue(await self._mailbox.poll(self.channels))
+                await self._release_idle()
+                if not self._lifecycle.is_stopping and self._has_ended():
                     self._ending = asyncio.create_task(self.stop())
             except StoreError as error:
                 log.error("%s", error_text(error))
             except Exception:
-                log.exception("while looking for what others left")
+                log.exception("polling the mailbox failed")
 
-    async def _let_go(self, keys: Iterable[str]) -> None:
-        """Others may take part in the conversations in which nothing happens."""
-        for key in await self._mailbox.release(keys):
+    async def _release_idle(self) -> None:
+        """Give idle conversations back to the mailbox, so that other processes can take them."""
+        for key in await self._mailbox.release(self._idle_conversations()):
             if not self._is_busy(key):
                 self._conversations.forget(key)
 
-    def _idle(self) -> list[str]:
+    def _idle_conversations(self) -> list[str]:
         return [key for key in self._conversations.keys if not self._is_busy(key)]
 
     def _is_busy(self, key: str) -> bool:
-        return any(key in lanes for lanes in self._lanes)
+        return any(key in queues for queues in self._queues)
 
     def _has_ended(self) -> bool:
         channels: list[Any] = list(self.channels.values())
         if self._removed or not all(getattr(channel, "ended", False) for channel in channels):
             return False
-        return not any(lanes.count for lanes in self._lanes)
+        return not any(len(queues) for queues in self._queues)
 
 
-async def _settled(*lanes: Lanes[Any]) -> None:
-    for each in lanes:
-        await each.settled()
-
-
-async def _stopped(part: Host | Channel) -> None:
-    """Stop something, whatever it does: the others go on."""
-    name = getattr(part, "name", part)
-    try:
-        await with_timeout(STOP_SECONDS, part.stop())
-    except StillRunningError:
-        log.error("%s did not stop in %g s, and is left alone", name, STOP_SECONDS)
-    except Exception as error:  # noqa: BLE001 - it is left alone then
-        log.error("%s did not stop: %s", name, describe(error))
+async def _stop_part(part: Server | Channel) -> None:
+    await stop_component(str(getattr(part, "name", part)), part.stop, timeout=STOP_SECONDS)
 
 
 def _health(channel: Channel) -> Health:
-    """How a channel is, whatever it says."""
+    """The health of a channel, even if its ``health`` is broken."""
     try:
-        found: Any = channel.health()
-    except Exception as error:  # noqa: BLE001 - that it cannot tell is how it is
+        health: Any = channel.health()
+    except Exception as error:  # noqa: BLE001 - a broken health check means an unhealthy channel
         return Health(False, describe(error))
-    return found if isinstance(found, Health) else Health(False, f"its health is {found!r:.60}, which is no Health")
+    return health if isinstance(health, Health) else Health(False, f"health() returned {health!r:.60}, not a Health")

@@ -1,4 +1,4 @@
-"""A channel in memory: for tests, and for programs that are their own platform."""
+"""A channel in memory, for tests and for programs that are their own platform."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .protocol import Address, Capabilities, ChannelError, Deliver, Health
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """A message that was sent: where to, what, and with which key."""
+    """A message that was sent through a :class:`MemoryChannel`."""
 
     address: Address
     message: OutboundMessage
@@ -23,78 +23,91 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class MemoryChannel:
-    """Takes messages by a call, and keeps what is sent.
+    """Receive messages through a method call, and keep the replies in a list.
 
-    ``sent`` is what was sent, ``edited`` what was changed, ``typed`` where typing was shown. What is put into
-    ``failures`` is raised by the next sends, one by one.
+    ``sent`` holds the sent messages, ``edited`` the edits, and ``typed`` the conversations in which typing was shown.
+    The exceptions in ``failures`` are raised by the next sends, one by one.
+
+    Example::
+
+        await channel.say("Hello")
+        assert await channel.replies(1) == ["Hi!"]
 
     Args:
-        name: of the channel.
-        capabilities: what it is to be able to do.
+        name: the name of the channel.
+        capabilities: the features and limits to simulate.
     """
 
     def __init__(self, name: str = "memory", *, capabilities: Capabilities | None = None) -> None:
-        self.name, self.capabilities = name, capabilities or Capabilities()
+        self.name = name
+        self.capabilities = capabilities or Capabilities()
         self.sent: list[Sent] = []
         self.edited: list[tuple[str, str]] = []
         self.typed: list[Address] = []
         self.failures: deque[BaseException] = deque()
         self.working = True
         self._deliver: Deliver | None = None
-        self._said = 0
-        self._news = asyncio.Condition()
+        self._received = 0
+        self._sent_changed = asyncio.Condition()
 
     async def say(
         self, text: str, *, chat: str = "chat", sender: str = "somebody", message_id: str = "", **fields: Any
     ) -> bool:
-        """Let somebody say something; false if the message is known. ``fields`` are those of ``InboundMessage``.
+        """Deliver a message to the gateway. False if the gateway knew it already.
+
+        Args:
+            text: the text of the message.
+            chat: the chat in which it was written.
+            sender: who wrote it.
+            message_id: its id; a new one if left out.
+            fields: further fields of ``InboundMessage``.
 
         Raises:
-            ChannelError: no gateway takes messages.
+            ChannelError: the channel is not started.
         """
         if self._deliver is None:
             raise ChannelError(f"the channel {self.name!r} is not started")
-        self._said += 1
-        message_id = message_id or f"{id(self):x}-{self._said}"
+        self._received += 1
+        message_id = message_id or f"{id(self):x}-{self._received}"
         return await self._deliver(InboundMessage(text, self.name, chat, sender, message_id, **fields))
 
     def texts(self, chat: str = "chat") -> Sequence[str]:
-        """What was sent to a chat."""
+        """The texts that were sent to a chat."""
         return [each.message.text for each in self.sent if each.address.chat_id == chat]
 
     async def replies(self, count: int, chat: str = "chat") -> Sequence[str]:
-        """What was sent to a chat, once that are so many messages."""
-        async with self._news:
-            await self._news.wait_for(lambda: len(self.texts(chat)) >= count)
+        """Wait until at least ``count`` messages were sent to a chat, and return the texts of all of them."""
+        async with self._sent_changed:
+            await self._sent_changed.wait_for(lambda: len(self.texts(chat)) >= count)
         return self.texts(chat)
 
     async def start(self, deliver: Deliver) -> None:
-        """Take messages from now on."""
+        """Accept messages from now on."""
         self._deliver = deliver
 
     async def stop(self) -> None:
-        """Take no more."""
+        """Accept no more messages."""
         self._deliver = None
 
     async def send(self, address: Address, message: OutboundMessage, *, key: str) -> str:
-        """Keep the message."""
+        """Append the message to ``sent``."""
         if self.failures:
             raise self.failures.popleft()
         if self.capabilities.idempotent and (known := [each for each in self.sent if each.key == key]):
             return known[0].id
-        async with self._news:
+        async with self._sent_changed:
             self.sent.append(Sent(address, message, key, str(len(self.sent) + 1)))
-            self._news.notify_all()
+            self._sent_changed.notify_all()
         return self.sent[-1].id
 
     async def edit(self, address: Address, message_id: str, message: OutboundMessage) -> None:
-        """Keep the change."""
+        """Append the change to ``edited``."""
         self.edited.append((message_id, message.text))
 
     async def typing(self, address: Address) -> None:
-        """Note that typing is shown."""
+        """Append the conversation to ``typed``."""
         self.typed.append(address)
 
     def health(self) -> Health:
-        """As ``working`` says."""
+        """Healthy while ``working`` is true."""
         return Health(self.working, "" if self.working else "switched off")

@@ -1,10 +1,10 @@
-"""The way in: from a message in the mailbox to its place in the queue."""
+"""Accept messages from channels into the mailbox, carry out commands, and queue runs for the other messages."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 from .._base.text import closest_match, error_text
@@ -15,191 +15,229 @@ from ..stores.mailbox import InboxItem, LeaseLostError, Mailbox, PendingItems
 from ..stores.messages import InboundMessage, OutboundMessage
 from . import notices
 from .access import Access
-from .approvals import Approving
-from .conversations import Conversations, key_of, place
+from .approvals import Approvals
+from .conversations import Conversations, key_of, label_of
 from .options import GatewayOptions
-from .outbox import Postman, Tally
+from .outbox import Counters, Outbox
 from .points import INBOUND_CLAIM, MESSAGE_RECEIVED, Inbound
-from .protocol import Address, Answerer, ChannelError, Command
-from .queues import Lanes
-from .runner import Answering, Order
+from .protocol import Address, Answerer, Channel, ChannelError, Command
+from .queues import ConversationQueues
+from .runner import CommandCall, Runner
 
 log = logging.getLogger("hookline")
 
-OWN = {
-    "stop": "cancel what is running; /stop all drops what waits, too",
-    "new": "begin anew, with nothing remembered",
-    "help": "these commands",
+BUILT_IN_COMMANDS = {
+    "stop": "cancel the current run; /stop all also drops the waiting messages",
+    "new": "start a new conversation, without the history",
+    "help": "list these commands",
 }
 
+MAX_ECHO = 60
+"""How many characters of an unknown command are repeated in the reply."""
 
-LONGEST_NAME = 60
-"""Characters of an unknown command that are repeated to who gave it."""
 
+class Inbox:
+    """Receive the messages of all channels.
 
-class Reception:
-    """Puts messages to the hooks, carries out commands, and hands on what the agent is to answer."""
+    Args:
+        answerer: provides further slash commands.
+        channels: the channels by name.
+        access: the access rules by channel name. Channels without rules accept everyone.
+        mailbox: stores the messages.
+        conversations: the sessions.
+        outbox: sends replies to commands.
+        runner: runs the agent.
+        approvals: handles decisions about calls.
+        options: of the gateway.
+        counters: counts messages.
+    """
 
     def __init__(
-        self, answerer: Answerer, conversations: Conversations, postman: Postman, answering: Answering,
-        approving: Approving, options: GatewayOptions, tally: Tally,
-    ) -> None:  # fmt: skip
+        self,
+        answerer: Answerer,
+        channels: Mapping[str, Channel],
+        access: Mapping[str, Access],
+        mailbox: Mailbox,
+        conversations: Conversations,
+        outbox: Outbox,
+        runner: Runner,
+        approvals: Approvals,
+        options: GatewayOptions,
+        counters: Counters,
+    ) -> None:
         self._commands: Mapping[str, Command] = getattr(answerer, "commands", None) or {}
-        self._conversations, self._postman, self._answering = conversations, postman, answering
-        self._approving, self._options, self._tally = approving, options, tally
-        self.lanes: Lanes[InboxItem] = Lanes(self._take)
+        self._channels = channels
+        self._access = access
+        self._mailbox = mailbox
+        self._conversations = conversations
+        self._outbox = outbox
+        self._runner = runner
+        self._approvals = approvals
+        self._options = options
+        self._counters = counters
+        self._closed = False
+        self._accepting: set[asyncio.Task[bool]] = set()
+        self.queues: ConversationQueues[InboxItem] = ConversationQueues(self._process)
 
-    async def _take(self, key: str, letter: InboxItem) -> None:
-        try:
-            await self._receive(key, letter)
-        except Exception:
-            log.exception("a message of %s is not handled", place(key))
-            await self._tell(letter, notices.NOT_HANDLED)
+    async def deliver(self, channel: str, message: InboundMessage) -> bool:
+        """Accept a message from a channel, as described at ``Deliver``.
 
-    async def _receive(self, key: str, letter: InboxItem) -> None:
-        try:
-            session = await self._conversations.session(key, letter.message.platform)
-        except StoreError as error:
-            log.error("%s: %s", place(key), error_text(error))
-            await self._tell(letter, notices.FAILED)
+        The message is processed even if the channel stops waiting for this call.
+        """
+        task = asyncio.create_task(self._accept(channel, message))
+        self._accepting.add(task)
+        task.add_done_callback(self._accepting.discard)
+        return await asyncio.shield(task)
+
+    def enqueue(self, pending: PendingItems) -> None:
+        """Process stored messages and send stored replies. After :meth:`close` they stay in the mailbox."""
+        if self._closed:
             return
-        payload = Inbound(letter.message, session.id)
+        for item in pending.inbox:
+            if item.channel in self._channels:
+                self.queues.put(item.key, item)
+        self._outbox.enqueue(pending.outbox)
+
+    def close(self) -> None:
+        """Process no more messages. They are still stored, for the next start."""
+        self._closed = True
+        self.queues.pause()
+
+    async def _accept(self, channel: str, message: InboundMessage) -> bool:
+        if not message.message_id:
+            raise ChannelError(
+                f"the channel {channel!r} delivered a message without a message_id: duplicates cannot be detected"
+            )
+        message = message if message.platform else message.replace(platform=channel)
+        key = key_of(Address(channel, message.chat_id, message.thread_id, message.bot))
+        access = self._access.get(channel)
+        if access is not None:
+            decision = await access.check(channel, message, self._mailbox)
+            if not decision.allowed:
+                self._counters.refused += 1
+                log.info("%s: a message from %r is not accepted: %s", channel, message.sender, decision.reason)
+                if decision.reply:
+                    reply = OutboundMessage(decision.reply, message.message_id, message.thread_id)
+                    self.enqueue(await self._mailbox.accept(key, channel, message, done=True, replies=[reply]))
+                return True
+        accepted = await self._mailbox.accept(key, channel, message)
+        if not accepted.is_new:
+            self._counters.duplicates += 1
+            log.info("%s: the message %r was delivered before", channel, message.message_id)
+            return False
+        self._counters.received += 1
+        self.enqueue(accepted)
+        return True
+
+    async def _process(self, key: str, item: InboxItem) -> None:
+        try:
+            await self._apply_hooks(key, item)
+        except Exception:
+            log.exception("a message from %s could not be processed", label_of(key))
+            await self._reply(item, notices.NOT_HANDLED)
+
+    async def _apply_hooks(self, key: str, item: InboxItem) -> None:
+        try:
+            session = await self._conversations.session(key, item.message.platform)
+        except StoreError as error:
+            log.error("%s: %s", label_of(key), error_text(error))
+            await self._reply(item, notices.FAILED)
+            return
+        payload = Inbound(item.message, session.id)
         try:
             await self._conversations.fire(session, MESSAGE_RECEIVED, payload)
             verdict = await self._conversations.fire(session, INBOUND_CLAIM, payload)
         except HookError as error:
-            log.error("a message of %s is not handled: %s", place(key), error_text(error))
-            await self._tell(letter, notices.NOT_HANDLED)
+            log.error("a message from %s is not processed: %s", label_of(key), error_text(error))
+            await self._reply(item, notices.NOT_HANDLED)
             return
         if verdict.handled:
-            log.info("%s claimed a message of %s (%s)", verdict.hook, place(key), verdict.reason)
-            answer = (verdict.value or {}).get("reply") or (verdict.value or {}).get("text") or ""
-            await self._tell(letter, *([str(answer)] if answer else []))
+            log.info("%s claimed a message from %s (%s)", verdict.hook, label_of(key), verdict.reason)
+            value = verdict.value or {}
+            reply = value.get("reply") or value.get("text") or ""
+            await self._reply(item, *([str(reply)] if reply else []))
             return
-        await self._hand_on(letter)
+        await self._handle(item)
 
-    async def _hand_on(self, letter: InboxItem) -> None:
-        text = letter.message.text
+    async def _handle(self, item: InboxItem) -> None:
+        text = item.message.text
         if text.startswith("//"):
             text = text[1:]
         elif text.startswith("/") and text[1:2].isalnum():
-            await self._command(letter, text)
+            await self._run_command(item, text)
             return
         if not text.strip():
-            await self._tell(letter)
+            await self._reply(item)
             return
-        if decided := await self._approving.plain(letter, text):
-            await self._tell(letter, decided)
+        if decision := await self._approvals.plain_decision(item, text):
+            await self._reply(item, decision)
             return
-        if self._options.when_busy == "steer" and self._answering.steer(letter, text):
+        if self._options.when_busy == "steer" and self._runner.steer(item, text):
             return
-        if not letter.recovered and self._answering.is_full(letter.key):
-            keeps = self._options.when_full == "queue"
-            notice = self._options.busy_reply or (notices.BUSY_QUEUED if keeps else notices.BUSY)
-            if not keeps:
-                self._tally.refused += 1
-                await self._tell(letter, notice)
+        if not item.recovered and self._runner.is_full(item.key):
+            keep = self._options.when_full == "queue"
+            notice = self._options.busy_reply or (notices.BUSY_QUEUED if keep else notices.BUSY)
+            if not keep:
+                self._counters.refused += 1
+                await self._reply(item, notice)
                 return
-            with suppress(LeaseLostError):
-                await self._postman.reply(letter.key, letter.channel, [], [notice])
-        self._answering.put(letter, text)
+            await self._notify(item, notice)
+        self._runner.put(item, text)
 
-    async def _command(self, letter: InboxItem, text: str) -> None:
+    async def _run_command(self, item: InboxItem, text: str) -> None:
         name, argument = [*text[1:].split(None, 1), ""][:2]
         name, argument = name.lower(), argument.strip()
         if name == "stop":
-            await self._answering.stop_run(letter, all=argument.lower() == "all")
+            await self._runner.stop_run(item, all=argument.lower() == "all")
         elif name == "help":
-            await self._tell(letter, self._help())
-        elif name in self._approving.commands:
-            await self._tell(letter, await self._approving.obey(letter, name, argument))
+            await self._reply(item, self._help())
+        elif name in self._approvals.commands:
+            await self._reply(item, await self._approvals.run_command(item, name, argument))
         elif name == "new":
-            await self._in_turn(letter, self._renew)
+            await self._queue_command(item, self._start_new_session)
         elif name in self._commands:
-            call = self._commands[name].call
-            if not argument and getattr(self._commands[name], "looks", False):
-                session = await self._conversations.session(letter.key, letter.message.platform)
-                await self._tell(letter, await call(session, ""))
+            command = self._commands[name]
+            if not argument and getattr(command, "read_only", False):
+                session = await self._conversations.session(item.key, item.message.platform)
+                await self._reply(item, await command.call(session, ""))
                 return
 
-            async def order(session: Session) -> str:
-                answer = await call(session, argument)
+            async def call(session: Session) -> str:
+                reply = await command.call(session, argument)
                 await self._conversations.save(session)
-                return answer
+                return reply
 
-            await self._in_turn(letter, order)
+            await self._queue_command(item, call)
         else:
-            name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
-            near = closest_match(name, [*OWN, *self._approving.commands, *self._commands])
-            hint = f" Did you mean /{near}?" if near else ""
-            sent = f"To send it as a message, write //{name}."
-            await self._tell(letter, f"There is no command /{name}.{hint} /help shows all. {sent}")
+            await self._reply(item, self._unknown_command(name))
 
-    async def _in_turn(self, letter: InboxItem, order: Order) -> None:
-        """Have something done when it is its turn; say so if that is not now."""
-        if self._answering.is_at_work(letter.key) and not letter.recovered:
-            with suppress(LeaseLostError):
-                await self._postman.reply(letter.key, letter.channel, [], [notices.LATER])
-        self._answering.put(letter, order)
+    async def _queue_command(self, item: InboxItem, call: CommandCall) -> None:
+        """Run a command after the messages before it, and say so if there are any."""
+        if self._runner.has_runs(item.key) and not item.recovered:
+            await self._notify(item, notices.LATER)
+        self._runner.put(item, call)
 
-    async def _renew(self, session: Session) -> str:
-        await self._conversations.renew(session.key)
+    async def _start_new_session(self, session: Session) -> str:
+        await self._conversations.start_new_session(session.key)
         return notices.NEW
 
     def _help(self) -> str:
-        texts = {**OWN, **self._approving.commands, **{name: command.help for name, command in self._commands.items()}}
+        own = {name: command.help for name, command in self._commands.items()}
+        texts = {**BUILT_IN_COMMANDS, **self._approvals.commands, **own}
         return "\n".join(f"/{name}: {text}" for name, text in texts.items())
 
-    async def _tell(self, letter: InboxItem, *texts: str) -> None:
+    def _unknown_command(self, name: str) -> str:
+        name = name if len(name) <= MAX_ECHO else f"{name[:MAX_ECHO]}…"
+        match = closest_match(name, [*BUILT_IN_COMMANDS, *self._approvals.commands, *self._commands])
+        hint = f" Did you mean /{match}?" if match else ""
+        return f"There is no command /{name}.{hint} /help lists all commands. To send it as a message, write //{name}."
+
+    async def _reply(self, item: InboxItem, *texts: str) -> None:
+        """Mark a message as done, with these replies."""
         with suppress(LeaseLostError):
-            await self._postman.reply(letter.key, letter.channel, [letter], texts)
+            await self._outbox.reply(item.key, item.channel, [item], texts)
 
-
-class Arrival:
-    """Takes in what channels deliver.
-
-    Args:
-        mailbox: where messages are kept.
-        access: who may talk, by the name of the channel; everybody where there is none.
-        tally: counts them.
-        take_up: gets what is to be done for a message that was kept.
-    """
-
-    def __init__(
-        self, mailbox: Mailbox, access: Mapping[str, Access], tally: Tally, take_up: Callable[[PendingItems], None]
-    ) -> None:
-        self._mailbox, self._access, self._tally, self._take_up = mailbox, access, tally, take_up
-        self._tasks: set[asyncio.Task[bool]] = set()
-
-    async def deliver(self, name: str, message: InboundMessage) -> bool:
-        """What channels call: see ``Deliver``. What is kept is answered, also if the channel stops waiting for that."""
-        task = asyncio.create_task(self._take(name, message))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return await asyncio.shield(task)
-
-    async def _take(self, name: str, message: InboundMessage) -> bool:
-        if not message.message_id:
-            raise ChannelError(
-                f"the channel {name!r} gave a message without a message_id: it cannot be told from others"
-            )
-        message = message if message.platform else message.replace(platform=name)
-        address = Address(name, message.chat_id, message.thread_id, message.bot)
-        key, access = key_of(address), self._access.get(name)
-        if access is not None:
-            verdict = await access.judge(name, message, self._mailbox)
-            if not verdict.admitted:
-                self._tally.refused += 1
-                log.info("%s: a message of %r is not let in: %s", name, message.sender, verdict.why)
-                if verdict.reply:
-                    reply = OutboundMessage(verdict.reply, message.message_id, message.thread_id)
-                    self._take_up(await self._mailbox.accept(key, name, message, done=True, replies=[reply]))
-                return True
-        taken = await self._mailbox.accept(key, name, message)
-        if not taken.is_new:
-            self._tally.duplicates += 1
-            log.info("%s: the message %r is known already", name, message.message_id)
-            return False
-        self._tally.received += 1
-        self._take_up(taken)
-        return True
+    async def _notify(self, item: InboxItem, text: str) -> None:
+        """Send a text to the conversation of a message that is not done yet."""
+        with suppress(LeaseLostError):
+            await self._outbox.reply(item.key, item.channel, [], [text])

@@ -1,4 +1,4 @@
-"""How a gateway works: the table ``gateway`` of the settings."""
+"""Settings of a gateway: the table ``gateway`` of a configuration file."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class GatewayOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How a gateway works.
+    """Settings of a gateway.
 
     Args:
-        database: the SQLite file of messages and pairings.
-        max_concurrent: how many runs there may be at once.
-        max_waiting: how many messages may wait for a run, in all; ``None`` for any number.
-        max_queued: how many of them in one conversation.
-        when_full: what becomes of a message beyond that: ``refuse`` tells the sender, ``queue`` tells and keeps it.
-        busy_reply: what the sender is told then.
-        when_busy: a message that comes during a run of its conversation waits (``queue``) or is put into it
+        database: the SQLite file for messages and pairings.
+        max_concurrent: how many runs may be active at once.
+        max_waiting: how many messages of all conversations may wait for a run; ``None`` for no limit.
+        max_queued: how many messages of one conversation may wait; ``None`` for no limit.
+        when_full: what happens to further messages: ``refuse`` rejects them, ``queue`` keeps them. Both send
+            ``busy_reply``.
+        busy_reply: the reply to these messages; a standard text if empty.
+        when_busy: a message that arrives during a run of its conversation waits (``queue``) or is added to the run
             (``steer``).
-        typing: show that the agent is at work, where the platform can.
-        progress: show what tools are being used, where the platform can edit messages.
-        approval_seconds: how long somebody may take to approve a call, before it is denied.
-        grace: how many seconds runs get to finish when the gateway is stopped.
-        send_timeout: after how many seconds a send that gets no answer counts as failed.
-        give_up: after how many hours a message that cannot be sent is given up.
-        lease: after how many seconds without a sign of life another program takes over.
-        keep_days: how long messages that are done with are known, if they are delivered again.
-        host: where channels that are web pages listen.
-        port: the port for that; 0 for any that is free.
-        hosts: names they are known by, such as that of a proxy before them.
+        typing: show that the agent is typing, if the platform can.
+        progress: show which tools are used, if the platform can edit messages.
+        approval_seconds: how long a call waits for approval before it is denied.
+        grace: how many seconds active runs may take to finish when the gateway stops.
+        send_timeout: seconds after which a send without a response counts as failed.
+        give_up: hours after which a message that cannot be sent is given up.
+        lease: seconds after which another process takes over the conversations of a process that does not respond.
+        keep_days: how many days finished messages are remembered, to recognize duplicates.
+        host: the address at which channels with web pages listen.
+        port: their port; 0 for any free port.
+        hosts: further host names of this server, such as the name of a reverse proxy.
     """
 
     database: str = ""
@@ -59,9 +60,9 @@ class GatewayOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> GatewayOptions:
-        """The options in a table of settings.
+        """Read the options from a table of settings.
 
         Raises:
-            ConfigError: one that does not exist, or a value it cannot have.
+            ConfigError: an option does not exist or has an invalid value.
         """
         return parse_table(cls, "gateway", table)

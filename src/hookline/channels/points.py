@@ -1,4 +1,4 @@
-"""The points of channels, and what each carries (DESIGN 3)."""
+"""Hook points of channels and their payloads."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from ..stores.messages import InboundMessage, OutboundMessage
 
 
 class Inbound(Frozen, frozen=True):
-    """``message_received`` and ``inbound_claim``."""
+    """Payload of ``message_received`` and ``inbound_claim``."""
 
     message: InboundMessage
     session_id: str = ""
 
 
 class Outbound(Frozen, frozen=True):
-    """``message_sending``, ``before_dispatch`` and, with the id it got, ``message_sent``."""
+    """Payload of ``message_sending``, ``before_dispatch`` and ``message_sent``. Only the last has a ``message_id``."""
 
     chat_id: str
     message: OutboundMessage
@@ -24,7 +24,7 @@ class Outbound(Frozen, frozen=True):
 
 
 class MessageChange(Frozen, frozen=True):
-    """What handlers of ``message_sending`` may give."""
+    """Result of a ``message_sending`` hook that replaces the message."""
 
     message: OutboundMessage | None = None
 

@@ -1,4 +1,4 @@
-"""What a channel is: the way to and from one platform. No inheritance is needed."""
+"""The interface of channels and of the agents behind a gateway. Both are protocols: no inheritance is needed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from .._kernel.errors import HooklineError
 from ..stores.messages import InboundMessage, OutboundMessage
 
 Deliver = Callable[[InboundMessage], Awaitable[bool]]
-"""Hands a message to the gateway.
+"""Passes a received message to the gateway.
 
-It returns once the message is stored: then the platform may be told that it arrived. False: it was known already.
-Every message needs a ``message_id`` that is the same when the platform delivers it again.
+It returns once the message is stored, so that the channel can acknowledge it to the platform. It returns false if the
+gateway knew the message already. Every message needs a ``message_id`` that stays the same on redelivery.
 """
 
 
 class Address(Frozen, frozen=True):
-    """Where a conversation takes place. ``channel`` is the name of the channel, ``bot`` who we are there."""
+    """Identifies a conversation. ``channel`` is the name of the channel, ``bot`` our own account on the platform."""
 
     channel: str
     chat_id: str
@@ -27,10 +27,11 @@ class Address(Frozen, frozen=True):
 
 
 class Capabilities(Frozen, frozen=True):
-    """What a platform can do.
+    """Features and limits of a platform.
 
-    ``max_length`` counts as the platform does: by ``length``, characters if left out. ``idempotent``: of two sends
-    with the same key, people see one.
+    Longer texts than ``max_length`` are split; ``length`` measures a text as the platform does (by default in
+    characters). ``edit`` and ``typing`` say that the channel has these methods. ``idempotent`` says that people see
+    only one message if the same key is sent twice.
     """
 
     max_length: int | None = None
@@ -41,14 +42,14 @@ class Capabilities(Frozen, frozen=True):
 
 
 class Health(Frozen, frozen=True):
-    """Whether a channel works now, and if not, why, in words for people."""
+    """Whether a channel works at the moment, with an explanation for people."""
 
     ok: bool
     detail: str = ""
 
 
 class ChannelError(HooklineError):
-    """A message could not be sent; the gateway tries again, after ``retry_after`` seconds if that is given."""
+    """A message could not be sent. The gateway tries again, after ``retry_after`` seconds if given."""
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -56,86 +57,111 @@ class ChannelError(HooklineError):
 
 
 class UndeliverableError(ChannelError):
-    """A message will never arrive, however often it is sent: the chat is gone, or the platform refuses it."""
+    """A message can never be delivered: the chat does not exist any more, or the platform rejects the message."""
 
 
-@runtime_checkable
-class Channel(Protocol):
-    """The way to and from one platform.
+class ApprovalPrompt(Frozen, frozen=True):
+    """A call that people in a conversation can approve or deny, with ``/approve CODE`` or ``/deny CODE``.
 
-    A channel may also have ``async edit(address, message_id, message)`` and ``async typing(address)``, if its
-    capabilities say so; ``at_work(address, message_id, waiting)``, which is told whenever that changes in a
-    conversation: which message is being answered (none: ``""``), and how many wait;
-    ``asked(address, questions)``, which is told all the :class:`Asked` of a conversation whenever they change;
-    ``routes()``: Starlette routes, which the gateway serves, all channels' on one port; and ``ended``, true once
-    nothing more can come: a gateway all of whose channels have ended stops.
-    """
-
-    name: str
-    capabilities: Capabilities
-
-    async def start(self, deliver: Deliver) -> None:
-        """Begin to receive, and keep at it: a lost connection is made again. It returns as soon as that is under way.
-
-        Raises:
-            ChannelError: it can never work as it is set up.
-        """
-        ...
-
-    async def stop(self) -> None:
-        """Stop receiving; what is being delivered is delivered first. Sending still works until this returns."""
-        ...
-
-    async def send(self, address: Address, message: OutboundMessage, *, key: str) -> str:
-        """Send, and give the platform's id of the message; ``key`` is the same when it is sent again.
-
-        Raises:
-            ChannelError: not now; ``UndeliverableError``: never.
-        """
-        ...
-
-    def health(self) -> Health:
-        """How it is now. It does not wait."""
-        ...
-
-
-class Asked(Frozen, frozen=True):
-    """A call that waits for approval, about which people in the conversation may decide.
-
-    They do so with ``/approve CODE`` or ``/deny CODE``. ``key`` is that of the last message which shows it.
+    ``key`` is the key of the last message that shows the call.
     """
 
     code: str
     key: str
 
 
-class Answerer(Protocol):
-    """Who answers what comes in: an ``Agent``, or a roster of personalities.
+@runtime_checkable
+class Channel(Protocol):
+    """Connects the gateway to one platform.
 
-    It may also have ``hooks_for(session)``, the hooks that are asked in a conversation, and ``plugins_for(session)``,
-    the plugins whose hooks take part in it (``None`` for all): else ``hooks`` and ``allowed_plugins`` count. Further
-    ``speaker_for(session)``, who speaks there, as people are shown it (``""`` if there is nobody else it could be);
-    ``commands``, a mapping of a word after the slash to a :class:`Command`; and ``follow_up(session, result)``, the
-    task of a further run that is to follow this one at once (after a handoff), or ``None``.
+    A channel may have these further members:
+
+    - ``async edit(address, message_id, message)`` and ``async typing(address)``, if its capabilities say so.
+    - ``activity_changed(address, message_id, waiting)``: called when a conversation starts or finishes work.
+      ``message_id`` is the message that is being answered (or ``""``), ``waiting`` the number of waiting messages.
+    - ``approvals_changed(address, prompts)``: called with all :class:`ApprovalPrompt` of a conversation when they
+      change.
+    - ``routes()``: Starlette routes. The gateway serves the routes of all channels on one port.
+    - ``ended``: true once no more messages can arrive. A gateway stops when all of its channels have ended.
+
+    A minimal channel that prints replies::
+
+        class Printer:
+            name = "printer"
+            capabilities = Capabilities()
+
+            async def start(self, deliver: Deliver) -> None:
+                await deliver(InboundMessage("Hello", chat_id="1", sender="me", message_id="1"))
+
+            async def stop(self) -> None: ...
+
+            async def send(self, address: Address, message: OutboundMessage, *, key: str) -> str:
+                print(message.text)
+                return key
+
+            def health(self) -> Health:
+                return Health(True)
+    """
+
+    name: str
+    capabilities: Capabilities
+
+    async def start(self, deliver: Deliver) -> None:
+        """Start to receive messages in the background, and reconnect after a lost connection.
+
+        Raises:
+            ChannelError: the channel can never work with its settings.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Stop receiving, after messages that are being delivered. Sending must work until this returns."""
+        ...
+
+    async def send(self, address: Address, message: OutboundMessage, *, key: str) -> str:
+        """Send a message and return the platform's id of it. ``key`` stays the same when the send is repeated.
+
+        Raises:
+            ChannelError: the message cannot be sent at the moment.
+            UndeliverableError: the message can never be sent.
+        """
+        ...
+
+    def health(self) -> Health:
+        """Report the current state, without waiting."""
+        ...
+
+
+class Answerer(Protocol):
+    """Answers the messages of a gateway: an ``Agent``, or a roster of personalities.
+
+    An answerer may have these further members:
+
+    - ``hooks_for(session)`` and ``plugins_for(session)``: the hooks of a conversation, and the plugins that take part
+      in it (``None`` for all). Without them, ``hooks`` and ``allowed_plugins`` apply.
+    - ``speaker_for(session)``: the display name of the agent that answers there, or ``""``.
+    - ``commands``: maps the names of slash commands to :class:`Command`.
+    - ``follow_up(session, result)``: the task of another run that follows immediately (after a handoff), or ``None``.
     """
 
     @property
     def hooks(self) -> Any:
-        """The hooks that are asked at the points outside of a run."""
+        """Hooks for the points outside of a run."""
         ...
 
     @property
     def start(self) -> Callable[..., Any]:
-        """Starts a run, as ``Agent.start`` does."""
+        """Starts a run, like ``Agent.start``."""
         ...
 
 
 class Command(Frozen, frozen=True):
-    """A slash command of a conversation: ``call(session, argument)`` gives the answer.
+    """A slash command: ``call(session, argument)`` returns the reply.
 
-    ``looks``: without an argument it changes nothing, so that it need not wait for what is running.
+    ``read_only`` says that the command changes nothing if it has no argument, so that it does not have to wait for the
+    current run.
     """
 
     help: str
     call: Callable[[Any, str], Awaitable[str]]
-    looks: bool = False
+    read_only: bool = False

@@ -1,4 +1,4 @@
-"""Conversations side by side, each in order."""
+"""One queue per conversation: items of a conversation are processed in order, conversations run concurrently."""
 
 from __future__ import annotations
 
@@ -15,171 +15,176 @@ log = logging.getLogger("hookline")
 T = TypeVar("T")
 
 CANCEL_SECONDS = 5.0
-"""How long to wait for what is broken off: code that takes no notice of that is left alone."""
+"""How long to wait for cancelled work. Work that ignores the cancellation is abandoned."""
 
 
-class _Lane(Generic[T]):
-    __slots__ = ("busy", "queue", "task")
+class _Queue(Generic[T]):
+    __slots__ = ("current", "task", "waiting")
 
     def __init__(self) -> None:
-        self.queue: deque[T] = deque()
-        self.busy: T | None = None
+        self.waiting: deque[T] = deque()
+        self.current: T | None = None
         self.task: asyncio.Task[None] | None = None
 
 
-class Lanes(Generic[T]):
-    """A queue for each key: what is in one is worked off one by one, those of different keys side by side.
+class ConversationQueues(Generic[T]):
+    """Process items one at a time per conversation, and several conversations at once.
 
     Args:
-        work: does one thing. What it raises is logged, and the lane goes on.
-        limit: how many may be worked on at once, in all lanes; one that waits for its turn in its lane holds no place.
-        changed: is told of each lane in which something else is worked on, or waits.
+        process: processes one item. An exception is logged, and the queue continues with the next item.
+        limit: how many items of all conversations may be processed at once. Waiting items hold no slot.
+        changed: called with the key of a conversation whenever its current item or its number of waiting items changes.
     """
 
     def __init__(
-        self, work: Callable[[str, T], Awaitable[None]], *, limit: int | None = None,
+        self,
+        process: Callable[[str, T], Awaitable[None]],
+        *,
+        limit: int | None = None,
         changed: Callable[[str], None] = lambda key: None,
-    ) -> None:  # fmt: skip
-        self._work, self._changed, self._context = work, changed, contextvars.copy_context()
+    ) -> None:
+        self._process = process
+        self._changed = changed
+        self._context = contextvars.copy_context()
         self._slots: AbstractAsyncContextManager[object] = nullcontext() if limit is None else asyncio.Semaphore(limit)
-        self._lanes: dict[str, _Lane[T]] = {}
+        self._queues: dict[str, _Queue[T]] = {}
         self._paused = False
-        self._waiting = self._running = 0
+        self._waiting = 0
+        self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
     @property
     def waiting(self) -> int:
-        """How many things wait, in all lanes."""
+        """Number of waiting items in all conversations."""
         return self._waiting
 
     @property
     def running(self) -> int:
-        """How many things are being worked on."""
+        """Number of items that are being processed."""
         return self._running
 
     @property
-    def count(self) -> int:
-        """How many lanes there are: one that is empty is gone."""
-        return len(self._lanes)
+    def keys(self) -> list[str]:
+        """Conversations with a waiting or current item."""
+        return list(self._queues)
 
     def __contains__(self, key: str) -> bool:
-        return key in self._lanes
+        return key in self._queues
 
-    @property
-    def keys(self) -> list[str]:
-        """Whose lanes there are."""
-        return list(self._lanes)
+    def __len__(self) -> int:
+        return len(self._queues)
 
     def waiting_in(self, key: str) -> int:
-        """How many things wait in one lane."""
-        return len(self._lanes[key].queue) if key in self._lanes else 0
+        """Number of waiting items in one conversation."""
+        return len(self._queues[key].waiting) if key in self._queues else 0
 
-    def busy_in(self, key: str) -> T | None:
-        """What is being worked on in one lane."""
-        return self._lanes[key].busy if key in self._lanes else None
+    def current(self, key: str) -> T | None:
+        """The item of a conversation that is being processed."""
+        return self._queues[key].current if key in self._queues else None
 
-    def all_in(self, key: str) -> list[T]:
-        """What is being worked on in one lane, and what waits there."""
-        busy = self.busy_in(key)
-        return [*([] if busy is None else [busy]), *(self._lanes[key].queue if key in self._lanes else ())]
+    def items(self, key: str) -> list[T]:
+        """The current item of a conversation and its waiting items, in order."""
+        current = self.current(key)
+        return [*([] if current is None else [current]), *(self._queues[key].waiting if key in self._queues else ())]
 
     def put(self, key: str, item: T) -> None:
-        """Put something at the end of a lane."""
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = _Lane()
+        """Append an item to the queue of a conversation."""
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = _Queue()
             if not self._paused:
                 self._idle.clear()
-        lane.queue.append(item)
+        queue.waiting.append(item)
         self._waiting += 1
-        if lane.task is None and not self._paused:
-            # Not in the context of whoever puts it there: that may be a hook, or a request that is soon over.
-            lane.task = asyncio.create_task(self._work_off(key, lane), context=self._context.copy())
+        if queue.task is None and not self._paused:
+            # The caller may be a hook or a web request: its context variables must not leak into the work.
+            queue.task = asyncio.create_task(self._drain(key, queue), context=self._context.copy())
         self._changed(key)
 
     def put_first(self, key: str, items: Sequence[T]) -> None:
-        """Put things before all that wait in a lane that is being worked on."""
+        """Insert items before all waiting items of a conversation that is being processed."""
         for item in reversed(items):
-            self._lanes[key].queue.appendleft(item)
+            self._queues[key].waiting.appendleft(item)
             self._waiting += 1
         self._changed(key)
 
-    def drop(self, key: str) -> list[T]:
-        """Take everything out that waits in a lane."""
-        if key not in self._lanes:
+    def clear(self, key: str) -> list[T]:
+        """Remove and return the waiting items of a conversation."""
+        if key not in self._queues:
             return []
-        dropped = list(self._lanes[key].queue)
-        self._lanes[key].queue.clear()
-        self._waiting -= len(dropped)
+        removed = list(self._queues[key].waiting)
+        self._queues[key].waiting.clear()
+        self._waiting -= len(removed)
         self._changed(key)
-        return dropped
+        return removed
 
-    async def let_go(self, keys: Iterable[str], seconds: float) -> None:
-        """Forget what waits in these lanes; what is being worked on there is broken off after so many seconds."""
+    async def cancel(self, keys: Iterable[str], timeout: float) -> None:
+        """Drop the waiting items of these conversations, and cancel their current items after ``timeout`` seconds."""
         tasks = set()
         for key in keys:
-            self.drop(key)
-            if key in self._lanes and (task := self._lanes[key].task) is not None:
+            self.clear(key)
+            if key in self._queues and (task := self._queues[key].task) is not None:
                 tasks.add(task)
         if tasks:
-            _, late = await asyncio.wait(tasks, timeout=seconds)
+            _, late = await asyncio.wait(tasks, timeout=timeout)
             for task in late:
                 task.cancel()
             if late:
                 await asyncio.wait(late, timeout=CANCEL_SECONDS)
 
-    def lend(self) -> None:
-        """One that is being worked on only waits now: another may have its place."""
+    def release_slot(self) -> None:
+        """Let another item run while a current item only waits, for example for an approval."""
         if isinstance(self._slots, asyncio.Semaphore):
             self._slots.release()
 
-    async def take_back(self) -> None:
-        """Have the place back that was lent, as soon as one is free."""
+    async def reacquire_slot(self) -> None:
+        """Take a slot again after :meth:`release_slot`, as soon as one is free."""
         if isinstance(self._slots, asyncio.Semaphore):
             await self._slots.acquire()
 
     def pause(self) -> None:
-        """Begin nothing more; what is being worked on goes on."""
+        """Start no more items. Current items continue."""
         self._paused = True
         if not self._running:
             self._idle.set()
 
-    async def settled(self) -> None:
-        """Wait until nothing is left; when paused, until nothing is being worked on."""
+    async def wait_until_idle(self) -> None:
+        """Wait until all queues are empty; when paused, until no item is being processed."""
         await self._idle.wait()
 
     async def stop(self) -> None:
-        """Break off what is being worked on. What waits is forgotten."""
+        """Cancel the current items and drop the waiting ones."""
         self.pause()
-        tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
+        tasks = [queue.task for queue in self._queues.values() if queue.task is not None]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
-        self._lanes.clear()
+        self._queues.clear()
         self._idle.set()
 
-    async def _work_off(self, key: str, lane: _Lane[T]) -> None:
+    async def _drain(self, key: str, queue: _Queue[T]) -> None:
         try:
-            while lane.queue and not self._paused:
+            while queue.waiting and not self._paused:
                 async with self._slots:
-                    if not lane.queue or self._paused:
+                    if not queue.waiting or self._paused:
                         break
-                    lane.busy = lane.queue.popleft()
-                    self._waiting, self._running = self._waiting - 1, self._running + 1
+                    queue.current = queue.waiting.popleft()
+                    self._waiting -= 1
+                    self._running += 1
                     self._changed(key)
                     try:
-                        await self._work(key, lane.busy)
+                        await self._process(key, queue.current)
                     except Exception:
-                        log.exception("conversation %s", key)
+                        log.exception("an item of the conversation %s failed", key)
                     finally:
-                        lane.busy = None
+                        queue.current = None
                         self._running -= 1
                         self._changed(key)
         finally:
-            lane.task = None
-            if not lane.queue:
-                self._lanes.pop(key, None)
-            if not self._lanes or (self._paused and not self._running):
+            queue.task = None
+            if not queue.waiting:
+                self._queues.pop(key, None)
+            if not self._queues or (self._paused and not self._running):
                 self._idle.set()

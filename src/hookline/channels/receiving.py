@@ -1,4 +1,4 @@
-"""What channels that fetch their messages share: waits that grow, and handing on until the gateway has everything."""
+"""Helpers for channels that receive messages: retries, backoff, and delivery to the gateway."""
 
 from __future__ import annotations
 
@@ -16,30 +16,33 @@ log = logging.getLogger("hookline")
 
 T = TypeVar("T")
 
-FIRST_WAIT, LONGEST_WAIT = 0.2, 30.0
+MIN_DELAY, MAX_DELAY = 0.2, 30.0
 
 
-class Waits:
-    """How many seconds to wait after each failure: twice as long each time, with chance in it, up to a limit."""
+class Backoff:
+    """Delays between attempts, in seconds: each is about twice as long as the one before, up to a limit."""
 
-    def __init__(self, first: float = FIRST_WAIT, longest: float = LONGEST_WAIT) -> None:
-        self._first, self._longest, self._next = first, longest, first
+    def __init__(self, first: float = MIN_DELAY, longest: float = MAX_DELAY) -> None:
+        self._first = first
+        self._longest = longest
+        self._next = first
 
     def reset(self) -> None:
-        """It worked: the next failure counts as the first."""
+        """Start again with the first delay, after a success."""
         self._next = self._first
 
     def next(self) -> float:
-        """Seconds until the next try."""
-        now, self._next = self._next, min(self._next * 2, self._longest)
-        return now * random.uniform(0.75, 1.25)
+        """Return the delay before the next attempt."""
+        delay, self._next = self._next, min(self._next * 2, self._longest)
+        return delay * random.uniform(0.75, 1.25)
 
 
-class Busy:
-    """Counts what is under way: ``with busy: ...``; ``await busy.over()`` waits until nothing is."""
+class InFlight:
+    """Count operations in progress with ``with in_flight: ...``, and wait until there are none."""
 
     def __init__(self) -> None:
-        self._count, self._idle = 0, asyncio.Event()
+        self._count = 0
+        self._idle = asyncio.Event()
         self._idle.set()
 
     def __enter__(self) -> None:
@@ -51,13 +54,13 @@ class Busy:
         if not self._count:
             self._idle.set()
 
-    async def over(self) -> None:
-        """Wait until nothing is under way."""
+    async def wait_until_idle(self) -> None:
+        """Wait until no operation is in progress."""
         await self._idle.wait()
 
 
-async def pause(seconds: float, stopping: asyncio.Event) -> bool:
-    """Wait, but no longer than until ``stopping`` is set; whether it is."""
+async def sleep_unless_stopped(seconds: float, stopping: asyncio.Event) -> bool:
+    """Sleep until the time is over or ``stopping`` is set, and return whether it is set."""
     try:
         await asyncio.wait_for(stopping.wait(), seconds)
     except TimeoutError:
@@ -65,89 +68,91 @@ async def pause(seconds: float, stopping: asyncio.Event) -> bool:
     return stopping.is_set()
 
 
-class Handover:
-    """Hands messages on to the gateway, those of one conversation in order, and again until it has stored them.
-
-    Args:
-        deliver: the gateway's.
-        stopping: set when the channel stops: then what could not be stored is left to the platform.
-        trouble: told in words what goes wrong, and ``""`` when it is over.
-    """
-
-    def __init__(self, deliver: Deliver, stopping: asyncio.Event, trouble: Callable[[str], None]) -> None:
-        self._deliver, self._stopping, self._trouble = deliver, stopping, trouble
-
-    async def take(self, messages: Iterable[InboundMessage]) -> bool:
-        """Hand all of them on; different conversations do not wait for one another. False: stopped before the end."""
-        lanes: dict[tuple[str, str], list[InboundMessage]] = {}
-        for message in messages:
-            lanes.setdefault((message.chat_id, message.thread_id), []).append(message)
-        return all(await asyncio.gather(*map(self._in_order, lanes.values())))
-
-    async def _in_order(self, messages: list[InboundMessage]) -> bool:
-        for message in messages:
-            if not await self._hand_on(message):
-                return False
-        return True
-
-    async def _hand_on(self, message: InboundMessage) -> bool:
-        waits, failed = Waits(), False
-        while True:
-            try:
-                await self._deliver(message)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the message must not be lost
-                failed = True
-                log.warning("a message from %s could not be stored, trying again: %s", message.chat_id, describe(error))
-                self._trouble(f"messages cannot be stored: {describe(error)}")
-            else:
-                if failed:
-                    self._trouble("")
-                return True
-            if await pause(waits.next(), self._stopping):
-                return False
-
-
-async def unless_stopped(awaitable: Awaitable[T], stopping: asyncio.Event) -> T | None:
-    """What is awaited, or ``None`` if ``stopping`` is set before it is there: then it is cancelled."""
+async def await_unless_stopped(awaitable: Awaitable[T], stopping: asyncio.Event) -> T | None:
+    """Await something. If ``stopping`` is set first, cancel it and return ``None``."""
     task, stop = asyncio.ensure_future(awaitable), asyncio.ensure_future(stopping.wait())
     try:
         await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
         return await task if task.done() else None
     finally:
-        for one in (task, stop):
-            one.cancel()
+        for each in (task, stop):
+            each.cancel()
         await asyncio.gather(task, stop, return_exceptions=True)
 
 
-class Delivery:
-    """Hands messages to the gateway while it takes any; closing it waits for those on their way."""
+class DeliveryGate:
+    """Deliver messages to the gateway while the channel is started. Closing waits for deliveries in progress."""
 
     def __init__(self) -> None:
         self._deliver: Deliver | None = None
-        self._busy = Busy()
+        self._in_flight = InFlight()
 
     @property
     def is_open(self) -> bool:
-        """Whether messages are taken."""
+        """Whether messages are accepted."""
         return self._deliver is not None
 
     def open(self, deliver: Deliver) -> None:
-        """Take messages from now on."""
+        """Accept messages from now on."""
         self._deliver = deliver
 
     async def close(self) -> None:
-        """Take no more, and wait for those on their way."""
+        """Accept no more messages, and wait for deliveries in progress."""
         self._deliver = None
-        await self._busy.over()
+        await self._in_flight.wait_until_idle()
 
     async def __call__(self, message: InboundMessage) -> bool:
-        """Hand a message over; false if the gateway knew it already.
+        """Deliver a message. False if the gateway knew it already.
 
         Raises:
-            ChannelError: none are taken now.
+            ChannelError: messages are not accepted at the moment.
         """
         deliver = self._deliver
         if deliver is None:
-            raise ChannelError("no messages are taken at the moment: try again soon", retry_after=2.0)
-        with self._busy:
+            raise ChannelError("the channel accepts no messages at the moment: try again soon", retry_after=2.0)
+        with self._in_flight:
             return await deliver(message)
+
+
+class RetryingDelivery:
+    """Deliver messages to the gateway, in order per conversation, and retry until they are stored.
+
+    Args:
+        deliver: the function of the gateway.
+        stopping: set when the channel stops. Then messages that could not be stored are left to the platform.
+        report: called with a description of each problem, and with ``""`` when it is solved.
+    """
+
+    def __init__(self, deliver: Deliver, stopping: asyncio.Event, report: Callable[[str], None]) -> None:
+        self._deliver = deliver
+        self._stopping = stopping
+        self._report = report
+
+    async def deliver_all(self, messages: Iterable[InboundMessage]) -> bool:
+        """Deliver messages, several conversations concurrently. False if the channel stopped before the end."""
+        by_conversation: dict[tuple[str, str], list[InboundMessage]] = {}
+        for message in messages:
+            by_conversation.setdefault((message.chat_id, message.thread_id), []).append(message)
+        return all(await asyncio.gather(*map(self._deliver_in_order, by_conversation.values())))
+
+    async def _deliver_in_order(self, messages: list[InboundMessage]) -> bool:
+        for message in messages:
+            if not await self._deliver_one(message):
+                return False
+        return True
+
+    async def _deliver_one(self, message: InboundMessage) -> bool:
+        backoff, failed = Backoff(), False
+        while True:
+            try:
+                await self._deliver(message)
+            except Exception as error:  # noqa: BLE001 - no error may lose the message
+                failed = True
+                log.warning("a message from %s could not be stored, trying again: %s", message.chat_id, describe(error))
+                self._report(f"messages cannot be stored: {describe(error)}")
+            else:
+                if failed:
+                    self._report("")
+                return True
+            if await sleep_unless_stopped(backoff.next(), self._stopping):
+                return False

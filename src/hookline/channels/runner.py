@@ -1,4 +1,4 @@
-"""From a message to its answer: the run, and what becomes of it."""
+"""Run the agent for messages and turn the results into replies."""
 
 from __future__ import annotations
 
@@ -20,286 +20,312 @@ from ..stores.errors import StoreError
 from ..stores.mailbox import InboxItem, LeaseLostError, Mailbox
 from ..stores.messages import InboundMessage, OutboundMessage
 from . import notices
-from .activity import Presence
-from .approvals import Approving
-from .conversations import Conversations, address_of, place
+from .activity import ActivityIndicator
+from .approvals import Approvals
+from .conversations import Conversations, address_of, label_of
 from .options import GatewayOptions
-from .outbox import Postman, insist
+from .outbox import Outbox, retry_store
 from .protocol import Answerer, Channel
-from .queues import Lanes
+from .queues import ConversationQueues
 
 log = logging.getLogger("hookline")
 
 MAX_TRIES = 3
-"""How often a run for one message is begun, if its program ends each time."""
+"""How many runs are started for one message if the process ends during each of them."""
 
 MAX_FOLLOW_UPS = 8
-"""How many runs may follow one another without anybody having said something."""
+"""How many runs may follow one message without another message."""
 
-Order = Callable[[Session], Awaitable[str]]
-"""Something other than a run that is to be done in the order of the messages; it gives the answer."""
+CommandCall = Callable[[Session], Awaitable[str]]
+"""A command that waits in the queue like a message; it returns the reply."""
+
+Replies = list[str | OutboundMessage]
 
 
-class _Active:
-    """What is going on in a conversation."""
+class _ActiveItem:
+    """The item that a conversation is processing, and its run."""
 
-    def __init__(self, letter: InboxItem) -> None:
-        self.letter = letter
+    def __init__(self, item: InboxItem) -> None:
+        self.item = item
         self.run: Any = None
         self.steered: list[tuple[InboxItem, str]] = []
-        self.stopped = self.broken_off = False
+        self.stopped = False  # by /stop
+        self.interrupted = False  # by a shutdown: the message is answered later
 
     @property
-    def heard(self) -> list[InboxItem]:
-        """The letters that were put into the run."""
-        return [letter for letter, _ in self.steered]
+    def answered(self) -> list[InboxItem]:
+        """The message, and the messages that were steered into its run."""
+        return [self.item, *(item for item, _ in self.steered)]
 
 
-class Answering:
-    """Runs the agent for messages, those of a conversation one after another, so many at once."""
+class Runner:
+    """Run the agent for messages: one at a time per conversation, and a limited number in total."""
 
     def __init__(
-        self, answerer: Answerer, conversations: Conversations, mailbox: Mailbox, postman: Postman,
-        approving: Approving, channels: Mapping[str, Channel], options: GatewayOptions,
-        context: Callable[[Session], AgentContext] | None, metadata: Mapping[str, Any],
-    ) -> None:  # fmt: skip
-        self._answerer, self._conversations, self._mailbox, self._postman = answerer, conversations, mailbox, postman
-        self._channels, self._options, self._context = channels, options, context
-        self._metadata, self._approving = metadata, approving
+        self,
+        answerer: Answerer,
+        conversations: Conversations,
+        mailbox: Mailbox,
+        outbox: Outbox,
+        approvals: Approvals,
+        channels: Mapping[str, Channel],
+        options: GatewayOptions,
+        context: Callable[[Session], AgentContext] | None,
+        metadata: Mapping[str, Any],
+    ) -> None:
+        self._answerer = answerer
+        self._conversations = conversations
+        self._mailbox = mailbox
+        self._outbox = outbox
+        self._approvals = approvals
+        self._channels = channels
+        self._options = options
+        self._context = context
+        self._metadata = metadata
         self._follow_up: Any = getattr(answerer, "follow_up", None)
-        self._active: dict[str, _Active] = {}
-        self._closing = self._winding_down = False
-        self._returning: set[asyncio.Task[None]] = set()
-        self.lanes: Lanes[tuple[InboxItem, str | Order]] = Lanes(
-            self._work, limit=options.max_concurrent, changed=self._changed
+        self._active: dict[str, _ActiveItem] = {}
+        self._closing = False
+        self._winding_down = False
+        self._slot_tasks: set[asyncio.Task[None]] = set()
+        self.queues: ConversationQueues[tuple[InboxItem, str | CommandCall]] = ConversationQueues(
+            self._process, limit=options.max_concurrent, changed=self._notify_channel
         )
 
     def is_full(self, key: str) -> bool:
-        """Whether a further message would be one too many."""
-        most, queued = self._options.max_waiting, self._options.max_queued
-        if most is not None and self.lanes.waiting >= most:
+        """Whether the queue of all conversations, or of this one, has reached its limit."""
+        max_waiting, max_queued = self._options.max_waiting, self._options.max_queued
+        if max_waiting is not None and self.queues.waiting >= max_waiting:
             return True
-        return queued is not None and self.lanes.waiting_in(key) >= queued
+        return max_queued is not None and self.queues.waiting_in(key) >= max_queued
 
-    def is_at_work(self, key: str) -> bool:
-        """Whether a run goes on in a conversation, or waits."""
-        return any(isinstance(what, str) for _, what in self.lanes.all_in(key))
+    def has_runs(self, key: str) -> bool:
+        """Whether a conversation has an active or waiting run."""
+        return any(isinstance(work, str) for _, work in self.queues.items(key))
 
-    def _changed(self, key: str) -> None:
-        """Tell the channel what goes on in a conversation, if it wants to know."""
-        address = address_of(key)
-        told: Any = getattr(self._channels.get(address.channel), "at_work", None)
-        if told is None or not self._options.typing:
-            return
-        busy = self.lanes.busy_in(key)
-        answered = busy[0].message.message_id if busy is not None and isinstance(busy[1], str) else ""
-        try:
-            told(address, answered, self.lanes.waiting_in(key))
-        except Exception as error:  # noqa: BLE001 - it is only a sign
-            log.debug("%s: at work: %s", address.channel, describe(error))
+    def put(self, item: InboxItem, work: str | CommandCall) -> None:
+        """Queue a run with this text, or a command."""
+        self.queues.put(item.key, (item, work))
 
-    def put(self, letter: InboxItem, what: str | Order) -> None:
-        """Run the agent with this text, or carry out an order, when it is this letter's turn."""
-        self.lanes.put(letter.key, (letter, what))
-
-    def steer(self, letter: InboxItem, text: str) -> bool:
-        """Put a message into the run of its conversation; false if there is none, or it is too late."""
-        active = self._active.get(letter.key)
-        if active is None or active.run is None or active.stopped or self.lanes.waiting_in(letter.key):
+    def steer(self, item: InboxItem, text: str) -> bool:
+        """Add a message to the active run of its conversation. False if there is no run or it is about to end."""
+        active = self._active.get(item.key)
+        if active is None or active.run is None or active.stopped or self.queues.waiting_in(item.key):
             return False
         if not active.run.steer(text):
             return False
-        active.steered.append((letter, text))
+        active.steered.append((item, text))
         return True
 
-    async def stop_run(self, letter: InboxItem, *, all: bool) -> None:
-        """Carry out ``/stop``: the run of the conversation is cancelled; with ``all``, what waits is dropped too."""
-        key = letter.key
+    async def stop_run(self, item: InboxItem, *, all: bool) -> None:
+        """Carry out ``/stop``: cancel the run of the conversation, and with ``all`` drop its waiting messages."""
+        key = item.key
         active = self._active.get(key)
         was_running = active is not None and not active.stopped
         if active is not None:
             active.stopped = True
             if active.run is not None:
-                active.run.cancel("the user said /stop")
-        dropped = [waiting for waiting, _ in self.lanes.drop(key)] if all else []
-        text = notices.stopped(was_running, self.lanes.waiting_in(key), len(dropped))
-        await self._reply([*dropped, letter], [text])
+                active.run.cancel("the user sent /stop")
+        dropped = [waiting for waiting, _ in self.queues.clear(key)] if all else []
+        text = notices.stopped(was_running, self.queues.waiting_in(key), len(dropped))
+        await self._reply([*dropped, item], [text])
 
     def wind_down(self) -> None:
-        """Begin nothing more. Runs that wait for approval are broken off: who would approve is not heard any more."""
+        """Start no more runs. Interrupt runs that wait for an approval, since no more replies are read."""
         self._winding_down = True
-        self.lanes.pause()
-        self._break_off([key for key in self._active if self._approving.waits(key)], "the gateway stops")
+        self.queues.pause()
+        self._interrupt([key for key in self._active if self._approvals.is_pending(key)], "the gateway is stopping")
 
     async def close(self) -> None:
-        """Break off the runs: their messages stay in the mailbox, as if they had not begun."""
+        """Interrupt all runs. Their messages stay in the mailbox for the next start."""
         self._closing = True
-        self._break_off(list(self._active), "the gateway stops")
-        await self.lanes.settled()
+        self._interrupt(list(self._active), "the gateway is stopping")
+        await self.queues.wait_until_idle()
 
-    async def let_go(self, keys: Sequence[str], seconds: float) -> None:
-        """The same in these conversations alone; what waits there stays in the mailbox too."""
-        self._break_off(keys, "the channel is gone")
-        await self.lanes.let_go(keys, seconds)
+    async def cancel(self, keys: Sequence[str], timeout: float) -> None:
+        """Interrupt the runs of these conversations. Their messages stay in the mailbox."""
+        self._interrupt(keys, "the channel was removed")
+        await self.queues.cancel(keys, timeout)
 
-    def _break_off(self, keys: Iterable[str], why: str) -> None:
+    def _interrupt(self, keys: Iterable[str], reason: str) -> None:
         for active in [self._active[key] for key in keys if key in self._active]:
-            active.broken_off = True
+            active.interrupted = True
             if active.run is not None:
-                active.run.cancel(why)
+                active.run.cancel(reason)
 
-    async def _work(self, key: str, item: tuple[InboxItem, str | Order]) -> None:
-        letter, what = item
-        active = self._active[key] = _Active(letter)
-        active.broken_off = self._closing
+    def _notify_channel(self, key: str) -> None:
+        """Tell the channel which message is being answered and how many wait, if it has a method for that."""
+        address = address_of(key)
+        callback: Any = getattr(self._channels.get(address.channel), "activity_changed", None)
+        if callback is None or not self._options.typing:
+            return
+        current = self.queues.current(key)
+        answering = current[0].message.message_id if current is not None and isinstance(current[1], str) else ""
         try:
-            session = await self._conversations.session(key, letter.message.platform)
-            doing = self._answer(active, session, what) if isinstance(what, str) else self._obey(letter, session, what)
-            texts = await doing
-            if texts is not None:
-                await self._postman.reply(key, letter.channel, [letter, *active.heard], texts)
+            callback(address, answering, self.queues.waiting_in(key))
+        except Exception as error:  # noqa: BLE001 - the run must not fail because of an indicator
+            log.debug("%s: activity_changed failed: %s", address.channel, describe(error))
+
+    async def _process(self, key: str, queued: tuple[InboxItem, str | CommandCall]) -> None:
+        item, work = queued
+        active = self._active[key] = _ActiveItem(item)
+        active.interrupted = self._closing
+        try:
+            session = await self._conversations.session(key, item.message.platform)
+            if isinstance(work, str):
+                replies = await self._answer(active, session, work)
+            else:
+                replies = await self._run_command(item, session, work)
+            if replies is not None:
+                await self._outbox.reply(key, item.channel, active.answered, replies)
         except LeaseLostError as error:
             log.warning("%s", error_text(error))
             self._conversations.forget(key)
-            self.lanes.put_first(key, active.steered)  # each finds out for itself whose it is
+            self.queues.put_first(key, active.steered)  # their own lease is checked when their turn comes
         except StoreError as error:
-            log.error("no answer in %s: %s", place(key), error_text(error))
-            await self._reply([letter, *active.heard], [notices.FAILED])
+            log.error("no answer in %s: %s", label_of(key), error_text(error))
+            await self._reply(active.answered, [notices.FAILED])
         except Exception:
-            log.exception("no answer in %s", place(key))
-            await self._reply([letter, *active.heard], [notices.FAILED])
+            log.exception("no answer in %s", label_of(key))
+            await self._reply(active.answered, [notices.FAILED])
         finally:
             del self._active[key]
 
-    async def _reply(self, letters: list[InboxItem], texts: list[str]) -> None:
+    async def _reply(self, answered: list[InboxItem], texts: list[str]) -> None:
         with suppress(LeaseLostError):
-            await self._postman.reply(letters[0].key, letters[0].channel, letters, texts)
+            await self._outbox.reply(answered[0].key, answered[0].channel, answered, texts)
 
-    async def _obey(self, letter: InboxItem, session: Session, order: Order) -> list[str | OutboundMessage]:
-        if letter.tries >= MAX_TRIES:
-            log.error("%s: given up after the program ended %d times during a command", place(letter.key), letter.tries)
+    async def _run_command(self, item: InboxItem, session: Session, command: CommandCall) -> Replies:
+        if item.tries >= MAX_TRIES:
+            log.error("%s: giving up: the process ended %d times during a command", label_of(item.key), item.tries)
             return [notices.COMMAND_FAILED]
-        await insist(self._mailbox.begin_attempt, letter, 0)
+        await retry_store(self._mailbox.begin_attempt, item, 0)
         try:
-            return [await order(session)]
-        except Exception as error:  # noqa: BLE001 - a command may not end a conversation
+            return [await command(session)]
+        except Exception as error:  # noqa: BLE001 - a failing command must not end the conversation
             log.error("a command failed: %s", describe(error))
             return [notices.COMMAND_FAILED]
 
-    async def _answer(self, active: _Active, session: Session, text: str) -> list[str | OutboundMessage] | None:
-        """What to reply; ``None`` if the message is to stay in the mailbox."""
-        letter = active.letter
-        if letter.base is not None and (said := _said_since(session, letter.base, text)):
-            log.info("%s: the answer was there when the program ended", place(letter.key))
-            return [OutboundMessage(said, speaker=self._conversations.speaker(session))]
-        if letter.tries >= MAX_TRIES:
-            log.error("%s: given up after the program ended %d times during its run", place(letter.key), letter.tries)
+    async def _answer(self, active: _ActiveItem, session: Session, text: str) -> Replies | None:
+        """Run the agent and return its replies; ``None`` if the message must stay in the mailbox."""
+        item = active.item
+        if item.base is not None and (finished := _finished_answer(session, item.base, text)):
+            log.info("%s: the run had finished when the process ended: its answer is sent", label_of(item.key))
+            return [OutboundMessage(finished, speaker=self._conversations.speaker(session))]
+        if item.tries >= MAX_TRIES:
+            log.error("%s: giving up: the process ended %d times during the run", label_of(item.key), item.tries)
             return [notices.FAILED]
         if active.stopped:
             return []
-        await insist(self._mailbox.begin_attempt, letter, len(session.messages))
-        texts: list[str | OutboundMessage] = []
+        await retry_store(self._mailbox.begin_attempt, item, len(session.messages))
+        replies: Replies = []
         task = text
         for _ in range(1 + MAX_FOLLOW_UPS):
-            speaker = self._conversations.speaker(session)  # after the run it may be another
+            speaker = self._conversations.speaker(session)  # the run may change the speaker
             result = await self._run(active, session, task, speaker)
-            if active.broken_off and (result is None or result.status == "cancelled"):
-                self._conversations.forget(letter.key)  # what the broken run left in it is not kept
+            if active.interrupted and (result is None or result.status == "cancelled"):
+                self._conversations.forget(item.key)  # discards the messages of the interrupted run
                 with suppress(StoreError):
-                    await self._mailbox.discard_attempt(letter)
+                    await self._mailbox.discard_attempt(item)
                 return None
-            if reply := _told(result, active.stopped):
-                texts.append(OutboundMessage(reply, speaker=speaker))
+            if reply := _reply_text(result, active.stopped):
+                replies.append(OutboundMessage(reply, speaker=speaker))
             task = await self._next_task(session, result)
             if not task or active.stopped:
                 break
-        late = self._unheard(active, session)
-        await insist(self._conversations.save, session)
+        late = self._take_unanswered(active, session)
+        await retry_store(self._conversations.save, session)
         if late:
-            self.lanes.put_first(letter.key, late)
-        return texts or ([] if active.stopped else [notices.NO_ANSWER])
+            self.queues.put_first(item.key, late)
+        return replies or ([] if active.stopped else [notices.NO_ANSWER])
 
-    async def _run(self, active: _Active, session: Session, text: str, speaker: str) -> AgentResult[Any] | None:
-        letter = active.letter
-        message, channel = letter.message, self._channels.get(letter.channel)
+    async def _run(self, active: _ActiveItem, session: Session, text: str, speaker: str) -> AgentResult[Any] | None:
+        item = active.item
+        message, channel = item.message, self._channels.get(item.channel)
         if channel is None:
-            active.broken_off = True
+            active.interrupted = True
             return None
-
-        async def judge(shown: OutboundMessage) -> OutboundMessage | None:
-            return await self._postman.judge(letter.key, shown)
-
-        presence = Presence(
-            channel, address_of(letter.key), judge, typing=self._options.typing, progress=self._options.progress,
-            reply_to=message.message_id, speaker=speaker,
-        )  # fmt: skip
-        asker = self._approving.asker(letter, partial(self._rest, active, presence), lambda: active.broken_off)
-        hooks = {} if asker is None else {"hooks": [asker.hook]}
+        indicator = ActivityIndicator(
+            channel,
+            address_of(item.key),
+            partial(self._outbox.apply_hooks, item.key),
+            typing=self._options.typing,
+            progress=self._options.progress,
+            reply_to=message.message_id,
+            speaker=speaker,
+        )
+        approvals = self._approvals.for_run(
+            item, partial(self._set_waiting, active, indicator), lambda: active.interrupted
+        )
+        hooks = {} if approvals is None else {"hooks": [approvals.hook]}
         ctx = {} if self._context is None else {"ctx": self._context(session)}
-        async with presence:
+        async with indicator:
             try:
                 active.run = self._answerer.start(
-                    text, session=session, metadata={**self._metadata, **_about(letter.channel, message)},
+                    text,
+                    session=session,
+                    metadata={**self._metadata, **_message_metadata(item.channel, message)},
                     correlation_id=message.message_id,
-                    sinks=presence.sinks, **ctx, **hooks,
-                )  # fmt: skip
-                if asker is not None:
-                    asker.hook.root_id = active.run.id
-                if active.stopped or active.broken_off:
+                    sinks=indicator.sinks,
+                    **ctx,
+                    **hooks,
+                )
+                if approvals is not None:
+                    approvals.hook.root_id = active.run.id
+                if active.stopped or active.interrupted:
                     active.run.cancel("stopped before it began")
                 result: AgentResult[Any] = await active.run.result()
             except RunFailedError as failure:
-                log.error("%s: the run failed: %s", place(letter.key), error_text(failure))
+                log.error("%s: the run failed: %s", label_of(item.key), error_text(failure))
                 result = failure.result
             except Exception:
-                log.exception("%s: the run could not be made", place(letter.key))
+                log.exception("%s: the run could not be started", label_of(item.key))
                 return None
             finally:
                 active.run = None
-                if asker is not None:
-                    await asker.over()
+                if approvals is not None:
+                    await approvals.wait_closed()
         return result
 
-    def _rest(self, active: _Active, presence: Presence, waits: bool) -> None:
-        """A run waits for somebody's approval, or no longer: meanwhile others may have its place."""
-        presence.resting = waits
-        if waits:
-            self.lanes.lend()
+    def _set_waiting(self, active: _ActiveItem, indicator: ActivityIndicator, waiting: bool) -> None:
+        """Free the slot of a run while it waits for an approval, and stop showing typing."""
+        indicator.paused = waiting
+        if waiting:
+            self.queues.release_slot()
             if self._winding_down:
-                self._break_off([active.letter.key], "the gateway stops")
+                self._interrupt([active.item.key], "the gateway is stopping")
             return
-        task = asyncio.create_task(self.lanes.take_back())
-        self._returning.add(task)
-        task.add_done_callback(self._returning.discard)
+        task = asyncio.create_task(self.queues.reacquire_slot())
+        self._slot_tasks.add(task)
+        task.add_done_callback(self._slot_tasks.discard)
 
     async def _next_task(self, session: Session, result: AgentResult[Any] | None) -> str:
         if self._follow_up is None or result is None:
             return ""
         try:
-            found = self._follow_up(session, result)
-            found = await found if inspect.isawaitable(found) else found
-        except Exception:  # what was answered so far is not lost for that
-            log.exception("what is to follow a run cannot be told")
+            task = self._follow_up(session, result)
+            task = await task if inspect.isawaitable(task) else task
+        except Exception:  # the replies so far must still be sent
+            log.exception("follow_up failed")
             return ""
-        return str(found or "")
+        return str(task or "")
 
-    def _unheard(self, active: _Active, session: Session) -> list[tuple[InboxItem, str | Order]]:
-        """The messages that were put into a run too late for it to answer them; they are taken out again."""
+    def _take_unanswered(self, active: _ActiveItem, session: Session) -> list[tuple[InboxItem, str | CommandCall]]:
+        """Remove steered messages that came too late for the run from its transcript, and return them."""
         messages, steered = list(session.messages), active.steered
         while steered and messages and messages[-1] == Message("user", steered[-1][1]):
             messages.pop()
             steered = steered[:-1]
-        unheard = active.steered[len(steered) :]
-        if not unheard or active.stopped:
+        unanswered = active.steered[len(steered) :]
+        if not unanswered or active.stopped:
             return []
         session.messages, active.steered = tuple(messages), steered
-        return list(unheard)
+        return list(unanswered)
 
 
-def _told(result: AgentResult[Any] | None, stopped: bool) -> str:
-    """What people are told of a run."""
+def _reply_text(result: AgentResult[Any] | None, stopped: bool) -> str:
+    """The reply for the result of a run."""
     if stopped and (result is None or result.status == "cancelled"):
-        return ""  # /stop has its own answer
+        return ""  # /stop has its own reply
     if result is None or result.status == "failed":
         return notices.FAILED
     if result.status == "cancelled":
@@ -309,8 +335,8 @@ def _told(result: AgentResult[Any] | None, stopped: bool) -> str:
     return result.reply
 
 
-def _said_since(session: Session, base: int, text: str) -> str:
-    """The answer of a run that was over, and in the transcript, when its program ended."""
+def _finished_answer(session: Session, base: int, text: str) -> str:
+    """The answer of a run that had finished and was saved when its process ended."""
     since = session.messages[base:]
     if not since or since[0] != Message("user", text):
         return ""
@@ -318,8 +344,13 @@ def _said_since(session: Session, base: int, text: str) -> str:
     return last.content if last.role == "assistant" and not last.tool_calls else ""
 
 
-def _about(channel: str, message: InboundMessage) -> dict[str, Any]:
+def _message_metadata(channel: str, message: InboundMessage) -> dict[str, Any]:
     return {
-        "channel": channel, "platform": message.platform, "chat_id": message.chat_id, "sender": message.sender,
-        "thread_id": message.thread_id, "bot": message.bot, "direct": message.direct,
-    }  # fmt: skip
+        "channel": channel,
+        "platform": message.platform,
+        "chat_id": message.chat_id,
+        "sender": message.sender,
+        "thread_id": message.thread_id,
+        "bot": message.bot,
+        "direct": message.direct,
+    }

@@ -1,4 +1,4 @@
-"""Long texts in parts that a platform takes."""
+"""Split long texts into parts that a platform accepts."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ import unicodedata
 from collections.abc import Callable
 
 _BREAKS = (
-    re.compile(r"\n[^\S\n]*\n\s*"),  # a paragraph
+    re.compile(r"\n[^\S\n]*\n\s*"),  # paragraph
     re.compile(r"\n\s*"),
-    re.compile(r"(?<=[.!?…。！？])[\"'”’)\]]*\s+"),  # a sentence  # noqa: RUF001
+    re.compile(r"(?<=[.!?…。！？])[\"'”’)\]]*\s+"),  # sentence  # noqa: RUF001
     re.compile(r"\s+"),
 )
 _FENCE = re.compile(r"(?m)^[ ]{0,3}(`{3,}|~{3,})([^\n`]*)$")
-_SHARE = 0.3
-"""How full a part must be at least to be cut at a better place: else a poorer one is taken."""
+_MIN_FILL = 0.3
+"""How much of a part must be filled to cut it at a better break; otherwise the next kind of break is tried."""
 
 
 def split(text: str, limit: int | None, length: Callable[[str], int] = len) -> list[str]:
-    """The text in parts of at most ``limit``, cut between paragraphs, lines, sentences or words if that can be.
+    """Split a text into parts of at most ``limit``, between paragraphs, lines, sentences or words if possible.
 
-    White space at the cuts is left out. A block of code that is cut is closed in one part and opened again in the
-    next. What people see as one character is never cut, unless it alone is longer than the limit.
+    White space at the cuts is dropped. A code block that is cut is closed in one part and opened again in the next. A
+    visible character is never cut, unless it alone is longer than the limit.
 
     Args:
-        text: what to send.
-        limit: how long a part may be; ``None`` for any length.
-        length: how long a text is, as the platform counts.
+        text: the text to send.
+        limit: the longest part, as measured by ``length``; ``None`` for no limit.
+        length: measures a text as the platform does.
     """
     rest = text.strip()
     if limit is None or length(rest) <= limit:
         return [rest] if rest else []
     parts: list[str] = []
-    opening = ""  # the line that opens the block of code which the last part was cut in
+    opening = ""  # the line that reopens the code block in which the last part was cut
     while rest:
-        if len(rest) <= limit and length(opening + rest) <= limit:  # to measure all that is left each time takes long
+        if len(rest) <= limit and length(opening + rest) <= limit:  # measuring all of the rest each time would be slow
             parts.append(opening + rest)
             break
         room = limit - length(opening)
@@ -43,7 +43,7 @@ def split(text: str, limit: int | None, length: Callable[[str], int] = len) -> l
         if fence:
             end = _cut(rest, room - length(f"\n{fence[0]}"), length)
             fence = _open_fence(opening + rest[:end])
-        if end <= 0 or (opening and not rest[:end].strip()):  # no room for marks around code: it is cut as plain text
+        if end <= 0 or (opening and not rest[:end].strip()):  # no room for fences: cut the code as plain text
             opening, fence = "", None
             end = max(1, _cut(rest, limit, length))
         part = opening + rest[:end].rstrip()
@@ -59,7 +59,7 @@ def split(text: str, limit: int | None, length: Callable[[str], int] = len) -> l
 
 
 def _cut(text: str, room: int, length: Callable[[str], int]) -> int:
-    """Where to cut: the index of what comes after."""
+    """Return the index at which to cut."""
     fits = _fitting(text, room, length)
     if fits >= len(text):
         return len(text)
@@ -68,16 +68,16 @@ def _cut(text: str, room: int, length: Callable[[str], int]) -> int:
         for found in pattern.finditer(text, 0, min(len(text), fits + 1)):
             if found.start() <= fits and found.start() > 0:
                 best = found.start()
-        if best >= fits * _SHARE and best > 0:
+        if best >= fits * _MIN_FILL and best > 0:
             return best
     end = fits
-    while end > 0 and joined(text, end):
+    while end > 0 and is_inside_character(text, end):
         end -= 1
     return end or fits
 
 
 def _fitting(text: str, room: int, length: Callable[[str], int]) -> int:
-    """How many characters fit."""
+    """Return how many characters fit."""
     low, high = 0, min(len(text), max(room, 0))
     while low < high:
         middle = (low + high + 1) // 2
@@ -89,7 +89,7 @@ def _fitting(text: str, room: int, length: Callable[[str], int]) -> int:
 
 
 def _open_fence(text: str) -> tuple[str, str] | None:
-    """The marks, and what follows them, of the block of code that a text ends in."""
+    """Return the fence and the info string of the code block in which a text ends."""
     found: tuple[str, str] | None = None
     for match in _FENCE.finditer(text):
         marks, info = match[1], match[2]
@@ -100,8 +100,8 @@ def _open_fence(text: str) -> tuple[str, str] | None:
     return found
 
 
-def joined(text: str, at: int) -> bool:
-    """Whether the characters before and after this place are seen as one, or are halves of one."""
+def is_inside_character(text: str, at: int) -> bool:
+    """Whether a position is inside a visible character, which may consist of several code points."""
     if not 0 < at < len(text):
         return False
     before, after = text[at - 1], text[at]
@@ -111,7 +111,7 @@ def joined(text: str, at: int) -> bool:
         return True
     if before == "\u200d" or after == "\u200d" or unicodedata.category(after) in ("Mn", "Me", "Mc"):
         return True
-    if "\U0001f3fb" <= after <= "\U0001f3ff" or "\U000e0020" <= after <= "\U000e007f":  # skins, and flags of regions
+    if "\U0001f3fb" <= after <= "\U0001f3ff" or "\U000e0020" <= after <= "\U000e007f":  # skin tones, region flags
         return True
     if _is_flag(before) and _is_flag(after):
         start = at

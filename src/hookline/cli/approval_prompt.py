@@ -149,7 +149,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
     """Parse the new arguments of an edited call.
 
     Raises:
-        Unclear: that is no JSON object.
+        UnclearAnswerError: the text is not a JSON object.
     """
     try:
         return msgspec.json.decode(text, type=dict[str, Any])

@@ -73,7 +73,7 @@ def personalities(
 
 def print_roster(roster: Roster, first: str, problems: list[str]) -> None:
     """Print the personalities, and problems in their files."""
-    print_parts(Text(f"{short_path(str(roster.folder))}, on top of the settings", style="dim"))
+    print_parts(Text(f"{short_path(str(roster.folder))} (in addition to the settings)", style="dim"))
     items = []
     for id, each in roster.personalities.items():
         agent = roster[id]
@@ -94,7 +94,7 @@ def print_roster(roster: Roster, first: str, problems: list[str]) -> None:
 
 def _rows(each: Personality) -> list[tuple[str, str]]:
     guards = [guard if isinstance(guard, str) else guard.use for guard in each.guards]
-    rows = [("plugins", "all that are on" if each.plugins is None else ", ".join(each.plugins) or "none")]
+    rows = [("plugins", "all enabled plugins" if each.plugins is None else ", ".join(each.plugins) or "none")]
     rows += [("guards", _short(guards))] if guards else []
     rows += [("delegates", ", ".join(each.delegates))] if each.delegates else []
     return rows

@@ -66,7 +66,7 @@ def list_plugins(config: Configuration, json: AsJson = False) -> int:
         sys.stdout.write(f"No plugins are installed or in {printable(str(folder))}.\n")
         sys.stdout.write("Write one with: hookline new plugin NAME\n")
         return COMPLETED
-    heads = ("plugin", "version", "state", "from", "brings", "permissions")
+    heads = ("plugin", "version", "state", "from", "contains", "permissions")
     cells = [
         (row["id"], row["version"], state_text(row["state"]), _location(row), row["brings"], _permissions_text(row))
         for row in rows
@@ -87,7 +87,7 @@ def check(config: Configuration, name: Name) -> int:
         print_error(problem)
     if problems:
         return FAILED
-    sys.stdout.write(f"{printable(found.id)} {printable(found.version, keep='')}: nothing is wrong\n")
+    sys.stdout.write(f"{printable(found.id)} {printable(found.version, keep='')}: no problems found\n")
     _print_details(found)
     return COMPLETED
 
@@ -227,15 +227,15 @@ def _print_details(found: FoundPlugin) -> None:
         return
     if manifest.description:
         sys.stdout.write(f"{short(manifest.description, 500)}\n")
-    sys.stdout.write(f"It brings {_contents(found) or 'nothing'}.\n")
+    sys.stdout.write(f"It contains {_contents(found) or 'nothing'}.\n")
     asked = [
         (f"{name}{'*' if name.partition(':')[0] in ENFORCED else ''}", permission_meaning(name))
         for name in manifest.permissions
     ]
     if asked:
-        print_facts("It asks to (what is marked with * would be refused otherwise)", asked)
+        print_facts("Permissions (those with * are enforced)", asked)
     else:
-        sys.stdout.write("It asks for no permissions: its hooks only watch and block.\n")
+        sys.stdout.write("It needs no permissions: its hooks only observe and block.\n")
     if manifest.settings:
         needed = {True: " (required)", False: ""}
         print_facts(

@@ -212,11 +212,11 @@ def show_stats(stats: RunStats, path: str, *, chosen: bool) -> None:
     ]
     _table("Tools", names, tools)
     timed = any(hook.p50 is not None for hook in stats.hooks)
-    said = [(h.hook, _counts(h.verbs), _span(h.p50), _span(h.p95)) for h in stats.hooks]
+    verdicts = [(h.hook, _counts(h.verbs), _span(h.p50), _span(h.p95)) for h in stats.hooks]
     if timed:
-        _table("Hooks", ("hook", "verdicts", "p50", "p95"), said)
+        _table("Hooks", ("hook", "verdicts", "p50", "p95"), verdicts)
     else:
-        _table("Hooks", ("hook", "verdicts"), [row[:2] for row in said])
+        _table("Hooks", ("hook", "verdicts"), [row[:2] for row in verdicts])
     why = [
         (
             _number(r.count),

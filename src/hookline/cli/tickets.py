@@ -284,9 +284,9 @@ def _card(ticket: TicketRow, width: int) -> Text:
     marks.append(ticket.tier if ticket.tier != "auto" else "")
     below = " · ".join(filter(None, marks))
     title = "\n".join(wrap(_one_line(f"{ticket.id} {ticket.title}"), width, max_lines=_LINES, placeholder=" …"))
-    told = Text.assemble(title, (f"\n{below}" if below else "", "dim"))
-    told.stylize("bold", 0, len(ticket.id))
-    return told
+    card = Text.assemble(title, (f"\n{below}" if below else "", "dim"))
+    card.stylize("bold", 0, len(ticket.id))
+    return card
 
 
 def show_ticket(ticket: TicketRow, history: Sequence[TicketChange]) -> None:

@@ -1,4 +1,4 @@
-"""Show a run on stderr while it goes on, as plain lines or as streamed text."""
+"""Show a run on stderr while it runs, as plain lines or as streamed text."""
 
 from __future__ import annotations
 

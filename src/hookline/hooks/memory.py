@@ -62,10 +62,8 @@ class MemoryInjectionHook:
         scope: str | None = None,
     ) -> None:
         self.memory = check_memory(memory, "render")
-        self.max_facts, self.max_episodes = (
-            check_integer(max_facts, "max_facts", 0),
-            check_integer(max_episodes, "max_episodes", 0),
-        )
+        self.max_facts = check_integer(max_facts, "max_facts", 0)
+        self.max_episodes = check_integer(max_episodes, "max_episodes", 0)
         self.scope = None if scope is None else check_scope(scope)
 
     async def __call__(self, point: str, ctx: Any, request: ModelRequest) -> HookResult | None:

@@ -210,7 +210,9 @@ class TerminalGuard:
     def _judge_unlisted(self, name: str | None, words: Sequence[Word], scope: PathScope) -> None:
         if name is None:
             scope.check_inside(words)
-            message = f"{words[0].text!r:.100} is not allowed: it is not a program of the system. Use one by its name."
+            message = (
+                f"{words[0].text!r:.100} is not allowed: it is not a system program. Use a system program by its name."
+            )
             raise BlockedError("program in a folder", message)
         if name in COMMAND_RUNNERS:
             message = f"{name} is not allowed, because it runs other commands. Write those commands themselves."
@@ -242,7 +244,7 @@ class TerminalGuard:
             return name if found is not None and os.path.samefile(text, found) else None
         inside = () if self.folder is None else _path_entries_in(path, self.folder)
         if inside and shutil.which(text, path=path) in [os.path.join(folder, text) for folder in inside]:
-            message = f"{text} is a file of the folder, not a program of the system. It may not run."
+            message = f"{text} is a file in the folder, not a system program. It may not run."
             raise BlockedError("program in the folder", message, final=True)
         return text
 
@@ -283,7 +285,7 @@ def _line(command: Any, argument: str) -> CommandLine:
 def _judge_expansions(word: Word) -> None:
     shown = f"{word.raw!r:.100}"
     if "variable" in word.expansions:
-        message = f"{shown} holds a variable. Write the value itself, or $ in single quotes."
+        message = f"{shown} contains a variable. Write the value itself, or $ in single quotes."
         raise BlockedError("expansion", message, final=True)
     if word.expansions & {"brace", "history"}:
         raise BlockedError("expansion", f"{shown} is not clear. Write it out, or put it in single quotes.", final=True)

@@ -59,7 +59,7 @@ def without_plugins(hooks: Any) -> Any:
     hooks = tuple(hooks)
     for item in hooks:
         if isinstance(item, Plugin):
-            raise RegistrationError(f"{item!r} is a plugin: give it as plugins=[...]")
+            raise RegistrationError(f"{item!r} is a plugin: pass it as plugins=[...]")
     return hooks
 
 
@@ -71,7 +71,7 @@ def _check_name(item: Any) -> str | os.PathLike[str]:
             f"plugins=[...] contains a list: if these are hooks, write hooks=[*...]; got {item!r:.80}"
         )
     if hasattr(item, "points") and not isinstance(item, type):
-        raise RegistrationError(f"{type(item).__name__} is a hook: give it as hooks=[...]")
+        raise RegistrationError(f"{type(item).__name__} is a hook: pass it as hooks=[...]")
     if callable(item) and hasattr(item, "__name__"):
         raise RegistrationError(
             f"{item.__name__} is not a plugin: if it makes one, call it: plugins=[{item.__name__}()]"

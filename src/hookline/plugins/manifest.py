@@ -1,4 +1,4 @@
-"""What a plugin declares in its ``plugin.toml``: identity, contents, settings and permissions."""
+"""Manifests of plugins (``plugin.toml``): identity, contents, settings and permissions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _TYPES: dict[str, Any] = {
 
 
 class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One setting of a plugin.
+    """A setting of a plugin.
 
     Example:
         >>> Setting("integer", default=3, minimum=1, description="maximum number of calls in a run")

@@ -44,7 +44,7 @@ class PushSubscription(msgspec.Struct, frozen=True):
 
 
 class PushSubscriptionStore:
-    """Store push subscriptions, for several threads and processes. All methods block until the file is read or written.
+    """Store push subscriptions. All methods are thread-safe, and block while they use the file.
 
     Args:
         db: database of the runs.

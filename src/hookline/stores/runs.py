@@ -30,10 +30,10 @@ OPEN_STATES = ("queued", "running", "waiting")
 STATES = (*OPEN_STATES, "completed", "stopped", "ended", "failed", "cancelled", "interrupted")
 
 PAGE_SIZE = 2_000_000
-"""Characters of runs, or bytes of events, that are read at once. The first run or event is read whatever its size."""
+"""Maximum size of a page: characters of runs, or bytes of events. A page has at least one run or event."""
 
 PARTS = ("model_calls", "tool_calls", "verdicts", "approvals", "errors")
-"""The tables of what happened in runs, filled by :class:`ObservabilityHook`."""
+"""Tables that :class:`ObservabilityHook` fills."""
 
 _RUNS = """CREATE TABLE runs (
     run_id TEXT PRIMARY KEY, agent TEXT NOT NULL, owner TEXT NOT NULL, session TEXT NOT NULL, session_id TEXT NOT NULL,
@@ -184,7 +184,7 @@ class RunRecord(msgspec.Struct, frozen=True):
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether its process is gone and nobody has stored an end of the run yet."""
+        """Whether the process of the run is gone, and the end of the run is not stored yet."""
         return self.ended is None and self.status == "interrupted"
 
 
@@ -228,7 +228,7 @@ class CallRow(msgspec.Struct, frozen=True):
 
 
 class VerdictRow(msgspec.Struct, frozen=True):
-    """What a hook returned in a run."""
+    """The result of a hook in a run."""
 
     at: float
     point: str
@@ -241,7 +241,7 @@ class VerdictRow(msgspec.Struct, frozen=True):
 
 
 class RunFilter(TypedDict, total=False):
-    """Which runs :meth:`RunStore.runs` and :meth:`RunStore.count` are about; all of them if nothing is given.
+    """Filter of :meth:`RunStore.runs` and :meth:`RunStore.count`; an empty filter selects all runs.
 
     ``served=True``: only those of a server. ``owner``, ``agent``, ``session`` (the caller's name), ``session_id``: only
     those with this value. ``states``: only those in one of these states. ``since``: only those that began or ended at
@@ -258,7 +258,7 @@ class RunFilter(TypedDict, total=False):
 
 
 class RunStore:
-    """Stores runs in one SQLite file, which threads and processes may share; see docs/guides/observability.md.
+    """Store runs in one SQLite file, which threads and processes may share; see docs/guides/observability.md.
 
     :class:`ObservabilityHook` and ``hookline serve`` write it, ``hookline stats`` shows it. All methods block until
     the file is read or written, and raise :class:`StoreError` if the file cannot be used.
@@ -266,8 +266,8 @@ class RunStore:
     Files of earlier formats, of statistics or of served runs, are converted when they are opened.
 
     Args:
-        path: the file, created when it is first needed; ``:memory:`` for a store that is gone with the program.
-        keep_days: how long to keep what :class:`ObservabilityHook` recorded; see :meth:`prune`, which is then called
+        path: the file, created when it is first needed; ``:memory:`` keeps everything in memory.
+        keep_days: how long to keep records of :class:`ObservabilityHook`; see :meth:`prune`, which is then called
             by :meth:`add`, at most once an hour. ``None`` keeps everything.
         pinned: if the file is moved or deleted while it is open, refuse to write until it is back. Otherwise a new
             file is started at the path.
@@ -301,7 +301,7 @@ class RunStore:
 
     @property
     def path(self) -> str:
-        """The file."""
+        """Path of the file."""
         return self.db.path
 
     def open(self) -> None:
@@ -320,7 +320,7 @@ class RunStore:
     # Writing.
 
     def add(self, runs: Iterable[RunRecord], parts: Mapping[str, Sequence[tuple[Any, ...]]]) -> None:
-        """Store what an :class:`ObservabilityHook` recorded, in one transaction.
+        """Store the records of an :class:`ObservabilityHook` in one transaction.
 
         The row of a run that exists is replaced; that of a served run is only marked as observed.
 
@@ -351,7 +351,7 @@ class RunStore:
     def close_abandoned(
         self, id: str, last: Callable[[RunRecord, int], tuple[RunRecord, StoredEvent]]
     ) -> RunRecord | None:
-        """End a served run whose process is gone, unless it has ended meanwhile; returns the run as it is then.
+        """End a served run whose process is gone, unless it has ended meanwhile; return the stored run.
 
         Args:
             id: the id of the run.
@@ -401,7 +401,7 @@ class RunStore:
             db.execute("DELETE FROM idempotency_keys WHERE run_id = ?", (run_id,))
 
     def prune(self, days: float) -> int:
-        """Delete what :class:`ObservabilityHook` recorded of runs that ended more than ``days`` days ago.
+        """Delete the records of :class:`ObservabilityHook` about runs that ended more than ``days`` days ago.
 
         Runs that a server stored stay readable there until :meth:`prune_served` deletes them. Returns the number of
         runs.
@@ -427,7 +427,7 @@ class RunStore:
         query = "SELECT run_id FROM runs WHERE transport != '' AND created < ? AND ended < ? LIMIT ?"
         kind = "substr(error, 1, instr(error || ':', ':') - 1)"
         pruned, more = 0, True
-        while more:  # a few runs in each transaction: events are many, and others want to write meanwhile
+        while more:  # a few runs per transaction, so that other processes can write in between
             with self.db.transaction(write=True) as db:
                 old = db.execute(query, (before, before, _PRUNED_AT_ONCE)).fetchall()
                 for table in ("events", "idempotency_keys", "pushes"):
@@ -455,7 +455,7 @@ class RunStore:
         return None if row is None else _record(row)
 
     def find(self, run_id: str) -> RunRecord:
-        """The run with this id, or the only one whose id begins so, with or without ``run_``; ``last`` is the newest.
+        """The run with this id, or with an unambiguous prefix of it, with or without ``run_``; ``last`` is the newest.
 
         Raises:
             StoreError: no run, or more than one, has such an id; or the file cannot be used.
@@ -472,7 +472,7 @@ class RunStore:
         return _record(found[0])
 
     def runs(self, limit: int = 20, *, before: str = "", **chosen: Unpack[RunFilter]) -> list[RunRecord]:
-        """Runs, the newest first.
+        """Runs, newest first.
 
         Args:
             limit: the maximum number of runs. With ``served=True`` there are fewer if their texts are long: see
@@ -548,7 +548,7 @@ class RunStore:
         return sorted((CallRow(*row) for row in rows), key=lambda call: call.began)
 
     def verdicts(self, run_id: str) -> list[VerdictRow]:
-        """What hooks returned in a run, in that order.
+        """Results of hooks in a run, in order.
 
         Raises:
             StoreError: the file cannot be used.
@@ -559,7 +559,7 @@ class RunStore:
 
 
 def limit_bytes(events: Iterable[StoredEvent], size: int) -> list[StoredEvent]:
-    """The first events with at most ``size`` bytes in all, but at least one event."""
+    """The first events up to a total of ``size`` bytes, and at least one event."""
     found: list[StoredEvent] = []
     for event in events:
         found.append(event)
@@ -587,8 +587,8 @@ def _record(row: Sequence[Any]) -> RunRecord:
 
 
 def _records(rows: Iterable[Sequence[Any]]) -> Iterator[RunRecord]:
-    """The runs in rows of the table; those without an end whose process is gone are interrupted."""
-    known: dict[tuple[Any, ...], bool] = {}  # many open runs belong to one process: ask the system once
+    """Decode rows of the table. Unfinished runs whose process is gone become ``interrupted``."""
+    known: dict[tuple[Any, ...], bool] = {}  # many open runs may belong to one process: check it once
     for row in rows:
         fields: list[Any] = [*row[:-1], bool(row[-1])]
         run = RunRecord(*fields)
@@ -602,7 +602,7 @@ def _records(rows: Iterable[Sequence[Any]]) -> Iterator[RunRecord]:
 
 
 def _chosen(chosen: RunFilter) -> tuple[str, list[Any]]:
-    """The table and the condition of a query, and the values in it."""
+    """SQL for the table and the condition of a query, and its values."""
     table = "runs"
     states, since = chosen.get("states", ()), chosen.get("since", 0.0)
     wanted: list[tuple[str, Sequence[Any]]] = [("transport != ''" if chosen.get("served") else "1", ())]
@@ -613,7 +613,7 @@ def _chosen(chosen: RunFilter) -> tuple[str, list[Any]]:
     if states:
         wanted.append((f"status IN ({','.join('?' * len(states))})", states))
         if set(states) <= {*OPEN_STATES}:
-            # Few runs are open at any time. SQLite does not know that and would go through all runs of an owner.
+            # Few runs are open at any time. SQLite does not know that and would scan all runs of an owner.
             table = "runs INDEXED BY open_runs"
             wanted.append(("ended IS NULL", ()))
         elif not {*states} & {*OPEN_STATES}:
@@ -634,7 +634,7 @@ def _prune(db: sqlite3.Connection, days: float) -> int:
     before = {"before": time.time() - days * 24 * 3600}
     old = "observed AND created < :before AND coalesce(ended, created) < :before"
     if db.execute(f"SELECT 1 FROM runs WHERE {old} LIMIT 1", before).fetchone() is None:
-        return 0  # the usual case, and quick: runs have an index by time, the other tables are read as a whole
+        return 0  # the usual case, which is fast: runs have an index by time, while the other tables are scanned
     for table in PARTS:
         db.execute(f"DELETE FROM {table} WHERE run_id IN (SELECT run_id FROM runs WHERE {old})", before)
     deleted = db.execute(f"DELETE FROM runs WHERE transport = '' AND {old}", before).rowcount

@@ -339,7 +339,7 @@ class SkillStore:
     @cached_property
     def _tools(self) -> tuple[Tool, ...]:
         def read_skill(name: str) -> str:
-            """Read a skill: how to do something, step by step. Read it before you do that.
+            """Read a skill: step-by-step instructions for a task. Read it before you start the task.
 
             Args:
                 name: the name of the skill

@@ -1,4 +1,4 @@
-"""A board of tickets in one SQLite file, which agents, programs and people may share."""
+"""A board of tickets in one SQLite file, which agents and people may share."""
 
 from __future__ import annotations
 

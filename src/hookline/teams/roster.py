@@ -49,12 +49,12 @@ AskHooks = Callable[[Fire, Session, str, str], Awaitable[tuple[str, Mapping[str,
 class SlashCommand(Frozen, frozen=True):
     """A slash command of a conversation: ``call(session, argument)`` returns the answer.
 
-    ``looks``: without an argument it only reads, so that it need not wait for a run in progress.
+    ``read_only``: without an argument it changes nothing, so it does not have to wait for the current run.
     """
 
     help: str
     call: Callable[[Session, str], Awaitable[str]]
-    looks: bool = False
+    read_only: bool = False
 
 
 class Roster(AgentPerSession, Mapping[str, Agent]):
@@ -107,8 +107,8 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         if first and first not in self._folder.loaded:
             why = "; ".join(self._folder.problems.values())
             raise ConfigError(f"personality: {self._unknown(first)}{f' ({why})' if why else ''}")
-        about = "list the personalities; /personality NAME switches to another"
-        self.commands = {"personality": SlashCommand(about, self._command, looks=True)}
+        about = "show who can speak; /personality NAME has another one speak"
+        self.commands = {"personality": SlashCommand(about, self._command, read_only=True)}
         self._lock = threading.Lock()
         self._switching: set[str] = set()
         self._changed: OrderedDict[tuple[Any, ...], tuple[Any, Personality, Agent[Any, Any]]] = OrderedDict()

@@ -1,4 +1,4 @@
-"""An A2A server of scripted agents over a real socket, and the official client of it."""
+"""An A2A server of scripted agents on a real socket, and the official client."""
 
 import json
 from contextlib import asynccontextmanager
@@ -33,7 +33,7 @@ VERSION = {"A2A-Version": "1.0"}
 
 @dataclass
 class Rig:
-    """A server, and ways to talk to it."""
+    """A server and its clients."""
 
     service: object
     part: A2aApi
@@ -78,7 +78,7 @@ class Rig:
 
 @asynccontextmanager
 async def serving_a2a(folder, *agents, keys=False, push=None, audit=None, **options):
-    """A server whose files are in that folder."""
+    """A server with its files in a folder."""
     service = service_at(folder, *agents, **options)
     store = KeyStore(folder / "keys.db") if keys else None
     part = A2aApi(service, service._store, **(push or {}))
@@ -95,7 +95,7 @@ async def serving_a2a(folder, *agents, keys=False, push=None, audit=None, **opti
         await host.stop()
 
 
-def saying(text="", *, task="", context="", data=None, now=False, metadata=None, **configuration):
+def message_request(text="", *, task="", context="", data=None, now=False, metadata=None, **configuration):
     """A request to send a message."""
     parts = [Part(text=text)] if text else []
     if data is not None:
@@ -107,16 +107,16 @@ def saying(text="", *, task="", context="", data=None, now=False, metadata=None,
     return SendMessageRequest(message=message, configuration=made)
 
 
-async def told(client, request):
-    """Everything that the client is told about a message."""
+async def stream_events(client, request):
+    """All events that the client gets for a message."""
     return [each async for each in client.send_message(request)]
 
 
 async def sent(client, request):
-    """The task that a message ends in, without a stream."""
+    """The task after a message without a stream."""
     client._config.streaming = False
     try:
-        (only,) = await told(client, request)
+        (only,) = await stream_events(client, request)
     finally:
         client._config.streaming = True
     return only.task
@@ -142,8 +142,8 @@ def reply_of(task):
     return "".join(part.text for artifact in task.artifacts for part in artifact.parts)
 
 
-def put_together(events):
-    """The task that somebody has who follows a stream, as the protocol says."""
+def assemble(events):
+    """The task that a client assembles from a stream, according to the protocol."""
     task = Task()
     for event in events:
         if event.HasField("task"):

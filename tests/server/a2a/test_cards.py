@@ -1,4 +1,4 @@
-"""How agents describe themselves."""
+"""Agent cards."""
 
 import httpx
 from a2a.client import A2ACardResolver
@@ -18,7 +18,7 @@ def look(at: str) -> str:
     return at
 
 
-async def test_a_card_says_what_the_agent_can_do_and_where(tmp_path):
+async def test_a_card_describes_the_agent_and_its_urls(tmp_path):
     first, second = make(name="first", tools=[look]), make(name="second")
     first.description = "Looks at things."
     async with serving_a2a(tmp_path, first, second) as rig, httpx.AsyncClient(verify=False) as http:
@@ -41,7 +41,7 @@ async def test_a_card_says_what_the_agent_can_do_and_where(tmp_path):
             assert (await client.get_extended_agent_card(GetExtendedAgentCardRequest())).name == "second"
 
 
-async def test_a_card_needs_a_key_unless_it_is_public_and_says_which_keys_are_taken(tmp_path):
+async def test_a_card_needs_a_key_unless_public_and_lists_the_accepted_keys(tmp_path):
     (tmp_path / "b").mkdir()
     async with serving_a2a(tmp_path, keys=True) as rig, httpx.AsyncClient(verify=False) as http:
         assert (await http.get(f"{rig.url}{CARD}")).status_code == 401

@@ -1,4 +1,4 @@
-"""The same through the names of version 0.3: raw requests, and the client that speaks it."""
+"""Version 0.3 of the protocol: raw requests and its client."""
 
 import asyncio
 
@@ -8,9 +8,10 @@ from a2a.utils.errors import TaskNotFoundError
 
 from hookline import call, reply
 
-from ..rig import ADMIN, make, until
-from .rig import data_of, got, put_together, reply_of, saying, sent, serving_a2a, state, told
-from .test_handler import Door, asking, look
+from ...waiting import wait_until
+from ..rig import ADMIN, make
+from .rig import assemble, data_of, got, message_request, reply_of, sent, serving_a2a, state, stream_events
+from .test_handler import Blocker, asking, look
 
 
 def message(text, **more):
@@ -21,14 +22,16 @@ def part(text):
     return {"kind": "text", "text": text}
 
 
-async def test_the_old_names_do_the_same(tmp_path):
+async def test_the_methods_of_version_0_3_work(tmp_path):
     agent = make([call("look", at="the sky"), reply("it is blue")], tools=[look])
     async with serving_a2a(tmp_path, agent, asking_named("second")) as rig:
         events = [each["result"] for each in await rig.stream("message/stream", message("hi"), headers={})]
         assert (events[0]["kind"], events[0]["status"]["state"]) == ("task", "submitted")
         assert (events[-1]["kind"], events[-1]["status"]["state"], events[-1]["final"]) == (
-            "status-update", "completed", True
-        )  # fmt: skip
+            "status-update",
+            "completed",
+            True,
+        )
         phases = [each["metadata"].get("phase") for each in events if each["kind"] == "status-update"]
         assert phases == [None, "tool_start", "progress", "tool_end", None]
         id = events[0]["id"]
@@ -54,17 +57,19 @@ def asking_named(name):
     return make([call("delete", path="a.txt"), reply("gone")], name=name, tools=agent.tools, hooks=list(agent.hooks))
 
 
-async def test_the_client_of_the_old_version_works(tmp_path):
-    door = Door()
-    async with serving_a2a(tmp_path, door.agent(), asking_named("second")) as rig:
+async def test_the_client_of_version_0_3_works(tmp_path):
+    blocker = Blocker()
+    async with serving_a2a(tmp_path, blocker.agent(), asking_named("second")) as rig:
         async with rig.client("second", version="0.3") as client:
-            task = await sent(client, saying("clean up"))
+            task = await sent(client, message_request("clean up"))
             (asked,) = data_of(task.status.message)
-            events = await told(client, saying(data={"decision": "deny", "digest": asked["digest"]}, task=task.id))
-            assert (state(put_together(events)), reply_of(put_together(events))) == ("COMPLETED", "gone")
+            events = await stream_events(
+                client, message_request(data={"decision": "deny", "digest": asked["digest"]}, task=task.id)
+            )
+            assert (state(assemble(events)), reply_of(assemble(events))) == ("COMPLETED", "gone")
         async with rig.client(version="0.3") as client:
-            task = await sent(client, saying("go", now=True))
-            await until(lambda: door.entered)
+            task = await sent(client, message_request("go", now=True))
+            await wait_until(lambda: blocker.entered)
             events = []
 
             async def follow():
@@ -72,10 +77,10 @@ async def test_the_client_of_the_old_version_works(tmp_path):
                     events.append(event)
 
             following = asyncio.create_task(follow())
-            await until(lambda: events)
+            await wait_until(lambda: events)
             cancelled = await client.cancel_task(CancelTaskRequest(id=task.id))
             await following
-            assert state(cancelled) == state(put_together(events)) == state(await got(client, task.id)) == "CANCELED"
+            assert state(cancelled) == state(assemble(events)) == state(await got(client, task.id)) == "CANCELED"
             with pytest.raises(TaskNotFoundError):
                 await got(client, "run_unknown")
         assert rig.service.counts()["readers"] == 0

@@ -1,11 +1,11 @@
-"""Progress of a real model's tool call, over A2A."""
+"""A tool call of the embedded model over A2A."""
 
 import pytest
 from google.protobuf.json_format import MessageToDict
 
 from hookline import Agent, get_model, hook, tool
 
-from .rig import put_together, saying, serving_a2a, state, text_of, told
+from .rig import assemble, message_request, serving_a2a, state, stream_events, text_of
 from .test_handler import updates
 
 pytestmark = pytest.mark.slow
@@ -20,17 +20,19 @@ def look_up(word: str, ctx) -> str:
 
 @hook("before_llm")
 def must_look(ctx, request):
-    """With which word, the model decides."""
+    """Let the model choose the word."""
     return request.replace(tool_choice="look_up")
 
 
-async def test_a_tool_call_of_the_embedded_model_is_seen_as_it_goes(tmp_path):
+async def test_a_tool_call_of_the_embedded_model_is_streamed(tmp_path):
     pytest.importorskip("xllamacpp")
     agent = Agent(
         "helper", llm=get_model("local"), tools=[look_up], hooks=[must_look], params={"max_tokens": 24}, max_steps=1
     )
     async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
-        events = await told(client, saying("What does mauve mean?", metadata={"correlation_id": "q-1"}))
+        events = await stream_events(
+            client, message_request("What does mauve mean?", metadata={"correlation_id": "q-1"})
+        )
         steps = [each for each in updates(events) if "phase" in each.metadata]
         seen = [MessageToDict(each.metadata) for each in steps]
         assert [(each["phase"], each["tool"]) for each in seen[:3]] == [
@@ -40,4 +42,4 @@ async def test_a_tool_call_of_the_embedded_model_is_seen_as_it_goes(tmp_path):
         ]
         assert all(text_of(each.status.message) for each in steps)
         assert {each["correlation_id"] for each in seen} == {"q-1"}
-        assert state(put_together(events)) == "FAILED"  # at its limit of one step
+        assert state(assemble(events)) == "FAILED"  # at its limit of one step

@@ -1,4 +1,4 @@
-"""Agents over A2A, with the official client of the protocol, version 1.0."""
+"""The A2A methods, called with the official client of version 1.0."""
 
 import asyncio
 import json
@@ -37,8 +37,21 @@ from hookline.stores.audit.log import AuditLog
 from hookline.stores.runs import RunRecord, StoredEvent
 from hookline.teams import Team
 
-from ..rig import ADMIN, make, until
-from .rig import VERSION, data_of, got, put_together, reply_of, saying, sent, serving_a2a, state, text_of, told
+from ...waiting import wait_until
+from ..rig import ADMIN, make
+from .rig import (
+    VERSION,
+    assemble,
+    data_of,
+    got,
+    message_request,
+    reply_of,
+    sent,
+    serving_a2a,
+    state,
+    stream_events,
+    text_of,
+)
 
 
 @tool
@@ -63,7 +76,7 @@ def asking(*turns):
     return make(turns or [call("delete", path="a.txt"), reply("gone")], tools=[delete], hooks=[ask])
 
 
-class Door:
+class Blocker:
     """A tool that does not return before it is opened."""
 
     def __init__(self):
@@ -71,51 +84,51 @@ class Door:
 
     def agent(self, *turns, **options):
         @tool
-        async def door() -> str:
+        async def blocker() -> str:
             """Wait."""
             self.entered += 1
             await self.open.wait()
             return "through"
 
-        return make(turns or [call("door"), reply("done")], tools=[door], **options)
+        return make(turns or [call("blocker"), reply("done")], tools=[blocker], **options)
 
 
 def updates(events):
     return [event.status_update for event in events if event.HasField("status_update")]
 
 
-def nothing_left(rig):
-    """Nobody reads any more."""
-    return until(lambda: rig.service.counts()["readers"] == 0)
+def check_nothing_left(rig):
+    """Check that no reader is open."""
+    return wait_until(lambda: rig.service.counts()["readers"] == 0)
 
 
-# Messages.
+# Messages
 
 
-async def test_a_message_makes_a_task_that_ends_with_the_reply(tmp_path):
+async def test_a_message_starts_a_task_that_ends_with_the_reply(tmp_path):
     async with serving_a2a(tmp_path, make([reply("hello there")])) as rig, rig.client() as client:
-        task = await sent(client, saying("hi", context="talk"))
+        task = await sent(client, message_request("hi", context="talk"))
         assert (state(task), reply_of(task), task.context_id) == ("COMPLETED", "hello there", "talk")
         assert [text_of(each) for each in task.history] == ["hi"]
         assert await got(client, task.id) == task
         assert (await rig.service._load(task.id)).transport == "a2a"
-        await nothing_left(rig)
+        await check_nothing_left(rig)
 
 
-async def test_messages_of_one_context_are_one_conversation(tmp_path):
+async def test_messages_of_one_context_share_a_conversation(tmp_path):
     agent = make([reply("one"), reply("two"), reply("three")])
     async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
-        first = await sent(client, saying("a"))
-        await sent(client, saying("b", context=first.context_id))
+        first = await sent(client, message_request("a"))
+        await sent(client, message_request("b", context=first.context_id))
         assert [m.content for m in agent.model.requests[1].messages if m.role != "system"] == ["a", "one", "b"]
-        await sent(client, saying("c"))
+        await sent(client, message_request("c"))
         assert [m.content for m in agent.model.requests[2].messages if m.role != "system"] == ["c"]
 
 
-async def test_a_stream_tells_of_tools_and_what_it_adds_up_to_is_the_task(tmp_path):
+async def test_a_stream_reports_tools_and_adds_up_to_the_task(tmp_path):
     agent = make([call("look", at="the sky"), reply("it is blue")], tools=[look])
     async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
-        events = await told(client, saying("what is up?"))
+        events = await stream_events(client, message_request("what is up?"))
         assert state(events[0].task) == "SUBMITTED"
         assert [state(each) for each in updates(events)] == ["WORKING"] * 4 + ["COMPLETED"]
         steps = [MessageToDict(each.metadata) for each in updates(events)[1:4]]
@@ -124,107 +137,107 @@ async def test_a_stream_tells_of_tools_and_what_it_adds_up_to_is_the_task(tmp_pa
         assert (steps[1]["fraction"], steps[2]["outcome"]) == (0.5, "ok")
         assert all(text_of(each.status.message) for each in updates(events)[1:4])
         assert "half of it" in text_of(updates(events)[2].status.message)
-        task = put_together(events)
+        task = assemble(events)
         assert (state(task), reply_of(task)) == ("COMPLETED", "it is blue")
         after = await got(client, task.id)
         assert (after.status, reply_of(after), after.history) == (task.status, reply_of(task), task.history)
 
 
-async def test_text_that_was_taken_back_is_taken_back_in_the_stream(tmp_path):
+async def test_discarded_text_is_replaced_in_the_stream(tmp_path):
     @hook(AFTER_LLM)
     def again(ctx, response):
         return HookResult.retry("no") if response.content == "wrong" else None
 
     agent = make([reply("wrong"), reply("right")], hooks=[again])
     async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
-        events = await told(client, saying("hi"))
+        events = await stream_events(client, message_request("hi"))
         pieces = [
             (event.artifact_update.append, event.artifact_update.artifact.parts[0].text)
             for event in events
             if event.HasField("artifact_update")
         ]
         assert (False, "") in pieces
-        assert reply_of(put_together(events)) == "right"
+        assert reply_of(assemble(events)) == "right"
 
 
-async def test_what_a_model_says_before_it_uses_a_tool_is_not_the_reply(tmp_path):
+async def test_text_before_a_tool_call_is_not_the_reply(tmp_path):
     agent = make([reply("let me look", tool_calls=[call("look", at="x")]), reply("seen")], tools=[look])
     async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
-        events = await told(client, saying("hi"))
+        events = await stream_events(client, message_request("hi"))
         assert "let me look" in str(events)
-        assert reply_of(put_together(events)) == "seen"
+        assert reply_of(assemble(events)) == "seen"
 
 
-async def test_the_tools_of_subagents_are_told_of_too(tmp_path):
+async def test_a_stream_reports_the_tools_of_subagents(tmp_path):
     team = Team(max_handoffs=0)
     desk = make([call("delegate", to="eye", task="look"), reply("done")], name="desk", tools=[team])
     team.add(desk)
     eye = Agent("eye", "looks", llm=ScriptedModel([call("look", at="x"), reply("seen")]), tools=[look])
     team.add(eye)
     async with serving_a2a(tmp_path, desk) as rig, rig.client("desk") as client:
-        events = await told(client, saying("hi"))
+        events = await stream_events(client, message_request("hi"))
         task_from_record = [MessageToDict(each.metadata) for each in updates(events)]
         phases = [each["phase"] for each in task_from_record if each.get("agent") == "eye"]
         assert phases == ["tool_start", "progress", "tool_end"]
-        assert state(put_together(events)) == "COMPLETED"
+        assert state(assemble(events)) == "COMPLETED"
 
 
-async def test_a_caller_that_does_not_want_to_wait_gets_the_task_at_once(tmp_path):
-    door = Door()
-    async with serving_a2a(tmp_path, door.agent()) as rig, rig.client() as client:
-        task = await sent(client, saying("go", now=True))
+async def test_return_immediately_returns_the_task_at_once(tmp_path):
+    blocker = Blocker()
+    async with serving_a2a(tmp_path, blocker.agent()) as rig, rig.client() as client:
+        task = await sent(client, message_request("go", now=True))
         assert state(task) in ("SUBMITTED", "WORKING")
-        await until(lambda: door.entered)
+        await wait_until(lambda: blocker.entered)
         assert state(await got(client, task.id)) == "WORKING"
-        door.open.set()
+        blocker.open.set()
         await rig.service._live[task.id].task
         assert state(await got(client, task.id)) == "COMPLETED"
 
 
-async def test_data_is_given_to_the_agent_as_json_and_files_and_empty_messages_are_refused(tmp_path):
+async def test_data_reaches_the_agent_as_json_and_files_and_empty_messages_are_rejected(tmp_path):
     agent = make()
     async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
-        await sent(client, saying("see:", data={"a": [1, 2.5, "ö"]}))
+        await sent(client, message_request("see:", data={"a": [1, 2.5, "ö"]}))
         assert agent.model.requests[0].messages[-1].content == 'see:\n\n{"a": [1, 2.5, "ö"]}'
         for part in (Part(raw=b"x", media_type="image/png"), Part(url="http://example.com/x.png")):
-            request = saying("look")
+            request = message_request("look")
             request.message.parts.append(part)
             with pytest.raises(ContentTypeNotSupportedError):
                 await sent(client, request)
-        for request in (saying(" \n"), saying()):
+        for request in (message_request(" \n"), message_request()):
             with pytest.raises(InvalidParamsError):
                 await sent(client, request)
         assert len(await rig.service.list(ADMIN)) == 1
 
 
-async def test_ids_tie_a_task_to_what_caused_it(tmp_path):
+async def test_a_task_has_the_correlation_id_of_its_cause(tmp_path):
     async with serving_a2a(tmp_path) as rig:
         async with rig.client() as client:
-            task = await sent(client, saying("hi", metadata={"correlation_id": "from-message"}))
+            task = await sent(client, message_request("hi", metadata={"correlation_id": "from-message"}))
             assert task.metadata["correlation_id"] == "from-message"
             secret = "hl_" + "k" * 40
-            task = await sent(client, saying("hi", metadata={"correlation_id": secret}))
+            task = await sent(client, message_request("hi", metadata={"correlation_id": secret}))
             assert task.metadata["correlation_id"] != secret, "ids are written down, keys are not"
             assert task.metadata["run_id"] == task.id
         async with rig.client(headers={"X-Correlation-ID": "from-header"}) as client:
-            events = await told(client, saying("hi", metadata={"correlation_id": "from-message"}))
+            events = await stream_events(client, message_request("hi", metadata={"correlation_id": "from-message"}))
             assert {each.metadata["correlation_id"] for each in updates(events)} == {"from-header"}
             run = await rig.service._load(events[0].task.id)
             assert run.correlation_id == "from-header"
 
 
-# How it ends.
+# Final states
 
 
-async def test_a_request_that_a_guard_refuses_is_rejected_with_the_words_of_the_guard(tmp_path):
+async def test_a_task_ended_by_a_guard_is_rejected_with_its_message(tmp_path):
     @guard("on_run_start")
     def no(ctx, payload):
         return HookResult.end("We do not talk about that.", reason="policy 7")
 
     agent = make(hooks=[no])
     async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
-        stream = put_together(await told(client, saying("hi")))
-        task = await sent(client, saying("hi"))
+        stream = assemble(await stream_events(client, message_request("hi")))
+        task = await sent(client, message_request("hi"))
         for each in (stream, task, await got(client, task.id)):
             assert (state(each), text_of(each.status.message)) == ("REJECTED", "We do not talk about that.")
             assert reply_of(each) == ""
@@ -238,13 +251,13 @@ async def test_a_request_that_a_guard_refuses_is_rejected_with_the_words_of_the_
         ([call("look", at="x"), call("look", at="y")], {"max_steps": 1}, "steps"),
     ],
 )
-async def test_a_failure_is_never_shown_as_done(tmp_path, turns, options, says):
+async def test_a_failed_task_is_never_completed(tmp_path, turns, options, says):
     agents = [make(list(turns), name=name, tools=[look], **options) for name in ("one", "two")]
     async with serving_a2a(tmp_path, *agents) as rig:
         async with rig.client("one") as client:
-            stream = put_together(await told(client, saying("hi")))
+            stream = assemble(await stream_events(client, message_request("hi")))
         async with rig.client("two") as client:
-            task = await sent(client, saying("hi"))
+            task = await sent(client, message_request("hi"))
             after = await got(client, task.id)
         for each in (stream, task, after):
             assert state(each) == "FAILED"
@@ -252,13 +265,13 @@ async def test_a_failure_is_never_shown_as_done(tmp_path, turns, options, says):
 
 
 async def test_a_task_can_be_cancelled_once(tmp_path):
-    door = Door()
-    async with serving_a2a(tmp_path, door.agent()) as rig, rig.client() as client:
-        following = asyncio.create_task(told(client, saying("go")))
-        await until(lambda: door.entered)
+    blocker = Blocker()
+    async with serving_a2a(tmp_path, blocker.agent()) as rig, rig.client() as client:
+        following = asyncio.create_task(stream_events(client, message_request("go")))
+        await wait_until(lambda: blocker.entered)
         (run,) = await rig.service.list(ADMIN)
         assert state(await client.cancel_task(CancelTaskRequest(id=run.id))) == "CANCELED"
-        assert state(put_together(await following)) == "CANCELED"
+        assert state(assemble(await following)) == "CANCELED"
         assert state(await got(client, run.id)) == "CANCELED"
         with pytest.raises(TaskNotCancelableError):
             await client.cancel_task(CancelTaskRequest(id=run.id))
@@ -266,7 +279,7 @@ async def test_a_task_can_be_cancelled_once(tmp_path):
             await client.cancel_task(CancelTaskRequest(id="run_unknown"))
 
 
-async def test_hooks_fire_alike_with_and_without_a_stream(tmp_path):
+async def test_hooks_fire_the_same_with_and_without_a_stream(tmp_path):
     def seen_by(agent, seen):
         for point in sorted(POINTS, key=str):
             agent.register_hook(lambda ctx, payload, point=point: seen.append(str(point)), points=point)
@@ -278,27 +291,27 @@ async def test_hooks_fire_alike_with_and_without_a_stream(tmp_path):
     plain, streamed = [], []
     async with serving_a2a(tmp_path, scripted("plain", plain), scripted("streamed", streamed)) as rig:
         async with rig.client("plain") as client:
-            await sent(client, saying("hi"))
+            await sent(client, message_request("hi"))
         async with rig.client("streamed") as client:
-            await told(client, saying("hi"))
+            await stream_events(client, message_request("hi"))
     assert plain == streamed
     assert "before_tool" in plain
 
 
-# Coming back.
+# Subscriptions
 
 
-async def test_nothing_is_lost_when_a_stream_breaks_and_another_is_opened(tmp_path):
-    door = Door()
-    agent = door.agent(call("door"), reply("the end of it"))
+async def test_a_new_subscription_after_a_broken_stream_loses_nothing(tmp_path):
+    blocker = Blocker()
+    agent = blocker.agent(call("blocker"), reply("the end of it"))
     async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
         before = []
-        async with aclosing(client.send_message(saying("go"))) as stream:
+        async with aclosing(client.send_message(message_request("go"))) as stream:
             async for event in stream:
                 before.append(event)
                 if event.HasField("status_update") and "phase" in event.status_update.metadata:
                     break
-        await nothing_left(rig)
+        await check_nothing_left(rig)
         id = before[0].task.id
         after = []
 
@@ -307,169 +320,176 @@ async def test_nothing_is_lost_when_a_stream_breaks_and_another_is_opened(tmp_pa
                 after.append(event)
 
         following = asyncio.create_task(follow())
-        await until(lambda: after)
+        await wait_until(lambda: after)
         assert state(after[0].task) == "WORKING"
         assert text_of(after[0].task.status.message) == text_of(before[-1].status_update.status.message)
-        door.open.set()
+        blocker.open.set()
         await following
-        task = put_together(after)
+        task = assemble(after)
         assert (state(task), reply_of(task)) == ("COMPLETED", "the end of it")
         assert [state(each) for each in updates(after)][-1] == "COMPLETED"
         with pytest.raises(UnsupportedOperationError):
             await anext(client.subscribe(SubscribeToTaskRequest(id=id)))
-        await nothing_left(rig)
+        await check_nothing_left(rig)
 
 
-async def test_whoever_leaves_before_the_answer_leaves_nothing_open(tmp_path):
-    door = Door()
-    async with serving_a2a(tmp_path, door.agent()) as rig, rig.client() as client:
-        waiting = asyncio.create_task(sent(client, saying("go")))
-        await until(lambda: door.entered)
+async def test_a_client_that_disconnects_early_leaves_nothing_open(tmp_path):
+    blocker = Blocker()
+    async with serving_a2a(tmp_path, blocker.agent()) as rig, rig.client() as client:
+        waiting = asyncio.create_task(sent(client, message_request("go")))
+        await wait_until(lambda: blocker.entered)
         waiting.cancel()
-        await nothing_left(rig)
-        door.open.set()
+        await check_nothing_left(rig)
+        blocker.open.set()
         (run,) = await rig.service.list(ADMIN)
         assert (await rig.service.wait(run.id, ADMIN)).status == "completed"
 
 
-# Further messages.
+# Messages to a task and decisions
 
 
-async def test_a_message_to_a_working_task_is_put_into_it(tmp_path):
-    door = Door()
-    agent = door.agent()
+async def test_a_message_to_a_working_task_reaches_its_run(tmp_path):
+    blocker = Blocker()
+    agent = blocker.agent()
     async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
-        task = await sent(client, saying("go", now=True))
-        await until(lambda: door.entered)
-        await sent(client, saying("and hurry", task=task.id, now=True))
-        door.open.set()
+        task = await sent(client, message_request("go", now=True))
+        await wait_until(lambda: blocker.entered)
+        await sent(client, message_request("and hurry", task=task.id, now=True))
+        blocker.open.set()
         await rig.service.wait(task.id, ADMIN)
         assert "and hurry" in [message.content for message in agent.model.requests[-1].messages]
         assert [text_of(each) for each in (await got(client, task.id)).history] == ["go", "and hurry"]
         assert [text_of(each) for each in (await got(client, task.id, history_length=1)).history] == ["and hurry"]
         assert not (await got(client, task.id, history_length=0)).history
         with pytest.raises(UnsupportedOperationError):
-            await sent(client, saying("more", task=task.id))
+            await sent(client, message_request("more", task=task.id))
         with pytest.raises(InvalidParamsError):
-            await sent(client, saying("more", task=task.id, context="another"))
+            await sent(client, message_request("more", task=task.id, context="another"))
         with pytest.raises(TaskNotFoundError):
-            await sent(client, saying("more", task="run_unknown"))
+            await sent(client, message_request("more", task="run_unknown"))
 
 
-async def test_a_call_that_needs_approval_is_asked_for_and_runs_as_approved(tmp_path):
+async def test_a_call_that_needs_approval_waits_and_runs_as_approved(tmp_path):
     async with serving_a2a(tmp_path, asking()) as rig, rig.client() as client:
-        events = await told(client, saying("clean up"))
+        events = await stream_events(client, message_request("clean up"))
         last = updates(events)[-1]
         assert state(last) == "INPUT_REQUIRED"
         assert "delete" in text_of(last.status.message)
         assert "May delete run?" in text_of(last.status.message)
         (asked,) = data_of(last.status.message)
         assert (asked["tool"], asked["arguments"], asked["questions"]) == (
-            "delete", {"path": "a.txt"}, ["May delete run?"]
-        )  # fmt: skip
+            "delete",
+            {"path": "a.txt"},
+            ["May delete run?"],
+        )
         assert asked["approval"].startswith("appr_")
         assert asked["expires"] > 0
         id = events[0].task.id
         assert (await got(client, id)).status == last.status
         answer = {"approval": asked["approval"], "decision": "approve", "digest": asked["digest"]}
-        rest = await told(client, saying(data=answer, task=id))
+        rest = await stream_events(client, message_request(data=answer, task=id))
         assert rest[0].task.id == id
-        task = put_together(rest)
+        task = assemble(rest)
         assert (state(task), reply_of(task)) == ("COMPLETED", "gone")
         phases = [each.metadata["phase"] for each in updates(rest) if "phase" in each.metadata]
         assert phases == ["approval_decided", "tool_start", "tool_end"]
 
 
-async def test_a_wrong_or_unclear_answer_changes_nothing_and_says_what_to_send(tmp_path):
+async def test_an_unclear_decision_has_no_effect_and_says_what_to_send(tmp_path):
     agent = asking(call("delete", path="a.txt"), reply("kept"))
     async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
-        first = await sent(client, saying("clean up"))
+        first = await sent(client, message_request("clean up"))
         assert state(first) == "INPUT_REQUIRED"
         (asked,) = data_of(first.status.message)
         wrong = [
-            saying(data={"approval": asked["approval"], "decision": "approve", "digest": "0" * 64}, task=first.id),
-            saying(data={"approval": asked["approval"], "decision": "approve"}, task=first.id),
-            saying(data={"approval": "appr_x", "decision": "approve", "digest": asked["digest"]}, task=first.id),
-            saying(data={"decision": "maybe", "digest": asked["digest"]}, task=first.id),
-            saying(data={"decision": "edit", "digest": asked["digest"]}, task=first.id),
-            saying("hm, what would that do?", task=first.id),
-            saying("yes, but keep b.txt", task=first.id),
+            message_request(
+                data={"approval": asked["approval"], "decision": "approve", "digest": "0" * 64}, task=first.id
+            ),
+            message_request(data={"approval": asked["approval"], "decision": "approve"}, task=first.id),
+            message_request(
+                data={"approval": "appr_x", "decision": "approve", "digest": asked["digest"]}, task=first.id
+            ),
+            message_request(data={"decision": "maybe", "digest": asked["digest"]}, task=first.id),
+            message_request(data={"decision": "edit", "digest": asked["digest"]}, task=first.id),
+            message_request("hm, what would that do?", task=first.id),
+            message_request("yes, but keep b.txt", task=first.id),
         ]
         for request in wrong:
             task = await sent(client, request)
             assert state(task) == "INPUT_REQUIRED"
             assert asked["approval"] in text_of(task.status.message)
             assert data_of(task.status.message) == [asked]
-        events = await told(client, wrong[0])
+        events = await stream_events(client, wrong[0])
         assert state(updates(events)[-1]) == "INPUT_REQUIRED"
-        task = await sent(client, saying("No, not that one.", task=first.id))
+        task = await sent(client, message_request("No, not that one.", task=first.id))
         assert (state(task), reply_of(task)) == ("COMPLETED", "kept")
         assert "not that one." in agent.model.requests[-1].messages[-1].content
 
 
-async def test_a_yes_that_may_be_meant_for_a_call_decided_elsewhere_decides_nothing(tmp_path):
+async def test_an_ambiguous_yes_decides_nothing(tmp_path):
     agent = asking(call("delete", path="a.txt"), call("delete", path="b.txt"), call("delete", path="c.txt"), reply("x"))
     async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
-        task = await sent(client, saying("clean up"))
-        task = await sent(client, saying("yes", task=task.id))
+        task = await sent(client, message_request("clean up"))
+        task = await sent(client, message_request("yes", task=task.id))
         (asked,) = data_of(task.status.message)
         assert asked["arguments"] == {"path": "b.txt"}  # the caller's own yes is no reason for doubt
         store = rig.service.approvals
         store.decide(asked["approval"], decision="deny", digest=asked["digest"], by="somebody else")
-        (row,) = await until(lambda: [r for r in store.rows(status="pending") if r.arguments == {"path": "c.txt"}])
-        task = await sent(client, saying("yes", task=task.id))
+        await wait_until(lambda: [r for r in store.rows(status="pending") if r.arguments == {"path": "c.txt"}])
+        (row,) = [r for r in store.rows(status="pending") if r.arguments == {"path": "c.txt"}]
+        task = await sent(client, message_request("yes", task=task.id))
         assert (state(task), store.find(row.id).status) == ("INPUT_REQUIRED", "pending")
-        task = await sent(client, saying(f"approve {row.id[:12]}", task=task.id))
+        task = await sent(client, message_request(f"approve {row.id[:12]}", task=task.id))
         assert (state(task), store.find(row.id).status) == ("COMPLETED", "approved")
 
 
-async def test_a_call_can_be_edited_and_allowed_for_a_session(tmp_path):
+async def test_a_call_can_be_edited_and_approved_for_a_session(tmp_path):
     agent = asking(
         call("delete", path="a.txt"), call("delete", path="c.txt"), call("delete", path="c.txt"), reply("done")
     )
     async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
-        task = await sent(client, saying("clean up"))
+        task = await sent(client, message_request("clean up"))
         (asked,) = data_of(task.status.message)
         edit = {"decision": "edit", "digest": asked["digest"], "arguments": {"path": "b.txt"}}
-        task = await sent(client, saying(data=edit, task=task.id))
+        task = await sent(client, message_request(data=edit, task=task.id))
         assert agent.model.requests[-1].messages[-1].content == "deleted b.txt"
         assert state(task) == "INPUT_REQUIRED"
         (asked,) = data_of(task.status.message)
         allow = {"decision": "approve", "digest": asked["digest"], "remember": "session"}
-        task = await sent(client, saying(data=allow, task=task.id))
+        task = await sent(client, message_request(data=allow, task=task.id))
         assert state(task) == "COMPLETED"
 
 
-async def test_with_two_calls_waiting_an_answer_must_name_one(tmp_path):
+async def test_with_two_waiting_calls_a_decision_must_name_one(tmp_path):
     agent = asking([call("delete", path="a.txt"), call("delete", path="b.txt")], reply("done"))
     async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
-        task = await sent(client, saying("clean up", now=True))
-        await until(lambda: len(rig.service.approvals.rows(status="pending")) == 2)
+        task = await sent(client, message_request("clean up", now=True))
+        await wait_until(lambda: len(rig.service.approvals.rows(status="pending")) == 2)
         task = await got(client, task.id)
         assert len(data_of(task.status.message)) == 2
-        task = await sent(client, saying("yes", task=task.id))
+        task = await sent(client, message_request("yes", task=task.id))
         assert state(task) == "INPUT_REQUIRED"
         assert "2 calls wait" in text_of(task.status.message)
         for asked in data_of(task.status.message):
             answer = {key: asked[key] for key in ("approval", "digest")} | {"decision": "approve"}
-            task = await sent(client, saying(data=answer, task=task.id))
+            task = await sent(client, message_request(data=answer, task=task.id))
         assert state(task) == "COMPLETED"
 
 
-async def test_a_decision_that_comes_too_late_is_no_message_to_the_agent(tmp_path):
-    door = Door()
-    async with serving_a2a(tmp_path, door.agent()) as rig, rig.client() as client:
-        task = await sent(client, saying("go", now=True))
-        await until(lambda: door.entered)
+async def test_a_late_decision_is_not_sent_to_the_agent(tmp_path):
+    blocker = Blocker()
+    async with serving_a2a(tmp_path, blocker.agent()) as rig, rig.client() as client:
+        task = await sent(client, message_request("go", now=True))
+        await wait_until(lambda: blocker.entered)
         late = {"approval": "appr_1", "decision": "approve", "digest": "0"}
-        task = await sent(client, saying(data=late, task=task.id))
+        task = await sent(client, message_request(data=late, task=task.id))
         assert (state(task), "No call waits" in text_of(task.status.message)) == ("WORKING", True)
-        door.open.set()
+        blocker.open.set()
         await rig.service.wait(task.id, ADMIN)
         assert "decision" not in str(rig.service._store.events(task.id))
 
 
-async def test_each_attempt_of_a_call_is_asked_for_as_what_it_is(tmp_path, monkeypatch):
+async def test_each_attempt_of_a_call_has_its_own_approval(tmp_path, monkeypatch):
     monkeypatch.setattr("hookline.server.a2a.tasks.APPROVAL_SECONDS", 3600)  # nothing that is there is waited for
     store = ApprovalStore(tmp_path / "a.db")
     asked = []
@@ -490,9 +510,9 @@ async def test_each_attempt_of_a_call_is_asked_for_as_what_it_is(tmp_path, monke
     assert rows == [{}, {("run_1", "call_1"): row}]
 
 
-async def test_a_subscription_to_a_waiting_task_goes_on_when_somebody_else_approves(tmp_path):
+async def test_a_subscription_to_a_waiting_task_continues_after_an_approval_elsewhere(tmp_path):
     async with serving_a2a(tmp_path, asking()) as rig, rig.client() as client:
-        task = await sent(client, saying("clean up"))
+        task = await sent(client, message_request("clean up"))
         events = []
 
         async def follow():
@@ -500,29 +520,29 @@ async def test_a_subscription_to_a_waiting_task_goes_on_when_somebody_else_appro
                 events.append(event)
 
         following = asyncio.create_task(follow())
-        await until(lambda: events)
+        await wait_until(lambda: events)
         assert state(events[0].task) == "INPUT_REQUIRED"
         (row,) = rig.service.approvals.rows(status="pending")
         rig.service.approvals.decide(row.id, decision="approve", digest=row.digest, by="somebody")
         await following
-        assert state(put_together(events)) == "COMPLETED"
+        assert state(assemble(events)) == "COMPLETED"
 
 
-# Who may do what.
+# Rights, lists and limits
 
 
-async def test_each_method_needs_its_right_and_tasks_are_their_callers_alone(tmp_path):
+async def test_each_method_needs_its_right_and_tasks_belong_to_their_caller(tmp_path):
     async with serving_a2a(tmp_path, asking(), make(name="second"), keys=True) as rig:
         runner, reader = rig.key("runner", "run"), rig.key("reader", "read")
         mine, approver = rig.key("mine", "run", "read"), rig.key("approver", "approve")
         async with rig.client(headers=mine) as client:
-            task = await sent(client, saying("clean up", context="talk"))
+            task = await sent(client, message_request("clean up", context="talk"))
             with pytest.raises(InvalidRequestError, match="approve"):
-                await sent(client, saying("yes", task=task.id))
+                await sent(client, message_request("yes", task=task.id))
             assert (await client.list_tasks(ListTasksRequest(context_id="talk"))).total_size == 1
         async with rig.client(headers=reader) as client:
             with pytest.raises(InvalidRequestError, match="run"):
-                await sent(client, saying("hi"))
+                await sent(client, message_request("hi"))
             with pytest.raises(InvalidRequestError, match="run"):
                 await client.cancel_task(CancelTaskRequest(id=task.id))
             with pytest.raises(TaskNotFoundError):
@@ -537,10 +557,10 @@ async def test_each_method_needs_its_right_and_tasks_are_their_callers_alone(tmp
                 await client.cancel_task(CancelTaskRequest(id=task.id))
         async with rig.client(headers=approver) as client:
             with pytest.raises(TaskNotFoundError):
-                await sent(client, saying("yes", task=task.id))
+                await sent(client, message_request("yes", task=task.id))
         boss = rig.key("boss", "approve", "admin")
         async with rig.client(headers=boss) as client:
-            assert state(await sent(client, saying("yes", task=task.id))) == "COMPLETED"
+            assert state(await sent(client, message_request("yes", task=task.id))) == "COMPLETED"
         async with rig.client("second", headers=mine) as client:
             with pytest.raises(TaskNotFoundError):
                 await got(client, task.id)
@@ -550,42 +570,42 @@ async def test_each_method_needs_its_right_and_tasks_are_their_callers_alone(tmp
                 pass
 
 
-async def test_who_may_not_read_is_not_told_what_others_said(tmp_path):
-    door = Door()
-    async with serving_a2a(tmp_path, asking(), door.agent(name="second"), keys=True) as rig:
+async def test_without_the_right_read_a_caller_sees_no_texts_of_others(tmp_path):
+    blocker = Blocker()
+    async with serving_a2a(tmp_path, asking(), blocker.agent(name="second"), keys=True) as rig:
         mine, decider = rig.key("mine", "run"), rig.key("decider", "approve", "admin")
         runner, receiver = rig.key("runner", "run", "admin"), {"url": "https://93.184.215.14/"}
         async with rig.client(headers=mine) as client:
-            task = await sent(client, saying("my secret"))
+            task = await sent(client, message_request("my secret"))
         for streaming in (False, True):
             async with rig.client(headers=decider) as client:
                 client._config.streaming = streaming
-                unclear = await told(client, saying("my own words", task=task.id))
+                unclear = await stream_events(client, message_request("my own words", task=task.id))
                 assert "my secret" not in str(unclear)
-                assert "a.txt" in str(unclear)  # what waits, those who decide have to see
+                assert "a.txt" in str(unclear)  # a caller that may decide has to see the waiting calls
         async with rig.client(headers=decider) as client:
-            answer = await told(client, saying("yes", task=task.id))
+            answer = await stream_events(client, message_request("yes", task=task.id))
             assert [each.WhichOneof("payload") for each in answer] == ["task"]
             assert "my secret" not in str(answer)
         async with rig.client("second", headers=mine) as client:
-            task = await sent(client, saying("my secret", now=True))
-        await until(lambda: door.entered)
+            task = await sent(client, message_request("my secret", now=True))
+        await wait_until(lambda: blocker.entered)
         async with rig.client("second", headers=runner) as client:
             with pytest.raises(InvalidRequestError, match="read"):
                 await client.create_task_push_notification_config(
                     TaskPushNotificationConfig(task_id=task.id, **receiver)
                 )
             with pytest.raises(InvalidRequestError, match="read"):
-                await sent(client, saying("hello", task=task.id, task_push_notification_config=receiver))
-            assert "my secret" not in str(await sent(client, saying("hello", task=task.id, now=True)))
+                await sent(client, message_request("hello", task=task.id, task_push_notification_config=receiver))
+            assert "my secret" not in str(await sent(client, message_request("hello", task=task.id, now=True)))
             assert "my secret" not in str(await client.cancel_task(CancelTaskRequest(id=task.id)))
 
 
-async def test_a_right_that_a_method_lacks_is_in_the_audit_log(tmp_path):
+async def test_a_missing_right_is_in_the_audit_log(tmp_path):
     audit = AuditLog(tmp_path / "audit.jsonl")
     async with serving_a2a(tmp_path, keys=True, audit=audit) as rig:
         headers = rig.key("reader", "read") | VERSION
-        refused = await rig.call("SendMessage", MessageToDict(saying("hi")), headers=headers)
+        refused = await rig.call("SendMessage", MessageToDict(message_request("hi")), headers=headers)
         assert refused["error"]["code"] == -32600
     audit.close()
     lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
@@ -593,10 +613,10 @@ async def test_a_right_that_a_method_lacks_is_in_the_audit_log(tmp_path):
     assert (last["decision"], last["right"], last["name"]) == ("denied", "run", "reader")
 
 
-async def test_a_page_of_long_tasks_is_short_and_none_is_lost(tmp_path, monkeypatch):
+async def test_a_page_of_long_tasks_is_short_and_skips_none(tmp_path, monkeypatch):
     monkeypatch.setattr(stored_runs, "PAGE_SIZE", 250)
     async with serving_a2a(tmp_path, make()) as rig, rig.client() as client:
-        tasks = [await sent(client, saying("x" * size)) for size in (10, 400, 100, 100, 400)]
+        tasks = [await sent(client, message_request("x" * size)) for size in (10, 400, 100, 100, 400)]
         pages, token = [], ""
         while not pages or token:
             page = await client.list_tasks(ListTasksRequest(page_token=token))
@@ -609,7 +629,7 @@ async def test_a_page_of_long_tasks_is_short_and_none_is_lost(tmp_path, monkeypa
 async def test_tasks_are_listed_in_pages_and_filtered(tmp_path):
     turns = [reply("one"), TimeoutError("no"), reply("three"), call("delete", path="x")]
     async with serving_a2a(tmp_path, asking(*turns)) as rig, rig.client() as client:
-        tasks = [await sent(client, saying(str(n), context="even" if n % 2 else "odd")) for n in range(4)]
+        tasks = [await sent(client, message_request(str(n), context="even" if n % 2 else "odd")) for n in range(4)]
         seen, token = [], ""
         for size in (3, 1):
             page = await client.list_tasks(ListTasksRequest(page_size=size, page_token=token))
@@ -636,35 +656,35 @@ async def test_tasks_are_listed_in_pages_and_filtered(tmp_path):
                 await listed(**wrong)
 
 
-async def test_too_much_is_refused_in_the_words_of_the_protocol(tmp_path):
-    door = Door()
-    async with serving_a2a(tmp_path, door.agent(), max_runs_per_caller=1) as rig, rig.client() as client:
-        await sent(client, saying("go", now=True))
+async def test_exceeded_limits_are_errors_of_the_protocol(tmp_path):
+    blocker = Blocker()
+    async with serving_a2a(tmp_path, blocker.agent(), max_runs_per_caller=1) as rig, rig.client() as client:
+        await sent(client, message_request("go", now=True))
         with pytest.raises(A2AError, match="limit"):
-            await sent(client, saying("go", now=True))
+            await sent(client, message_request("go", now=True))
         with pytest.raises(InvalidParamsError):
-            await sent(client, saying("go", context="x" * 300))
+            await sent(client, message_request("go", context="x" * 300))
 
 
-async def test_a_task_that_cannot_be_followed_is_named(tmp_path):
-    door = Door()
-    async with serving_a2a(tmp_path, door.agent(), max_streams=1) as rig, rig.client() as client:
-        first = await sent(client, saying("go", now=True))
+async def test_the_error_names_a_started_task_that_cannot_be_followed(tmp_path):
+    blocker = Blocker()
+    async with serving_a2a(tmp_path, blocker.agent(), max_streams=1) as rig, rig.client() as client:
+        first = await sent(client, message_request("go", now=True))
         reader = await rig.service.read(first.id, ADMIN)
         with pytest.raises(A2AError) as caught:
-            await sent(client, saying("go", now=True))
+            await sent(client, message_request("go", now=True))
         reader.close()
         second, _ = await rig.service.list(ADMIN)
         assert second.id in str(caught.value)
 
 
-async def test_a_permission_that_is_given_is_in_the_audit_log(tmp_path):
+async def test_a_given_permission_is_in_the_audit_log(tmp_path):
     audit = AuditLog(tmp_path / "audit.jsonl")
     async with serving_a2a(tmp_path, asking(), push={"audit": audit}) as rig, rig.client() as client:
-        task = await sent(client, saying("clean up"))
+        task = await sent(client, message_request("clean up"))
         (asked,) = data_of(task.status.message)
         allow = {"decision": "approve", "digest": asked["digest"], "remember": "always"}
-        assert state(await sent(client, saying(data=allow, task=task.id))) == "COMPLETED"
+        assert state(await sent(client, message_request(data=allow, task=task.id))) == "COMPLETED"
     audit.close()
     (record,) = [each for each in (tmp_path / "audit.jsonl").read_text().splitlines() if '"grant"' in each]
     assert asked["approval"] in record

@@ -21,16 +21,17 @@ from a2a.utils.errors import InvalidParamsError, InvalidRequestError, TaskNotFou
 from hookline import call, reply
 from hookline.server.a2a import push as push_module
 
-from ..rig import ADMIN, make, until
-from .rig import saying, sent, serving_a2a, state
-from .test_handler import Door, asking
+from ...waiting import wait_until
+from ..rig import ADMIN, make
+from .rig import message_request, sent, serving_a2a, state
+from .test_handler import Blocker, asking
 
 LISTED = ("127.0.0.1",)
 QUICK = {"pauses": (0.01, 0.01), "seconds": 5.0}
 
 
 class Receiver:
-    """Takes what is posted; ``answers`` are the statuses of the first ones, ``hold`` keeps it from answering."""
+    """A receiver of posts; ``answers`` are the first statuses, ``hold`` delays the responses."""
 
     def __init__(self):
         self.got, self.answers, self.hold, self.location = [], [], threading.Event(), ""
@@ -81,26 +82,26 @@ def config(url, **more):
 
 @asynccontextmanager
 async def served(folder):
-    """A server of an agent that is done at once."""
+    """A server whose agent finishes at once."""
     agent = make([reply("done")])
     async with serving_a2a(folder, agent, push=QUICK, push_hosts=LISTED) as rig, rig.client() as client:
         yield rig, client
 
 
 async def idle(rig):
-    """Nobody is being told anything."""
-    await until(lambda: not rig.part.push._tasks)
+    """Check that no notification is being sent."""
+    await wait_until(lambda: not rig.part.push._tasks)
 
 
-async def test_a_receiver_is_told_of_each_state_in_order_with_its_token(tmp_path, caplog):
+async def test_a_receiver_gets_each_state_in_order_with_its_token(tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     proof = AuthenticationInfo(scheme="Bearer", credentials="s3cret")
     with receiving() as receiver:
         async with serving_a2a(tmp_path, asking(), push=QUICK, push_hosts=LISTED) as rig, rig.client() as client:
             wanted = config(receiver.url, token="t0ken", authentication=proof)
-            task = await sent(client, saying("clean up", task_push_notification_config=wanted))
-            await until(lambda: receiver.states == ["WORKING", "INPUT_REQUIRED"])
-            await sent(client, saying("yes", task=task.id))
+            task = await sent(client, message_request("clean up", task_push_notification_config=wanted))
+            await wait_until(lambda: receiver.states == ["WORKING", "INPUT_REQUIRED"])
+            await sent(client, message_request("yes", task=task.id))
             await idle(rig)
         assert receiver.states == ["WORKING", "INPUT_REQUIRED", "WORKING", "COMPLETED"]
         last, headers = receiver.got[-1]
@@ -110,15 +111,15 @@ async def test_a_receiver_is_told_of_each_state_in_order_with_its_token(tmp_path
     assert "s3cret" not in caplog.text
 
 
-async def test_receivers_are_kept_shown_and_deleted_and_their_secrets_are_their_owners(tmp_path, monkeypatch):
+async def test_receivers_can_be_listed_and_deleted_and_only_their_owner_sees_secrets(tmp_path, monkeypatch):
     monkeypatch.setattr(push_module, "MAX_RECEIVERS", 3)
-    door = Door()
-    async with serving_a2a(tmp_path, door.agent(), keys=True, push=QUICK, push_hosts=LISTED) as rig:
+    blocker = Blocker()
+    async with serving_a2a(tmp_path, blocker.agent(), keys=True, push=QUICK, push_hosts=LISTED) as rig:
         mine, other = rig.key("mine", "run", "read"), rig.key("other", "run", "read")
         reader, boss = rig.key("reader", "read"), rig.key("boss", "read", "run", "admin")
         url, secret = "http://127.0.0.1:9/x", AuthenticationInfo(scheme="Basic", credentials="abc")
         async with rig.client(headers=mine) as client:
-            task = await sent(client, saying("go", now=True))
+            task = await sent(client, message_request("go", now=True))
             made = await client.create_task_push_notification_config(
                 config(url, task_id=task.id, id="one", token="t", authentication=secret)
             )
@@ -149,21 +150,35 @@ async def test_receivers_are_kept_shown_and_deleted_and_their_secrets_are_their_
 
 
 REFUSED = (
-    "http://127.0.0.1:9000/", "http://localhost/", "http://10.0.0.1/", "http://[::1]/", "http://169.254.169.254/",
-    "http://[::ffff:127.0.0.1]/", "http://0x7f000001/", "http://user:pw@example.com/", "ftp://example.com/",
-    "file:///etc/passwd", "http://printer.local/", "no url", "", "http://example.com:0/", "http://inside.example.com/",
-)  # fmt: skip
+    "http://127.0.0.1:9000/",
+    "http://localhost/",
+    "http://10.0.0.1/",
+    "http://[::1]/",
+    "http://169.254.169.254/",
+    "http://[::ffff:127.0.0.1]/",
+    "http://0x7f000001/",
+    "http://user:pw@example.com/",
+    "ftp://example.com/",
+    "file:///etc/passwd",
+    "http://printer.local/",
+    "no url",
+    "",
+    "http://example.com:0/",
+    "http://inside.example.com/",
+)
 
 
-async def test_only_public_addresses_are_posted_to(tmp_path, monkeypatch):
+async def test_receivers_must_have_public_addresses(tmp_path, monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", leading_to("192.168.0.7"))
     async with serving_a2a(tmp_path, push=QUICK) as rig, rig.client() as client:
         for url in REFUSED:
             with pytest.raises(InvalidParamsError):
-                await sent(client, saying("hi", task_push_notification_config=config(url)))
+                await sent(client, message_request("hi", task_push_notification_config=config(url)))
         for wrong in ({"token": "a\r\nb"}, {"token": "x" * 5000}, {"id": "a b"}):
             with pytest.raises(InvalidParamsError):
-                await sent(client, saying("hi", task_push_notification_config=config("http://8.8.8.8/", **wrong)))
+                await sent(
+                    client, message_request("hi", task_push_notification_config=config("http://8.8.8.8/", **wrong))
+                )
         assert await rig.service.list(ADMIN) == []
 
 
@@ -176,81 +191,81 @@ def leading_to(address, real=socket.getaddrinfo):
     return lookup
 
 
-async def test_a_name_that_leads_elsewhere_when_it_is_posted_to_is_not_followed(tmp_path, monkeypatch, caplog):
-    door = Door()
+async def test_a_name_that_resolves_to_another_address_later_is_not_used(tmp_path, monkeypatch, caplog):
+    blocker = Blocker()
     with receiving() as receiver:
-        async with serving_a2a(tmp_path, door.agent(), push=QUICK) as rig, rig.client() as client:
+        async with serving_a2a(tmp_path, blocker.agent(), push=QUICK) as rig, rig.client() as client:
             monkeypatch.setattr(socket, "getaddrinfo", leading_to("93.184.216.34"))
             url = f"http://hooks.example.com:{receiver.server.server_port}/"
-            task = await sent(client, saying("go", now=True))
-            await until(lambda: door.entered)
+            task = await sent(client, message_request("go", now=True))
+            await wait_until(lambda: blocker.entered)
             await client.create_task_push_notification_config(config(url, task_id=task.id))
             monkeypatch.setattr(socket, "getaddrinfo", leading_to("127.0.0.1"))
-            door.open.set()
+            blocker.open.set()
             await idle(rig)
         assert receiver.got == []
     assert "no longer allowed" in caplog.text
 
 
-async def test_a_receiver_that_fails_is_tried_again_and_one_that_sends_us_on_is_not_followed(tmp_path):
+async def test_a_failed_receiver_is_retried_and_redirects_are_not_followed(tmp_path):
     with receiving() as receiver, receiving() as elsewhere:
         receiver.answers = [503, 429]
         async with served(tmp_path) as (rig, client):
-            await sent(client, saying("go", task_push_notification_config=config(receiver.url)))
+            await sent(client, message_request("go", task_push_notification_config=config(receiver.url)))
             await idle(rig)
         assert receiver.states == ["WORKING", "WORKING", "WORKING", "COMPLETED"]
         elsewhere.answers, elsewhere.location = [302], receiver.url
         before = len(receiver.got)
         async with served(tmp_path) as (rig, client):
-            await sent(client, saying("go", task_push_notification_config=config(elsewhere.url)))
+            await sent(client, message_request("go", task_push_notification_config=config(elsewhere.url)))
             await idle(rig)
         assert (elsewhere.states, len(receiver.got)) == (["WORKING", "COMPLETED"], before)
 
 
-async def test_a_slow_receiver_slows_nobody(tmp_path):
+async def test_a_slow_receiver_does_not_delay_the_run(tmp_path):
     with receiving() as slow, receiving() as fast:
         slow.hold.clear()
         async with served(tmp_path) as (rig, client):
             wanted = config(slow.url)
-            task = await sent(client, saying("go", task_push_notification_config=wanted))
+            task = await sent(client, message_request("go", task_push_notification_config=wanted))
             assert state(task) == "COMPLETED"
             await client.create_task_push_notification_config(config(fast.url, task_id=task.id, id="fast"))
-            await until(lambda: fast.states == ["COMPLETED"])  # of a task that is over, one is told at once
+            await wait_until(lambda: fast.states == ["COMPLETED"])  # a receiver of a finished task is notified at once
             assert slow.states == ["WORKING"]
             slow.hold.set()
-            await until(lambda: slow.states == ["WORKING", "COMPLETED"])
+            await wait_until(lambda: slow.states == ["WORKING", "COMPLETED"])
 
 
-async def test_what_could_not_be_sent_is_sent_after_a_restart(tmp_path):
-    door = Door()
+async def test_unsent_notifications_are_sent_after_a_restart(tmp_path):
+    blocker = Blocker()
     with receiving() as receiver:
-        async with serving_a2a(tmp_path, door.agent(), push=QUICK, push_hosts=LISTED) as rig, rig.client() as client:
-            await sent(client, saying("go", now=True, task_push_notification_config=config(receiver.url)))
-            await until(lambda: door.entered and receiver.states == ["WORKING"])
-            await until(lambda: rig.service._store.push_subscriptions.for_run(_only(rig)) and _told(rig) > 1)
+        async with serving_a2a(tmp_path, blocker.agent(), push=QUICK, push_hosts=LISTED) as rig, rig.client() as client:
+            await sent(client, message_request("go", now=True, task_push_notification_config=config(receiver.url)))
+            await wait_until(lambda: blocker.entered and receiver.states == ["WORKING"])
+            await wait_until(lambda: rig.service._store.push_subscriptions.for_run(_only(rig)) and _told(rig) > 1)
             rig.part.push.close = _at_once(rig.part.push)
         assert receiver.states == ["WORKING"]
-        async with serving_a2a(tmp_path, door.agent(), push=QUICK, push_hosts=LISTED) as rig:
-            await until(lambda: len(receiver.got) == 2)
+        async with serving_a2a(tmp_path, blocker.agent(), push=QUICK, push_hosts=LISTED) as rig:
+            await wait_until(lambda: len(receiver.got) == 2)
             await idle(rig)
         assert receiver.states == ["WORKING", "FAILED"]
-        async with serving_a2a(tmp_path, door.agent(), push=QUICK, push_hosts=LISTED) as rig:
+        async with serving_a2a(tmp_path, blocker.agent(), push=QUICK, push_hosts=LISTED) as rig:
             assert not rig.part.push._tasks
         assert len(receiver.got) == 2
 
 
-async def test_a_receiver_of_a_run_of_another_program_is_kept_when_this_one_stops(tmp_path):
-    door, options = Door(), {"push": QUICK, "push_hosts": LISTED}
+async def test_stopping_keeps_the_receivers_of_runs_in_other_processes(tmp_path):
+    blocker, options = Blocker(), {"push": QUICK, "push_hosts": LISTED}
     with receiving() as receiver:
-        async with serving_a2a(tmp_path, door.agent(), **options) as runs, runs.client() as client:
-            task = await sent(client, saying("go", now=True))
-            await until(lambda: door.entered)
-            async with serving_a2a(tmp_path, door.agent(), **options) as other, other.client() as there:
+        async with serving_a2a(tmp_path, blocker.agent(), **options) as runs, runs.client() as client:
+            task = await sent(client, message_request("go", now=True))
+            await wait_until(lambda: blocker.entered)
+            async with serving_a2a(tmp_path, blocker.agent(), **options) as other, other.client() as there:
                 await there.create_task_push_notification_config(config(receiver.url, task_id=task.id))
-                await until(lambda: other.part.push._tasks)
+                await wait_until(lambda: other.part.push._tasks)
             assert [row.done for row in runs.service._store.push_subscriptions.for_run(task.id)] == [False]
-            async with serving_a2a(tmp_path, door.agent(), **options) as next_one:
-                door.open.set()
+            async with serving_a2a(tmp_path, blocker.agent(), **options) as next_one:
+                blocker.open.set()
                 await idle(next_one)
         assert receiver.states[-1] == "COMPLETED"
 
@@ -264,7 +279,7 @@ def _told(rig):
 
 
 def _at_once(push):
-    """The program ends before anything more is sent."""
+    """The process ends before more is sent."""
 
     async def close(grace=0.0):
         for task in push._tasks.values():
@@ -274,7 +289,7 @@ def _at_once(push):
     return close
 
 
-async def test_a_receiver_of_the_old_version_gets_the_task_of_the_old_version(tmp_path):
+async def test_a_receiver_of_version_0_3_gets_a_task_of_version_0_3(tmp_path):
     with receiving() as receiver:
         async with serving_a2a(tmp_path, make([call("nothing"), reply("done")]), push=QUICK, push_hosts=LISTED) as rig:
             message = {"kind": "message", "messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "hi"}]}

@@ -1,4 +1,4 @@
-"""MQTT: robots and devices talk to an agent through a broker."""
+"""The MQTT channel: devices and robots exchange messages with an agent through a broker."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..._base.errors import NotInstalledError
 from ..._base.text import describe, error_text, is_number
 from ...stores.messages import InboundMessage, OutboundMessage
 from ..protocol import Address, Capabilities, ChannelError, Deliver, Health, UndeliverableError
-from ..receiving import LONGEST_WAIT, Busy, Handover, Waits, pause
-from .messages import Redeliveries, Topic, fixed_topic, read, written
+from ..receiving import MAX_DELAY, Backoff, InFlight, RetryingDelivery, sleep_unless_stopped
+from .messages import MessageIds, Topic, checked_topic, parse_payload, reply_payload
 
 if TYPE_CHECKING:
     from paho.mqtt.client import MQTTMessage
@@ -24,43 +24,47 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hookline")
 
-_ANSWER_TIME = 10.0
-_SUSPICIOUS = 3  # connections lost in a row soon after they were made
-_FOR_EVER = 0xFFFFFFFF  # of a session, in MQTT 5
+_RESPONSE_TIMEOUT = 10.0
+_SUSPICIOUS_LOSSES = 3  # connections in a row that were lost soon after they were made
+_NEVER_EXPIRES = 0xFFFFFFFF  # session expiry in MQTT 5
 
 
 class MqttChannel:
-    """A channel to devices through an MQTT broker; each device is a conversation.
+    """Exchange messages with devices through an MQTT broker. Each device is a conversation.
 
-    A device publishes text, or a JSON object with ``text`` and, if it likes, ``id``, ``sender`` and ``thread``. The
-    broker keeps what is said while nobody listens, and is told that a message arrived once the gateway has stored it.
-    Retained messages, empty ones and what is no text are left out.
+    A device publishes plain text, or a JSON object with ``text`` and optionally ``id``, ``sender`` and ``thread``. The
+    broker queues messages while the channel is disconnected, and a message is acknowledged once the gateway has stored
+    it. Retained messages, empty messages and messages that are not text are ignored.
+
+    Example::
+
+        MqttChannel(host="broker.example.org", topic="robots/{device}/in", reply_topic="robots/{device}/out")
 
     Args:
-        name: the channel's name.
-        host: the broker.
+        name: the name of the channel.
+        host: the host name of the broker.
         port: its port; 1883, or 8883 with TLS, if left out.
-        topic: where devices speak; the level ``{device}`` is who.
-        reply_topic: where they are answered.
-        status_topic: where ``online`` and ``offline`` are kept for devices to see, the latter by a last will.
-        username: for the broker.
-        password: for the broker.
-        tls: whether to encrypt, or a context of your own that says how.
-        ca_file: certificates to trust instead of the system's.
-        cert_file: a certificate of our own, if the broker asks for one.
-        key_file: its key.
-        client_id: our name at the broker, under which it keeps what we missed; of two with one name only one can be
-            connected. ``hookline-NAME`` if left out.
-        version: of MQTT, ``"5"`` or ``"3.1.1"``.
-        qos: 1, or 0 for devices to which losing a message is no loss.
-        keepalive: seconds after which a silent connection is looked at.
-        session_expiry: seconds for which the broker keeps what we missed (MQTT 5; 3.1.1 leaves it to the broker).
+        topic: the topic for messages from devices; the level ``{device}`` is the name of the device.
+        reply_topic: the topic for replies.
+        status_topic: a topic for the retained states ``online`` and ``offline``; the latter is also the last will.
+        username: the user name for the broker.
+        password: the password for the broker.
+        tls: whether to use TLS, or an SSL context.
+        ca_file: trusted certificates, instead of those of the system.
+        cert_file: a client certificate, if the broker requires one.
+        key_file: the key of the client certificate.
+        client_id: our client id, under which the broker queues messages; ``hookline-NAME`` if left out. Only one
+            client can be connected under an id.
+        version: the MQTT version, ``"5"`` or ``"3.1.1"``.
+        qos: the quality of service: 1, or 0 if messages may be lost.
+        keepalive: seconds without traffic after which the connection is checked.
+        session_expiry: how many seconds the broker queues messages (MQTT 5; with 3.1.1 the broker decides).
         reply_format: ``"json"``, with ``id``, ``text``, ``reply_to`` and ``thread``, or ``"text"``.
-        max_size: bytes; a longer payload is left out.
-        max_length: bytes of text in a reply; longer ones are split.
+        max_size: the largest payload in bytes; larger ones are ignored.
+        max_length: the longest text of a reply in bytes; longer ones are split.
 
     Raises:
-        ChannelError: a setting that cannot work.
+        ChannelError: a setting is invalid.
         NotInstalledError: the package ``aiomqtt`` is missing.
     """
 
@@ -92,19 +96,20 @@ class MqttChannel:
         _check(name, host, port, version, qos, reply_format, password is not None and username is None)
         for label, value, least, most in (
             ("keepalive", keepalive, 1, 65_535),
-            ("session_expiry", session_expiry, 0, _FOR_EVER),
+            ("session_expiry", session_expiry, 0, _NEVER_EXPIRES),
             ("max_size", max_size, 1, math.inf),
             ("max_length", max_length, 1, math.inf),
         ):
             if value is not None and not (is_number(value) and int(value) == value and least <= value <= most):
-                raise ChannelError(f"{label} {value!r} is not a whole number from {least} on")
+                raise ChannelError(f"{label} {value!r} must be a whole number of at least {least}")
         self.name, self.client_id = name, client_id or f"hookline-{name}"
-        self._topic, self._replies = Topic(topic, "topic"), Topic(reply_topic, "reply_topic")
-        self._status_topic = status_topic and fixed_topic(status_topic, "status_topic")
+        self._topic = Topic(topic, "topic")
+        self._reply_topic = Topic(reply_topic, "reply_topic")
+        self._status_topic = status_topic and checked_topic(status_topic, "status_topic")
         for label, other in (("reply_topic", reply_topic), ("status_topic", status_topic)):
-            if other and self._topic.meets(other):
+            if other and self._topic.overlaps(other):
                 raise ChannelError(
-                    f"{label} {other!r} could be read as {topic!r}: the agent would answer itself. Choose another"
+                    f"{label} {other!r} overlaps with {topic!r}: the agent would answer itself. Choose another topic"
                 )
         if find_spec("aiomqtt") is None:
             raise NotInstalledError("aiomqtt", "channels")
@@ -116,105 +121,107 @@ class MqttChannel:
             "keepalive": keepalive,
             "username": username,
             "password": password,
-            "tls_context": _context(tls, ca_file, cert_file, key_file),
+            "tls_context": _tls_context(tls, ca_file, cert_file, key_file),
         }
-        self._where = f"{host}:{port}"
-        self._qos, self._format, self._max_size, self._keepalive = qos, reply_format, max_size, keepalive
+        self._broker = f"{host}:{port}"
+        self._qos = qos
+        self._reply_format = reply_format
+        self._max_size = max_size
+        self._keepalive = keepalive
         self.capabilities = Capabilities(max_length=max_length, length=_bytes)
-        self._ids = Redeliveries()
+        self._ids = MessageIds()
         self._health = Health(False, "not started")
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._connection: Connection | None = None
-        self._sending = Busy()
+        self._sending = InFlight()
 
     async def start(self, deliver: Deliver) -> None:
-        """Connect, and stay connected.
+        """Connect to the broker in the background, and reconnect after a lost connection.
 
         Raises:
-            ChannelError: it is started already.
+            ChannelError: the channel is started already.
         """
         if self._task is not None:
             raise ChannelError(f"the channel {self.name!r} is started already: stop it first")
-        self._stopping, self._health = asyncio.Event(), Health(False, f"connecting to {self._where}")
+        self._stopping, self._health = asyncio.Event(), Health(False, f"connecting to {self._broker}")
         self._task = asyncio.create_task(self._serve(deliver), name=f"hookline mqtt {self.name}")
 
     async def stop(self) -> None:
-        """Disconnect; the broker keeps what comes from now on."""
+        """Disconnect. The broker queues new messages."""
         if self._task is None:
             return
         self._stopping.set()
         if self._connection is not None:
-            self._connection.stirred.set()
+            self._connection.changed.set()
         try:
             await self._task
         finally:
             self._task, self._health = None, Health(False, "stopped")
 
     async def send(self, address: Address, message: OutboundMessage, *, key: str) -> str:
-        """Publish a reply and wait until the broker has it; ``key`` is its id, since MQTT has none.
+        """Publish a reply and wait for the acknowledgement. The id is ``key``, since MQTT has no message ids.
 
         Raises:
-            ChannelError: no connection. UndeliverableError: an invalid device name, or the broker refuses.
+            ChannelError: the broker cannot be reached.
+            UndeliverableError: the device name is invalid, or the broker rejects the reply.
         """
-        from .client import MqttError, Refused
+        from .client import MqttError, RejectedError
 
-        topic = self._replies.of(address.chat_id)
+        topic = self._reply_topic.for_device(address.chat_id)
         if topic is None:
-            raise UndeliverableError(
-                f"{address.chat_id!r} is not the name of a device: it is empty or has one of / + #"
-            )
+            raise UndeliverableError(f"{address.chat_id!r} is not a device name: it is empty or contains /, + or #")
         if (connection := self._connection) is None:
-            raise ChannelError(f"the channel {self.name!r} is not connected to {self._where}: {self._health.detail}")
-        payload = written(message, message.thread_id or address.thread_id, key, self._format)
+            raise ChannelError(f"the channel {self.name!r} is not connected to {self._broker}: {self._health.detail}")
+        payload = reply_payload(message, message.thread_id or address.thread_id, key, self._reply_format)
         try:
             with self._sending:
-                await connection.put(topic, payload, self._qos, key=key)
-        except Refused as error:
+                await connection.send(topic, payload, self._qos, key=key)
+        except RejectedError as error:
             raise UndeliverableError(error_text(error)) from None
         except ValueError as error:
-            raise UndeliverableError(f"a reply of {len(payload):,} bytes to {topic}: {error}") from None
+            raise UndeliverableError(f"a reply of {len(payload):,} bytes to {topic} cannot be sent: {error}") from None
         except (MqttError, OSError) as error:
-            raise ChannelError(f"{self._where}: {error_text(error)}") from None
+            raise ChannelError(f"{self._broker}: {error_text(error)}") from None
         return key
 
     def health(self) -> Health:
-        """Whether there is a connection."""
+        """Whether the channel is connected to the broker."""
         return self._health
 
     async def _serve(self, deliver: Deliver) -> None:
-        handover, waits, losses = Handover(deliver, self._stopping, self._trouble), Waits(), 0
+        delivery, backoff, losses = RetryingDelivery(deliver, self._stopping, self._report), Backoff(), 0
         while not self._stopping.is_set():
             began = time.monotonic()
             try:
-                await self._session(handover)
-            except Exception as error:  # noqa: BLE001 - whatever it is, we connect again
+                await self._run_connection(delivery)
+            except Exception as error:  # noqa: BLE001 - every error leads to a reconnection
                 losses = losses + 1 if self._health.ok else losses
-                detail = f"{self._where}: {self._why(error, losses)}"
+                detail = f"{self._broker}: {self._explain(error, losses)}"
                 if self._health.detail != detail:
                     log.warning("channel %s: %s", self.name, detail)
                 self._health = Health(False, detail)
             self._ids.forget(2 * self._keepalive)
-            if time.monotonic() - began > LONGEST_WAIT:
-                waits.reset()
+            if time.monotonic() - began > MAX_DELAY:
+                backoff.reset()
                 losses = 0
-            await pause(waits.next(), self._stopping)
+            await sleep_unless_stopped(backoff.next(), self._stopping)
 
-    async def _session(self, handover: Handover) -> None:
+    async def _run_connection(self, delivery: RetryingDelivery) -> None:
         async with self._connect() as connection:
-            await connection.hear(self._topic.filter, self._qos)
+            await connection.listen(self._topic.filter, self._qos)
             if self._status_topic:
-                await connection.put(self._status_topic, b"online", self._qos, retain=True)
-            self._connection, self._health = connection, Health(True, f"connected to {self._where}")
+                await connection.send(self._status_topic, b"online", self._qos, retain=True)
+            self._connection, self._health = connection, Health(True, f"connected to {self._broker}")
             try:
                 while not self._stopping.is_set():
-                    await self._take_in(connection, handover)
-                    await connection.stirred.wait()
-                await self._sending.over()
+                    await self._deliver_messages(connection, delivery)
+                    await connection.changed.wait()
+                await self._sending.wait_until_idle()
             finally:
                 self._connection = None
             if self._status_topic:
-                await connection.put(self._status_topic, b"offline", self._qos, retain=True)
+                await connection.send(self._status_topic, b"offline", self._qos, retain=True)
 
     def _connect(self) -> Connection:
         import aiomqtt
@@ -222,84 +229,87 @@ class MqttChannel:
         from .client import Connection
 
         will = aiomqtt.Will(self._status_topic, b"offline", self._qos, True) if self._status_topic else None
-        return Connection(**self._options, identifier=self.client_id, will=will, timeout=_ANSWER_TIME)
+        return Connection(**self._options, identifier=self.client_id, will=will, timeout=_RESPONSE_TIMEOUT)
 
-    async def _take_in(self, connection: Connection, handover: Handover) -> None:
-        arrived = connection.arrivals()
-        if not await handover.take(message for one in arrived if (message := self._readable(one)) is not None):
-            return  # not acknowledged, so it comes again
-        for one in arrived:
-            connection.ack(one)
-            self._ids.acknowledged(one.mid)
+    async def _deliver_messages(self, connection: Connection, delivery: RetryingDelivery) -> None:
+        received = connection.take_messages()
+        messages = (message for each in received if (message := self._parse(each)) is not None)
+        if not await delivery.deliver_all(messages):
+            return  # without an acknowledgement, the broker sends them again
+        for each in received:
+            connection.ack(each)
+            self._ids.acknowledged(each.mid)
 
-    def _readable(self, arrived: MQTTMessage) -> InboundMessage | None:
+    def _parse(self, received: MQTTMessage) -> InboundMessage | None:
         try:
-            return self._message(arrived)
-        except Exception as error:  # noqa: BLE001 - one that cannot be read must not stop all others
-            log.error("channel %s: a message cannot be read, and is left out: %s", self.name, describe(error))
+            return self._to_inbound(received)
+        except Exception as error:  # noqa: BLE001 - a broken message must not block the others
+            log.error("channel %s: a message cannot be read and is ignored: %s", self.name, describe(error))
             return None
 
-    def _message(self, arrived: MQTTMessage) -> InboundMessage | None:
+    def _to_inbound(self, received: MQTTMessage) -> InboundMessage | None:
         try:
-            topic, payload = arrived.topic, bytes(arrived.payload)
+            topic, payload = received.topic, bytes(received.payload)
         except UnicodeDecodeError:
             topic, payload = "", b""
         device = self._topic.device(topic)
-        said = None
+        message = None
         if device is None:
-            reason = "it is an older subscription of this client id, or names no device"
-        elif arrived.retain:
-            reason = "it is retained: nobody is saying it now"
+            reason = "it belongs to an older subscription of this client id, or names no device"
+        elif received.retain:
+            reason = "it is retained, and so not a new message"
         elif len(payload) > self._max_size:
             reason = f"it has {len(payload):,} bytes, and max_size is {self._max_size:,}"
         else:
-            said, reason = read(payload), "it is empty or no UTF-8 text"
-        if device is None or said is None:
-            log.warning("channel %s: a message on %r is left out: %s", self.name, topic, reason)
+            message, reason = parse_payload(payload), "it is empty or not UTF-8 text"
+        if device is None or message is None:
+            log.warning("channel %s: a message on %r is ignored: %s", self.name, topic, reason)
             return None
         return InboundMessage(
-            said.text,
+            message.text,
             platform="mqtt",
             chat_id=device,
-            sender=f"{device}/{said.sender}" if said.sender else device,
-            message_id=said.id or self._ids.id_of(arrived.mid, topic, payload, arrived.qos > 0 and arrived.dup),
-            thread_id=said.thread,
+            sender=f"{device}/{message.sender}" if message.sender else device,
+            message_id=message.id or self._ids.id_of(received.mid, topic, payload, received.qos > 0 and received.dup),
+            thread_id=message.thread,
         )
 
-    def _trouble(self, detail: str) -> None:
-        self._health = Health(not detail, detail or f"connected to {self._where}")
+    def _report(self, detail: str) -> None:
+        self._health = Health(not detail, detail or f"connected to {self._broker}")
 
-    def _why(self, error: BaseException, losses: int) -> str:
-        said = error_text(error)
-        if "timed out" in said and self._options["version"] == "5":
-            said += " (if it knows no MQTT 5, set version to 3.1.1)"
-        elif losses >= _SUSPICIOUS or "taken over" in said:
-            said += f" (does another program use the client id {self.client_id}? It must be its own)"
-        return said
+    def _explain(self, error: BaseException, losses: int) -> str:
+        text = error_text(error)
+        if "timed out" in text and self._options["version"] == "5":
+            text += " (if the broker does not support MQTT 5, set version to 3.1.1)"
+        elif losses >= _SUSPICIOUS_LOSSES or "taken over" in text:
+            text += f" (does another program use the client id {self.client_id}? Each needs its own)"
+        return text
 
 
-def _check(name: str, host: str, port: int, version: str, qos: int, form: str, password_alone: bool) -> None:
+def _check(name: str, host: str, port: int, version: str, qos: int, reply_format: str, password_alone: bool) -> None:
     if not (isinstance(name, str) and name):
         raise ChannelError("a channel needs a name")
     if not (isinstance(host, str) and host and "/" not in host):
-        raise ChannelError(f"host {host!r} is not the name of a machine, such as broker.example.org")
+        raise ChannelError(f"host {host!r} is not a host name, such as broker.example.org")
     if not (isinstance(port, int) and 0 < port < 65_536):
-        raise ChannelError(f"port {port!r} is not a number from 1 to 65535")
+        raise ChannelError(f"port {port!r} must be a number from 1 to 65535")
     if version not in ("5", "3.1.1"):
-        raise ChannelError(f"version {version!r} is not one of '5' and '3.1.1'")
+        raise ChannelError(f"version {version!r} must be '5' or '3.1.1'")
     if qos not in (0, 1):
-        raise ChannelError(f"qos {qos!r} is not 0 or 1; 1 with an id in each message gives what 2 would")
-    if form not in ("json", "text"):
-        raise ChannelError(f"reply_format {form!r} is not 'json' or 'text'")
+        raise ChannelError(f"qos {qos!r} must be 0 or 1; 1 with an id in each message has the effect of 2")
+    if reply_format not in ("json", "text"):
+        raise ChannelError(f"reply_format {reply_format!r} must be 'json' or 'text'")
     if password_alone:
-        raise ChannelError("a password needs a username too")
+        raise ChannelError("a password requires a username")
 
 
-def _context(tls: bool | ssl.SSLContext, ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext | None:
+def _tls_context(
+    tls: bool | ssl.SSLContext, ca: str | None, cert: str | None, key: str | None
+) -> ssl.SSLContext | None:
     if not tls and (ca or cert or key):
-        raise ChannelError("ca_file, cert_file and key_file need tls = true")
+        raise ChannelError("ca_file, cert_file and key_file require tls = true")
     if key and not cert:
-        raise ChannelError("key_file needs a cert_file")
+        raise ChannelError("key_file requires a cert_file")
     if not tls or isinstance(tls, ssl.SSLContext):
         return tls or None
     try:

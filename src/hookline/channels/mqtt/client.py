@@ -1,4 +1,4 @@
-"""One connection to an MQTT broker: ``aiomqtt``, acknowledging a message only when it is in safe hands."""
+"""Connection to an MQTT broker, based on ``aiomqtt``, with manual acknowledgement of messages."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 _UNSPECIFIED = 0x80
-_NEVER = (0x87, 0x90, 0x95, 0x99)  # not authorized, topic name invalid, packet too large, payload format invalid
+_PERMANENT = (0x87, 0x90, 0x95, 0x99)  # not authorized, topic name invalid, packet too large, payload format invalid
 
 
-class Refused(MqttError):
-    """The broker will never take what was published."""
+class RejectedError(MqttError):
+    """The broker permanently rejects a published message."""
 
 
 class Connection(aiomqtt.Client):
-    """A connection that adds to ``aiomqtt`` what it has no way to say.
+    """A connection with features that ``aiomqtt`` does not offer.
 
-    A message is acknowledged by :meth:`ack` and not before, it tells whether it was sent before (``dup``), and the
-    broker's answer to what is published is looked at.
+    Messages are acknowledged only by :meth:`ack`, they keep their duplicate flag (``dup``), and the reason code of the
+    broker for a published message is checked.
     """
 
     def __init__(self, host: str, port: int, *, version: str, session_expiry: int, **options: Any) -> None:
         session: dict[str, Any]
         if version == "5":
-            lasting = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-            lasting.SessionExpiryInterval = session_expiry
-            session = {"protocol": aiomqtt.ProtocolVersion.V5, "clean_start": False, "properties": lasting}
+            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+            properties.SessionExpiryInterval = session_expiry
+            session = {"protocol": aiomqtt.ProtocolVersion.V5, "clean_start": False, "properties": properties}
         else:
             session = {"protocol": aiomqtt.ProtocolVersion.V311, "clean_session": False}
         super().__init__(host, port, **session, **options)
         self._client.manual_ack_set(True)
         self.is_v5 = version == "5"
-        self.stirred = asyncio.Event()
-        """Set when messages have come or the connection is lost."""
-        self._arrived: list[MQTTMessage] = []
-        self._answers: dict[int, asyncio.Future[ReasonCode]] = {}
+        self.changed = asyncio.Event()
+        """Set when messages have arrived or the connection is lost."""
+        self._messages: list[MQTTMessage] = []
+        self._acknowledgements: dict[int, asyncio.Future[ReasonCode]] = {}
 
     async def __aenter__(self) -> Connection:
         try:
@@ -50,43 +50,43 @@ class Connection(aiomqtt.Client):
         except MqttError:
             self._client.disconnect()  # aiomqtt leaves the socket of a failed handshake open
             raise
-        self._disconnected.add_done_callback(self._stir)
+        self._disconnected.add_done_callback(self._on_disconnected)
         return self
 
-    def arrivals(self) -> list[MQTTMessage]:
-        """The messages that have come since the last call.
+    def take_messages(self) -> list[MQTTMessage]:
+        """Return the messages that have arrived since the last call.
 
         Raises:
-            MqttError: the connection is lost. What had come on it is sent again on the next one.
+            MqttError: the connection is lost. The broker sends unacknowledged messages again on the next one.
         """
-        self.stirred.clear()
+        self.changed.clear()
         if self._disconnected.done():
-            raise self._lost()
-        arrived, self._arrived = self._arrived, []
-        return arrived
+            raise self._connection_error()
+        messages, self._messages = self._messages, []
+        return messages
 
     def ack(self, message: MQTTMessage) -> None:
-        """Tell the broker that a message is in safe hands."""
+        """Acknowledge a message."""
         self._client.ack(message.mid, message.qos)
 
-    async def hear(self, topics: str, qos: int) -> None:
-        """Subscribe; not to what we publish ourselves, nor to what was said before we listened.
+    async def listen(self, topics: str, qos: int) -> None:
+        """Subscribe, without our own and without retained messages.
 
         Raises:
-            MqttError: the connection is lost, or the broker does not allow it.
+            MqttError: the connection is lost, or the broker does not allow the subscription.
         """
         options = SubscribeOptions(qos, noLocal=True, retainHandling=SubscribeOptions.RETAIN_DO_NOT_SEND)
         codes = await (self.subscribe(topics, options=options) if self.is_v5 else self.subscribe(topics, qos))
         for code in codes:
             if isinstance(code, ReasonCode) and code.is_failure:
-                raise MqttError(f"the broker does not let us subscribe to {topics}: {code}")
+                raise MqttError(f"the broker does not allow the subscription to {topics}: {code}")
 
-    async def put(self, topic: str, payload: bytes, qos: int, *, retain: bool = False, key: str = "") -> None:
-        """Publish, and wait until the broker has it. ``key`` becomes a user property where there are such.
+    async def send(self, topic: str, payload: bytes, qos: int, *, retain: bool = False, key: str = "") -> None:
+        """Publish a message and wait for the acknowledgement. In MQTT 5, ``key`` becomes the user property ``id``.
 
         Raises:
-            Refused: the broker never takes it.
-            MqttError: the connection is lost, there was no answer in time, or the broker does not take it now.
+            RejectedError: the broker permanently rejects the message.
+            MqttError: the connection is lost, the broker does not respond, or it rejects the message for now.
         """
         properties = None
         if key and self.is_v5:
@@ -97,35 +97,37 @@ class Connection(aiomqtt.Client):
             raise aiomqtt.MqttCodeError(info.rc)
         if info.is_published():
             return
-        answer = self._answers[info.mid] = asyncio.get_running_loop().create_future()
+        acknowledgement = self._acknowledgements[info.mid] = asyncio.get_running_loop().create_future()
         try:
-            waiting: set[asyncio.Future[Any]] = {answer, self._disconnected}
+            waiting: set[asyncio.Future[Any]] = {acknowledgement, self._disconnected}
             await asyncio.wait(waiting, timeout=self.timeout, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            del self._answers[info.mid]
-        if not answer.done():
-            raise self._lost() if self._disconnected.done() else MqttError("the broker does not answer")
-        code = answer.result()
+            del self._acknowledgements[info.mid]
+        if not acknowledgement.done():
+            raise self._connection_error() if self._disconnected.done() else MqttError("the broker does not respond")
+        code = acknowledgement.result()
         if code.is_failure:
-            kind = Refused if code.value in _NEVER else MqttError
-            raise kind(f"the broker refuses what we publish to {topic}: {code}")
+            kind = RejectedError if code.value in _PERMANENT else MqttError
+            raise kind(f"the broker rejects the message to {topic}: {code}")
 
-    def _stir(self, disconnected: asyncio.Future[None]) -> None:
-        self.stirred.set()
+    def _on_disconnected(self, disconnected: asyncio.Future[None]) -> None:
+        self.changed.set()
         if not disconnected.cancelled():
-            disconnected.exception()  # looked at, so that asyncio does not complain where nobody waits for it
+            disconnected.exception()  # retrieved, so that asyncio does not log it as never retrieved
 
-    def _lost(self) -> MqttError:
+    def _connection_error(self) -> MqttError:
         cause = self._disconnected.exception()
-        told = isinstance(cause, aiomqtt.MqttCodeError) and getattr(cause.rc, "value", _UNSPECIFIED) != _UNSPECIFIED
-        return MqttError(f"the connection was lost: {cause}" if told else "the connection was lost")
+        has_reason = (
+            isinstance(cause, aiomqtt.MqttCodeError) and getattr(cause.rc, "value", _UNSPECIFIED) != _UNSPECIFIED
+        )
+        return MqttError(f"the connection was lost: {cause}" if has_reason else "the connection was lost")
 
     def _on_message(self, client: Client, userdata: Any, message: MQTTMessage) -> None:
-        self._arrived.append(message)
-        self.stirred.set()
+        self._messages.append(message)
+        self.changed.set()
 
     def _on_publish(
         self, client: Client, userdata: Any, mid: int, reason_code: ReasonCode, properties: Properties
     ) -> None:
-        if (answer := self._answers.get(mid)) is not None and not answer.done():
-            answer.set_result(reason_code)
+        if (waiting := self._acknowledgements.get(mid)) is not None and not waiting.done():
+            waiting.set_result(reason_code)

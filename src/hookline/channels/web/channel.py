@@ -1,4 +1,4 @@
-"""A channel for people: a small page to chat with, over a WebSocket."""
+"""The web channel: a chat page for browsers, connected through a WebSocket."""
 
 from __future__ import annotations
 
@@ -20,11 +20,21 @@ from ...stores.chats import ChatMessage, ChatStore
 from ...stores.errors import StoreError
 from ...stores.messages import InboundMessage, OutboundMessage
 from .. import notices
-from ..protocol import Address, Asked, Capabilities, ChannelError, Deliver, Health, UndeliverableError
-from ..receiving import Delivery
+from ..protocol import Address, ApprovalPrompt, Capabilities, ChannelError, Deliver, Health, UndeliverableError
+from ..receiving import DeliveryGate
 from ..validation import checked_name, checked_path
-from .frames import IDLE, Browser, Hello, Ping, Said, close, fields_of, frame_of, is_id
-from .login import Door
+from .frames import (
+    IDLE,
+    HelloFrame,
+    MessageFrame,
+    PageConnection,
+    PingFrame,
+    close_socket,
+    is_id,
+    message_fields,
+    receive_frame,
+)
+from .login import Login
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -34,38 +44,42 @@ if TYPE_CHECKING:
 log = logging.getLogger("hookline")
 
 MAX_TEXT = 32_000
-"""Characters of a message."""
-MAX_BROWSERS = 1000
-"""How many browsers may be connected."""
+"""Longest message, in characters."""
+MAX_PAGES = 1000
+"""How many pages may be connected."""
 HELLO_SECONDS = 15.0
-"""How long a browser may take to say which conversation it is in."""
-LOOK_SECONDS = 1.0
-"""How often to look for replies that another process stored."""
+"""Seconds within which a page must send its first frame."""
+POLL_INTERVAL = 1.0
+"""Seconds between two checks for replies that another process stored."""
 
 _BATCH = 50
-_PAGE = Path(__file__).parent / "page"
-_POLICY = (
+_PAGE_FOLDER = Path(__file__).parent / "page"
+_CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
 
 
 class WebChannel:
-    """A page to chat with. What is said is kept, so that a browser that was away has it when it comes back.
+    """Serve a chat page. Messages are stored, so that a browser that was offline receives them when it is back.
 
-    Who knows the id of a conversation, which the browser makes up and keeps, can read it; the gateway and
-    its logs only see what is derived from it.
+    The browser generates a random id for its conversation. Everyone who knows this id can read the conversation; the
+    gateway and its logs only see a hash of it.
+
+    Example::
+
+        WebChannel(title="Support", token=os.environ["CHAT_TOKEN"])
 
     Args:
-        name: of the channel.
-        title: of the page, and who speaks there unless a message says who does.
-        path: where the page is.
-        token: what people must know to use it; needed if other machines can reach it.
-        store: the SQLite file with what is said; one of this user if left out.
-        max_text: characters of a message.
+        name: the name of the channel.
+        title: the title of the page, also shown as the speaker of messages without one.
+        path: the path of the page.
+        token: the token that people must enter; required if other machines can reach the page.
+        store: the SQLite file for messages; by default in the data folder of the user.
+        max_text: the longest message, in characters.
 
     Raises:
-        ChannelError: the name, the path or the token makes no sense.
+        ChannelError: the name, the path or the token is invalid.
     """
 
     def __init__(
@@ -82,114 +96,121 @@ class WebChannel:
         self.path = checked_path(path).rstrip("/") + "/"
         self.title = title
         self.capabilities = Capabilities(edit=True, typing=True, idempotent=True)
-        self._door = Door(self.name, self.path, token)
+        self._login = Login(self.name, self.path, token)
         self._store = ChatStore(store or user_folder("data") / "chats.db")
         self._max_text = max_text
-        self._delivery = Delivery()
-        self._browsers: set[Browser] = set()
-        self._at_work: dict[str, tuple[str, int]] = {}
-        self._asked: dict[str, Sequence[Asked]] = {}
+        self._deliver = DeliveryGate()
+        self._pages: set[PageConnection] = set()
+        self._activity: dict[str, tuple[str, int]] = {}
+        self._prompts: dict[str, Sequence[ApprovalPrompt]] = {}
         self._newest = 0
-        self._looking: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"WebChannel({self.name!r}, path={self.path!r})"
 
     def check_exposed(self) -> None:
-        """Other machines will be able to reach the page.
+        """Check that the page may be served to other machines.
 
         Raises:
-            ChannelError: anybody could use it.
+            ChannelError: the page has no token, so anyone could use it.
         """
-        if not self._door.locked:
+        if not self._login.is_required:
             raise ChannelError(
-                f"the web chat {self.name!r} can be reached from other machines, but has no token: give it one "
-                "(`openssl rand -hex 32` makes one), or listen at 127.0.0.1"
+                f"the web chat {self.name!r} can be reached from other machines but has no token: set one "
+                "(`openssl rand -hex 32` creates one), or listen at 127.0.0.1"
             )
 
     async def start(self, deliver: Deliver) -> None:
-        """Begin to take messages.
+        """Start to accept messages.
 
         Raises:
-            ChannelError: the file of the store cannot be used.
+            ChannelError: the store cannot be used.
         """
         try:
             self._newest, _ = await in_thread(self._store.changed, self.name, 2**62)
         except StoreError as error:
-            raise ChannelError(f"the web chat {self.name!r} cannot keep what is said: {error}") from error
-        self._delivery.open(deliver)
-        self._looking = asyncio.create_task(self._look(), name=f"hookline-{self.name}-look")
+            raise ChannelError(f"the web chat {self.name!r} cannot store messages: {error}") from error
+        self._deliver.open(deliver)
+        self._polling = asyncio.create_task(self._poll(), name=f"hookline-{self.name}-poll")
 
     async def stop(self) -> None:
-        """Take no more messages, and close the pages' connections: they connect again when it is back."""
-        await self._delivery.close()
-        looking, self._looking = self._looking, None
-        if looking is not None:
-            looking.cancel()
-            await asyncio.wait({looking})
-        for browser in tuple(self._browsers):
-            await close(browser.socket, 1012, "the server stops")
+        """Accept no more messages, and close the connections. Pages reconnect when the channel is back."""
+        await self._deliver.close()
+        polling, self._polling = self._polling, None
+        if polling is not None:
+            polling.cancel()
+            await asyncio.wait({polling})
+        for page in tuple(self._pages):
+            await close_socket(page.socket, 1012, "the server is stopping")
 
     def health(self) -> Health:
-        """Whether messages are taken, and how many pages are open."""
-        if not self._delivery.is_open:
+        """Whether messages are accepted, and how many pages are open."""
+        if not self._deliver.is_open:
             return Health(False, "not started")
-        count = len(self._browsers)
+        count = len(self._pages)
         return Health(True, f"{count} page{'' if count == 1 else 's'} open at {self.path}")
 
     async def send(self, address: Address, message: OutboundMessage, *, key: str) -> str:
-        """Keep a reply, and show it where the conversation is open.
+        """Store a reply, and show it on the open pages of the conversation.
 
         Raises:
-            ChannelError: it cannot be stored.
+            ChannelError: the reply cannot be stored.
         """
         try:
             seq, _ = await in_thread(
-                self._store.add, self.name, address.chat_id, key, message.text,
-                reply_to=message.reply_to, speaker=message.speaker,
-            )  # fmt: skip
+                self._store.add,
+                self.name,
+                address.chat_id,
+                key,
+                message.text,
+                reply_to=message.reply_to,
+                speaker=message.speaker,
+            )
         except StoreError as error:
-            raise ChannelError(f"the reply cannot be kept: {error}") from error
-        self._news(address.chat_id)
+            raise ChannelError(f"the reply cannot be stored: {error}") from error
+        self._stop_typing(address.chat_id)
+        self._wake(address.chat_id)
         return str(seq)
 
     async def edit(self, address: Address, message_id: str, message: OutboundMessage) -> None:
-        """Change a message, also where it is shown already.
+        """Change a message, also on the pages that show it.
 
         Raises:
-            ChannelError: it cannot be stored; ``UndeliverableError``: it is not there any more.
+            ChannelError: the change cannot be stored.
+            UndeliverableError: the message does not exist any more.
         """
         try:
             done = await in_thread(self._store.edit, self.name, address.chat_id, int(message_id), message.text)
         except StoreError as error:
-            raise ChannelError(f"the change cannot be kept: {error}") from error
+            raise ChannelError(f"the edit cannot be stored: {error}") from error
         if not done:
-            raise UndeliverableError(f"the message {message_id} is not there any more")
+            raise UndeliverableError(f"the message {message_id} does not exist any more")
         self._wake(address.chat_id)
 
     async def typing(self, address: Address) -> None:
-        """Show for some seconds that a reply is being made."""
+        """Show for some seconds that a reply is being written."""
         self._wake(address.chat_id, typing=True)
 
-    def at_work(self, address: Address, message_id: str, waiting: int) -> None:
-        """Show which message is being answered, if any, and how many wait, also to pages that are opened later."""
-        now = (message_id, waiting)
-        if now == IDLE:
-            self._at_work.pop(address.chat_id, None)
+    def activity_changed(self, address: Address, message_id: str, waiting: int) -> None:
+        """Show which message is being answered and how many wait, also on pages that are opened later."""
+        activity = (message_id, waiting)
+        if activity == IDLE:
+            self._activity.pop(address.chat_id, None)
         else:
-            self._at_work[address.chat_id] = now
+            self._activity[address.chat_id] = activity
         self._wake(address.chat_id)
 
-    def asked(self, address: Address, questions: Sequence[Asked]) -> None:
-        """Show buttons below the messages that ask about calls, also to pages that are opened later."""
-        if questions:
-            self._asked[address.chat_id] = tuple(questions)
+    def approvals_changed(self, address: Address, prompts: Sequence[ApprovalPrompt]) -> None:
+        """Show buttons below the messages that request approvals, also on pages that are opened later."""
+        if prompts:
+            self._prompts[address.chat_id] = tuple(prompts)
         else:
-            self._asked.pop(address.chat_id, None)
+            self._prompts.pop(address.chat_id, None)
         self._wake(address.chat_id)
 
     def routes(self) -> Sequence[Any]:
-        """The page, what belongs to it, its WebSocket, and a door if there is a token.
+        """Routes of the page, its files, the login and the WebSocket.
 
         Raises:
             NotInstalledError: starlette is missing.
@@ -200,159 +221,157 @@ class WebChannel:
             raise NotInstalledError("starlette", "channels") from None
         return [
             Route(self.path, self._page, methods=["GET"]),
-            Route(f"{self.path}chat.css", self._part, methods=["GET"]),
-            Route(f"{self.path}chat.js", self._part, methods=["GET"]),
-            Route(f"{self.path}text.js", self._part, methods=["GET"]),
-            Route(f"{self.path}door", self._door.look, methods=["GET"]),
-            Route(f"{self.path}door", self._door.open, methods=["POST"]),
-            WebSocketRoute(f"{self.path}socket", self._talk),
+            Route(f"{self.path}chat.css", self._file, methods=["GET"]),
+            Route(f"{self.path}chat.js", self._file, methods=["GET"]),
+            Route(f"{self.path}text.js", self._file, methods=["GET"]),
+            Route(f"{self.path}login", self._login.get, methods=["GET"]),
+            Route(f"{self.path}login", self._login.post, methods=["POST"]),
+            WebSocketRoute(f"{self.path}socket", self._connect),
         ]
 
     async def _page(self, request: Request) -> Response:
         from starlette.responses import HTMLResponse, PlainTextResponse
 
-        if not self._welcome(request.scope):
-            return PlainTextResponse("This chat has no token, so it can only be used on its own machine.", 403)
-        page = Template((_PAGE / "chat.html").read_text("utf-8"))
-        made = page.substitute(title=html.escape(self.title), max=self._max_text, new=html.escape(notices.NEW))
-        return HTMLResponse(made, headers={"Content-Security-Policy": _POLICY})
+        if not self._is_allowed(request.scope):
+            return PlainTextResponse("This chat has no token, so only the machine that serves it can use it.", 403)
+        template = Template((_PAGE_FOLDER / "chat.html").read_text("utf-8"))
+        page = template.substitute(title=html.escape(self.title), max=self._max_text, new=html.escape(notices.NEW))
+        return HTMLResponse(page, headers={"Content-Security-Policy": _CONTENT_SECURITY_POLICY})
 
-    async def _part(self, request: Request) -> Response:
+    async def _file(self, request: Request) -> Response:
         from starlette.responses import FileResponse
 
         name = request.url.path.rpartition("/")[2]
         kind = "text/css" if name.endswith(".css") else "text/javascript"
-        return FileResponse(_PAGE / name, headers={"Cache-Control": "no-cache"}, media_type=kind)
+        return FileResponse(_PAGE_FOLDER / name, headers={"Cache-Control": "no-cache"}, media_type=kind)
 
-    def _welcome(self, scope: Any) -> bool:
-        return self._door.locked or is_local(scope)
+    def _is_allowed(self, scope: Any) -> bool:
+        return self._login.is_required or is_local(scope)
 
-    async def _talk(self, socket: WebSocket) -> None:
+    async def _connect(self, socket: WebSocket) -> None:
         from starlette.websockets import WebSocketDisconnect
 
-        if not self._welcome(socket.scope) or not self._door.knows(socket.cookies):
+        if not self._is_allowed(socket.scope) or not self._login.is_logged_in(socket.cookies):
             await socket.close()
             return
         await socket.accept()
-        if not self._delivery.is_open or len(self._browsers) >= MAX_BROWSERS:
-            await close(socket, 1013, "try again soon")
+        if not self._deliver.is_open or len(self._pages) >= MAX_PAGES:
+            await close_socket(socket, 1013, "try again soon")
             return
         try:
-            browser = await self._met(socket)
-            if browser is not None:
-                await self._serve(browser)
+            page = await self._receive_hello(socket)
+            if page is not None:
+                await self._serve(page)
         except (WebSocketDisconnect, RuntimeError, OSError) as error:
-            log.debug("a page of %r is gone: %s", self.name, error)
+            log.debug("a page of %r disconnected: %s", self.name, error)
         except StoreError as error:
-            log.error("the web chat %r cannot read what was said: %s", self.name, error)
-            await close(socket, 1011, "the server has a problem")
+            log.error("the web chat %r cannot read its messages: %s", self.name, error)
+            await close_socket(socket, 1011, "the server has a problem")
 
-    async def _met(self, socket: WebSocket) -> Browser | None:
-        """The browser, once it has said which conversation it is in."""
+    async def _receive_hello(self, socket: WebSocket) -> PageConnection | None:
         try:
-            frame = await asyncio.wait_for(frame_of(socket), HELLO_SECONDS)
+            frame = await asyncio.wait_for(receive_frame(socket), HELLO_SECONDS)
         except TimeoutError:
             frame = None
-        if not isinstance(frame, Hello) or not is_id(frame.chat):
-            await close(socket, 1008, "say hello first")
+        if not isinstance(frame, HelloFrame) or not is_id(frame.chat):
+            await close_socket(socket, 1008, "the first frame must be hello")
             return None
         newest, _ = await in_thread(self._store.changed, self.name, 2**62)
         reset = not 0 <= frame.after <= newest
-        browser = Browser(socket, chat_of(frame.chat), 0 if reset else frame.after)
-        await browser.tell("ready", reset=reset)
-        return browser
+        page = PageConnection(socket, hashed_chat_id(frame.chat), 0 if reset else frame.after)
+        await page.send("ready", reset=reset)
+        return page
 
-    async def _serve(self, browser: Browser) -> None:
-        self._browsers.add(browser)
-        showing = asyncio.create_task(self._show(browser))
+    async def _serve(self, page: PageConnection) -> None:
+        self._pages.add(page)
+        updating = asyncio.create_task(self._send_updates(page))
         try:
             while True:
-                frame = await frame_of(browser.socket)
-                if isinstance(frame, Ping):
-                    await browser.tell("pong")
-                elif isinstance(frame, Said) and is_id(frame.id):
-                    await self._take(browser, frame)
+                frame = await receive_frame(page.socket)
+                if isinstance(frame, PingFrame):
+                    await page.send("pong")
+                elif isinstance(frame, MessageFrame) and is_id(frame.id):
+                    await self._receive(page, frame)
                 else:
-                    await close(browser.socket, 1008, "not understood")
+                    await close_socket(page.socket, 1008, "invalid frame")
                     return
         finally:
-            self._browsers.discard(browser)
-            showing.cancel()
-            await asyncio.wait({showing})
+            self._pages.discard(page)
+            updating.cancel()
+            await asyncio.wait({updating})
 
-    async def _take(self, browser: Browser, said: Said) -> None:
-        if not said.text.strip() or len(said.text) > self._max_text:
-            why = f"a message has 1 to {self._max_text} characters"
-            await browser.tell("refused", id=said.id, why=why)
+    async def _receive(self, page: PageConnection, frame: MessageFrame) -> None:
+        if not frame.text.strip() or len(frame.text) > self._max_text:
+            why = f"a message must have 1 to {self._max_text} characters"
+            await page.send("refused", id=frame.id, why=why)
             return
         message = InboundMessage(
-            text=said.text, platform="web", chat_id=browser.chat, sender=browser.chat, message_id=said.id
+            text=frame.text, platform="web", chat_id=page.chat, sender=page.chat, message_id=frame.id
         )
-        try:  # kept first, so that it stands before its reply
-            await in_thread(self._store.add, self.name, browser.chat, said.id, said.text, side="in")
-            await self._delivery(message)
-        except Exception as error:  # noqa: BLE001 - the page sends it again, whatever it was
-            log.warning("the web chat %r could not take a message: %s", self.name, error)
-            await browser.tell("later", id=said.id)
+        try:  # stored in the chat first, so that it comes before its reply
+            await in_thread(self._store.add, self.name, page.chat, frame.id, frame.text, side="in")
+            await self._deliver(message)
+        except Exception as error:  # noqa: BLE001 - the page sends the message again
+            log.warning("the web chat %r could not store a message: %s", self.name, error)
+            await page.send("later", id=frame.id)
             return
-        await browser.tell("taken", id=said.id)
-        self._wake(browser.chat)
+        await page.send("taken", id=frame.id)
+        self._wake(page.chat)
 
-    async def _show(self, browser: Browser) -> None:
-        """Send what came or changed since this browser looked last, again and again."""
+    async def _send_updates(self, page: PageConnection) -> None:
+        """Send new and changed messages and states to a page, whenever it is woken."""
         try:
             while True:
-                browser.wake.clear()
-                if browser.typing:
-                    browser.typing = False
-                    await browser.tell("typing")
-                now = self._at_work.get(browser.chat, IDLE)
-                if now != browser.shown:
-                    browser.shown = now
-                    await browser.tell("work", answering=now[0], waiting=now[1])
-                asked = self._asked.get(browser.chat, ())
-                if asked != browser.asked:
-                    browser.asked = asked
-                    await browser.tell("asked", open=asked)
+                page.wake.clear()
+                if page.typing:
+                    page.typing = False
+                    await page.send("typing")
+                activity = self._activity.get(page.chat, IDLE)
+                if activity != page.activity:
+                    page.activity = activity
+                    await page.send("work", answering=activity[0], waiting=activity[1])
+                prompts = self._prompts.get(page.chat, ())
+                if prompts != page.prompts:
+                    page.prompts = prompts
+                    await page.send("asked", open=prompts)
                 found: Sequence[ChatMessage] = await in_thread(
-                    self._store.since, self.name, browser.chat, browser.rev, limit=_BATCH
+                    self._store.since, self.name, page.chat, page.rev, limit=_BATCH
                 )
-                for one in found:
-                    await browser.tell("message", **fields_of(one))
-                    browser.rev = one.rev
+                for message in found:
+                    await page.send("message", **message_fields(message))
+                    page.rev = message.rev
                 if len(found) < _BATCH:
-                    await browser.wake.wait()
-        except Exception as error:  # noqa: BLE001 - the page connects again and has it then
-            log.debug("a page of %r gets nothing more: %s", self.name, error)
-            await close(browser.socket, 1011, "the server has a problem")
+                    await page.wake.wait()
+        except Exception as error:  # noqa: BLE001 - the page reconnects and gets the messages then
+            log.debug("updates of a page of %r ended: %s", self.name, error)
+            await close_socket(page.socket, 1011, "the server has a problem")
 
-    async def _look(self) -> None:
-        """Notice what another process stored."""
+    async def _poll(self) -> None:
+        """Wake the pages of conversations in which another process stored a message."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            if not self._browsers:
+            await asyncio.sleep(POLL_INTERVAL)
+            if not self._pages:
                 continue
             try:
                 self._newest, chats = await in_thread(self._store.changed, self.name, self._newest)
             except StoreError as error:
-                log.error("the web chat %r cannot read what was said: %s", self.name, error)
+                log.error("the web chat %r cannot read its messages: %s", self.name, error)
                 continue
             for chat in chats:
                 self._wake(chat)
 
-    def _news(self, chat: str) -> None:
-        for browser in self._browsers:
-            if browser.chat == chat:
-                browser.typing = False
-        self._wake(chat)
+    def _stop_typing(self, chat: str) -> None:
+        for page in self._pages:
+            if page.chat == chat:
+                page.typing = False
 
     def _wake(self, chat: str, typing: bool = False) -> None:
-        for browser in self._browsers:
-            if browser.chat == chat:
-                browser.typing = browser.typing or typing
-                browser.wake.set()
+        for page in self._pages:
+            if page.chat == chat:
+                page.typing = page.typing or typing
+                page.wake.set()
 
 
-def chat_of(id: str) -> str:
-    """What a conversation is called outside the browser that made up its id."""
+def hashed_chat_id(id: str) -> str:
+    """The chat id of a conversation for the gateway: a hash of the secret id that the browser generated."""
     return "web-" + sha256(f"hookline chat {id}".encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""What an open page and its server say to each other, over a WebSocket."""
+"""Frames that the chat page and the server exchange over a WebSocket."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...stores.chats import ChatMessage
-from ..protocol import Asked
+from ..protocol import ApprovalPrompt
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
@@ -18,49 +18,57 @@ if TYPE_CHECKING:
 log = logging.getLogger("hookline")
 
 IDLE = ("", 0)
-"""No message is being answered, and none waits."""
+"""Activity of a conversation in which no message is being answered and none waits."""
 
 
-class Hello(msgspec.Struct, tag="hello", frozen=True):
-    """Which conversation a browser is in, and the last change that it has seen."""
+class HelloFrame(msgspec.Struct, tag="hello", frozen=True):
+    """The first frame: the conversation of the page, and the last change that the page has received."""
 
     chat: str
     after: int = 0
 
 
-class Said(msgspec.Struct, tag="message", frozen=True):
-    """A message; its id is the same when it is sent again."""
+class MessageFrame(msgspec.Struct, tag="message", frozen=True):
+    """A message. Its id stays the same when the page sends it again."""
 
     id: str
     text: str
 
 
-class Ping(msgspec.Struct, tag="ping", frozen=True):
-    """A question whether the server is there."""
+class PingFrame(msgspec.Struct, tag="ping", frozen=True):
+    """A check of the connection."""
 
 
-_FRAMES: msgspec.json.Decoder[Hello | Said | Ping] = msgspec.json.Decoder(Hello | Said | Ping)
+Frame = HelloFrame | MessageFrame | PingFrame
+
+_decoder: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
 
 
-class Browser:
-    """One open page."""
+class PageConnection:
+    """The connection of one open page, and the state that the page has received.
+
+    ``rev`` is the last change of the chat that was sent, ``activity`` and ``prompts`` what the page shows.
+    """
 
     def __init__(self, socket: WebSocket, chat: str, rev: int) -> None:
-        self.socket, self.chat, self.rev = socket, chat, rev
-        self.wake, self.typing = asyncio.Event(), False
-        self.shown: tuple[str, int] = IDLE
-        self.asked: Sequence[Asked] = ()
+        self.socket = socket
+        self.chat = chat
+        self.rev = rev
+        self.wake = asyncio.Event()
+        self.typing = False
+        self.activity: tuple[str, int] = IDLE
+        self.prompts: Sequence[ApprovalPrompt] = ()
 
-    async def tell(self, type: str, **fields: Any) -> None:
-        """Say something to it."""
+    async def send(self, type: str, **fields: Any) -> None:
+        """Send a frame."""
         await self.socket.send_text(msgspec.json.encode({"type": type, **fields}).decode())
 
 
-async def frame_of(socket: WebSocket) -> Hello | Said | Ping | None:
-    """The next thing that a browser says; ``None`` if it is not understood.
+async def receive_frame(socket: WebSocket) -> Frame | None:
+    """Receive the next frame; ``None`` if it is invalid.
 
     Raises:
-        WebSocketDisconnect: it is gone.
+        WebSocketDisconnect: the page has closed the connection.
     """
     from starlette.websockets import WebSocketDisconnect
 
@@ -68,26 +76,33 @@ async def frame_of(socket: WebSocket) -> Hello | Said | Ping | None:
     if message["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(message.get("code", 1006))
     try:
-        return _FRAMES.decode(message.get("text") or "")
+        return _decoder.decode(message.get("text") or "")
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return None
 
 
-async def close(socket: WebSocket, code: int, reason: str) -> None:
-    """Close a connection, if it is not closed already."""
+async def close_socket(socket: WebSocket, code: int, reason: str) -> None:
+    """Close a connection, even if it is closed already."""
     try:
         await socket.close(code, reason)
-    except Exception as error:  # noqa: BLE001 - it is closed already
+    except Exception as error:  # noqa: BLE001 - the connection is closed already
         log.debug("a connection was closed before: %s", error)
 
 
 def is_id(text: str) -> bool:
-    """Whether this is an id as pages make them up: nobody guesses one."""
+    """Whether a text is an id as the page generates them, long enough that it cannot be guessed."""
     return 20 <= len(text) <= 64 and text.isascii() and text.replace("-", "").replace("_", "").isalnum()
 
 
-def fields_of(one: ChatMessage) -> dict[str, Any]:
-    """A message that was kept, as it is shown."""
-    mine = {"id": one.key} if one.side == "in" else {"speaker": one.speaker, "to": one.reply_to, "key": one.key}
-    fields = {"seq": one.seq, "side": one.side, "text": one.text, "at": round(one.at, 3), "rev": one.rev}
-    return fields | mine
+def message_fields(message: ChatMessage) -> dict[str, Any]:
+    """The fields of a frame that shows a stored message."""
+    fields = {
+        "seq": message.seq,
+        "side": message.side,
+        "text": message.text,
+        "at": round(message.at, 3),
+        "rev": message.rev,
+    }
+    if message.side == "in":
+        return fields | {"id": message.key}
+    return fields | {"speaker": message.speaker, "to": message.reply_to, "key": message.key}

@@ -1,4 +1,4 @@
-"""Posting replies to the URL of whoever asked."""
+"""Post replies to the callback URL of a webhook channel."""
 
 from __future__ import annotations
 
@@ -16,47 +16,51 @@ from ..._net.urls import UrlError, parse_url
 from ..protocol import ChannelError, UndeliverableError
 from .signatures import HEADER, sign
 
-LONGEST_PAUSE = 3600.0
-"""Seconds that a server may ask us to wait."""
+MAX_RETRY_AFTER = 3600.0
+"""Longest ``Retry-After`` that is respected, in seconds."""
 
-_LATER = frozenset((408, 409, 425, 429))
+_RETRYABLE = frozenset((408, 409, 425, 429))
 
 
 class Callback:
-    """Where replies are posted to, signed.
+    """Post signed replies to a URL.
 
     Args:
-        url: the whole URL.
-        secret: signs what is posted.
-        private: whether the host's name may lead into a network of our own; a listed address may anyway.
-        seconds: how long a post may take.
+        url: the complete URL.
+        secret: signs the requests.
+        private: whether the host name may resolve to a private address. A literal private address is always allowed.
+        seconds: how long a request may take.
 
     Raises:
-        ChannelError: this is no URL to post to.
+        ChannelError: the URL is invalid or not allowed.
     """
 
     def __init__(self, url: str, secret: str, private: bool, seconds: float) -> None:
         try:
-            where = parse_url(url)
-            self._egress = Egress([where.origin], private=private)
+            parsed = parse_url(url)
+            self._egress = Egress([parsed.origin], private=private)
         except (UrlError, RegistrationError, TypeError) as error:
             raise ChannelError(f"the callback {url!r:.200} cannot be used: {error}") from None
         problem = self._egress.check(url)
         if problem is not None:
             raise ChannelError(f"the callback {problem}")
-        self._url, self._host, self._secret, self._seconds = url, where.host, secret, seconds
+        self._url = url
+        self._host = parsed.host
+        self._secret = secret
+        self._seconds = seconds
         self.problem: str | None = None
 
     async def post(self, reply: Mapping[str, Any], key: str) -> None:
         """Post a reply.
 
         Raises:
-            ChannelError: it was not taken; ``UndeliverableError``: it never will be.
+            ChannelError: the request failed and may be repeated.
+            UndeliverableError: the server rejected the reply.
         """
         try:
             await self._post(msgspec.json.encode(reply), key)
         except UndeliverableError:
-            self.problem = None  # it answers
+            self.problem = None  # the server works
             raise
         except ChannelError as error:
             self.problem = str(error)
@@ -71,25 +75,25 @@ class Callback:
             HEADER: sign(self._secret, body),
         }
         try:
-            answer = await post(self._egress, self._url, body, headers=headers, seconds=self._seconds)
+            response = await post(self._egress, self._url, body, headers=headers, seconds=self._seconds)
         except (EgressError, FetchError) as error:
             raise ChannelError(f"the callback cannot be reached: {error}") from error
-        if 200 <= answer.status < 300:
+        if 200 <= response.status < 300:
             return
-        said = f"the callback at {self._host} answered {answer.status} {answer.reason:.60}".rstrip()
-        if 400 <= answer.status < 500 and answer.status not in _LATER:
-            raise UndeliverableError(said)
-        if 300 <= answer.status < 400:
-            said += ": redirects are not followed, set the callback to where it leads"
-        raise ChannelError(said, retry_after=_pause(answer.headers.get("retry-after")))
+        problem = f"the callback at {self._host} responded {response.status} {response.reason:.60}".rstrip()
+        if 400 <= response.status < 500 and response.status not in _RETRYABLE:
+            raise UndeliverableError(problem)
+        if 300 <= response.status < 400:
+            problem += ": redirects are not followed, so set the callback to the new URL"
+        raise ChannelError(problem, retry_after=_retry_after(response.headers.get("retry-after")))
 
 
-def _pause(text: str | None) -> float | None:
-    """What a ``Retry-After`` header says, in seconds."""
+def _retry_after(text: str | None) -> float | None:
+    """Parse a ``Retry-After`` header into seconds."""
     if text is None:
         return None
     try:
         seconds = float(text) if text.strip().isdecimal() else parsedate_to_datetime(text).timestamp() - time.time()
     except ValueError:
         return None
-    return min(max(seconds, 0.0), LONGEST_PAUSE)
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER)

@@ -1,4 +1,4 @@
-"""A channel for programs: messages are posted, signed, and replies are posted back or fetched."""
+"""The webhook channel: other programs post signed messages, and replies are posted back or fetched."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ...stores.chats import ChatStore
 from ...stores.errors import StoreError
 from ...stores.messages import InboundMessage, OutboundMessage
 from ..protocol import Address, Capabilities, ChannelError, Deliver, Health
-from ..receiving import Delivery
+from ..receiving import DeliveryGate
 from ..validation import checked_name, checked_path, checked_secrets
 from .callback import Callback
 from .signatures import HEADER, TOLERANCE, SignatureError, verify
@@ -35,41 +35,47 @@ if TYPE_CHECKING:
 log = logging.getLogger("hookline")
 
 MAX_ID = 200
-"""Characters of an id."""
-LONGEST_WAIT = 30.0
-"""Seconds that somebody who fetches replies may wait for one."""
+"""Longest id, in characters."""
+MAX_WAIT = 30.0
+"""Longest time that a request for replies may wait, in seconds."""
 PAGE = 100
-"""Replies in one answer."""
+"""Number of replies in one response."""
 
-_REMEMBERED = 10_000
+_MAX_REMEMBERED = 10_000
 _ID = re.compile(rf"[^\x00-\x1f\x7f\ud800-\udfff]{{1,{MAX_ID}}}")
 _FIELDS = ("id", "chat", "text", "sender", "thread")
-_NEEDED = ("id", "chat", "text")
+_REQUIRED = ("id", "chat", "text")
 
 
-class _Refused(Exception):
+class _RequestError(Exception):
     def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
         super().__init__(message)
-        self.status, self.code, self.headers = status, code, headers
+        self.status = status
+        self.code = code
+        self.headers = headers
 
 
 class WebhookChannel:
-    """Takes signed JSON messages by POST, and posts replies to a URL, or keeps them until they are fetched.
+    """Receive signed JSON messages by POST, and post the replies to a URL or keep them until they are fetched.
+
+    Example::
+
+        WebhookChannel(secret=os.environ["WEBHOOK_SECRET"], callback="https://example.org/replies")
 
     Args:
-        name: of the channel.
-        secret: what senders sign with, at least 16 characters; several while one is being replaced: all are
-            accepted, and the first one signs replies.
-        path: where messages are posted to; ``/webhook/NAME`` if left out.
-        callback: the URL that replies are posted to. Without one they are kept, to be fetched at ``PATH/replies``.
-        private: whether the callback's name may lead into a network of your own.
-        idempotent: whether the callback drops what comes again with the same ``Idempotency-Key``.
-        store: the SQLite file where replies are kept that wait to be fetched; one of this user if left out.
-        tolerance: how many seconds a signature may be off.
-        seconds: how long a callback may take.
+        name: the name of the channel.
+        secret: the secret for signatures, at least 16 characters. Several secrets are accepted while one is being
+            replaced; the first one signs replies.
+        path: the path for messages; ``/webhook/NAME`` if left out.
+        callback: the URL for replies. Without one, replies are stored and can be fetched at ``PATH/replies``.
+        private: whether the host name of the callback may resolve to a private address.
+        idempotent: whether the callback ignores a repeated ``Idempotency-Key``.
+        store: the SQLite file for replies that wait to be fetched; by default in the data folder of the user.
+        tolerance: how many seconds the time of a signature may differ from our clock.
+        seconds: how long a request to the callback may take.
 
     Raises:
-        ChannelError: the name, a secret, the path or the callback makes no sense.
+        ChannelError: the name, a secret, the path or the callback is invalid.
     """
 
     def __init__(
@@ -92,45 +98,46 @@ class WebhookChannel:
         self._callback = None if callback is None else Callback(callback, self._secrets[0], private, seconds)
         self._store = None if callback is not None else ChatStore(store or user_folder("data") / "chats.db")
         self.capabilities = Capabilities(idempotent=idempotent or callback is None)
-        self._delivery, self._bell = Delivery(), Bell()
-        self._hung_up = False
-        self._seen: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._deliver = DeliveryGate()
+        self._new_reply = _Notifier()
+        self._server_stops = False
+        self._digests: OrderedDict[tuple[str, str], bytes] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"WebhookChannel({self.name!r}, path={self.path!r})"
 
     async def start(self, deliver: Deliver) -> None:
-        """Begin to take messages."""
-        self._hung_up = False
-        self._delivery.open(deliver)
+        """Start to accept messages."""
+        self._server_stops = False
+        self._deliver.open(deliver)
 
     async def stop(self) -> None:
-        """Take no more messages; who waits for replies is told that there are none."""
-        await self._delivery.close()
-        self._bell.ring_all()
+        """Accept no more messages, and end the requests that wait for replies."""
+        await self._deliver.close()
+        self._new_reply.notify_all()
 
     def before_stop(self) -> None:
-        """The server is about to stop: who waits for replies is told that there are none yet."""
-        self._hung_up = True
-        self._bell.ring_all()
+        """End the requests that wait for replies, before the web server stops."""
+        self._server_stops = True
+        self._new_reply.notify_all()
 
     def health(self) -> Health:
-        """Whether messages are taken, and how the callback did last."""
-        if not self._delivery.is_open:
+        """Whether messages are accepted, and whether the last request to the callback succeeded."""
+        if not self._deliver.is_open:
             return Health(False, "not started")
         problem = self._callback.problem if self._callback is not None else None
         return Health(problem is None, problem or f"POST {self.path}")
 
     async def send(self, address: Address, message: OutboundMessage, *, key: str) -> str:
-        """Post the reply to the callback, or keep it until it is fetched; the id is the key.
+        """Post the reply to the callback, or store it until it is fetched. The key is its id.
 
         Raises:
-            ChannelError: the callback cannot take it now, or it cannot be stored; UndeliverableError: it never will.
+            ChannelError: the callback does not accept it at the moment, or it cannot be stored.
+            UndeliverableError: the callback rejected it.
         """
         thread = address.thread_id or message.thread_id
         if self._callback is not None:
-            reply = _reply(key, address.chat_id, message.text, thread, message.reply_to)
-            await self._callback.post(reply, key)
+            await self._callback.post(_reply(key, address.chat_id, message.text, thread, message.reply_to), key)
             return key
         assert self._store is not None
         try:
@@ -138,12 +145,12 @@ class WebhookChannel:
                 self._store.add, self.name, address.chat_id, key, message.text, thread=thread, reply_to=message.reply_to
             )
         except StoreError as error:
-            raise ChannelError(f"the reply cannot be kept: {error}") from error
-        self._bell.ring(address.chat_id)
+            raise ChannelError(f"the reply cannot be stored: {error}") from error
+        self._new_reply.notify(address.chat_id)
         return key
 
     def routes(self) -> Sequence[Any]:
-        """POST for messages; GET for replies, if there is no callback.
+        """A POST route for messages, and a GET route for replies if there is no callback.
 
         Raises:
             NotInstalledError: starlette is missing.
@@ -159,196 +166,206 @@ class WebhookChannel:
 
     async def _post(self, request: Request) -> Response:
         try:
-            return await self._taken(request)
-        except _Refused as refused:
-            return _problem(refused)
+            return await self._receive(request)
+        except _RequestError as error:
+            return _error_response(error)
 
-    async def _taken(self, request: Request) -> Response:
-        if not self._delivery.is_open:
-            raise _Refused(503, "closed", "no messages are taken at the moment: try again soon", **{"Retry-After": "2"})
-        kind = request.headers.get("content-type", "").replace(" ", "").lower()
-        if kind not in ("application/json", "application/json;charset=utf-8"):
-            raise _Refused(415, "bad_type", "send application/json, in UTF-8")
+    async def _receive(self, request: Request) -> Response:
+        if not self._deliver.is_open:
+            text = "the channel accepts no messages at the moment: try again soon"
+            raise _RequestError(503, "closed", text, **{"Retry-After": "2"})
+        content_type = request.headers.get("content-type", "").replace(" ", "").lower()
+        if content_type not in ("application/json", "application/json;charset=utf-8"):
+            raise _RequestError(415, "bad_type", "the Content-Type must be application/json, in UTF-8")
         if request.headers.get("content-encoding", "identity") != "identity":
-            raise _Refused(415, "bad_type", "send it as it is, without a Content-Encoding")
-        self._look_at_header(request)
+            raise _RequestError(415, "bad_type", "compressed bodies are not accepted: send no Content-Encoding")
+        self._require_signature(request)
         body = await request.body()
         self._verify(request, body)
-        message = _message(body)
+        message = _parse_message(body)
         try:
-            fresh = await self._hand_over(message)
+            is_new = await self._accept(message)
         except ChannelError as error:
-            wait = {"Retry-After": str(max(1, round(error.retry_after or 5)))}
-            raise _Refused(503, "not_now", str(error), **wait) from error
-        except _Refused:
+            retry_after = {"Retry-After": str(max(1, round(error.retry_after or 5)))}
+            raise _RequestError(503, "not_now", str(error), **retry_after) from error
+        except _RequestError:
             raise
         except Exception as error:
-            log.exception("the channel %r could not hand over a message", self.name)
+            log.exception("the channel %r could not store a message", self.name)
             text = "the message could not be stored: try again soon"
-            raise _Refused(503, "not_now", text, **{"Retry-After": "5"}) from error
-        return _answer(202 if fresh else 200, {"status": "accepted" if fresh else "known", "id": message.message_id})
+            raise _RequestError(503, "not_now", text, **{"Retry-After": "5"}) from error
+        status = "accepted" if is_new else "known"
+        return _json_response(202 if is_new else 200, {"status": status, "id": message.message_id})
 
-    async def _hand_over(self, message: InboundMessage) -> bool:
-        """Whether the message is new. The gateway refuses an id that it knows; we see whether it meant another text."""
-        which = (message.chat_id, message.message_id)
+    async def _accept(self, message: InboundMessage) -> bool:
+        """Deliver a message and return whether it is new.
+
+        The gateway ignores an id that it knows. An id that was used for a different message is an error of the sender.
+        """
+        identity = (message.chat_id, message.message_id)
         digest = sha256(repr((message.text, message.sender, message.thread_id)).encode()).digest()
-        if self._seen.setdefault(which, digest) != digest:
-            raise _Refused(409, "id_taken", "this id was used for another message in this chat: give each its own")
+        if self._digests.setdefault(identity, digest) != digest:
+            raise _RequestError(
+                409, "id_taken", "this id was used for a different message in this chat: use a new id for each message"
+            )
         try:
-            fresh = await self._delivery(message)
+            is_new = await self._deliver(message)
         except BaseException:
-            self._seen.pop(which, None)
+            self._digests.pop(identity, None)
             raise
-        while len(self._seen) > _REMEMBERED:
-            self._seen.popitem(last=False)
-        return fresh
+        while len(self._digests) > _MAX_REMEMBERED:
+            self._digests.popitem(last=False)
+        return is_new
 
-    def _look_at_header(self, request: Request) -> None:
-        """Refuse who cannot have signed anything before the body is read."""
+    def _require_signature(self, request: Request) -> None:
+        """Reject a request without a signature before its body is read."""
         if len(request.headers.getlist(HEADER)) != 1:
-            raise _Refused(401, "no_signature", f"there must be one {HEADER} header")
+            raise _RequestError(401, "no_signature", f"the request must have exactly one {HEADER} header")
 
     def _verify(self, request: Request, body: bytes) -> None:
         try:
             verify(self._secrets, request.headers[HEADER], body, tolerance=self._tolerance)
         except SignatureError as error:
-            raise _Refused(401, error.code, str(error)) from None
+            raise _RequestError(401, error.code, str(error)) from None
 
     async def _get(self, request: Request) -> Response:
         try:
-            return await self._replies(request)
-        except _Refused as refused:
-            return _problem(refused)
+            return await self._fetch_replies(request)
+        except _RequestError as error:
+            return _error_response(error)
 
-    async def _replies(self, request: Request) -> Response:
-        self._look_at_header(request)
+    async def _fetch_replies(self, request: Request) -> Response:
+        self._require_signature(request)
         query = request.scope["query_string"]
         self._verify(request, b"GET " + request.scope["raw_path"] + (b"?" + query if query else b""))
-        chat, after, wait = _asked(request.query_params)
+        chat, after, wait = _parse_query(request.query_params)
         assert self._store is not None
-        end = time.monotonic() + wait
+        deadline = time.monotonic() + wait
         while True:
-            with self._bell.listening(chat) as news:
+            with self._new_reply.subscribe(chat) as new_reply:
                 try:
                     found = await in_thread(self._store.since, self.name, chat, after, limit=PAGE, side="out")
                 except StoreError as error:
                     log.error("the replies of the channel %r cannot be read: %s", self.name, error)
-                    raise _Refused(503, "not_now", "the replies cannot be read: try again soon") from None
-                left = end - time.monotonic()
-                if found or left <= 0 or self._hung_up or not self._delivery.is_open:
+                    raise _RequestError(503, "not_now", "the replies cannot be read: try again soon") from None
+                left = deadline - time.monotonic()
+                if found or left <= 0 or self._server_stops or not self._deliver.is_open:
                     break
                 try:
-                    await asyncio.wait_for(news.wait(), min(left, 1.0))  # another process may have stored one
+                    await asyncio.wait_for(new_reply.wait(), min(left, 1.0))  # another process may store one
                 except TimeoutError:
                     pass
         replies = [
-            {**_reply(one.key, chat, one.text, one.thread, one.reply_to), "at": round(one.at, 3)} for one in found
+            {**_reply(each.key, chat, each.text, each.thread, each.reply_to), "at": round(each.at, 3)} for each in found
         ]
         last = found[-1].rev if found else after
-        return _answer(200, {"replies": replies, "after": last, "more": len(found) == PAGE})
+        return _json_response(200, {"replies": replies, "after": last, "more": len(found) == PAGE})
+
+
+class _Notifier:
+    """Wake the requests that wait for replies in a chat."""
+
+    def __init__(self) -> None:
+        self._events: dict[str, set[asyncio.Event]] = {}
+
+    @contextmanager
+    def subscribe(self, chat: str) -> Iterator[asyncio.Event]:
+        """Yield an event that is set by the next notification for the chat."""
+        event = asyncio.Event()
+        self._events.setdefault(chat, set()).add(event)
+        try:
+            yield event
+        finally:
+            events = self._events[chat]
+            events.discard(event)
+            if not events:
+                del self._events[chat]
+
+    def notify(self, chat: str) -> None:
+        for event in self._events.get(chat, ()):
+            event.set()
+
+    def notify_all(self) -> None:
+        for chat in self._events:
+            self.notify(chat)
 
 
 def _reply(key: str, chat: str, text: str, thread: str, reply_to: str) -> dict[str, Any]:
     return {"type": "reply", "id": key, "chat": chat, "thread": thread, "text": text, "reply_to": reply_to}
 
 
-def _asked(query: Mapping[str, str]) -> tuple[str, int, float]:
+def _parse_query(query: Mapping[str, str]) -> tuple[str, int, float]:
     chat, after, wait = query.get("chat", ""), query.get("after", "0"), query.get("wait", "0")
     if not _ID.fullmatch(chat):
-        raise _Refused(422, "bad_query", "say which chat: ?chat=...")
+        raise _RequestError(422, "bad_query", "the query must name a chat: ?chat=...")
     if not re.fullmatch(r"[0-9]{1,15}", after):
-        raise _Refused(422, "bad_query", "after is the number that the answer before had as its after")
-    if not re.fullmatch(r"[0-9]{1,2}", wait) or int(wait) > LONGEST_WAIT:
-        raise _Refused(422, "bad_query", f"wait is a number of seconds, 0 to {LONGEST_WAIT:g}")
+        raise _RequestError(422, "bad_query", "after must be the number from the previous response")
+    if not re.fullmatch(r"[0-9]{1,2}", wait) or int(wait) > MAX_WAIT:
+        raise _RequestError(422, "bad_query", f"wait must be a number of seconds from 0 to {MAX_WAIT:g}")
     return chat, int(after), float(wait)
 
 
-def _message(body: bytes) -> InboundMessage:
-    fields = _fields(body)
+def _parse_message(body: bytes) -> InboundMessage:
+    fields = _parse_object(body)
     unknown = sorted(set(fields) - set(_FIELDS))
     if unknown:
-        raise _Refused(422, "unknown_field", f"{unknown[0]!r:.60} is no field of a message: {', '.join(_FIELDS)}")
+        text = f"a message has no field {unknown[0]!r:.60}; its fields are {', '.join(_FIELDS)}"
+        raise _RequestError(422, "unknown_field", text)
     for name in _FIELDS:
-        value = fields.get(name, "" if name not in _NEEDED else None)
+        value = fields.get(name, "" if name not in _REQUIRED else None)
         if value is None:
-            raise _Refused(422, "missing_field", f"{name} is missing")
+            raise _RequestError(422, "missing_field", f"{name} is missing")
         if not isinstance(value, str):
-            raise _Refused(422, "bad_field", f"{name} must be text")
-        if name != "text" and (value or name in _NEEDED) and not _ID.fullmatch(value):
-            text = f"{name} must have 1 to {MAX_ID} characters, and none that do not print"
-            raise _Refused(422, "bad_field", text)
+            raise _RequestError(422, "bad_field", f"{name} must be a string")
+        if name != "text" and (value or name in _REQUIRED) and not _ID.fullmatch(value):
+            text = f"{name} must have 1 to {MAX_ID} characters and no control characters"
+            raise _RequestError(422, "bad_field", text)
     text = fields["text"]
     if not text.strip():
-        raise _Refused(422, "bad_field", "text is empty")
+        raise _RequestError(422, "bad_field", "text is empty")
     if re.search(r"[\ud800-\udfff]", text):
-        raise _Refused(422, "bad_field", "text has half a character (a lone surrogate)")
+        raise _RequestError(422, "bad_field", "text contains a lone surrogate (half a character)")
     return InboundMessage(
-        text=text, platform="webhook", chat_id=fields["chat"], sender=fields.get("sender") or fields["chat"],
-        message_id=fields["id"], thread_id=fields.get("thread", ""),
-    )  # fmt: skip
+        text=text,
+        platform="webhook",
+        chat_id=fields["chat"],
+        sender=fields.get("sender") or fields["chat"],
+        message_id=fields["id"],
+        thread_id=fields.get("thread", ""),
+    )
 
 
-def _fields(body: bytes) -> dict[str, Any]:
+def _parse_object(body: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(body.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_constant)
+        found = json.loads(body.decode("utf-8"), object_pairs_hook=_unique_fields, parse_constant=_reject_constant)
     except UnicodeDecodeError as error:
-        raise _Refused(400, "bad_json", f"the body is not UTF-8: byte {error.start} is wrong") from None
+        raise _RequestError(400, "bad_json", f"the body is not UTF-8: byte {error.start} is wrong") from None
     except (ValueError, RecursionError) as error:
-        said = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise _Refused(400, "bad_json", f"the body is not proper JSON: {said:.200}") from None
+        problem = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise _RequestError(400, "bad_json", f"the body is not valid JSON: {problem:.200}") from None
     if not isinstance(found, dict):
-        raise _Refused(422, "bad_message", "the body must be a JSON object")
+        raise _RequestError(422, "bad_message", "the body must be a JSON object")
     return found
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"{name!r:.60} is there twice")
+            raise ValueError(f"the field {name!r:.60} is repeated")
         found[name] = value
     return found
 
 
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+def _reject_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
 
 
-def _answer(status: int, value: Any, headers: Mapping[str, str] | None = None) -> Response:
+def _json_response(status: int, value: Any, headers: Mapping[str, str] | None = None) -> Response:
     from starlette.responses import Response
 
     return Response(msgspec.json.encode(value), status, headers, media_type="application/json")
 
 
-def _problem(refused: _Refused) -> Response:
-    return _answer(refused.status, {"error": {"code": refused.code, "message": str(refused)}}, refused.headers)
-
-
-class Bell:
-    """Rings for those who listen at a name; what nobody listens to is not remembered."""
-
-    def __init__(self) -> None:
-        self._events: dict[str, set[asyncio.Event]] = {}
-
-    @contextmanager
-    def listening(self, name: str) -> Iterator[asyncio.Event]:
-        """An event that is set when it rings for this name, from now on."""
-        event = asyncio.Event()
-        self._events.setdefault(name, set()).add(event)
-        try:
-            yield event
-        finally:
-            events = self._events[name]
-            events.discard(event)
-            if not events:
-                del self._events[name]
-
-    def ring(self, name: str) -> None:
-        """Wake all who listen at this name."""
-        for event in self._events.get(name, ()):
-            event.set()
-
-    def ring_all(self) -> None:
-        """Wake everybody."""
-        for name in self._events:
-            self.ring(name)
+def _error_response(error: _RequestError) -> Response:
+    return _json_response(error.status, {"error": {"code": error.code, "message": str(error)}}, error.headers)

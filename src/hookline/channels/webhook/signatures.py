@@ -1,4 +1,4 @@
-"""Signatures of webhooks: who has the secret signs the time and the body together."""
+"""HMAC signatures of webhook requests, over the time and the body."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..._kernel.errors import HooklineError
 
 HEADER = "Hookline-Signature"
 TOLERANCE = 300.0
-"""How many seconds a signature may be old, or ahead of our clock."""
+"""How many seconds the time of a signature may differ from our clock."""
 
 _SIGNATURE = re.compile(r"t=([0-9]{1,12})((?:,v1=[0-9a-f]{64}){1,5})")
 
 
 class SignatureError(HooklineError):
-    """A signature that proves nothing: there is none, it is not ours, or not of now. ``code`` says it in a word."""
+    """A signature is missing, wrong or out of date. ``code`` is a short name of the problem."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -26,12 +26,12 @@ class SignatureError(HooklineError):
 
 
 def sign(secret: str, body: bytes, *, at: float | None = None) -> str:
-    """The header's value: ``t=<seconds since 1970>,v1=<hex HMAC-SHA256 of "t.body">``.
+    """Return the header value ``t=<seconds since 1970>,v1=<hex HMAC-SHA256 of "t.body">``.
 
     Args:
         secret: the shared secret.
-        body: the bytes of the body; of a GET, the word ``GET``, a space, and the path with its query.
-        at: when; now if left out.
+        body: the request body. For a GET request: ``GET``, a space, and the path with its query.
+        at: the time of the signature; now if left out.
     """
     when = str(int(time.time() if at is None else at))
     return f"t={when},v1={_mac(secret, when, body)}"
@@ -40,26 +40,28 @@ def sign(secret: str, body: bytes, *, at: float | None = None) -> str:
 def verify(
     secrets: Sequence[str], header: str | None, body: bytes, *, now: float | None = None, tolerance: float = TOLERANCE
 ) -> None:
-    """Make sure that somebody with one of the secrets signed this body just now.
+    """Check that the body was signed with one of the secrets, within ``tolerance`` seconds.
 
     Raises:
-        SignatureError: nobody did, as far as can be seen.
+        SignatureError: the signature is missing, wrong or out of date.
     """
     if not header:
         raise SignatureError("no_signature", f"there is no {HEADER} header")
     match = _SIGNATURE.fullmatch(header)
     if match is None:
-        raise SignatureError("bad_signature", f"the {HEADER} header is not t=SECONDS,v1=HEX with 64 small hex digits")
+        raise SignatureError(
+            "bad_signature", f"the {HEADER} header is not t=SECONDS,v1=HEX with 64 lowercase hex digits"
+        )
     off = (time.time() if now is None else now) - int(match[1])
     if abs(off) > tolerance:
-        which = f"{off:.0f} s old" if off > 0 else f"{-off:.0f} s in the future"
+        age = f"{off:.0f} s old" if off > 0 else f"{-off:.0f} s in the future"
         raise SignatureError(
-            "bad_time", f"the signature is {which}; at most {tolerance:g} s are allowed: set the clock"
+            "bad_time", f"the signature is {age}; at most {tolerance:g} s are allowed: check the clock"
         )
-    given = [part.removeprefix("v1=") for part in match[2].split(",")[1:]]
-    matches = [hmac.compare_digest(_mac(secret, match[1], body), one) for secret in secrets for one in given]
+    signatures = [part.removeprefix("v1=") for part in match[2].split(",")[1:]]
+    matches = [hmac.compare_digest(_mac(secret, match[1], body), each) for secret in secrets for each in signatures]
     if not any(matches):
-        raise SignatureError("bad_signature", "the signature is not that of this body with our secret")
+        raise SignatureError("bad_signature", "the signature does not match this body and our secret")
 
 
 def _mac(secret: str, when: str, body: bytes) -> str:

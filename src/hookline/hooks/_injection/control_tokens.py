@@ -16,7 +16,7 @@ _BAR = "|\uff5c\u00a6\u2502\u2503\u2758\u2759\u01c0\u2223\u23d0"
 _SQUARE, _SQUARE_END = r"\[" "\uff3b\u3010\u3014\u2772\u27e6", r"\]" "\uff3d\u3011\u3015\u2773\u27e7"
 _SLASH, _EQUALS = "[/\uff0f\u2044\u2215]", "[=\uff1d]"
 _COLON = ":\uff1a\ufe55\ufe13\u2236\ua789"
-_TWINS = {
+_LOOKALIKES = {
     "a": "аαɑ",
     "b": "ьƅ",
     "c": "сϲ",
@@ -47,7 +47,7 @@ def _letter(letter: str) -> str:
     if letter == "_":
         return r"[\s_\uff3f.\u2581-]{0,3}"
     wide = chr(ord(letter) + 0xFEE0) + chr(ord(letter.upper()) + 0xFEE0)
-    return f"[{letter}{letter.upper()}{wide}{_TWINS.get(letter, '')}{_TWINS.get(letter, '').upper()}]"
+    return f"[{letter}{letter.upper()}{wide}{_LOOKALIKES.get(letter, '')}{_LOOKALIKES.get(letter, '').upper()}]"
 
 
 def _spelt(*words: str) -> str:

@@ -68,7 +68,7 @@ def _check_operands(name: str, program: Program, given: ParsedOptions, scope: Pa
     if program.operands == "none" and operands:
         raise BlockedError(f"operands: {name}", f"{name} takes no arguments here. Leave them out.")
     if program.operands == "plus" and not all(operand.text.startswith("+") for operand in operands):
-        raise BlockedError(f"operands: {name}", f"{name} may only be given a format such as +%F.")
+        raise BlockedError(f"operands: {name}", f"{name} takes only a format such as +%F here.")
     first = 0
     if program.operands == "pattern":
         first = 0 if given.options & set(program.pattern_options) else 1
@@ -222,7 +222,7 @@ def _check_xxd(name: str, args: Sequence[Word], scope: PathScope) -> None:
                 f"option: xxd {text:.60}", f"xxd {text:.60} is not allowed. Use -l, -s, -c, -g, -b and -p."
             )
     if len(files) > 1:
-        raise BlockedError("operands: xxd", "xxd may only be given one file: it writes to a second.")
+        raise BlockedError("operands: xxd", "xxd takes only one file here: it writes to a second one.")
     for file in files:
         scope.check_read(file)
 

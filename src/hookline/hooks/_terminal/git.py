@@ -77,7 +77,7 @@ def _check_reads_only(command: str, given: ParsedOptions) -> None:
     if command == "stash" and not operands:
         raise BlockedError("git stash", "git stash changes files. Use git stash list or git stash show.")
     if command in ("branch", "tag") and operands and not given.options & {"list", "l"}:
-        raise BlockedError(f"git {command}", f"git {command} NAME makes one. Use git {command} --list PATTERN.")
+        raise BlockedError(f"git {command}", f"git {command} NAME creates one. Use git {command} --list PATTERN.")
     if command == "config":
         _check_config(given.options, operands)
 
@@ -123,7 +123,7 @@ def _modules(repository: str) -> list[str]:
         if "config" in names:
             found.append(folder)
         if len(found) > _MAX_MODULES:
-            raise BlockedError("git settings", "This repository has too many submodules to look at. Go on without git.")
+            raise BlockedError("git settings", "This repository has too many submodules to check. Go on without git.")
     return found
 
 
@@ -147,7 +147,7 @@ def _check_settings(path: str, written: Collection[str]) -> None:
 
 def _check_not_written(path: str, written: Collection[str]) -> None:
     if os.path.realpath(path) in written:
-        message = "This command changes the git settings that it uses. Run git by itself, in a command of its own."
+        message = "This command changes the git settings that it uses. Run git in a separate command."
         raise BlockedError("git settings", message, final=True)
 
 

@@ -166,7 +166,7 @@ class PathScope:
                 for entry in entries:
                     self._left -= 1
                     if self._left < 0:
-                        message = "There are too many files to look at for this pattern. Name a folder, or use find."
+                        message = "There are too many files to check for this pattern. Name a folder, or use find."
                         raise BlockedError("glob", message, final=True)
                     names.append(entry.name)
         except OSError:

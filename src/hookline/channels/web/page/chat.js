@@ -276,7 +276,7 @@ function connect() {
   mine.onclose = () => {
     if (socket !== mine) return;
     lost();
-    if (!met) knock();
+    if (!met) checkLogin();
   };
 }
 
@@ -295,7 +295,7 @@ function lost() {
 }
 
 function hurry() {
-  if (!at("door").hidden) return;
+  if (!at("login").hidden) return;
   if (socket) { ping(); return; }
   pause = 500;
   connect();
@@ -417,16 +417,16 @@ at("fresh").addEventListener("click", () => { speak("/new"); box.focus(); });
 at("latest").addEventListener("click", () => { scroll.scrollTop = scroll.scrollHeight; });
 scroll.addEventListener("scroll", () => { if (isLow()) at("latest").hidden = true; });
 
-// The door, if there is a token
+// Login, if the channel has a token
 
-async function knock() {
+async function checkLogin() {
   try {
-    const answer = await fetch("door", { cache: "no-store" });
+    const answer = await fetch("login", { cache: "no-store" });
     if (answer.status !== 401) return;
   } catch { return; }
   clearTimeout(again);
   setStatus("offline", "Locked");
-  at("door").hidden = false;
+  at("login").hidden = false;
   at("token").focus();
 }
 
@@ -436,7 +436,7 @@ at("key").addEventListener("submit", async (event) => {
   wrong.hidden = true;
   let problem = "The server does not answer.";
   try {
-    const answer = await fetch("door", { method: "POST", body: JSON.stringify({ token: at("token").value }) });
+    const answer = await fetch("login", { method: "POST", body: JSON.stringify({ token: at("token").value }) });
     problem = answer.ok ? "" : (await answer.json()).error;
   } catch { /* said below */ }
   if (problem) {
@@ -446,7 +446,7 @@ at("key").addEventListener("submit", async (event) => {
     return;
   }
   at("token").value = "";
-  at("door").hidden = true;
+  at("login").hidden = true;
   box.focus();
   hurry();
 });

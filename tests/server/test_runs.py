@@ -1,4 +1,4 @@
-"""The service of runs: what every transport counts on."""
+"""The run service, which every API uses."""
 
 import asyncio
 import json
@@ -24,10 +24,11 @@ from hookline.stores import run_stats
 from hookline.stores.errors import StoreError
 from hookline.stores.runs import RunRecord, RunStore
 
-from .rig import ADMIN, ME, OTHER, make, read_all, service_at, serving, until
+from ..waiting import wait_until
+from .rig import ADMIN, ME, OTHER, make, read_all, service_at, serving
 
 
-class Door:
+class Blocker:
     """A tool that does not return before it is opened."""
 
     def __init__(self):
@@ -35,23 +36,23 @@ class Door:
 
     def tool(self):
         @tool
-        async def door() -> str:
+        async def blocker() -> str:
             """Wait."""
             self.entered += 1
             await self.open.wait()
             self.left += 1
             return "through"
 
-        return door
+        return blocker
 
 
 def always(turn):
     return ScriptedModel([turn], loop=True)
 
 
-def at_the_door(door, name="helper"):
-    model = always(lambda request: reply("done") if request.messages[-1].role == "tool" else call("door"))
-    return Agent(name, llm=model, tools=[door.tool()])
+def blocked_agent(blocker, name="helper"):
+    model = always(lambda request: reply("done") if request.messages[-1].role == "tool" else call("blocker"))
+    return Agent(name, llm=model, tools=[blocker.tool()])
 
 
 def asking(*tools, **options):
@@ -62,10 +63,10 @@ def asking(*tools, **options):
     return make([call("delete", path="a.txt"), reply("gone")], tools=list(tools), hooks=[ask], **options)
 
 
-# A run.
+# Runs
 
 
-async def test_a_run_is_stored_before_its_caller_hears_of_it_and_its_events_have_no_gaps(tmp_path):
+async def test_a_run_is_stored_before_start_returns_and_its_events_have_no_gaps(tmp_path):
     async with serving(tmp_path) as service:
         run = await service.start(ME, "hello", task_id="t-7", correlation_id="c-9")
         assert RunStore(tmp_path / "runs.db").get(run.id).task == "hello"
@@ -80,8 +81,13 @@ async def test_a_run_is_stored_before_its_caller_hears_of_it_and_its_events_have
     )
     assert {event["run_id"] for event in events} == {run.id}
     assert events[1]["ids"] | {"session_id": "", "agent": ""} == {
-        "run_id": run.id, "task_id": "t-7", "correlation_id": "c-9", "session_id": "", "agent": "", "parent_run_id": "",
-    }  # fmt: skip
+        "run_id": run.id,
+        "task_id": "t-7",
+        "correlation_id": "c-9",
+        "session_id": "",
+        "agent": "",
+        "parent_run_id": "",
+    }
     assert (over.status, over.reply, over.last_seq) == ("completed", "done", len(events))
     assert (events[-1]["status"], events[-1]["reply"]) == ("completed", "done")
 
@@ -94,7 +100,7 @@ async def test_a_run_is_stored_before_its_caller_hears_of_it_and_its_events_have
         ([call("nothing"), reply("x")], {"max_steps": 1}, "stopped", "steps_limit"),
     ],
 )
-async def test_how_a_run_ended_is_told(tmp_path, turns, options, status, reason):
+async def test_the_record_says_how_a_run_ended(tmp_path, turns, options, status, reason):
     async with serving(tmp_path, make(turns, **options)) as service:
         run = await service.start(ME, "x")
         run = await service.wait(run.id, ME)
@@ -104,7 +110,7 @@ async def test_how_a_run_ended_is_told(tmp_path, turns, options, status, reason)
     assert ("no line" in run.error) is (status == "failed")
 
 
-async def test_a_guard_that_ends_a_run_is_named_as_the_reason(tmp_path):
+async def test_a_run_ended_by_a_guard_names_the_guard_as_the_reason(tmp_path):
     @guard(ON_RUN_START)
     def no(ctx, payload):
         return HookResult.end("Not here.", reason="policy")
@@ -114,7 +120,7 @@ async def test_a_guard_that_ends_a_run_is_named_as_the_reason(tmp_path):
     assert (run.status, run.reply, run.reason) == ("ended", "Not here.", "policy")
 
 
-async def test_an_agent_that_cannot_even_start_a_run_closes_it_as_failed(tmp_path):
+async def test_a_run_whose_agent_fails_to_start_is_closed_as_failed(tmp_path):
     class Broken:
         name, hooks = "helper", ()
 
@@ -131,7 +137,7 @@ async def test_an_agent_that_cannot_even_start_a_run_closes_it_as_failed(tmp_pat
     )
 
 
-async def test_the_transcript_is_not_in_the_last_events(tmp_path):
+async def test_the_last_events_do_not_repeat_the_transcript(tmp_path):
     async with serving(tmp_path) as service:
         run = await service.start(ME, "hello")
         finished = next(event for event in await read_all(service, run.id) if event["type"] == "run_finished")
@@ -139,7 +145,7 @@ async def test_the_transcript_is_not_in_the_last_events(tmp_path):
     assert finished["result"]["reply"] == "done"
 
 
-async def test_runs_that_hand_over_are_one_run_to_the_caller(tmp_path):
+async def test_agents_that_hand_over_are_one_run_for_the_caller(tmp_path):
     class Pair:
         name, hooks = "helper", ()
 
@@ -157,16 +163,21 @@ async def test_runs_that_hand_over_are_one_run_to_the_caller(tmp_path):
         events = await read_all(service, run.id)
         run = await service.get(run.id, ME)
     assert [e["type"] for e in events if e["type"].startswith("run_")] == [
-        "run_accepted", "run_started", "run_finished", "run_started", "run_finished", "run_closed",
-    ]  # fmt: skip
+        "run_accepted",
+        "run_started",
+        "run_finished",
+        "run_started",
+        "run_finished",
+        "run_closed",
+    ]
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     assert (run.reply, run.steps) == ("over to B\n\nhere is B", 2)
 
 
-# Conversations.
+# Sessions
 
 
-async def test_a_conversation_goes_on_by_its_name_and_belongs_to_its_caller(tmp_path):
+async def test_a_session_continues_by_its_name_and_belongs_to_its_caller(tmp_path):
     seen = []
     model = always(lambda request: seen.append([m.content for m in request.messages]) or reply("ok"))
     async with serving(tmp_path, Agent("helper", llm=model)) as service:
@@ -175,7 +186,7 @@ async def test_a_conversation_goes_on_by_its_name_and_belongs_to_its_caller(tmp_
     assert seen == [["one"], ["one", "ok", "two"], ["three"]]
 
 
-async def test_a_caller_who_keeps_the_conversation_itself_leaves_nothing_in_the_store_of_sessions(tmp_path):
+async def test_a_run_with_a_given_history_stores_no_session(tmp_path):
     seen = []
     model = always(lambda request: seen.append([m.content for m in request.messages]) or reply("ok"))
     async with serving(tmp_path, Agent("helper", llm=model)) as service:
@@ -185,27 +196,27 @@ async def test_a_caller_who_keeps_the_conversation_itself_leaves_nothing_in_the_
     assert not list((tmp_path / "sessions").glob("*.json")) if (tmp_path / "sessions").exists() else True
 
 
-async def test_runs_of_one_conversation_follow_one_another_and_others_do_not_wait_for_them(tmp_path):
-    door = Door()
-    async with serving(tmp_path, at_the_door(door)) as service:
+async def test_runs_of_one_session_run_one_after_another_and_others_do_not_wait(tmp_path):
+    blocker = Blocker()
+    async with serving(tmp_path, blocked_agent(blocker)) as service:
         first = await service.start(ME, "1", session="a")
-        await until(lambda: door.entered == 1)
+        await wait_until(lambda: blocker.entered == 1)
         second = await service.start(ME, "2", session="a")
         third = await service.start(ME, "3", session="b")
-        await until(lambda: door.entered == 2)
+        await wait_until(lambda: blocker.entered == 2)
         assert (await service.get(second.id, ME)).status == "queued"
-        door.open.set()
+        blocker.open.set()
         runs = [await service.wait(run.id, ME) for run in (first, second, third)]
     assert [run.status for run in runs] == ["completed"] * 3
     assert runs[0].ended <= runs[1].started
 
 
-# Whose they are.
+# Ownership
 
 
-async def test_a_run_is_unknown_to_everybody_but_its_caller_and_an_admin(tmp_path):
-    door = Door()
-    async with serving(tmp_path, at_the_door(door)) as service:
+async def test_only_its_owner_and_admins_can_see_a_run(tmp_path):
+    blocker = Blocker()
+    async with serving(tmp_path, blocked_agent(blocker)) as service:
         run = await service.start(ME, "x")
         for attempt in (
             lambda: service.get(run.id, OTHER),
@@ -222,7 +233,7 @@ async def test_a_run_is_unknown_to_everybody_but_its_caller_and_an_admin(tmp_pat
             [each.id for each in await service.list(ME)] == [each.id for each in await service.list(ADMIN)] == [run.id]
         )
         assert (await service.get(run.id, ADMIN)).id == run.id
-        door.open.set()
+        blocker.open.set()
 
 
 async def test_runs_are_listed_newest_first_in_pages(tmp_path):
@@ -236,12 +247,12 @@ async def test_runs_are_listed_newest_first_in_pages(tmp_path):
         service.agents.find("helpr")
 
 
-# Limits.
+# Limits
 
 
-async def test_what_is_too_much_is_refused_and_nothing_of_it_is_kept(tmp_path):
-    door = Door()
-    async with serving(tmp_path, at_the_door(door), max_runs=1, max_queued=2, max_runs_per_caller=2) as service:
+async def test_a_run_beyond_the_limits_is_rejected_and_not_stored(tmp_path):
+    blocker = Blocker()
+    async with serving(tmp_path, blocked_agent(blocker), max_runs=1, max_queued=2, max_runs_per_caller=2) as service:
         await service.start(ME, "1")
         await service.start(ME, "2")
         with pytest.raises(BusyError, match="of your runs"):
@@ -251,12 +262,12 @@ async def test_what_is_too_much_is_refused_and_nothing_of_it_is_kept(tmp_path):
             await service.start(OTHER, "5")
         assert len(await service.list(ADMIN)) == 3
         assert service.counts() | {"readers": 0} == {"queued": 2, "running": 1, "waiting": 0, "readers": 0}
-        await until(lambda: door.entered == 1)
-        door.open.set()
-        await until(lambda: door.left == 3)
+        await wait_until(lambda: blocker.entered == 1)
+        blocker.open.set()
+        await wait_until(lambda: blocker.left == 3)
 
 
-async def test_readers_are_limited_and_a_closed_one_makes_room(tmp_path):
+async def test_readers_are_limited_and_closing_one_frees_its_place(tmp_path):
     async with serving(tmp_path, max_streams=2, max_streams_per_caller=1) as service:
         mine, theirs = await service.start(ME, "x"), await service.start(OTHER, "x")
         reader = await service.read(mine.id, ME)
@@ -272,52 +283,52 @@ async def test_readers_are_limited_and_a_closed_one_makes_room(tmp_path):
         assert service.counts()["readers"] == 0
 
 
-# Cancelling, steering, approving.
+# Cancel, steer and approve
 
 
-async def test_messages_that_a_run_does_not_take_in_are_not_heaped_up(tmp_path, monkeypatch):
+async def test_the_number_of_unread_messages_of_a_run_is_limited(tmp_path, monkeypatch):
     monkeypatch.setattr(runs_module, "MAX_UNREAD", 2)
-    door = Door()
-    async with serving(tmp_path, at_the_door(door)) as service:
+    blocker = Blocker()
+    async with serving(tmp_path, blocked_agent(blocker)) as service:
         run = await service.start(ME, "x")
-        await until(lambda: door.entered == 1)
+        await wait_until(lambda: blocker.entered == 1)
         for _ in range(2):
             await service.steer(run.id, ME, "hurry")
         with pytest.raises(BusyError, match="2 messages"):
             await service.steer(run.id, ME, "once more")
-        door.open.set()
+        blocker.open.set()
         events = await read_all(service, run.id)
         assert [event["text"] for event in events if event["type"] == "steered"] == ["hurry", "hurry"]
 
 
-async def test_a_run_is_cancelled_wherever_it_is(tmp_path):
-    door = Door()
-    async with serving(tmp_path, at_the_door(door), max_runs=1) as service:
+async def test_a_run_can_be_cancelled_in_every_state(tmp_path):
+    blocker = Blocker()
+    async with serving(tmp_path, blocked_agent(blocker), max_runs=1) as service:
         running = await service.start(ME, "1")
         queued = await service.start(ME, "2")
-        await until(lambda: door.entered == 1)
+        await wait_until(lambda: blocker.entered == 1)
         assert (await service.cancel(queued.id, ME, "no need")).status == "cancelled"
         over = await service.cancel(running.id, ME)
-        assert (over.status, over.reason, door.left) == ("cancelled", "cancelled by me", 0)
+        assert (over.status, over.reason, blocker.left) == ("cancelled", "cancelled by me", 0)
         events = await read_all(service, queued.id)
         assert [(e["type"], e.get("reason")) for e in events] == [("run_accepted", None), ("run_closed", "no need")]
         assert (await service.cancel(running.id, ME, "again")).reason == "cancelled by me"
 
 
-async def test_a_message_is_put_into_a_run_that_goes_on_and_into_no_other(tmp_path):
-    door = Door()
-    async with serving(tmp_path, at_the_door(door)) as service:
+async def test_only_a_running_run_accepts_messages(tmp_path):
+    blocker = Blocker()
+    async with serving(tmp_path, blocked_agent(blocker)) as service:
         run = await service.start(ME, "x")
-        await until(lambda: door.entered == 1)
+        await wait_until(lambda: blocker.entered == 1)
         await service.steer(run.id, ME, "hurry")
-        door.open.set()
+        blocker.open.set()
         events = await read_all(service, run.id)
         assert [event["text"] for event in events if event["type"] == "steered"] == ["hurry"]
         with pytest.raises(ConflictError, match="completed"):
             await service.steer(run.id, ME, "too late")
 
 
-async def test_a_call_waits_for_approval_and_what_was_approved_runs(tmp_path):
+async def test_a_call_waits_for_approval_and_runs_when_approved(tmp_path):
     deleted = []
 
     @tool
@@ -328,7 +339,7 @@ async def test_a_call_waits_for_approval_and_what_was_approved_runs(tmp_path):
 
     async with serving(tmp_path, asking(delete)) as service:
         run = await service.start(ME, "clean up")
-        await until(lambda: service.approvals.rows(status="pending"))
+        await wait_until(lambda: service.approvals.rows(status="pending"))
         assert (await service.get(run.id, ME)).status == "waiting"
         (row,) = service.approvals.rows(status="pending", root_id=run.id)
         assert (row.tool, row.arguments, row.owner, row.run_id) == ("delete", {"path": "a.txt"}, ME.id, run.id)
@@ -344,7 +355,7 @@ async def test_a_call_waits_for_approval_and_what_was_approved_runs(tmp_path):
     ]
 
 
-async def test_a_call_that_waits_is_logged_with_what_to_do_and_without_its_arguments(tmp_path, caplog):
+async def test_a_waiting_call_is_logged_without_its_arguments(tmp_path, caplog):
     @tool
     def delete(path: str) -> str:
         """Delete."""
@@ -353,40 +364,41 @@ async def test_a_call_that_waits_is_logged_with_what_to_do_and_without_its_argum
     caplog.set_level("INFO", "hookline")
     async with serving(tmp_path, asking(delete)) as service:
         run = await service.start(ME, "clean up")
-        told = f"{run.id} waits for approval of delete: hookline approvals show "
-        await until(lambda: told in caplog.text)
+        logged = f"{run.id} waits for approval of delete: hookline approvals show "
+        await wait_until(lambda: logged in caplog.text)
         (row,) = service.approvals.rows(status="pending", root_id=run.id)
-        assert f"{told}{row.id[5:13]}" in caplog.text
+        assert f"{logged}{row.id[5:13]}" in caplog.text
         assert "a.txt" not in caplog.text
         service.approvals.decide(row.id, decision="approve", digest=row.digest, by="test")
         assert (await service.wait(run.id, ME)).status == "completed"
 
 
-async def test_a_run_that_waits_for_a_person_keeps_no_place_from_others(tmp_path):
+async def test_a_run_that_waits_for_approval_releases_its_slot(tmp_path):
     @tool
     def delete(path: str) -> str:
         """Delete."""
         return "ok"
 
-    door = Door()
-    async with serving(tmp_path, asking(delete), at_the_door(door, "door"), max_runs=1) as service:
+    blocker = Blocker()
+    async with serving(tmp_path, asking(delete), blocked_agent(blocker, "blocker"), max_runs=1) as service:
         asked = await service.start(ME, "clean up")
-        (row,) = await until(lambda: service.approvals.rows(status="pending"))
-        await service.start(ME, "1", agent="door")
-        await until(lambda: door.entered == 1)
-        await service.start(ME, "2", agent="door")
+        await wait_until(lambda: service.approvals.rows(status="pending"))
+        (row,) = service.approvals.rows(status="pending")
+        await service.start(ME, "1", agent="blocker")
+        await wait_until(lambda: blocker.entered == 1)
+        await service.start(ME, "2", agent="blocker")
         service.approvals.decide(row.id, decision="approve", digest=row.digest, by="test")
         assert (await service.wait(asked.id, ME)).status == "completed"
         assert service.counts()["queued"] == 1
-        door.open.set()
-        await until(lambda: door.left == 2)
+        blocker.open.set()
+        await wait_until(lambda: blocker.left == 2)
         cancelled = await service.start(ME, "clean up")
         await service.cancel(cancelled.id, ME)
-        assert (await service.wait((await service.start(ME, "3", agent="door")).id, ME)).status == "completed"
+        assert (await service.wait((await service.start(ME, "3", agent="blocker")).id, ME)).status == "completed"
 
 
 @given(st.lists(st.sampled_from(("come", "leave", "stop", "wait", "go on")), max_size=40), st.integers(1, 3))
-async def test_slots_are_never_lost_and_no_run_without_one_runs(moves, most):
+async def test_slots_are_never_lost_and_never_granted_beyond_the_limit(moves, most):
     slots, inside, waiting, queue = RunSlots(most), [], [], []
 
     async def enter():
@@ -425,36 +437,36 @@ async def test_slots_are_never_lost_and_no_run_without_one_runs(moves, most):
     assert slots._free == most
 
 
-# Reading.
+# Read events
 
 
 @settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=12))
-async def test_a_reader_that_comes_back_at_any_number_gets_exactly_the_rest(tmp_path_factory, visits):
-    door, got = Door(), []
+async def test_a_reader_that_resumes_after_any_event_gets_exactly_the_rest(tmp_path_factory, visits):
+    blocker, got = Blocker(), []
     folder = tmp_path_factory.mktemp("served")
-    async with serving(folder, at_the_door(door)) as service:
+    async with serving(folder, blocked_agent(blocker)) as service:
         run = await service.start(ME, "x")
         for many, opens in visits:
             if opens:
-                door.open.set()
+                blocker.open.set()
             reader = await service.read(run.id, ME, len(got))
             got += [event.seq for event in (await reader.more(0.001) or ())[:many]]
             reader.close()
-        door.open.set()
+        blocker.open.set()
         got += [event["seq"] for event in await read_all(service, run.id, after=len(got))]
         assert service.counts()["readers"] == 0
     assert got == list(range(1, RunStore(folder / "runs.db").get(run.id).last_seq + 1))
 
 
-async def test_a_long_run_is_not_held_in_memory_and_a_late_reader_still_gets_all_of_it(tmp_path, monkeypatch):
+async def test_a_late_reader_gets_all_events_of_a_long_run_though_few_are_in_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(live_module, "KEPT_EVENTS", 10)
     model = ScriptedModel([call("nothing")] * 60 + [reply("done")])
     async with serving(tmp_path, Agent("helper", llm=model, max_steps=math.inf)) as service:
         run = await service.start(ME, "x")
         live = service._live[run.id]
         slow = await service.read(run.id, ME)
-        await until(lambda: live.closed)
+        await wait_until(lambda: live.closed)
         await service._recorder.flushed()
         assert len(live._events) <= 30 < live.record.last_seq
         got = [event.seq async for event in slow]
@@ -462,50 +474,61 @@ async def test_a_long_run_is_not_held_in_memory_and_a_late_reader_still_gets_all
     assert got == list(range(1, live.record.last_seq + 1))
 
 
-async def test_a_reader_whose_time_runs_out_is_told_so_and_goes_on(tmp_path):
-    door = Door()
-    async with serving(tmp_path, at_the_door(door)) as service:
+async def test_a_reader_can_continue_after_a_timeout(tmp_path):
+    blocker = Blocker()
+    async with serving(tmp_path, blocked_agent(blocker)) as service:
         run = await service.start(ME, "x")
-        await until(lambda: door.entered == 1)
+        await wait_until(lambda: blocker.entered == 1)
         reader = await service.read(run.id, ME)
         while found := await reader.more(0.05):
             pass
         assert found == ()
-        door.open.set()
+        blocker.open.set()
         seqs = [event.seq async for event in reader]
         reader.close()
         assert seqs[-1] == (await service.get(run.id, ME)).last_seq
 
 
-# Coming and going.
+# Start and stop
 
 
-async def test_runs_finish_when_the_service_closes_and_what_does_not_is_interrupted(tmp_path):
-    door, stuck = Door(), Door()
-    service = service_at(tmp_path, at_the_door(door, "quick"), at_the_door(stuck, "stuck"), max_runs=2)
+async def test_closing_the_service_lets_runs_finish_and_interrupts_the_rest(tmp_path):
+    blocker, stuck = Blocker(), Blocker()
+    service = service_at(tmp_path, blocked_agent(blocker, "quick"), blocked_agent(stuck, "stuck"), max_runs=2)
     await service.open()
     quick, slow = await service.start(ME, "1", agent="quick"), await service.start(ME, "2", agent="stuck")
     queued = await service.start(ME, "3", agent="quick")
-    await until(lambda: door.entered + stuck.entered == 2)
+    await wait_until(lambda: blocker.entered + stuck.entered == 2)
     closing = asyncio.create_task(service.close(grace=1))
-    await until(lambda: service.problem)
+    await wait_until(lambda: service.problem)
     with pytest.raises(UnavailableError):
         await service.start(ME, "4")
-    door.open.set()
+    blocker.open.set()
     await closing
     runs = [RunStore(tmp_path / "runs.db").get(run.id) for run in (quick, slow, queued)]
     assert [run.status for run in runs] == ["completed", "interrupted", "interrupted"]
     assert [task for task in asyncio.all_tasks() if task.get_name().startswith("hookline")] == []
 
 
-async def test_a_run_whose_program_is_gone_is_interrupted_and_has_a_last_event(tmp_path):
+async def test_a_run_of_a_dead_process_is_interrupted_and_gets_a_last_event(tmp_path):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     store = RunStore(tmp_path / "runs.db")
     left = RunRecord(
-        "run_left", "helper", ME.id, "s", "served-s", "t", "c", "api", "task", status="waiting", created=time.time(),
-        host=os.uname().nodename, pid=gone.pid,
-    )  # fmt: skip
+        "run_left",
+        "helper",
+        ME.id,
+        "s",
+        "served-s",
+        "t",
+        "c",
+        "api",
+        "task",
+        status="waiting",
+        created=time.time(),
+        host=os.uname().nodename,
+        pid=gone.pid,
+    )
     store.write([left], [])
     async with serving(tmp_path) as service:
         run = await service.get("run_left", ME)
@@ -517,14 +540,12 @@ async def test_a_run_whose_program_is_gone_is_interrupted_and_has_a_last_event(t
         assert (await service.cancel("run_later", ME)).status == "interrupted"
 
 
-async def test_a_file_that_cannot_be_written_refuses_runs_and_loses_no_event_of_those_that_go_on(
-    tmp_path, monkeypatch, caplog
-):
-    door = Door()
-    async with serving(tmp_path, at_the_door(door)) as service:
+async def test_while_the_store_fails_new_runs_are_rejected_and_no_event_is_lost(tmp_path, monkeypatch, caplog):
+    blocker = Blocker()
+    async with serving(tmp_path, blocked_agent(blocker)) as service:
         monkeypatch.setattr("hookline.server.live_run.RETRY_SECONDS", 0.01)
         run = await service.start(ME, "x")
-        await until(lambda: door.entered == 1)
+        await wait_until(lambda: blocker.entered == 1)
         await service._recorder.flushed()
         real, broken = RunStore.write, [True]
 
@@ -534,21 +555,21 @@ async def test_a_file_that_cannot_be_written_refuses_runs_and_loses_no_event_of_
             real(self, runs, events)
 
         monkeypatch.setattr(RunStore, "write", write)
-        door.open.set()
-        await until(lambda: service.problem)
+        blocker.open.set()
+        await wait_until(lambda: service.problem)
         with pytest.raises(UnavailableError, match="cannot be stored$"):  # what files say tells of paths
             await service.start(ME, "y")
         assert "the disk is full" in caplog.text
         events = await read_all(service, run.id)
         broken.clear()
-        await until(lambda: not service.problem)
+        await wait_until(lambda: not service.problem)
         await service._recorder.flushed()
         stored = [json.loads(event.data) for event in RunStore(tmp_path / "runs.db").events(run.id)]
     assert stored == events
     assert events[-1]["status"] == "completed"
 
 
-async def test_old_runs_are_forgotten_with_their_events(tmp_path):
+async def test_old_runs_are_deleted_with_their_events(tmp_path):
     async with serving(tmp_path) as service:
         run = await service.wait((await service.start(ME, "x")).id, ME)
         await service._recorder.flushed()
@@ -560,21 +581,25 @@ async def test_old_runs_are_forgotten_with_their_events(tmp_path):
         assert (store.get(run.id), store.events(run.id)) == (None, [])
 
 
-async def test_what_hooks_are_told_of_the_caller_cannot_be_changed_by_it(tmp_path):
-    told = []
+async def test_a_caller_cannot_change_its_metadata(tmp_path):
+    metadata_seen = []
 
     @hook(ON_RUN_START, phase="observe")
     def look(ctx, payload):
-        told.append(dict(ctx.state.metadata))
+        metadata_seen.append(dict(ctx.state.metadata))
 
     async with serving(tmp_path, make(hooks=[look])) as service:
         who = ME.replace(metadata={"user_role": "customer", "caller": "root"})
         await service.wait((await service.start(who, "x", session="talk")).id, who)
-    assert told[0]["user_role"] == "customer"
-    assert (told[0]["caller"], told[0]["caller_id"], told[0]["session"]) == ("me", "key_me", "talk")
+    assert metadata_seen[0]["user_role"] == "customer"
+    assert (metadata_seen[0]["caller"], metadata_seen[0]["caller_id"], metadata_seen[0]["session"]) == (
+        "me",
+        "key_me",
+        "talk",
+    )
 
 
-# The file is that of the statistics too.
+# Statistics share the file
 
 
 @tool
@@ -583,7 +608,7 @@ def look() -> str:
     return "nothing"
 
 
-async def test_a_served_run_that_the_hook_records_in_the_same_file_is_one_row(tmp_path):
+async def test_a_served_run_that_the_metrics_hook_also_records_is_one_row(tmp_path):
     recorder = ObservabilityHook(tmp_path / "runs.db")
     agent = make([call("look"), reply("done")], tools=[look], hooks=[recorder])
     async with serving(tmp_path, agent) as service:
@@ -593,14 +618,14 @@ async def test_a_served_run_that_the_hook_records_in_the_same_file_is_one_row(tm
         assert stored == msgspec.structs.replace(run, observed=True)
         assert (stored.status, stored.task, stored.reply, stored.stop) == ("completed", "the task", "done", "completed")
         assert stored.elapsed == stored.ended - stored.started
-        told = run_stats(recorder.store)
-        assert (told.totals.runs, told.totals.model_calls, told.totals.tool_calls) == (1, 2, 1)
+        stats = run_stats(recorder.store)
+        assert (stats.totals.runs, stats.totals.model_calls, stats.totals.tool_calls) == (1, 2, 1)
         assert [each.name for each in recorder.store.calls(run.id)] == ["scripted", "look", "scripted"]
         assert [each.id for each in await service.list(ME)] == [run.id]
     recorder.store.close()
 
 
-async def test_runs_that_only_the_hook_recorded_are_unknown_to_every_caller(tmp_path):
+async def test_runs_that_were_not_served_are_hidden_from_callers(tmp_path):
     recorder = ObservabilityHook(tmp_path / "runs.db")
     result = await make(hooks=[recorder]).arun("x")
     assert recorder.flush(20)

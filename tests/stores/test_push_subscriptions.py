@@ -1,4 +1,4 @@
-"""Receivers of push notifications, beside the runs."""
+"""Push subscriptions, in the file of the runs."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ def run(id, **more):
     return RunRecord(id, "helper", "me", "talk", "s", id, id, "a2a", "hi", **more)
 
 
-def test_receivers_are_kept_by_run_and_id_and_no_more_than_so_many(store):
+def test_subscriptions_are_stored_by_run_and_id_up_to_the_limit(store):
     assert store.push_subscriptions.save(row("a", token="old", created=1.0), 2)
     assert store.push_subscriptions.save(row("b", created=2.0), 2)
     assert not store.push_subscriptions.save(row("c"), 2)
@@ -37,7 +37,7 @@ def test_receivers_are_kept_by_run_and_id_and_no_more_than_so_many(store):
     assert [each.id for each in store.push_subscriptions.for_run("run_1")] == ["b"]
 
 
-def test_what_a_receiver_was_told_is_kept_but_not_for_another_that_took_its_place(store):
+def test_a_delivery_is_recorded_unless_the_subscription_was_replaced(store):
     first, second = row("a", created=1.0), row("a", created=2.0)
     store.push_subscriptions.save(first, 5)
     store.push_subscriptions.mark_delivered(first, 7, done=False)
@@ -47,7 +47,7 @@ def test_what_a_receiver_was_told_is_kept_but_not_for_another_that_took_its_plac
     assert [(each.seq, each.done) for each in store.push_subscriptions.for_run("run_1")] == [(0, False)]
 
 
-def test_receivers_of_a_program_that_is_gone_are_taken_over_once(store, tmp_path):
+def test_abandoned_subscriptions_are_claimed_once(store, tmp_path):
     code = (
         "import sys\nfrom hookline.stores.runs import RunStore\n"
         "from hookline.stores.push_subscriptions import PushSubscription\n"
@@ -59,12 +59,12 @@ def test_receivers_of_a_program_that_is_gone_are_taken_over_once(store, tmp_path
     other = RunStore(tmp_path / "runs.db")
     assert [each.id for each in store.push_subscriptions.claim_abandoned()] == ["a"]
     with store.db.transaction(write=True) as db:
-        db.execute("UPDATE pushes SET pid = ?", (os.getppid(),))  # a program that is there
+        db.execute("UPDATE pushes SET pid = ?", (os.getppid(),))  # a process that is running
     assert other.push_subscriptions.claim_abandoned() == []
     other.close()
 
 
-def test_receivers_go_with_their_runs(store):
+def test_subscriptions_are_deleted_with_their_runs(store):
     store.write([run("run_1", status="completed", ended=1.0), run("run_2")], [])
     store.push_subscriptions.save(row("a"), 5)
     store.push_subscriptions.save(row("a", run="run_2"), 5)
@@ -72,7 +72,7 @@ def test_receivers_go_with_their_runs(store):
     assert (store.push_subscriptions.for_run("run_1"), len(store.push_subscriptions.for_run("run_2"))) == ([], 1)
 
 
-def test_a_receiver_is_shown_without_its_secrets():
+def test_the_repr_of_a_subscription_has_no_secrets():
     assert "secret" not in repr(row("a", token="secret", credentials="secret"))
 
 

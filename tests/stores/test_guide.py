@@ -1,4 +1,4 @@
-"""The page about the stores."""
+"""The guide of the stores."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_code_in_the_page_runs_in_an_empty_folder(tmp_path):
+def test_the_code_of_the_guide_runs_in_an_empty_folder(tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guides/stores.md").read_text(), re.DOTALL)
     command = [sys.executable, "-W", "error", "-c", "\n".join(blocks)]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
@@ -18,7 +18,7 @@ def test_the_code_in_the_page_runs_in_an_empty_folder(tmp_path):
     assert "- home: Oslo" in done.stdout
 
 
-def test_the_schemas_in_the_page_are_the_real_ones(tmp_path):
+def test_the_guide_describes_the_real_schemas(tmp_path):
     from hookline import Session
     from hookline.stores import MemoryStore, SqliteSessionStore
 

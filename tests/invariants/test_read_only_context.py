@@ -1,6 +1,6 @@
-"""DESIGN 6.4: the context of a run is a window. What a hook or a tool does with it changes nothing of the run.
+"""DESIGN 6.4: the context is read-only. A hook or a tool cannot change the run through it.
 
-The tests take every public attribute of the context, by ``dir()``: a new one is covered without being named here.
+The tests use every public attribute of the context from ``dir()``, so new attributes are covered automatically.
 """
 
 from __future__ import annotations
@@ -47,12 +47,20 @@ EXCEPTIONS = {
 """Attributes that change a run, by contract."""
 
 POINTS_TRIED = (
-    ON_RUN_START, BEFORE_STEP, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, AFTER_STEP, ON_STOP, ON_RUN_END,
-)  # fmt: skip
+    ON_RUN_START,
+    BEFORE_STEP,
+    BEFORE_LLM,
+    AFTER_LLM,
+    BEFORE_TOOL,
+    AFTER_TOOL,
+    AFTER_STEP,
+    ON_STOP,
+    ON_RUN_END,
+)
 
 
 class Mine(Event, frozen=True):
-    """An event of a hook's own."""
+    """An event of a hook."""
 
     text: str = ""
 
@@ -73,7 +81,7 @@ BY_TYPE: dict[str, Any] = {
 
 
 def plausible(parameter: inspect.Parameter) -> Any:
-    """A value by the name of the parameter, else by what its annotation mentions, else a text."""
+    """Return a value for a parameter by its name, else by its annotation, else a text."""
     if parameter.name in BY_NAME:
         return BY_NAME[parameter.name]
     annotation = str(parameter.annotation)
@@ -81,7 +89,7 @@ def plausible(parameter: inspect.Parameter) -> Any:
 
 
 def call_it(function: Callable[..., Any]) -> Any:
-    """What it gives for plausible arguments; it may refuse them."""
+    """Call it with plausible arguments, which it may reject."""
     given: list[Any] = []
     named: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
@@ -99,7 +107,7 @@ REPLACEMENTS = (None, (), {}, "other", 7, lambda *a, **k: None)
 
 
 def meddle(ctx: Any, name: str) -> Any:
-    """Assign it, delete it, and give what it gives if it can be called."""
+    """Assign it, delete it, and call it if possible."""
     for value in REPLACEMENTS:
         with suppress(AttributeError, TypeError):
             setattr(ctx, name, value)
@@ -121,7 +129,7 @@ def add(a: int, b: int) -> int:
 
 
 async def play(*hooks: Any, tools: tuple[Any, ...] = ()) -> tuple[AgentResult, list[Any]]:
-    """Two steps and three calls, the last of which gets the context."""
+    """Return two steps with three calls; the last one gets the context."""
     model = ScriptedModel([[call("add", a=1, b=2), call("add", a=2, b=2), call("look")], "a reply"])
     signals: list[Any] = []
 
@@ -149,7 +157,7 @@ async def undisturbed() -> tuple[Any, ...]:
     return told(await play())
 
 
-def test_the_exceptions_are_there() -> None:
+def test_the_listed_exceptions_exist() -> None:
     assert set(EXCEPTIONS) <= set(NAMES)
 
 
@@ -166,7 +174,7 @@ def charge(self: Any, usage: Usage, cost: float | None) -> None:
 
 
 @pytest.mark.parametrize("method", [append, set_signals, charge], ids=lambda method: method.__name__)
-async def test_the_walk_notices_a_method_that_changes_the_run(method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_check_detects_a_method_that_changes_the_run(method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = await undisturbed()
     monkeypatch.setattr(AgentContext, method.__name__, method, raising=False)
     nosy = observer(BEFORE_TOOL)(lambda ctx, payload: meddle(ctx, method.__name__))
@@ -176,7 +184,7 @@ async def test_the_walk_notices_a_method_that_changes_the_run(method: Any, monke
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("phase", ["rewrite", "guard", "observe"])
 @pytest.mark.parametrize("name", NAMES)
-async def test_what_a_hook_does_with_its_context_changes_nothing(name: str, phase: Any, is_async: bool) -> None:
+async def test_a_hook_cannot_change_the_run_through_its_context(name: str, phase: Any, is_async: bool) -> None:
     tried: list[str] = []
 
     async def later(point: Any, ctx: Any, payload: Any) -> None:
@@ -187,7 +195,7 @@ async def test_what_a_hook_does_with_its_context_changes_nothing(name: str, phas
         tried.append(str(point))
         made = meddle(ctx, name)
         if inspect.iscoroutine(made):
-            made.close()  # a sync hook cannot wait for it
+            made.close()  # a sync hook cannot await it
 
     nosy = hook(*POINTS_TRIED, phase=phase)(later if is_async else at_once)
     assert told(await play(nosy)) == await undisturbed()
@@ -195,7 +203,7 @@ async def test_what_a_hook_does_with_its_context_changes_nothing(name: str, phas
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_what_a_tool_does_with_its_context_changes_nothing(name: str) -> None:
+async def test_a_tool_cannot_change_the_run_through_its_context(name: str) -> None:
     tried = []
 
     @tool
@@ -210,7 +218,7 @@ async def test_what_a_tool_does_with_its_context_changes_nothing(name: str) -> N
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_what_is_kept_of_a_context_changes_nothing_of_later_runs(name: str) -> None:
+async def test_a_kept_context_does_not_affect_later_runs(name: str) -> None:
     kept = []
     keep = observer(ON_RUN_START)(lambda ctx, start: kept.append(ctx))
     await play(keep)
@@ -222,7 +230,7 @@ async def test_what_is_kept_of_a_context_changes_nothing_of_later_runs(name: str
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if isinstance(getattr(AgentContext, name), property)])
-def test_what_a_context_shows_cannot_be_assigned(name: str) -> None:
+def test_attributes_of_a_context_cannot_be_assigned(name: str) -> None:
     for ctx in (AgentContext(), context_for_call(AgentContext(), print)):  # type: ignore[arg-type]
         with pytest.raises(AttributeError):
             setattr(ctx, name, None)
@@ -230,13 +238,13 @@ def test_what_a_context_shows_cannot_be_assigned(name: str) -> None:
             delattr(ctx, name)
 
 
-def test_a_context_takes_no_attributes_of_ones_own() -> None:
+def test_a_context_accepts_no_new_attributes() -> None:
     with pytest.raises(AttributeError):
         AgentContext().mine = 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", ["append", "open", "set_signals", "charge", "owe", "outside", "heir"])
-def test_what_is_the_loops_is_not_on_the_context(name: str) -> None:
+def test_the_context_has_no_attributes_of_the_loop(name: str) -> None:
     assert not hasattr(AgentContext(), name)
 
 
@@ -244,7 +252,7 @@ STATE = ("messages", "metadata", "signals", "steps", "errors", "usage", "ids", "
 
 
 @pytest.mark.parametrize("name", STATE)
-async def test_what_the_state_shows_cannot_be_changed_in_place(name: str) -> None:
+async def test_the_state_cannot_be_changed_in_place(name: str) -> None:
     def change(ctx: Any, payload: Any) -> None:
         value = getattr(ctx.state, name)
         with pytest.raises(AttributeError):

@@ -1,4 +1,4 @@
-"""What an agent says, as one text: what counts, and what a stream brings."""
+"""The text of a chat reply: the final reply, and the pieces of a stream."""
 
 import json
 
@@ -34,33 +34,33 @@ DISCARDED = event("discarded")
 CALL = {"id": "c", "name": "look", "arguments": {}}
 
 
-def told(events, *, live=True):
-    """What a stream brings, and what counts."""
-    said = ChatReply(live=live)
-    return "".join(map(said.add_event, events)), said
+def streamed_and_reply(events, *, live=True):
+    """The streamed text and the final reply."""
+    reply_found = ChatReply(live=live)
+    return "".join(map(reply_found.add_event, events)), reply_found
 
 
 def both(*events):
-    streamed, said = told(events)
-    settled, other = told(events, live=False)
-    assert said.text == other.text == settled
+    streamed, reply_found = streamed_and_reply(events)
+    settled, other = streamed_and_reply(events, live=False)
+    assert reply_found.text == other.text == settled
     return streamed, settled
 
 
-def test_steps_are_apart_and_space_around_them_is_left_out():
+def test_steps_are_separated_and_stripped_of_white_space():
     first = [delta("\nLet me"), delta(" look. "), delta("\n"), replied("\nLet me look. \n", CALL)]
     second = [delta(" "), replied(" ", CALL)]
     third = [delta("It"), delta("\n is"), replied("It\n is"), finished("It\n is"), closed()]
     assert both(*first, *second, *third) == ("Let me look.\n\nIt\n is",) * 2
 
 
-def test_what_is_said_inside_is_not_told():
+def test_texts_of_subagents_and_judges_are_left_out():
     inner = event("subagent_event", event={"type": "text_delta", "text": "inner", "purpose": "step"})
     events = [inner, delta("judge", "judge"), replied("judge", purpose="judge"), delta("me"), replied("me")]
     assert both(*events, finished("me")) == ("me", "me")
 
 
-def test_a_rejected_reply_is_followed_by_the_one_that_counts():
+def test_a_rejected_reply_is_followed_by_the_valid_one():
     events = [delta("bad"), DISCARDED, delta("good"), replied("good"), finished("good"), closed()]
     assert both(*events) == ("bad\n\ngood", "good")
 
@@ -75,33 +75,33 @@ def test_a_rejected_reply_is_followed_by_the_one_that_counts():
         ("same \n", " same", "same"),
     ],
 )
-def test_a_reply_that_was_changed_afterwards_is_told_again(shown, content, streamed):
+def test_a_reply_that_a_hook_changes_is_sent_again(shown, content, streamed):
     assert both(delta(shown), replied(content), finished(content)) == (streamed, content.strip())
 
 
-def test_the_last_word_is_what_the_end_of_the_run_made_of_it():
+def test_the_final_reply_replaces_the_last_step():
     events = [delta("one"), replied("one", CALL), delta("two"), replied("two")]
     assert both(*events, finished("***")) == ("one\n\ntwo\n\n***", "one\n\n***")
     assert both(*events, finished("two, signed")) == ("one\n\ntwo, signed",) * 2
     assert both(*events, finished("")) == ("one\n\ntwo", "one")
 
 
-def test_a_run_without_words_may_end_with_some():
+def test_a_run_without_text_may_end_with_a_reply():
     assert both(replied("", CALL), finished("done")) == ("done", "done")
     assert both(delta("one"), replied("one", CALL), replied("", CALL), finished("", "stopped")) == ("one", "one")
 
 
-def test_the_reply_of_a_hook_that_ended_the_run_is_the_last():
+def test_the_reply_of_a_hook_that_ended_the_run_comes_last():
     assert both(finished("No.", "ended")) == ("No.", "No.")
     assert both(delta("bad"), finished("No.", "ended")) == ("bad\n\nNo.", "No.")
     assert both(delta("a"), replied("a", CALL), delta("b"), finished("No.", "ended")) == ("a\n\nb\n\nNo.", "a\n\nNo.")
 
 
-def test_text_that_was_not_settled_does_not_count():
+def test_unsettled_text_is_not_part_of_the_reply():
     assert both(delta("half of"), finished("", "stopped", "time_limit")) == ("half of", "")
 
 
-def test_runs_that_follow_a_handoff_are_one_answer():
+def test_runs_after_a_handover_form_one_reply():
     first = [event("run_started"), delta("one"), replied("one", CALL), finished("one")]
     second = [event("run_started"), delta("two"), replied("two"), finished("two!"), closed()]
     assert both(*first, *second) == ("one\n\ntwo!",) * 2
@@ -120,10 +120,10 @@ def test_runs_that_follow_a_handoff_are_one_answer():
         ([finished("No.", "ended", "stop_requested"), closed("ended")], "content_filter"),
     ],
 )
-def test_why_there_is_no_more(events, reason):
-    said = told(events)[1]
-    assert said.finish_reason == reason
-    assert said.usage.total_tokens == 5
+def test_the_finish_reason_says_why_the_reply_ends(events, reason):
+    reply_found = streamed_and_reply(events)[1]
+    assert reply_found.finish_reason == reason
+    assert reply_found.usage.total_tokens == 5
 
 
 words = st.text("ab \n", max_size=6)
@@ -132,7 +132,7 @@ step = st.tuples(st.lists(st.lists(words, max_size=3), max_size=2), st.lists(wor
 
 @settings(max_examples=80)
 @given(st.lists(step, max_size=4), st.none() | words, st.sampled_from(["completed", "stopped", "ended"]))
-def test_a_settled_stream_is_what_counts_and_a_live_one_too_unless_something_was_taken_back(steps, last, status):
+def test_streams_add_up_to_the_reply_unless_streamed_text_was_rejected(steps, last, status):
     events, taken_back, words = [event("run_started")], False, ""
     for number, (rejected, deltas, content) in enumerate(steps):
         for attempt in rejected:

@@ -1,4 +1,4 @@
-"""What hooks, sinks and callers are told of a run: each field of each payload, event and result (DESIGN 3, 6.5)."""
+"""Every field of the payloads, events and results of a run (DESIGN 3, 6.5)."""
 
 import pytest
 from msgspec.structs import replace
@@ -83,14 +83,28 @@ from hookline.testing import EventLog
 
 IDS = Ids("run-2", "task", "corr", "s", "teller", "")
 EVERYWHERE = (
-    SESSION_START, ON_RUN_START, BEFORE_PROMPT_BUILD, BEFORE_STEP, BEFORE_LLM, ON_TOKEN, AFTER_LLM, BEFORE_TOOL,
-    APPROVAL_REQUESTED, APPROVAL_DECIDED, ON_PROGRESS, AFTER_TOOL, TOOL_END_WITH_PATH, AFTER_STEP, ON_STOP, ON_ERROR,
+    SESSION_START,
+    ON_RUN_START,
+    BEFORE_PROMPT_BUILD,
+    BEFORE_STEP,
+    BEFORE_LLM,
+    ON_TOKEN,
+    AFTER_LLM,
+    BEFORE_TOOL,
+    APPROVAL_REQUESTED,
+    APPROVAL_DECIDED,
+    ON_PROGRESS,
+    AFTER_TOOL,
+    TOOL_END_WITH_PATH,
+    AFTER_STEP,
+    ON_STOP,
+    ON_ERROR,
     ON_RUN_END,
-)  # fmt: skip
+)
 
 
 class Clock:
-    """Time that passes only where the model or a tool takes some."""
+    """A clock that only the model and the tools advance."""
 
     def __init__(self):
         self.now = 100.0
@@ -103,7 +117,7 @@ class Clock:
 
 
 class Model:
-    """Says what it is told, and takes half a second for it."""
+    """Returns the given replies, each after half a second."""
 
     name, provider = "m", "prov"
 
@@ -128,7 +142,7 @@ class Model:
 
 
 class Watch:
-    """Keeps every payload, by point."""
+    """Records every payload by point."""
 
     points = EVERYWHERE
     phase = "observe"
@@ -146,7 +160,7 @@ WORDS = ModelResponse("all good", (), Usage(9, 2, 2), "stop", 0.5)
 
 
 def world(*replies, hooks=(), fails=False):
-    """An agent with one tool that takes two seconds, and a context of which every id and every second is known."""
+    """Create an agent with one tool that takes two seconds, and a context with known ids and times."""
     clock = Clock()
 
     @tool
@@ -159,14 +173,21 @@ def world(*replies, hooks=(), fails=False):
         return "text"
 
     agent = Agent(
-        "teller", "", "Be brief.", llm=Model(clock, *replies), tools=[read], hooks=hooks,
-        params={"temperature": 0}, response_format={"type": "object"},
-    )  # fmt: skip
+        "teller",
+        "",
+        "Be brief.",
+        llm=Model(clock, *replies),
+        tools=[read],
+        hooks=hooks,
+        params={"temperature": 0},
+        response_format={"type": "object"},
+    )
     numbers = iter(range(1, 99))
     ctx = AgentContext(
-        session=Session("s", key="k", platform="web", personality_id="p"), clock=clock,
+        session=Session("s", key="k", platform="web", personality_id="p"),
+        clock=clock,
         new_id=lambda prefix: f"{prefix}-{next(numbers)}",
-    )  # fmt: skip
+    )
     ctx.new_id("warm")
     return agent, ctx
 
@@ -180,12 +201,20 @@ def told(*replies, hooks=(), fails=False, sinks=()):
 
 def request_of(agent, *messages, hop=0):
     return ModelRequest(
-        (Message("system", "Be brief."), *messages), agent.tools.specs, "m", hop, 1, "step", {"type": "object"}, None,
-        {"temperature": 0}, IDS,
-    )  # fmt: skip
+        (Message("system", "Be brief."), *messages),
+        agent.tools.specs,
+        "m",
+        hop,
+        1,
+        "step",
+        {"type": "object"},
+        None,
+        {"temperature": 0},
+        IDS,
+    )
 
 
-def test_every_payload_of_a_run_says_exactly_what_happens():
+def test_the_payloads_of_a_run_are_exact():
     seen, result, agent = told(CALLS, WORDS)
     user, asked = Message("user", "go"), Message("assistant", "", (READ,))
     answered = Message("tool", "text", (), "c1", "read")
@@ -209,10 +238,26 @@ def test_every_payload_of_a_run_says_exactly_what_happens():
             TokenDelta("", "allgood", 1, True, "step", IDS, 2),
         ],
         AFTER_LLM: [
-            ModelReply("", (READ,), 0, 1, "step", Usage(7, 3, 1), 0.25, "tool_calls", "m-1", "other", "org", 0.5,
-                       first, "model", IDS),
-            ModelReply("all good", (), 1, 1, "step", Usage(9, 2, 2), 0.5, "stop", "m", "prov", "", 0.5,
-                       second, "model", IDS),
+            ModelReply(
+                "",
+                (READ,),
+                0,
+                1,
+                "step",
+                Usage(7, 3, 1),
+                0.25,
+                "tool_calls",
+                "m-1",
+                "other",
+                "org",
+                0.5,
+                first,
+                "model",
+                IDS,
+            ),
+            ModelReply(
+                "all good", (), 1, 1, "step", Usage(9, 2, 2), 0.5, "stop", "m", "prov", "", 0.5, second, "model", IDS
+            ),
         ],
         BEFORE_TOOL: [made],
         ON_PROGRESS: [
@@ -225,18 +270,32 @@ def test_every_payload_of_a_run_says_exactly_what_happens():
         AFTER_STEP: list(steps),
         ON_STOP: [Stopping((StopSignal("completed"),), IDS)],
         ON_RUN_END: [result],
-    }  # fmt: skip
+    }
     assert result == AgentResult(
-        "all good", "completed", StopSignal("completed"), None, "go", steps, Usage(16, 5, 3), 0.75, 1, ("read",), 1,
-        (user, asked, answered, Message("assistant", "all good")), (), 3.0, IDS, "all good",
-    )  # fmt: skip
+        "all good",
+        "completed",
+        StopSignal("completed"),
+        None,
+        "go",
+        steps,
+        Usage(16, 5, 3),
+        0.75,
+        1,
+        ("read",),
+        1,
+        (user, asked, answered, Message("assistant", "all good")),
+        (),
+        3.0,
+        IDS,
+        "all good",
+    )
 
 
 def kinds(log, *without):
     return [event for event in log if not isinstance(event, (PointFired, HookExecuted, *without))]
 
 
-def test_every_event_of_a_run_says_exactly_what_happened():
+def test_the_events_of_a_run_are_exact():
     log = EventLog()
     _, result, _ = told(CALLS, WORDS, sinks=[log])
     assert [event.seq for event in log] == list(range(1, len(log) + 1))
@@ -247,8 +306,14 @@ def test_every_event_of_a_run_says_exactly_what_happened():
         StepStarted(index=0),
         ModelCalled(model="m", messages=2, tools=("read",), provider="prov"),
         ModelReplied(
-            tool_calls=(READ,), usage=Usage(7, 3, 1), cost=0.25, finish_reason="tool_calls", model="m-1",
-            provider="other", organization_id="org", duration=0.5,
+            tool_calls=(READ,),
+            usage=Usage(7, 3, 1),
+            cost=0.25,
+            finish_reason="tool_calls",
+            model="m-1",
+            provider="other",
+            organization_id="org",
+            duration=0.5,
         ),
         ToolStarted(**made, arguments={"path": "a.txt"}, message="read: a.txt"),
         ToolProgressed(**made, fraction=0.5, message="read: half (50%)"),
@@ -260,19 +325,25 @@ def test_every_event_of_a_run_says_exactly_what_happened():
         TextDelta(text="all", hop=1),
         TextDelta(text="good", hop=1),
         ModelReplied(
-            content="all good", hop=1, usage=Usage(9, 2, 2), cost=0.5, finish_reason="stop", model="m",
-            provider="prov", duration=0.5,
+            content="all good",
+            hop=1,
+            usage=Usage(9, 2, 2),
+            cost=0.5,
+            finish_reason="stop",
+            model="m",
+            provider="prov",
+            duration=0.5,
         ),
         Signalled(signal=StopSignal("completed")),
         StepFinished(index=1, usage=Usage(9, 2, 2)),
         RunFinished(result=result),
-    ]  # fmt: skip
+    ]
     found = kinds(log)
     at = {"at": 1_700_000_000.0, "run_id": "run-2"}
     assert found == [event.replace(seq=real.seq, **at) for event, real in zip(expected, found, strict=True)]
 
 
-def test_the_failure_of_a_tool_is_told_with_its_call():
+def test_the_failure_of_a_tool_is_reported_with_its_call():
     log = EventLog()
     seen, result, _ = told(CALLS, WORDS, fails=True, sinks=[log])
     error = ErrorInfo("tool", "ValueError", "no such file", "read", "c1")
@@ -284,8 +355,10 @@ def test_the_failure_of_a_tool_is_told_with_its_call():
     assert result.messages[2] == Message("tool", "ValueError: no such file", (), "c1", "read", True)
     assert (result.tool_calls, result.successful_tool_calls) == (1, 0)
     assert [(p.phase, p.message, p.outcome) for p in seen[ON_PROGRESS]][-1] == (
-        "tool_end", "read failed after 2.0 s", "error",
-    )  # fmt: skip
+        "tool_end",
+        "read failed after 2.0 s",
+        "error",
+    )
     assert [path.call_id for path in seen[TOOL_END_WITH_PATH]] == ["c1"]
 
 
@@ -294,7 +367,7 @@ def again(ctx, failure):
     return HookResult.retry("once more") if failure.where == "model" else None
 
 
-def test_the_failure_of_a_model_is_told_with_its_request():
+def test_the_failure_of_a_model_is_reported_with_its_request():
     seen, _, agent = told(RuntimeError("offline"), WORDS, hooks=[again])
     first = request_of(agent, Message("user", "go"))
     error = ErrorInfo("model", "RuntimeError", "offline", "m", fatal=True)
@@ -304,7 +377,7 @@ def test_the_failure_of_a_model_is_told_with_its_request():
     assert [(reply.attempt, reply.request, reply.content) for reply in seen[AFTER_LLM]] == [(2, second, "all good")]
 
 
-def test_a_rejected_reply_and_the_note_are_in_the_next_request_and_nowhere_else():
+def test_a_rejected_reply_and_the_note_are_only_in_the_next_request():
     @hook(AFTER_LLM)
     def reject(ctx, answer):
         return HookResult.retry("in words") if answer.attempt == 1 else None
@@ -323,7 +396,7 @@ def test_a_rejected_reply_and_the_note_are_in_the_next_request_and_nowhere_else(
     assert result.steps[0].usage == Usage(16, 5, 3)
 
 
-def test_a_hooks_answer_is_told_as_its_own():
+def test_an_answer_is_reported_with_its_hook():
     @hook(BEFORE_LLM, name="shortcut")
     def shortcut(ctx, request):
         return HookResult.answer("from me")
@@ -341,7 +414,7 @@ def test_a_hooks_answer_is_told_as_its_own():
 
 
 class Boss:
-    """Answers questions."""
+    """An approver with a fixed answer."""
 
     def __init__(self, answer):
         self.points, self.answer = (APPROVAL_REQUESTED,), answer
@@ -361,7 +434,7 @@ def approval(answer, *hooks):
     return seen, result, log
 
 
-def test_a_question_is_told_to_approvers_and_the_decision_to_all():
+def test_approvers_get_the_question_and_observers_the_decision():
     seen, result, log = approval(HookResult.approve(by="ada"))
     made = ToolCallRequest("c1", "read", {"path": "a.txt"}, 0, 1, None, IDS)
     digest = made.digest
@@ -371,12 +444,16 @@ def test_a_question_is_told_to_approvers_and_the_decision_to_all():
     assert (asked.call_id, asked.tool, asked.arguments) == ("c1", "read", {"path": "a.txt"})
     assert (asked.questions, asked.digest) == (("Really?",), digest)
     assert (decided.call_id, decided.decision, decided.by, decided.digest, decided.message) == (
-        "c1", "approved", "ada", digest, "",
-    )  # fmt: skip
+        "c1",
+        "approved",
+        "ada",
+        digest,
+        "",
+    )
     assert result.messages[2].content == "text"
 
 
-def test_a_denial_is_told_with_its_message_and_is_no_failure():
+def test_a_denial_is_reported_with_its_message_and_is_no_failure():
     seen, result, log = approval(HookResult.deny("not today", by="ada"))
     made = ToolCallRequest("c1", "read", {"path": "a.txt"}, 0, 1, None, IDS)
     assert seen[APPROVAL_DECIDED] == [ApprovalDecision("c1", "denied", "ada", made.digest, "not today", IDS)]
@@ -389,7 +466,7 @@ def test_a_denial_is_told_with_its_message_and_is_no_failure():
     assert result.errors == (ErrorInfo("tool", "Blocked", "not today", "ada", "c1"),)
     assert [(p.phase, p.message, p.outcome) for p in seen[ON_PROGRESS]] == [
         ("tool_end", "read was denied by ada", "blocked"),
-    ]  # fmt: skip
+    ]
     assert ON_ERROR not in seen
     assert TOOL_END_WITH_PATH not in seen
 
@@ -406,7 +483,7 @@ def test_an_edited_call_is_decided_judged_again_and_run_as_it_was_edited():
     assert result.errors == ()
 
 
-def test_an_edit_that_does_not_fit_the_tool_is_an_error_and_is_told():
+def test_an_invalid_edit_is_an_error_and_is_reported():
     seen, result, _ = approval(HookResult.edit({"path": [1]}, by="ada"))
     assert [done.outcome for done in seen[AFTER_TOOL]] == ["error"]
     (error,) = result.errors
@@ -415,14 +492,14 @@ def test_an_edit_that_does_not_fit_the_tool_is_an_error_and_is_told():
     assert seen[ON_ERROR] == [Failure((error,), "tool", ids=IDS)]
 
 
-def test_a_call_that_nobody_approves_is_denied():
+def test_a_call_without_approval_is_denied():
     seen, result, _ = told(CALLS, WORDS, hooks=[careful])
     assert [(d.decision, d.by) for d in seen[APPROVAL_DECIDED]] == [("denied", "")]
     assert result.messages[2].is_error
     assert seen[AFTER_TOOL][0].outcome == "blocked"
 
 
-def test_an_approver_that_fails_denies_and_is_told_as_a_failure_that_is_not_fatal():
+def test_a_failing_approver_denies_and_is_reported_as_not_fatal():
     @hook(APPROVAL_REQUESTED, name="broken")
     def broken(ctx, payload):
         raise ValueError("no line")
@@ -436,7 +513,7 @@ def test_an_approver_that_fails_denies_and_is_told_as_a_failure_that_is_not_fata
     assert (result.status, result.messages[2].is_error) == ("completed", True)
 
 
-def test_a_block_is_told_with_the_hook_that_said_so():
+def test_a_block_is_reported_with_its_hook():
     @guard(BEFORE_TOOL, name="wall")
     def wall(ctx, request):
         return HookResult.block("not here")
@@ -448,10 +525,10 @@ def test_a_block_is_told_with_the_hook_that_said_so():
     assert result.errors == (ErrorInfo("tool", "Blocked", "not here", "wall", "c1"),)
     assert [(p.phase, p.message) for p in seen[ON_PROGRESS]] == [
         ("tool_end", "read was blocked by wall"),
-    ]  # fmt: skip
+    ]
 
 
-def test_an_answered_call_is_told_as_answered_by_its_hook():
+def test_an_answered_call_is_reported_with_its_hook():
     @hook(BEFORE_TOOL, name="cache")
     def cache(ctx, request):
         return HookResult.answer({"known": 1})
@@ -462,12 +539,12 @@ def test_an_answered_call_is_told_as_answered_by_its_hook():
     ]
     assert [(p.phase, p.message, p.outcome) for p in seen[ON_PROGRESS]] == [
         ("tool_end", "read was answered by cache", "answered"),
-    ]  # fmt: skip
+    ]
     assert result.messages[2] == Message("tool", '{"known":1}', (), "c1", "read")
     assert (result.tool_calls, result.successful_tool_calls, result.steps[0].outcomes) == (1, 0, ("answered",))
 
 
-def test_an_answer_to_a_question_is_served_only_once_it_is_approved():
+def test_the_answer_of_an_asked_call_is_used_only_after_approval():
     @hook(BEFORE_TOOL, name="cache")
     def cache(ctx, request):
         return HookResult.answer("known")
@@ -481,7 +558,7 @@ def test_an_answer_to_a_question_is_served_only_once_it_is_approved():
     assert [(done.outcome, done.result) for done in seen[AFTER_TOOL]] == [("ok", "text")]
 
 
-def test_a_second_attempt_of_a_call_is_told_as_one():
+def test_a_second_attempt_of_a_call_is_reported_as_one():
     @hook(AFTER_TOOL)
     def retry(ctx, done):
         return HookResult.retry() if done.attempt == 1 else None
@@ -491,8 +568,13 @@ def test_a_second_attempt_of_a_call_is_told_as_one():
     assert [(r.id, r.hop, r.attempt) for r in seen[BEFORE_TOOL]] == [("c1", 0, 1), ("c1", 0, 2)]
     assert [(d.hop, d.attempt, d.duration) for d in seen[AFTER_TOOL]] == [(0, 1, 2.0), (0, 2, 2.0)]
     assert [(p.phase, p.attempt) for p in seen[ON_PROGRESS]] == [
-        ("tool_start", 1), ("progress", 1), ("tool_end", 1), ("tool_start", 2), ("progress", 2), ("tool_end", 2),
-    ]  # fmt: skip
+        ("tool_start", 1),
+        ("progress", 1),
+        ("tool_end", 1),
+        ("tool_start", 2),
+        ("progress", 2),
+        ("tool_end", 2),
+    ]
     assert [event.attempt for event in log.of(ToolStarted)] == [1, 2]
     assert [event.attempt for event in log.of(ToolProgressed)] == [1, 2]
     assert [event.attempt for event in log.of(ToolEnded)] == [1, 2]
@@ -501,7 +583,7 @@ def test_a_second_attempt_of_a_call_is_told_as_one():
     assert [path.call_id for path in seen[TOOL_END_WITH_PATH]] == ["c1"]
 
 
-def test_what_a_hook_asks_the_model_is_told_like_every_call():
+def test_the_model_call_of_a_hook_is_reported_like_every_call():
     spec = ToolSpec("look", "Look.", {"type": "object"})
 
     @hook(BEFORE_STEP)
@@ -534,7 +616,7 @@ def test_what_a_hook_asks_the_model_is_told_like_every_call():
 
 
 def silent(*replies, hooks=(), fails=False, sinks=()):
-    """The same without anybody who watches everything."""
+    """Run without a consumer of all events."""
     agent, ctx = world(*replies, hooks=hooks, fails=fails)
     return agent.run("go", ctx=ctx, task_id="task", correlation_id="corr", sinks=sinks)
 
@@ -544,7 +626,7 @@ def silent(*replies, hooks=(), fails=False, sinks=()):
     [ModelCalled, ModelReplied, ToolStarted, ToolProgressed, ToolEnded, ToolSettled, StepFinished, RunFinished],
 )
 @pytest.mark.parametrize("fails", [False, True])
-def test_one_who_wants_a_single_type_is_told_the_same_as_one_who_wants_all(kind, fails):
+def test_a_consumer_of_one_type_gets_the_same_events_as_a_consumer_of_all(kind, fails):
     every, single = EventLog(), EventLog()
     single.events = frozenset((kind,))
     silent(CALLS, WORDS, fails=fails, sinks=[every])
@@ -553,7 +635,7 @@ def test_one_who_wants_a_single_type_is_told_the_same_as_one_who_wants_all(kind,
     assert [event.replace(seq=0) for event in single] == [event.replace(seq=0) for event in every.of(kind)]
 
 
-def test_a_call_that_only_one_hook_watches_has_the_same_result():
+def test_a_call_with_a_single_hook_has_the_same_result():
     seen = []
 
     @observer(AFTER_TOOL)
@@ -565,7 +647,7 @@ def test_a_call_that_only_one_hook_watches_has_the_same_result():
     assert result == silent(CALLS, WORDS)
 
 
-def test_a_settled_call_is_told_with_its_outcome_and_what_the_model_will_read():
+def test_tool_settled_contains_the_outcome_and_the_text_for_the_model():
     @hook(AFTER_TOOL)
     def reword(ctx, done):
         return done.replace(error="try later")
@@ -577,7 +659,7 @@ def test_a_settled_call_is_told_with_its_outcome_and_what_the_model_will_read():
     assert result.messages[2].content == "try later"
 
 
-def test_a_tool_that_says_plainly_what_is_wrong_is_quoted_and_nothing_is_added():
+def test_the_message_of_a_plain_error_is_passed_on_unchanged():
     @tool
     def refuse() -> str:
         """Refuse."""
@@ -589,7 +671,7 @@ def test_a_tool_that_says_plainly_what_is_wrong_is_quoted_and_nothing_is_added()
     assert result.messages[2].content == "closed on Sundays"
 
 
-def test_what_lies_around_is_given_what_was_judged():
+def test_wrap_gets_the_judged_request():
     class Around:
         points = (ON_RUN_START,)
 

@@ -1,4 +1,4 @@
-"""Requests that are no requests: a clean error each, nothing in the log, and nothing left behind."""
+"""Invalid JSON-RPC requests: a valid error response, no log record, and nothing left behind."""
 
 import asyncio
 import json
@@ -80,7 +80,7 @@ WRONG = {
 }
 
 
-async def test_what_is_no_proper_request_gets_a_clean_error_and_leaves_nothing(tmp_path, caplog):
+async def test_an_invalid_request_gets_an_error_and_leaves_nothing_behind(tmp_path, caplog):
     caplog.set_level(logging.DEBUG, "hookline")
     caplog.set_level(logging.INFO, "a2a")
     async with serving_a2a(tmp_path) as rig, httpx.AsyncClient(verify=False) as http:
@@ -90,10 +90,10 @@ async def test_what_is_no_proper_request_gets_a_clean_error_and_leaves_nothing(t
         for name, (body, code) in WRONG.items():
             headers = {} if "old name" in name else VERSION
             answer = await http.post(f"{rig.url}/a2a/helper", content=body, headers=headers)
-            said = answer.json()
-            assert (answer.status_code, said["jsonrpc"]) == (200, "2.0"), name
-            assert said["error"]["code"] == code, (name, said)
-            assert said["error"]["message"], name
+            parsed = answer.json()
+            assert (answer.status_code, parsed["jsonrpc"]) == (200, "2.0"), name
+            assert parsed["error"]["code"] == code, (name, parsed)
+            assert parsed["error"]["message"], name
             assert "Traceback" not in answer.text, name
         assert len(await rig.service.list(ADMIN)) == 1
         assert rig.service.counts()["readers"] == 0
@@ -101,13 +101,13 @@ async def test_what_is_no_proper_request_gets_a_clean_error_and_leaves_nothing(t
     assert [record for record in caplog.records if record.exc_info or record.levelno >= logging.WARNING] == []
 
 
-def test_a_request_with_many_values_is_refused_before_the_protocol_sees_it():
+def test_a_request_with_too_many_values_is_rejected_before_the_sdk_parses_it():
     with pytest.raises(InvalidJsonRpcError, match="5000 values"):
         check_request(rpc("message/send", {"message": {"parts": [1] * 6000}}))
     check_request(rpc(params={"message": {"parts": [{"data": [0] * 4900}]}}))
 
 
-async def test_a_version_that_is_not_spoken_is_refused(tmp_path):
+async def test_an_unsupported_version_is_rejected(tmp_path):
     async with serving_a2a(tmp_path) as rig, httpx.AsyncClient(verify=False) as http:
         for method, version in (
             ("SendMessage", "2.0"),
@@ -124,7 +124,7 @@ async def test_a_version_that_is_not_spoken_is_refused(tmp_path):
         assert await rig.service.list(ADMIN) == []
 
 
-async def test_a_bug_is_logged_and_its_words_stay_here(tmp_path, caplog, monkeypatch):
+async def test_an_internal_error_is_logged_and_not_sent(tmp_path, caplog, monkeypatch):
     async with serving_a2a(tmp_path) as rig:
 
         async def broken(*args, **options):
@@ -132,9 +132,9 @@ async def test_a_bug_is_logged_and_its_words_stay_here(tmp_path, caplog, monkeyp
 
         monkeypatch.setattr(rig.service, "get", broken)
         for method in ("GetTask", "tasks/get"):
-            said = await rig.call(method, {"id": "x"}, headers=VERSION if method == "GetTask" else {})
-            assert said["error"]["code"] == -32603
-            assert "secret" not in json.dumps(said)
+            parsed = await rig.call(method, {"id": "x"}, headers=VERSION if method == "GetTask" else {})
+            assert parsed["error"]["code"] == -32603
+            assert "secret" not in json.dumps(parsed)
         assert "secret detail" in caplog.text
 
 
@@ -147,7 +147,7 @@ json_values = st.recursive(
 
 @settings(max_examples=50)
 @given(st.binary() | json_values.map(lambda value: json.dumps(value).encode()))
-def test_any_body_is_let_pass_or_refused_with_an_answer_that_can_be_sent(body):
+def test_any_body_is_accepted_or_rejected_with_a_valid_response(body):
     answer = None
     try:
         check_request(body)
@@ -165,7 +165,7 @@ def test_any_body_is_let_pass_or_refused_with_an_answer_that_can_be_sent(body):
     st.dictionaries(st.sampled_from(["jsonrpc", "id", "method", "params"]), json_values),
     st.sampled_from(["2.0", "1.0", 2]),
 )
-def test_what_is_let_pass_has_all_that_a_request_needs(fields, version):
+def test_an_accepted_request_has_all_required_fields(fields, version):
     request = {"jsonrpc": version, **fields}
     try:
         check_request(json.dumps(request).encode())
@@ -178,5 +178,5 @@ def test_what_is_let_pass_has_all_that_a_request_needs(fields, version):
 
 
 @pytest.mark.parametrize("body", [rpc(), rpc(id=None), rpc(id="x"), rpc(id=-5)])
-def test_a_proper_request_passes(body):
+def test_a_valid_request_is_accepted(body):
     check_request(body)

@@ -1,4 +1,4 @@
-"""Where one of two would do: two hooks alike, two budgets, two calls, two messages that are the same."""
+"""Two of a kind: two equal hooks, two budgets, two calls with one id, two equal messages."""
 
 from hookline import (
     AFTER_LLM,
@@ -31,7 +31,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-async def test_a_run_inside_a_run_has_its_own_guard_beside_one_of_the_same_kind():
+async def test_a_nested_run_has_its_own_guard_beside_one_of_the_same_kind():
     asked = []
 
     @guard(BEFORE_TOOL)
@@ -58,12 +58,12 @@ def test_the_limits_of_a_parent_hold_for_a_budget_with_limits_of_its_own():
     parent = Budget(Limits(cost=1.0, steps=1))
     budget = Budget(Limits(tokens=1000), parent=parent)
     parent.steps = 5
-    assert budget.exceeded() is None  # steps are each run's own
+    assert budget.exceeded() is None  # steps count only in their own run
     budget.charge(Usage(1, 1), 2.0)
     assert budget.exceeded().kind == "cost_limit"
 
 
-async def test_two_calls_with_one_id_get_one_each():
+async def test_two_calls_with_the_same_id_get_different_ids():
     same = (ToolCall("x", "add", {"a": 1, "b": 2}), ToolCall("x", "add", {"a": 3, "b": 4}))
     result = await scripted_agent([ModelResponse("", same), reply("ok")], tools=[add]).arun("go")
     results = [message for message in result.messages if message.role == "tool"]
@@ -71,13 +71,13 @@ async def test_two_calls_with_one_id_get_one_each():
     assert len({message.call_id for message in results}) == 2
 
 
-def test_a_message_that_was_said_twice_is_not_new():
+def test_a_repeated_message_is_not_counted_as_added():
     yes = Message("user", "yes")
     assert list(added_messages([yes, yes], [yes, yes])) == []
     assert list(added_messages([yes, yes], [yes, yes, yes])) == [yes]
 
 
-async def test_guards_do_not_judge_a_reply_that_was_broken_off():
+async def test_guards_do_not_judge_a_reply_that_was_interrupted():
     asked = []
 
     @hook(ON_TOKEN)
@@ -97,7 +97,7 @@ async def test_guards_do_not_judge_a_reply_that_was_broken_off():
     assert (result.reply, asked) == ("enough", ["observer"])
 
 
-async def test_a_model_that_cannot_stream_gets_the_request_where_pieces_are_heard():
+async def test_a_model_without_stream_is_called_with_complete_even_if_pieces_are_wanted():
     class Plain:
         name, provider = "plain", "ours"
 
@@ -118,7 +118,7 @@ async def test_a_model_that_cannot_stream_gets_the_request_where_pieces_are_hear
     assert pieces[-1] == "heard hello"
 
 
-async def test_a_run_that_is_cancelled_between_two_steps_begins_no_other():
+async def test_a_run_cancelled_between_two_steps_starts_no_other():
     begun = []
 
     @hook(BEFORE_STEP)

@@ -1,4 +1,4 @@
-"""Calls that wait for approval, over plain HTTP."""
+"""The approvals API over HTTP."""
 
 import asyncio
 import json
@@ -10,8 +10,8 @@ from hookline.stores.approvals import ApprovalStore
 from hookline.stores.audit.log import AuditLog
 from hookline.stores.errors import StoreError
 
+from ..waiting import wait_until
 from .http_rig import api
-from .rig import until
 
 deleted = []
 
@@ -34,7 +34,7 @@ def nothing_is_deleted_yet():
 
 
 def asker(path="a.txt"):
-    """An agent that deletes a file in every run, if it may."""
+    """An agent that deletes a file in every run, if approved."""
 
     def turn(request):
         return reply(request.messages[-1].content) if request.messages[-1].role == "tool" else call("delete", path=path)
@@ -43,7 +43,7 @@ def asker(path="a.txt"):
 
 
 async def waiting(served, name="me", **fields):
-    """A run whose call waits, and that call."""
+    """A run with a waiting call, and the call."""
     client = served.client(name)
     run = (await client.post("/runs", json={"task": "delete it", **fields})).json()["id"]
     async with asyncio.timeout(30):
@@ -61,7 +61,7 @@ async def decided_in(served, run):
     return [event for event in answer.json()["events"] if event["type"] == "approval_decided"]
 
 
-async def test_a_call_is_seen_with_all_that_a_decision_needs_and_runs_when_it_is_approved(tmp_path):
+async def test_a_waiting_call_shows_everything_that_a_decision_needs_and_runs_when_approved(tmp_path):
     async with api(tmp_path, asker()) as served:
         run, seen = await waiting(served)
         assert (await served.client().get(f"/runs/{run}")).json()["status"] == "waiting"
@@ -88,7 +88,7 @@ async def test_a_call_is_seen_with_all_that_a_decision_needs_and_runs_when_it_is
             assert [each["id"] for each in found] == [seen["id"]]
 
 
-async def test_a_denied_call_does_not_run_and_the_model_reads_why(tmp_path):
+async def test_a_denied_call_does_not_run_and_the_model_reads_the_message(tmp_path):
     async with api(tmp_path, asker()) as served:
         run, seen = await waiting(served)
         body = {"decision": "deny", "digest": seen["digest"], "message": "keep it"}
@@ -97,7 +97,7 @@ async def test_a_denied_call_does_not_run_and_the_model_reads_why(tmp_path):
         assert deleted == []
 
 
-async def test_a_call_runs_with_the_arguments_that_it_was_given_instead(tmp_path):
+async def test_an_edited_call_runs_with_the_new_arguments(tmp_path):
     @guard(BEFORE_TOOL)
     def only_text(ctx, payload):
         return HookResult.ask("?") if payload.arguments["path"] == "a.txt" else None
@@ -114,7 +114,7 @@ async def test_a_call_runs_with_the_arguments_that_it_was_given_instead(tmp_path
         assert deleted == ["b.txt"]
 
 
-async def test_the_first_decision_counts_and_the_next_is_told_what_it_was_and_by_whom(tmp_path):
+async def test_the_first_decision_counts_and_later_ones_learn_what_it_was(tmp_path):
     async with api(tmp_path, asker()) as served:
         run, seen = await waiting(served)
         bodies = [{"decision": kind, "digest": seen["digest"]} for kind in ("approve", "deny")] * 5
@@ -130,7 +130,7 @@ async def test_the_first_decision_counts_and_the_next_is_told_what_it_was_and_by
         assert (deleted == ["a.txt"]) == (won == "approved")
 
 
-async def test_a_decision_about_something_else_than_what_waits_is_refused(tmp_path):
+async def test_a_decision_with_another_digest_is_rejected(tmp_path):
     async with api(tmp_path, asker()) as served:
         _, seen = await waiting(served)
         answer = await served.client().post(
@@ -142,7 +142,7 @@ async def test_a_decision_about_something_else_than_what_waits_is_refused(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "expected_text"),
     [
         ({"decision": "approve"}, "digest is missing"),
         ({"digest": "x"}, "decision"),
@@ -158,27 +158,27 @@ async def test_a_decision_about_something_else_than_what_waits_is_refused(tmp_pa
         ({"decision": "approve", "remember": "always", "pattern": {"path": "b*"}}, "does not cover this call"),
     ],
 )
-async def test_a_decision_that_cannot_be_is_refused_with_what_is_wrong(tmp_path, body, said):
+async def test_an_invalid_decision_is_rejected_with_the_problem(tmp_path, body, expected_text):
     async with api(tmp_path, asker()) as served:
         _, seen = await waiting(served)
         if "pattern" in body and "digest" not in body:
             body = body | {"digest": seen["digest"]}
         answer = await served.client().post(f"/approvals/{seen['id']}", json=body)
-        assert (answer.status_code, said in answer.json()["error"]["message"]) == (422, True), answer.text
+        assert (answer.status_code, expected_text in answer.json()["error"]["message"]) == (422, True), answer.text
         assert (await served.client().get(f"/approvals/{seen['id']}")).json()["status"] == "pending"
 
 
-async def test_what_nobody_decided_in_time_or_whose_run_is_over_is_gone(tmp_path):
+async def test_an_expired_call_or_one_of_an_ended_run_is_gone(tmp_path):
     async with api(tmp_path, asker()) as served:
         run, seen = await waiting(served)
         await served.client().post(f"/runs/{run}/cancel")
-        await until(lambda: served.service.approvals.find(seen["id"]).status == "cancelled")
+        await wait_until(lambda: served.service.approvals.find(seen["id"]).status == "cancelled")
         body = {"decision": "approve", "digest": seen["digest"]}
         answer = await served.client().post(f"/approvals/{seen['id']}", json=body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (410, "cancelled")
     async with api(tmp_path / "short", asker(), approval_seconds=0.2) as served:
         run = (await served.client().post("/runs", json={"task": "x"})).json()["id"]
-        await until(lambda: served.service.approvals.rows(status="expired"))
+        await wait_until(lambda: served.service.approvals.rows(status="expired"))
         seen = (await served.client().get(f"/approvals?run={run}&status=expired")).json()["approvals"][0]
         answer = await served.client().post(f"/approvals/{seen['id']}", json=body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (410, "expired")
@@ -186,7 +186,7 @@ async def test_what_nobody_decided_in_time_or_whose_run_is_over_is_gone(tmp_path
     assert deleted == []
 
 
-async def test_a_caller_has_to_do_with_the_calls_of_its_own_runs_only(tmp_path):
+async def test_a_caller_can_access_the_calls_of_its_own_runs_only(tmp_path):
     async with api(tmp_path, asker()) as served:
         run, seen = await waiting(served)
         body = {"decision": "approve", "digest": seen["digest"], "remember": "always"}
@@ -209,20 +209,26 @@ async def test_a_caller_has_to_do_with_the_calls_of_its_own_runs_only(tmp_path):
         assert len((await admin.get("/grants")).json()["grants"]) == 1
 
 
-async def test_a_permission_answers_later_calls_until_it_is_taken_back_and_both_are_audited(tmp_path):
+async def test_a_permission_covers_later_calls_until_it_is_revoked_and_both_are_audited(tmp_path):
     audit = AuditLog(tmp_path / "audit.jsonl", fsync="never")
     async with api(tmp_path, asker("notes/a.txt"), audit=audit) as served:
         run, seen = await waiting(served)
         body = {
-            "decision": "approve", "digest": seen["digest"], "remember": "always", "pattern": {"path": "notes/*"},
-        }  # fmt: skip
+            "decision": "approve",
+            "digest": seen["digest"],
+            "remember": "always",
+            "pattern": {"path": "notes/*"},
+        }
         answer = await served.client().post(f"/approvals/{seen['id']}", json=body, headers={"X-Correlation-ID": "c-1"})
         assert answer.json()["remember"] == "always"
         await over(served, run)
         (grant,) = (await served.client().get("/grants")).json()["grants"]
         assert (grant["scope"], grant["tool"], grant["pattern"], grant["hooks"]) == (
-            "always", "delete", {"path": "notes/*"}, ["ask"],
-        )  # fmt: skip
+            "always",
+            "delete",
+            {"path": "notes/*"},
+            ["ask"],
+        )
         again = (await served.client().post("/runs", json={"task": "x", "wait": 30})).json()
         assert again["status"] == "completed"
         assert deleted == ["notes/a.txt"] * 2
@@ -233,15 +239,16 @@ async def test_a_permission_answers_later_calls_until_it_is_taken_back_and_both_
         assert deleted == ["notes/a.txt"] * 2
     audit.close()
     records = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    told = [record for record in records if record["type"] == "grant"]
-    assert [(r["action"], r["grant"], r["correlation_id"]) for r in told] == [
-        ("given", grant["id"], "c-1"), ("revoked", grant["id"], "c-2"),
-    ]  # fmt: skip
-    assert told[0]["by"].startswith("key me's (")
-    assert (told[0]["run_id"], told[0]["approval"]) == (run, seen["id"])
+    grant_records = [record for record in records if record["type"] == "grant"]
+    assert [(r["action"], r["grant"], r["correlation_id"]) for r in grant_records] == [
+        ("given", grant["id"], "c-1"),
+        ("revoked", grant["id"], "c-2"),
+    ]
+    assert grant_records[0]["by"].startswith("key me's (")
+    assert (grant_records[0]["run_id"], grant_records[0]["approval"]) == (run, seen["id"])
 
 
-async def test_a_file_of_approvals_that_fails_is_told_as_such(tmp_path, monkeypatch):
+async def test_an_unreadable_approval_store_is_reported(tmp_path, monkeypatch):
     def broken(*_, **__):
         raise StoreError("the disk is gone")
 
@@ -254,7 +261,7 @@ async def test_a_file_of_approvals_that_fails_is_told_as_such(tmp_path, monkeypa
             assert "disk" not in answer.text
 
 
-async def test_a_decision_counts_though_its_permission_cannot_be_told(tmp_path, monkeypatch, caplog):
+async def test_a_decision_counts_even_if_its_permission_cannot_be_audited(tmp_path, monkeypatch, caplog):
     audit = AuditLog(tmp_path / "audit.jsonl", fsync="never")
     async with api(tmp_path, asker(), audit=audit) as served:
         run, seen = await waiting(served)

@@ -19,8 +19,9 @@ from hookline.plugins import PluginManager
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sessions import SqliteSessionStore
 
+from ..waiting import wait_until
 from .conftest import echo
-from .rig import SECRET, signed
+from .helpers import SECRET, signed
 
 
 class Slow:
@@ -37,27 +38,27 @@ class Slow:
             await self.let.wait()
 
 
-def gateway_of(folder, *channels, slow=None, hosts=()):
+def gateway_of(folder, *channels, slow=None, servers=()):
     return Gateway(
         Agent("bot", llm=ScriptedModel([echo], loop=True), hooks=[slow] if slow else []),
         channels,
         mailbox=Mailbox(folder / "gateway.db"),
         sessions=SqliteSessionStore(folder / "sessions.db"),
-        hosts=hosts,
+        servers=servers,
     )
 
 
-async def test_what_a_channel_leaves_behind_waits_until_it_is_back(tmp_path, until):
+async def test_what_a_channel_leaves_behind_waits_until_it_is_back(tmp_path):
     slow, here, there = Slow(), MemoryChannel("here"), MemoryChannel("there")
     gateway = gateway_of(tmp_path, here, there, slow=slow)
     await gateway.start()
     there.failures.append(ChannelError("not now", retry_after=1000))
     await there.say("unsent", chat="a")
-    await until(lambda: gateway.status().retried == 1)
+    await wait_until(lambda: gateway.status().retried == 1)
     await there.say("slow", chat="b")
     await slow.asked.wait()
     await there.say("waits", chat="b")
-    await until(lambda: gateway.status().waiting == 1)
+    await wait_until(lambda: gateway.status().waiting == 1)
     await gateway.remove("there", "the bridge is closed")
     assert gateway.status().channels == {"here": Health(True), "there": Health(False, "the bridge is closed")}
     with pytest.raises(ChannelError):
@@ -77,7 +78,7 @@ async def test_what_a_channel_leaves_behind_waits_until_it_is_back(tmp_path, unt
     assert (await Mailbox(tmp_path / "gateway.db").unclaimed([])) == {"there": (0, 1)}  # its time has not come
 
 
-async def test_another_program_takes_over_what_a_channel_left(tmp_path, until):
+async def test_another_program_takes_over_what_a_channel_left(tmp_path):
     slow, one, two = Slow(), MemoryChannel("memory"), MemoryChannel("memory")
     first, second = gateway_of(tmp_path, one, slow=slow), gateway_of(tmp_path, two)
     await first.start()
@@ -96,10 +97,10 @@ async def test_another_program_takes_over_what_a_channel_left(tmp_path, until):
 
 
 async def test_a_gateway_without_its_only_channel_goes_on_and_one_name_is_one_channel(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.channels.gateway.LOOK_EVERY", 0.01)
+    monkeypatch.setattr("hookline.channels.gateway.POLL_INTERVAL", 0.01)
     channel = MemoryChannel()
     gateway = gateway_of(tmp_path, channel)
-    with pytest.raises(ChannelError, match="does not run"):
+    with pytest.raises(ChannelError, match="is not running"):
         await gateway.add(MemoryChannel("other"))
     await gateway.start()
     with pytest.raises(ConfigError, match="two channels are called 'memory'"):
@@ -112,7 +113,7 @@ async def test_a_gateway_without_its_only_channel_goes_on_and_one_name_is_one_ch
     gateway._mailbox.poll = lambda channels: (seen.append(1), looks(channels))[1]
     while len(seen) < 3:
         await asyncio.sleep(0.01)
-    assert not gateway._stopping
+    assert not gateway._lifecycle.is_stopping
     await gateway.add(channel)
     await channel.say("hello")
     assert await channel.replies(1) == ["echo hello"]
@@ -147,7 +148,7 @@ async def test_a_channel_that_does_not_start_is_not_there(tmp_path):
 async def test_pages_come_and_go_with_their_channels(tmp_path):
     webhook = WebhookChannel(secret=SECRET, store=tmp_path / "chats.db")
     host = HttpServer([], port=0, grace=1)
-    gateway = gateway_of(tmp_path, MemoryChannel("here"), hosts=[host])
+    gateway = gateway_of(tmp_path, MemoryChannel("here"), servers=[host])
     await gateway.start()
     async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=60) as client:
 
@@ -172,7 +173,7 @@ class Pigeon(MemoryChannel):
 """
 
 
-async def test_the_channels_of_a_plugin_come_and_go_with_it(tmp_path, until):
+async def test_the_channels_of_a_plugin_come_and_go_with_it(tmp_path):
     folder = tmp_path / "plugins" / "post"
     folder.mkdir(parents=True)
     manifest = 'id = "post"\nversion = "1.0"\napi = "1"\nchannels = { pigeon = "pigeon.py:Pigeon" }\n'
@@ -194,11 +195,11 @@ async def test_the_channels_of_a_plugin_come_and_go_with_it(tmp_path, until):
     follow_plugins(gateway, plugins, settings, home=tmp_path)
     old = gateway.channels["bird"]
     await asyncio.to_thread(plugins.deactivate, "post")  # any thread may do that
-    await until(lambda: not gateway.status().channels["bird"].ok and old._deliver is None)
+    await wait_until(lambda: not gateway.status().channels["bird"].ok and old._deliver is None)
     assert gateway.status().channels["bird"].detail == "the plugin post is switched off"
     assert gateway.status().channels["other"].ok
     await asyncio.to_thread(plugins.activate, "post")
-    await until(lambda: gateway.status().channels["bird"].ok)
+    await wait_until(lambda: gateway.status().channels["bird"].ok)
     new = gateway.channels["bird"]
     assert new is not old
     await new.say("coo")
@@ -207,13 +208,13 @@ async def test_the_channels_of_a_plugin_come_and_go_with_it(tmp_path, until):
     plugins.close()
 
 
-async def test_what_waits_for_a_channel_that_is_not_configured_is_told_at_the_start(tmp_path, until, caplog):
+async def test_what_waits_for_a_channel_that_is_not_configured_is_told_at_the_start(tmp_path, caplog):
     slow, gone = Slow(), MemoryChannel("gone")
     gateway = gateway_of(tmp_path, gone, slow=slow)
     await gateway.start()
     gone.failures.append(ChannelError("not now", retry_after=1000))
     await gone.say("unsent", chat="a")
-    await until(lambda: gateway.status().retried == 1)
+    await wait_until(lambda: gateway.status().retried == 1)
     await gone.say("slow", chat="b")
     await gone.say("slow", chat="b")
     await slow.asked.wait()
@@ -224,7 +225,7 @@ async def test_what_waits_for_a_channel_that_is_not_configured_is_told_at_the_st
     await gateway.stop(grace=0)
     gateway = gateway_of(tmp_path, MemoryChannel("here"))
     await gateway.start()
-    assert "there is no channel 'gone' now, but 2 messages and 1 reply of it: kept, until there is" in caplog.text
+    assert "the mailbox has 2 messages and 1 reply of the channel 'gone', which is not configured" in caplog.text
     await gateway.stop()
     caplog.clear()
     gateway = gateway_of(tmp_path, again := MemoryChannel("gone"))

@@ -1,4 +1,4 @@
-"""What people are told of tool calls: one short line, whatever a model or a tool sends."""
+"""The messages about tool calls for people: one short line for any input."""
 
 import asyncio
 
@@ -39,11 +39,11 @@ from hookline.testing import EventLog, scripted_agent
         ({"text": "x" * 10**6}, f"t: {'x' * 59}…"),
     ],
 )
-def test_a_start_tells_what_the_tool_is_called_with_in_a_few_words(arguments, told):
+def test_the_start_message_summarises_the_arguments(arguments, told):
     assert started_text(ToolCallRequest("c", "t", arguments)) == told
 
 
-def test_a_start_tells_which_attempt_it_is():
+def test_the_start_message_contains_the_attempt():
     assert started_text(ToolCallRequest("c", "t", attempt=2)) == "t started (attempt 2)"
 
 
@@ -56,7 +56,7 @@ def test_a_start_tells_which_attempt_it_is():
         ("", None, "t is running"),
     ],
 )
-def test_progress_tells_what_the_tool_says_and_how_far_it_is(note, fraction, told):
+def test_the_progress_message_contains_the_note_and_the_fraction(note, fraction, told):
     assert progressed_text(ToolCallRequest("c", "t"), note, fraction) == told
 
 
@@ -74,11 +74,11 @@ def test_progress_tells_what_the_tool_says_and_how_far_it_is(note, fraction, tol
         ("cancelled", {"ran": False}, "t was cancelled"),
     ],
 )
-def test_an_end_tells_how_it_ended_and_through_whom(outcome, options, told):
+def test_the_end_message_contains_the_outcome_and_its_author(outcome, options, told):
     assert ended_text(ToolCallResult("c", "t", outcome=outcome, duration=0.2), **options) == told
 
 
-def test_an_end_tells_nothing_of_a_result_that_hooks_have_not_seen():
+def test_the_end_message_does_not_contain_the_result():
     result = ToolCallResult("c", "t", {"key": "secret-1"}, "secret-2", "secret-3", "error", 0.1)
     assert "secret" not in ended_text(result, ran=True)
 
@@ -91,10 +91,13 @@ anything = st.recursive(
 
 
 @given(st.text(st.characters(), max_size=200), st.dictionaries(st.text(st.characters()), anything, max_size=8))
-def test_every_line_is_one_short_printable_line(name, arguments):
+def test_every_message_is_one_short_printable_line(name, arguments):
     request = ToolCallRequest("c", name, arguments)
-    for line in (started_text(request), progressed_text(request, name * 3, 1.0), ended_text(
-        ToolCallResult("c", name, duration=1.0), ran=True, by=name)):  # fmt: skip
+    for line in (
+        started_text(request),
+        progressed_text(request, name * 3, 1.0),
+        ended_text(ToolCallResult("c", name, duration=1.0), ran=True, by=name),
+    ):
         assert line.isprintable()
         assert 0 < len(line) < 320
 
@@ -102,15 +105,23 @@ def test_every_line_is_one_short_printable_line(name, arguments):
 @pytest.mark.parametrize(
     ("seconds", "told"),
     [
-        (0, "0 ms"), (0.0000123, "12 µs"), (0.0123, "12 ms"), (0.0996, "0.1 s"), (0.24, "0.2 s"), (59.94, "59.9 s"),
-        (59.96, "1 min 0 s"), (125, "2 min 5 s"), (3725, "1 h 2 min"), (1e7, "2,777 h 46 min"),
+        (0, "0 ms"),
+        (0.0000123, "12 µs"),
+        (0.0123, "12 ms"),
+        (0.0996, "0.1 s"),
+        (0.24, "0.2 s"),
+        (59.94, "59.9 s"),
+        (59.96, "1 min 0 s"),
+        (125, "2 min 5 s"),
+        (3725, "1 h 2 min"),
+        (1e7, "2,777 h 46 min"),
     ],
-)  # fmt: skip
-def test_a_span_is_told_in_the_unit_that_fits(seconds, told):
+)
+def test_a_duration_is_shown_in_a_suitable_unit(seconds, told):
     assert duration_text(seconds) == told
 
 
-async def test_a_run_tells_it_through_its_events():
+async def test_the_events_of_a_run_contain_the_messages():
     @tool
     async def build(target: str, ctx) -> str:
         ctx.progress(0.5, "compiling")
@@ -134,8 +145,10 @@ async def test_a_run_tells_it_through_its_events():
     assert [event.message for event in log.of(ToolStarted)] == ["build: app"]
     assert [event.message for event in log.of(ToolProgressed)] == ["build: compiling (50%)"]
     assert {event.message for event in log.of(ToolEnded) if event.outcome != "ok"} == {
-        "build was blocked by careful", "build was denied by Ann", "build was answered by careful",
-    }  # fmt: skip
+        "build was blocked by careful",
+        "build was denied by Ann",
+        "build was answered by careful",
+    }
 
 
 async def test_a_message_that_is_not_text_is_the_tools_error():

@@ -1,4 +1,4 @@
-"""A gateway that only remembers, and channels served by a real web server."""
+"""A recording gateway, channels served by a real web server, and signed requests."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -13,8 +13,8 @@ from hookline.stores.messages import OutboundMessage
 SECRET = "a secret that nobody can guess"
 
 
-class Remembering:
-    """What a gateway does when a message arrives: keep it once, and answer if the test says how."""
+class RecordingGateway:
+    """A ``deliver`` function that records each message once, and runs ``answer`` for it."""
 
     def __init__(self, answer=None):
         self.messages, self._seen, self._answer, self._tasks = [], set(), answer, set()
@@ -36,37 +36,43 @@ class Remembering:
 
 @asynccontextmanager
 async def served(*channels, deliver=None, **options):
-    """Channels that are started and served; gives the URL."""
-    host = HttpServer(channels, **{"port": 0, "grace": 1.0, **options})
+    """Start channels, serve their routes, and yield the URL."""
+    server = HttpServer(channels, **{"port": 0, "grace": 1.0, **options})
     for channel in channels:
-        await channel.start(deliver or Remembering())
-    await host.start()
+        await channel.start(deliver or RecordingGateway())
+    await server.start()
     try:
-        yield host.url
+        yield server.url
     finally:
-        await host.stop()
+        await server.stop()
         for channel in channels:
             await channel.stop()
 
 
-async def until(condition, seconds=30.0):
-    """Wait for a condition."""
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 def signed(body, secret=SECRET, at=None):
-    """A body as bytes, and headers that fit it."""
+    """Request arguments for a signed body."""
     data = body if isinstance(body, bytes) else msgspec.json.encode(body)
     return {"content": data, "headers": {"Content-Type": "application/json", HEADER: sign(secret, data, at=at)}}
 
 
 def signed_get(target, secret=SECRET):
-    """Headers for a GET of a path with its query."""
+    """Headers of a signed GET request for a path with its query."""
     return {HEADER: sign(secret, b"GET " + target.encode())}
 
 
 async def reply(channel, message, text, key):
-    """Send a text to where a message came from."""
+    """Send a text to the chat of a message."""
     return await channel.send(Address(channel.name, message.chat_id), OutboundMessage(text), key=key)
+
+
+async def crash(gateway):
+    """Leave a gateway as ``kill -9`` would: it does nothing more, and its files keep their state."""
+    gateway._inbox.close()
+    gateway._polling.cancel()
+    for queues in gateway._queues:
+        await queues.stop()
+    await gateway._mailbox.detach()
+    lifecycle = gateway._lifecycle  # a later stop() must do nothing
+    lifecycle.state = "stopped"
+    lifecycle._stopping = asyncio.create_task(asyncio.sleep(0))
+    lifecycle._stopped.set()

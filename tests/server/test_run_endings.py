@@ -1,4 +1,4 @@
-"""The service of runs: each run ends once, as what it was, whatever becomes of programs, files and tools."""
+"""Each run ends once with the right status, whatever happens to processes, files and tools."""
 
 import asyncio
 import json
@@ -21,17 +21,18 @@ from hookline.stores.processes import process_start
 from hookline.stores.runs import RunRecord, RunStore
 from hookline.teams import Team
 
-from .rig import ME, make, read_all, service_at, serving, until
+from ..waiting import wait_until
+from .rig import ME, make, read_all, service_at, serving
 
 
 def left_behind(**fields):
-    """A run of a program that is gone."""
+    """A run of a dead process."""
     program = {"created": time.time(), "host": os.uname().nodename, "pid": 2**22 + 1}
     about = ("helper", ME.id, "s", "served-s", "t", "c", "api", "task")
     return RunRecord(fields.pop("id", "run_left"), *about, status="running", **{**program, **fields})
 
 
-async def test_a_dead_run_is_closed_once_however_many_look_at_it(tmp_path):
+async def test_concurrent_readers_close_an_abandoned_run_once(tmp_path):
     services = [service_at(tmp_path), service_at(tmp_path)]
     for service in services:
         await service.open()
@@ -46,7 +47,7 @@ async def test_a_dead_run_is_closed_once_however_many_look_at_it(tmp_path):
     assert [(event["seq"], event["type"]) for event in events] == [(1, "run_closed")]
 
 
-async def test_lists_and_counts_know_that_a_program_is_gone(tmp_path):
+async def test_lists_and_counts_include_abandoned_runs_as_interrupted(tmp_path):
     async with serving(tmp_path) as service:
         service._store.write([left_behind()], [])
         assert await service.count(ME, states=["running"]) == 0
@@ -56,13 +57,13 @@ async def test_lists_and_counts_know_that_a_program_is_gone(tmp_path):
 
 
 @pytest.mark.skipif(process_start(os.getpid()) is None, reason="the system does not tell when programs began")
-async def test_a_run_of_a_program_whose_number_was_given_again_is_interrupted(tmp_path):
+async def test_a_run_of_a_dead_process_is_interrupted_even_if_its_pid_was_reused(tmp_path):
     RunStore(tmp_path / "runs.db").write([left_behind(pid=os.getpid(), born=1.5)], [])  # as in a container
     async with serving(tmp_path) as service:
         assert (await service.get("run_left", ME)).status == "interrupted"
 
 
-async def test_a_clock_that_is_set_ends_no_run_of_another_program(tmp_path, monkeypatch):
+async def test_a_clock_change_ends_no_run_of_another_process(tmp_path, monkeypatch):
     run = left_behind(pid=os.getpid(), born=process_start(os.getpid()))
     RunStore(tmp_path / "runs.db").write([run], [])
     for jump in (-7200, 7200):
@@ -74,7 +75,7 @@ async def test_a_clock_that_is_set_ends_no_run_of_another_program(tmp_path, monk
 
 
 class Relay:
-    """Hands over for ever."""
+    """An answerer that hands over endlessly."""
 
     name, hooks = "helper", ()
 
@@ -89,13 +90,13 @@ class Relay:
         return "go on"
 
 
-async def test_a_run_that_hands_over_for_ever_is_stopped_and_not_shown_as_done(tmp_path):
+async def test_a_run_that_hands_over_endlessly_is_stopped_and_not_completed(tmp_path):
     async with serving(tmp_path, Relay()) as service:
         run = await service.wait((await service.start(ME, "x")).id, ME)
     assert (run.status, run.reason) == ("stopped", "handed over more than 8 times")
 
 
-async def test_what_was_said_before_a_handover_that_fails_is_kept(tmp_path, caplog):
+async def test_replies_before_a_failed_handover_are_kept(tmp_path, caplog):
     def fail():
         raise RuntimeError("nobody to hand over to")
 
@@ -108,7 +109,7 @@ async def test_what_was_said_before_a_handover_that_fails_is_kept(tmp_path, capl
     assert "nobody to hand over to" in caplog.text
 
 
-async def test_a_run_that_is_cancelled_between_two_agents_is_not_shown_as_done(tmp_path):
+async def test_a_run_cancelled_between_two_agents_is_not_completed(tmp_path):
     stops = []
     async with serving(tmp_path, Relay(lambda: [stop() for stop in stops])) as service:
         stops.append(lambda: next(iter(service._live.values())).stop("cancelled by me"))
@@ -116,7 +117,7 @@ async def test_a_run_that_is_cancelled_between_two_agents_is_not_shown_as_done(t
     assert (run.status, run.reason) == ("cancelled", "cancelled by me")
 
 
-async def test_a_cancellation_that_comes_too_late_changes_nothing(tmp_path, monkeypatch):
+async def test_a_late_cancellation_has_no_effect(tmp_path, monkeypatch):
     async with serving(tmp_path) as service:
         real = service._executor._save
 
@@ -129,7 +130,7 @@ async def test_a_cancellation_that_comes_too_late_changes_nothing(tmp_path, monk
     assert (run.status, run.reason, run.reply) == ("completed", "", "done")
 
 
-async def test_a_tool_that_cannot_be_cancelled_holds_up_no_shutdown(tmp_path, monkeypatch):
+async def test_a_tool_that_ignores_cancellation_does_not_block_the_shutdown(tmp_path, monkeypatch):
     monkeypatch.setattr(runs_module, "CANCEL_SECONDS", 0.2)
     free, entered = asyncio.Event(), asyncio.Event()
 
@@ -159,7 +160,7 @@ async def test_a_tool_that_cannot_be_cancelled_holds_up_no_shutdown(tmp_path, mo
     assert before[-1].type == "run_closed"
 
 
-async def test_a_history_that_is_none_leaves_no_run_behind(tmp_path):
+async def test_an_invalid_history_leaves_no_run_behind(tmp_path):
     async with serving(tmp_path) as service:
         with pytest.raises(TypeError):
             await service.start(ME, "x", history=[3])
@@ -167,7 +168,7 @@ async def test_a_history_that_is_none_leaves_no_run_behind(tmp_path):
         assert await service.count(ME) == 0
 
 
-async def test_a_caller_that_leaves_once_its_run_is_stored_starts_it_once(tmp_path, monkeypatch):
+async def test_a_caller_that_disconnects_after_the_run_is_stored_starts_it_once(tmp_path, monkeypatch):
     async with serving(tmp_path) as service:
         tidying, wait = asyncio.Event(), asyncio.Event()
 
@@ -189,7 +190,7 @@ class Odd(Event, frozen=True):
     what: object = None
 
 
-def test_an_event_that_cannot_be_written_leaves_no_gap():
+def test_an_event_that_cannot_be_encoded_leaves_no_gap():
     stored = []
     live = LiveRun(left_behind(), lambda run, event: stored.append(event) if event else None)
     live.add_event(RunAccepted())
@@ -201,7 +202,7 @@ def test_an_event_that_cannot_be_written_leaves_no_gap():
     assert [json.loads(event.data)["seq"] for event in live.events_after(1, 10)] == [2]
 
 
-async def test_counts_that_no_file_can_hold_cost_no_other_run_its_events(tmp_path):
+async def test_numbers_too_large_for_the_store_do_not_affect_other_runs(tmp_path):
     class Model(ScriptedModel):
         async def complete(self, *args, **kwargs):
             answer = await super().complete(*args, **kwargs)
@@ -217,7 +218,7 @@ async def test_counts_that_no_file_can_hold_cost_no_other_run_its_events(tmp_pat
         assert service.problem == ""
 
 
-async def test_a_write_that_fails_as_none_ever_did_loses_nothing(tmp_path, monkeypatch):
+async def test_an_unknown_write_error_loses_no_event(tmp_path, monkeypatch):
     monkeypatch.setattr("hookline.server.live_run.RETRY_SECONDS", 0.01)
     real, broken = RunStore.write, []
 
@@ -231,13 +232,13 @@ async def test_a_write_that_fails_as_none_ever_did_loses_nothing(tmp_path, monke
         run = await service.start(ME, "x")
         broken.append("no room")
         assert (await service.wait(run.id, ME)).status == "completed"
-        await until(lambda: not service.problem and not service._live)
+        await wait_until(lambda: not service.problem and not service._live)
     events = RunStore(tmp_path / "runs.db").events(run.id)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert events[-1].type == "run_closed"
 
 
-async def test_calls_of_runs_inside_a_run_wait_under_its_name_each_for_itself(tmp_path):
+async def test_calls_of_subagents_wait_under_the_run_each_separately(tmp_path):
     free = asyncio.Event()
 
     @tool
@@ -260,22 +261,22 @@ async def test_calls_of_runs_inside_a_run_wait_under_its_name_each_for_itself(tm
         team.add(agent)
     async with serving(tmp_path, outer) as service:
         run, store = await service.start(ME, "x"), service.approvals
-        await until(lambda: len(store.rows(status="pending", root_id=run.id)) == 2)
+        await wait_until(lambda: len(store.rows(status="pending", root_id=run.id)) == 2)
         first, second = store.rows(owner=ME.id)
         assert (first.call_id, second.call_id, first.root_id) == ("same", "same", run.id)
         assert len({first.run_id, second.run_id, run.id}) == 3
         states = []
         for row in (first, second):
-            await until(lambda: len(service._live[run.id].pending) == len(store.rows(status="pending")))
+            await wait_until(lambda: len(service._live[run.id].pending) == len(store.rows(status="pending")))
             states.append((await service.get(run.id, ME)).status)
             store.decide(row.id, decision="approve", digest=row.digest, by="ann")
-        await until(lambda: service._live[run.id].record.status == "running")
+        await wait_until(lambda: service._live[run.id].record.status == "running")
         free.set()
         over = await service.wait(run.id, ME)
     assert (states, over.status) == (["waiting", "waiting"], "completed")
 
 
-async def test_of_two_words_on_a_run_the_later_one_is_stored_though_the_file_failed(tmp_path, monkeypatch):
+async def test_the_latest_record_of_a_run_is_stored_after_a_write_error(tmp_path, monkeypatch):
     monkeypatch.setattr("hookline.server.live_run.RETRY_SECONDS", 0.01)
     store, failed, go_on = RunStore(tmp_path / "runs.db"), threading.Event(), threading.Event()
     real = store.write
@@ -292,15 +293,15 @@ async def test_of_two_words_on_a_run_the_later_one_is_stored_though_the_file_fai
     mine, other = left_behind(), left_behind(id="run_other")
     recorder.put(mine)
     recorder.put(other)
-    await until(failed.is_set)
+    await wait_until(failed.is_set)
     recorder.put(msgspec.structs.replace(mine, status="completed"))
     go_on.set()
-    await until(lambda: recorder._task is None)
+    await wait_until(lambda: recorder._task is None)
     await recorder.close(60)
     assert (store.get(mine.id).status, store.get(other.id).status) == ("completed", "interrupted")
 
 
-async def test_a_run_that_is_cancelled_while_it_waits_for_its_turn_stays_cancelled(tmp_path):
+async def test_a_run_cancelled_while_queued_stays_cancelled(tmp_path):
     free = asyncio.Event()
 
     @tool
@@ -311,35 +312,36 @@ async def test_a_run_that_is_cancelled_while_it_waits_for_its_turn_stays_cancell
 
     async with serving(tmp_path, make([call("wait"), reply("done")], tools=[wait])) as service:
         first, second = [await service.start(ME, text, session="talk") for text in "12"]
-        await until(lambda: service._executor._session_locks._locks and service._live[first.id].run)
+        await wait_until(lambda: service._executor._session_locks._locks and service._live[first.id].run)
         await asyncio.sleep(0)  # the second one has begun to wait for the first
         assert (await service.cancel(second.id, ME)).status == "cancelled"
         free.set()
         await service.wait(first.id, ME)
         events = await read_all(service, second.id)
-        await until(lambda: not service._live)
+        await wait_until(lambda: not service._live)
         assert (service._executor._session_locks._locks, service._keys._locks._locks, service.counts()["readers"]) == (
             {},
             {},
             0,
         )
     assert [(event["type"], event.get("status")) for event in events] == [
-        ("run_accepted", None), ("run_closed", "cancelled"),
-    ]  # fmt: skip
+        ("run_accepted", None),
+        ("run_closed", "cancelled"),
+    ]
     stored = RunStore(tmp_path / "runs.db").get(second.id)
     assert (stored.status, stored.reason) == ("cancelled", "cancelled by me")
 
 
-async def test_what_an_earlier_program_left_is_seen_to_when_a_service_opens(tmp_path):
+async def test_opening_the_service_closes_the_runs_of_dead_processes(tmp_path):
     RunStore(tmp_path / "runs.db").write([left_behind()], [])
     async with serving(tmp_path):
         assert RunStore(tmp_path / "runs.db").get("run_left").status == "interrupted"
 
 
-async def test_what_a_caller_was_told_of_the_end_is_stored(tmp_path, monkeypatch):
+async def test_a_returned_result_is_stored(tmp_path, monkeypatch):
     async with serving(tmp_path) as service:
         run = await service.start(ME, "x")
         monkeypatch.setattr("hookline.server.live_run.COLLECT_SECONDS", 0.3)
-        told = await service.wait(run.id, ME)
-        assert RunStore(tmp_path / "runs.db").get(run.id) == told
-    assert told.status == "completed"
+        returned = await service.wait(run.id, ME)
+        assert RunStore(tmp_path / "runs.db").get(run.id) == returned
+    assert returned.status == "completed"

@@ -1,4 +1,4 @@
-"""Events as tasks: however they come in pages, what a follower has is the task."""
+"""Conversion of events to tasks and updates."""
 
 import json
 from itertools import cycle
@@ -14,7 +14,7 @@ from hookline.server.a2a.tasks import STATES, TaskProgress, data_part, task_from
 from hookline.stores.runs import OPEN_STATES, RunRecord, StoredEvent
 from hookline.stores.runs import STATES as RUN_STATES
 
-from .rig import put_together, reply_of, state
+from .rig import assemble, reply_of, state
 
 RUN = RunRecord("run_1", "helper", "me", "talk", "s", "run_1", "corr", "a2a", "hi", created=1.0)
 
@@ -28,8 +28,8 @@ def delta(text, purpose="step"):
 
 
 def closed(status, reply):
-    said = {"error": "", "reason": "", "usage": {}, "cost": None}
-    return {"type": "run_closed", "status": status, "reply": reply, **said}
+    outcome = {"error": "", "reason": "", "usage": {}, "cost": None}
+    return {"type": "run_closed", "status": status, "reply": reply, **outcome}
 
 
 texts = st.text(max_size=4)
@@ -72,7 +72,7 @@ ROWS = {("run_1", "c"): None}
 @settings(max_examples=60)
 @example([delta("a"), {"type": "discarded", "purpose": "step"}, delta("b")], closed("completed", "b"), 3, [1])
 @given(st.lists(steps, max_size=12), ends, st.integers(1, 14), st.lists(st.integers(1, 5), min_size=1, max_size=4))
-def test_what_a_follower_puts_together_is_the_task_wherever_it_began_and_however_events_came(middle, end, at, sizes):
+def test_updates_add_up_to_the_task_from_any_start_and_in_any_batches(middle, end, at, sizes):
     events, whole, story = stored([*middle, end]), TaskProgress(RUN), TaskProgress(RUN)
     for event in events:
         whole.add_events([event], ROWS)
@@ -84,14 +84,14 @@ def test_what_a_follower_puts_together_is_the_task_wherever_it_began_and_however
         seen += [response(update) for update in story.add_events(events[at : at + size], ROWS)]
         at += size
     assert story.task() == whole.task()
-    together = put_together(seen)
+    together = assemble(seen)
     assert (together.status, reply_of(together)) == (whole.task().status, reply_of(whole.task()))
     assert (state(together) == "COMPLETED") == (end["status"] == "completed")
     assert reply_of(together) == ("" if end["status"] == "ended" else end["reply"])
 
 
 @pytest.mark.parametrize("status", RUN_STATES)
-def test_every_state_of_a_run_has_one_in_the_protocol_and_only_done_is_completed(status):
+def test_every_run_status_maps_to_a_state_and_only_completed_to_completed(status):
     run = msgspec.structs.replace(RUN, status=status, reply="words", reason="because", ended=2.0, started=1.5)
     task = task_from_record(run)
     assert task.status.state == STATES[status]
@@ -108,10 +108,10 @@ def nested(levels):
 
 
 @pytest.mark.parametrize("value", [{"n": 10**400}, nested(30), nested(200)])
-def test_arguments_that_the_protocol_cannot_carry_are_sent_as_text(value):
+def test_arguments_that_the_protocol_cannot_represent_are_sent_as_text(value):
     part = data_part(value)
     assert json.loads(part.text) == value
 
 
-def test_arguments_that_it_can_carry_are_sent_as_data():
+def test_arguments_that_the_protocol_can_represent_are_sent_as_data():
     assert MessageToDict(data_part({"a": [1, "x", None, True]}).data) == {"a": [1, "x", None, True]}

@@ -1,4 +1,4 @@
-"""A gateway whose agent needs approval for what it does."""
+"""A gateway with an agent whose tool calls need approval."""
 
 import re
 
@@ -12,15 +12,15 @@ from hookline.stores.approvals import ApprovalStore
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sessions import SqliteSessionStore
 
-from .rig import until
+from ..waiting import wait_until
 
 CODE = re.compile(r"(?m)^([A-Z2-9]{4}):")
 
 
-class Desk:
-    """A gateway with an agent that writes what it is told to, after somebody said yes."""
+class ApprovalSetup:
+    """A gateway with an agent that calls ``write`` on request; each call needs approval."""
 
-    def __init__(self, folder, approve=("ada",), *, channel=None, hooks=(), turns=None, hosts=(), **options):
+    def __init__(self, folder, approve=("ada",), *, channel=None, hooks=(), turns=None, servers=(), **options):
         self.wrote = wrote = []
 
         @tool
@@ -46,7 +46,7 @@ class Desk:
             agent, [self.channel],
             mailbox=Mailbox(folder / "gateway.db"), sessions=SqliteSessionStore(folder / "sessions.db"),
             options=GatewayOptions(**{"grace": 5.0, **options}),
-            access={self.channel.name: Access(mention=False, approve=approve)}, approvals=self.store, hosts=hosts,
+            access={self.channel.name: Access(mention=False, approve=approve)}, approvals=self.store, servers=servers,
         )  # fmt: skip
 
     async def __aenter__(self):
@@ -59,16 +59,16 @@ class Desk:
     async def say(self, text, **fields):
         await self.channel.say(text, **{"sender": "ada", **fields})
 
-    async def asked(self, count=1, chat="chat"):
-        """The codes, once so many questions were sent."""
-        await until(lambda: len(self.codes(chat)) >= count)
+    async def wait_for_requests(self, count=1, chat="chat"):
+        """Wait for requests for approval and return their codes."""
+        await wait_until(lambda: len(self.codes(chat)) >= count)
         return self.codes(chat)
 
     def codes(self, chat="chat"):
-        asked = [text for text in self.channel.texts(chat) if "wants to call" in text]
-        return [CODE.search(text)[1] for text in asked]
+        requests = [text for text in self.channel.texts(chat) if "wants to call" in text]
+        return [CODE.search(text)[1] for text in requests]
 
-    async def told(self, words, chat="chat"):
-        """A message with these words, once it is there."""
-        await until(lambda: any(words in text for text in self.channel.texts(chat)))
+    async def wait_for_text(self, words, chat="chat"):
+        """Wait for a message with these words and return it."""
+        await wait_until(lambda: any(words in text for text in self.channel.texts(chat)))
         return next(text for text in self.channel.texts(chat) if words in text)

@@ -1,4 +1,4 @@
-"""Limits: what a caller may do in a minute, and how much is remembered of callers."""
+"""Rate limits, and bounds on the number of tracked callers."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hookline.server.rate_limits import MAX_WRONG_KEYS, WRONG_KEY_SECONDS, RateLimiter, WrongKeyLimiter
 
 
-def test_a_burst_passes_and_then_as_much_as_the_rate_allows():
+def test_a_burst_passes_and_then_the_rate_applies():
     now = [0.0]
     rates = RateLimiter(60, 3, clock=lambda: now[0])
     assert [rates.take("a") for _ in range(5)] == [0, 0, 0, 1, 1]
@@ -17,7 +17,7 @@ def test_a_burst_passes_and_then_as_much_as_the_rate_allows():
 
 
 @given(st.lists(st.floats(0, 100), max_size=60), st.floats(0.1, 600), st.integers(1, 20))
-def test_never_more_than_burst_and_rate_pass_and_waiting_helps(pauses, rate, burst):
+def test_at_most_burst_and_rate_pass_and_waiting_helps(pauses, rate, burst):
     now = [0.0]
     rates, passed = RateLimiter(rate, burst, clock=lambda: now[0]), 0
     for pause in pauses:
@@ -31,7 +31,7 @@ def test_never_more_than_burst_and_rate_pass_and_waiting_helps(pauses, rate, bur
             passed += 1
 
 
-def test_only_so_many_are_remembered_and_the_oldest_are_forgotten():
+def test_a_bounded_number_of_callers_is_tracked():
     rates, wrong = RateLimiter(1, 1, max_tracked=3), WrongKeyLimiter(max_tracked=3)
     for who in "abcd":
         rates.take(who)
@@ -43,7 +43,7 @@ def test_only_so_many_are_remembered_and_the_oldest_are_forgotten():
     assert list(wrong._attempts) == ["b", "c", "d"]
 
 
-def test_ten_wrong_keys_in_a_minute_make_an_address_wait_for_the_rest_of_it():
+def test_ten_wrong_keys_in_a_minute_make_an_address_wait():
     now = [0.0]
     wrong = WrongKeyLimiter(clock=lambda: now[0])
     for n in range(MAX_WRONG_KEYS):

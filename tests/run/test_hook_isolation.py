@@ -1,4 +1,4 @@
-"""What a hook can reach, it can look at; what it does there in place changes nothing (DESIGN 6.4, 7.2, 7.8)."""
+"""In-place changes by a hook have no effect on the run (DESIGN 6.4, 7.2, 7.8)."""
 
 import asyncio
 import logging
@@ -59,7 +59,7 @@ async def test_arguments_that_an_observer_of_the_reply_changes_in_place_are_not_
     def nosy(ctx, reply):
         for each in reply.tool_calls:
             dict.__setitem__(each.arguments["mail"], "to", "rival")
-            eval("1 < 2", each.arguments)  # writes __builtins__ into what it is given
+            eval("1 < 2", each.arguments)  # adds __builtins__ to the mapping
 
     agent = scripted_agent([call("send", mail={"to": "ann"}), "done"], tools=[send], hooks=[nosy])
     result = await agent.arun("x")
@@ -76,7 +76,7 @@ async def test_a_result_that_an_observer_changes_in_place_is_recorded_as_it_was(
     assert result.messages[2].content == '{"paid":3}'
 
 
-async def test_the_tools_of_a_run_can_be_looked_at_and_not_changed():
+async def test_the_tools_of_a_run_are_read_only():
     seen = []
 
     @observer(BEFORE_TOOL)
@@ -142,7 +142,7 @@ async def test_a_session_may_be_given_calls_that_share_an_id():
 
 @pytest.mark.parametrize("raised", [GeneratorExit, asyncio.CancelledError])
 @pytest.mark.parametrize("where", ["around", "leaving", "on_event", "sink"])
-async def test_what_a_watcher_raises_is_logged_and_disturbs_no_run(raised, where, caplog):
+async def test_errors_of_sinks_and_wrappers_are_logged_and_affect_no_run(raised, where, caplog):
     caplog.set_level(logging.CRITICAL + 1, "hookline")
     ended = []
 
@@ -177,7 +177,7 @@ async def test_what_a_watcher_raises_is_logged_and_disturbs_no_run(raised, where
     assert (result.status, ended, ran) == ("completed", ["completed"], [1])
 
 
-def test_an_interceptor_beside_a_registry_is_refused_though_that_is_still_empty():
+def test_an_interceptor_beside_a_registry_is_rejected_though_that_is_still_empty():
     with pytest.raises(RegistrationError, match="replaces hooks="):
         Agent("a", llm=ScriptedModel([]), interceptor=PassThrough(), hooks=HookRegistry())
 
@@ -213,7 +213,7 @@ async def test_a_hook_cannot_fire_the_points_of_the_loop():
 
 async def test_a_hook_cannot_emit_events_that_pass_for_those_of_the_loop():
     class Mine(RunFinished, frozen=True):
-        """A subclass is taken for the real one by ``isinstance``."""
+        """A subclass of the event."""
 
     refused = []
 
@@ -230,14 +230,14 @@ async def test_a_hook_cannot_emit_events_that_pass_for_those_of_the_loop():
     assert len([event for event in events if isinstance(event, RunFinished)]) == 1
 
 
-async def test_only_text_can_be_put_into_a_run():
+async def test_steer_accepts_only_text():
     run = scripted_agent(["done"]).start("x")
     with pytest.raises(TypeError, match="steer\\(\\) takes the text of a user message, not int"):
         run.steer(5)
     assert (await run.result()).status == "completed"
 
 
-def test_a_replay_counts_what_a_run_inside_a_tool_used(tmp_path):
+def test_a_replay_counts_the_usage_of_a_nested_run_in_a_tool(tmp_path):
     inner = scripted_agent(["inside"] * 2, name="inner")
 
     @tool

@@ -1,4 +1,4 @@
-"""How calls that wait for approval are put to people."""
+"""Texts that show a call to the people who approve it."""
 
 import json
 import time
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline._kernel.payloads import Question
-from hookline.channels.approvals import Open, code_of, listed, plain, short_code, shown
+from hookline.channels.approvals import PendingApproval, full_code, one_line, render_line, render_request, short_code
 from hookline.stores.approvals import ApprovalRow
 
 TEXTS = st.text(max_size=400) | st.text(" `\\\n\u202eab", max_size=900)
@@ -27,12 +27,12 @@ def row_of(arguments=None, **fields):
     return ApprovalRow(**values | fields)
 
 
-def question_of(arguments=None, *, answerable=True, **fields):
-    return Open("key", row_of(arguments, **fields), "A7K2", answerable)
+def pending(arguments=None, *, decidable=True, **fields):
+    return PendingApproval("key", row_of(arguments, **fields), "A7K2", decidable)
 
 
 def blocks(texts):
-    """What stands in the blocks of code."""
+    """The contents of the code blocks in the texts."""
     found = []
     for text in texts:
         if "\n```\n" in text:
@@ -42,12 +42,12 @@ def blocks(texts):
 
 @pytest.mark.slow
 @given(st.dictionaries(TEXTS, VALUES, max_size=5), st.integers(150, 5000) | st.none(), st.booleans())
-def test_arguments_are_there_exactly_however_they_are_split(arguments, limit, wide):
+def test_arguments_are_shown_exactly_when_they_are_split(arguments, limit, wide):
     def length(text):
         return len(text.encode("utf-16-le", "surrogatepass")) // 2 if wide else len(text)
 
-    texts, whole = shown(question_of(arguments), limit=limit, length=length)
-    assert whole
+    texts, complete = render_request(pending(arguments), limit=limit, length=length)
+    assert complete
     assert json.loads("".join(blocks(texts))) == arguments
     if limit is not None:
         assert all(length(text) <= limit for text in texts[1:-1])
@@ -56,44 +56,44 @@ def test_arguments_are_there_exactly_however_they_are_split(arguments, limit, wi
 
 
 @given(st.text(), st.text(), st.text())
-def test_nothing_that_a_model_says_begins_a_line_of_its_own(tool, text, reason):
+def test_text_from_a_model_cannot_start_a_new_line(tool, text, reason):
     row = {"tool": tool, "agent": text, "questions": (Question(text, tool, reason),)}
-    (message,), _ = shown(question_of({"a": text}, **row))
+    (message,), _ = render_request(pending({"a": text}, **row))
     lines = message.split("\n")
     assert lines[0].startswith("A7K2: ")
-    fences = [place for place, line in enumerate(lines) if line == "```"]
+    fences = [number for number, line in enumerate(lines) if line == "```"]
     assert fences[0] == 1
     assert len(fences) == 2
     assert all(line[0] in "{ }" for line in lines[2 : fences[1]])  # JSON, on several lines if it is long
     assert len(lines) == fences[1] + 4
-    assert "`" not in plain(text)
+    assert "`" not in one_line(text)
 
 
-def test_a_secret_call_and_one_that_is_too_long_show_no_arguments():
-    texts, whole = shown(question_of({"path": "plans"}, answerable=False), secret=True)
+def test_hidden_and_very_long_arguments_are_not_shown():
+    texts, complete = render_request(pending({"path": "plans"}, decidable=False), hide_arguments=True)
     assert "plans" not in "".join(texts)
-    assert not whole
-    texts, whole = shown(question_of({"path": "plans" * 10_000}))
+    assert not complete
+    texts, complete = render_request(pending({"path": "plans" * 10_000}))
     assert "plans" not in "".join(texts)
     assert "50," in texts[0]
-    assert not whole
-    assert "plans" not in listed(question_of({"path": "plans"}), secret=True)
+    assert not complete
+    assert "plans" not in render_line(pending({"path": "plans"}), hide_arguments=True)
 
 
-def test_a_list_says_where_it_cuts():
-    assert "(cut: it is in the question, above)" in listed(question_of({"a": "b" * 500}), secret=False)
+def test_a_list_marks_arguments_that_it_cuts():
+    assert "(cut; the request above has all of it)" in render_line(pending({"a": "b" * 500}), hide_arguments=False)
 
 
 @pytest.mark.parametrize("others", [0, 1, 40])
-def test_codes_of_calls_that_wait_together_differ(others):
-    known = [Open("key", row_of(id=f"appr_{number}"), "", True) for number in range(others)]
+def test_pending_calls_of_a_conversation_have_different_codes(others):
+    known = [PendingApproval("key", row_of(id=f"appr_{number}"), "", True) for number in range(others)]
     codes = set()
     for number, other in enumerate(known):
         codes.add(short_code("key", other.row.id, known[:number]))
     assert len(codes) == others
-    assert code_of("key", "appr_1") != code_of("another", "appr_1")
+    assert full_code("key", "appr_1") != full_code("another", "appr_1")
 
 
-def test_a_code_grows_until_it_is_the_only_one(monkeypatch):
-    monkeypatch.setattr("hookline.channels.approvals.code_of", lambda key, id: "AAAAAA" + id)
-    assert short_code("key", "B", [Open("key", row_of(id="C"), "", True)]) == "AAAAAAB"
+def test_a_code_is_longer_if_its_beginning_is_taken(monkeypatch):
+    monkeypatch.setattr("hookline.channels.approvals.full_code", lambda key, id: "AAAAAA" + id)
+    assert short_code("key", "B", [PendingApproval("key", row_of(id="C"), "", True)]) == "AAAAAAB"
