@@ -23,7 +23,7 @@ def python(*args):
     return subprocess.run([sys.executable, *args], capture_output=True, text=True, cwd=ROOT, timeout=100, check=False)
 
 
-def test_importing_hookline_pulls_in_no_extra_and_not_even_pydantic():
+def test_importing_hookline_imports_no_extra_and_not_pydantic():
     code = "import sys, hookline; hookline.Agent; print(' '.join(sorted({name.split('.')[0] for name in sys.modules})))"
     loaded = set(python("-c", code).stdout.split())
     heavy = {
@@ -42,7 +42,7 @@ def test_importing_hookline_pulls_in_no_extra_and_not_even_pydantic():
     assert loaded & heavy == set()
 
 
-def test_importing_hookline_imports_nothing_but_what_reads_the_lists_of_names():
+def test_importing_hookline_imports_only_the_lazy_loader():
     code = "import sys, hookline; print(*(name for name in sys.modules if name.startswith('hookline.')))"
     loaded = python("-c", code).stdout.split()
     assert "hookline._base.lazy" in loaded
@@ -85,7 +85,7 @@ def test_every_payload_event_and_point_is_in_its_public_module():
     assert events <= set(MODULES["hookline.events"].__all__)
 
 
-def test_the_root_is_short_and_has_what_the_pages_use():
+def test_the_root_module_is_short_and_has_the_names_that_pages_use():
     assert len(hookline.__all__) <= 60
     pages = [ROOT / "README.md", *(ROOT / "docs/guides").rglob("*.md"), *(ROOT / "docs/concepts").rglob("*.md")]
     code = "\n".join(
@@ -96,7 +96,7 @@ def test_the_root_is_short_and_has_what_the_pages_use():
     assert [name for name in hookline.__all__ if not re.search(rf"\b{name}\b", code)] == []
 
 
-def test_nothing_teaches_to_import_everything():
+def test_no_page_uses_a_star_import():
     files = subprocess.run(["git", "ls-files"], capture_output=True, text=True, cwd=ROOT, check=True).stdout.split()
     texts = (ROOT / file for file in files if file.endswith((".py", ".md", ".pyi")))
     star = "from hookline import " + "*"

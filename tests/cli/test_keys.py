@@ -31,7 +31,7 @@ def test_the_key_alone_is_on_stdout(keys, store):
     assert out.strip() not in err
 
 
-def test_a_key_that_can_have_nothing_to_do_is_noted(keys):
+def test_a_key_without_useful_scopes_gets_a_note(keys):
     assert "without admin it cannot see" in keys("add", "approver", "--scope", "approve")[2]
     for number, rights in enumerate(("approve,admin", "read,run", "admin")):
         assert "note" not in keys("add", f"k{number}", "--scope", rights)[2]
@@ -93,7 +93,7 @@ def test_a_key_is_revoked_by_name_or_id(keys, store):
         (("rovoke", "ci"), "rovoke"),
     ],
 )
-def test_a_mistake_is_told_with_what_to_do(keys, store, args, words):
+def test_a_mistake_is_reported_with_advice(keys, store, args, words):
     store.add("ci", ["read"])
     code, out, err = keys(*args)
     assert (code, out) == (2, "")
@@ -102,7 +102,7 @@ def test_a_mistake_is_told_with_what_to_do(keys, store, args, words):
     assert len(store.keys()) == 1
 
 
-def test_a_store_in_memory_is_no_place_for_keys(keys, folder):
+def test_keys_cannot_be_stored_in_memory(keys, folder):
     (folder / "hookline.toml").write_text('[server]\nkeys = ":memory:"\n')
     assert "path of a file" in keys("add", "x", "--scope", "run")[2]
 

@@ -34,7 +34,7 @@ def lines_of(out):
     return [line.rstrip() for line in out.getvalue().replace("\r", "\n").splitlines()]
 
 
-def test_what_happened_stays_on_the_screen_with_its_mark(screen):
+def test_finished_events_stay_on_the_screen_with_their_icon(screen):
     console, out = screen
     turns = [call("copy", path="a"), call("copy", path="secret"), "done"]
     with LiveView(console) as view:
@@ -51,7 +51,7 @@ def test_what_happened_stays_on_the_screen_with_its_mark(screen):
         assert any(each.endswith(line) for each in shown), (line, shown)
 
 
-def test_each_running_tool_has_a_line_that_tells_how_far_it_is_and_goes_when_it_ends(screen):
+def test_each_running_tool_has_a_line_with_its_progress_until_it_ends(screen):
     console, _ = screen
     view, seen = LiveView(console), []
 
@@ -85,7 +85,7 @@ def test_of_many_running_tools_some_are_shown_and_the_others_counted(screen):
     assert "\x1b[2J" not in shown
 
 
-def test_the_last_line_tells_what_is_going_on_and_what_it_used(screen):
+def test_the_last_line_shows_the_current_activity_and_usage(screen):
     console, out = screen
     view = LiveView(console)
     with view:
@@ -119,7 +119,7 @@ def test_a_long_text_shows_its_end_within_the_width_of_the_screen(screen):
     assert all(len(line.rstrip()) <= 70 for line in text)
 
 
-def test_nothing_moves_while_somebody_is_asked(screen):
+def test_nothing_is_drawn_while_a_question_is_open(screen):
     console, out = screen
     with LiveView(console) as view:
         with view.paused():
@@ -128,7 +128,7 @@ def test_nothing_moves_while_somebody_is_asked(screen):
         assert out.getvalue() != before
 
 
-def test_names_of_tools_and_models_are_shown_and_not_obeyed(screen):
+def test_control_characters_in_names_are_escaped_in_the_live_view(screen):
     console, out = screen
     evil = "evil\x1b]0;X\x07\x1b[2J"
     view = LiveView(console)

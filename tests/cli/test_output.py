@@ -26,7 +26,7 @@ def test_run_prints_the_json_of_the_output(monkeypatch, tmp_path, capsys, output
     assert capsys.readouterr().out == shown
 
 
-def test_what_several_agents_say_in_one_turn_is_put_together():
+def test_replies_of_several_agents_in_one_turn_are_combined():
     team = Team()
     turn = ["Over to judge.", call("handoff", to="judge", message="Yours.")]
     team.add(Agent("chief", llm=ScriptedModel([turn]), tools=[team]))

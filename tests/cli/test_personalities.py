@@ -26,7 +26,7 @@ HANDOFF = {"tool": "handoff", "arguments": {"to": "critic", "message": "Judge it
 
 
 @pytest.mark.slow
-def test_a_chat_shows_who_speaks_and_switches(terminal, people, script):
+def test_a_chat_shows_the_active_personality_and_switches(terminal, people, script):
     chat = terminal("chat", "--model", script("Hello.", HANDOFF, "It is weak.", "Still weak."), "--session", "s")
     chat.wait_for("coder · turns.json")
     chat.wait_for("coder> ")
@@ -64,7 +64,7 @@ def test_a_chat_shows_who_speaks_and_switches(terminal, people, script):
     assert again.end() == 0
 
 
-def test_a_run_goes_on_after_a_handoff(hookline, people, script):
+def test_a_run_continues_after_a_handoff(hookline, people, script):
     done = hookline("run", "What of this?", "--model", script(HANDOFF, "It is weak."))
     assert done.returncode == 0, done.stderr
     assert done.stdout == "It is weak.\n"
@@ -100,7 +100,7 @@ def program(folder, monkeypatch, capsys):
     return run
 
 
-def test_the_personalities_are_shown_with_what_is_wrong(program, people, script):
+def test_personalities_are_shown_with_problems_in_their_files(program, people, script):
     model = script("hm")
     code, out, _ = program("personalities", "--model", model)
     assert code == 0
@@ -144,7 +144,7 @@ def test_a_personality_on_the_embedded_model(hookline, people, folder):
     assert JsonSessionStore(folder / "sessions").load("s").personality_id == "critic"
 
 
-def test_what_a_file_says_of_a_personality_is_shown_and_not_obeyed(people, capsys, monkeypatch):
+def test_control_characters_in_personality_files_are_escaped(people, capsys, monkeypatch):
     monkeypatch.chdir(people.parent)
     (people / "critic.toml").write_text('description = "evil\\u001b[2J"')
     assert run_app(["personalities"]) == 0

@@ -58,22 +58,22 @@ def test_tools_their_progress_and_their_outcomes_have_a_line_each(lines):
     ]
 
 
-def test_what_a_hook_decided_is_told_with_its_reason(lines):
+def test_a_decision_of_a_hook_is_shown_with_its_reason(lines):
     shown = lines(call("copy", path="secret"), "done", hooks=[no_secrets])
     assert "  hook no_secrets blocks at before_tool: rule 3" in shown
     assert "  tool copy blocked: Not that one." in shown
 
 
-def test_a_failure_that_was_mended_is_told_and_one_that_was_not_is_left_to_the_end(lines):
+def test_a_recovered_failure_is_shown_at_once_and_a_final_one_at_the_end(lines):
     assert "  model failed: too busy" in lines(OverloadedError("too busy"), "done", hooks=[again])
     assert lines(OverloadedError("too busy")) == ["step 1"]
 
 
-def test_a_rejected_reply_is_told(lines):
+def test_a_rejected_reply_is_shown(lines):
     assert "  the reply was rejected; asking again" in lines("maybe", "yes", hooks=[no_maybe])
 
 
-def test_a_hook_that_fails_open_is_told(lines):
+def test_a_hook_that_fails_open_is_shown(lines):
     @hook("before_llm", on_failure="open")
     def broken(ctx, request):
         raise ValueError("oops")
@@ -81,7 +81,7 @@ def test_a_hook_that_fails_open_is_told(lines):
     assert "  hook 'broken' failed at before_llm: ValueError: oops" in lines("hi", hooks=[broken])
 
 
-def test_a_failure_is_told_to_its_end_where_the_advice_stands(lines):
+def test_an_error_is_shown_to_its_end_with_the_advice(lines):
     advice = "move it away, or give another path"
 
     @hook("before_llm", on_failure="open")
@@ -115,7 +115,7 @@ def test_a_terminal_gets_lines_that_are_broken_between_words(monkeypatch):
 
 
 @pytest.mark.parametrize(("point", "told"), [("before_tool", True), ("on_run_start", True), ("before_llm", False)])
-def test_that_a_hook_judged_too_early_is_told_where_something_is_guarded(lines, point, told):
+def test_a_hook_that_judges_before_a_rewrite_is_reported_at_guarded_points(lines, point, told):
     @hook(point, priority=9)
     def early(ctx, payload):
         return None
@@ -129,7 +129,7 @@ def test_that_a_hook_judged_too_early_is_told_where_something_is_guarded(lines, 
     assert (f"  early judged at {point} before late changed it; use @guard" in shown) is told
 
 
-def test_a_streamed_reply_that_a_hook_changed_is_shown_as_it_counts():
+def test_a_streamed_reply_that_a_hook_changed_is_shown_again():
     @hook("after_llm")
     def polite(ctx, answer):
         return answer.replace(content="Good day.")
@@ -141,7 +141,7 @@ def test_a_streamed_reply_that_a_hook_changed_is_shown_as_it_counts():
     assert out.getvalue() == "Hi you.\nGood day.\n"
 
 
-def test_names_that_a_model_made_up_are_shown_and_not_obeyed():
+def test_control_characters_in_names_are_escaped_in_plain_lines():
     evil = "evil\x1b]0;X\x07\x1b[2J\nstep 9"
     out = io.StringIO()
     agent = scripted_agent([call(evil), "done"], sinks=[PlainView(out)])
@@ -152,7 +152,7 @@ def test_names_that_a_model_made_up_are_shown_and_not_obeyed():
     assert "step 9" not in shown.splitlines()
 
 
-def test_a_terminal_shows_what_is_waited_for_and_takes_it_away_again():
+def test_a_terminal_shows_the_current_activity_and_erases_it():
     out, notes = io.StringIO(), io.StringIO()
     view = StreamView(out, notes, show_progress=True)
     scripted_agent([call("copy", path="a"), "Done."], tools=[copy], sinks=[view]).run("go")

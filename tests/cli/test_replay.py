@@ -42,7 +42,7 @@ def test_a_run_is_recorded_and_replayed_by_the_program_without_the_model_and_the
     assert "same" in done.stdout
 
 
-def test_a_new_rule_shows_what_it_would_have_done_and_the_exit_code_tells(in_process, tape):
+def test_a_new_rule_shows_its_decision_and_exits_with_1(in_process, tape):
     tape.with_name("tuesday.tape").write_bytes(tape.read_bytes())
     code, out, _ = in_process("replay", "monday.tape", "tuesday.tape", "--hooks", "rules.py")
     assert code == 1
@@ -66,7 +66,7 @@ def test_a_tape_can_be_shown_as_the_run_looked(in_process, tape):
     assert lines[-1].startswith("completed · 2 steps · 1 tool call")
 
 
-def test_what_is_no_tape_is_bad_input(in_process, tape):
+def test_a_file_that_is_not_a_tape_is_invalid_input(in_process, tape):
     code, _, told = in_process("replay", "notes.txt")
     assert code == 2
     assert told.startswith("error: notes.txt is not a tape")
@@ -77,7 +77,7 @@ def test_an_incomplete_last_line_is_noted(in_process, tape):
     assert "note: monday.tape: its last line is incomplete" in in_process("replay", "monday.tape")[2]
 
 
-def test_plugins_that_take_no_part_are_told(in_process, tape):
+def test_plugins_that_a_replay_ignores_are_noted(in_process, tape):
     (tape.parent / "hookline.toml").write_text('plugins = ["absent"]\n')
     assert "note: a replay does not use plugins: absent" in in_process("replay", "monday.tape")[2]
 

@@ -64,7 +64,7 @@ def test_the_reply_goes_to_stdout_and_the_rest_to_stderr(hookline, script):
         (["never"], ["--hooks", "rules.py:finish"], 4, "ended (finish)"),
     ],
 )
-def test_the_exit_code_says_how_it_ended(hookline, script, rules, turns, args, code, says):
+def test_the_exit_code_shows_how_the_run_ended(hookline, script, rules, turns, args, code, says):
     done = hookline("run", "task", "-m", script(*turns), *args)
     assert done.returncode == code
     assert says in done.stderr
@@ -114,7 +114,7 @@ def test_piped_text_is_the_task_or_follows_it(hookline, script, folder):
 
 
 @pytest.mark.slow
-def test_a_pipe_that_stays_open_is_mentioned_once_and_read_to_its_end(start, script):
+def test_an_open_pipe_on_stdin_gets_one_notice_and_is_read_to_its_end(start, script):
     process = start("run", "task", "-m", script("done"), "--quiet", stdin=subprocess.PIPE)
     assert select.select([process.stderr], [], [], 30)[0]
     assert process.stderr.readline() == "still reading stdin; if you have no input for it, add: < /dev/null\n"
@@ -155,7 +155,7 @@ def test_a_hook_that_asks_is_denied_without_a_terminal_and_approved_with_yes(hoo
     assert (asked.returncode, approved.returncode, denied.returncode) == (0, 0, 0)
 
 
-def test_a_hook_in_the_shadow_is_told_and_stops_nothing(hookline, script, folder):
+def test_a_hook_in_shadow_mode_is_shown_and_blocks_nothing(hookline, script, folder):
     (folder / "trial.py").write_text(
         "from hookline import HookResult, guard; from hookline.hooks import shadow\n"
         "trial = shadow(guard('before_tool', name='careful')(lambda ctx, call: HookResult.block('No.', reason='r7')))\n"
@@ -197,7 +197,7 @@ def test_ctrl_c_twice_ends_at_once(start, script, rules, folder):
 
 
 @pytest.mark.slow
-def test_output_that_nobody_reads_ends_the_run_without_noise(start, script, rules, folder):
+def test_a_closed_pipe_ends_the_run_without_an_error_message(start, script, rules, folder):
     process = start("run", "task", "-m", script("word " * 500, delay=0.05), "--json", "--hooks", "rules.py:note")
     process.stdout.readline()
     process.stdout.close()
@@ -206,7 +206,7 @@ def test_output_that_nobody_reads_ends_the_run_without_noise(start, script, rule
     assert (folder / "ended.txt").read_text() == "cancelled"
 
 
-def test_a_session_goes_on_where_it_was_left(hookline, script, folder):
+def test_a_session_continues_where_it_stopped(hookline, script, folder):
     args = ["--session", "notes", "--sessions", "kept", "--json"]
     hookline("run", "first", "-m", script("one"), *args)
     done = hookline("run", "second", "-m", script("two"), *args)
@@ -214,7 +214,7 @@ def test_a_session_goes_on_where_it_was_left(hookline, script, folder):
     assert called["messages"] == 4  # the system prompt, two of before, one of now
 
 
-def test_hooks_of_a_configuration_that_everybody_may_write_do_not_run(hookline, script, rules, folder):
+def test_hooks_of_a_world_writable_configuration_do_not_run(hookline, script, rules, folder):
     (folder / "hookline.toml").write_text('hooks = ["rules.py:finish"]')
     args = ["run", "task", "-m", script("done")]
     assert hookline(*args).returncode == 4
@@ -245,7 +245,7 @@ def test_a_session_that_cannot_be_saved_hides_neither_the_reply_nor_the_failure(
     assert "Traceback" not in done.stderr
 
 
-def test_the_agent_may_not_rewrite_what_controls_it(hookline, script, folder):
+def test_the_agent_cannot_change_the_files_that_control_it(hookline, script, folder):
     rules = 'from hookline import observer\n\n\n@observer("on_run_end")\ndef look(ctx, result):\n    pass\n'
     (folder / "rules.py").write_text(rules)
     (folder / "hookline.toml").write_text('hooks = ["rules.py"]')
@@ -259,7 +259,7 @@ def test_the_agent_may_not_rewrite_what_controls_it(hookline, script, folder):
     assert (folder / "rules.py").read_text() == rules
 
 
-def test_a_hook_that_exits_the_program_is_named_and_is_no_success(hookline, script, folder):
+def test_a_hook_that_exits_the_program_is_named_and_counts_as_failure(hookline, script, folder):
     (folder / "leave.py").write_text(
         "from hookline import hook\n\n\n@hook('before_llm')\ndef leaves(ctx, request):\n    raise SystemExit(0)\n"
     )

@@ -288,7 +288,7 @@ def here(in_process, monkeypatch, tmp_path):
         ("port = 0", ("--host", "host.of.nobody"), "there is none: make one with hookline keys add"),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_is_served(here, server, args, told):
+def test_invalid_options_are_reported_before_the_server_starts(here, server, args, told):
     code, text = here(*args, server=server)
     assert code == 2
     assert told in text
@@ -296,7 +296,7 @@ def test_what_cannot_be_is_told_before_anything_is_served(here, server, args, to
     assert "listening" not in text
 
 
-def test_a_port_that_is_taken_is_told(here):
+def test_a_port_in_use_is_reported(here):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         code, text = here("--port", str(taken.getsockname()[1]))
     assert code == 2
@@ -304,7 +304,7 @@ def test_a_port_that_is_taken_is_told(here):
 
 
 @pytest.mark.parametrize("package", ["starlette", "uvicorn"])
-def test_a_missing_package_is_told(here, monkeypatch, package):
+def test_a_missing_package_is_reported(here, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     code, text = here()
     assert code == 2
@@ -351,7 +351,7 @@ def call_of(number):
 
 
 @pytest.mark.parametrize("width", [80, 140])
-def test_the_view_shows_where_it_listens_what_goes_on_and_what_waits(width):
+def test_the_view_shows_the_address_the_runs_and_the_waiting_calls(width):
     runs = ((run_of(1), "read_file", "ci\x1b[2J"), (run_of(2, status="queued"), "", "local"))
     text = shown(width, runs=runs, approvals=(call_of(7),), streams=2, refused=3, per_second=4.25, needs_keys=True)
     assert "http://127.0.0.1:8420 · keys required" in text
@@ -366,7 +366,7 @@ def test_the_view_shows_where_it_listens_what_goes_on_and_what_waits(width):
     assert "12:00:00 GET  /runs 200 xx" in text
 
 
-def test_the_view_says_whether_other_machines_reach_it():
+def test_the_view_shows_whether_other_machines_can_connect():
     assert "8420 and all other addresses of this machine · keys required" in shown(host="0.0.0.0", needs_keys=True)
     assert "other addresses" not in shown()
 
@@ -386,7 +386,7 @@ def test_the_view_of_a_busy_server_fits_the_terminal(height):
     assert "more" in many
 
 
-def test_an_idle_server_says_so():
+def test_an_idle_server_shows_no_active_runs():
     text = shown()
     assert "no active runs" in text
     assert "no keys needed on this machine" in text

@@ -10,7 +10,7 @@ from hookline.stores import JsonSessionStore, SqliteSessionStore
 from hookline.testing import scripted_agent
 
 
-def test_a_file_that_is_no_database_is_told(tmp_path):
+def test_a_file_that_is_not_a_database_is_reported(tmp_path):
     (tmp_path / "big.txt").write_text("text")
     with pytest.raises(ConfigError, match=r"sessions: .*big\.txt is a file: give a folder, or a SQLite file \(\.db, "):
         load_session(Settings(sessions=str(tmp_path / "big.txt")), "mine")

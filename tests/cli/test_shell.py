@@ -7,20 +7,20 @@ def use(command):
     return {"tool": "shell", "arguments": {"command": command}}
 
 
-def test_what_only_reads_runs_at_once(hookline, script, folder):
+def test_commands_that_only_read_run_at_once(hookline, script, folder):
     (folder / "notes.txt").write_text("milk\nbread\n")
     done = hookline("run", "look", "--shell", "-m", script(use("grep -c . notes.txt"), "Two."))
     assert (done.returncode, done.stdout) == (0, "Two.\n")
     assert "tool shell ok: 2" in done.stderr
 
 
-def test_there_is_no_shell_unless_it_is_asked_for(hookline, script):
+def test_there_is_no_shell_by_default(hookline, script):
     done = hookline("run", "look", "-m", script(use("ls"), "Done."))
     assert "Unknown tool 'shell'" in done.stderr
 
 
 @pytest.mark.parametrize(("flags", "made"), [(["--yes"], True), (["--deny"], False), ([], False)])
-def test_what_does_more_is_put_to_the_person(hookline, script, folder, flags, made):
+def test_commands_that_do_more_than_read_need_approval(hookline, script, folder, flags, made):
     hookline("run", "make it", "--shell", *flags, "-m", script(use("mkdir made"), "Done."))
     assert (folder / "made").is_dir() == made
 
@@ -33,7 +33,7 @@ def test_what_does_more_is_put_to_the_person(hookline, script, folder, flags, ma
     ],
     ids=["reading", "writing"],
 )
-def test_what_nobody_may_do_is_blocked_even_with_yes(hookline, script, folder, commands, flags):
+def test_forbidden_commands_are_blocked_even_with_yes(hookline, script, folder, commands, flags):
     (folder / "hookline.toml").write_text("max_steps = 9\n")
     (folder / ".env").write_text("KEY=hush\n")
     done = hookline("run", "do", "--shell", "--yes", *flags, "-m", script(*map(use, commands), "Done."))

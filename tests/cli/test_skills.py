@@ -57,7 +57,7 @@ def test_proposals_are_listed_shown_accepted_and_rejected(skills, store):
     assert [skill["name"] for skill in told["skills"]] == ["tidy"]
 
 
-def test_all_of_a_proposal_is_shown_and_none_of_it_is_obeyed(skills, store, monkeypatch):
+def test_a_whole_proposal_is_shown_without_control_characters(skills, store, monkeypatch):
     _, out, _ = skills("show", "tidy-notes")
     assert r"evil\x1b[2J\x1b]0;X\x07<!-- hidden -->" in out
     assert "run_1" in out
@@ -69,20 +69,20 @@ def test_all_of_a_proposal_is_shown_and_none_of_it_is_obeyed(skills, store, monk
 
 @pytest.mark.parametrize("command", ["show", "accept", "reject"])
 @pytest.mark.parametrize("name", ["tidy-note", "../../etc/passwd", ""])
-def test_an_unknown_name_is_told(skills, store, command, name):
+def test_an_unknown_name_is_reported(skills, store, command, name):
     code, _, err = skills(command, name)
     assert code != 0
     assert "error: there is no" in err or "is not a valid name" in err
     assert ("Did you mean 'tidy-notes'?" in err) == (name == "tidy-note")
 
 
-def test_an_empty_folder_is_no_error(skills):
+def test_an_empty_folder_is_not_an_error(skills):
     assert skills("list")[:2] == (0, "No skills in skills.\n")
     assert skills("review")[:2] == (0, "No proposals to review.\n")
     assert skills("analyse")[:2] == (0, "No runs to analyse.\n")
 
 
-def test_without_a_terminal_review_says_what_to_type(skills, store):
+def test_without_a_terminal_review_lists_the_commands_to_use(skills, store):
     code, out, _ = skills("review")
     assert code == 0
     assert "tidy-notes: Tidy notes up." in out
@@ -154,7 +154,7 @@ def test_a_run_that_was_left_is_looked_at_under_the_hooks_of_the_configuration(h
     assert queue.ids() == []
 
 
-def test_a_model_that_fails_leaves_the_run_where_it_was(skills, script, folder):
+def test_a_run_stays_queued_if_the_model_fails(skills, script, folder):
     queue = SkillQueue(folder / "skills")
     queue.add(QueuedRun("run_1", "Task", "text", ("look",), "o"))
     code, out, _ = skills(

@@ -67,7 +67,7 @@ def test_the_list_of_commands_says_all_that_new_can_write(capsys):
     assert "Write a hook, tool, plugin or personality" in " ".join(capsys.readouterr().out.split())
 
 
-def test_without_typer_it_says_what_to_install():
+def test_without_typer_the_error_says_what_to_install():
     done = python("import sys\nsys.modules['typer'] = None\nfrom hookline.cli.main import main\nmain()\n")
     assert done.returncode == 2
     where = "." if Path.cwd() == ROOT else ROOT

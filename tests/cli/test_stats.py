@@ -64,7 +64,7 @@ def recorded(tmp_path):
     return results
 
 
-def test_everything_is_shown_and_nothing_that_a_model_sent_is_obeyed(stats, recorded):
+def test_statistics_are_complete_and_control_characters_are_escaped(stats, recorded):
     code, out, _ = stats()
     assert code == 0
     words = (
@@ -132,13 +132,13 @@ def test_one_run_is_shown_call_by_call(stats, recorded):
         (["--last", "0"], "greater than or equal to 1"),
     ],
 )
-def test_what_cannot_be_shown_is_told(stats, recorded, args, message):
+def test_invalid_options_are_reported(stats, recorded, args, message):
     code, _, err = stats(*args)
     assert code == 2
     assert message in err
 
 
-def test_a_file_of_somebody_else_is_told(stats, tmp_path):
+def test_a_file_of_another_program_is_reported(stats, tmp_path):
     with sqlite3.connect(tmp_path / "other.db") as db:
         db.execute("CREATE TABLE mine (x)")
     db.close()
@@ -146,7 +146,7 @@ def test_a_file_of_somebody_else_is_told(stats, tmp_path):
     assert (code, "not one of runs" in err) == (2, True)
 
 
-def test_where_nothing_is_recorded_it_says_how_and_makes_no_file(stats, tmp_path, monkeypatch):
+def test_without_records_stats_explains_recording_and_creates_no_file(stats, tmp_path, monkeypatch):
     code, out, _ = stats()
     assert code == 0
     assert "No runs recorded in runs.db yet." in out
@@ -182,7 +182,7 @@ def test_a_time_ago_counts_from_now(text, expected):
     assert parse_since(text, now=1000) == expected
 
 
-def test_a_date_begins_at_midnight_here():
+def test_a_date_starts_at_local_midnight():
     assert parse_since("2026-11-01") == datetime(2026, 11, 1).timestamp()
     assert parse_since("2026-11-01 12:30") == datetime(2026, 11, 1, 12, 30).timestamp()
 
@@ -234,7 +234,7 @@ def test_stats_shows_only_the_runs_of_this_project(hookline, script, env, folder
     assert len(json.loads(hookline("stats", "--last", "9", "--json", cwd=folder / "other").stdout)) == 2
 
 
-def test_recording_goes_where_it_is_told_or_not_at_all(hookline, script, env, folder):
+def test_recording_uses_the_given_file_or_none(hookline, script, env, folder):
     model = script("hello")
     assert hookline("run", "hi", "--model", model, "--runs", "mine.db").returncode == 0
     assert (folder / "mine.db").exists()
@@ -242,7 +242,7 @@ def test_recording_goes_where_it_is_told_or_not_at_all(hookline, script, env, fo
     assert files_of_runs(env) == []
 
 
-def test_a_file_that_cannot_be_used_is_noted_and_the_run_goes_on(hookline, script, folder):
+def test_an_unusable_file_is_noted_and_the_run_continues(hookline, script, folder):
     (folder / "bad.db").write_text("this is no database, and never was one" * 100)
     done = hookline("run", "hi", "--model", script("hello"), "--runs", "bad.db")
     assert (done.returncode, done.stdout) == (0, "hello\n")
@@ -250,7 +250,7 @@ def test_a_file_that_cannot_be_used_is_noted_and_the_run_goes_on(hookline, scrip
     assert "is not a SQLite database" in done.stderr
 
 
-def test_the_setting_is_a_path_from_where_it_is_written(tmp_path):
+def test_the_setting_is_relative_to_the_file_that_sets_it(tmp_path):
     (tmp_path / "hookline.toml").write_text('runs = "mine.db"')
     assert load(env={}, folder=tmp_path).settings.runs == str(tmp_path / "mine.db")
     (tmp_path / "hookline.toml").write_text('runs = "none"')

@@ -53,7 +53,7 @@ DEEP = (
 )
 
 
-def test_what_a_subagent_does_is_told_below_the_call_under_its_name_at_any_depth():
+def test_events_of_subagents_are_shown_below_the_call_at_any_depth():
     assert [untimed(line) for line in lines_of(team_of(*DEEP))] == [
         "step 1",
         '  calls delegate {"to":"writer","task":"a poem"}',
@@ -75,7 +75,7 @@ def test_a_team_says_nothing_where_nothing_is_handed_over():
     assert not [line for line in lines_of(team_of(*DEEP)) if "hook" in line]
 
 
-def test_the_end_tells_what_the_runs_inside_did_and_tokens_and_cost_are_those_of_all():
+def test_the_summary_includes_subagents_and_their_tokens_and_cost():
     seen = []
     outcome = run_once(team_of(*DEEP), "go", AgentContext(), [seen.append])
     inside = [event.event for event in seen if isinstance(event, SubagentEvent)]
@@ -87,7 +87,7 @@ def test_the_end_tells_what_the_runs_inside_did_and_tokens_and_cost_are_those_of
     assert "3 steps · 2 tool calls · 1 subagent (1 step, 0 tool calls)" in line
 
 
-def test_a_run_without_subagents_is_summed_up_as_ever():
+def test_the_summary_of_a_run_without_subagents_does_not_mention_them():
     outcome = run_once(team_of(("chief", ["hi"])), "go", AgentContext(), [])
     assert "subagent" not in run_summary(outcome.result, outcome.failed_hooks, outcome.subagents)
 
@@ -114,7 +114,7 @@ def test_several_of_one_name_at_once_are_kept_apart_and_one_after_another_are_no
     assert {name for name, _ in told[:2]} == {"writer", "writer 2"}
 
 
-def test_a_subagent_that_fails_and_a_hook_that_fails_in_it_are_told_and_counted():
+def test_a_failed_subagent_and_a_failed_hook_in_it_are_shown_and_counted():
     @guard("before_tool", tools="copy", on_failure="open")
     def broken(ctx, request):
         raise ValueError("oops")
@@ -137,7 +137,7 @@ def handing_over(middle=()):
     )
 
 
-def test_a_handoff_is_shown_as_who_takes_over():
+def test_a_handoff_shows_the_agent_that_takes_over():
     out = io.StringIO()
     team, ctx = handing_over(), AgentContext()
     outcome = combine(list(run_with_handovers(team, "go", ctx, [PlainView(out)])))
@@ -152,7 +152,7 @@ def test_a_handoff_is_shown_as_who_takes_over():
     ]
 
 
-def test_two_runs_of_different_agents_are_no_handoff():
+def test_two_runs_of_different_agents_are_not_a_handoff():
     out = io.StringIO()
     view = PlainView(out)
     for name in ("one", "two"):
@@ -160,7 +160,7 @@ def test_two_runs_of_different_agents_are_no_handoff():
     assert "takes over" not in out.getvalue()
 
 
-def test_runs_after_one_another_sum_up_with_what_was_inside_them():
+def test_consecutive_runs_are_combined_with_their_subagents():
     team = handing_over([ask("judge", "look")])
     team.members["judge"].model.turns.insert(0, "seen")
     outcome = combine(list(run_with_handovers(team, "go", AgentContext(), [])))
@@ -185,7 +185,7 @@ def test_the_live_view_marks_lines_of_subagents_and_counts_the_tokens_and_cost_o
     assert not any("writer ─" in line for line in shown)
 
 
-def test_the_live_view_shows_who_is_at_work_and_what_with(screen):
+def test_the_live_view_shows_running_subagents_and_their_activity(screen):
     console, _ = screen
     view, seen = LiveView(console), []
 
@@ -229,7 +229,7 @@ def test_of_many_subagents_some_are_shown_and_the_others_counted(screen):
     assert "\x1b[2J" not in shown
 
 
-def test_a_conversation_streams_its_own_words_only_and_tells_what_subagents_do():
+def test_a_chat_streams_its_own_text_and_shows_events_of_subagents():
     out, notes = io.StringIO(), io.StringIO()
     view = StreamView(out, notes, show_progress=True)
     result = run_once(team_of(*DEEP), "go", AgentContext(), [view]).result
@@ -241,13 +241,13 @@ def test_a_conversation_streams_its_own_words_only_and_tells_what_subagents_do()
     assert "halfway" not in notes.getvalue()
 
 
-def test_a_conversation_says_itself_who_speaks():
+def test_a_chat_shows_the_speaker_in_its_prompt():
     out, notes = io.StringIO(), io.StringIO()
     list(run_with_handovers(handing_over(), "go", AgentContext(), [StreamView(out, notes)]))
     assert "judge takes over\n" not in notes.getvalue().replace(": judge takes over.\n", "")
 
 
-def test_a_run_broken_off_by_a_hook_in_the_middle_shows_what_a_subagent_had_said(screen):
+def test_an_interrupted_run_shows_the_unfinished_text_of_a_subagent(screen):
     @guard("on_token")
     def stop(ctx, delta):
         if "three" in delta.text and ctx.agent_name == "writer":

@@ -58,7 +58,7 @@ def test_ctrl_c_at_the_question_cancels_the_run(terminal, script):
 
 
 @pytest.mark.slow
-def test_what_was_typed_before_the_question_approves_nothing(terminal, script):
+def test_input_typed_before_the_question_approves_nothing(terminal, script):
     screen = terminal(
         "run", "task", "-m", script(["one two three four ", CALL], "done", delay=0.2), "--hooks", "rules.py"
     )
@@ -95,7 +95,7 @@ def test_a_conversation_is_streamed_saved_and_resumed(terminal, script, folder):
 
 
 @pytest.mark.slow
-def test_ctrl_c_cancels_the_reply_and_the_conversation_goes_on(terminal, script):
+def test_ctrl_c_cancels_the_reply_and_the_chat_continues(terminal, script):
     chat = terminal("chat", "-m", script("one two three " * 100, "I am back.", delay=0.05))
     chat.wait_for("> ")
     chat.send("count\n")

@@ -24,7 +24,7 @@ def test_a_short_text_is_one_line_that_fits(text, width):
     assert len(short(text, width)) <= width
 
 
-def test_a_summary_says_how_it_ended_and_what_it_took():
+def test_a_summary_shows_status_and_usage():
     stopped = AgentResult(
         status="stopped", stop=StopSignal("stop_requested", "enough"), usage=Usage(1000, 200), cost=None
     )

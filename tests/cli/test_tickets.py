@@ -67,7 +67,7 @@ def test_a_person_creates_shows_lists_and_moves_tickets(tickets, board):
     assert board.history("T-1")[-1].by == "person:ann"
 
 
-def test_the_board_shows_each_column_and_hides_what_is_too_much(tickets, board):
+def test_the_board_shows_each_column_and_limits_the_cards(tickets, board):
     for n in range(12):
         board.create(f"Job {n} with a title that is longer than a column of the board could ever be wide", by="ann")
     board.start("T-1", by="bob")
@@ -119,7 +119,7 @@ def test_lists_are_chosen_paged_and_given_as_json(tickets, board):
     assert json.loads(tickets("move", "T-6", "done", "--json")[1])["column"] == "done"
 
 
-def test_without_a_board_one_is_told_how_to_begin(tickets, board, monkeypatch, tmp_path):
+def test_without_a_board_the_output_explains_how_to_create_one(tickets, board, monkeypatch, tmp_path):
     for name in ("list", "board"):
         code, out, _ = tickets(name)
         assert (code, out.splitlines()[0]) == (0, "No board in board.db yet.")
@@ -156,7 +156,7 @@ def test_without_a_board_one_is_told_how_to_begin(tickets, board, monkeypatch, t
         (("list", "--column", "dne"), "'dne' is not a column"),
     ],
 )
-def test_mistakes_are_told_and_change_nothing(tickets, board, args, problem):
+def test_mistakes_are_reported_and_change_nothing(tickets, board, args, problem):
     board.create("x", by="ann")
     code, out, told = tickets(*args)
     assert (code, out) == (2, "")
@@ -164,7 +164,7 @@ def test_mistakes_are_told_and_change_nothing(tickets, board, args, problem):
     assert (board.count(), len(board.history("T-1"))) == (1, 1)
 
 
-def test_a_file_of_something_else_is_told_and_left_alone(tickets, tmp_path):
+def test_a_file_of_another_program_is_reported_and_left_unchanged(tickets, tmp_path):
     (tmp_path / "board.db").write_bytes(b"this is no database" * 100)
     code, _, problem = tickets("create", "x")
     assert code == 2
@@ -172,7 +172,7 @@ def test_a_file_of_something_else_is_told_and_left_alone(tickets, tmp_path):
     assert (tmp_path / "board.db").read_bytes() == b"this is no database" * 100
 
 
-def test_what_others_wrote_does_not_reach_the_terminal_as_orders(tickets, board):
+def test_control_characters_in_tickets_are_escaped(tickets, board):
     board.create(EVIL, by=EVIL, description=EVIL, criteria=[EVIL], assignee=EVIL)
     board.comment("T-1", EVIL, by=EVIL)
     for args in (("list",), ("board",), ("show", "T-1"), ("create", EVIL), ("move", "T-1", "done")):
@@ -181,7 +181,7 @@ def test_what_others_wrote_does_not_reach_the_terminal_as_orders(tickets, board)
         assert not {"\x1b", "\u202e"} & set(out)
 
 
-def test_somebody_whom_the_system_does_not_know_has_a_name_too(monkeypatch):
+def test_a_user_without_a_name_is_recorded_as_unknown(monkeypatch):
     def nobody():
         raise OSError("no such user")
 

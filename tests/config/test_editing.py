@@ -19,7 +19,7 @@ APART = '[tool.hookline]\nmodel = "x"  # mine\n{}[project]\nname = "p"\n\n[tool.
         ('[tool.ruff]\na = 1\n\n[project]\nname = "p"\n', []),
     ],
 )
-def test_a_file_whose_tables_lie_apart_says_what_was_asked_for(tmp_path, text, before):
+def test_a_file_with_scattered_tables_is_edited_correctly(tmp_path, text, before):
     path = tmp_path / "pyproject.toml"
     path.write_text(text)
     assert add_to_list(path, "plugins", "new")
@@ -32,7 +32,7 @@ def test_a_file_whose_tables_lie_apart_says_what_was_asked_for(tmp_path, text, b
 
 
 @pytest.mark.parametrize("text", ['tool = "x"\n', "[tool]\nhookline = 1\n", '[tool.hookline]\nplugins = "a"\n'])
-def test_a_file_that_says_something_else_there_is_told_and_left_alone(tmp_path, text):
+def test_a_file_with_another_type_there_is_reported_and_left_unchanged(tmp_path, text):
     path = tmp_path / "pyproject.toml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"is not a (table|list)"):

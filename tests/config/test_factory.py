@@ -79,7 +79,7 @@ def test_a_guard_declared_in_a_file_blocks_without_any_python_of_the_users_own(s
     assert result.messages[2].content == "Not today."
 
 
-def test_a_hook_whose_source_cannot_be_told_is_taken(script, tmp_path):
+def test_a_hook_without_source_is_accepted(script, tmp_path):
     (tmp_path / "rules.py").write_text(
         "Made = type('Made', (), {'points': ('before_tool',), '__call__': lambda self, point, ctx, request: None})\n"
         "Made.__module__ = 'nowhere'\n"
@@ -89,7 +89,7 @@ def test_a_hook_whose_source_cannot_be_told_is_taken(script, tmp_path):
     assert [type(hook).__name__ for hook in agent.hooks] == ["PathGuard", "Made"]
 
 
-def test_the_limits_hold_for_each_run_anew(script):
+def test_the_limits_apply_to_each_run_separately(script):
     turn = {"tool": "now", "arguments": {}}
     settings = Settings(model=script(turn, turn, turn, turn), max_tool_calls=1, max_steps=3)
     agent = build_agent(settings)
@@ -98,7 +98,7 @@ def test_the_limits_hold_for_each_run_anew(script):
         assert (result.status, result.stop.kind, result.tool_calls) == ("stopped", "tool_calls_limit", 1)
 
 
-def test_the_model_is_told_of_the_limits_of_the_settings_in_time(script):
+def test_the_model_is_warned_before_a_configured_limit(script):
     turn = {"tool": "now", "arguments": {}}
     settings = Settings(model=script(turn, turn, turn, turn, "done"), max_tool_calls=5, max_steps=5)
     told = []
@@ -135,7 +135,7 @@ def test_the_step_limit_of_guards_holds_unless_a_stricter_one_is_set(script, tmp
     assert (result.stop.kind, len(result.steps)) == found
 
 
-def test_a_hook_that_cannot_be_loaded_is_told_with_the_file_that_names_it(script, tmp_path):
+def test_a_hook_that_cannot_be_loaded_is_reported_with_the_configuration_file(script, tmp_path):
     (tmp_path / "hookline.toml").write_text(f'model = "{script("hi")}"\nhooks = ["PlanModeHook"]\n')
     config = load(folder=tmp_path, env={})
     with pytest.raises(LoadError, match=r"hookline\.toml: hooks: PlanModeHook needs confirm"):
@@ -154,7 +154,7 @@ def test_the_model_gets_the_params_and_the_instructions(script):
     assert request.tools == ()
 
 
-def test_a_folder_that_is_not_there_is_an_error(script):
+def test_a_missing_folder_is_an_error(script):
     with pytest.raises(ConfigError, match="no such folder"):
         build_agent(Settings(model=script("hi"), folder="/no/such/folder"))
 
@@ -169,7 +169,7 @@ def test_hosts_bring_a_fetch_tool_that_reaches_no_others(script, tmp_path):
         build_agent(Settings(model=script("hi"), folder=str(tmp_path), hosts=("not a host",)))
 
 
-def test_secrets_and_what_runs_code_are_out_of_reach(script, tmp_path):
+def test_tools_cannot_access_secrets_or_code(script, tmp_path):
     (tmp_path / ".env").write_text("KEY=abc")
     turns = [
         {"tool": "read_file", "arguments": {"path": ".env"}},
@@ -204,7 +204,7 @@ def test_skills_bring_their_list_their_tool_and_a_guard_around_their_folder(scri
     assert "read_skill" not in build_agent(Settings(model=script("hi"), folder=str(tmp_path))).tools
 
 
-def test_what_proposes_skills_may_name_a_folder_of_its_own(script, tmp_path):
+def test_a_skill_evolver_may_have_its_own_folder(script, tmp_path):
     (tmp_path / "skills").mkdir()
     declared = DeclaredHook("SkillEvolverHook", {"folder": str(tmp_path / "mine")})
     settings = Settings(model=script("hi"), folder=str(tmp_path), skills=str(tmp_path / "skills"), hooks=(declared,))
@@ -212,7 +212,7 @@ def test_what_proposes_skills_may_name_a_folder_of_its_own(script, tmp_path):
     assert hooks["SkillEvolverHook"].store.folder == tmp_path / "mine"
 
 
-def test_a_folder_of_skills_must_exist_unless_it_is_to_be_filled(script, tmp_path):
+def test_the_skills_folder_must_exist_unless_a_hook_creates_it(script, tmp_path):
     settings = Settings(model=script("hi"), folder=str(tmp_path), skills=str(tmp_path / "skils"))
     with pytest.raises(ConfigError, match=r"skills: no such folder: '.*skils'. Create it"):
         build_agent(settings)
@@ -220,7 +220,7 @@ def test_a_folder_of_skills_must_exist_unless_it_is_to_be_filled(script, tmp_pat
     assert not (tmp_path / "skils").exists()
 
 
-def test_a_file_is_no_folder_of_skills(script, tmp_path):
+def test_a_file_is_rejected_as_skills_folder(script, tmp_path):
     (tmp_path / "skills").write_text("x")
     with pytest.raises(ConfigError, match="is a file, not a folder"):
         build_agent(Settings(model=script("hi"), folder=str(tmp_path), skills=str(tmp_path / "skills")))

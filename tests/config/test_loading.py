@@ -87,7 +87,7 @@ def test_a_file_gives_the_hooks_it_defines_and_not_those_it_imports(folder):
     assert load(folder, str(folder / "rules.py")) == ["keep_files", "Limit", "watch"]
 
 
-def test_a_list_named_hooks_says_what_is_wanted_of_others(folder):
+def test_a_list_named_hooks_selects_imported_hooks(folder):
     (folder / "listed.py").write_text("from other_rules import imported, imported_object\nhooks = [imported_object]\n")
     assert load(folder, str(folder / "listed.py")) == ["Thing"]
 
@@ -108,7 +108,7 @@ def test_a_name_gives_a_hook_an_instance_a_list_a_class_or_a_plugin(folder, refe
     assert load(folder, where) == found
 
 
-def test_a_declared_hook_is_made_with_its_args_and_registered_with_its_options(folder):
+def test_a_declared_hook_is_created_with_its_args_and_registered_with_its_options(folder):
     declared = DeclaredHook(f"{folder}/rules.py:Limit", {"most": 7}, priority=50, name="limit7", on_failure="open")
     (loaded,), _ = load_hooks([declared], folder)
     assert loaded.hook.most == 7
@@ -118,7 +118,7 @@ def test_a_declared_hook_is_made_with_its_args_and_registered_with_its_options(f
     assert (entry.name, entry.priority, entry.on_failure) == ("limit7", 50, "open")
 
 
-def test_a_name_alone_is_a_built_in_hook_made_with_its_args(folder):
+def test_a_bare_name_is_a_built_in_hook_created_with_its_args(folder):
     declared = DeclaredHook("ModelRetryHook", {"max_retries": 1, "on": ["ValueError"]}, priority=7, name="mine")
     hooks, _ = load_hooks(["ToolRetryHook", declared], folder)
     assert names(hooks) == ["ToolRetryHook", "ModelRetryHook"]
@@ -136,7 +136,7 @@ def test_the_tape_hook_can_be_named_alone_and_needs_a_path(folder):
         load_hooks(["TapeHook"], folder)
 
 
-def test_bundles_of_built_in_hooks_are_made_when_they_are_used(folder):
+def test_bundles_of_built_in_hooks_are_created_when_used(folder):
     for item in ("guards", DeclaredHook("guards", {"max_steps": 5})):
         hooks, (plugin,) = load_hooks([item], folder)
         assert (hooks, plugin.name) == ([], "guards")
@@ -194,7 +194,7 @@ def test_a_plain_function_is_a_hook_where_its_points_are_declared(folder):
         (DeclaredHook("rules.py", {"a": 1}), "args need a single hook"),
     ],
 )
-def test_what_cannot_be_loaded_is_told_in_a_sentence(folder, monkeypatch, declared, says):
+def test_a_hook_that_cannot_be_loaded_is_reported_in_one_sentence(folder, monkeypatch, declared, says):
     monkeypatch.chdir(folder)
     (folder / "broken.py").write_text("x = 1\ndef f(:\n")
     (folder / "crash.py").write_text("def f():\n    return 1 / 0\nf()\n")
@@ -206,7 +206,7 @@ def test_what_cannot_be_loaded_is_told_in_a_sentence(folder, monkeypatch, declar
     assert "\n" not in str(failure.value)
 
 
-def test_a_hook_that_cannot_be_made_does_not_tell_its_secrets(folder):
+def test_an_error_in_a_constructor_does_not_show_secrets(folder):
     (folder / "keyed.py").write_text(
         "class Keyed:\n    points = ('before_llm',)\n"
         "    def __init__(self, api_key, url):\n        raise ValueError(f'{api_key!r} is no key for {url}')\n"
@@ -242,7 +242,7 @@ def test_a_broken_file_leaves_no_module_behind_and_can_be_mended(folder):
     assert load(folder, str(file)) == ["mended"]
 
 
-def test_each_hook_remembers_the_file_and_line_it_is_written_at(folder):
+def test_the_location_of_each_hook_is_its_file_and_line(folder):
     hooks, _ = load_hooks([str(folder / "rules.py")], folder)
     lines = RULES.splitlines()
     assert [source_location(item.hook) for item in hooks] == [
@@ -303,7 +303,7 @@ def test_folders_are_importable_only_while_something_in_them_is_loaded(folder, m
     assert sys.path == before
 
 
-def test_a_place_that_a_hooks_file_puts_on_the_path_stays_there(folder):
+def test_a_folder_that_a_hooks_file_adds_to_the_path_stays_there(folder):
     (folder / "more.py").write_text(f"import sys\nsys.path.append({str(folder)!r})\nfrom other_rules import imported\n")
     load(folder, f"{folder}/more.py:imported")
     assert sys.path.count(str(folder)) == 1

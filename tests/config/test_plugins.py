@@ -65,7 +65,7 @@ def test_plugins_get_their_settings(home, write):
         build_agent(config.settings, home=config.home)
 
 
-def test_settings_of_a_plugin_that_is_not_there_are_told(home, write):
+def test_settings_of_a_missing_plugin_are_reported(home, write):
     write("loud")
     config = settings_of(home, 'plugins = ["loud"]\n[plugin_settings.loudd]\nn = 3\n')
     told = []
@@ -73,7 +73,7 @@ def test_settings_of_a_plugin_that_is_not_there_are_told(home, write):
     assert told == ["plugin_settings.loudd: there is no plugin 'loudd'. Did you mean 'loud'?"]
 
 
-def test_an_agent_is_not_built_without_a_plugin_that_is_listed_and_nothing_is_left_on(home, write):
+def test_an_agent_is_not_built_without_a_required_plugin_and_all_are_deactivated(home, write):
     write("good")
     write("loud", rules="1 / 0")
     config = settings_of(home, 'plugins = ["good", "loud"]')
@@ -88,7 +88,7 @@ def test_an_agent_is_not_built_without_a_plugin_that_is_listed_and_nothing_is_le
         build_agent(settings_of(home, 'plugins = ["gone"]').settings, home=home)
 
 
-def test_a_plugin_that_says_it_is_not_required_is_left_out_and_told(home, write):
+def test_an_optional_plugin_that_fails_is_skipped_with_a_note(home, write):
     write("loud", "required = false\n", rules="1 / 0")
     write("good")
     config = settings_of(home, 'plugins = ["loud", "good"]')
@@ -99,7 +99,7 @@ def test_a_plugin_that_says_it_is_not_required_is_left_out_and_told(home, write)
     assert note.endswith("The agent continues without it")
 
 
-def test_what_must_go_on_goes_on_without_a_broken_plugin(home, write):
+def test_lenient_callers_continue_without_a_broken_plugin(home, write):
     write("loud", rules="1 / 0")
     write("good")
     manager, agent = PluginManager(folder=home / "plugins"), scripted_agent([])
@@ -109,7 +109,7 @@ def test_what_must_go_on_goes_on_without_a_broken_plugin(home, write):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX permissions")
-def test_a_plugin_that_everybody_may_write_is_not_loaded(home, write):
+def test_a_world_writable_plugin_is_not_loaded(home, write):
     place = write("loud", rules="1 / 0")
     os.chmod(place / "rules.py", 0o666)
     config = settings_of(home, 'plugins = ["loud"]')
@@ -139,7 +139,7 @@ def test_the_code_of_plugins_is_not_the_agents_to_change(home, write, monkeypatc
 COMMENTED = '# mine\nmodel = "x"  # the best\n\nplugins = [\n  "a",  # first\n]\n\n[params]\nt = 1 # keep\n'
 
 
-def test_a_list_in_a_file_is_changed_and_all_else_stays(tmp_path):
+def test_a_list_in_a_file_is_edited_and_the_rest_is_unchanged(tmp_path):
     path = tmp_path / "hookline.toml"
     path.write_text(COMMENTED)
     path.chmod(0o640)
@@ -152,14 +152,14 @@ def test_a_list_in_a_file_is_changed_and_all_else_stays(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_list_that_is_not_there_is_put_before_the_tables(tmp_path):
+def test_a_missing_list_is_inserted_before_the_tables(tmp_path):
     path = tmp_path / "hookline.toml"
     path.write_text('model = "x"\n\n[params]\nt = 1\n')
     add_to_list(path, "plugins", "b")
     assert path.read_text() == 'model = "x"\nplugins = ["b"]\n\n[params]\nt = 1\n'
 
 
-def test_a_file_that_is_not_there_is_made(tmp_path):
+def test_a_missing_file_is_created(tmp_path):
     path = tmp_path / "hookline.toml"
     assert not remove_from_list(path, "plugins", "b")
     assert not path.exists()
@@ -175,7 +175,7 @@ def test_in_a_shared_file_only_our_own_table_is_changed(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "says"), [("a = ", "is not valid TOML"), ("plugins = 3", "plugins is not a list")])
-def test_a_file_that_cannot_be_changed_stays_as_it_was(tmp_path, text, says):
+def test_a_file_that_cannot_be_edited_is_unchanged(tmp_path, text, says):
     path = tmp_path / "hookline.toml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=says):

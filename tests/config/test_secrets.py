@@ -52,7 +52,7 @@ def test_other_values_stay_as_they_are(harmless):
     assert mask(harmless) == harmless
 
 
-def test_what_stands_beside_a_secret_is_still_shown():
+def test_text_beside_a_secret_is_still_shown():
     assert mask('server --header "Authorization: Bearer x" --port 3') == 'server --header "Authorization: ***" --port 3'
     assert mask("server --header x-api-key:abc --port 3") == "server --header x-api-key:*** --port 3"
     assert mask("https://example.org/mcp?code=abc&page=2") == "https://example.org/mcp?code=***&page=2"

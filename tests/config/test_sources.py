@@ -108,7 +108,7 @@ def test_the_nearest_file_upwards_is_the_one_that_counts(tmp_path):
     assert load(folder=near, env={}).settings.model == "openai:own"
 
 
-def test_a_file_given_by_hand_is_read_instead(tmp_path):
+def test_a_named_file_is_read_instead(tmp_path):
     (tmp_path / "hookline.toml").write_text("max_steps = 3")
     other = tmp_path / "other.toml"
     other.write_text("max_steps = 4")
@@ -119,7 +119,7 @@ def test_a_file_given_by_hand_is_read_instead(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["hookline.toml", "pyproject.toml"])
-def test_a_file_that_everybody_may_write_is_ignored_aloud_unless_it_is_named(tmp_path, name):
+def test_a_world_writable_file_is_ignored_with_a_note_unless_it_is_named(tmp_path, name):
     below = tmp_path / "below"
     below.mkdir()
     table = "" if name == "hookline.toml" else "[tool.hookline]\n"
@@ -145,7 +145,7 @@ def test_files_of_others_that_do_not_speak_of_us_are_not_worth_a_word(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
 @pytest.mark.parametrize("linked", [False, True])
-def test_a_file_or_a_link_that_somebody_else_made_is_ignored(tmp_path, linked):
+def test_a_file_or_link_of_another_user_is_ignored(tmp_path, linked):
     file = tmp_path / "hookline.toml"
     if linked:
         (tmp_path / "mine.toml").write_text("max_steps = 4")
@@ -201,7 +201,7 @@ def test_paths_in_a_file_are_relative_to_the_file_and_others_to_the_working_fold
         ('model "x"', ["not valid TOML", "line 1"]),
     ],
 )
-def test_a_wrong_file_is_named_with_the_key_and_what_is_expected(tmp_path, text, says):
+def test_an_invalid_file_is_reported_with_the_key_and_the_expected_value(tmp_path, text, says):
     file = tmp_path / "hookline.toml"
     file.write_text(text)
     with pytest.raises(ConfigError) as failure:
@@ -235,7 +235,7 @@ def test_none_unsets_and_an_empty_variable_says_nothing():
         ("approvals", "one of ask, wait, yes, deny"),
     ],
 )
-def test_what_cannot_be_none_says_what_it_can_be(key, expected):
+def test_none_for_a_required_setting_is_reported_with_valid_values(key, expected):
     with pytest.raises(ConfigError, match=f"^--{key}: expected {expected}; it cannot be none$"):
         load([Flag(key, f"--{key}", "none")], env={}, folder="/")
 

@@ -111,7 +111,7 @@ class Stage:
 
 
 @pytest.mark.parametrize("page", WITH_COMMANDS)
-def test_the_commands_of_a_page_work_and_write_what_it_shows(page, tmp_path, programs):
+def test_the_commands_of_a_page_work_and_print_the_output_shown(page, tmp_path, programs):
     shown = "".join(block.text for block in PAGES[page])
     lacking = [tool for tool in TOOLS if shutil.which(tool) is None and re.search(rf"\b{tool} ", shown)]
     if lacking:
@@ -137,7 +137,7 @@ SHOWN = [
 ]
 
 
-def test_what_is_not_run_is_on_some_page_and_could_be_run():
+def test_commands_that_are_not_run_are_on_a_page_and_valid():
     skipped = {command for command in SHOWN if not_run(command)}
     assert all(any(command.startswith(start) for command in skipped) for start in NOT_RUN)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -149,7 +149,7 @@ def test_what_is_not_run_is_on_some_page_and_could_be_run():
             assert target in targets, command
 
 
-def test_scenes_are_of_pages_that_have_commands_and_name_what_they_show():
+def test_scenes_belong_to_pages_with_commands_and_match_them():
     assert SCENES.keys() <= set(WITH_COMMANDS)
     for page, scene in SCENES.items():
         shown = [c.text for b in PAGES[page] if b.kind in ("console", "sh") for c in commands_in(b)]

@@ -121,7 +121,7 @@ JSON = {
 
 
 @pytest.mark.parametrize("block", of_kind("json"), ids=str)
-def test_json_is_what_the_page_says_it_is(block, tmp_path):
+def test_json_blocks_are_valid_for_their_context(block, tmp_path):
     JSON[block.page](block, tmp_path)
 
 
@@ -175,7 +175,7 @@ def is_how_a_call_is_put(text, programs, folder):
         "expires": 0.0,
     }
     (message,), _ = render_request(PendingApproval("", ApprovalRow(**fields), "A7K2", True))
-    assert missing(re.sub(r"until [^`]+:", "until ...:", text), message) == [], message
+    assert missing(re.sub(r"Answer by [^`]+:", "Answer by ...:", text), message) == [], message
 
 
 def is_what_a_run_shows_of_a_subagent(text, programs, folder):
@@ -236,7 +236,7 @@ OTHER_TEXT = [
 
 
 @pytest.mark.parametrize("block", OTHER_TEXT, ids=str)
-def test_text_that_is_no_output_of_what_is_above_it_is_what_it_seems(block, programs, tmp_path):
+def test_other_text_blocks_are_of_a_known_kind(block, programs, tmp_path):
     named(block)(block.text, programs, tmp_path)
 
 

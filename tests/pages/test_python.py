@@ -23,7 +23,7 @@ def run(programs, code, folder):
 
 
 @pytest.mark.parametrize("page", WITH_CODE)
-def test_the_code_of_a_page_runs_in_an_empty_folder_and_there_again_and_prints_what_it_says(page, tmp_path, programs):
+def test_the_code_of_a_page_runs_twice_in_one_folder_and_prints_the_output_shown(page, tmp_path, programs):
     done = run(programs, "\n".join(block.text for block in PAGES[page] if block.kind == "python"), tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     for block in PAGES[page]:

@@ -112,11 +112,20 @@ class Stream:
         if after is not None:
             headers["last-event-id"] = str(after)
         self._scope = {
-            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http",
-            "path": f"/runs/{run_id}/events", "raw_path": b"", "query_string": query.encode(), "root_path": "",
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "GET",
+            "scheme": "http",
+            "path": f"/runs/{run_id}/events",
+            "raw_path": b"",
+            "query_string": query.encode(),
+            "root_path": "",
             "headers": [(key.encode(), value.encode()) for key, value in headers.items()],
-            "client": ("127.0.0.1", 5), "server": ("127.0.0.1", 8420), "state": {},
-        }  # fmt: skip
+            "client": ("127.0.0.1", 5),
+            "server": ("127.0.0.1", 8420),
+            "state": {},
+        }
         self._app, self._sent, self._gone = served.app, asyncio.Queue(maxsize=1), asyncio.Event()
         self._asked = False
         self.over, self.status, self.text = False, 0, ""

@@ -1,6 +1,5 @@
 """A run service in the event loop of the test, with scripted agents."""
 
-import asyncio
 import json
 from contextlib import asynccontextmanager
 
@@ -54,11 +53,3 @@ async def read_all(service, run_id, caller=ME, after=0):
         return [json.loads(event.data) async for event in reader]
     finally:
         reader.close()
-
-
-async def until(condition, seconds=30):
-    """Wait until the condition is true, and return its value."""
-    async with asyncio.timeout(seconds):
-        while not (found := condition()):
-            await asyncio.sleep(0.005)
-    return found

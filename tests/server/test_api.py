@@ -21,8 +21,9 @@ from hookline.stores import runs as stored_runs
 from hookline.stores.errors import StoreError
 from hookline.stores.runs import IdempotencyKey, RunStore
 
+from ..waiting import wait_until
 from .http_rig import api, events_in, finished
-from .rig import make, until
+from .rig import make
 from .test_runs import Blocker, blocked_agent
 from .walk import Keys, client_of, walk
 
@@ -42,7 +43,7 @@ async def test_a_started_run_can_be_read_at_its_location(tmp_path):
         assert (answer.status_code, answer.headers["location"]) == (202, f"/runs/{run['id']}")
         assert [run[name] for name in ("agent", "session", "task_id", "correlation_id")] == ["helper", "s", "t", "c"]
         assert not {"host", "pid", "session_id"} & run.keys()
-        await until(lambda: blocker.entered)
+        await wait_until(lambda: blocker.entered)
         assert (await client.get(answer.headers["location"])).json()["status"] == "running"
         assert (await client.get(f"/runs/{run['id']}?wait=0.01")).json()["status"] == "running"
         blocker.open.set()
@@ -221,13 +222,16 @@ async def test_a_caller_sees_its_own_runs_only_and_an_admin_all(tmp_path):
     blocker = Blocker()
     async with api(tmp_path, blocked_agent(blocker)) as served:
         mine = (await served.client().post("/runs", json={"task": "x"})).json()["id"]
-        await until(lambda: blocker.entered)
+        await wait_until(lambda: blocker.entered)
         other, admin = served.client("other"), served.client("admin")
         assert (await other.get("/runs")).json()["runs"] == []
         for method, path, body in (
-            ("GET", "", None), ("GET", "/events", None), ("HEAD", "/events", None), ("POST", "/cancel", {}),
+            ("GET", "", None),
+            ("GET", "/events", None),
+            ("HEAD", "/events", None),
+            ("POST", "/cancel", {}),
             ("POST", "/messages", {"text": "x"}),
-        ):  # fmt: skip
+        ):
             answer = await other.request(method, f"/runs/{mine}{path}", json=body)
             unknown = await other.request(method, f"/runs/run_none{path}", json=body)
             assert answer.status_code == unknown.status_code == 404
@@ -267,7 +271,7 @@ async def test_a_page_of_long_events_is_short_and_skips_none(tmp_path, monkeypat
     async with api(tmp_path) as served:
         client = served.client()
         run = await finished(client, "x" * 1000)
-        await until(lambda: run["id"] not in served.service._live)  # now they are read from the file
+        await wait_until(lambda: run["id"] not in served.service._live)  # now they are read from the file
         seen, pages, over = [], 0, False
         while not over:
             answer = await client.get(
@@ -296,7 +300,7 @@ async def test_a_run_can_be_steered_and_cancelled_once(tmp_path):
     async with api(tmp_path, blocked_agent(blocker)) as served:
         client = served.client()
         path = f"/runs/{(await client.post('/runs', json={'task': 'x'})).json()['id']}"
-        await until(lambda: blocker.entered)
+        await wait_until(lambda: blocker.entered)
         assert (await client.post(f"{path}/messages", json={"text": "hurry"})).status_code == 202
         assert (await client.post(f"{path}/messages", json={"text": ""})).status_code == 422
         answer = await client.post(f"{path}/cancel", json={"reason": "enough"})

@@ -10,8 +10,8 @@ from hookline.stores.approvals import ApprovalStore
 from hookline.stores.audit.log import AuditLog
 from hookline.stores.errors import StoreError
 
+from ..waiting import wait_until
 from .http_rig import api
-from .rig import until
 
 deleted = []
 
@@ -172,13 +172,13 @@ async def test_an_expired_call_or_one_of_an_ended_run_is_gone(tmp_path):
     async with api(tmp_path, asker()) as served:
         run, seen = await waiting(served)
         await served.client().post(f"/runs/{run}/cancel")
-        await until(lambda: served.service.approvals.find(seen["id"]).status == "cancelled")
+        await wait_until(lambda: served.service.approvals.find(seen["id"]).status == "cancelled")
         body = {"decision": "approve", "digest": seen["digest"]}
         answer = await served.client().post(f"/approvals/{seen['id']}", json=body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (410, "cancelled")
     async with api(tmp_path / "short", asker(), approval_seconds=0.2) as served:
         run = (await served.client().post("/runs", json={"task": "x"})).json()["id"]
-        await until(lambda: served.service.approvals.rows(status="expired"))
+        await wait_until(lambda: served.service.approvals.rows(status="expired"))
         seen = (await served.client().get(f"/approvals?run={run}&status=expired")).json()["approvals"][0]
         answer = await served.client().post(f"/approvals/{seen['id']}", json=body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (410, "expired")
@@ -214,15 +214,21 @@ async def test_a_permission_covers_later_calls_until_it_is_revoked_and_both_are_
     async with api(tmp_path, asker("notes/a.txt"), audit=audit) as served:
         run, seen = await waiting(served)
         body = {
-            "decision": "approve", "digest": seen["digest"], "remember": "always", "pattern": {"path": "notes/*"},
-        }  # fmt: skip
+            "decision": "approve",
+            "digest": seen["digest"],
+            "remember": "always",
+            "pattern": {"path": "notes/*"},
+        }
         answer = await served.client().post(f"/approvals/{seen['id']}", json=body, headers={"X-Correlation-ID": "c-1"})
         assert answer.json()["remember"] == "always"
         await over(served, run)
         (grant,) = (await served.client().get("/grants")).json()["grants"]
         assert (grant["scope"], grant["tool"], grant["pattern"], grant["hooks"]) == (
-            "always", "delete", {"path": "notes/*"}, ["ask"],
-        )  # fmt: skip
+            "always",
+            "delete",
+            {"path": "notes/*"},
+            ["ask"],
+        )
         again = (await served.client().post("/runs", json={"task": "x", "wait": 30})).json()
         assert again["status"] == "completed"
         assert deleted == ["notes/a.txt"] * 2
@@ -235,8 +241,9 @@ async def test_a_permission_covers_later_calls_until_it_is_revoked_and_both_are_
     records = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     grant_records = [record for record in records if record["type"] == "grant"]
     assert [(r["action"], r["grant"], r["correlation_id"]) for r in grant_records] == [
-        ("given", grant["id"], "c-1"), ("revoked", grant["id"], "c-2"),
-    ]  # fmt: skip
+        ("given", grant["id"], "c-1"),
+        ("revoked", grant["id"], "c-2"),
+    ]
     assert grant_records[0]["by"].startswith("key me's (")
     assert (grant_records[0]["run_id"], grant_records[0]["approval"]) == (run, seen["id"])
 

@@ -37,7 +37,8 @@ from hookline.server.routing import Gate
 from hookline.stores.errors import StoreError
 from hookline.stores.keys import KeyStore
 
-from .rig import ADMIN, make, serving, until
+from ..waiting import wait_until
+from .rig import ADMIN, make, serving
 from .test_chat_request import body as chat_bodies
 from .walk import Keys, client_of, walk
 
@@ -155,8 +156,9 @@ async def test_models_are_the_agents(tmp_path):
     async with chatting(tmp_path, make(description="Helps."), make(name="other")) as place:
         models = (await place.client.models.list()).data
         assert [(model.id, model.object, model.owned_by) for model in models] == [
-            ("helper", "model", "hookline"), ("other", "model", "hookline"),
-        ]  # fmt: skip
+            ("helper", "model", "hookline"),
+            ("other", "model", "hookline"),
+        ]
         assert (await place.client.models.retrieve("helper")).description == "Helps."
         assert await whole(place, model="other") == ("done", "stop")
         with pytest.raises(openai.NotFoundError, match="no agent 'nobody'"):
@@ -175,9 +177,12 @@ async def test_the_caller_keeps_the_conversation(tmp_path):
         assert await whole(place) == ("done", "stop")
     first, second = ([(message.role, message.content) for message in each.messages] for each in agent.model.requests)
     assert first == [
-        ("system", "Be kind."), ("user", "[system message of the caller]\nBe rude."), ("user", "One?"),
-        ("assistant", "One."), ("user", "Two?"),
-    ]  # fmt: skip
+        ("system", "Be kind."),
+        ("user", "[system message of the caller]\nBe rude."),
+        ("user", "One?"),
+        ("assistant", "One."),
+        ("user", "Two?"),
+    ]
     assert second == [("system", "Be kind."), ("user", "Hi.")]
 
 
@@ -311,7 +316,8 @@ async def test_a_call_can_be_approved_while_the_client_waits(tmp_path):
         approvals = place.service.approvals
 
         async def approve():
-            (row,) = await until(lambda: approvals.rows(status="pending"))
+            await wait_until(lambda: approvals.rows(status="pending"))
+            (row,) = approvals.rows(status="pending")
             approvals.decide(row.id, decision="approve", digest=row.digest, by="somebody")
 
         waiting = asyncio.create_task(whole(place))
@@ -366,7 +372,7 @@ async def test_a_cancelled_run_is_an_error(tmp_path, stream):
     model = Hanging()
     async with chatting(tmp_path, Agent("helper", llm=model)) as place:
         asking = asyncio.create_task((streamed if stream else whole)(place))
-        await until(lambda: model.asked)
+        await wait_until(lambda: model.asked)
         (run,) = await place.service.list(ADMIN)
         await place.service.cancel(run.id, ADMIN, "enough")
         with pytest.raises(openai.APIError, match="cancelled: enough") as caught:
@@ -379,7 +385,7 @@ async def test_an_interrupted_run_is_an_error(tmp_path, stream):
     model = Hanging()
     async with chatting(tmp_path, Agent("helper", llm=model)) as place:
         asking = asyncio.create_task((streamed if stream else whole)(place))
-        await until(lambda: model.asked)
+        await wait_until(lambda: model.asked)
         await place.service.close(grace=0)
         with pytest.raises(openai.APIError, match="the server stopped") as caught:
             await asking
@@ -403,10 +409,10 @@ async def test_a_disconnected_client_does_not_stop_the_run_and_leaves_nothing_be
                             break
             else:
                 waiting = asyncio.create_task(post.__aenter__())
-                await until(lambda: model.asked and place.service.counts()["readers"])
+                await wait_until(lambda: model.asked and place.service.counts()["readers"])
                 waiting.cancel()
                 await asyncio.wait([waiting])
-        await until(lambda: place.service.counts()["readers"] == 0)
+        await wait_until(lambda: place.service.counts()["readers"] == 0)
         (run,) = await place.service.list(ADMIN)
         assert run.status == "running"
         model.go.set()
@@ -426,7 +432,7 @@ async def test_a_store_error_is_logged_and_reported_without_details(tmp_path, mo
         with pytest.raises(openai.APIError, match="events cannot be read now") as streaming:
             await streamed(place)
         assert "/secret" not in f"{caught.value} {streaming.value}"
-        await until(lambda: place.service.counts()["readers"] == 0)
+        await wait_until(lambda: place.service.counts()["readers"] == 0)
         monkeypatch.setattr(place.service, "read", broken)
         with pytest.raises(openai.InternalServerError) as caught:
             await place.client.with_options(max_retries=0).chat.completions.create(model="helper", messages=HI)
@@ -439,7 +445,7 @@ async def test_a_run_whose_events_cannot_be_read_is_cancelled(tmp_path):
     model = Hanging()
     async with chatting(tmp_path, Agent("helper", llm=model), max_streams=1) as place:
         first = asyncio.create_task(whole(place))
-        await until(lambda: place.service.counts()["readers"])
+        await wait_until(lambda: place.service.counts()["readers"])
         with pytest.raises(openai.RateLimitError, match="too many streams"):
             await whole(place)
         assert sorted(run.status for run in await place.service.list(ADMIN)) == ["cancelled", "running"]
@@ -478,7 +484,7 @@ async def test_exceeded_limits_raise_rate_limit_errors_in_the_client(tmp_path):
         tmp_path, Agent("helper", llm=model), max_runs_per_caller=1, gate={"rate": 0.001, "burst": 3}
     ) as place:
         first = asyncio.create_task(whole(place))
-        await until(lambda: model.asked)
+        await wait_until(lambda: model.asked)
         with pytest.raises(openai.RateLimitError, match="which is the limit") as caught:
             await whole(place)
         assert caught.value.code == "busy"

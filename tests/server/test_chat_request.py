@@ -127,10 +127,23 @@ def test_an_invalid_chat_request_is_rejected(body):
 
 def test_model_settings_are_accepted_and_have_no_effect():
     ignored = {
-        "temperature": 2, "top_p": 0.1, "max_tokens": 5, "max_completion_tokens": 5, "stop": ["x"], "seed": 1,
-        "user": "u", "metadata": {"user_role": "admin"}, "n": 1, "tools": [], "logprobs": False, "store": True,
-        "response_format": {"type": "text"}, "tool_choice": "none", "parallel_tool_calls": True, "future": [1],
-    }  # fmt: skip
+        "temperature": 2,
+        "top_p": 0.1,
+        "max_tokens": 5,
+        "max_completion_tokens": 5,
+        "stop": ["x"],
+        "seed": 1,
+        "user": "u",
+        "metadata": {"user_role": "admin"},
+        "n": 1,
+        "tools": [],
+        "logprobs": False,
+        "store": True,
+        "response_format": {"type": "text"},
+        "tool_choice": "none",
+        "parallel_tool_calls": True,
+        "future": [1],
+    }
     assert asked(**ignored) == asked()
 
 

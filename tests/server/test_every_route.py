@@ -11,17 +11,34 @@ from hookline.server.auth import PUBLIC, Caller
 from hookline.server.build import build_server
 from hookline.stores.keys import RIGHTS
 
-from .rig import until
+from ..waiting import wait_until
 from .walk import Keys, bearer, client_of, walk, walk_with_garbage
 
 PATHS = {
-    "GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.json", "GET /agents",
-    "POST /runs", "GET /runs", "GET /runs/{id}", "GET /runs/{id}/events", "HEAD /runs/{id}/events",
-    "POST /runs/{id}/cancel", "POST /runs/{id}/messages",
-    "GET /approvals", "GET /approvals/{id}", "POST /approvals/{id}", "GET /grants", "DELETE /grants/{id}",
-    "GET /.well-known/agent-card.json", "POST /a2a/{agent}", "GET /a2a/{agent}/.well-known/agent-card.json",
-    "GET /v1/models", "GET /v1/models/{model}", "POST /v1/chat/completions",
-}  # fmt: skip
+    "GET /healthz",
+    "GET /readyz",
+    "GET /metrics",
+    "GET /openapi.json",
+    "GET /agents",
+    "POST /runs",
+    "GET /runs",
+    "GET /runs/{id}",
+    "GET /runs/{id}/events",
+    "HEAD /runs/{id}/events",
+    "POST /runs/{id}/cancel",
+    "POST /runs/{id}/messages",
+    "GET /approvals",
+    "GET /approvals/{id}",
+    "POST /approvals/{id}",
+    "GET /grants",
+    "DELETE /grants/{id}",
+    "GET /.well-known/agent-card.json",
+    "POST /a2a/{agent}",
+    "GET /a2a/{agent}/.well-known/agent-card.json",
+    "GET /v1/models",
+    "GET /v1/models/{model}",
+    "POST /v1/chat/completions",
+}
 """All endpoints and their scopes. Add new ones here, after deciding who may call them."""
 
 
@@ -49,13 +66,18 @@ class Rig:
         self.server = build_server(
             Settings(
                 server={
-                    "port": 0, "rate": 1e9, "burst": 1_000_000, "push_hosts": ["127.0.0.1"],
+                    "port": 0,
+                    "rate": 1e9,
+                    "burst": 1_000_000,
+                    "push_hosts": ["127.0.0.1"],
                 },
                 runs=str(folder / "runs.db"),
-                sessions=str(folder / "sessions"), approval_file=str(folder / "approvals.db"),
+                sessions=str(folder / "sessions"),
+                approval_file=str(folder / "approvals.db"),
             ),
-            agent, home=folder,
-        )  # fmt: skip
+            agent,
+            home=folder,
+        )
         self.service, self.keys = self.server.service, Keys.of(self.server.keys)
 
     async def begin(self):
@@ -64,13 +86,15 @@ class Rig:
         owner = Caller(row.id, row.name, frozenset(RIGHTS[:3]))
         approvals = self.service.approvals
         first = await self.service.start(owner, "old.txt")
-        (row,) = await until(lambda: approvals.rows(status="pending"))
+        await wait_until(lambda: approvals.rows(status="pending"))
+        (row,) = approvals.rows(status="pending")
         approvals.decide(row.id, decision="approve", digest=row.digest, by="me", remember="always")
         (self.grant,) = approvals.grants()
         await self.service.wait(first.id, owner)
         self.run = await self.service.start(owner, "new.txt")
-        (self.call,) = await until(lambda: approvals.rows(status="pending"))
-        await until(lambda: self.service.counts()["waiting"])
+        await wait_until(lambda: approvals.rows(status="pending"))
+        (self.call,) = approvals.rows(status="pending")
+        await wait_until(lambda: self.service.counts()["waiting"])
         await self.service.list(owner)  # all is in the file then
         self.before = self.now()
 
@@ -139,13 +163,26 @@ async def test_without_admin_a_caller_cannot_access_objects_of_others(rig):
 
 
 METHODS = {
-    "SendMessage": "run", "SendStreamingMessage": "run", "CancelTask": "run", "GetTask": "read", "ListTasks": "read",
-    "SubscribeToTask": "read", "CreateTaskPushNotificationConfig": "run", "GetTaskPushNotificationConfig": "read",
-    "ListTaskPushNotificationConfigs": "read", "DeleteTaskPushNotificationConfig": "run",
-    "message/send": "run", "message/stream": "run", "tasks/cancel": "run", "tasks/get": "read",
-    "tasks/resubscribe": "read", "tasks/pushNotificationConfig/set": "run", "tasks/pushNotificationConfig/get": "read",
-    "tasks/pushNotificationConfig/list": "read", "tasks/pushNotificationConfig/delete": "run",
-}  # fmt: skip
+    "SendMessage": "run",
+    "SendStreamingMessage": "run",
+    "CancelTask": "run",
+    "GetTask": "read",
+    "ListTasks": "read",
+    "SubscribeToTask": "read",
+    "CreateTaskPushNotificationConfig": "run",
+    "GetTaskPushNotificationConfig": "read",
+    "ListTaskPushNotificationConfigs": "read",
+    "DeleteTaskPushNotificationConfig": "run",
+    "message/send": "run",
+    "message/stream": "run",
+    "tasks/cancel": "run",
+    "tasks/get": "read",
+    "tasks/resubscribe": "read",
+    "tasks/pushNotificationConfig/set": "run",
+    "tasks/pushNotificationConfig/get": "read",
+    "tasks/pushNotificationConfig/list": "read",
+    "tasks/pushNotificationConfig/delete": "run",
+}
 """The JSON-RPC methods, and the right that each needs."""
 
 

@@ -18,7 +18,8 @@ import pytest
 from hookline import Agent, ScriptedModel, reply
 from hookline.stores import sqlite
 
-from .rig import ADMIN, until
+from ..waiting import wait_until
+from .rig import ADMIN
 from .wire import Blocker, Wire, is_whole, served
 
 pytestmark = pytest.mark.slow
@@ -81,8 +82,10 @@ async def test_a_body_that_is_too_long_is_rejected(tmp_path, how):
                 case "declared":
                     wire.send(HEAD + b"Content-Length: 999999999999\r\n\r\n" + body)
                 case "chunked":
-                    pieces = [b"%x\r\n%b\r\n" % (len(body[at : at + 100]), body[at : at + 100])
-                              for at in range(0, len(body), 100)]  # fmt: skip
+                    pieces = [
+                        b"%x\r\n%b\r\n" % (len(body[at : at + 100]), body[at : at + 100])
+                        for at in range(0, len(body), 100)
+                    ]
                     wire.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(pieces) + b"0\r\n\r\n")
                 case _:
                     wire.send(HEAD + b"Content-Length: 15\r\n\r\n" + body)
@@ -133,9 +136,9 @@ async def test_a_response_to_a_client_that_never_reads_is_abandoned_without_effe
                 case _:
                     messages = [{"role": "user", "content": "much"}]
                     deaf.ask("POST", "/v1/chat/completions", {"model": "helper", "stream": True, "messages": messages})
-            await until(lambda: server.service.counts()["readers"])
+            await wait_until(lambda: server.service.counts()["readers"])
             assert all(await asyncio.gather(*(works(server) for _ in range(5))))
-            await until(lambda: server.service.counts()["readers"] == 0)  # though the client is still connected
+            await wait_until(lambda: server.service.counts()["readers"] == 0)  # though the client is still connected
         (run,) = [run for run in await server.service.list(ADMIN) if run.task == "much"]
         assert (await server.service.wait(run.id, ADMIN)).status == "completed", "a run does not depend on its reader"
 
@@ -160,10 +163,10 @@ async def test_clients_that_disconnect_early_leave_nothing_behind(tmp_path):
                     }
                     wire.ask("POST", "/v1/chat/completions", asked)
                 await wire.writer.drain()
-        await until(lambda: server.service.counts()["readers"] == 0)
+        await wait_until(lambda: server.service.counts()["readers"] == 0)
         assert server.service.counts()["running"] >= 10, "runs continue without readers"
         blocker.open.set()
-        await until(lambda: not any(server.service.counts().values()))
+        await wait_until(lambda: not any(server.service.counts().values()))
         assert await works(server)
 
 
@@ -172,7 +175,7 @@ async def test_concurrent_cancellations_end_every_run_once(tmp_path):
     async with served(tmp_path, blocker.agent) as server:
         async with Wire(server.url) as wire:
             ids = [await wire.start() for _ in range(50)]
-        await until(lambda: blocker.entered == 50)
+        await wait_until(lambda: blocker.entered == 50)
 
         async def cancel(id):
             async with Wire(server.url) as wire:
@@ -233,7 +236,7 @@ async def test_while_the_file_cannot_be_written_runs_are_rejected_and_no_event_i
     async with served(tmp_path, blocker.agent) as server, Wire(server.url) as wire, Wire(server.url) as other:
         run_id = await wire.start("x" * 5000)
         reading = asyncio.create_task(wire.events(run_id))
-        await until(lambda: blocker.entered)
+        await wait_until(lambda: blocker.entered)
         holder = None
         match how:
             case "the disk is full":
@@ -265,9 +268,10 @@ async def test_while_the_file_cannot_be_written_runs_are_rejected_and_no_event_i
         assert await other.events(run_id) == events
         assert await works(server)
     with closing(sqlite3.connect(path)) as db:
-        stored = [json.loads(data) for (data,) in db.execute(
-            "SELECT data FROM events WHERE run_id = ? ORDER BY seq", (run_id,)
-        )]  # fmt: skip
+        stored = [
+            json.loads(data)
+            for (data,) in db.execute("SELECT data FROM events WHERE run_id = ? ORDER BY seq", (run_id,))
+        ]
     assert stored == events, "the events that readers got are stored"
 
 
@@ -305,7 +309,7 @@ async def test_a_clock_that_goes_backwards_does_not_change_the_order(tmp_path, m
         before = await other.start()
         run_id = await wire.start()
         reading = asyncio.create_task(wire.events(run_id))
-        await until(lambda: blocker.entered == 2)
+        await wait_until(lambda: blocker.entered == 2)
         monkeypatch.setattr(time, "time", lambda: now() - 7200)
         blocker.open.set()
         assert is_whole(await reading)
@@ -365,7 +369,7 @@ async def test_streams_of_an_ended_process_are_completed_by_it_or_by_the_next(tm
     try:
         url = (await process.stdout.readline()).decode().strip()
         tasks = [asyncio.create_task(one(url)) for _ in range(50)]
-        await until(lambda: len(seen) == 50 and all(map(is_blocked, seen.values())))
+        await wait_until(lambda: len(seen) == 50 and all(map(is_blocked, seen.values())))
     finally:
         process.send_signal(ended)
         await process.wait()

@@ -45,10 +45,14 @@ class Things:
 
     async def call(self, request):
         self.calls.append(caller_of(request))
-        return JSONResponse({
-            "caller": caller_of(request).id, "correlation_id": correlation_of(request), "scheme": request.url.scheme,
-            "client": request.client and request.client.host,
-        })  # fmt: skip
+        return JSONResponse(
+            {
+                "caller": caller_of(request).id,
+                "correlation_id": correlation_of(request),
+                "scheme": request.url.scheme,
+                "client": request.client and request.client.host,
+            }
+        )
 
     def routes(self, gate):
         return [*gate.routes(self.endpoints), gate.fallback()]
@@ -258,9 +262,14 @@ def test_random_headers_never_authenticate_and_never_cause_an_error(headers):
 
     async def call():
         scope = {
-            "type": "http", "method": "GET", "path": "/runs", "headers": [(b"host", b"localhost"), *headers],
-            "client": ("127.0.0.1", 1), "query_string": b"", "scheme": "http",
-        }  # fmt: skip
+            "type": "http",
+            "method": "GET",
+            "path": "/runs",
+            "headers": [(b"host", b"localhost"), *headers],
+            "client": ("127.0.0.1", 1),
+            "query_string": b"",
+            "scheme": "http",
+        }
         await blocker.app(scope, None, lambda message: asyncio.sleep(0, sent.append(message)))
 
     asyncio.run(call())

@@ -13,7 +13,8 @@ from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard,
 from hookline.server.errors import ConflictError, UnavailableError
 from hookline.stores.approvals import DecisionRefusedError
 
-from .rig import ADMIN, ME, read_all, service_at, until
+from ..waiting import wait_until
+from .rig import ADMIN, ME, read_all, service_at
 from .wire import is_whole
 
 RUNS = st.integers(0, 5)
@@ -120,7 +121,7 @@ async def test_each_run_ends_once_and_each_reader_gets_each_event_once(tmp_path_
         else:
             callers.do(what, which, more)
     callers.opened.set()
-    await until(lambda: len(callers.started) == 1 + sum(what == "start" for what, _, _ in doings))
+    await wait_until(lambda: len(callers.started) == 1 + sum(what == "start" for what, _, _ in doings))
     if patient:
         async with asyncio.timeout(60):
             while any(service.counts()[state] for state in ("queued", "running", "waiting")):
@@ -140,7 +141,7 @@ async def test_each_run_ends_once_and_each_reader_gets_each_event_once(tmp_path_
         assert seen == events[: len(seen)], "a resumed reader continues where it stopped"
     for id, after, seqs in callers.followed:
         assert seqs == list(range(after + 1, (await service.get(id, ADMIN)).last_seq + 1))
-    await until(lambda: not service.approvals.rows(status="pending"))  # no call of a finished run waits
+    await wait_until(lambda: not service.approvals.rows(status="pending"))  # no call of a finished run waits
     assert not any(service.counts().values())
     assert not service._live
     assert not service._executor._session_locks._locks

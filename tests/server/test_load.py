@@ -8,7 +8,8 @@ import pytest
 
 from hookline.server import live_run
 
-from .rig import ME, serving, until
+from ..waiting import wait_until
+from .rig import ME, serving
 from .wire import Blocker, Wire, is_whole, served
 
 pytestmark = pytest.mark.slow
@@ -32,7 +33,7 @@ async def test_a_hundred_streams_over_all_apis_are_complete_and_in_order(tmp_pat
     async with served(tmp_path, blocker.agent) as server:
         kinds = [plain] * 70 + [a2a] * 15 + [chat] * 15
         tasks = [asyncio.create_task(kind()) for kind in kinds]
-        await until(lambda: server.service.counts()["readers"] == 100 and blocker.entered == 100)
+        await wait_until(lambda: server.service.counts()["readers"] == 100 and blocker.entered == 100)
         blocker.open.set()
         found = await asyncio.gather(*tasks)
     assert all(is_whole(events) for events in found[:70])
@@ -86,12 +87,12 @@ async def test_five_hundred_runs_and_readers_share_one_service(tmp_path):
                 reader.close()
 
         tasks = [asyncio.create_task(one(number)) for number in range(500)]
-        await until(lambda: service.counts()["running"] == service.counts()["readers"] == blocker.entered == 500)
+        await wait_until(lambda: service.counts()["running"] == service.counts()["readers"] == blocker.entered == 500)
         blocker.open.set()
         found = await asyncio.gather(*tasks)
         assert all(map(is_whole, found))
         assert len({events[0]["run_id"] for events in found}) == 500
-        await until(lambda: not any(service.counts().values()) and asyncio.all_tasks() == before)
+        await wait_until(lambda: not any(service.counts().values()) and asyncio.all_tasks() == before)
         assert not service._live
         assert not service._executor._session_locks._locks
 
@@ -115,7 +116,7 @@ async def test_events_kept_in_memory_are_bounded_by_size(tmp_path, monkeypatch, 
     async with serving(tmp_path, blocker.agent) as service:
         run = await service.start(ME, "go")
         reader = await service.read(run.id, ME)
-        await until(lambda: blocker.entered)
+        await wait_until(lambda: blocker.entered)
         pages = [await reader.more() for _ in range(2)]
         blocker.open.set()
         while (page := await reader.more()) is not None:

@@ -74,9 +74,15 @@ def test_a_record_is_one_line_of_json_with_its_fields():
     (line,) = lines(out)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
     assert line == {
-        "level": "INFO", "logger": "hookline", "message": "started a\nwith 3", "correlation_id": "corr-1",
-        "caller": "ci", "port": 8080, "tags": ["x", None], "time_": "mine",
-    }  # fmt: skip
+        "level": "INFO",
+        "logger": "hookline",
+        "message": "started a\nwith 3",
+        "correlation_id": "corr-1",
+        "caller": "ci",
+        "port": 8080,
+        "tags": ["x", None],
+        "time_": "mine",
+    }
 
 
 def test_values_that_are_not_json_become_text():
@@ -103,21 +109,34 @@ class OddError(Exception):
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.binary()
-    | st.builds(Odd) | st.builds(object) | st.builds(pow, st.just(10), st.just(5000)) | st.dates(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters()), inner, max_size=3)
-    | st.tuples(inner, inner),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters())
+    | st.binary()
+    | st.builds(Odd)
+    | st.builds(object)
+    | st.builds(pow, st.just(10), st.just(5000))
+    | st.dates(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(st.characters()), inner, max_size=3)
+        | st.tuples(inner, inner)
+    ),
     max_leaves=6,
-)  # fmt: skip
+)
 
 
 @pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(
-    st.text(st.characters()) | VALUES, st.lists(VALUES, max_size=3), st.text(st.characters()),
+    st.text(st.characters()) | VALUES,
+    st.lists(VALUES, max_size=3),
+    st.text(st.characters()),
     st.dictionaries(st.text(st.characters()), VALUES, max_size=3),
     st.sampled_from([None, OddError(), ValueError("\ud800\n")]),
-)  # fmt: skip
+)
 def test_any_record_becomes_one_valid_line(message, args, name, extra, error):
     gives_one_line(message, args, name, extra, error)
 
@@ -171,8 +190,10 @@ def test_secrets_are_removed_from_messages(text):
 def test_secrets_are_removed_from_fields_by_value_and_by_name():
     line = as_json("x", token="plainword", inner={"password": "hunter", "note": [f"use {KEY}"]}, port=1)
     assert (line["token"], line["inner"], line["port"]) == (
-        "[secret]", {"password": "[secret]", "note": ["use [api-key]"]}, 1,
-    )  # fmt: skip
+        "[secret]",
+        {"password": "[secret]", "note": ["use [api-key]"]},
+        1,
+    )
     with logging_with(correlation_id=KEY):
         assert as_json("x")["correlation_id"] == "[api-key]"
 
@@ -212,8 +233,9 @@ def test_text_lines_are_short_and_escape_control_characters():
         )
     assert re.fullmatch(
         r"\x1b\[2m\d\d:\d\d:\d\d\x1b\[0m \x1b\[33mwarning\x1b\[0m hello\\n12:00:00 error forged\\x1b\[2J  "
-        r"\x1b\[2mrun_id=run_1\x1b\[0m", shown,
-    )  # fmt: skip
+        r"\x1b\[2mrun_id=run_1\x1b\[0m",
+        shown,
+    )
     first, *below = plain.split("\n")
     assert re.fullmatch(r"\d\d:\d\d:\d\d error   uvicorn\.error: hello  run_id=run_1", first)
     assert below[-2:] == ["    OSError: x", "    y"]

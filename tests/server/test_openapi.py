@@ -16,8 +16,9 @@ from hookline.server.auth import PUBLIC
 from hookline.server.openapi import OpenApi, describe
 from hookline.server.routing import Endpoint
 
+from ..waiting import wait_until
 from .http_rig import api, finished
-from .rig import make, until
+from .rig import make
 
 CHECKS = [
     not_a_server_error,
@@ -68,7 +69,7 @@ class Fuzzed:
                 answer = await client.post("/runs", json={"task": "delete it", "agent": "asker"})
                 self.ids["open"].append(answer.json()["id"])
             waiting = lambda: len(served.service.approvals.rows(status="pending")) == 8  # noqa: E731
-            await until(waiting)
+            await wait_until(waiting)
             rows = served.service.approvals.rows()
             self.ids["approvals"] = [row.id for row in rows]
             self.digest = rows[0].digest
@@ -107,11 +108,21 @@ def known(server, path):
 
 
 OPERATIONS = [
-    ("POST", "/runs"), ("GET", "/runs"), ("GET", "/runs/{id}"), ("POST", "/runs/{id}/cancel"),
-    ("POST", "/runs/{id}/messages"), ("GET", "/runs/{id}/events"), ("HEAD", "/runs/{id}/events"), ("GET", "/agents"),
-    ("GET", "/approvals"), ("GET", "/approvals/{id}"), ("POST", "/approvals/{id}"), ("GET", "/grants"),
-    ("DELETE", "/grants/{id}"), ("GET", "/openapi.json"),
-]  # fmt: skip
+    ("POST", "/runs"),
+    ("GET", "/runs"),
+    ("GET", "/runs/{id}"),
+    ("POST", "/runs/{id}/cancel"),
+    ("POST", "/runs/{id}/messages"),
+    ("GET", "/runs/{id}/events"),
+    ("HEAD", "/runs/{id}/events"),
+    ("GET", "/agents"),
+    ("GET", "/approvals"),
+    ("GET", "/approvals/{id}"),
+    ("POST", "/approvals/{id}"),
+    ("GET", "/grants"),
+    ("DELETE", "/grants/{id}"),
+    ("GET", "/openapi.json"),
+]
 
 
 @pytest.mark.slow
@@ -130,9 +141,12 @@ def test_every_response_matches_the_description(server, method, path):
 
     @seed(7)
     @settings(
-        max_examples=EXAMPLES, database=None, deadline=None, suppress_health_check=list(HealthCheck),
+        max_examples=EXAMPLES,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
         phases=(Phase.explicit, Phase.generate),
-    )  # fmt: skip
+    )
     @given(st.data())
     def fuzz(data):
         mode = data.draw(st.sampled_from(modes if negatable else modes[:1]))

@@ -43,10 +43,17 @@ def test_an_invalid_option_is_rejected_with_advice(table, words):
 
 
 def test_valid_options_are_accepted():
-    options = ServerOptions.of({
-        "host": "::1", "port": 0, "hosts": ["agents.example"], "trusted_proxies": ["10.0.0.1/8", "::1"],
-        "public_url": "https://agents.example/x", "push_hosts": ["10.0.0.7", "fe80::1", "intern"], "max_queued": 0,
-    })  # fmt: skip
+    options = ServerOptions.of(
+        {
+            "host": "::1",
+            "port": 0,
+            "hosts": ["agents.example"],
+            "trusted_proxies": ["10.0.0.1/8", "::1"],
+            "public_url": "https://agents.example/x",
+            "push_hosts": ["10.0.0.7", "fe80::1", "intern"],
+            "max_queued": 0,
+        }
+    )
     assert options.port == 0
     assert options.exposed
 
@@ -54,8 +61,12 @@ def test_valid_options_are_accepted():
 def test_a_server_on_loopback_is_not_exposed():
     assert not ServerOptions().exposed
     assert [ServerOptions(host=host).exposed for host in ("localhost", "::1", "127.0.0.9", "0.0.0.0", "::")] == [
-        False, False, False, True, True,
-    ]  # fmt: skip
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_every_option_is_described():

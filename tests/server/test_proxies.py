@@ -53,10 +53,13 @@ def test_repeated_forwarding_headers_are_one_list():
 @pytest.mark.parametrize(
     ("peer", "given", "scheme"),
     [
-        ("10.0.0.1", "https", "https"), ("10.0.0.1", "http, HTTPS", "https"), ("10.0.0.1", "javascript", "http"),
-        ("203.0.113.5", "https", "http"), ("", "https", "http"),
+        ("10.0.0.1", "https", "https"),
+        ("10.0.0.1", "http, HTTPS", "https"),
+        ("10.0.0.1", "javascript", "http"),
+        ("203.0.113.5", "https", "http"),
+        ("", "https", "http"),
     ],
-)  # fmt: skip
+)
 def test_only_a_trusted_proxy_can_set_the_scheme(peer, given, scheme):
     assert PROXIES.scheme(scope(peer, x_forwarded_proto=given)) == scheme
 

@@ -21,7 +21,8 @@ from hookline.stores.processes import process_start
 from hookline.stores.runs import RunRecord, RunStore
 from hookline.teams import Team
 
-from .rig import ME, make, read_all, service_at, serving, until
+from ..waiting import wait_until
+from .rig import ME, make, read_all, service_at, serving
 
 
 def left_behind(**fields):
@@ -231,7 +232,7 @@ async def test_an_unknown_write_error_loses_no_event(tmp_path, monkeypatch):
         run = await service.start(ME, "x")
         broken.append("no room")
         assert (await service.wait(run.id, ME)).status == "completed"
-        await until(lambda: not service.problem and not service._live)
+        await wait_until(lambda: not service.problem and not service._live)
     events = RunStore(tmp_path / "runs.db").events(run.id)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert events[-1].type == "run_closed"
@@ -260,16 +261,16 @@ async def test_calls_of_subagents_wait_under_the_run_each_separately(tmp_path):
         team.add(agent)
     async with serving(tmp_path, outer) as service:
         run, store = await service.start(ME, "x"), service.approvals
-        await until(lambda: len(store.rows(status="pending", root_id=run.id)) == 2)
+        await wait_until(lambda: len(store.rows(status="pending", root_id=run.id)) == 2)
         first, second = store.rows(owner=ME.id)
         assert (first.call_id, second.call_id, first.root_id) == ("same", "same", run.id)
         assert len({first.run_id, second.run_id, run.id}) == 3
         states = []
         for row in (first, second):
-            await until(lambda: len(service._live[run.id].pending) == len(store.rows(status="pending")))
+            await wait_until(lambda: len(service._live[run.id].pending) == len(store.rows(status="pending")))
             states.append((await service.get(run.id, ME)).status)
             store.decide(row.id, decision="approve", digest=row.digest, by="ann")
-        await until(lambda: service._live[run.id].record.status == "running")
+        await wait_until(lambda: service._live[run.id].record.status == "running")
         free.set()
         over = await service.wait(run.id, ME)
     assert (states, over.status) == (["waiting", "waiting"], "completed")
@@ -292,10 +293,10 @@ async def test_the_latest_record_of_a_run_is_stored_after_a_write_error(tmp_path
     mine, other = left_behind(), left_behind(id="run_other")
     recorder.put(mine)
     recorder.put(other)
-    await until(failed.is_set)
+    await wait_until(failed.is_set)
     recorder.put(msgspec.structs.replace(mine, status="completed"))
     go_on.set()
-    await until(lambda: recorder._task is None)
+    await wait_until(lambda: recorder._task is None)
     await recorder.close(60)
     assert (store.get(mine.id).status, store.get(other.id).status) == ("completed", "interrupted")
 
@@ -311,21 +312,22 @@ async def test_a_run_cancelled_while_queued_stays_cancelled(tmp_path):
 
     async with serving(tmp_path, make([call("wait"), reply("done")], tools=[wait])) as service:
         first, second = [await service.start(ME, text, session="talk") for text in "12"]
-        await until(lambda: service._executor._session_locks._locks and service._live[first.id].run)
+        await wait_until(lambda: service._executor._session_locks._locks and service._live[first.id].run)
         await asyncio.sleep(0)  # the second one has begun to wait for the first
         assert (await service.cancel(second.id, ME)).status == "cancelled"
         free.set()
         await service.wait(first.id, ME)
         events = await read_all(service, second.id)
-        await until(lambda: not service._live)
+        await wait_until(lambda: not service._live)
         assert (service._executor._session_locks._locks, service._keys._locks._locks, service.counts()["readers"]) == (
             {},
             {},
             0,
         )
     assert [(event["type"], event.get("status")) for event in events] == [
-        ("run_accepted", None), ("run_closed", "cancelled"),
-    ]  # fmt: skip
+        ("run_accepted", None),
+        ("run_closed", "cancelled"),
+    ]
     stored = RunStore(tmp_path / "runs.db").get(second.id)
     assert (stored.status, stored.reason) == ("cancelled", "cancelled by me")
 

@@ -24,7 +24,8 @@ from hookline.stores import run_stats
 from hookline.stores.errors import StoreError
 from hookline.stores.runs import RunRecord, RunStore
 
-from .rig import ADMIN, ME, OTHER, make, read_all, service_at, serving, until
+from ..waiting import wait_until
+from .rig import ADMIN, ME, OTHER, make, read_all, service_at, serving
 
 
 class Blocker:
@@ -80,8 +81,13 @@ async def test_a_run_is_stored_before_start_returns_and_its_events_have_no_gaps(
     )
     assert {event["run_id"] for event in events} == {run.id}
     assert events[1]["ids"] | {"session_id": "", "agent": ""} == {
-        "run_id": run.id, "task_id": "t-7", "correlation_id": "c-9", "session_id": "", "agent": "", "parent_run_id": "",
-    }  # fmt: skip
+        "run_id": run.id,
+        "task_id": "t-7",
+        "correlation_id": "c-9",
+        "session_id": "",
+        "agent": "",
+        "parent_run_id": "",
+    }
     assert (over.status, over.reply, over.last_seq) == ("completed", "done", len(events))
     assert (events[-1]["status"], events[-1]["reply"]) == ("completed", "done")
 
@@ -157,8 +163,13 @@ async def test_agents_that_hand_over_are_one_run_for_the_caller(tmp_path):
         events = await read_all(service, run.id)
         run = await service.get(run.id, ME)
     assert [e["type"] for e in events if e["type"].startswith("run_")] == [
-        "run_accepted", "run_started", "run_finished", "run_started", "run_finished", "run_closed",
-    ]  # fmt: skip
+        "run_accepted",
+        "run_started",
+        "run_finished",
+        "run_started",
+        "run_finished",
+        "run_closed",
+    ]
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     assert (run.reply, run.steps) == ("over to B\n\nhere is B", 2)
 
@@ -189,10 +200,10 @@ async def test_runs_of_one_session_run_one_after_another_and_others_do_not_wait(
     blocker = Blocker()
     async with serving(tmp_path, blocked_agent(blocker)) as service:
         first = await service.start(ME, "1", session="a")
-        await until(lambda: blocker.entered == 1)
+        await wait_until(lambda: blocker.entered == 1)
         second = await service.start(ME, "2", session="a")
         third = await service.start(ME, "3", session="b")
-        await until(lambda: blocker.entered == 2)
+        await wait_until(lambda: blocker.entered == 2)
         assert (await service.get(second.id, ME)).status == "queued"
         blocker.open.set()
         runs = [await service.wait(run.id, ME) for run in (first, second, third)]
@@ -251,9 +262,9 @@ async def test_a_run_beyond_the_limits_is_rejected_and_not_stored(tmp_path):
             await service.start(OTHER, "5")
         assert len(await service.list(ADMIN)) == 3
         assert service.counts() | {"readers": 0} == {"queued": 2, "running": 1, "waiting": 0, "readers": 0}
-        await until(lambda: blocker.entered == 1)
+        await wait_until(lambda: blocker.entered == 1)
         blocker.open.set()
-        await until(lambda: blocker.left == 3)
+        await wait_until(lambda: blocker.left == 3)
 
 
 async def test_readers_are_limited_and_closing_one_frees_its_place(tmp_path):
@@ -280,7 +291,7 @@ async def test_the_number_of_unread_messages_of_a_run_is_limited(tmp_path, monke
     blocker = Blocker()
     async with serving(tmp_path, blocked_agent(blocker)) as service:
         run = await service.start(ME, "x")
-        await until(lambda: blocker.entered == 1)
+        await wait_until(lambda: blocker.entered == 1)
         for _ in range(2):
             await service.steer(run.id, ME, "hurry")
         with pytest.raises(BusyError, match="2 messages"):
@@ -295,7 +306,7 @@ async def test_a_run_can_be_cancelled_in_every_state(tmp_path):
     async with serving(tmp_path, blocked_agent(blocker), max_runs=1) as service:
         running = await service.start(ME, "1")
         queued = await service.start(ME, "2")
-        await until(lambda: blocker.entered == 1)
+        await wait_until(lambda: blocker.entered == 1)
         assert (await service.cancel(queued.id, ME, "no need")).status == "cancelled"
         over = await service.cancel(running.id, ME)
         assert (over.status, over.reason, blocker.left) == ("cancelled", "cancelled by me", 0)
@@ -308,7 +319,7 @@ async def test_only_a_running_run_accepts_messages(tmp_path):
     blocker = Blocker()
     async with serving(tmp_path, blocked_agent(blocker)) as service:
         run = await service.start(ME, "x")
-        await until(lambda: blocker.entered == 1)
+        await wait_until(lambda: blocker.entered == 1)
         await service.steer(run.id, ME, "hurry")
         blocker.open.set()
         events = await read_all(service, run.id)
@@ -328,7 +339,7 @@ async def test_a_call_waits_for_approval_and_runs_when_approved(tmp_path):
 
     async with serving(tmp_path, asking(delete)) as service:
         run = await service.start(ME, "clean up")
-        await until(lambda: service.approvals.rows(status="pending"))
+        await wait_until(lambda: service.approvals.rows(status="pending"))
         assert (await service.get(run.id, ME)).status == "waiting"
         (row,) = service.approvals.rows(status="pending", root_id=run.id)
         assert (row.tool, row.arguments, row.owner, row.run_id) == ("delete", {"path": "a.txt"}, ME.id, run.id)
@@ -354,7 +365,7 @@ async def test_a_waiting_call_is_logged_without_its_arguments(tmp_path, caplog):
     async with serving(tmp_path, asking(delete)) as service:
         run = await service.start(ME, "clean up")
         logged = f"{run.id} waits for approval of delete: hookline approvals show "
-        await until(lambda: logged in caplog.text)
+        await wait_until(lambda: logged in caplog.text)
         (row,) = service.approvals.rows(status="pending", root_id=run.id)
         assert f"{logged}{row.id[5:13]}" in caplog.text
         assert "a.txt" not in caplog.text
@@ -371,15 +382,16 @@ async def test_a_run_that_waits_for_approval_releases_its_slot(tmp_path):
     blocker = Blocker()
     async with serving(tmp_path, asking(delete), blocked_agent(blocker, "blocker"), max_runs=1) as service:
         asked = await service.start(ME, "clean up")
-        (row,) = await until(lambda: service.approvals.rows(status="pending"))
+        await wait_until(lambda: service.approvals.rows(status="pending"))
+        (row,) = service.approvals.rows(status="pending")
         await service.start(ME, "1", agent="blocker")
-        await until(lambda: blocker.entered == 1)
+        await wait_until(lambda: blocker.entered == 1)
         await service.start(ME, "2", agent="blocker")
         service.approvals.decide(row.id, decision="approve", digest=row.digest, by="test")
         assert (await service.wait(asked.id, ME)).status == "completed"
         assert service.counts()["queued"] == 1
         blocker.open.set()
-        await until(lambda: blocker.left == 2)
+        await wait_until(lambda: blocker.left == 2)
         cancelled = await service.start(ME, "clean up")
         await service.cancel(cancelled.id, ME)
         assert (await service.wait((await service.start(ME, "3", agent="blocker")).id, ME)).status == "completed"
@@ -454,7 +466,7 @@ async def test_a_late_reader_gets_all_events_of_a_long_run_though_few_are_in_mem
         run = await service.start(ME, "x")
         live = service._live[run.id]
         slow = await service.read(run.id, ME)
-        await until(lambda: live.closed)
+        await wait_until(lambda: live.closed)
         await service._recorder.flushed()
         assert len(live._events) <= 30 < live.record.last_seq
         got = [event.seq async for event in slow]
@@ -466,7 +478,7 @@ async def test_a_reader_can_continue_after_a_timeout(tmp_path):
     blocker = Blocker()
     async with serving(tmp_path, blocked_agent(blocker)) as service:
         run = await service.start(ME, "x")
-        await until(lambda: blocker.entered == 1)
+        await wait_until(lambda: blocker.entered == 1)
         reader = await service.read(run.id, ME)
         while found := await reader.more(0.05):
             pass
@@ -486,9 +498,9 @@ async def test_closing_the_service_lets_runs_finish_and_interrupts_the_rest(tmp_
     await service.open()
     quick, slow = await service.start(ME, "1", agent="quick"), await service.start(ME, "2", agent="stuck")
     queued = await service.start(ME, "3", agent="quick")
-    await until(lambda: blocker.entered + stuck.entered == 2)
+    await wait_until(lambda: blocker.entered + stuck.entered == 2)
     closing = asyncio.create_task(service.close(grace=1))
-    await until(lambda: service.problem)
+    await wait_until(lambda: service.problem)
     with pytest.raises(UnavailableError):
         await service.start(ME, "4")
     blocker.open.set()
@@ -503,9 +515,20 @@ async def test_a_run_of_a_dead_process_is_interrupted_and_gets_a_last_event(tmp_
     gone.wait()
     store = RunStore(tmp_path / "runs.db")
     left = RunRecord(
-        "run_left", "helper", ME.id, "s", "served-s", "t", "c", "api", "task", status="waiting", created=time.time(),
-        host=os.uname().nodename, pid=gone.pid,
-    )  # fmt: skip
+        "run_left",
+        "helper",
+        ME.id,
+        "s",
+        "served-s",
+        "t",
+        "c",
+        "api",
+        "task",
+        status="waiting",
+        created=time.time(),
+        host=os.uname().nodename,
+        pid=gone.pid,
+    )
     store.write([left], [])
     async with serving(tmp_path) as service:
         run = await service.get("run_left", ME)
@@ -522,7 +545,7 @@ async def test_while_the_store_fails_new_runs_are_rejected_and_no_event_is_lost(
     async with serving(tmp_path, blocked_agent(blocker)) as service:
         monkeypatch.setattr("hookline.server.live_run.RETRY_SECONDS", 0.01)
         run = await service.start(ME, "x")
-        await until(lambda: blocker.entered == 1)
+        await wait_until(lambda: blocker.entered == 1)
         await service._recorder.flushed()
         real, broken = RunStore.write, [True]
 
@@ -533,13 +556,13 @@ async def test_while_the_store_fails_new_runs_are_rejected_and_no_event_is_lost(
 
         monkeypatch.setattr(RunStore, "write", write)
         blocker.open.set()
-        await until(lambda: service.problem)
+        await wait_until(lambda: service.problem)
         with pytest.raises(UnavailableError, match="cannot be stored$"):  # what files say tells of paths
             await service.start(ME, "y")
         assert "the disk is full" in caplog.text
         events = await read_all(service, run.id)
         broken.clear()
-        await until(lambda: not service.problem)
+        await wait_until(lambda: not service.problem)
         await service._recorder.flushed()
         stored = [json.loads(event.data) for event in RunStore(tmp_path / "runs.db").events(run.id)]
     assert stored == events

@@ -36,7 +36,8 @@ from hookline.stores.keys import KeyStore
 from hookline.stores.runs import RunRecord
 from hookline.teams import Roster
 
-from .rig import make, service_at, until
+from ..waiting import wait_until
+from .rig import make, service_at
 
 ROOT = Path(__file__).parents[2]
 JSON = {"content-type": "application/json"}
@@ -65,8 +66,14 @@ def server_at(folder, *agents, keys=None, **options):
     traffic = Traffic(metrics)
     gate = Gate(keys, service.options, count=traffic)
     return Server(
-        service, [RunsApi(service)], gate, service.options, keys=keys, metrics=metrics, traffic=traffic,
-    )  # fmt: skip
+        service,
+        [RunsApi(service)],
+        gate,
+        service.options,
+        keys=keys,
+        metrics=metrics,
+        traffic=traffic,
+    )
 
 
 @asynccontextmanager
@@ -121,7 +128,7 @@ async def test_a_starting_server_is_healthy_but_not_ready_and_accepts_no_runs(tm
 
     server.service.open = slow
     starting = asyncio.create_task(server.start())
-    await until(lambda: not server.url.endswith(":0"))
+    await wait_until(lambda: not server.url.endswith(":0"))
     async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
         assert (await client.get("/healthz")).status_code == 200
         ready = await client.get("/readyz")
@@ -174,7 +181,7 @@ async def test_the_status_shows_runs_approvals_and_requests(tmp_path):
     blocker = Blocker()
     async with running(tmp_path, blocker.agent) as (server, client):
         run = (await client.post("/runs", json={"task": "hi"})).json()
-        await until(lambda: blocker.entered)
+        await wait_until(lambda: blocker.entered)
         status = await server.status()
         ((under_way, doing, caller),) = status.runs
         assert (under_way.id, under_way.status, doing, caller) == (run["id"], "running", "blocker", "local")
@@ -192,9 +199,9 @@ async def test_runs_finish_within_the_grace_period_and_their_streams_end(tmp_pat
     async with running(tmp_path, blocker.agent) as (server, client):
         run = (await client.post("/runs", json={"task": "hi"})).json()
         reading = asyncio.create_task(read_stream(client, run["id"]))
-        await until(lambda: blocker.entered and server.service.counts()["readers"])
+        await wait_until(lambda: blocker.entered and server.service.counts()["readers"])
         stopping = asyncio.create_task(server.stop(grace=60))
-        await until(lambda: server.state == "stopping")
+        await wait_until(lambda: server.state == "stopping")
         ready = await client.get("/readyz")
         assert (ready.status_code, ready.json()["problem"]) == (503, "the server is stopping")
         refused = await client.post("/runs", json={"task": "too late"})
@@ -217,12 +224,12 @@ async def test_unfinished_runs_are_interrupted_and_their_streams_say_so(tmp_path
     async with running(tmp_path, blocker.agent, max_runs=1) as (server, client):
         ids = [(await client.post("/runs", json={"task": "hi"})).json()["id"] for _ in range(2)]
         reading = [asyncio.create_task(read_stream(client, each)) for each in ids]
-        await until(lambda: blocker.entered == 1 and server.service.counts()["readers"] == 2)
+        await wait_until(lambda: blocker.entered == 1 and server.service.counts()["readers"] == 2)
         if how == "the grace is over":
             await server.stop(grace=0.01)
         else:
             stopping = asyncio.create_task(server.stop(grace=600))
-            await until(lambda: server.state == "stopping")
+            await wait_until(lambda: server.state == "stopping")
             await server.stop(grace=0)
             await stopping
         for events in await asyncio.gather(*reading):
@@ -258,7 +265,7 @@ async def test_a_tool_that_blocks_a_thread_does_not_block_the_shutdown(tmp_path)
 
     async with running(tmp_path, make([call("block"), reply("done")], tools=[block])) as (server, client):
         run = (await client.post("/runs", json={"task": "hi"})).json()
-        await until(blocked.is_set)
+        await wait_until(blocked.is_set)
         await server.stop(grace=0)
         assert server.service._store.get(run["id"]).status == "interrupted"
     left.set()
@@ -268,12 +275,23 @@ async def test_a_stream_of_a_run_in_another_process_ends_with_the_server(tmp_pat
     monkeypatch.setattr("hookline.server.live_run.POLL_SECONDS", 0.01)
     async with running(tmp_path) as (server, client):
         elsewhere = RunRecord(
-            "run_elsewhere", "helper", "local", "s", "sid", "t", "c", "api", "hi", status="running",
-            created=time.time(), host=gethostname(), pid=os.getpid(),
-        )  # fmt: skip
+            "run_elsewhere",
+            "helper",
+            "local",
+            "s",
+            "sid",
+            "t",
+            "c",
+            "api",
+            "hi",
+            status="running",
+            created=time.time(),
+            host=gethostname(),
+            pid=os.getpid(),
+        )
         server.service._store.write([elsewhere], [])
         reading = asyncio.create_task(read_stream(client, elsewhere.id))
-        await until(lambda: server.service.counts()["readers"])
+        await wait_until(lambda: server.service.counts()["readers"])
         await server.stop(grace=600)
         assert await reading == []
     assert [record.message for record in caplog.records if record.levelname in ("ERROR", "WARNING")] == []
@@ -336,9 +354,12 @@ async def test_unusable_files_are_reported_before_the_server_starts(tmp_path, br
 
 def settings(folder, **options):
     return Settings(
-        server={"port": 0, **options}, runs=str(folder / "runs.db"), sessions=str(folder / "sessions"),
-        approval_file=str(folder / "approvals.db"), metadata={"user_role": "guest"},
-    )  # fmt: skip
+        server={"port": 0, **options},
+        runs=str(folder / "runs.db"),
+        sessions=str(folder / "sessions"),
+        approval_file=str(folder / "approvals.db"),
+        metadata={"user_role": "guest"},
+    )
 
 
 @asynccontextmanager

@@ -15,8 +15,9 @@ from hookline.server.sse import preferred_media
 from hookline.stores.errors import StoreError
 from hookline.stores.runs import RunStore
 
+from ..waiting import wait_until
 from .http_rig import Stream, api, events_in, finished
-from .rig import ME, serving, until
+from .rig import ME, serving
 from .test_runs import Blocker, blocked_agent
 
 
@@ -81,7 +82,7 @@ async def test_a_reader_sees_stored_events_only(tmp_path, monkeypatch):
     blocker = Blocker()
     async with serving(tmp_path, blocked_agent(blocker)) as service:
         run = await service.start(ME, "x")
-        await until(lambda: blocker.entered)
+        await wait_until(lambda: blocker.entered)
         await service._recorder.flushed()
         reader = await service.read(run.id, ME, service._live[run.id].record.last_seq)
         real, held = RunStore.write, asyncio.Event()
@@ -93,7 +94,7 @@ async def test_a_reader_sees_stored_events_only(tmp_path, monkeypatch):
 
         monkeypatch.setattr(RunStore, "write", write)
         blocker.open.set()
-        await until(lambda: service._live[run.id].closed)
+        await wait_until(lambda: service._live[run.id].closed)
         reading = asyncio.create_task(reader.more(0.0))
         for _ in range(20):
             await asyncio.sleep(0.001)
@@ -243,7 +244,7 @@ async def test_a_disconnected_reader_is_noticed_without_events(tmp_path):
     blocker = Blocker()
     async with api(tmp_path, blocked_agent(blocker), real=True) as served:
         run_id = await start(served)
-        await until(lambda: blocker.entered)
+        await wait_until(lambda: blocker.entered)
         before = len(asyncio.all_tasks())
         sockets = [await connected(served, run_id) for _ in range(5)]
         for raw in sockets:
@@ -251,8 +252,8 @@ async def test_a_disconnected_reader_is_noticed_without_events(tmp_path):
         assert served.service.counts()["readers"] == 5
         for raw in sockets:
             raw.close()
-        await until(lambda: served.service.counts()["readers"] == 0)
-        await until(lambda: len(asyncio.all_tasks()) <= before)
+        await wait_until(lambda: served.service.counts()["readers"] == 0)
+        await wait_until(lambda: len(asyncio.all_tasks()) <= before)
         assert not served.service._live[run_id]._waiters
         blocker.open.set()
         assert (await until_over(served, run_id))["status"] == "completed"
@@ -270,9 +271,9 @@ async def test_a_client_that_never_reads_does_not_slow_others(tmp_path):
     agent = Agent("helper", llm=model, tools=[blocker.tool(), much], max_steps=math.inf)
     async with api(tmp_path, agent, real=True) as served:
         run_id = await start(served)
-        await until(lambda: blocker.entered)
+        await wait_until(lambda: blocker.entered)
         deaf = [await connected(served, run_id, version="1.0", size=4096) for _ in range(3)]
-        await until(lambda: served.service.counts()["readers"] == 3)
+        await wait_until(lambda: served.service.counts()["readers"] == 3)
         blocker.open.set()
         run = await until_over(served, run_id)
         assert run["status"] == "completed"
@@ -281,7 +282,7 @@ async def test_a_client_that_never_reads_does_not_slow_others(tmp_path):
         assert served.service.counts()["readers"] == 3, "they should still be connected, far behind"
         for raw in deaf:
             raw.close()
-        await until(lambda: served.service.counts()["readers"] == 0)
+        await wait_until(lambda: served.service.counts()["readers"] == 0)
 
 
 async def test_a_cancelled_stream_closes_its_reader(tmp_path):
@@ -303,7 +304,7 @@ async def test_a_store_error_ends_the_stream_and_it_can_be_resumed(tmp_path, mon
     async with api(tmp_path) as served:
         run = await finished(served.client())
         await served.service._recorder.flushed()
-        await until(lambda: not served.service._live)
+        await wait_until(lambda: not served.service._live)
         path, real = f"/runs/{run['id']}/events", RunStore.events
 
         def broken(*_):

@@ -11,7 +11,7 @@ from hookline import Agent, ScriptedModel, call, tool
 from hookline.config.settings import Settings
 from hookline.server.build import build_server
 
-from .rig import until
+from ..waiting import wait_until
 
 FAST = {"rate": 1e9, "burst": 1_000_000, "max_runs": 1000, "max_runs_per_caller": 1000}
 
@@ -42,9 +42,11 @@ class Blocker:
 def built(folder, agent, **options):
     """A server as ``hookline serve`` builds it."""
     settings = Settings(
-        server={"port": 0, **FAST, **options}, runs=str(folder / "runs.db"),
-        sessions=str(folder / "sessions.db"), approval_file=str(folder / "approvals.db"),
-    )  # fmt: skip
+        server={"port": 0, **FAST, **options},
+        runs=str(folder / "runs.db"),
+        sessions=str(folder / "sessions.db"),
+        approval_file=str(folder / "approvals.db"),
+    )
     return build_server(settings, agent, home=folder)
 
 
@@ -56,11 +58,11 @@ async def served(folder, agent, **options):
     await server.start()
     try:
         yield server
-        await until(lambda: server.service.counts()["readers"] == 0)
+        await wait_until(lambda: server.service.counts()["readers"] == 0)
     finally:
         await server.stop(grace=0)
     assert sum(server.service.counts().values()) == 0
-    await until(lambda: _left() == before)
+    await wait_until(lambda: _left() == before)
 
 
 def _left():

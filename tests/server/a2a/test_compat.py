@@ -8,7 +8,8 @@ from a2a.utils.errors import TaskNotFoundError
 
 from hookline import call, reply
 
-from ..rig import ADMIN, make, until
+from ...waiting import wait_until
+from ..rig import ADMIN, make
 from .rig import assemble, data_of, got, message_request, reply_of, sent, serving_a2a, state, stream_events
 from .test_handler import Blocker, asking, look
 
@@ -27,8 +28,10 @@ async def test_the_methods_of_version_0_3_work(tmp_path):
         events = [each["result"] for each in await rig.stream("message/stream", message("hi"), headers={})]
         assert (events[0]["kind"], events[0]["status"]["state"]) == ("task", "submitted")
         assert (events[-1]["kind"], events[-1]["status"]["state"], events[-1]["final"]) == (
-            "status-update", "completed", True
-        )  # fmt: skip
+            "status-update",
+            "completed",
+            True,
+        )
         phases = [each["metadata"].get("phase") for each in events if each["kind"] == "status-update"]
         assert phases == [None, "tool_start", "progress", "tool_end", None]
         id = events[0]["id"]
@@ -66,7 +69,7 @@ async def test_the_client_of_version_0_3_works(tmp_path):
             assert (state(assemble(events)), reply_of(assemble(events))) == ("COMPLETED", "gone")
         async with rig.client(version="0.3") as client:
             task = await sent(client, message_request("go", now=True))
-            await until(lambda: blocker.entered)
+            await wait_until(lambda: blocker.entered)
             events = []
 
             async def follow():
@@ -74,7 +77,7 @@ async def test_the_client_of_version_0_3_works(tmp_path):
                     events.append(event)
 
             following = asyncio.create_task(follow())
-            await until(lambda: events)
+            await wait_until(lambda: events)
             cancelled = await client.cancel_task(CancelTaskRequest(id=task.id))
             await following
             assert state(cancelled) == state(assemble(events)) == state(await got(client, task.id)) == "CANCELED"

@@ -37,7 +37,8 @@ from hookline.stores.audit.log import AuditLog
 from hookline.stores.runs import RunRecord, StoredEvent
 from hookline.teams import Team
 
-from ..rig import ADMIN, make, until
+from ...waiting import wait_until
+from ..rig import ADMIN, make
 from .rig import (
     VERSION,
     assemble,
@@ -98,7 +99,7 @@ def updates(events):
 
 def check_nothing_left(rig):
     """Check that no reader is open."""
-    return until(lambda: rig.service.counts()["readers"] == 0)
+    return wait_until(lambda: rig.service.counts()["readers"] == 0)
 
 
 # Messages
@@ -186,7 +187,7 @@ async def test_return_immediately_returns_the_task_at_once(tmp_path):
     async with serving_a2a(tmp_path, blocker.agent()) as rig, rig.client() as client:
         task = await sent(client, message_request("go", now=True))
         assert state(task) in ("SUBMITTED", "WORKING")
-        await until(lambda: blocker.entered)
+        await wait_until(lambda: blocker.entered)
         assert state(await got(client, task.id)) == "WORKING"
         blocker.open.set()
         await rig.service._live[task.id].task
@@ -267,7 +268,7 @@ async def test_a_task_can_be_cancelled_once(tmp_path):
     blocker = Blocker()
     async with serving_a2a(tmp_path, blocker.agent()) as rig, rig.client() as client:
         following = asyncio.create_task(stream_events(client, message_request("go")))
-        await until(lambda: blocker.entered)
+        await wait_until(lambda: blocker.entered)
         (run,) = await rig.service.list(ADMIN)
         assert state(await client.cancel_task(CancelTaskRequest(id=run.id))) == "CANCELED"
         assert state(assemble(await following)) == "CANCELED"
@@ -319,7 +320,7 @@ async def test_a_new_subscription_after_a_broken_stream_loses_nothing(tmp_path):
                 after.append(event)
 
         following = asyncio.create_task(follow())
-        await until(lambda: after)
+        await wait_until(lambda: after)
         assert state(after[0].task) == "WORKING"
         assert text_of(after[0].task.status.message) == text_of(before[-1].status_update.status.message)
         blocker.open.set()
@@ -336,7 +337,7 @@ async def test_a_client_that_disconnects_early_leaves_nothing_open(tmp_path):
     blocker = Blocker()
     async with serving_a2a(tmp_path, blocker.agent()) as rig, rig.client() as client:
         waiting = asyncio.create_task(sent(client, message_request("go")))
-        await until(lambda: blocker.entered)
+        await wait_until(lambda: blocker.entered)
         waiting.cancel()
         await check_nothing_left(rig)
         blocker.open.set()
@@ -352,7 +353,7 @@ async def test_a_message_to_a_working_task_reaches_its_run(tmp_path):
     agent = blocker.agent()
     async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
         task = await sent(client, message_request("go", now=True))
-        await until(lambda: blocker.entered)
+        await wait_until(lambda: blocker.entered)
         await sent(client, message_request("and hurry", task=task.id, now=True))
         blocker.open.set()
         await rig.service.wait(task.id, ADMIN)
@@ -377,8 +378,10 @@ async def test_a_call_that_needs_approval_waits_and_runs_as_approved(tmp_path):
         assert "May delete run?" in text_of(last.status.message)
         (asked,) = data_of(last.status.message)
         assert (asked["tool"], asked["arguments"], asked["questions"]) == (
-            "delete", {"path": "a.txt"}, ["May delete run?"]
-        )  # fmt: skip
+            "delete",
+            {"path": "a.txt"},
+            ["May delete run?"],
+        )
         assert asked["approval"].startswith("appr_")
         assert asked["expires"] > 0
         id = events[0].task.id
@@ -432,7 +435,8 @@ async def test_an_ambiguous_yes_decides_nothing(tmp_path):
         assert asked["arguments"] == {"path": "b.txt"}  # the caller's own yes is no reason for doubt
         store = rig.service.approvals
         store.decide(asked["approval"], decision="deny", digest=asked["digest"], by="somebody else")
-        (row,) = await until(lambda: [r for r in store.rows(status="pending") if r.arguments == {"path": "c.txt"}])
+        await wait_until(lambda: [r for r in store.rows(status="pending") if r.arguments == {"path": "c.txt"}])
+        (row,) = [r for r in store.rows(status="pending") if r.arguments == {"path": "c.txt"}]
         task = await sent(client, message_request("yes", task=task.id))
         assert (state(task), store.find(row.id).status) == ("INPUT_REQUIRED", "pending")
         task = await sent(client, message_request(f"approve {row.id[:12]}", task=task.id))
@@ -460,7 +464,7 @@ async def test_with_two_waiting_calls_a_decision_must_name_one(tmp_path):
     agent = asking([call("delete", path="a.txt"), call("delete", path="b.txt")], reply("done"))
     async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
         task = await sent(client, message_request("clean up", now=True))
-        await until(lambda: len(rig.service.approvals.rows(status="pending")) == 2)
+        await wait_until(lambda: len(rig.service.approvals.rows(status="pending")) == 2)
         task = await got(client, task.id)
         assert len(data_of(task.status.message)) == 2
         task = await sent(client, message_request("yes", task=task.id))
@@ -476,7 +480,7 @@ async def test_a_late_decision_is_not_sent_to_the_agent(tmp_path):
     blocker = Blocker()
     async with serving_a2a(tmp_path, blocker.agent()) as rig, rig.client() as client:
         task = await sent(client, message_request("go", now=True))
-        await until(lambda: blocker.entered)
+        await wait_until(lambda: blocker.entered)
         late = {"approval": "appr_1", "decision": "approve", "digest": "0"}
         task = await sent(client, message_request(data=late, task=task.id))
         assert (state(task), "No call waits" in text_of(task.status.message)) == ("WORKING", True)
@@ -516,7 +520,7 @@ async def test_a_subscription_to_a_waiting_task_continues_after_an_approval_else
                 events.append(event)
 
         following = asyncio.create_task(follow())
-        await until(lambda: events)
+        await wait_until(lambda: events)
         assert state(events[0].task) == "INPUT_REQUIRED"
         (row,) = rig.service.approvals.rows(status="pending")
         rig.service.approvals.decide(row.id, decision="approve", digest=row.digest, by="somebody")
@@ -585,7 +589,7 @@ async def test_without_the_right_read_a_caller_sees_no_texts_of_others(tmp_path)
             assert "my secret" not in str(answer)
         async with rig.client("second", headers=mine) as client:
             task = await sent(client, message_request("my secret", now=True))
-        await until(lambda: blocker.entered)
+        await wait_until(lambda: blocker.entered)
         async with rig.client("second", headers=runner) as client:
             with pytest.raises(InvalidRequestError, match="read"):
                 await client.create_task_push_notification_config(

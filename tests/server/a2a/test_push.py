@@ -21,7 +21,8 @@ from a2a.utils.errors import InvalidParamsError, InvalidRequestError, TaskNotFou
 from hookline import call, reply
 from hookline.server.a2a import push as push_module
 
-from ..rig import ADMIN, make, until
+from ...waiting import wait_until
+from ..rig import ADMIN, make
 from .rig import message_request, sent, serving_a2a, state
 from .test_handler import Blocker, asking
 
@@ -89,7 +90,7 @@ async def served(folder):
 
 async def idle(rig):
     """Check that no notification is being sent."""
-    await until(lambda: not rig.part.push._tasks)
+    await wait_until(lambda: not rig.part.push._tasks)
 
 
 async def test_a_receiver_gets_each_state_in_order_with_its_token(tmp_path, caplog):
@@ -99,7 +100,7 @@ async def test_a_receiver_gets_each_state_in_order_with_its_token(tmp_path, capl
         async with serving_a2a(tmp_path, asking(), push=QUICK, push_hosts=LISTED) as rig, rig.client() as client:
             wanted = config(receiver.url, token="t0ken", authentication=proof)
             task = await sent(client, message_request("clean up", task_push_notification_config=wanted))
-            await until(lambda: receiver.states == ["WORKING", "INPUT_REQUIRED"])
+            await wait_until(lambda: receiver.states == ["WORKING", "INPUT_REQUIRED"])
             await sent(client, message_request("yes", task=task.id))
             await idle(rig)
         assert receiver.states == ["WORKING", "INPUT_REQUIRED", "WORKING", "COMPLETED"]
@@ -149,10 +150,22 @@ async def test_receivers_can_be_listed_and_deleted_and_only_their_owner_sees_sec
 
 
 REFUSED = (
-    "http://127.0.0.1:9000/", "http://localhost/", "http://10.0.0.1/", "http://[::1]/", "http://169.254.169.254/",
-    "http://[::ffff:127.0.0.1]/", "http://0x7f000001/", "http://user:pw@example.com/", "ftp://example.com/",
-    "file:///etc/passwd", "http://printer.local/", "no url", "", "http://example.com:0/", "http://inside.example.com/",
-)  # fmt: skip
+    "http://127.0.0.1:9000/",
+    "http://localhost/",
+    "http://10.0.0.1/",
+    "http://[::1]/",
+    "http://169.254.169.254/",
+    "http://[::ffff:127.0.0.1]/",
+    "http://0x7f000001/",
+    "http://user:pw@example.com/",
+    "ftp://example.com/",
+    "file:///etc/passwd",
+    "http://printer.local/",
+    "no url",
+    "",
+    "http://example.com:0/",
+    "http://inside.example.com/",
+)
 
 
 async def test_receivers_must_have_public_addresses(tmp_path, monkeypatch):
@@ -185,7 +198,7 @@ async def test_a_name_that_resolves_to_another_address_later_is_not_used(tmp_pat
             monkeypatch.setattr(socket, "getaddrinfo", leading_to("93.184.216.34"))
             url = f"http://hooks.example.com:{receiver.server.server_port}/"
             task = await sent(client, message_request("go", now=True))
-            await until(lambda: blocker.entered)
+            await wait_until(lambda: blocker.entered)
             await client.create_task_push_notification_config(config(url, task_id=task.id))
             monkeypatch.setattr(socket, "getaddrinfo", leading_to("127.0.0.1"))
             blocker.open.set()
@@ -217,10 +230,10 @@ async def test_a_slow_receiver_does_not_delay_the_run(tmp_path):
             task = await sent(client, message_request("go", task_push_notification_config=wanted))
             assert state(task) == "COMPLETED"
             await client.create_task_push_notification_config(config(fast.url, task_id=task.id, id="fast"))
-            await until(lambda: fast.states == ["COMPLETED"])  # a receiver of a finished task is notified at once
+            await wait_until(lambda: fast.states == ["COMPLETED"])  # a receiver of a finished task is notified at once
             assert slow.states == ["WORKING"]
             slow.hold.set()
-            await until(lambda: slow.states == ["WORKING", "COMPLETED"])
+            await wait_until(lambda: slow.states == ["WORKING", "COMPLETED"])
 
 
 async def test_unsent_notifications_are_sent_after_a_restart(tmp_path):
@@ -228,12 +241,12 @@ async def test_unsent_notifications_are_sent_after_a_restart(tmp_path):
     with receiving() as receiver:
         async with serving_a2a(tmp_path, blocker.agent(), push=QUICK, push_hosts=LISTED) as rig, rig.client() as client:
             await sent(client, message_request("go", now=True, task_push_notification_config=config(receiver.url)))
-            await until(lambda: blocker.entered and receiver.states == ["WORKING"])
-            await until(lambda: rig.service._store.push_subscriptions.for_run(_only(rig)) and _told(rig) > 1)
+            await wait_until(lambda: blocker.entered and receiver.states == ["WORKING"])
+            await wait_until(lambda: rig.service._store.push_subscriptions.for_run(_only(rig)) and _told(rig) > 1)
             rig.part.push.close = _at_once(rig.part.push)
         assert receiver.states == ["WORKING"]
         async with serving_a2a(tmp_path, blocker.agent(), push=QUICK, push_hosts=LISTED) as rig:
-            await until(lambda: len(receiver.got) == 2)
+            await wait_until(lambda: len(receiver.got) == 2)
             await idle(rig)
         assert receiver.states == ["WORKING", "FAILED"]
         async with serving_a2a(tmp_path, blocker.agent(), push=QUICK, push_hosts=LISTED) as rig:
@@ -246,10 +259,10 @@ async def test_stopping_keeps_the_receivers_of_runs_in_other_processes(tmp_path)
     with receiving() as receiver:
         async with serving_a2a(tmp_path, blocker.agent(), **options) as runs, runs.client() as client:
             task = await sent(client, message_request("go", now=True))
-            await until(lambda: blocker.entered)
+            await wait_until(lambda: blocker.entered)
             async with serving_a2a(tmp_path, blocker.agent(), **options) as other, other.client() as there:
                 await there.create_task_push_notification_config(config(receiver.url, task_id=task.id))
-                await until(lambda: other.part.push._tasks)
+                await wait_until(lambda: other.part.push._tasks)
             assert [row.done for row in runs.service._store.push_subscriptions.for_run(task.id)] == [False]
             async with serving_a2a(tmp_path, blocker.agent(), **options) as next_one:
                 blocker.open.set()
