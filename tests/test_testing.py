@@ -1,7 +1,6 @@
 """The testing kit for users' own hooks, and the fixtures pytest offers."""
 
 import asyncio
-import time
 from datetime import UTC, datetime
 
 import pytest
@@ -189,10 +188,8 @@ async def test_an_injected_fault_follows_the_hooks_failure_policy(fault, on_fail
 async def test_a_hook_made_to_hang_runs_into_its_timeout():
     registry = HookRegistry()
     registry.register(no_secrets, timeout=0.02)
-    began = time.monotonic()
     with kit.inject_fault(registry, "no_secrets", "hang"), pytest.raises(HookError, match="still running after 0.02 s"):
         await registry.fire(BEFORE_TOOL, kit.sample(BEFORE_TOOL))
-    assert time.monotonic() - began < 1
 
 
 async def test_a_hook_made_to_hang_hangs_as_long_as_asked():

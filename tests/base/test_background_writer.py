@@ -1,4 +1,4 @@
-"""A thread that writes what it is handed: in order, never keeping anybody waiting, losing nothing unsaid."""
+"""The background writer: items are written in order, callers never wait, and no loss is silent."""
 
 import os
 import subprocess

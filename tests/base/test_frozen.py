@@ -1,4 +1,4 @@
-"""Frozen JSON, histories, and the base of all values."""
+"""Frozen JSON, histories, and the base class of values."""
 
 import bisect
 import copy
@@ -192,7 +192,7 @@ def test_a_history_is_the_list_it_models(items, head, more):
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.lists(st.integers(0, 3), max_size=3)), max_size=25))
 def test_branches_of_a_history_never_interfere(steps):
-    """Each step grows one of the histories made so far; all of them must stay what they were."""
+    """Each step extends one of the existing histories; none of the others may change."""
     grown = [(History(), [])]
     for which, items in steps:
         history, model = grown[which % len(grown)]

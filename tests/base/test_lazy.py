@@ -18,7 +18,7 @@ STUBS = sorted(SOURCE.rglob("*.pyi"))
 
 @pytest.fixture
 def shop(tmp_path, monkeypatch):
-    """A package with a stub, which imports from beside, from below and from another module of the package."""
+    """A package with a stub that imports from sibling, child and other modules of the package."""
     inner = tmp_path / "shop" / "till"
     inner.mkdir(parents=True)
     (tmp_path / "shop" / "__init__.py").write_text("__version__ = '1'\n")
@@ -43,7 +43,7 @@ def test_a_name_is_imported_when_it_is_first_used(shop):
     assert "shop.till.drawer" not in sys.modules
     assert till.fill() == 7
     assert "shop.till.drawer" in sys.modules
-    assert vars(till)["fill"] is till.fill  # kept: the next use is an ordinary one
+    assert vars(till)["fill"] is till.fill  # stored, so the next access is an ordinary one
     assert (till.PRICE, till.__version__) == (3, "1")
 
 

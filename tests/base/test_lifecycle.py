@@ -1,4 +1,4 @@
-"""A component is started once and stopped once, whoever asks and whenever."""
+"""A component is started and stopped at most once, by any number of callers."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Random agents, hooks, tools, scripts and cancellations, and the runs they make."""
+"""Strategies for random agents, hooks, tools, scripts and cancellations."""
 
 from __future__ import annotations
 
@@ -44,10 +44,24 @@ LIMIT = 0.02
 """The timeout of a hook that may hang."""
 
 LOOP_POINTS = (
-    SESSION_START, ON_RUN_START, BEFORE_PROMPT_BUILD, BEFORE_STEP, BEFORE_LLM, ON_TOKEN, AFTER_LLM, BEFORE_TOOL,
-    ON_PROGRESS, AFTER_TOOL, TOOL_END_WITH_PATH, AFTER_STEP, ON_STOP, ON_ERROR, ON_RUN_END, APPROVAL_REQUESTED,
+    SESSION_START,
+    ON_RUN_START,
+    BEFORE_PROMPT_BUILD,
+    BEFORE_STEP,
+    BEFORE_LLM,
+    ON_TOKEN,
+    AFTER_LLM,
+    BEFORE_TOOL,
+    ON_PROGRESS,
+    AFTER_TOOL,
+    TOOL_END_WITH_PATH,
+    AFTER_STEP,
+    ON_STOP,
+    ON_ERROR,
+    ON_RUN_END,
+    APPROVAL_REQUESTED,
     APPROVAL_DECIDED,
-)  # fmt: skip
+)
 """The points that a run fires by itself."""
 
 FAULTS = ("raise", "hang", "nonsense", "cancelled")
@@ -59,7 +73,7 @@ STATUSES = {"completed", "stopped", "ended", "cancelled", "failed"}
 
 @dataclass(frozen=True)
 class HookSpec:
-    """One hook: it says ``say`` at its ``when``-th call, and nothing at the others."""
+    """A hook that returns ``say`` at its ``when``-th call, and nothing at the others."""
 
     point: Point
     phase: str
@@ -86,13 +100,17 @@ class HookSpec:
             return speak(ctx, payload)
 
         return hook(
-            self.point, name=name, phase=self.phase, priority=self.priority, on_failure=self.on_failure,
+            self.point,
+            name=name,
+            phase=self.phase,
+            priority=self.priority,
+            on_failure=self.on_failure,
             timeout=LIMIT if self.say == "hang" else None,
-        )(speak_async if self.is_async else speak)  # fmt: skip
+        )(speak_async if self.is_async else speak)
 
 
 def say(what: str, point: Point, ctx: Any, payload: Any) -> Any:
-    """What a hook returns for a verb, or does for a fault."""
+    """Return the result for a verb, or perform a fault."""
     match what:
         case "nothing" | "think":
             return None
@@ -143,9 +161,14 @@ def hook_specs(draw: st.DrawFn, points: tuple[Point, ...] = LOOP_POINTS) -> Hook
         verbs.append("think")
     policies = [None, "closed", "open"] + ["block"] * (point == BEFORE_TOOL and phase != "observe")
     return HookSpec(
-        point, phase, draw(st.sampled_from(verbs * 2 + list(FAULTS))), is_async,
-        priority=draw(st.integers(-2, 2)), on_failure=draw(st.sampled_from(policies)), when=draw(st.integers(0, 2)),
-    )  # fmt: skip
+        point,
+        phase,
+        draw(st.sampled_from(verbs * 2 + list(FAULTS))),
+        is_async,
+        priority=draw(st.integers(-2, 2)),
+        on_failure=draw(st.sampled_from(policies)),
+        when=draw(st.integers(0, 2)),
+    )
 
 
 # Tools, and what models do with them.
@@ -216,7 +239,7 @@ turns = st.one_of(
 
 @dataclass(frozen=True)
 class Scenario:
-    """An agent, and what becomes of its runs. ``cancel`` is a number of events, or seconds."""
+    """An agent with a script. ``cancel`` is a number of events or seconds after which its run is cancelled."""
 
     hooks: tuple[HookSpec, ...]
     turns: tuple[Any, ...]
@@ -228,18 +251,21 @@ class Scenario:
 
 @st.composite
 def scenarios(draw: st.DrawFn, runs: int = 1) -> Scenario:
-    """Random hooks and turns, perhaps cancelled at a random moment."""
+    """Random hooks and turns, possibly with a cancellation at a random moment."""
     listening = draw(st.booleans())
     moment = st.integers(1, 60) if listening else st.sampled_from([0.0, 0.001, 0.003, 0.006])
     return Scenario(
-        tuple(draw(st.lists(hook_specs(), max_size=6))), tuple(draw(st.lists(turns, min_size=1, max_size=5))),
-        listening, draw(st.none() | moment), runs,
-    )  # fmt: skip
+        tuple(draw(st.lists(hook_specs(), max_size=6))),
+        tuple(draw(st.lists(turns, min_size=1, max_size=5))),
+        listening,
+        draw(st.none() | moment),
+        runs,
+    )
 
 
 @dataclass
 class Played:
-    """What could be seen of one run."""
+    """The recorded payloads, events and result of one run."""
 
     session: Session
     log: EventLog = field(default_factory=EventLog)
@@ -248,12 +274,12 @@ class Played:
     raised: BaseException | None = None
 
     def at(self, point: Point) -> list[Any]:
-        """The payloads that came by at a point."""
+        """Return the payloads at a point."""
         return [payload for name, payload in self.fired if name == point]
 
 
 def recorder(played: Played, *points: Point) -> list[Any]:
-    """Hooks that see every fire of these points first, and say nothing."""
+    """Create hooks that record every fire of these points first."""
 
     def record(point: Point, ctx: Any, payload: Any) -> None:
         played.fired.append((point, payload))
@@ -262,7 +288,7 @@ def recorder(played: Played, *points: Point) -> list[Any]:
 
 
 async def play(scenario: Scenario, *watch: Point) -> list[Played]:
-    """Run the scenario to its end, which must come within seconds."""
+    """Run the scenario to its end, with a timeout."""
     session, model = Session("s"), ScriptedModel(scenario.turns, loop=True)
     specs = [spec.build(f"{spec.say}_{i}") for i, spec in enumerate(scenario.hooks)]
     all_played = []
@@ -304,7 +330,7 @@ async def _awaited(agent: Agent, played: Played, cancel: int | float | None) -> 
 
 
 def check_transcript(messages: Any) -> None:
-    """Every call has its one result right after its message, in call order; no id comes twice."""
+    """Check that every call has one result right after its message, in call order, and that ids are unique."""
     left, ids = list(messages), []
     while left:
         message = left.pop(0)

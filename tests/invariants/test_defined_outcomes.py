@@ -1,4 +1,4 @@
-"""One agent with all the built-in hooks at once: what may go wrong around it has a defined outcome."""
+"""One agent with all built-in hooks: every problem around it has a defined outcome."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ CONTEXT = 2000
 
 
 class World:
-    """An agent under every built-in hook there is, with tools that do and stand for all sorts of things."""
+    """An agent with every built-in hook and tools of many kinds."""
 
     def __init__(self, folder: Path, model: ScriptedModel, **given: Any) -> None:
         self.folder, self.model = folder, model
@@ -208,7 +208,7 @@ class World:
         return [read, pay, deploy, flaky, big, listed, raw, wait, self.artifacts]
 
     def check(self, result: AgentResult, log: EventLog, session: Session) -> None:
-        """What holds for every run, whatever happened in it (DESIGN 7)."""
+        """Check the invariants of a run (DESIGN 7)."""
         run_id = result.ids.run_id
         assert self.ends[run_id] == 1
         check_transcript(session.messages)
@@ -237,7 +237,7 @@ class World:
         return result
 
     def failures(self) -> set[tuple[str, str]]:
-        """The hooks that failed, and how, as the events of all runs tell: those of ``on_run_end`` are in no result."""
+        """Return the failures of hooks from the events; failures at ``on_run_end`` are in no result."""
         return {(error.source, error.type) for error in self.failed if error.where == "hook"}
 
     def audited(self) -> list[Any]:
@@ -261,13 +261,23 @@ def world(tmp_path: Path) -> Any:
 
 def test_all_built_ins_together_keep_every_promise_over_a_whole_conversation(world: Any) -> None:
     batch = [
-        call("read", topic="a"), call("pay", amount=500, to="Bob"), call("pay", amount=5, to="Ann"), call("deploy"),
-        call("flaky"), call("read"), call("nothing"),
-    ]  # fmt: skip
+        call("read", topic="a"),
+        call("pay", amount=500, to="Bob"),
+        call("pay", amount=5, to="Ann"),
+        call("deploy"),
+        call("flaky"),
+        call("read"),
+        call("nothing"),
+    ]
     turns = [
-        batch, OverloadedError("busy"), call("big", size=100_000), call("read", topic="a"),
-        reply('```json\n{"topic": "a", "lines": 3}\n```'), *[call("read", topic="b")] * 3, ValueError("broken"),
-    ]  # fmt: skip
+        batch,
+        OverloadedError("busy"),
+        call("big", size=100_000),
+        call("read", topic="a"),
+        reply('```json\n{"topic": "a", "lines": 3}\n```'),
+        *[call("read", topic="b")] * 3,
+        ValueError("broken"),
+    ]
     it, session = world(*turns), Session("s")
     it.memory.add_fact("home", "Rome")
     it.notes.append("buy milk")
@@ -275,8 +285,11 @@ def test_all_built_ins_together_keep_every_promise_over_a_whole_conversation(wor
     first = it.run("do it all", session)
     assert (first.status, first.reply) == ("completed", "Topic: a, lines: 3.")
     assert [step.outcomes for step in first.steps] == [
-        ("ok", "blocked", "ok", "blocked", "ok", "error", "error"), ("ok",), ("blocked",), (),
-    ]  # fmt: skip
+        ("ok", "blocked", "ok", "blocked", "ok", "error", "error"),
+        ("ok",),
+        ("blocked",),
+        (),
+    ]
     assert it.failures() == set()
     assert [name for name, _ in it.executed] == ["read", "pay", "flaky", "flaky", "big"]
     assert "home: Rome" in it.model.requests[0].messages[0].content
@@ -293,10 +306,13 @@ def test_all_built_ins_together_keep_every_promise_over_a_whole_conversation(wor
 
     assert list(it.sessions.load("s").messages) == list(session.messages)
     assert [line["status"] for line in it.audited() if line["type"] == "run_end"] == [
-        "completed", "ended", "ended", "failed",
-    ]  # fmt: skip
+        "completed",
+        "ended",
+        "ended",
+        "failed",
+    ]
     outcomes = [entry["outcome"] for entry in it.trail.log]
-    assert len(it.memory.episodes(None)) == len(outcomes) - 1  # an attempt that was made again is no episode
+    assert len(it.memory.episodes(None)) == len(outcomes) - 1  # a retried attempt is not an episode
 
 
 async def test_all_built_ins_together_let_a_run_be_cancelled(world: Any) -> None:
@@ -385,7 +401,7 @@ def test_session_ids_and_artifact_names_stay_inside(world: Any, tmp_path: Path, 
     turns = [call(name), call("save_artifact", name=name, content="x"), call("big", size=100_000), reply("done")]
     it = world(*turns)
     before = outside(it, tmp_path)
-    with suppress(StoreError):  # a name may be refused
+    with suppress(StoreError):  # a name may be rejected
         it.artifacts.save(name, "x")
     result = it.run("go", Session(name))
     assert (result.status, it.failures()) == ("completed", set())
@@ -448,7 +464,7 @@ def test_corrupt_sessions_are_reported_kept_and_the_run_completes(world: Any, tm
 def test_a_folder_that_cannot_be_written_is_reported_and_the_run_completes(world: Any, tmp_path: Path) -> None:
     folder = tmp_path / "closed"
     folder.mkdir(mode=0o500)
-    if os.access(folder, os.W_OK):  # for root every folder can be written
+    if os.access(folder, os.W_OK):  # root can write to every folder
         folder.rmdir()
         folder.write_text("a file in its place")
     it = world(call("read", topic="a"), reply("3 lines on a."), folder=folder)
@@ -461,7 +477,7 @@ def test_a_folder_that_cannot_be_written_is_reported_and_the_run_completes(world
 
 
 class Jumping:
-    """A wall clock that jumps at every look; what passes is real."""
+    """A wall clock that jumps at every call, with a real monotonic clock."""
 
     monotonic = staticmethod(time.monotonic)
 
@@ -530,12 +546,25 @@ async def test_a_thousand_runs_at_once_share_one_memory_and_one_session_store(wo
 
 NEEDED: dict[str, Any] = {
     "board": ":memory:",
-    "compactor": 100, "confirm": ["x"], "folder": ".", "hook": guard(BEFORE_TOOL)(lambda ctx, request: None),
-    "hosts": ["good.com"], "max_context_tokens": 10, "max_cost": 1, "max_seconds": 3, "max_steps": 3,
-    "max_tokens": 100, "max_tool_calls": 1,
-    "max_total_tokens": 3, "model": ScriptedModel(), "notes": "n.md", "path": "a.jsonl", "rules": ["x"],
-    "stop_reasons": ["stop"], "store": "sessions",
-}  # fmt: skip
+    "compactor": 100,
+    "confirm": ["x"],
+    "folder": ".",
+    "hook": guard(BEFORE_TOOL)(lambda ctx, request: None),
+    "hosts": ["good.com"],
+    "max_context_tokens": 10,
+    "max_cost": 1,
+    "max_seconds": 3,
+    "max_steps": 3,
+    "max_tokens": 100,
+    "max_tool_calls": 1,
+    "max_total_tokens": 3,
+    "model": ScriptedModel(),
+    "notes": "n.md",
+    "path": "a.jsonl",
+    "rules": ["x"],
+    "stop_reasons": ["stop"],
+    "store": "sessions",
+}
 """Something sensible for each argument that cannot be left out."""
 
 BESIDES: dict[str, dict[str, Any]] = {
@@ -546,76 +575,167 @@ BESIDES: dict[str, dict[str, Any]] = {
 """Where something else must be given for an argument to make sense."""
 
 NONSENSE: dict[str, Any] = {
-    "an object": object(), "-1": -1, "NaN": nan, "infinity": inf, "10**400": 10**400, "1.5": 1.5, "0": 0, "True": True,
-    "None": None, "text": "text", "no text": "", "NUL": "\0", "bytes": b"text", "[]": [], "[None]": [None], "[1]": [1],
-    "['']": [""], "{}": {}, "a mapping": {"text": object()}, "a mapping of numbers": {1: 1}, "a class": MemoryStore,
-}  # fmt: skip
+    "an object": object(),
+    "-1": -1,
+    "NaN": nan,
+    "infinity": inf,
+    "10**400": 10**400,
+    "1.5": 1.5,
+    "0": 0,
+    "True": True,
+    "None": None,
+    "text": "text",
+    "no text": "",
+    "NUL": "\0",
+    "bytes": b"text",
+    "[]": [],
+    "[None]": [None],
+    "[1]": [1],
+    "['']": [""],
+    "{}": {},
+    "a mapping": {"text": object()},
+    "a mapping of numbers": {1: 1},
+    "a class": MemoryStore,
+}
 
 TEXTS = {
-    "ApplyContextConfigHook.system_prompt", "ApprovalsHook.owner", "ApprovalsHook.root_id", "Compactor.instructions",
-    "EchoedPayloadHook.fallback", "EgressGuard.tools", "EpisodeLoggerHook.scope", "MemoryInjectionHook.scope",
+    "ApplyContextConfigHook.system_prompt",
+    "ApprovalsHook.owner",
+    "ApprovalsHook.root_id",
+    "Compactor.instructions",
+    "EchoedPayloadHook.fallback",
+    "EgressGuard.tools",
+    "EpisodeLoggerHook.scope",
+    "MemoryInjectionHook.scope",
     "PersistSessionHook.session_id",
-    "PlanModeHook.question", "RoleBasedAccessHook.key", "TicketRules.key",
-    "SafetyGuardrailHook.reply", "SensitiveDataHook.reply", "TerminalGuard.argument", "TerminalGuard.tools",
+    "PlanModeHook.question",
+    "RoleBasedAccessHook.key",
+    "TicketRules.key",
+    "SafetyGuardrailHook.reply",
+    "SensitiveDataHook.reply",
+    "TerminalGuard.argument",
+    "TerminalGuard.tools",
     "ToolRetryHook.tools",
-}  # fmt: skip
+}
 PATHS = {
-    "ApprovalsHook.store", "AuditLogHook.checkpoint", "AuditLogHook.logger", "AuditLogHook.path",
+    "ApprovalsHook.store",
+    "AuditLogHook.checkpoint",
+    "AuditLogHook.logger",
+    "AuditLogHook.path",
     "EpisodeLoggerHook.memory",
-    "MemoryInjectionHook.memory", "NotesInjectorHook.notes", "ObservabilityHook.path", "PersistSessionHook.store",
-    "SkillEvolverHook.folder", "SkillsHook.folder", "TicketRules.board", "ToolOutputTruncatorHook.artifacts",
-}  # fmt: skip
+    "MemoryInjectionHook.memory",
+    "NotesInjectorHook.notes",
+    "ObservabilityHook.path",
+    "PersistSessionHook.store",
+    "SkillEvolverHook.folder",
+    "SkillsHook.folder",
+    "TicketRules.board",
+    "ToolOutputTruncatorHook.artifacts",
+}
 FLAGS = {
-    "AuditLogHook.content", "EgressGuard.resolve", "InjectionGuard.judge", "InjectionGuard.task",
-    "LoopDetectorHook.answer", "MetricsHook.every_call", "ObservabilityHook.every_call", "OpenTelemetryHook.content",
+    "AuditLogHook.content",
+    "EgressGuard.resolve",
+    "InjectionGuard.judge",
+    "InjectionGuard.task",
+    "LoopDetectorHook.answer",
+    "MetricsHook.every_call",
+    "ObservabilityHook.every_call",
+    "OpenTelemetryHook.content",
     "PathGuard.write",
-    "SchemaRetryHook.any_error", "SensitiveDataHook.private_ips", "SensitiveDataHook.requests",
-    "TerminalGuard.writes", "TicketJudgeHook.evidence", "ToolOutputTruncatorHook.artifacts",
-}  # fmt: skip
+    "SchemaRetryHook.any_error",
+    "SensitiveDataHook.private_ips",
+    "SensitiveDataHook.requests",
+    "TerminalGuard.writes",
+    "TicketJudgeHook.evidence",
+    "ToolOutputTruncatorHook.artifacts",
+}
 FUNCTIONS = {
-    "Compactor.fallback", "EchoedPayloadHook.fallback", "EchoingHook.write", "FinishReasonHook.finish_reason_resolver",
-    "PlanModeHook.approver", "StepsLimitHook.step_counter",
-}  # fmt: skip
+    "Compactor.fallback",
+    "EchoedPayloadHook.fallback",
+    "EchoingHook.write",
+    "FinishReasonHook.finish_reason_resolver",
+    "PlanModeHook.approver",
+    "StepsLimitHook.step_counter",
+}
 AMOUNTS = {
-    "ApprovalsHook.seconds", "InjectionGuard.judge_timeout",
-    "CostLimitHook.max_cost", "ExecutionTimeLimitHook.max_seconds", "ModelRetryHook.base_delay",
-    "ModelRetryHook.max_delay", "ObservabilityHook.keep_days", "ResponseCacheHook.ttl", "SkillEvolverHook.delay",
-    "SkillEvolverHook.max_seconds", "TicketJudgeHook.timeout", "ToolRetryHook.base_delay", "ToolRetryHook.max_delay",
-    "guards.max_cost", "guards.max_execution_time",
-}  # fmt: skip
+    "ApprovalsHook.seconds",
+    "InjectionGuard.judge_timeout",
+    "CostLimitHook.max_cost",
+    "ExecutionTimeLimitHook.max_seconds",
+    "ModelRetryHook.base_delay",
+    "ModelRetryHook.max_delay",
+    "ObservabilityHook.keep_days",
+    "ResponseCacheHook.ttl",
+    "SkillEvolverHook.delay",
+    "SkillEvolverHook.max_seconds",
+    "TicketJudgeHook.timeout",
+    "ToolRetryHook.base_delay",
+    "ToolRetryHook.max_delay",
+    "guards.max_cost",
+    "guards.max_execution_time",
+}
 
 SENSIBLE: dict[str, set[str]] = {
     "text": TEXTS | PATHS,
     "NUL": TEXTS,
     "no text": {
-        "ApplyContextConfigHook.system_prompt", "ApprovalsHook.owner", "ApprovalsHook.root_id",
-        "EpisodeLoggerHook.scope", "MemoryInjectionHook.scope",
-        "SafetyGuardrailHook.reply", "SensitiveDataHook.reply",
+        "ApplyContextConfigHook.system_prompt",
+        "ApprovalsHook.owner",
+        "ApprovalsHook.root_id",
+        "EpisodeLoggerHook.scope",
+        "MemoryInjectionHook.scope",
+        "SafetyGuardrailHook.reply",
+        "SensitiveDataHook.reply",
     },
     "True": FLAGS,
     "1.5": AMOUNTS,
     "0": {
         "InjectionGuard.taint_steps",
-        "Compactor.keep_last", "MemoryInjectionHook.max_facts", "MemoryInjectionHook.max_episodes",
-        "ModelRetryHook.base_delay", "SkillEvolverHook.delay", "TokenBudgetHook.reserve", "ToolRetryHook.base_delay",
+        "Compactor.keep_last",
+        "MemoryInjectionHook.max_facts",
+        "MemoryInjectionHook.max_episodes",
+        "ModelRetryHook.base_delay",
+        "SkillEvolverHook.delay",
+        "TokenBudgetHook.reserve",
+        "ToolRetryHook.base_delay",
     },
     "None": {
         "InjectionGuard.taint_steps",
-        "RateLimitHook.max_calls_per_run", "guards.finish_reasons", "guards.max_execution_time", "guards.max_steps",
+        "RateLimitHook.max_calls_per_run",
+        "guards.finish_reasons",
+        "guards.max_execution_time",
+        "guards.max_steps",
         "guards.max_tokens",
     },
     "[]": {
-        "EgressGuard.hosts", "EgressGuard.local", "InjectionGuard.dangerous", "InjectionGuard.untrusted",
-        "PathGuard.keep", "PathGuard.read", "PathGuard.secrets", "PathGuard.write", "PathGuard.write_tools",
-        "SafetyGuardrailHook.allowlist", "SensitiveDataHook.allow", "TerminalGuard.allow", "TerminalGuard.ask",
-        "TerminalGuard.deny", "TerminalGuard.keep", "TerminalGuard.secrets", "guards.finish_reasons",
+        "EgressGuard.hosts",
+        "EgressGuard.local",
+        "InjectionGuard.dangerous",
+        "InjectionGuard.untrusted",
+        "PathGuard.keep",
+        "PathGuard.read",
+        "PathGuard.secrets",
+        "PathGuard.write",
+        "PathGuard.write_tools",
+        "SafetyGuardrailHook.allowlist",
+        "SensitiveDataHook.allow",
+        "TerminalGuard.allow",
+        "TerminalGuard.ask",
+        "TerminalGuard.deny",
+        "TerminalGuard.keep",
+        "TerminalGuard.secrets",
+        "guards.finish_reasons",
     },
     "{}": {
-        "ApplyContextConfigHook.response_format", "RateLimitHook.per_tool", "SensitiveDataHook.actions",
-        "SensitiveDataHook.arguments", "SensitiveDataHook.extra", "TicketRules.may",
+        "ApplyContextConfigHook.response_format",
+        "RateLimitHook.per_tool",
+        "SensitiveDataHook.actions",
+        "SensitiveDataHook.arguments",
+        "SensitiveDataHook.extra",
+        "TicketRules.may",
     },
     "a class": FUNCTIONS,
-}  # fmt: skip
+}
 """What makes sense after all, as the docstrings say; ``None`` also does where it is the default or a soft limit."""
 
 MADE = {**{name: getattr(hookline.hooks, name) for name in BUILTINS}, "Compactor": Compactor}

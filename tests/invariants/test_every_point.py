@@ -1,4 +1,4 @@
-"""DESIGN 7.1 for the whole product: its real parts together fire every point of the table."""
+"""DESIGN 7.1 for the whole product: its parts together fire every point of the table."""
 
 import pytest
 
@@ -67,15 +67,17 @@ def want_proof(ctx, ticket):
 
 
 def players():
-    """What the model says: as the lead one line after another, and the same always as helper or when it sums up."""
-    lines = iter([
-        [call("read_file", path="notes.txt"), call("fetch_mail")],
-        [call("ticket_start", id="T-1"), call("publish")],
-        call("delegate", to="helper", task="Look it over."),
-        call("ticket_complete", id="T-1", summary="It is written."),
-        call("ticket_complete", id="T-1", summary="It is written; the proof is in notes.txt."),
-        reply("All is done."),
-    ])  # fmt: skip
+    """Return the reply: the next line for the lead agent, a fixed text for the helper and for summaries."""
+    lines = iter(
+        [
+            [call("read_file", path="notes.txt"), call("fetch_mail")],
+            [call("ticket_start", id="T-1"), call("publish")],
+            call("delegate", to="helper", task="Look it over."),
+            call("ticket_complete", id="T-1", summary="It is written."),
+            call("ticket_complete", id="T-1", summary="It is written; the proof is in notes.txt."),
+            reply("All is done."),
+        ]
+    )
 
     def say(request):
         if request.purpose != "step":
@@ -86,7 +88,7 @@ def players():
 
 
 class Witness:
-    """One observer for each point of the table, all on one registry; it writes down what passes."""
+    """One observer for each point of the table, on one registry; it records the payloads."""
 
     def __init__(self, points, registry):
         self.seen = []
@@ -100,14 +102,14 @@ class Witness:
         return [name for name, _, _ in self.seen if name in among]
 
     def of_the_talk(self, since, until=None):
-        """What one message of the channel led to, without the steps of its run and the runs inside that."""
+        """Return the points that one message of a channel fired, without those of its run and nested runs."""
         shown = (*OF_A_MESSAGE, "personality_switched", "session_start", "on_run_start", "on_run_end")
         return [name for name, _, session in self.seen[since:until] if name in shown and session.platform == "memory"]
 
 
 @pytest.fixture
 def built_in():
-    """The points of the table, without those that tests or plugins declare."""
+    """Return the points of the table, without those of tests or plugins."""
     return [point for point in POINTS.values() if not point.startswith("test_")]
 
 
@@ -145,12 +147,22 @@ async def test_the_parts_together_fire_every_point_with_its_payload(tmp_path, bu
         assert isinstance(session, Session)
 
     assert witness.of_the_talk(0, switched) == [
-        "message_received", "inbound_claim", "personality_switched",
-        "message_sending", "before_dispatch", "message_sent",
-    ]  # fmt: skip
+        "message_received",
+        "inbound_claim",
+        "personality_switched",
+        "message_sending",
+        "before_dispatch",
+        "message_sent",
+    ]
     assert witness.of_the_talk(switched) == [
-        "message_received", "inbound_claim", "session_start", "on_run_start", "on_run_end",
-        "message_sending", "before_dispatch", "message_sent",
-    ]  # fmt: skip
+        "message_received",
+        "inbound_claim",
+        "session_start",
+        "on_run_start",
+        "on_run_end",
+        "message_sending",
+        "before_dispatch",
+        "message_sent",
+    ]
     assert witness.names(OF_A_SUBAGENT) == list(OF_A_SUBAGENT)
     assert witness.names(OF_A_TICKET) == ["before_ticket_complete", "after_ticket_revision", "before_ticket_complete"]

@@ -1,10 +1,10 @@
-"""DESIGN 7.6 and 5.1: a fail-closed hook that fails never lets the guarded action happen."""
+"""DESIGN 7.6 and 5.1: if a fail-closed hook fails, the guarded action does not happen."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -65,8 +65,18 @@ def wrong_verb(*_: Any) -> Any:
     return HookResult(HookAction.INVALID)
 
 
+END_OF_TEST = threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def release_blocked_threads() -> Iterator[None]:
+    END_OF_TEST.clear()
+    yield
+    END_OF_TEST.set()
+
+
 def blocks(*_: Any) -> None:
-    time.sleep(3 * LIMIT)
+    END_OF_TEST.wait()
 
 
 def later(fault: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,7 +114,7 @@ each_fault = pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 
 
 def faulty(point: Any, fault: Callable[..., Any], **options: Any) -> Any:
-    """A hook called ``faulty`` that fails in this way."""
+    """Create a hook named ``faulty`` that fails in this way."""
     takes_time = fault in (hangs, hangs_on, blocks)
     made = hook(point, name="faulty", timeout=LIMIT if takes_time else None, **options)
 
@@ -115,7 +125,7 @@ def faulty(point: Any, fault: Callable[..., Any], **options: Any) -> Any:
 
 
 class World:
-    """One agent with one tool, and everything that happened to it."""
+    """An agent with one tool that records everything."""
 
     def __init__(self, *hooks: Any, turns: Any = None) -> None:
         self.worked: list[int] = []

@@ -55,7 +55,7 @@ quick = settings(max_examples=60, deadline=None)
 
 
 class Counting:
-    """A hook with a state of its own in each run, as DESIGN 6.2 has it."""
+    """A hook that keeps its state in ``hook_state`` (DESIGN 6.2)."""
 
     points = frozenset((ON_RUN_START, BEFORE_STEP, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, AFTER_STEP))
 
@@ -85,7 +85,7 @@ async def wait(seconds: float) -> str:
 
 
 def script(request: Any) -> Any:
-    """A model without memory: one call, then an answer that names the task it was given."""
+    """A stateless model: one call, then an answer that contains the task."""
     task = next(message.content for message in request.messages if message.role == "user")
     if request.messages[-1].role == "tool":
         return f"answer to {task}"
@@ -156,7 +156,7 @@ async def test_runs_that_share_a_session_lose_none_of_its_messages() -> None:
 
 
 def reachable(value: Any, depth: int = 0) -> list[Any]:
-    """This value and all that can be reached from it by its public parts."""
+    """Yield this value and everything reachable from its public attributes."""
     found = [value]
     if depth > 8:
         return found
@@ -174,7 +174,7 @@ def reachable(value: Any, depth: int = 0) -> list[Any]:
 
 
 def vandalise(value: Any) -> None:
-    """Try every way to change a value in place."""
+    """Try to change a value in place in every way."""
     for thing in reachable(value):
         attempts: list[Any] = []
         if isinstance(thing, msgspec.Struct):
@@ -186,26 +186,39 @@ def vandalise(value: Any) -> None:
                 ]
         elif isinstance(thing, dict):
             attempts += [
-                lambda t=thing: t.update(spoilt=1), lambda t=thing: t.clear(), lambda t=thing: t.popitem(),
-                lambda t=thing: t.setdefault("spoilt", 1), lambda t=thing: t.__setitem__("spoilt", 1),
-                lambda t=thing: t.__ior__({"spoilt": 1}), lambda t=thing: t.pop(next(iter(t))),
-                lambda t=thing: t.__delitem__(next(iter(t))), lambda t=thing: t.__init__(spoilt=1),
+                lambda t=thing: t.update(spoilt=1),
+                lambda t=thing: t.clear(),
+                lambda t=thing: t.popitem(),
+                lambda t=thing: t.setdefault("spoilt", 1),
+                lambda t=thing: t.__setitem__("spoilt", 1),
+                lambda t=thing: t.__ior__({"spoilt": 1}),
+                lambda t=thing: t.pop(next(iter(t))),
+                lambda t=thing: t.__delitem__(next(iter(t))),
+                lambda t=thing: t.__init__(spoilt=1),
                 lambda t=thing: t.copy().update(spoilt=1),
-            ]  # fmt: skip
+            ]
         elif isinstance(thing, (list, History)):
             attempts += [
-                lambda t=thing: t.append(1), lambda t=thing: t.extend([1]), lambda t=thing: t.clear(),
-                lambda t=thing: t.insert(0, 1), lambda t=thing: t.pop(), lambda t=thing: t.reverse(),
-                lambda t=thing: t.__setitem__(0, 1), lambda t=thing: t.__delitem__(0), lambda t=thing: t.sort(),
-                lambda t=thing: t.__iadd__([1]), lambda t=thing: t.__imul__(2), lambda t=thing: t.__init__([1]),
-            ]  # fmt: skip
+                lambda t=thing: t.append(1),
+                lambda t=thing: t.extend([1]),
+                lambda t=thing: t.clear(),
+                lambda t=thing: t.insert(0, 1),
+                lambda t=thing: t.pop(),
+                lambda t=thing: t.reverse(),
+                lambda t=thing: t.__setitem__(0, 1),
+                lambda t=thing: t.__delitem__(0),
+                lambda t=thing: t.sort(),
+                lambda t=thing: t.__iadd__([1]),
+                lambda t=thing: t.__imul__(2),
+                lambda t=thing: t.__init__([1]),
+            ]
         for attempt in attempts:
             with suppress(TypeError, AttributeError, KeyError, IndexError, StopIteration):
                 attempt()
 
 
 def spoil_copies(value: Any) -> None:
-    """Change everything in the plain copies that dict-style access hands out."""
+    """Change everything in the plain copies of dict access."""
     if isinstance(value, dict):
         for item in value.values():
             spoil_copies(item)
@@ -249,16 +262,22 @@ def nested(items: list[Any], path: str = "a") -> dict[str, Any]:
 
 
 async def story(*hooks: Any) -> tuple[Any, ...]:
-    """A run with some of everything; gives all that could tell of a change."""
+    """Run an agent with all features; return everything that could show a change."""
     ask = guard(BEFORE_TOOL, priority=-1)(lambda ctx, request: HookResult.ask("may it?"))
     edit = hook("approval_requested", priority=-1)(lambda ctx, request: HookResult.edit({"items": [[1], {"a": 2}]}))
     more = hook("before_prompt_build", priority=-1)(lambda ctx, built: {"append_system": "more"})
     model = ScriptedModel([[call("nested", items=[[1]]), call("missing")], RuntimeError("down"), "an answer"])
     retry = hook(ON_ERROR, priority=-1)(lambda c, failure: HookResult.retry() if failure.where == "model" else None)
     agent = Agent(
-        "a", "", "instructions", llm=model, tools=[nested], hooks=[ask, edit, more, retry, *hooks],
-        params={"stop": ["x"], "deep": {"a": [1]}}, response_format={"type": "object", "required": ["a"]},
-    )  # fmt: skip
+        "a",
+        "",
+        "instructions",
+        llm=model,
+        tools=[nested],
+        hooks=[ask, edit, more, retry, *hooks],
+        params={"stop": ["x"], "deep": {"a": [1]}},
+        response_format={"type": "object", "required": ["a"]},
+    )
     session = Session("s", metadata={"list": [1, {"x": [2]}]})
     result = await agent.arun("a task", session=session)
     requests = [(list(r.messages), r.tools, r.params, r.response_format) for r in model.requests]
@@ -297,7 +316,7 @@ def test_json_inside_a_payload_is_frozen_all_the_way_down(arguments: dict[str, A
     assert [copied["arguments"], copied["result"]] == msgspec.json.decode(kept)
     vandalise(payload)
     spoil_copies(copied)
-    spoil_copies([arguments, result])  # what it was made from belongs to somebody else
+    spoil_copies([arguments, result])  # the original values belong to the caller
     assert msgspec.json.encode([payload["arguments"], payload["result"]]) == kept
     assert payload.replace(dict(payload)) == payload
 
@@ -348,7 +367,7 @@ async def test_a_list_that_a_hook_puts_into_a_value_stays_its_own(place: str) ->
     def look(ctx: Any, request: Any) -> None:
         seen.append([message.tool_calls for message in (*request.messages, *ctx.state.messages)])
 
-    with suppress(RunFailedError):  # to refuse such a value is as good
+    with suppress(RunFailedError):  # rejecting such a value is also fine
         await Agent("a", llm=ScriptedModel(["hello"]), hooks=[put, change, look]).arun("a task")
     assert all(not calls for calls in seen[0])
 
@@ -441,8 +460,11 @@ async def test_a_hook_is_not_called_for_its_own_model_call_but_all_others_are() 
 
     await Agent("a", llm=ScriptedModel(["yes"], loop=True), hooks=[thinker("one"), thinker("two")]).arun("a task")
     assert entered == {
-        ("one", "step"): 1, ("two", "step by one"): 1, ("two", "step"): 1, ("one", "step by two"): 1,
-    }  # fmt: skip
+        ("one", "step"): 1,
+        ("two", "step by one"): 1,
+        ("two", "step"): 1,
+        ("one", "step by two"): 1,
+    }
 
 
 async def test_hooks_judge_the_model_calls_of_hooks() -> None:
@@ -569,7 +591,7 @@ async def test_cancelling_the_parent_cancels_the_child() -> None:
 
 
 def pollute(mapping: Any) -> None:
-    """What ``eval`` does to the mapping it is given: it adds ``__builtins__``."""
+    """Add ``__builtins__`` to a mapping, as ``eval`` does."""
     eval("1 < 2", mapping)
     assert "__builtins__" in mapping
 
@@ -604,7 +626,7 @@ def test_changing_an_empty_mapping_affects_only_its_payload(point: Any) -> None:
 
 
 def empty_mappings(value: Any) -> list[Any]:
-    """Every empty mapping inside a payload."""
+    """Yield every empty mapping inside a payload."""
     if isinstance(value, Frozen):
         return [found for name in value for found in empty_mappings(getattr(value, name))]
     if isinstance(value, (tuple, list, History)):

@@ -43,7 +43,7 @@ class Spot(BaseModel):
 
 
 class Bench:
-    """Three tools that note what they were really given, then spoil it in place."""
+    """Three tools that record their arguments, then change them in place."""
 
     def __init__(self) -> None:
         self.given: list[tuple[str, Any]] = []
@@ -98,7 +98,7 @@ batches = st.lists(targets, min_size=1, max_size=3)
 
 
 async def judged_and_executed(batch: Any, hooks: Any = ()) -> tuple[Bench, dict[str, Any], EventLog]:
-    """Run a batch; gives what the tools got, what the last guard last saw of each call, and the events."""
+    """Run a batch; return the arguments of the tools, those that the last guard saw, and the events."""
     bench, judged, log = Bench(), {}, EventLog()
 
     @guard(BEFORE_TOOL, priority=-1000)
@@ -124,7 +124,7 @@ def encode(value: Any) -> bytes:
 
 @st.composite
 def rewriters(draw: st.DrawFn) -> Any:
-    """A hook that renames calls, or changes their arguments, in one of the ways a hook may."""
+    """Create a hook that renames calls or changes their arguments."""
     name, arguments = draw(targets)
     only = draw(st.sampled_from([*ARGUMENTS, "*"]))
     style = draw(st.sampled_from(["payload", "result", "mapping", "args", "in place"]))

@@ -1,4 +1,4 @@
-"""DESIGN 7.1, 7.4, 7.5 and 6.5: every point fires at its moment, and what opens also closes."""
+"""DESIGN 7.1, 7.4, 7.5 and 6.5: every point fires at its moment, and everything that starts also ends."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def one_more(ctx: Any, stopping: Any) -> HookResult | None:
 
 
 def full_run(**options: Any) -> tuple[Agent, Played]:
-    """Two calls that make every point of the loop fire, then an answer, then one more."""
+    """Return two calls that fire every point of the loop, then two answers."""
     played = Played(Session("s"))
     hooks = [*recorder(played, *LOOP_POINTS), ask, approve, one_more]
     turns = [[call("read", path="a.txt"), call("broken")], "an answer", "another"]
@@ -88,13 +88,32 @@ def full_run(**options: Any) -> tuple[Agent, Played]:
 STEP = ["before_step", "before_llm", "on_token", "after_llm"]
 TALK = ["before_step", "before_llm", "on_token", "on_token", "on_token", "after_llm", "after_step", "on_stop"]
 MOMENTS = [
-    "session_start", "on_run_start", "before_prompt_build",
-    *STEP, "before_tool", "before_tool", "approval_requested", "approval_decided",
-    "on_progress", "on_progress", "on_progress", "on_progress", "on_error",
-    "after_tool", "tool_end_with_path", "after_tool", "after_step",
-    *TALK, *[p for p in TALK if p != "on_token"][:2], "on_token", "on_token", "after_llm", "after_step", "on_stop",
+    "session_start",
+    "on_run_start",
+    "before_prompt_build",
+    *STEP,
+    "before_tool",
+    "before_tool",
+    "approval_requested",
+    "approval_decided",
+    "on_progress",
+    "on_progress",
+    "on_progress",
+    "on_progress",
+    "on_error",
+    "after_tool",
+    "tool_end_with_path",
+    "after_tool",
+    "after_step",
+    *TALK,
+    *[p for p in TALK if p != "on_token"][:2],
+    "on_token",
+    "on_token",
+    "after_llm",
+    "after_step",
+    "on_stop",
     "on_run_end",
-]  # fmt: skip
+]
 
 
 async def test_every_point_of_the_loop_fires_at_its_moment() -> None:
@@ -234,7 +253,7 @@ def test_the_events_of_calls_are_paired_for_a_consumer_of_only_these(scenario: S
 
 
 def check_pairs(reports: list[tuple[str, str, int, str | None]]) -> None:
-    """Every attempt has exactly one end; one that started has its start before, once, and only such a one has run."""
+    """Check that every attempt has exactly one end, and a start before it if and only if the tool ran."""
     started, over = set(), set()
     for phase, *key, outcome in reports:
         attempt = tuple(key)
@@ -250,7 +269,7 @@ def check_pairs(reports: list[tuple[str, str, int, str | None]]) -> None:
 
 
 def check_settled(log: EventLog, calls: list[str]) -> None:
-    """Exactly one settled event per call, after the last end of it."""
+    """Check that every call has one settled event, after its last end."""
     settled = [event.call_id for event in log.of(ToolSettled)]
     assert sorted(settled) == sorted(calls)
     for event in log.of(ToolSettled):

@@ -1,6 +1,6 @@
-"""DESIGN 6.4: the context of a run is a window. What a hook or a tool does with it changes nothing of the run.
+"""DESIGN 6.4: the context is read-only. A hook or a tool cannot change the run through it.
 
-The tests take every public attribute of the context, by ``dir()``: a new one is covered without being named here.
+The tests use every public attribute of the context from ``dir()``, so new attributes are covered automatically.
 """
 
 from __future__ import annotations
@@ -47,12 +47,20 @@ EXCEPTIONS = {
 """Attributes that change a run, by contract."""
 
 POINTS_TRIED = (
-    ON_RUN_START, BEFORE_STEP, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, AFTER_STEP, ON_STOP, ON_RUN_END,
-)  # fmt: skip
+    ON_RUN_START,
+    BEFORE_STEP,
+    BEFORE_LLM,
+    AFTER_LLM,
+    BEFORE_TOOL,
+    AFTER_TOOL,
+    AFTER_STEP,
+    ON_STOP,
+    ON_RUN_END,
+)
 
 
 class Mine(Event, frozen=True):
-    """An event of a hook's own."""
+    """An event of a hook."""
 
     text: str = ""
 
@@ -73,7 +81,7 @@ BY_TYPE: dict[str, Any] = {
 
 
 def plausible(parameter: inspect.Parameter) -> Any:
-    """A value by the name of the parameter, else by what its annotation mentions, else a text."""
+    """Return a value for a parameter by its name, else by its annotation, else a text."""
     if parameter.name in BY_NAME:
         return BY_NAME[parameter.name]
     annotation = str(parameter.annotation)
@@ -81,7 +89,7 @@ def plausible(parameter: inspect.Parameter) -> Any:
 
 
 def call_it(function: Callable[..., Any]) -> Any:
-    """What it gives for plausible arguments; it may refuse them."""
+    """Call it with plausible arguments, which it may reject."""
     given: list[Any] = []
     named: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
@@ -99,7 +107,7 @@ REPLACEMENTS = (None, (), {}, "other", 7, lambda *a, **k: None)
 
 
 def meddle(ctx: Any, name: str) -> Any:
-    """Assign it, delete it, and give what it gives if it can be called."""
+    """Assign it, delete it, and call it if possible."""
     for value in REPLACEMENTS:
         with suppress(AttributeError, TypeError):
             setattr(ctx, name, value)
@@ -121,7 +129,7 @@ def add(a: int, b: int) -> int:
 
 
 async def play(*hooks: Any, tools: tuple[Any, ...] = ()) -> tuple[AgentResult, list[Any]]:
-    """Two steps and three calls, the last of which gets the context."""
+    """Return two steps with three calls; the last one gets the context."""
     model = ScriptedModel([[call("add", a=1, b=2), call("add", a=2, b=2), call("look")], "a reply"])
     signals: list[Any] = []
 
@@ -187,7 +195,7 @@ async def test_a_hook_cannot_change_the_run_through_its_context(name: str, phase
         tried.append(str(point))
         made = meddle(ctx, name)
         if inspect.iscoroutine(made):
-            made.close()  # a sync hook cannot wait for it
+            made.close()  # a sync hook cannot await it
 
     nosy = hook(*POINTS_TRIED, phase=phase)(later if is_async else at_once)
     assert told(await play(nosy)) == await undisturbed()

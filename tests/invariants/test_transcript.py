@@ -1,4 +1,4 @@
-"""DESIGN 7.3: each tool call gets exactly one result, in call order, whatever happens."""
+"""DESIGN 7.3: each tool call gets exactly one result, in call order, in all cases."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ WATCHED = (SUBAGENT_SPAWNED, SUBAGENT_ENDED)
 
 @dataclass(frozen=True)
 class Node:
-    """An agent: in each step it calls these, a child being delegated to; then it answers, or its model breaks."""
+    """An agent that calls these tools and children in each step, then answers or fails."""
 
     steps: tuple[tuple[Any, ...], ...]
     breaks: bool = False
@@ -58,7 +58,7 @@ class Fault:
 
 @dataclass
 class Seen:
-    """What happened in a tree."""
+    """The recorded events and results of a tree of runs."""
 
     usage: Usage = Usage()
     ran: list[int] = field(default_factory=list)
@@ -94,7 +94,7 @@ async def work(n: int, ctx: AgentContext) -> str:
 
 
 class Counting(ScriptedModel):
-    """Adds up what it was used for, in the whole tree."""
+    """A model that counts its usage in the whole tree."""
 
     def __init__(self, seen: Seen, turns: Any) -> None:
         super().__init__(turns)
@@ -107,7 +107,7 @@ class Counting(ScriptedModel):
 
 
 def build(node: Node, seen: Seen, hooks: Any = (), name: str = "root") -> Agent:
-    """The agent of a node, with a team of its own below it."""
+    """Create the agent of a node with a team of its children."""
     children: list[Agent] = []
 
     def one(item: Any) -> Any:
@@ -127,7 +127,7 @@ def build(node: Node, seen: Seen, hooks: Any = (), name: str = "root") -> Agent:
 
 
 def watchers(seen: Seen, faults: list[Fault], blocked: int, cancel: Any) -> list[Any]:
-    """The hooks of the root: all others inherit them."""
+    """Create the hooks of the root, which all others inherit."""
     fired: Counter[str] = Counter()
 
     @guard(BEFORE_TOOL, priority=1000)
@@ -185,7 +185,7 @@ async def test_a_tree_of_runs_keeps_every_promise(node, faults, blocked, cancel_
     seen = await play(node, faults, blocked, cancel_at, tokens)
     flat = [event.event if isinstance(event, SubagentEvent) else event for event in seen.events]
 
-    # One stream for all, and it is whole.
+    # There is one complete stream for all runs.
     assert [event.seq for event in seen.events] == list(range(1, len(seen.events) + 1))
     assert isinstance(seen.events[-1], RunFinished)
     started = Counter(event.ids.run_id for event in flat if isinstance(event, RunStarted))
@@ -195,7 +195,7 @@ async def test_a_tree_of_runs_keeps_every_promise(node, faults, blocked, cancel_
     parents = {event.ids.run_id: event.ids.parent_run_id for event in flat if isinstance(event, RunStarted)}
     assert [parent for parent in parents.values() if parent not in parents] == [""]
 
-    # Each that was spawned has ended, once; every run but the root was spawned.
+    # Every run except the root was spawned, and ended once.
     spawned = {run for point, run in seen.told if point == SUBAGENT_SPAWNED}
     assert spawned == {run for point, run in seen.told if point == SUBAGENT_ENDED}
     assert set(seen.told.values()) <= {1}
@@ -206,9 +206,9 @@ async def test_a_tree_of_runs_keeps_every_promise(node, faults, blocked, cancel_
         calls = [made.id for message in result.messages for made in message.tool_calls]
         assert calls == [message.call_id for message in result.messages if message.role == "tool"]
 
-    # What ran was judged by the guard of the root, and what it blocked did not run.
+    # The guard of the root judged every call that ran, and no blocked call ran.
     assert set(seen.ran) <= set(seen.judged)
     assert blocked not in seen.ran
 
-    # The ledger of the root is that of the tree.
+    # The budget of the root counts the whole tree.
     assert seen.root.usage == seen.usage

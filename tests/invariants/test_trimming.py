@@ -38,7 +38,7 @@ SYSTEM = "be good"
 
 
 class Counting(ScriptedModel):
-    """A scripted model whose tokens are characters, a few for each message, and those of its tools."""
+    """A scripted model that counts characters as tokens, plus a few for each message and its tools."""
 
     def count_tokens(self, content: Any) -> int:
         if isinstance(content, str):
@@ -51,7 +51,7 @@ class Counting(ScriptedModel):
 
 @tool
 def give(n: int) -> str:
-    """Give a text of n characters."""
+    """Return a text of n characters."""
     return "x" * n
 
 
@@ -102,7 +102,7 @@ scripts = st.lists(
 
 
 def is_part(some: Any, whole: Any) -> bool:
-    """Whether these messages come in this order in the whole; tool results may be shortened."""
+    """Whether these messages occur in this order in ``whole``; tool results may be shortened."""
     left = iter(whole)
     return all(any(_same(message, other) for other in left) for message in some)
 
@@ -120,7 +120,7 @@ def last_group(messages: Any) -> tuple[Message, ...]:
 
 
 def least_request(request_messages: Any) -> list[Message]:
-    """What must stay of a request, as short as it may become."""
+    """Return the messages that must stay, in their shortest form."""
     task = max(i for i, m in enumerate(request_messages) if m.role == "user")
     newest = len(request_messages) - len(last_group(request_messages))
     left = [m for i, m in enumerate(request_messages) if m.role == "system" or i == task or i >= newest]
@@ -187,7 +187,7 @@ def summarising(script: list[Any], says: list[str]) -> Counting:
 
 
 class Watch:
-    """Looks at the transcript right before and right after it is compacted."""
+    """Records the transcript right before and after the compaction."""
 
     def __init__(self) -> None:
         self.pairs: list[tuple[str, tuple[Message, ...], tuple[Message, ...]]] = []

@@ -54,7 +54,7 @@ class Hurry:
 
 
 class Quiet(Scope):
-    """A scope whose hooks see its state. Nobody listens."""
+    """A scope without consumers of events."""
 
     def __init__(self):
         super().__init__(BaseContext())
@@ -63,7 +63,7 @@ class Quiet(Scope):
 
 
 class Listening(Quiet):
-    """A scope that keeps the events."""
+    """A scope that records the events."""
 
     def __init__(self, *, tracing=False):
         super().__init__()
@@ -82,8 +82,18 @@ class Fire:
     an exception to raise, or ``"rewrite"`` to append its name to the path.
     """
 
-    def __init__(self, point, *hooks, validate=None, start="rewrite", no_retry="", scope=None, is_async=False,
-                 payload=None, **options):  # fmt: skip
+    def __init__(
+        self,
+        point,
+        *hooks,
+        validate=None,
+        start="rewrite",
+        no_retry="",
+        scope=None,
+        is_async=False,
+        payload=None,
+        **options,
+    ):
         self.point, self.called, self.seen = point, [], {}
         self.validate, self.start, self.no_retry = validate, start, no_retry
         self.scope = scope or Listening()
@@ -111,7 +121,7 @@ class Fire:
         return say_later if is_async else say
 
     async def __call__(self):
-        """Take the steps that the loop takes: rewriters, validation, guards, observers."""
+        """Run the phases as the loop does: rewriters, validation, guards, observers."""
         firing = Firing(self.registry.stack.chain(self.point), self.point, self.payload, self.scope, self.no_retry)
         token = CURRENT.set(self.scope)
         try:
@@ -131,7 +141,7 @@ class Fire:
         return verdict
 
     async def at_once(self):
-        """Take all steps in one go, as the loop does at most points. A chain of rewriters alone has a shorter way."""
+        """Run all phases at once, as the loop does at most points; a chain of only rewriters takes the fast path."""
         chain = self.registry.stack.chain(self.point)
         token = CURRENT.set(self.scope)
         try:
@@ -160,43 +170,95 @@ def observer(result=None, **options):
 SETTLEMENT = {
     "nobody says anything": ([rewriter(PASS), guard(PASS), observer()], "abc", "cont", None, ""),
     "a rewriter's block skips all deciders": (
-        [rewriter(R.block("no")), rewriter(REWRITE), guard(PASS), observer()], "ad", "block", "no", "a"),
+        [rewriter(R.block("no")), rewriter(REWRITE), guard(PASS), observer()],
+        "ad",
+        "block",
+        "no",
+        "a",
+    ),
     "a rewriter's end skips all deciders": (
-        [rewriter(R.end("bye")), rewriter(REWRITE), guard(R.block("no")), observer()], "ad", "end", "bye", "a"),
+        [rewriter(R.end("bye")), rewriter(REWRITE), guard(R.block("no")), observer()],
+        "ad",
+        "end",
+        "bye",
+        "a",
+    ),
     "a guard's block skips the guards left": (
-        [rewriter(PASS), guard(R.block("no")), guard(R.end("bye")), observer()], "abd", "block", "no", "b"),
+        [rewriter(PASS), guard(R.block("no")), guard(R.end("bye")), observer()],
+        "abd",
+        "block",
+        "no",
+        "b",
+    ),
     "a guard's end skips the guards left": (
-        [guard(R.end("bye")), guard(R.block("no")), observer()], "ac", "end", "bye", "a"),
+        [guard(R.end("bye")), guard(R.block("no")), observer()],
+        "ac",
+        "end",
+        "bye",
+        "a",
+    ),
     "a rewriter's answer skips the rewriters left": (
-        [rewriter(PASS), rewriter(R.answer(1)), rewriter(REWRITE)], "ab", "answer", None, "b"),
+        [rewriter(PASS), rewriter(R.answer(1)), rewriter(REWRITE)],
+        "ab",
+        "answer",
+        None,
+        "b",
+    ),
     "a rewriter's answer skips rewriters, guards still judge": (
-        [rewriter(R.answer(1)), rewriter(REWRITE), guard(PASS), observer()], "acd", "answer", None, "a"),
+        [rewriter(R.answer(1)), rewriter(REWRITE), guard(PASS), observer()],
+        "acd",
+        "answer",
+        None,
+        "a",
+    ),
     "a guard's block beats a rewriter's answer": (
-        [rewriter(R.answer(1)), guard(R.block("no")), observer()], "abc", "block", "no", "b"),
-    "a guard's end beats a rewriter's answer": (
-        [rewriter(R.answer(1)), guard(R.end("bye"))], "ab", "end", "bye", "b"),
-    "a guard's answer skips nobody": (
-        [guard(R.answer(1)), guard(PASS), observer()], "abc", "answer", None, "a"),
+        [rewriter(R.answer(1)), guard(R.block("no")), observer()],
+        "abc",
+        "block",
+        "no",
+        "b",
+    ),
+    "a guard's end beats a rewriter's answer": ([rewriter(R.answer(1)), guard(R.end("bye"))], "ab", "end", "bye", "b"),
+    "a guard's answer skips nobody": ([guard(R.answer(1)), guard(PASS), observer()], "abc", "answer", None, "a"),
     "a later guard's block beats a guard's answer": (
-        [guard(R.answer(1)), guard(R.block("no"))], "ab", "block", "no", "b"),
+        [guard(R.answer(1)), guard(R.block("no"))],
+        "ab",
+        "block",
+        "no",
+        "b",
+    ),
     "of several answers the first counts": (
-        [rewriter(R.answer(1)), guard(R.answer(2)), guard(R.answer(3))], "abc", "answer", None, "a"),
+        [rewriter(R.answer(1)), guard(R.answer(2)), guard(R.answer(3))],
+        "abc",
+        "answer",
+        None,
+        "a",
+    ),
     "a rewriter's ask skips nobody": (
-        [rewriter(R.ask("?")), rewriter(REWRITE), guard(PASS), observer()], "abcd", "ask", None, "a"),
+        [rewriter(R.ask("?")), rewriter(REWRITE), guard(PASS), observer()],
+        "abcd",
+        "ask",
+        None,
+        "a",
+    ),
     "a guard's ask skips nobody": ([guard(R.ask("?")), guard(PASS), observer()], "abc", "ask", None, "a"),
     "block beats ask": ([rewriter(R.ask("?")), guard(R.block("no"))], "ab", "block", "no", "b"),
     "end beats ask": ([guard(R.ask("?")), guard(R.end("bye"))], "ab", "end", "bye", "b"),
     "asked and answered is asked first": ([rewriter(R.ask("?")), guard(R.answer(1))], "ab", "ask", None, "a"),
     "answered and then asked is asked first": ([rewriter(R.answer(1)), guard(R.ask("?"))], "ab", "ask", None, "b"),
-    "stop never settles": (
-        [rewriter(R.stop("s")), rewriter(PASS), guard(PASS), observer()], "abcd", "stop", None, "a"),
+    "stop never settles": ([rewriter(R.stop("s")), rewriter(PASS), guard(PASS), observer()], "abcd", "stop", None, "a"),
     "a guard's stop never settles": ([guard(R.stop("s")), guard(R.block("no"))], "ab", "block", "no", "b"),
     "answer beats stop": ([rewriter(R.stop("s")), rewriter(R.answer(1))], "ab", "answer", None, "b"),
     "replace is the weakest": ([rewriter(REWRITE), rewriter(R.stop("s"))], "ab", "stop", None, "b"),
     "replace alone": ([rewriter(REWRITE), rewriter(PASS), guard(PASS)], "abc", "replace", None, "a"),
     "the first block of two rewriters holds": (
-        [rewriter(R.block("one")), rewriter(R.block("two"))], "a", "block", "one", "a"),
-}  # fmt: skip
+        [rewriter(R.block("one")), rewriter(R.block("two"))],
+        "a",
+        "block",
+        "one",
+        "a",
+    ),
+}
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
@@ -449,8 +511,11 @@ async def test_a_consumer_can_ask_for_a_record_of_every_call():
         fire = Fire(BEFORE_TOOL, *hooks, scope=Listening(tracing=True), is_async=is_async)
         await fire()
         assert [(e.hook, e.verb) for e in fire.scope.of(HookExecuted)] == [
-            ("a", "cont"), ("b", "replace"), ("c", "cont"), ("d", "cont"),
-        ]  # fmt: skip
+            ("a", "cont"),
+            ("b", "replace"),
+            ("c", "cont"),
+            ("d", "cont"),
+        ]
         assert {(e.reason, e.error) for e in fire.scope.of(HookExecuted)} == {("", None)}
 
 
@@ -494,8 +559,8 @@ async def test_the_time_of_a_hook_is_its_own(is_async, monkeypatch):
     fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=Listening(tracing=True))
     await fire()
     times = [e.duration for e in fire.scope.of(HookExecuted)]
-    assert times[:4] == [1.0] * 4  # begun, ended: the clock was read by nobody else
-    assert times[4:] == ([2.0, 2.0] if is_async else [1.0, 1.0])  # observers that wait do so together
+    assert times[:4] == [1.0] * 4  # started, ended: nothing else read the clock
+    assert times[4:] == ([2.0, 2.0] if is_async else [1.0, 1.0])  # async observers wait concurrently
 
 
 async def test_a_fire_is_recorded_only_if_a_consumer_wants_it():
@@ -504,7 +569,7 @@ async def test_a_fire_is_recorded_only_if_a_consumer_wants_it():
     fire = Fire(BEFORE_TOOL, rewriter(PASS), rewriter(REWRITE), guard(R.ask("?")), observer(), scope=scope)
     await fire()
     assert scope.of(PointFired) == []
-    assert [e.hook for e in scope.of(HookExecuted)] == ["b", "c"]  # the stream knows who wants these
+    assert [e.hook for e in scope.of(HookExecuted)] == ["b", "c"]  # only consumers of this type
 
 
 async def test_a_fire_without_changes_is_recorded_too():
@@ -1061,7 +1126,7 @@ async def test_which_hook_runs_is_known_when_there_are_no_listeners_too(last):
 
 @pytest.mark.parametrize("phase", ["rewrite", "guard"])
 def test_a_fire_that_is_closed_calls_no_more_hooks_and_is_no_failure(phase, caplog):
-    """A coroutine that nobody awaits any more is closed outside the context of its run: nothing can be awaited then."""
+    """Python closes an abandoned coroutine outside the context of its run; it must not await anything then."""
     fire = Fire(BEFORE_TOOL, (phase, PASS), (phase, PASS), is_async=True, on_failure="open")
     firing = Firing(fire.registry.stack.chain(BEFORE_TOOL), BEFORE_TOOL, CALL, fire.scope, "")
     context = contextvars.copy_context()
@@ -1103,22 +1168,21 @@ async def test_a_hook_that_runs_past_its_timeout_has_failed(phase, kind, on_fail
     later = []
 
     def sync(ctx, payload):
-        release.wait(5)
+        release.wait()
         return R.block("too late")
 
     async def hang(ctx, payload):
-        await asyncio.sleep(5)
+        await asyncio.sleep(3600)
 
     async def stubborn(ctx, payload):
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.sleep(5)
+            await asyncio.sleep(3600)
         later.append("went on")
         return R.block("too late")
 
     registry = HookRegistry()
     made = {"sync": sync, "async": hang, "stubborn": stubborn}[kind]
     registry.on(BEFORE_TOOL, made, phase=phase, timeout=0.02, on_failure=on_failure, name="slow")
-    began = time.monotonic()
     if on_failure == "closed":
         with pytest.raises(
             HookError, match=r"hook 'slow' failed at before_tool: .*still running after 0.02 s"
@@ -1129,7 +1193,6 @@ async def test_a_hook_that_runs_past_its_timeout_has_failed(phase, kind, on_fail
         verdict = await registry.fire(BEFORE_TOOL, CALL)
         assert verdict.action == "cont"
         assert len(verdict.failures) == 1
-    assert time.monotonic() - began < 1
     release.set()
     await asyncio.sleep(0.01)
     assert later == (["went on"] if kind == "stubborn" else [])

@@ -1,4 +1,4 @@
-"""What the errors of the kernel carry."""
+"""The attributes and messages of the kernel's errors."""
 
 import asyncio
 

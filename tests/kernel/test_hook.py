@@ -1,4 +1,4 @@
-"""Hooks: both shapes, the decorators, and every check at registration (DESIGN 2)."""
+"""Hooks: both signatures, the decorators, and every check at registration (DESIGN 2)."""
 
 import asyncio
 import functools
@@ -46,7 +46,7 @@ async def fire(made, point=BEFORE_TOOL, payload=CALL, **options):
 
 
 def shapes(calls):
-    """The same hook in every shape that is accepted; each notes (point, ctx, payload)."""
+    """The same hook in every accepted form; each records (point, ctx, payload)."""
 
     class Sync:
         points = (BEFORE_TOOL,)
@@ -619,7 +619,7 @@ def test_points_of_options_may_have_any_of_their_names_and_must_exist():
 
 
 class AgentContext(Generic[T]):
-    """Stands for the real one, which the kernel knows by name only."""
+    """A stand-in for the real class, which the kernel only knows by name."""
 
 
 def named_wrongly(request, ctx): ...
@@ -634,7 +634,7 @@ def one_too_many(ctx, request, limit): ...
 def annotated_ctx(x, y: AgentContext): ...
 def annotated_generic(x, y: AgentContext[int]): ...
 def annotated_in_text(x, y: "hookline.AgentContext[Deps]"): ...  # noqa: F821
-def annotated_in_quotes(x, y: "'AgentContext'"): ...  # what a quoted name is where annotations are not evaluated
+def annotated_in_quotes(x, y: "'AgentContext'"): ...  # a quoted name in unevaluated annotations
 def annotated_payload(x: ToolCallRequest, y): ...
 def annotation_beats_the_name(ctx: ToolCallRequest, y): ...
 async def async_too(request, ctx): ...
@@ -650,11 +650,26 @@ class Swapped:
 @pytest.mark.parametrize(
     "made",
     [
-        named_wrongly, named_in_full, payload_first, request_first, point_and_ctx, point_and_payload, ctx_is_last,
-        point_is_last, one_too_many, annotated_ctx, annotated_in_text, annotated_in_quotes, annotated_generic,
-        annotated_payload, annotation_beats_the_name, async_too, functools.partial(one_too_many), Swapped(),
+        named_wrongly,
+        named_in_full,
+        payload_first,
+        request_first,
+        point_and_ctx,
+        point_and_payload,
+        ctx_is_last,
+        point_is_last,
+        one_too_many,
+        annotated_ctx,
+        annotated_in_text,
+        annotated_in_quotes,
+        annotated_generic,
+        annotated_payload,
+        annotation_beats_the_name,
+        async_too,
+        functools.partial(one_too_many),
+        Swapped(),
     ],
-)  # fmt: skip
+)
 def test_parameters_in_the_wrong_order_are_rejected_with_the_right_one(made):
     order = r"its parameters are in the wrong order: \(ctx, payload\) or \(point, ctx, payload\), not \("
     with pytest.raises(RegistrationError, match=rf"^hook .* at before_tool: {order}"):
@@ -681,11 +696,16 @@ def everything(*args): ...
 @pytest.mark.parametrize(
     ("made", "point"),
     [
-        (unusual_names, BEFORE_TOOL), (payload_called_context, BEFORE_TOOL), (ctx_annotated, BEFORE_TOOL),
-        (ctx_called_request, BEFORE_TOOL), (annotated_with_a_value, BEFORE_TOOL),
-        (payload_of_another_point, BEFORE_LLM), (default_ctx, BEFORE_TOOL), (everything, BEFORE_TOOL),
+        (unusual_names, BEFORE_TOOL),
+        (payload_called_context, BEFORE_TOOL),
+        (ctx_annotated, BEFORE_TOOL),
+        (ctx_called_request, BEFORE_TOOL),
+        (annotated_with_a_value, BEFORE_TOOL),
+        (payload_of_another_point, BEFORE_LLM),
+        (default_ctx, BEFORE_TOOL),
+        (everything, BEFORE_TOOL),
     ],
-)  # fmt: skip
+)
 def test_neutral_parameter_names_are_accepted(made, point):
     assert entry_of(made, points=point).name == made.__name__
 

@@ -1,4 +1,4 @@
-"""Messages as mappings: our own fields, OpenAI's shape, and errors that name the place and the key."""
+"""Messages as mappings: our own fields, OpenAI's format, and errors that name the path and the key."""
 
 import re
 
@@ -50,7 +50,7 @@ OURS = [
 
 
 async def asked(ctx_messages):
-    """What the model gets when a hook asks it with these messages."""
+    """Return the request when a hook calls the model with these messages."""
     model = ScriptedModel(["hello", "hello"])
 
     @hook(BEFORE_LLM)
@@ -63,7 +63,7 @@ async def asked(ctx_messages):
 
 
 async def replaced(messages):
-    """What the model gets when a hook replaces the messages of the request."""
+    """Return the request when a hook replaces its messages."""
     model = ScriptedModel(["hello"])
     change = hook(BEFORE_LLM)(lambda ctx, request: HookResult.replace({"messages": messages}))
     await Agent("a", llm=model, hooks=[change]).arun("a task")

@@ -147,7 +147,7 @@ def camel(name, first=str.title):
 
 @pytest.fixture
 def own():
-    """Points declared by a test, gone after it."""
+    """Remove the points that a test declares."""
     before, names = dict(POINTS), dict(module.NAMES)
     yield
     for table, was in ((module.TABLE, before), (module.NAMES, names)):
@@ -326,9 +326,17 @@ def test_a_point_of_a_program_is_a_plain_pipeline_by_default():
     assert (point.when, point.closed, point.fired_by) == ("", "the run fails", "the loop")
     assert (point.tool, point.resilient) == (False, False)
     full = Point(
-        "test_order_sent", Order, model="claim", result=Order, when="w", closed="c", fired_by="f",
-        names={"Shop": "Out"}, tool=True, resilient=True,
-    )  # fmt: skip
+        "test_order_sent",
+        Order,
+        model="claim",
+        result=Order,
+        when="w",
+        closed="c",
+        fired_by="f",
+        names={"Shop": "Out"},
+        tool=True,
+        resilient=True,
+    )
     assert (full.model, full.result, full.when, full.closed, full.fired_by) == ("claim", Order, "w", "c", "f")
     assert (full.names, full.tool, full.resilient, full.payload) == ({"Shop": "Out"}, True, True, Order)
 
@@ -356,7 +364,7 @@ def test_aliases_of_points_of_a_program_resolve():
 
 
 def run_alone(code):
-    """Run code in a fresh interpreter, where nothing of the package is imported yet."""
+    """Run code in a new interpreter without any imports of the package."""
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
@@ -405,7 +413,7 @@ print(POINTS["message_sent"].payload.__name__)
 
 @pytest.fixture
 def late(monkeypatch, tmp_path):
-    """A package, not imported yet, that declares the point ``parcel_late``; a program declared ``own`` before."""
+    """A package that is not imported yet and declares the point ``parcel_late``; ``own`` was declared before."""
     monkeypatch.setattr(module, "TABLE", dict(module.TABLE))
     monkeypatch.setattr(module, "NAMES", dict(module.NAMES))
     monkeypatch.setattr(module, "_imported", list(module.POINT_MODULES))

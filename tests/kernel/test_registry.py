@@ -1,4 +1,4 @@
-"""Registering hooks, their order, and firing points by hand (DESIGN 4.1)."""
+"""Registering hooks, their order, and firing points outside a run (DESIGN 4.1)."""
 
 import asyncio
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ CALL = ToolCallRequest("1", "read", {"path": "a"})
 
 
 class Named:
-    """A hook that notes its label when called."""
+    """A hook that records its label."""
 
     def __init__(self, label, calls=None, points=(BEFORE_TOOL,), **options):
         self.label, self.calls, self.points = label, calls if calls is not None else [], points
@@ -59,7 +59,7 @@ def labels(hooks):
     )
 )
 def test_hooks_fire_in_order_of_phase_layer_priority_and_registration(made):
-    """Against a sort: each hook is (phase, layer, priority), registered in this order."""
+    """Compare with a sort; each hook is (phase, layer, priority), registered in this order."""
     calls = []
     layers = [[], [], []]
     for number, (phase, layer, priority) in enumerate(made):
@@ -474,7 +474,7 @@ async def test_a_closed_failure_reaches_the_caller():
 
 
 class Recorder:
-    """An interceptor that notes where it was called, and says what it was made with."""
+    """An interceptor that records its calls and returns a fixed result."""
 
     def __init__(self, said=None):
         self.said, self.seen = said, []
@@ -496,7 +496,7 @@ def test_an_interceptor_is_a_hook_at_every_point():
 
 
 def test_the_hook_of_an_interceptor_refers_to_it():
-    """So two agents with the same interceptor, one inside the other, have it once."""
+    """So two nested agents with the same interceptor call it once."""
     recorder = Recorder()
     assert all(entry.hook.interceptor is recorder for entry in interceptor_entries(recorder))
 

@@ -1,4 +1,4 @@
-"""What hooks may return, and what they are told when it cannot be used (DESIGN 3)."""
+"""The values that hooks may return, and the errors for those that cannot be used (DESIGN 3)."""
 
 from types import MappingProxyType
 
@@ -230,9 +230,19 @@ def test_stop_takes_only_the_kinds_of_the_design():
     with pytest.raises(InvalidResultError, match="stop kind 'tired': expected one of error, stop_requested"):
         HookResult.stop("x", kind="tired")
     assert STOP_KINDS == (
-        "error", "stop_requested", "user_requested", "steps_limit", "token_limit", "time_limit", "cost_limit",
-        "tool_calls_limit", "retry_limit", "finish_reason", "completed", "unknown",
-    )  # fmt: skip
+        "error",
+        "stop_requested",
+        "user_requested",
+        "steps_limit",
+        "token_limit",
+        "time_limit",
+        "cost_limit",
+        "tool_calls_limit",
+        "retry_limit",
+        "finish_reason",
+        "completed",
+        "unknown",
+    )
 
 
 @pytest.mark.parametrize("value", ["text", 3, None, {"a": [1]}, [1, 2]])

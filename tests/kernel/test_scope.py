@@ -1,4 +1,4 @@
-"""What dispatch needs of a scope, and the window that hooks get."""
+"""The scope of a fire, and the context of hooks outside a run."""
 
 import asyncio
 

@@ -36,9 +36,16 @@ RESULT = Message("tool", "text", call_id="c1", name="read")
 HI = Message("user", "hi")
 STEP = Step(1, "text", ("read",), ("ok",), Usage(1, 2, 3), "stop", 0.5)
 STATE = AgentState(
-    [HI, ASKED, RESULT], {"a": [1]}, "be kind", {"type": "object"}, [STEP], Usage(1, 2, 3),
-    (StopSignal("completed", "done", "h"),), (ErrorInfo("tool", "ValueError", "no", "read", "c1", True),), IDS,
-)  # fmt: skip
+    [HI, ASKED, RESULT],
+    {"a": [1]},
+    "be kind",
+    {"type": "object"},
+    [STEP],
+    Usage(1, 2, 3),
+    (StopSignal("completed", "done", "h"),),
+    (ErrorInfo("tool", "ValueError", "no", "read", "c1", True),),
+    IDS,
+)
 REQUEST = ModelRequest(
     (HI,), (ToolSpec("read", "Reads.", {"type": "object"}),), "m", 1, 2, "judge", {"a": 1}, "auto", {"t": 0.5}, IDS
 )
@@ -62,7 +69,7 @@ FULL = [
     PromptBuild((HI, ASKED), "p", IDS),
     Compaction((HI, ASKED), "full", IDS),
     ApprovalAnswer(edit={"a": [1]}, by="ann"),
-]  # fmt: skip
+]
 
 
 def classes(module, base):
@@ -80,7 +87,7 @@ def subclasses(base):
 
 
 def example(cls):
-    """An instance with something in every field that has a simple type."""
+    """Create an instance with a value in every field of a simple type."""
     simple = {str: "x", int: 3, float: 0.5, bool: True}
     given = {f.name: simple[f.type] for f in msgspec.structs.fields(cls) if f.type in simple}
     return _sample_of(cls).replace(given)
@@ -441,24 +448,36 @@ STEPS = (Step(0), Step(1))
 @pytest.mark.parametrize(
     ("fields", "shown"),
     [
-        ({"reply": "42.", "steps": STEPS, "tool_calls": 1, "usage": Usage(1200, 34), "cost": 0.01234},
-         "completed: 42.\n2 steps, 1 tool call, 1,234 tokens, 0.01234 USD"),
+        (
+            {"reply": "42.", "steps": STEPS, "tool_calls": 1, "usage": Usage(1200, 34), "cost": 0.01234},
+            "completed: 42.\n2 steps, 1 tool call, 1,234 tokens, 0.01234 USD",
+        ),
         ({"cost": None}, "completed:\n0 steps, 0 tool calls, 0 tokens, cost unknown"),
-        ({"status": "stopped", "stop": StopSignal("steps_limit", "5 steps"), "reply": "So far"},
-         "stopped (steps_limit): So far\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
-        ({"status": "ended", "hook_ended": "no", "reply": "a\n\n b"},
-         "ended (no): a b\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
-        ({"status": "failed", "errors": (ErrorInfo("model", "ModelError", "no answer"),)},
-         "failed (ModelError: no answer):\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
-        ({"reply": "ok", "errors": (ErrorInfo("tool", "ValueError", "no"),)},
-         "completed: ok\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
-        ({"reply": "ok", "stop": StopSignal("completed", "done")},
-         "completed: ok\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
+        (
+            {"status": "stopped", "stop": StopSignal("steps_limit", "5 steps"), "reply": "So far"},
+            "stopped (steps_limit): So far\n0 steps, 0 tool calls, 0 tokens, 0 USD",
+        ),
+        (
+            {"status": "ended", "hook_ended": "no", "reply": "a\n\n b"},
+            "ended (no): a b\n0 steps, 0 tool calls, 0 tokens, 0 USD",
+        ),
+        (
+            {"status": "failed", "errors": (ErrorInfo("model", "ModelError", "no answer"),)},
+            "failed (ModelError: no answer):\n0 steps, 0 tool calls, 0 tokens, 0 USD",
+        ),
+        (
+            {"reply": "ok", "errors": (ErrorInfo("tool", "ValueError", "no"),)},
+            "completed: ok\n0 steps, 0 tool calls, 0 tokens, 0 USD",
+        ),
+        (
+            {"reply": "ok", "stop": StopSignal("completed", "done")},
+            "completed: ok\n0 steps, 0 tool calls, 0 tokens, 0 USD",
+        ),
         ({"status": "failed", "reply": "a"}, "failed: a\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
         ({"status": "ended", "reply": "a"}, "ended: a\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
         ({"status": "stopped", "reply": "a"}, "stopped: a\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
     ],
-)  # fmt: skip
+)
 def test_a_result_prints_as_two_short_lines(fields, shown):
     assert str(AgentResult(**fields)) == shown
 

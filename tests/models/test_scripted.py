@@ -1,7 +1,6 @@
-"""The model that says what it was told to say."""
+"""The scripted model."""
 
 import asyncio
-import time
 
 import pytest
 from hypothesis import given
@@ -131,13 +130,17 @@ async def test_a_stream_of_calls_has_no_pieces():
     assert only.tool_calls[0].name == "read"
 
 
-async def test_a_delay_is_waited():
-    began = time.monotonic()
+async def test_a_delay_comes_before_each_reply_and_each_streamed_word(monkeypatch):
+    delays = []
+
+    async def sleep(seconds):
+        delays.append(seconds)
+
+    monkeypatch.setattr("hookline.models.scripted.asyncio.sleep", sleep)
     await play("one", delay=0.02)
-    assert time.monotonic() - began >= 0.015
-    began = time.monotonic()
-    assert len([p async for p in ScriptedModel(["a b"], delay=0.02).stream(REQUEST)]) == 3
-    assert time.monotonic() - began >= 0.03
+    assert delays == [0.02]
+    assert len([p async for p in ScriptedModel(["a b"], delay=0.03).stream(REQUEST)]) == 3
+    assert delays == [0.02, 0.03, 0.03]
 
 
 @pytest.mark.parametrize("turn", [5, None, {"tool": "read"}, [call("read"), reply("no part of a list")], [["nested"]]])

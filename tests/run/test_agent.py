@@ -322,8 +322,10 @@ def test_ids_reach_every_payload_and_the_result():
     def watch(ctx, payload):
         seen.append(payload.ids)
         assert (ctx.run_id, ctx.task_id, ctx.correlation_id) == (
-            payload.ids.run_id, payload.ids.task_id, payload.ids.correlation_id,
-        )  # fmt: skip
+            payload.ids.run_id,
+            payload.ids.task_id,
+            payload.ids.correlation_id,
+        )
 
     agent = scripted_agent([call("add", a=1, b=1), reply("x")], tools=[add], hooks=[watch])
     result = agent.run("x", task_id="task-1", correlation_id="corr-1")
@@ -510,7 +512,7 @@ def test_a_finished_run_leaves_nothing_for_the_garbage_collector():
     gc.disable()
     try:
         asyncio.run(once())
-        for _ in range(100):  # a worker thread may still be putting its job away
+        for _ in range(100):  # a worker thread may still hold its job
             if refs[0]() is None:
                 break
             time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""What a model, a user or a hook may get wrong: a defined outcome, never a hang or a stray traceback."""
+"""Mistakes of models, users and hooks have a defined outcome, never a hang or a stray traceback."""
 
 import pytest
 

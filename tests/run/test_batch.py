@@ -138,7 +138,7 @@ def test_guards_judge_the_validated_arguments_and_the_tool_gets_exactly_those():
     agent = scripted_agent([call("take", n="7"), reply("x")], tools=[take], hooks=[judge, rewrite])
     agent.run("x")
     assert seen == [{"n": 7, "tags": ["a"], "note": "none"}]
-    assert got == [(7, ["a", "mine"], "none")]  # the tool changed a copy of its own
+    assert got == [(7, ["a", "mine"], "none")]  # the tool changed its own copy
     assert agent.model.requests[1].messages[1].tool_calls[0].arguments == {"n": "7"}
 
 
@@ -520,8 +520,11 @@ def test_every_attempt_has_one_end_with_its_outcome_and_a_start_if_it_runs():
     scripted_agent([batch, reply("x")], tools=[add], hooks=[some], sinks=[log]).run("x")
     assert [(e.call_id, e.attempt) for e in log.of(ToolStarted)] == [("call_0_2", 1)]
     assert sorted((e.call_id, e.attempt, e.outcome) for e in log.of(ToolEnded)) == [
-        ("call_0_0", 1, "blocked"), ("call_0_1", 1, "answered"), ("call_0_2", 1, "ok"), ("call_0_3", 1, "error"),
-    ]  # fmt: skip
+        ("call_0_0", 1, "blocked"),
+        ("call_0_1", 1, "answered"),
+        ("call_0_2", 1, "ok"),
+        ("call_0_3", 1, "error"),
+    ]
     assert [e.outcome for e in log.of(ToolSettled)] == ["blocked", "answered", "ok", "error"]
 
 
@@ -589,10 +592,15 @@ def test_retry_takes_the_models_own_call_through_all_again_before_the_next_settl
     batch = [call("flaky", n=1), call("flaky", n=2)]
     result = scripted_agent([batch, reply("x")], tools=[flaky], hooks=[before, again]).run("x")
     assert seen == [
-        ("before", 1, 1), ("before", 2, 1),
-        ("after", 11, 1), ("before", 1, 2), ("after", 11, 2),
-        ("after", 12, 1), ("before", 2, 2), ("after", 12, 2),
-    ]  # fmt: skip
+        ("before", 1, 1),
+        ("before", 2, 1),
+        ("after", 11, 1),
+        ("before", 1, 2),
+        ("after", 11, 2),
+        ("after", 12, 1),
+        ("before", 2, 2),
+        ("after", 12, 2),
+    ]
     assert results(result) == [("ok 11", False), ("ok 12", False)]
 
 
@@ -616,7 +624,7 @@ def test_a_tool_call_is_retried_at_most_twice_and_the_limit_stops_the_run():
     log = EventLog()
     result = scripted_agent([call("bad"), reply("x")], tools=[bad], hooks=[again, later], sinks=[log]).run("x")
     assert len(tries) == 3
-    assert results(result) == [("attempt 3", True)]  # the chain went on to the hooks left
+    assert results(result) == [("attempt 3", True)]  # the remaining hooks were called
     assert (result.status, result.stop.kind) == ("stopped", "retry_limit")
     assert [e.why for e in log.of(RetryIgnored)] == ["retry_limit"]
 
@@ -688,7 +696,7 @@ def seen_path(seen):
 
 
 def told(turns, hooks=(), tools=(add,), **options):
-    """How a run went: the result, what ``on_progress`` and ``after_tool`` were told, and the events."""
+    """A run: its result, the payloads of ``on_progress`` and ``after_tool``, and the events."""
     progress, settled, log = [], [], EventLog()
 
     @observer(ON_PROGRESS)
@@ -747,8 +755,10 @@ def test_the_end_of_a_blocked_call_is_reported_before_the_others_start():
 
     _, progress, settled, _ = told([TWO, reply("x")], [judge])
     assert progress == [
-        ("tool_end", IDS[1], "blocked"), ("tool_start", IDS[0], None), ("tool_end", IDS[0], "ok"),
-    ]  # fmt: skip
+        ("tool_end", IDS[1], "blocked"),
+        ("tool_start", IDS[0], None),
+        ("tool_end", IDS[0], "ok"),
+    ]
     assert settled == [(IDS[0], "ok"), (IDS[1], "blocked")]
 
 
@@ -766,8 +776,9 @@ def test_invalid_calls_are_reported_at_on_error_with_their_id():
         texts = [m.content for m in result.messages if m.role == "tool"]
         assert [error for failure in failures for error in failure.errors] == list(result.errors)
         assert [(e.where, e.type, e.source, e.call_id, e.fatal) for e in result.errors] == [
-            ("tool", "InvalidCall", "nope", IDS[0], False), ("tool", "InvalidCall", "add", IDS[1], False),
-        ]  # fmt: skip
+            ("tool", "InvalidCall", "nope", IDS[0], False),
+            ("tool", "InvalidCall", "add", IDS[1], False),
+        ]
         assert [e.message for e in result.errors] == texts
         assert "nope" in texts[0]
 
@@ -917,7 +928,7 @@ def test_a_tool_may_report_from_a_thread_and_after_its_call_has_ended():
     result, progress, _, log = told([call("work"), reply("x")], [too_late], tools=[work])
     assert [(e.fraction, e.call_id, e.tool) for e in log.of(ToolProgressed)] == [(0.25, IDS[0], "work")]
     assert [phase for phase, *_ in progress] == ["tool_start", "progress", "tool_end"]
-    late[0].progress(0.75)  # the run is over: nobody is disturbed
+    late[0].progress(0.75)  # the run has ended: ignored
     assert result.status == "completed"
 
 
@@ -942,7 +953,7 @@ def test_a_call_that_ran_before_the_limit_was_met_is_not_run_again():
 def test_a_cancelled_error_raised_by_a_tool_is_its_error():
     @tool
     async def odd() -> str:
-        """Be cancelled by nobody."""
+        """Raise CancelledError."""
         raise asyncio.CancelledError
 
     result, _, settled, _ = told([call("odd"), reply("x")], tools=[odd])
@@ -1022,7 +1033,7 @@ async def test_calls_that_ignore_a_cancellation_do_not_block_the_run():
 
     @tool
     async def stubborn(ctx) -> str:
-        """Go on whatever happens."""
+        """Ignore cancellations."""
         ctx.interrupt.cancel("bored")
         while not gate.is_set():
             try:
@@ -1093,7 +1104,7 @@ def test_a_limit_reached_by_tool_calls_is_reported_even_in_the_last_step():
 
 
 async def test_the_end_of_a_call_is_reported_though_its_tool_ignored_the_cancellation():
-    """A slow hook of on_progress keeps the report of an abandoned call waiting while the run ends."""
+    """A slow hook at on_progress delays the report of an abandoned call while the run ends."""
     log, ready = EventLog(), asyncio.Event()
 
     @tool

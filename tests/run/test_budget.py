@@ -1,4 +1,4 @@
-"""The ledger of a run: what counts where, and when a limit is reached (DESIGN 5.4)."""
+"""The budget of a run: what counts where, and when a limit is reached (DESIGN 5.4)."""
 
 import math
 import threading
@@ -450,8 +450,17 @@ def test_a_view_shows_what_is_used_and_left_and_can_change_nothing():
     assert repr(view) == repr(ledger)
     public = {name for name in dir(view) if not name.startswith("_")}
     assert public == {
-        "cost", "elapsed", "exceeded", "known_cost", "left", "limits", "steps", "tokens", "tool_calls", "usage",
-    }  # fmt: skip
+        "cost",
+        "elapsed",
+        "exceeded",
+        "known_cost",
+        "left",
+        "limits",
+        "steps",
+        "tokens",
+        "tool_calls",
+        "usage",
+    }
     for name in (*public, "anything"):
         with pytest.raises(AttributeError):
             setattr(view, name, 0)

@@ -34,6 +34,7 @@ from hookline._run.termination import RunStoppedError
 from hookline.events import TextDelta
 from hookline.points import APPROVAL_DECIDED
 from hookline.testing import EventLog, scripted_agent
+from tests.waiting import wait_until
 
 
 @tool
@@ -120,20 +121,19 @@ async def test_cancelling_mid_generation_closes_the_stream():
 
 
 async def test_a_sync_tools_thread_is_abandoned_and_its_late_result_dropped():
-    release = threading.Event()
+    started, release = threading.Event(), threading.Event()
 
     @tool
     def stuck() -> str:
         """Block a thread."""
-        release.wait(5)
+        started.set()
+        release.wait()
         return "late"
 
     run = scripted_agent([call("stuck")], tools=[stuck]).start("x")
-    await asyncio.sleep(0.02)
-    began = time.monotonic()
+    await wait_until(started.is_set)
     run.cancel()
     result = await run.result()
-    assert time.monotonic() - began < 2
     release.set()
     await asyncio.sleep(0.02)
     assert result.messages[-1].content == "Cancelled: the call did not finish."
@@ -289,7 +289,7 @@ async def test_hooks_that_hang_after_a_cancellation_get_five_seconds_in_all(monk
     @hook(AFTER_TOOL)
     async def hang(ctx, result):
         seen.append("after_tool")
-        await asyncio.sleep(30)
+        await asyncio.sleep(3600)
 
     @hook(ON_RUN_END)
     async def end(ctx, result):
@@ -297,11 +297,9 @@ async def test_hooks_that_hang_after_a_cancellation_get_five_seconds_in_all(monk
 
     run = scripted_agent([[call("wait"), call("wait")]], tools=[wait], hooks=[hang, end]).start("x")
     await asyncio.sleep(0.02)
-    began = time.monotonic()
     run.cancel()
-    with pytest.raises(Exception, match="still running"):  # a hook that fails closed beats the cancellation
+    with pytest.raises(Exception, match="still running"):  # a closed failure is stronger than a cancellation
         await run.result()
-    assert time.monotonic() - began < 2
     assert seen == ["after_tool", "after_tool", "on_run_end"]
 
 
@@ -394,7 +392,7 @@ def test_the_time_to_clean_up_is_counted_from_the_first_cancellation():
 
 
 async def in_task(work):
-    """What ``work`` gives in a task of its own, and how often that task is being cancelled afterwards."""
+    """Run ``work`` in a task; return its result and the number of pending cancellations of the task."""
 
     async def inside():
         result = await work()
@@ -499,7 +497,7 @@ async def test_a_time_limit_interrupts_the_pending_work():
         cancellation.begin()
         cancellation.set_time_limit(lambda: 7.0, clock, lambda: next(reached))
         first = clock.ring
-        first()  # the ledger has another clock: not reached yet, so it is watched on
+        first()  # not reached yet by the clock of the budget, so the timer starts again
         assert not cancellation.pending
         assert clock.ring is not first
         clock.ring()

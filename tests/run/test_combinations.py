@@ -1,4 +1,4 @@
-"""Where one of two would do: two hooks alike, two budgets, two calls, two messages that are the same."""
+"""Two of a kind: two equal hooks, two budgets, two calls with one id, two equal messages."""
 
 from hookline import (
     AFTER_LLM,
@@ -58,7 +58,7 @@ def test_the_limits_of_a_parent_hold_for_a_budget_with_limits_of_its_own():
     parent = Budget(Limits(cost=1.0, steps=1))
     budget = Budget(Limits(tokens=1000), parent=parent)
     parent.steps = 5
-    assert budget.exceeded() is None  # steps are each run's own
+    assert budget.exceeded() is None  # steps count only in their own run
     budget.charge(Usage(1, 1), 2.0)
     assert budget.exceeded().kind == "cost_limit"
 

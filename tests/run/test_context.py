@@ -1,4 +1,4 @@
-"""The context of a run: what it shares, what is its own, and what it refuses (DESIGN 6.1, 6.2, 6.4)."""
+"""The context of a run: shared services, its own state, and rejected values (DESIGN 6.1, 6.2, 6.4)."""
 
 import time
 from random import Random
@@ -52,9 +52,18 @@ ADD = call("add", a=1, b=2)
 def test_a_context_has_what_it_is_given():
     session, hooks, budget, switch, chance = Session("s"), HookRegistry(), Budget(), Interrupt(), Random(1)
     ctx = AgentContext(
-        session=session, hooks=hooks, budget=budget, memory="m", artifacts="a", blackboard="b", deps="d",
-        interrupt=switch, allowed_plugins=["p"], random=chance, new_id=lambda prefix: f"{prefix}!",
-    )  # fmt: skip
+        session=session,
+        hooks=hooks,
+        budget=budget,
+        memory="m",
+        artifacts="a",
+        blackboard="b",
+        deps="d",
+        interrupt=switch,
+        allowed_plugins=["p"],
+        random=chance,
+        new_id=lambda prefix: f"{prefix}!",
+    )
     assert (ctx.session, ctx.hooks, ctx.interrupt) == (session, hooks, switch)
     assert services_of(ctx).budget is budget
     assert (ctx.memory, ctx.artifacts, ctx.blackboard, ctx.deps) == ("m", "a", "b", "d")
@@ -106,9 +115,16 @@ def test_a_run_shares_the_services_of_its_context_and_has_its_own_state():
 
     chance = Random(3)
     outer = AgentContext(
-        memory="m", artifacts="a", blackboard="b", deps="d", random=chance, allowed_plugins=["p"],
-        new_id=lambda prefix: f"{prefix}!", budget=Budget(Limits(tokens=99)), hooks=[watch],
-    )  # fmt: skip
+        memory="m",
+        artifacts="a",
+        blackboard="b",
+        deps="d",
+        random=chance,
+        allowed_plugins=["p"],
+        new_id=lambda prefix: f"{prefix}!",
+        budget=Budget(Limits(tokens=99)),
+        hooks=[watch],
+    )
     outer.scratch["mine"] = 1
     scripted_agent([reply("x")], name="inner").run("go", ctx=outer)
     (ctx,) = seen
@@ -195,8 +211,9 @@ def test_a_hook_changes_only_editable_parts():
 
     agent = state_of(
         lambda state: state.replace(metadata={"a": 1}, system_prompt="other", response_format={"type": "object"}),
-        turns=[reply("x")], instructions="base",
-    )  # fmt: skip
+        turns=[reply("x")],
+        instructions="base",
+    )
     agent.run("x", hooks=[watch], metadata={"a": 0})
     assert seen == [({"a": 1}, "other", {"type": "object"})]
     for field, value in (("metadata", {"a": 2}), ("system_prompt", "s"), ("response_format", {"b": 1})):
@@ -318,7 +335,7 @@ def test_a_tool_sees_the_context_of_its_run_and_may_report_how_far_it_is():
 
 
 class Mine(Event, frozen=True):
-    """An event of a user's own."""
+    """An event of a program."""
 
     text: str = ""
 

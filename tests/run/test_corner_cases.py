@@ -1,4 +1,4 @@
-"""Where several rules meet: nested runs, late results, failures beside failures, shared things."""
+"""Combinations of rules: nested runs, late results, several failures, shared objects."""
 
 import asyncio
 import os
@@ -233,7 +233,7 @@ async def test_giving_up_on_settled_does_not_lose_the_result():
 
 @tool
 async def stubborn() -> str:
-    """Swallow the cancellation."""
+    """Suppress the cancellation."""
     try:
         await asyncio.sleep(5)
     except asyncio.CancelledError:
@@ -466,7 +466,7 @@ def test_of_two_causes_at_the_same_time_the_stronger_one_counts():
         return "x"
 
     with pytest.raises(RunFailedError, match="guard down"):
-        for _ in range(20):  # both answers come at once, in any order
+        for _ in range(20):  # both answers arrive at the same time, in any order
             scripted_agent([[call("act", n=1), call("act", n=2)]], tools=[act], hooks=[ask, edit, judge]).run("x")
 
 
@@ -759,7 +759,7 @@ def test_a_nested_run_is_a_conversation_of_its_own():
     session = Session("s")
     result = scripted_agent([call("delegate"), reply("x")], tools=[delegate]).run("y", session=session)
     assert [m.content for m in session.messages] == ["y", "", "child", "x"]
-    assert result.usage.output_tokens == 2  # the child's counts in the parent's ledger
+    assert result.usage.output_tokens == 2  # the usage of the child counts in the parent's budget
 
 
 def test_a_forked_process_can_still_run_sync_tools():

@@ -1,7 +1,6 @@
-"""What the parts of a run share: fires, checkpoints, failures, cancellation, steering (DESIGN 4.7, 4.8, 5, 6.6)."""
+"""The engine of a run: fires, checkpoints, failures, cancellation, steering (DESIGN 4.7, 4.8, 5, 6.6)."""
 
 import asyncio
-import time
 from contextlib import suppress
 
 import pytest
@@ -42,12 +41,12 @@ from hookline.events import ModelReplied, Signalled, Steered, StepFinished
 from hookline.hooks import PassThrough
 from hookline.payloads import RunStart, StopSignal, Usage
 from hookline.points import Point
-from hookline.testing import EventLog, scripted_agent
+from hookline.testing import EventLog, FakeClock, scripted_agent
 
 
 @pytest.fixture
 def own_points():
-    """A test may declare points of its own; they are gone after it."""
+    """Remove the points that a test declares."""
     before, names = dict(POINTS), dict(points_module.NAMES)
     yield
     for table, was in ((points_module.TABLE, before), (points_module.NAMES, names)):
@@ -126,7 +125,7 @@ def test_a_model_call_at_such_a_point_is_refused_while_the_run_stops(checked):
     agent = scripted_agent([call("check")], tools=[check(checked, seen)], hooks=[ask, spend])
     result = agent.run("x", ctx=AgentContext(budget=budget))
     assert (result.status, result.stop.kind) == ("stopped", "token_limit")
-    assert seen == []  # the limit was met before the call began
+    assert seen == []  # the limit was reached before the call started
 
     @hook(checked)
     async def spend_and_ask(ctx, payload):
@@ -490,9 +489,9 @@ def test_a_hook_that_a_sink_registers_between_two_steps_is_called_in_the_next():
 
 
 def test_the_elapsed_time_of_a_run_comes_from_its_budget():
-    began = time.monotonic()
-    result = scripted_agent([reply("x")], hooks=[nothing]).run("x")
-    assert 0 < result.elapsed <= time.monotonic() - began
+    clock = FakeClock()
+    agent = scripted_agent([lambda request: clock.advance(3) or reply("x")], hooks=[nothing])
+    assert agent.run("x", ctx=AgentContext(clock=clock)).elapsed == 3
 
 
 # Questions inside a hook
@@ -650,7 +649,7 @@ def test_of_two_failures_in_one_step_the_first_one_gives_the_reason():
 
 
 class Alarms:
-    """A clock whose alarm goes off when it is told to."""
+    """A clock whose timer a test can fire."""
 
     now, callback = 0.0, None
 
@@ -670,7 +669,7 @@ class Alarms:
 
 
 async def run_with(what, *hooks):
-    """How a run ended in which a tool did ``what``, and whether its caller was cancelled."""
+    """Run a tool that does ``what``; return the result and whether the caller was cancelled."""
     clock, ended = Alarms(), []
 
     @tool
@@ -705,9 +704,13 @@ def cancel(clock, ctx):
 
 @pytest.mark.parametrize(
     ("first", "then", "status", "left"),
-    [(ring, leave, "cancelled", True), (leave, ring, "cancelled", True), (cancel, ring, None, False),
-     (ring, cancel, None, False)],
-)  # fmt: skip
+    [
+        (ring, leave, "cancelled", True),
+        (leave, ring, "cancelled", True),
+        (cancel, ring, None, False),
+        (ring, cancel, None, False),
+    ],
+)
 async def test_a_cancelled_caller_stays_cancelled_even_if_the_time_limit_is_reached_too(first, then, status, left):
     def both(clock, ctx):
         first(clock, ctx)
@@ -786,7 +789,7 @@ async def test_a_result_that_comes_when_the_time_is_up_is_too_late():
 
     @tool
     async def slow() -> str:
-        """Take all the time there is."""
+        """Use up the time limit."""
         clock.ring()
         return "late"
 

@@ -23,7 +23,7 @@ from hookline.testing import scripted_agent
 
 
 class Noting:
-    """A boundary that lets all pass, and notes it. As a hook, it puts itself into the run."""
+    """A boundary that records all calls and passes them on. As a hook, it installs itself in the run."""
 
     points = ("on_run_start",)
     is_replay = False
@@ -68,7 +68,7 @@ async def double(n: int, ctx) -> int:
 
 @tool
 async def plain() -> str:
-    """A tool that asks for nothing."""
+    """Do nothing."""
     return "ok"
 
 

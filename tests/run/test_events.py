@@ -1,4 +1,4 @@
-"""The one stream of events: numbering, sinks, and readers anywhere (DESIGN 6.5)."""
+"""The event stream: numbering, sinks, and readers in any loop (DESIGN 6.5)."""
 
 import asyncio
 import logging
@@ -240,7 +240,7 @@ async def test_a_sink_that_raises_does_not_affect_a_run(scripted_agent):
 
 
 class Listener:
-    """A hook that takes events too."""
+    """A hook with ``on_event``."""
 
     points = frozenset({ON_RUN_END})
     phase = "observe"
@@ -259,7 +259,7 @@ class Listener:
 
 
 class Watched:
-    """A model that says whether it was asked to stream."""
+    """A model that records whether it streamed."""
 
     name = provider = "watched"
 
@@ -314,8 +314,10 @@ async def test_consumers_get_only_the_types_they_want_and_unwanted_events_are_no
     await scripted_agent([call("add", a=1, b=2), "done"], tools=[add], hooks=[ends, replies]).arun("hi")
     assert [(type(event), event.seq) for event in ends.seen] == [(RunFinished, 3)]
     assert [(type(event), event.seq) for event in replies.seen] == [
-        (ModelReplied, 1), (ModelReplied, 2), (RunFinished, 3),
-    ]  # fmt: skip
+        (ModelReplied, 1),
+        (ModelReplied, 2),
+        (RunFinished, 3),
+    ]
 
 
 ALL_KINDS = sorted((kind for kind in Event.__subclasses__() if kind.__module__.startswith("hookline.")), key=str)
@@ -424,7 +426,7 @@ def test_each_sink_gets_its_types_and_a_closed_stream_emits_nothing():
 
 
 class Hears:
-    """A hook that listens."""
+    """A hook with ``on_event``."""
 
     def __init__(self, *kinds, every_call=None):
         self.heard = []

@@ -1,4 +1,4 @@
-"""What a hook, a tool or a model that misbehaves may do to a run, and what it may not."""
+"""The effect of misbehaving hooks, tools and models on a run."""
 
 import asyncio
 import threading
@@ -56,7 +56,7 @@ def contents(result):
 
 
 def watched():
-    """An observer that keeps the switch of its run, and what the subscribers of the switch were told."""
+    """An observer that records the interrupt of its run and the calls of a watcher."""
     kept, told = [], []
 
     @observer(ON_RUN_START)
@@ -260,7 +260,7 @@ async def test_a_run_after_another_is_not_inside_it():
 
 
 class Leaving(ScriptedModel):
-    """A model that leaves as a closed generator does."""
+    """A model that raises GeneratorExit."""
 
     async def complete(self, request):
         raise GeneratorExit
@@ -342,14 +342,14 @@ def cancelling(point, then, is_async):
 
 
 async def outcome(agent, **options):
-    """The result of a run, and how often its caller's task is being cancelled afterwards."""
+    """Return the result of a run and the number of pending cancellations of its caller."""
 
     async def caller():
         try:
             result = await agent.arun("x", **options)
         except RunFailedError as failed:
             result = failed.result
-        await asyncio.sleep(0)  # a cancellation that was left behind would come here
+        await asyncio.sleep(0)  # a remaining cancellation would be raised here
         return result, asyncio.current_task().cancelling()
 
     return await asyncio.create_task(caller())

@@ -1,4 +1,4 @@
-"""What a hook can reach, it can look at; what it does there in place changes nothing (DESIGN 6.4, 7.2, 7.8)."""
+"""In-place changes by a hook have no effect on the run (DESIGN 6.4, 7.2, 7.8)."""
 
 import asyncio
 import logging
@@ -59,7 +59,7 @@ async def test_arguments_that_an_observer_of_the_reply_changes_in_place_are_not_
     def nosy(ctx, reply):
         for each in reply.tool_calls:
             dict.__setitem__(each.arguments["mail"], "to", "rival")
-            eval("1 < 2", each.arguments)  # writes __builtins__ into what it is given
+            eval("1 < 2", each.arguments)  # adds __builtins__ to the mapping
 
     agent = scripted_agent([call("send", mail={"to": "ann"}), "done"], tools=[send], hooks=[nosy])
     result = await agent.arun("x")
@@ -213,7 +213,7 @@ async def test_a_hook_cannot_fire_the_points_of_the_loop():
 
 async def test_a_hook_cannot_emit_events_that_pass_for_those_of_the_loop():
     class Mine(RunFinished, frozen=True):
-        """A subclass is taken for the real one by ``isinstance``."""
+        """A subclass of the event."""
 
     refused = []
 

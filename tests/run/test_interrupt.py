@@ -1,4 +1,4 @@
-"""What every run has of its own: an id, and a switch that cancels it."""
+"""The interrupt of a run, and the ids of runs."""
 
 import re
 import threading

@@ -71,10 +71,18 @@ def test_points_of_a_run_fire_in_the_order_of_the_table():
     scripted_agent([ADD, reply("3")], tools=[add], hooks=[watch]).run("sum")
     step = ["before_step", "before_llm", "after_llm"]
     assert seen == [
-        "session_start", "on_run_start", "before_prompt_build",
-        *step, "before_tool", "after_tool", "after_step",
-        *step, "after_step", "on_stop", "on_run_end",
-    ]  # fmt: skip
+        "session_start",
+        "on_run_start",
+        "before_prompt_build",
+        *step,
+        "before_tool",
+        "after_tool",
+        "after_step",
+        *step,
+        "after_step",
+        "on_stop",
+        "on_run_end",
+    ]
 
 
 def test_the_result_of_a_completed_run_is_complete():

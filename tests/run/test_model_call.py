@@ -365,8 +365,11 @@ def test_the_events_of_a_model_call_contain_model_usage_and_source():
     (replied,) = log.of(ModelReplied)
     assert (called.model, called.messages, called.tools) == ("scripted", 1, ("add",))
     assert (replied.provider, replied.usage, replied.cost, replied.organization_id) == (
-        "scripted", Usage(3, 4), 0.25, "org",
-    )  # fmt: skip
+        "scripted",
+        Usage(3, 4),
+        0.25,
+        "org",
+    )
 
 
 async def test_a_model_that_cannot_count_does_not_change_how_a_cancelled_run_ends():
@@ -441,7 +444,7 @@ def test_calls_with_ids_of_their_own_keep_them():
 
 
 class Pieces:
-    """A model that streams what it is told: pieces of text, a whole response, or an error to raise."""
+    """A model that streams the given items: pieces of text, a whole response, or an error to raise."""
 
     name, provider = "pieces", "test"
 
@@ -524,13 +527,11 @@ def test_the_discarded_text_of_a_later_step_has_its_hop():
         return HookResult.retry() if answer.hop == 1 and answer.attempt < 3 else None
 
     log = EventLog()
-    agent = scripted_agent(
-        [call("add", a=1, b=1), *map(reply, "abc")], tools=[add], hooks=[reject], sinks=[log]
-    )  # fmt: skip
+    agent = scripted_agent([call("add", a=1, b=1), *map(reply, "abc")], tools=[add], hooks=[reject], sinks=[log])
     assert agent.run("x").reply == "c"
     assert [(e.hop, e.attempt, e.purpose) for e in log.of(Discarded)] == [(1, 1, "step"), (1, 2, "step")]
     assert agent.model.requests[-1].messages[-1].role == "user"
-    assert agent.model.requests[-1].messages[-1].content  # something is said, though the hook gave no note
+    assert agent.model.requests[-1].messages[-1].content  # there is a default note
 
 
 def test_a_reply_that_is_ended_at_its_third_piece_was_shown_up_to_there():

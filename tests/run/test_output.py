@@ -1,4 +1,4 @@
-"""Typed output: which types there are, what counts as a reply of one, and what becomes of a reply that is none."""
+"""Typed output: supported types, valid replies, and retries after invalid ones."""
 
 import copy
 import dataclasses
@@ -167,7 +167,7 @@ def test_a_reply_becomes_a_value_of_the_type(output_type, text, value, form):
     assert result.output == value
     assert type(result.output) is type(value)
     assert result.reply == text
-    assert seen == [form]  # hooks and events have the JSON form
+    assert seen == [form]  # hooks and events get the JSON form
     assert log.of(RunFinished)[0].result.output == form
     assert json.loads(result.to_json())["output"] == json.loads(log.of(RunFinished)[0].to_json())["result"]["output"]
     assert AgentResult.from_json(result.to_json()).output == form
@@ -210,10 +210,16 @@ class Holder(msgspec.Struct):
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        (Strange, "Strange"), ("City", "'City'"), (3, "3"), (len, "len"), (City(name="x"), "City"), (Holder, "Holder"),
-        (list[Strange], "Strange"), (Star | Strange, "Strange"),
+        (Strange, "Strange"),
+        ("City", "'City'"),
+        (3, "3"),
+        (len, "len"),
+        (City(name="x"), "City"),
+        (Holder, "Holder"),
+        (list[Strange], "Strange"),
+        (Star | Strange, "Strange"),
     ],
-)  # fmt: skip
+)
 def test_a_type_that_cannot_be_read_is_found_when_the_agent_is_made(wrong, named):
     with pytest.raises(RegistrationError, match=f"output_type: .*{named}.* cannot be read from JSON"):
         scripted_agent([], output_type=wrong)
@@ -267,7 +273,7 @@ def test_one_json_object_is_found_in_the_text_around_it(text):
         (" \n", "the reply is empty"),
         ("Rome", "the reply is not JSON"),
         ('{"name": "Rome"', "the reply is not JSON"),
-        ('{"name": {"name": "Rome"}', "the reply is not JSON"),  # never the inner part of a reply that was cut off
+        ('{"name": {"name": "Rome"}', "the reply is not JSON"),  # never the inner part of an incomplete reply
         ('{"name": "Rome', "the reply is not JSON"),
         ('{"name": "Rome"} or {"name": "Oslo"}', "2 JSON objects"),
         ('```json\n{"name": "Rome"}\n```\n```json\n{"name": "Oslo"}\n```', "2 JSON objects"),
@@ -360,7 +366,7 @@ def test_an_invalid_reply_is_requested_again_with_the_problem():
     assert (note.role, "the reply is not JSON" in note.content) == ("user", True)
     assert [message.content for message in third.messages[:2]] == ["Which city?", '{"people": 1}']
     assert "name: field required" in third.messages[2].content
-    # The conversation has the accepted reply alone.
+    # The conversation contains only the accepted reply.
     kept = [Message("user", "Which city?"), Message("assistant", '{"name": "Rome"}')]
     assert list(result.messages) == list(session.messages) == kept
     assert len(result.steps) == 1
@@ -642,8 +648,13 @@ def test_a_stream_discards_the_text_of_a_rejected_reply():
     kinds = (TextDelta, OutputChecked, Discarded, ModelReplied)
     told = [event for event in log if isinstance(event, kinds)]
     assert [type(event) for event in told] == [
-        TextDelta, OutputChecked, Discarded, TextDelta, OutputChecked, ModelReplied,
-    ]  # fmt: skip
+        TextDelta,
+        OutputChecked,
+        Discarded,
+        TextDelta,
+        OutputChecked,
+        ModelReplied,
+    ]
     rejected, accepted = log.of(OutputChecked)
     assert (rejected.output_type, rejected.content, rejected.problem) == ("int", "no", "the reply is not JSON")
     assert (rejected.retries_left, rejected.attempt, rejected.output) == (2, 1, None)

@@ -1,4 +1,4 @@
-"""Plugins that come and go: whole, or not at all (DESIGN 6.7)."""
+"""Plugins of an agent are added and removed completely or not at all (DESIGN 6.7)."""
 
 import asyncio
 import math
@@ -121,7 +121,7 @@ def test_a_plugin_that_two_agents_share_is_registered_once_in_a_shared_registry(
     assert seen == ["+p1", "p1"]
     assert [state(agent) for agent in agents] == [(["do"], ["p"], 1)] * 2
     agents[0].unplug("p")
-    assert seen == ["+p1", "p1"]  # the other one has it still
+    assert seen == ["+p1", "p1"]  # the other agent still has it
     agents[1].unplug("p")
     assert seen[-1] == "-p1"
 
@@ -182,9 +182,18 @@ def test_an_agent_has_the_given_options():
         return None
 
     agent = Agent(
-        "a", "what for", "Be brief.", llm=ScriptedModel([reply("x")]), tools=[add], allowed_plugins=["p"], max_steps=7,
-        max_parallel_tools=2, params={"t": [1]}, response_format={"type": "object"}, sinks=[sink],
-    )  # fmt: skip
+        "a",
+        "what for",
+        "Be brief.",
+        llm=ScriptedModel([reply("x")]),
+        tools=[add],
+        allowed_plugins=["p"],
+        max_steps=7,
+        max_parallel_tools=2,
+        params={"t": [1]},
+        response_format={"type": "object"},
+        sinks=[sink],
+    )
     assert (agent.name, agent.description, agent.instructions) == ("a", "what for", "Be brief.")
     assert (agent.allowed_plugins, agent.limits, agent.max_parallel_tools) == (("p",), Limits(steps=7), 2)
     assert (agent.params, agent.response_format, agent.sinks) == ({"t": [1]}, {"type": "object"}, (sink,))

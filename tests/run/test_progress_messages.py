@@ -1,4 +1,4 @@
-"""What people are told of tool calls: one short line, whatever a model or a tool sends."""
+"""The messages about tool calls for people: one short line for any input."""
 
 import asyncio
 
@@ -93,8 +93,11 @@ anything = st.recursive(
 @given(st.text(st.characters(), max_size=200), st.dictionaries(st.text(st.characters()), anything, max_size=8))
 def test_every_message_is_one_short_printable_line(name, arguments):
     request = ToolCallRequest("c", name, arguments)
-    for line in (started_text(request), progressed_text(request, name * 3, 1.0), ended_text(
-        ToolCallResult("c", name, duration=1.0), ran=True, by=name)):  # fmt: skip
+    for line in (
+        started_text(request),
+        progressed_text(request, name * 3, 1.0),
+        ended_text(ToolCallResult("c", name, duration=1.0), ran=True, by=name),
+    ):
         assert line.isprintable()
         assert 0 < len(line) < 320
 
@@ -102,10 +105,18 @@ def test_every_message_is_one_short_printable_line(name, arguments):
 @pytest.mark.parametrize(
     ("seconds", "told"),
     [
-        (0, "0 ms"), (0.0000123, "12 µs"), (0.0123, "12 ms"), (0.0996, "0.1 s"), (0.24, "0.2 s"), (59.94, "59.9 s"),
-        (59.96, "1 min 0 s"), (125, "2 min 5 s"), (3725, "1 h 2 min"), (1e7, "2,777 h 46 min"),
+        (0, "0 ms"),
+        (0.0000123, "12 µs"),
+        (0.0123, "12 ms"),
+        (0.0996, "0.1 s"),
+        (0.24, "0.2 s"),
+        (59.94, "59.9 s"),
+        (59.96, "1 min 0 s"),
+        (125, "2 min 5 s"),
+        (3725, "1 h 2 min"),
+        (1e7, "2,777 h 46 min"),
     ],
-)  # fmt: skip
+)
 def test_a_duration_is_shown_in_a_suitable_unit(seconds, told):
     assert duration_text(seconds) == told
 
@@ -134,8 +145,10 @@ async def test_the_events_of_a_run_contain_the_messages():
     assert [event.message for event in log.of(ToolStarted)] == ["build: app"]
     assert [event.message for event in log.of(ToolProgressed)] == ["build: compiling (50%)"]
     assert {event.message for event in log.of(ToolEnded) if event.outcome != "ok"} == {
-        "build was blocked by careful", "build was denied by Ann", "build was answered by careful",
-    }  # fmt: skip
+        "build was blocked by careful",
+        "build was denied by Ann",
+        "build was answered by careful",
+    }
 
 
 async def test_a_message_that_is_not_text_is_the_tools_error():

@@ -1,4 +1,4 @@
-"""What hooks, sinks and callers are told of a run: each field of each payload, event and result (DESIGN 3, 6.5)."""
+"""Every field of the payloads, events and results of a run (DESIGN 3, 6.5)."""
 
 import pytest
 from msgspec.structs import replace
@@ -83,14 +83,28 @@ from hookline.testing import EventLog
 
 IDS = Ids("run-2", "task", "corr", "s", "teller", "")
 EVERYWHERE = (
-    SESSION_START, ON_RUN_START, BEFORE_PROMPT_BUILD, BEFORE_STEP, BEFORE_LLM, ON_TOKEN, AFTER_LLM, BEFORE_TOOL,
-    APPROVAL_REQUESTED, APPROVAL_DECIDED, ON_PROGRESS, AFTER_TOOL, TOOL_END_WITH_PATH, AFTER_STEP, ON_STOP, ON_ERROR,
+    SESSION_START,
+    ON_RUN_START,
+    BEFORE_PROMPT_BUILD,
+    BEFORE_STEP,
+    BEFORE_LLM,
+    ON_TOKEN,
+    AFTER_LLM,
+    BEFORE_TOOL,
+    APPROVAL_REQUESTED,
+    APPROVAL_DECIDED,
+    ON_PROGRESS,
+    AFTER_TOOL,
+    TOOL_END_WITH_PATH,
+    AFTER_STEP,
+    ON_STOP,
+    ON_ERROR,
     ON_RUN_END,
-)  # fmt: skip
+)
 
 
 class Clock:
-    """Time that passes only where the model or a tool takes some."""
+    """A clock that only the model and the tools advance."""
 
     def __init__(self):
         self.now = 100.0
@@ -103,7 +117,7 @@ class Clock:
 
 
 class Model:
-    """Says what it is told, and takes half a second for it."""
+    """Returns the given replies, each after half a second."""
 
     name, provider = "m", "prov"
 
@@ -128,7 +142,7 @@ class Model:
 
 
 class Watch:
-    """Keeps every payload, by point."""
+    """Records every payload by point."""
 
     points = EVERYWHERE
     phase = "observe"
@@ -146,7 +160,7 @@ WORDS = ModelResponse("all good", (), Usage(9, 2, 2), "stop", 0.5)
 
 
 def world(*replies, hooks=(), fails=False):
-    """An agent with one tool that takes two seconds, and a context of which every id and every second is known."""
+    """Create an agent with one tool that takes two seconds, and a context with known ids and times."""
     clock = Clock()
 
     @tool
@@ -159,14 +173,21 @@ def world(*replies, hooks=(), fails=False):
         return "text"
 
     agent = Agent(
-        "teller", "", "Be brief.", llm=Model(clock, *replies), tools=[read], hooks=hooks,
-        params={"temperature": 0}, response_format={"type": "object"},
-    )  # fmt: skip
+        "teller",
+        "",
+        "Be brief.",
+        llm=Model(clock, *replies),
+        tools=[read],
+        hooks=hooks,
+        params={"temperature": 0},
+        response_format={"type": "object"},
+    )
     numbers = iter(range(1, 99))
     ctx = AgentContext(
-        session=Session("s", key="k", platform="web", personality_id="p"), clock=clock,
+        session=Session("s", key="k", platform="web", personality_id="p"),
+        clock=clock,
         new_id=lambda prefix: f"{prefix}-{next(numbers)}",
-    )  # fmt: skip
+    )
     ctx.new_id("warm")
     return agent, ctx
 
@@ -180,9 +201,17 @@ def told(*replies, hooks=(), fails=False, sinks=()):
 
 def request_of(agent, *messages, hop=0):
     return ModelRequest(
-        (Message("system", "Be brief."), *messages), agent.tools.specs, "m", hop, 1, "step", {"type": "object"}, None,
-        {"temperature": 0}, IDS,
-    )  # fmt: skip
+        (Message("system", "Be brief."), *messages),
+        agent.tools.specs,
+        "m",
+        hop,
+        1,
+        "step",
+        {"type": "object"},
+        None,
+        {"temperature": 0},
+        IDS,
+    )
 
 
 def test_the_payloads_of_a_run_are_exact():
@@ -209,10 +238,26 @@ def test_the_payloads_of_a_run_are_exact():
             TokenDelta("", "allgood", 1, True, "step", IDS, 2),
         ],
         AFTER_LLM: [
-            ModelReply("", (READ,), 0, 1, "step", Usage(7, 3, 1), 0.25, "tool_calls", "m-1", "other", "org", 0.5,
-                       first, "model", IDS),
-            ModelReply("all good", (), 1, 1, "step", Usage(9, 2, 2), 0.5, "stop", "m", "prov", "", 0.5,
-                       second, "model", IDS),
+            ModelReply(
+                "",
+                (READ,),
+                0,
+                1,
+                "step",
+                Usage(7, 3, 1),
+                0.25,
+                "tool_calls",
+                "m-1",
+                "other",
+                "org",
+                0.5,
+                first,
+                "model",
+                IDS,
+            ),
+            ModelReply(
+                "all good", (), 1, 1, "step", Usage(9, 2, 2), 0.5, "stop", "m", "prov", "", 0.5, second, "model", IDS
+            ),
         ],
         BEFORE_TOOL: [made],
         ON_PROGRESS: [
@@ -225,11 +270,25 @@ def test_the_payloads_of_a_run_are_exact():
         AFTER_STEP: list(steps),
         ON_STOP: [Stopping((StopSignal("completed"),), IDS)],
         ON_RUN_END: [result],
-    }  # fmt: skip
+    }
     assert result == AgentResult(
-        "all good", "completed", StopSignal("completed"), None, "go", steps, Usage(16, 5, 3), 0.75, 1, ("read",), 1,
-        (user, asked, answered, Message("assistant", "all good")), (), 3.0, IDS, "all good",
-    )  # fmt: skip
+        "all good",
+        "completed",
+        StopSignal("completed"),
+        None,
+        "go",
+        steps,
+        Usage(16, 5, 3),
+        0.75,
+        1,
+        ("read",),
+        1,
+        (user, asked, answered, Message("assistant", "all good")),
+        (),
+        3.0,
+        IDS,
+        "all good",
+    )
 
 
 def kinds(log, *without):
@@ -247,8 +306,14 @@ def test_the_events_of_a_run_are_exact():
         StepStarted(index=0),
         ModelCalled(model="m", messages=2, tools=("read",), provider="prov"),
         ModelReplied(
-            tool_calls=(READ,), usage=Usage(7, 3, 1), cost=0.25, finish_reason="tool_calls", model="m-1",
-            provider="other", organization_id="org", duration=0.5,
+            tool_calls=(READ,),
+            usage=Usage(7, 3, 1),
+            cost=0.25,
+            finish_reason="tool_calls",
+            model="m-1",
+            provider="other",
+            organization_id="org",
+            duration=0.5,
         ),
         ToolStarted(**made, arguments={"path": "a.txt"}, message="read: a.txt"),
         ToolProgressed(**made, fraction=0.5, message="read: half (50%)"),
@@ -260,13 +325,19 @@ def test_the_events_of_a_run_are_exact():
         TextDelta(text="all", hop=1),
         TextDelta(text="good", hop=1),
         ModelReplied(
-            content="all good", hop=1, usage=Usage(9, 2, 2), cost=0.5, finish_reason="stop", model="m",
-            provider="prov", duration=0.5,
+            content="all good",
+            hop=1,
+            usage=Usage(9, 2, 2),
+            cost=0.5,
+            finish_reason="stop",
+            model="m",
+            provider="prov",
+            duration=0.5,
         ),
         Signalled(signal=StopSignal("completed")),
         StepFinished(index=1, usage=Usage(9, 2, 2)),
         RunFinished(result=result),
-    ]  # fmt: skip
+    ]
     found = kinds(log)
     at = {"at": 1_700_000_000.0, "run_id": "run-2"}
     assert found == [event.replace(seq=real.seq, **at) for event, real in zip(expected, found, strict=True)]
@@ -284,8 +355,10 @@ def test_the_failure_of_a_tool_is_reported_with_its_call():
     assert result.messages[2] == Message("tool", "ValueError: no such file", (), "c1", "read", True)
     assert (result.tool_calls, result.successful_tool_calls) == (1, 0)
     assert [(p.phase, p.message, p.outcome) for p in seen[ON_PROGRESS]][-1] == (
-        "tool_end", "read failed after 2.0 s", "error",
-    )  # fmt: skip
+        "tool_end",
+        "read failed after 2.0 s",
+        "error",
+    )
     assert [path.call_id for path in seen[TOOL_END_WITH_PATH]] == ["c1"]
 
 
@@ -341,7 +414,7 @@ def test_an_answer_is_reported_with_its_hook():
 
 
 class Boss:
-    """Answers questions."""
+    """An approver with a fixed answer."""
 
     def __init__(self, answer):
         self.points, self.answer = (APPROVAL_REQUESTED,), answer
@@ -371,8 +444,12 @@ def test_approvers_get_the_question_and_observers_the_decision():
     assert (asked.call_id, asked.tool, asked.arguments) == ("c1", "read", {"path": "a.txt"})
     assert (asked.questions, asked.digest) == (("Really?",), digest)
     assert (decided.call_id, decided.decision, decided.by, decided.digest, decided.message) == (
-        "c1", "approved", "ada", digest, "",
-    )  # fmt: skip
+        "c1",
+        "approved",
+        "ada",
+        digest,
+        "",
+    )
     assert result.messages[2].content == "text"
 
 
@@ -389,7 +466,7 @@ def test_a_denial_is_reported_with_its_message_and_is_no_failure():
     assert result.errors == (ErrorInfo("tool", "Blocked", "not today", "ada", "c1"),)
     assert [(p.phase, p.message, p.outcome) for p in seen[ON_PROGRESS]] == [
         ("tool_end", "read was denied by ada", "blocked"),
-    ]  # fmt: skip
+    ]
     assert ON_ERROR not in seen
     assert TOOL_END_WITH_PATH not in seen
 
@@ -448,7 +525,7 @@ def test_a_block_is_reported_with_its_hook():
     assert result.errors == (ErrorInfo("tool", "Blocked", "not here", "wall", "c1"),)
     assert [(p.phase, p.message) for p in seen[ON_PROGRESS]] == [
         ("tool_end", "read was blocked by wall"),
-    ]  # fmt: skip
+    ]
 
 
 def test_an_answered_call_is_reported_with_its_hook():
@@ -462,7 +539,7 @@ def test_an_answered_call_is_reported_with_its_hook():
     ]
     assert [(p.phase, p.message, p.outcome) for p in seen[ON_PROGRESS]] == [
         ("tool_end", "read was answered by cache", "answered"),
-    ]  # fmt: skip
+    ]
     assert result.messages[2] == Message("tool", '{"known":1}', (), "c1", "read")
     assert (result.tool_calls, result.successful_tool_calls, result.steps[0].outcomes) == (1, 0, ("answered",))
 
@@ -491,8 +568,13 @@ def test_a_second_attempt_of_a_call_is_reported_as_one():
     assert [(r.id, r.hop, r.attempt) for r in seen[BEFORE_TOOL]] == [("c1", 0, 1), ("c1", 0, 2)]
     assert [(d.hop, d.attempt, d.duration) for d in seen[AFTER_TOOL]] == [(0, 1, 2.0), (0, 2, 2.0)]
     assert [(p.phase, p.attempt) for p in seen[ON_PROGRESS]] == [
-        ("tool_start", 1), ("progress", 1), ("tool_end", 1), ("tool_start", 2), ("progress", 2), ("tool_end", 2),
-    ]  # fmt: skip
+        ("tool_start", 1),
+        ("progress", 1),
+        ("tool_end", 1),
+        ("tool_start", 2),
+        ("progress", 2),
+        ("tool_end", 2),
+    ]
     assert [event.attempt for event in log.of(ToolStarted)] == [1, 2]
     assert [event.attempt for event in log.of(ToolProgressed)] == [1, 2]
     assert [event.attempt for event in log.of(ToolEnded)] == [1, 2]
@@ -534,7 +616,7 @@ def test_the_model_call_of_a_hook_is_reported_like_every_call():
 
 
 def silent(*replies, hooks=(), fails=False, sinks=()):
-    """The same without anybody who watches everything."""
+    """Run without a consumer of all events."""
     agent, ctx = world(*replies, hooks=hooks, fails=fails)
     return agent.run("go", ctx=ctx, task_id="task", correlation_id="corr", sinks=sinks)
 

@@ -1,4 +1,4 @@
-"""A run inside a run: its hooks, plugin filter and events (DESIGN 7.10)."""
+"""Nested runs: their hooks, plugin filter and events (DESIGN 7.10)."""
 
 import asyncio
 import threading
@@ -122,7 +122,7 @@ def test_a_hook_registered_during_the_child_counts_from_its_next_fire_on():
 
 
 def deep(*agents):
-    """Each agent asks the next; the last one wipes."""
+    """Each agent calls the next one; the last one calls ``wipe``."""
     *above, last = agents
     last.update(llm=ScriptedModel([call("wipe"), "x"]), tools=[wipe])
     made = Agent("a0", **last) if not above else Agent(f"a{len(above)}", **last)
@@ -315,7 +315,7 @@ async def test_a_hook_is_not_called_again_in_a_run_that_it_started():
     seen = Seen()
     await Agent("top", llm=ScriptedModel([call("wipe"), "x"]), tools=[wipe], hooks=[Judge(), seen]).arun("x")
     assert entered == ["top"]
-    assert ("before_tool", "a1", "wipe") in seen.calls  # the other hooks hold there
+    assert ("before_tool", "a1", "wipe") in seen.calls  # the other hooks apply there
 
 
 def blocking(child):
@@ -518,7 +518,7 @@ def test_observers_of_the_parent_see_what_an_interceptor_of_the_child_failed_at(
 
 
 class Wide:
-    """A hook that listens and goes around."""
+    """A hook with ``on_event`` and ``wrap``."""
 
     points = ("before_tool",)
 
@@ -533,7 +533,7 @@ class Wide:
 
 
 class Owner:
-    """An agent, as far as its hooks are concerned."""
+    """The part of an agent that contains its hooks."""
 
     def __init__(self, *hooks, plugin=None):
         self.hooks = HookRegistry()

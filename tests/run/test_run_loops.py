@@ -1,4 +1,4 @@
-"""The loops that runs are in when they are started where none is running (DESIGN 6.6)."""
+"""The event loops of runs that are started where no loop is running (DESIGN 6.6)."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""The state of a run: what the loop changes, and what hooks hand back (DESIGN 6.1)."""
+"""The state of a run: changes by the loop, and changes by hooks (DESIGN 6.1)."""
 
 import pytest
 

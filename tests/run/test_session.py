@@ -1,4 +1,4 @@
-"""A conversation across runs."""
+"""Sessions: conversations across runs."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Why a run ends, and which cause wins when several meet (DESIGN 5.4, 5.5)."""
+"""The causes for the end of a run, and which one determines its status (DESIGN 5.4, 5.5)."""
 
 import asyncio
 from itertools import combinations

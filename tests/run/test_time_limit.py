@@ -1,4 +1,4 @@
-"""A time limit holds while something is being waited for (DESIGN 4.7)."""
+"""A time limit interrupts pending work (DESIGN 4.7)."""
 
 import asyncio
 import time
@@ -49,7 +49,7 @@ async def test_a_model_that_takes_too_long_is_interrupted():
     result = await Agent("a", llm=slow_model(), hooks=[stopping]).arun("go", ctx=limited())
     assert stopped_by_time(result)
     assert heard == ["time_limit"]
-    assert asyncio.current_task().cancelling() == 0  # the caller is not cancelled, only its run was stopped
+    assert asyncio.current_task().cancelling() == 0  # only the run was stopped, the caller was not cancelled
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])

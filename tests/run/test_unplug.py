@@ -1,4 +1,4 @@
-"""Plugins that come and go while runs are under way."""
+"""Plugins that are added and removed during runs."""
 
 import asyncio
 import threading
@@ -29,7 +29,7 @@ def ping() -> str:
 
 
 def switch(agent, how):
-    """A tool that does something to the agent, in the middle of a run."""
+    """Create a tool that changes the agent during a run."""
 
     @tool
     def flip() -> str:
@@ -60,7 +60,7 @@ def build(scripted_agent):
 
 
 class Watcher:
-    """A hook that does all a hook can do, and remembers it."""
+    """A hook with every method that a hook can have; it records its calls."""
 
     points = (BEFORE_LLM, AFTER_TOOL)
     phase = "observe"

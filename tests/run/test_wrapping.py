@@ -1,4 +1,4 @@
-"""Context managers that hooks put around runs, model calls and tools (DESIGN 4.9)."""
+"""Context managers of hooks around runs, model calls and tools (DESIGN 4.9)."""
 
 import asyncio
 from contextlib import contextmanager
@@ -58,13 +58,13 @@ class Wrapper:
 
 @tool
 async def look() -> str:
-    """Where the caller is."""
+    """Return the current context variable."""
     return WHERE.get()
 
 
 @tool
 def look_from_a_thread() -> str:
-    """Where the caller is."""
+    """Return the current context variable."""
     return WHERE.get()
 
 
@@ -78,9 +78,15 @@ async def test_wrap_is_entered_and_left_for_the_run_each_model_call_and_each_too
     wrapper = Wrapper()
     await scripted_agent([call("look"), "done"], tools=[look], hooks=[wrapper]).arun("hi")
     assert wrapper.seen == [
-        "run begins", "model begins", "model is over", "look begins", "look is over", "model begins", "model is over",
+        "run begins",
+        "model begins",
+        "model is over",
+        "look begins",
+        "look is over",
+        "model begins",
+        "model is over",
         "run is over",
-    ]  # fmt: skip
+    ]
     assert WHERE.get() == "outside"
 
 

@@ -1,4 +1,4 @@
-"""What type checkers say of programs that use Hookline: the files in ``cases``, checked by mypy and by pyright.
+"""mypy and pyright check the programs in ``cases``, which use Hookline.
 
 A line that must be an error ends with ``# error: mypy, pyright``, or with the name of one of the two. Every marked line
 must be reported, and no other line may be.
