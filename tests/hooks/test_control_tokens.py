@@ -9,11 +9,34 @@ from hypothesis import strategies as st
 from hookline.hooks._injection.control_tokens import neutralise, visible
 
 TOKENS = [
-    "<|im_start|>", "<|im_end|>", "[INST]", "[/INST]", "<<SYS>>", "<</SYS>>", "<s>", "</s>", "<|system|>", "<|eot_id|>",
-    "<|start_header_id|>", "<start_of_turn>", "<end_of_turn>", "</tool_response>", "<tool_call>", "<function_calls>",
-    '<invoke name="x">', '<parameter name="x">', "<function=run>", "<bos>", "<think>", "<|endoftext|>",
-    "<|begin▁of▁sentence|>", "[TOOL_CALLS]", "[AVAILABLE_TOOLS]", "<system>", "<system-reminder>",
-]  # fmt: skip
+    "<|im_start|>",
+    "<|im_end|>",
+    "[INST]",
+    "[/INST]",
+    "<<SYS>>",
+    "<</SYS>>",
+    "<s>",
+    "</s>",
+    "<|system|>",
+    "<|eot_id|>",
+    "<|start_header_id|>",
+    "<start_of_turn>",
+    "<end_of_turn>",
+    "</tool_response>",
+    "<tool_call>",
+    "<function_calls>",
+    '<invoke name="x">',
+    '<parameter name="x">',
+    "<function=run>",
+    "<bos>",
+    "<think>",
+    "<|endoftext|>",
+    "<|begin▁of▁sentence|>",
+    "[TOOL_CALLS]",
+    "[AVAILABLE_TOOLS]",
+    "<system>",
+    "<system-reminder>",
+]
 SPELT = re.compile("|".join(map(re.escape, TOKENS)) + r"|(?:^|\n)[ ]*(?:Human|Assistant|User|System):")
 
 
@@ -83,9 +106,33 @@ def test_a_text_of_nothing_but_tokens_loses_every_bracket_and_no_token_survives(
 
 
 PIECES = st.sampled_from(
-    ["<", ">", "|", "[", "]", "/", "\n", "Human", ":", "INST", "s", "im_start", "\u200b", "\u200d", "\ufe0f", "\x1b[0m",
-     "\x1b", "\ud800", "untrusted", "\U000e0041", "\uff1c", "\uff5c", "\\n", " "]
-)  # fmt: skip
+    [
+        "<",
+        ">",
+        "|",
+        "[",
+        "]",
+        "/",
+        "\n",
+        "Human",
+        ":",
+        "INST",
+        "s",
+        "im_start",
+        "\u200b",
+        "\u200d",
+        "\ufe0f",
+        "\x1b[0m",
+        "\x1b",
+        "\ud800",
+        "untrusted",
+        "\U000e0041",
+        "\uff1c",
+        "\uff5c",
+        "\\n",
+        " ",
+    ]
+)
 
 
 @given(st.one_of(st.text(), st.lists(PIECES).map("".join)))

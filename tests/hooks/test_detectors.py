@@ -198,10 +198,17 @@ def test_payment_cards_are_found_completely(value, around):
 @pytest.mark.parametrize(
     "value",
     [
-        "4111111111111111", "4111 1111 1111 1111", "DE89370400440532013000", "+49 30 12345678", "212-555-0123",
-        "203.0.113.7", "bob@example.com", "ghp_1234567890abcdefghijABCDEFGHIJ123456", "AKIAIOSFODNN7EXAMPLZ",
+        "4111111111111111",
+        "4111 1111 1111 1111",
+        "DE89370400440532013000",
+        "+49 30 12345678",
+        "212-555-0123",
+        "203.0.113.7",
+        "bob@example.com",
+        "ghp_1234567890abcdefghijABCDEFGHIJ123456",
+        "AKIAIOSFODNN7EXAMPLZ",
     ],
-)  # fmt: skip
+)
 def test_values_next_to_escaped_line_breaks_are_found(value, sign):
     text = f'{{"body": "Hello{sign}{value}{sign}Bye"}}'
     assert found(text) == [value]
@@ -659,10 +666,50 @@ def test_binary_data_is_searched(raw):
 
 
 HOSTILE = [
-    "@", "a@", "@a", "a@b.", "1", "1 ", "4 ", "4111 ", "a", "eyJ", "eyJ.", ":", "::", "1:", ".", "1.", "-", "password=",
-    "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "password='", "+", "+1", "(", "00", "://", "a://", ":a@", "sk-",
-    "key", "DE89 ", "DE89", "%40", "tel", "tel: 1 ", "bearer ", "\u200b", "é", "\ud800", "hooks", "=", "A1b2", "A1/",
-]  # fmt: skip
+    "@",
+    "a@",
+    "@a",
+    "a@b.",
+    "1",
+    "1 ",
+    "4 ",
+    "4111 ",
+    "a",
+    "eyJ",
+    "eyJ.",
+    ":",
+    "::",
+    "1:",
+    ".",
+    "1.",
+    "-",
+    "password=",
+    "-----BEGIN ",
+    "-----BEGIN PRIVATE KEY-----",
+    "password='",
+    "+",
+    "+1",
+    "(",
+    "00",
+    "://",
+    "a://",
+    ":a@",
+    "sk-",
+    "key",
+    "DE89 ",
+    "DE89",
+    "%40",
+    "tel",
+    "tel: 1 ",
+    "bearer ",
+    "\u200b",
+    "é",
+    "\ud800",
+    "hooks",
+    "=",
+    "A1b2",
+    "A1/",
+]
 
 
 @pytest.mark.timeout(60)

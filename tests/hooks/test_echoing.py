@@ -31,8 +31,15 @@ def test_each_of_the_six_default_points_prints_a_line():
     agent = scripted_agent([call("add", a=1, b=2), reply("three")], tools=[add], hooks=[EchoingHook(lines.append)])
     agent.run("add them")
     assert [line.split()[0] for line in lines] == [
-        "on_run_start", "before_llm", "after_llm", "before_tool", "after_tool", "before_llm", "after_llm", "on_run_end",
-    ]  # fmt: skip
+        "on_run_start",
+        "before_llm",
+        "after_llm",
+        "before_tool",
+        "after_tool",
+        "before_llm",
+        "after_llm",
+        "on_run_end",
+    ]
     assert lines[0] == "on_run_start add them"
     assert lines[1] == "before_llm   1 messages, 1 tools: user: add them"
     assert lines[3] == 'before_tool  add({"a":1,"b":2})'

@@ -237,7 +237,7 @@ def test_the_threshold_decides_what_is_suspicious():
     assert fenced(result_of(weak, InjectionGuard(threshold=0.2)).content) == ("fetch", True)
 
 
-# Taint.
+# Approvals of dangerous calls.
 
 
 def tainted_run(*turns, value="Sunny.", hooks=(), tools=(), **options):
@@ -281,8 +281,9 @@ def test_an_edited_call_is_not_asked_about_again():
 def test_harmless_calls_and_earlier_calls_need_no_approval():
     result, questions = tainted_run(call("add", a=1, b=1), reply("ok"))
     assert result.steps[1].outcomes == ("ok",)
-    agent = scripted_agent([call("send", text="x"), call("fetch"), reply("ok")],
-                           tools=[fetch_giving("x"), send], hooks=[InjectionGuard()])  # fmt: skip
+    agent = scripted_agent(
+        [call("send", text="x"), call("fetch"), reply("ok")], tools=[fetch_giving("x"), send], hooks=[InjectionGuard()]
+    )
     assert agent.run("go").steps[0].outcomes == ("ok",)
     assert not questions
 
@@ -293,10 +294,17 @@ def test_globs_make_further_tools_dangerous():
     assert len(questions) == 1
 
 
-@pytest.mark.parametrize(("steps", "value", "outcome"), [
-    (2, "Sunny.", "ok"), (3, "Sunny.", "blocked"), (None, "Sunny.", "blocked"), (0, "Sunny.", "ok"),
-    (2, ATTACK, "blocked"), (0, ATTACK, "ok"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("steps", "value", "outcome"),
+    [
+        (2, "Sunny.", "ok"),
+        (3, "Sunny.", "blocked"),
+        (None, "Sunny.", "blocked"),
+        (0, "Sunny.", "ok"),
+        (2, ATTACK, "blocked"),
+        (0, ATTACK, "ok"),
+    ],
+)
 def test_approvals_are_needed_for_taint_steps_and_after_a_suspicious_result_until_the_end(steps, value, outcome):
     turns = [call("add", a=1, b=1), call("add", a=1, b=2), call("send", text="x")]
     result, _ = tainted_run(*turns, value=value, taint_steps=steps)
@@ -341,8 +349,9 @@ def test_approvals_are_still_needed_in_the_next_run_of_the_session_with_another_
 
 async def test_concurrent_runs_with_one_guard_are_independent():
     guard_hook = InjectionGuard()
-    dirty = scripted_agent([call("fetch"), call("send", text="x"), reply("ok")],
-                           tools=[fetch_giving("x"), send], hooks=[guard_hook])  # fmt: skip
+    dirty = scripted_agent(
+        [call("fetch"), call("send", text="x"), reply("ok")], tools=[fetch_giving("x"), send], hooks=[guard_hook]
+    )
     clean = scripted_agent(
         [call("add", a=1, b=1), call("send", text="x"), reply("ok")], tools=[add, send], hooks=[guard_hook]
     )
@@ -403,11 +412,19 @@ def judge_run(*answers, text=UNSURE, hooks=(), own=False, **options):
 @pytest.mark.parametrize(
     ("answer", "suspicious"),
     [
-        ('{"injection": true}', True), ('{"injection": false}', False), (' {"injection": false}\n', False),
-        ("no", True), ("", True), ('{"injection": "false"}', True), ('{"injection": 0}', True), ("[false]", True),
-        ('{"injection": false, "injection2": 1}', True), ('Sure: {"injection": false}', True), ("[" * 5000, True),
+        ('{"injection": true}', True),
+        ('{"injection": false}', False),
+        (' {"injection": false}\n', False),
+        ("no", True),
+        ("", True),
+        ('{"injection": "false"}', True),
+        ('{"injection": 0}', True),
+        ("[false]", True),
+        ('{"injection": false, "injection2": 1}', True),
+        ('Sure: {"injection": false}', True),
+        ("[" * 5000, True),
     ],
-)  # fmt: skip
+)
 def test_an_answer_of_the_judge_that_is_not_exactly_the_json_asked_for_counts_as_suspicious(answer, suspicious):
     (request,), content = judge_run(reply(answer) if answer else " ")
     assert fenced(content) == ("fetch", suspicious)
@@ -441,9 +458,11 @@ def test_when_the_judge_fails_or_times_out_the_text_is_suspicious_and_the_reason
     ):
         log.clear()
         agent = scripted_agent(
-            [call("fetch"), reply("ok")], tools=[fetch_giving(UNSURE)],
-            hooks=[InjectionGuard(judge=judge, judge_timeout=0.05)], sinks=[log],
-        )  # fmt: skip
+            [call("fetch"), reply("ok")],
+            tools=[fetch_giving(UNSURE)],
+            hooks=[InjectionGuard(judge=judge, judge_timeout=0.05)],
+            sinks=[log],
+        )
         result = agent.run("go")
         assert result.status == "completed"
         assert fenced(result.messages[2].content) == ("fetch", True)
@@ -533,13 +552,29 @@ async def test_all_of_a_five_megabyte_result_is_disarmed():
 @pytest.mark.parametrize(
     "options",
     [
-        {"untrusted": "fetch"}, {"untrusted": [1]}, {"dangerous": None}, {"action": "ask"}, {"threshold": 0},
-        {"threshold": 1.1}, {"threshold": float("nan")}, {"threshold": True}, {"threshold": "0.5"}, {"taint_steps": -1},
-        {"taint_steps": 1.5}, {"taint_steps": True}, {"judge": 3}, {"judge": "nobody:x"}, {"judge_when": 0.5},
-        {"judge_when": (0.5,)}, {"judge_when": (0.9, 0.1)}, {"judge_when": "ab"}, {"judge_when": (0, float("nan"))},
-        {"judge_timeout": 0}, {"task": "no"},
+        {"untrusted": "fetch"},
+        {"untrusted": [1]},
+        {"dangerous": None},
+        {"action": "ask"},
+        {"threshold": 0},
+        {"threshold": 1.1},
+        {"threshold": float("nan")},
+        {"threshold": True},
+        {"threshold": "0.5"},
+        {"taint_steps": -1},
+        {"taint_steps": 1.5},
+        {"taint_steps": True},
+        {"judge": 3},
+        {"judge": "nobody:x"},
+        {"judge_when": 0.5},
+        {"judge_when": (0.5,)},
+        {"judge_when": (0.9, 0.1)},
+        {"judge_when": "ab"},
+        {"judge_when": (0, float("nan"))},
+        {"judge_timeout": 0},
+        {"task": "no"},
     ],
-)  # fmt: skip
+)
 def test_invalid_arguments_are_rejected(options):
     with pytest.raises(RegistrationError):
         InjectionGuard(**options)

@@ -61,7 +61,7 @@ RUN, CHAT = "invoke_agent test", "chat scripted"
 
 
 class Telemetry:
-    """A hook with somewhere to report to."""
+    """A hook with in-memory exporters."""
 
     def __init__(self, **options):
         self.exporter, self.reader = InMemorySpanExporter(), InMemoryMetricReader()
@@ -104,7 +104,7 @@ def telemetry():
 
 @pytest.fixture(autouse=True)
 def no_trouble(caplog):
-    """Nothing leaks into the caller's context, and OpenTelemetry has nothing to complain about."""
+    """Check that no span stays attached and OpenTelemetry logs nothing."""
     before = otel_context.get_current()
     yield
     assert otel_context.get_current() is before
@@ -177,23 +177,41 @@ async def test_the_span_of_a_run_has_its_model_calls_and_tools_as_children(telem
     run, chat, tool_span = telemetry.one(RUN), telemetry.named(CHAT)[0], telemetry.one("execute_tool look")
     assert (run.kind, chat.kind, tool_span.kind) == (SpanKind.INTERNAL, SpanKind.CLIENT, SpanKind.INTERNAL)
     assert dict(run.attributes) == {
-        "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "test", "gen_ai.provider.name": "scripted",
-        "gen_ai.request.model": "scripted", "gen_ai.conversation.id": result.ids.session_id,
-        "hookline.run_id": result.ids.run_id, "hookline.task_id": "t1", "hookline.correlation_id": "c1",
-        "hookline.status": "completed", "hookline.steps": 2, "hookline.cost": 0.0, "hookline.stop.kind": "completed",
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": "test",
+        "gen_ai.provider.name": "scripted",
+        "gen_ai.request.model": "scripted",
+        "gen_ai.conversation.id": result.ids.session_id,
+        "hookline.run_id": result.ids.run_id,
+        "hookline.task_id": "t1",
+        "hookline.correlation_id": "c1",
+        "hookline.status": "completed",
+        "hookline.steps": 2,
+        "hookline.cost": 0.0,
+        "hookline.stop.kind": "completed",
         "gen_ai.usage.input_tokens": result.usage.input_tokens,
         "gen_ai.usage.output_tokens": result.usage.output_tokens,
-    }  # fmt: skip
+    }
     assert dict(chat.attributes) == {
-        "gen_ai.operation.name": "chat", "gen_ai.provider.name": "scripted", "gen_ai.request.model": "scripted",
-        "gen_ai.response.model": "scripted", "gen_ai.response.finish_reasons": ("tool_calls",),
-        "gen_ai.usage.input_tokens": 1, "gen_ai.usage.output_tokens": 0, "gen_ai.request.temperature": 0.5,
-        "hookline.purpose": "step", "hookline.attempt": 1,
-    }  # fmt: skip
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "scripted",
+        "gen_ai.request.model": "scripted",
+        "gen_ai.response.model": "scripted",
+        "gen_ai.response.finish_reasons": ("tool_calls",),
+        "gen_ai.usage.input_tokens": 1,
+        "gen_ai.usage.output_tokens": 0,
+        "gen_ai.request.temperature": 0.5,
+        "hookline.purpose": "step",
+        "hookline.attempt": 1,
+    }
     assert dict(tool_span.attributes) == {
-        "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look", "gen_ai.tool.type": "function",
-        "gen_ai.tool.call.id": "call_0_0", "hookline.outcome": "ok", "hookline.attempt": 1,
-    }  # fmt: skip
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "look",
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.call.id": "call_0_0",
+        "hookline.outcome": "ok",
+        "hookline.attempt": 1,
+    }
 
 
 async def test_each_span_is_within_the_time_of_its_parent(telemetry):
@@ -213,9 +231,15 @@ async def test_cached_tokens_and_the_model_of_the_reply_are_reported(telemetry):
 
 
 @pytest.mark.parametrize(
-    ("ours", "known"), [("openai", "openai"), ("mistral", "mistral_ai"), ("Azure-OpenAI", "azure.ai.openai"),
-                        ("local", "local"), ("", "_OTHER")]
-)  # fmt: skip
+    ("ours", "known"),
+    [
+        ("openai", "openai"),
+        ("mistral", "mistral_ai"),
+        ("Azure-OpenAI", "azure.ai.openai"),
+        ("local", "local"),
+        ("", "_OTHER"),
+    ],
+)
 def test_providers_have_their_conventional_names(ours, known):
     assert provider_name(ours) == known
 
@@ -353,7 +377,7 @@ async def test_a_run_started_in_a_tool_is_a_child_of_its_span(telemetry, how):
     assert ("chat scripted", "invoke_agent child") in telemetry.tree()
 
 
-# What hooks said.
+# Verdicts.
 
 
 async def test_verdicts_on_a_tool_call_are_events_of_its_span(telemetry):
@@ -429,7 +453,7 @@ async def test_verdicts_on_concurrent_model_calls_are_on_their_own_spans(telemet
 
     @hook(AFTER_LLM)
     async def cross(ctx, response):
-        if response.purpose == "one":  # it is judged while the other call is between its model and its hooks
+        if response.purpose == "one":  # at this time the other call is between its model and its hooks
             first.set()
             await second.wait()
         elif response.purpose == "two":
@@ -463,8 +487,10 @@ async def test_other_verdicts_and_stops_are_on_the_run(telemetry):
     assert verdicts(run) == [("stop", "before_step", "stop")]
     (event,) = [e for e in run.events if e.name == "hookline.stop"]
     assert dict(event.attributes) == {
-        "hookline.stop.kind": "stop_requested", "hookline.hook": "stop", "hookline.reason": "enough",
-    }  # fmt: skip
+        "hookline.stop.kind": "stop_requested",
+        "hookline.hook": "stop",
+        "hookline.reason": "enough",
+    }
     assert run.attributes["hookline.status"] == "stopped"
 
 
@@ -704,7 +730,7 @@ def test_runs_in_many_threads_share_one_hook(telemetry):
 
 
 class Broken:
-    """A tracer or span that fails wherever it is told to."""
+    """A tracer or span that fails at given methods."""
 
     def __init__(self, where):
         self.where = where
@@ -727,9 +753,19 @@ class Broken:
 
 @pytest.mark.parametrize(
     "where",
-    ["start_span", "chat", "execute_tool", "set_attributes", "set_attribute", "add_event", "set_status", "end",
-     "is_recording", "set_labels"],
-)  # fmt: skip
+    [
+        "start_span",
+        "chat",
+        "execute_tool",
+        "set_attributes",
+        "set_attribute",
+        "add_event",
+        "set_status",
+        "end",
+        "is_recording",
+        "set_labels",
+    ],
+)
 async def test_a_broken_provider_does_not_affect_runs(where, caplog):
     class Meters:
         def get_meter(self, *args, **kwargs):
@@ -772,8 +808,9 @@ async def test_a_failing_exporter_does_not_affect_runs(caplog):
 
 async def test_no_span_ends_before_its_start_if_the_wall_clock_jumps_back(telemetry, monkeypatch):
     now = time.time_ns()
-    agent = scripted_agent([lambda r: monkeypatch.setattr(time, "time_ns", lambda: now - 10**12) or "x"],
-                           hooks=[telemetry.hook])  # fmt: skip
+    agent = scripted_agent(
+        [lambda r: monkeypatch.setattr(time, "time_ns", lambda: now - 10**12) or "x"], hooks=[telemetry.hook]
+    )
     await agent.arun("hi")
     assert all(0 <= span.end_time - span.start_time < 10**11 for span in telemetry.spans)
 
@@ -831,11 +868,15 @@ async def test_tokens_durations_verdicts_and_runs_are_counted(telemetry):
     (took,) = telemetry.points("gen_ai.client.operation.duration")
     assert (took.count, list(took.explicit_bounds)[:3]) == (2, [0.01, 0.02, 0.04])
     assert dict(took.attributes) == {
-        "gen_ai.operation.name": "chat", "gen_ai.provider.name": "scripted", "gen_ai.request.model": "scripted",
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "scripted",
+        "gen_ai.request.model": "scripted",
         "gen_ai.response.model": "scripted",
-    }  # fmt: skip
-    tools = {(p.attributes["gen_ai.tool.name"], p.attributes["hookline.outcome"]): p.count
-             for p in telemetry.points("hookline.tool.duration")}  # fmt: skip
+    }
+    tools = {
+        (p.attributes["gen_ai.tool.name"], p.attributes["hookline.outcome"]): p.count
+        for p in telemetry.points("hookline.tool.duration")
+    }
     assert tools == {("look", "ok"): 1, ("fail", "blocked"): 1}
     labels = [f"hookline.{x}" for x in ("hook", "point", "verb")]
     assert telemetry.values("hookline.verdicts", *labels) == {("no", "before_tool", "block"): 1}
@@ -869,8 +910,9 @@ async def test_continue_is_not_a_verdict_even_if_every_call_is_recorded(telemetr
 
 async def test_content_is_not_reported_by_default(telemetry):
     turns = [reply("a secret", tool_calls=(call("echo", text="a secret"),)), "a secret"]
-    await scripted_agent(turns, tools=[tool(lambda text: text, name="echo")], hooks=[telemetry.hook],
-                         instructions="a secret").arun("a secret")  # fmt: skip
+    await scripted_agent(
+        turns, tools=[tool(lambda text: text, name="echo")], hooks=[telemetry.hook], instructions="a secret"
+    ).arun("a secret")
     assert "a secret" not in str([span.to_json() for span in telemetry.spans])
 
 
@@ -882,8 +924,9 @@ async def test_content_is_reported_in_the_conventional_form_after_all_hooks():
         return result.replace(result="(redacted)")
 
     echo = tool(lambda text: f"got {text}", name="echo")
-    agent = scripted_agent([call("echo", text="x"), "done"], tools=[echo], hooks=[telemetry.hook, redact],
-                           instructions="Be brief.")  # fmt: skip
+    agent = scripted_agent(
+        [call("echo", text="x"), "done"], tools=[echo], hooks=[telemetry.hook, redact], instructions="Be brief."
+    )
     await agent.arun("hi")
     told = telemetry.one("execute_tool echo").attributes
     assert json.loads(told["gen_ai.tool.call.arguments"]) == {"text": "x"}
@@ -914,7 +957,7 @@ async def test_huge_results_and_long_conversations_are_truncated():
     assert "characters left out" in telemetry.one("execute_tool huge").attributes["gen_ai.tool.call.result"]
 
 
-# Over the wire.
+# A collector.
 
 
 class Collector(BaseHTTPRequestHandler):
@@ -964,9 +1007,12 @@ def test_spans_and_metrics_with_any_content_reach_a_collector(collector, monkeyp
     hook_ = hookline.hooks.OpenTelemetryHook(provider, meters, content=True)
     block = guard(BEFORE_TOOL, name="b\udc80d")(lambda ctx, request: HookResult.block("no", reason="\ud800" * 9))
     agent = scripted_agent(
-        [call("look\udcff", text="\udcff"), call("look"), "d\x00ne \ud83d"], tools=[look], hooks=[hook_, block],
-        name="\udc00name", params={"seed": 2**80, "stop": ["\udcff"]},
-    )  # fmt: skip
+        [call("look\udcff", text="\udcff"), call("look"), "d\x00ne \ud83d"],
+        tools=[look],
+        hooks=[hook_, block],
+        name="\udc00name",
+        params={"seed": 2**80, "stop": ["\udcff"]},
+    )
     agent.run("h\udcffi")
     provider.shutdown()
     meters.shutdown()
@@ -981,9 +1027,12 @@ def test_spans_and_metrics_with_any_content_reach_a_collector(collector, monkeyp
     sent = ExportMetricsServiceRequest.FromString(received["/v1/metrics"])
     names = {metric.name for r in sent.resource_metrics for s in r.scope_metrics for metric in s.metrics}
     assert names == {
-        "gen_ai.client.token.usage", "gen_ai.client.operation.duration", "hookline.tool.duration",
-        "hookline.verdicts", "hookline.runs",
-    }  # fmt: skip
+        "gen_ai.client.token.usage",
+        "gen_ai.client.operation.duration",
+        "hookline.tool.duration",
+        "hookline.verdicts",
+        "hookline.runs",
+    }
 
 
 @pytest.mark.slow
@@ -997,7 +1046,7 @@ def test_a_real_model_gives_the_same_spans(telemetry):
     assert telemetry.parent(chat) == RUN
 
 
-# Whatever happens.
+# Random runs.
 
 TURNS = st.one_of(
     st.text(st.characters(codec=None), max_size=5),
@@ -1026,9 +1075,12 @@ def test_the_tree_of_spans_is_well_formed_for_any_run(turns, said, content, canc
         if what == "answer":
             return HookResult.answer("x" if point == BEFORE_TOOL else ModelResponse("x"))
         return {
-            "block": HookResult.block("no"), "end": HookResult.end("x"), "retry": HookResult.retry(),
-            "stop": HookResult.stop("x"), "ask": HookResult.ask("?"),
-        }.get(what)  # fmt: skip
+            "block": HookResult.block("no"),
+            "end": HookResult.end("x"),
+            "retry": HookResult.retry(),
+            "stop": HookResult.stop("x"),
+            "ask": HookResult.ask("?"),
+        }.get(what)
 
     deciders = [
         hook(point, name=f"at {point}")(lambda ctx, payload, point=point: verdict(point))
@@ -1070,7 +1122,7 @@ def test_the_tree_of_spans_is_well_formed_for_any_run(turns, said, content, canc
     assert still_open(telemetry) == {}
 
 
-# How it is made.
+# Arguments.
 
 
 @pytest.mark.parametrize(

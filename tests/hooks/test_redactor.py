@@ -33,11 +33,47 @@ VALUES = [
     KEY,
 ]
 SCRAPS = [
-    "-----BEGIN PRIVATE KEY-----", "-----BEGIN", "2024", "12", "4111 1111", "is", "the", "Hello,", "world.", "邮箱",
-    "x", "key", "token:", "'", '"', "`", "=", ":", "+1", "00", "(", "AB12", "GB29", "NWBK", "-", "\u200b" * 3, "\ud800",
-    "\udc00", "e\u0301", "password", "secret is", "phone", "version", "://", "bob@", "@example.com", "sha512-", "\\",
-    "\x00", "é",
-]  # fmt: skip
+    "-----BEGIN PRIVATE KEY-----",
+    "-----BEGIN",
+    "2024",
+    "12",
+    "4111 1111",
+    "is",
+    "the",
+    "Hello,",
+    "world.",
+    "邮箱",
+    "x",
+    "key",
+    "token:",
+    "'",
+    '"',
+    "`",
+    "=",
+    ":",
+    "+1",
+    "00",
+    "(",
+    "AB12",
+    "GB29",
+    "NWBK",
+    "-",
+    "\u200b" * 3,
+    "\ud800",
+    "\udc00",
+    "e\u0301",
+    "password",
+    "secret is",
+    "phone",
+    "version",
+    "://",
+    "bob@",
+    "@example.com",
+    "sha512-",
+    "\\",
+    "\x00",
+    "é",
+]
 SPACES = [" ", " ", " ", "\n", "", "  ", ", ", "。", "\t", "\u00a0", "\r\n", "\u2028"]
 TEXTS = st.lists(
     st.tuples(
@@ -55,7 +91,7 @@ def streamed(redactor, text, cuts):
     return "".join([*out, stream.feed(text[at:]), stream.finish()])
 
 
-# What becomes of a value
+# Replacements
 
 
 @pytest.mark.parametrize(
@@ -133,14 +169,35 @@ def test_allowed_values_domains_and_expressions_are_kept():
 @pytest.mark.parametrize(
     "options",
     [
-        {"kinds": "email"}, {"kinds": ["mail"]}, {"kinds": []}, {"action": "remove"}, {"action": None},
-        {"actions": {"email": "x"}}, {"actions": {"mail": "mask"}}, {"actions": ["mask"]}, {"extra": ["x"]},
-        {"extra": {"email": "x"}}, {"extra": {"a b": "x"}}, {"extra": {"a": "("}}, {"extra": {"a": 3}},
-        {"extra": {"a": re.compile(b"x")}}, {"extra": {"a": ""}}, {"extra": {3: "x"}}, {"allow": "a@b.com"},
-        {"allow": [3]}, {"allow": [""]}, {"allow": re.compile("x")}, {"allow": 3}, {"allow": ["@"]},
-        {"allow": [re.compile(b"x")]}, {"key": "short"}, {"key": 3}, {"key": ""}, {"private_ips": 1},
+        {"kinds": "email"},
+        {"kinds": ["mail"]},
+        {"kinds": []},
+        {"action": "remove"},
+        {"action": None},
+        {"actions": {"email": "x"}},
+        {"actions": {"mail": "mask"}},
+        {"actions": ["mask"]},
+        {"extra": ["x"]},
+        {"extra": {"email": "x"}},
+        {"extra": {"a b": "x"}},
+        {"extra": {"a": "("}},
+        {"extra": {"a": 3}},
+        {"extra": {"a": re.compile(b"x")}},
+        {"extra": {"a": ""}},
+        {"extra": {3: "x"}},
+        {"allow": "a@b.com"},
+        {"allow": [3]},
+        {"allow": [""]},
+        {"allow": re.compile("x")},
+        {"allow": 3},
+        {"allow": ["@"]},
+        {"allow": [re.compile(b"x")]},
+        {"key": "short"},
+        {"key": 3},
+        {"key": ""},
+        {"private_ips": 1},
     ],
-)  # fmt: skip
+)
 def test_invalid_arguments_are_rejected(options):
     with pytest.raises(RegistrationError):
         Redactor(**options)
@@ -247,8 +304,14 @@ def test_no_streamed_piece_has_a_part_of_a_value(value):
 def test_safe_text_is_streamed_immediately():
     stream = Redactor().stream()
     assert [stream.feed(word) for word in ("The ", "sky ", "is ", "blue, ", "bob", "@example.com", " knows. ")] == [
-        "The ", "sky ", "is ", "blue, ", "", "", "[email] knows. ",
-    ]  # fmt: skip
+        "The ",
+        "sky ",
+        "is ",
+        "blue, ",
+        "",
+        "",
+        "[email] knows. ",
+    ]
     assert stream.feed("In 2024 ") == "In "
     assert stream.feed("we met. ") == "2024 we met. "
     assert stream.feed("没有空格的文字") == "没有空格的文字"

@@ -42,10 +42,19 @@ def test_a_word_with_any_invisible_character_in_it_is_found(unseen):
 @pytest.mark.parametrize(
     "task",
     [
-        "bomb", "a BOMB!", "(bomb)", "bomb-making", "\uff42\uff4f\uff4d\uff42", "b\u200bomb", "bo\u00admb",
-        "x\nbomb\ty", "the \U0001d41b\U0001d428\U0001d426\U0001d41b", "bomb\udcff", "é bomb",
+        "bomb",
+        "a BOMB!",
+        "(bomb)",
+        "bomb-making",
+        "\uff42\uff4f\uff4d\uff42",
+        "b\u200bomb",
+        "bo\u00admb",
+        "x\nbomb\ty",
+        "the \U0001d41b\U0001d428\U0001d426\U0001d41b",
+        "bomb\udcff",
+        "é bomb",
     ],
-)  # fmt: skip
+)
 def test_a_word_is_found_in_any_case_and_unicode_form(task):
     assert not passes(SafetyGuardrailHook(["Bomb"]), task)
 

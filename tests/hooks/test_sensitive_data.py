@@ -71,7 +71,7 @@ def nothing_sent():
 
 
 def all_of(result, log=(), model=None):
-    """Everything that anybody could have read."""
+    """All text that is visible outside the hook."""
     return repr((result, list(log), model.requests if model else ()))
 
 
@@ -397,12 +397,27 @@ def test_reasons_name_kinds_and_no_values():
 @pytest.mark.parametrize(
     "options",
     [
-        {"where": "input"}, {"where": ["inputs"]}, {"where": []}, {"where": [3]}, {"requests": 1}, {"reply": None},
-        {"arguments": "x"}, {"arguments": {"email": "x"}}, {"arguments": {"mail": "block"}}, {"kinds": "email"},
-        {"kinds": ["mail"]}, {"action": "drop"}, {"actions": {"mail": "mask"}}, {"allow": "x"}, {"key": "short"},
-        {"extra": {"email": "x"}}, {"private_ips": "no"}, {"kinds": 3}, {"allow": 3},
+        {"where": "input"},
+        {"where": ["inputs"]},
+        {"where": []},
+        {"where": [3]},
+        {"requests": 1},
+        {"reply": None},
+        {"arguments": "x"},
+        {"arguments": {"email": "x"}},
+        {"arguments": {"mail": "block"}},
+        {"kinds": "email"},
+        {"kinds": ["mail"]},
+        {"action": "drop"},
+        {"actions": {"mail": "mask"}},
+        {"allow": "x"},
+        {"key": "short"},
+        {"extra": {"email": "x"}},
+        {"private_ips": "no"},
+        {"kinds": 3},
+        {"allow": 3},
     ],
-)  # fmt: skip
+)
 def test_invalid_arguments_are_rejected(options):
     with pytest.raises(RegistrationError):
         SensitiveDataHook(**options)

@@ -60,9 +60,11 @@ def test_models_and_tools_are_timed_alone_and_including_hooks(clock):
     agent = scripted_agent([slow(call("work")), slow("ok")], tools=[work], hooks=[think, timing])
     agent.run("x", ctx=AgentContext(clock=clock))
     assert rows(timing) == {
-        ("model", "scripted"): (2, 20), ("model, whole", "scripted"): (2, 20),
-        ("tool", "work"): (1, 3), ("tool, whole", "work"): (1, 5),
-    }  # fmt: skip
+        ("model", "scripted"): (2, 20),
+        ("model, whole", "scripted"): (2, 20),
+        ("tool", "work"): (1, 3),
+        ("tool, whole", "work"): (1, 5),
+    }
 
 
 def test_the_whole_time_includes_approvals_and_an_edited_call_counts_once(clock):

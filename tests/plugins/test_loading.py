@@ -46,11 +46,13 @@ ONE = "from hookline import observer\n@observer('on_run_end')\ndef one(ctx, resu
         ('hooks = ["nowhere_at_all:x"]', {}, "No module named 'nowhere_at_all'"),
         ('hooks = ["rules.py:Made"]', {"rules": "class Made:\n def __init__(self): 1 / 0"}, "cannot be made: ZeroDiv"),
         ('hooks = ["rules.py:one"]', {"__init__": "raise OSError('first')", "rules": ONE}, "OSError: first"),
-        ('hooks = ["rules.py:one"]',
-         {"rules": f"{ONE}from hookline import ToolCallRequest as P, points\npoints.Point('p_one', P)"},
-         "declares the point p_one"),
+        (
+            'hooks = ["rules.py:one"]',
+            {"rules": f"{ONE}from hookline import ToolCallRequest as P, points\npoints.Point('p_one', P)"},
+            "declares the point p_one",
+        ),
     ],
-)  # fmt: skip
+)
 def test_code_that_cannot_be_used_gives_an_error_and_leaves_no_modules(write, manifest, files, says):
     folder = write("p", manifest, **files)
     with pytest.raises(PluginError, match=says) as caught:

@@ -38,8 +38,13 @@ def texts(result):
 
 
 def test_a_plugin_adds_everything_when_on_and_removes_everything_when_off(write, manager):
-    write("loud", 'hooks = ["rules.py:quiet"]\ntools = ["tools.py:shout"]\nchannels = { horn = "horn.py:Horn" }\n',
-          rules=RULES, tools=TOOLS, horn="class Horn: ...")  # fmt: skip
+    write(
+        "loud",
+        'hooks = ["rules.py:quiet"]\ntools = ["tools.py:shout"]\nchannels = { horn = "horn.py:Horn" }\n',
+        rules=RULES,
+        tools=TOOLS,
+        horn="class Horn: ...",
+    )
     agent, registry = agent_of(call("shout", text="boo"), "done"), HookRegistry()
     manager.attach(agent)
     manager.attach(registry)
@@ -95,9 +100,11 @@ def own_shout():
 def test_two_plugins_with_one_tool_are_a_conflict_and_the_later_is_refused(write, manager):
     for id in ("one", "two"):
         write(id, 'tools = ["tools.py:shout"]\n', tools=TOOLS)
-    assert manager.activate_all(["one", "two"]) == {
-        "two": "plugin 'two': plugin 'one' already has a tool 'shout'"
-    } == manager.problems  # fmt: skip
+    assert (
+        manager.activate_all(["one", "two"])
+        == {"two": "plugin 'two': plugin 'one' already has a tool 'shout'"}
+        == manager.problems
+    )
     assert [plugin.name for plugin in manager.active] == ["one"]
     manager.deactivate("one")
     manager.activate("two")
@@ -114,14 +121,21 @@ def test_two_plugins_with_one_channel_are_a_conflict(write, manager):
 
 
 def test_finding_plugins_runs_none_of_their_code(write, place, install):
-    install("packaged = acme_pkg\nplain = acme_plain:plugin", acme_pkg____init__="1 / 0",
-            acme_pkg__plugin__toml='id = "packaged"\nversion = "3.0"\napi = "1"\n', acme_plain="1 / 0")  # fmt: skip
+    install(
+        "packaged = acme_pkg\nplain = acme_plain:plugin",
+        acme_pkg____init__="1 / 0",
+        acme_pkg__plugin__toml='id = "packaged"\nversion = "3.0"\napi = "1"\n',
+        acme_plain="1 / 0",
+    )
     write("loud", rules="1 / 0", tools="1 / 0")
     write("torn", "id = ")
     (place / "no-plugin").mkdir()
     rows = {row.id: row for row in find_plugins(place)}
-    shown = {id: (row.source, row.version, bool(row.problem)) for id, row in rows.items() if id in
-             ("loud", "torn", "packaged", "plain", "no-plugin")}  # fmt: skip
+    shown = {
+        id: (row.source, row.version, bool(row.problem))
+        for id, row in rows.items()
+        if id in ("loud", "torn", "packaged", "plain", "no-plugin")
+    }
     assert shown == {
         "loud": ("folder", "1.0", False),
         "torn": ("folder", "", True),
@@ -182,15 +196,25 @@ def test_untrusted_files_are_not_loaded(write, place):
         ('activate = "main.py:activate"', {"main": "def activate(api): api.add_tool(3)"}),
         ('activate = "main.py:activate"', {"main": "def activate(api): api.add_hook(3)"}),
         ('tools = ["main.py:Set"]', {"main": "class Set:\n def tools(self): raise OSError('no room')"}),
-        ('hooks = ["main.py:Odd"]', {"main": "class Odd:\n @property\n def points(self): raise OSError('no')\n"
-                                     " def __call__(self, point, ctx, payload): ..."}),
-        ('hooks = ["main.py:Odd"]', {"main": "class Odd:\n points = ('on_run_end',)\n @property\n"
-                                     " def on_event(self): raise OSError('no')\n"
-                                     " def __call__(self, point, ctx, payload): ..."}),
+        (
+            'hooks = ["main.py:Odd"]',
+            {
+                "main": "class Odd:\n @property\n def points(self): raise OSError('no')\n"
+                " def __call__(self, point, ctx, payload): ..."
+            },
+        ),
+        (
+            'hooks = ["main.py:Odd"]',
+            {
+                "main": "class Odd:\n points = ('on_run_end',)\n @property\n"
+                " def on_event(self): raise OSError('no')\n"
+                " def __call__(self, point, ctx, payload): ..."
+            },
+        ),
         ("[settings.key]\nrequired = true", {}),
         ('hooks = ["rules.py:quiet"]\ntools = ["tools.py:own"]', {"rules": RULES, "tools": TOOLS + "own = shout"}),
     ],
-)  # fmt: skip
+)
 def test_a_failing_plugin_is_completely_off_and_does_not_affect_others(write, manager, manifest, files):
     write("good", 'hooks = ["rules.py:quiet"]', rules=RULES)
     write("zeal", 'hooks = ["rules.py:quiet"]', rules=RULES)
@@ -274,8 +298,12 @@ def test_a_configure_that_fails_is_undone():
 
 
 def test_a_plugin_whose_deactivate_fails_is_off_and_the_error_is_reported(write, manager, caplog):
-    write("stuck", 'hooks = ["rules.py:quiet"]\ndeactivate = "main.py:off"\n', rules=RULES,
-          main="def off(): raise OSError('no way')")  # fmt: skip
+    write(
+        "stuck",
+        'hooks = ["rules.py:quiet"]\ndeactivate = "main.py:off"\n',
+        rules=RULES,
+        main="def off(): raise OSError('no way')",
+    )
     agent = agent_of()
     manager.attach(agent)
     manager.activate("stuck")
@@ -313,8 +341,12 @@ def test_activate_can_add_hooks_and_is_called_once_for_all_agents():
         api.add_tool(own_shout())
         api.add_channel("horn", object)
 
-    plugin = Plugin("p", settings={"n": {"type": "integer", "default": 3}}, activate=activate,
-                    deactivate=lambda: calls.append("off")).configured({"n": 5})  # fmt: skip
+    plugin = Plugin(
+        "p",
+        settings={"n": {"type": "integer", "default": 3}},
+        activate=activate,
+        deactivate=lambda: calls.append("off"),
+    ).configured({"n": 5})
     one, two = agent_of(plugins=[plugin]), agent_of(plugins=[plugin])
     assert ("shout" in one.tools, "shout" in two.tools, list(plugin.channels)) == (True, True, ["horn"])
     one.unplug("p")
@@ -465,8 +497,12 @@ def test_an_installed_package_can_be_reloaded(install):
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(st.tuples(st.sampled_from(("on", "off", "reload", "break", "mend", "refresh")), st.sampled_from("abc")),
-                max_size=12))  # fmt: skip
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("on", "off", "reload", "break", "mend", "refresh")), st.sampled_from("abc")),
+        max_size=12,
+    )
+)
 def test_after_any_sequence_of_operations_switching_off_restores_the_initial_state(tmp_path_factory, steps):
     folder = tmp_path_factory.mktemp("any")
     good = {id: RULES.replace("be quiet", id) for id in "abc"}

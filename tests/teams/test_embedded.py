@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 @hook("before_llm")
 def must_delegate(ctx, request):
-    """To whom and what, the model decides."""
+    """Force a delegate call; the model chooses its arguments."""
     return request.replace(tool_choice="delegate")
 
 

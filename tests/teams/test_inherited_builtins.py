@@ -69,8 +69,10 @@ def test_the_audit_log_and_the_metrics_count_every_call_once(tmp_path):
     records = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     starts = [record for record in records if record["type"] == "run_start"]
     assert [(record["agent"], record["parent_run_id"]) for record in starts] == [
-        ("chief", ""), ("writer", result.ids.run_id), ("writer", result.ids.run_id),
-    ]  # fmt: skip
+        ("chief", ""),
+        ("writer", result.ids.run_id),
+        ("writer", result.ids.run_id),
+    ]
     assert len([record for record in records if record["type"] == "tool"]) == 4
 
 

@@ -71,7 +71,7 @@ def offered(agent):
     return [tool.name for tool in agent.tools]
 
 
-# What an agent is made of.
+# Agents of personalities.
 
 
 def test_each_personality_is_an_agent_derived_from_the_base(folder):
@@ -81,14 +81,16 @@ def test_each_personality_is_an_agent_derived_from_the_base(folder):
     assert list(roster) == ["coder", "critic", "writer"]
     assert len(roster) == 3
     assert {name: agent.instructions for name, agent in roster.items()} == {
-        "coder": "coder", "critic": "critic", "writer": "base",
-    }  # fmt: skip
+        "coder": "coder",
+        "critic": "critic",
+        "writer": "base",
+    }
     assert offered(roster["coder"]) == ["look", "wipe"]
     assert offered(roster["critic"]) == ["look"]
     writer = roster["writer"]
     assert offered(writer) == ["look", "wipe", "more"]
     assert dict(writer.params) == {"a": 1, "b": 2}
-    assert writer.limits.steps == 5  # never more than the settings allow
+    assert writer.limits.steps == 5  # at most that of the settings
     assert writer.model is roster.base.model
     assert (writer.name, roster["coder"].description) == ("writer", "Writes code")
 
@@ -311,7 +313,7 @@ def test_a_run_can_only_narrow_the_allowed_plugins_of_its_agent():
         Agent("a", llm=ScriptedModel(), allowed_plugins="p")
 
 
-# Hot reload.
+# Changed files.
 
 
 def test_a_changed_file_takes_effect_in_the_next_run(folder):
@@ -422,7 +424,7 @@ def test_the_first_file_with_an_id_keeps_it(folder):
     assert "also the id of" in next(iter(roster.problems.values()))
 
 
-# Conversations.
+# Switching.
 
 
 def test_a_session_starts_with_the_first_personality(folder):
@@ -543,7 +545,7 @@ async def test_changed_guards_are_added_to_those_of_the_personality(folder):
     session = Session()
     await roster.switch(session, "coder")
     assert outcomes(await roster["coder"].arun("x")) == ["ok", "blocked"]
-    result = await roster.arun("x", session=session)  # the same guard, which remembers
+    result = await roster.arun("x", session=session)  # the same guard with its state
     assert outcomes(result) == ["blocked", "blocked"]
     assert len(roster.active(session).guards) == 2
 
@@ -625,7 +627,7 @@ async def test_the_second_of_two_concurrent_switches_in_a_session_is_rejected(fo
     with pytest.raises(SwitchRefusedError, match="another switch is in progress"):
         await roster.switch(session, "critic")
     beside = asyncio.create_task(roster.switch(other, "critic"))
-    assert (await roster.arun("x", session=session)).reply == "base"  # not before all have agreed
+    assert (await roster.arun("x", session=session)).reply == "base"  # no change before all hooks have agreed
     go.set()
     assert [(await first).id, (await beside).id] == ["coder", "critic"]
     assert (await roster.switch(session, "critic")).id == "critic"

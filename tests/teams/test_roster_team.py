@@ -14,7 +14,7 @@ def look() -> str:
 
 
 class Company:
-    """A roster whose model does what each personality is told here: a list of turns by id."""
+    """A roster with a scripted model: a list of turns for each personality id."""
 
     def __init__(self, folder, hooks=(), plugins=(), **parts):
         self.parts = {id: list(turns) for id, turns in parts.items()}

@@ -31,7 +31,7 @@ def ask(to, task="do it"):
 
 
 class SubagentLog:
-    """The subagent points, as an observer saw them."""
+    """Records the fires of the subagent points."""
 
     points = ("subagent_spawning", "subagent_spawned", "subagent_ended")
     phase = "observe"
@@ -238,7 +238,7 @@ def test_a_child_at_the_limit_is_stopped_and_so_is_its_parent():
 
 
 def test_the_maximum_depth_applies_across_teams():
-    """Each asks the next, through a team of its own: the depth is that of the runs."""
+    """Each agent delegates to the next through another team; the depth counts runs."""
     teams = [Team(max_depth=2, max_handoffs=0) for _ in range(3)]
     d = Agent("d", llm=script("never asked"))
     c = Agent("c", llm=script(ask("d"), "c said"), tools=[teams[2]])
@@ -275,9 +275,11 @@ def test_the_number_of_subagents_is_limited_and_refused_ones_do_not_count():
         return {"error": refusals.pop(0)}
 
     _, chief = team_of(
-        [ask("writer"), [ask("writer"), ask("writer")], ask("writer"), "x"], writer("1", "2"), hooks=[first_not],
+        [ask("writer"), [ask("writer"), ask("writer")], ask("writer"), "x"],
+        writer("1", "2"),
+        hooks=[first_not],
         max_children=2,
-    )  # fmt: skip
+    )
     chief.run("x")
     assert "not this one" in results(chief)[0]
     assert sorted(results(chief)[1:3]) == ["1", "2"]
@@ -285,7 +287,7 @@ def test_the_number_of_subagents_is_limited_and_refused_ones_do_not_count():
 
 
 class Crowd:
-    """Counts who is at work at once; each gives the others time to come."""
+    """Counts concurrent runs; each run yields to the others."""
 
     points = ("before_llm",)
 

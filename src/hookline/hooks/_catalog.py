@@ -23,7 +23,7 @@ _MODULES = {
     "Failures": ("model_retry", "fallback", "tool_retry"),
     "Small models": ("loop_detector", "echoed_payload", "grounded_reply", "schema_retry", "small_models"),
     "Recording and observing": (
-        "sessions", "episodes", "audit_log", "audit_trail", "timing", "observability", "metrics", "telemetry",
+        "sessions", "episodes", "audit_log", "audit_trail", "timing", "observability", "metrics", "opentelemetry",
         "echoing",
     ),
     "Teams": ("ticket_rules", "ticket_judge"),

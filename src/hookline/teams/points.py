@@ -66,7 +66,7 @@ SUBAGENT_ENDED = Point(
     Subagent,
     model="observe",
     fired_by="a team",
-    when="when a subagent ended",
+    when="after a subagent ended",
     names={"Ethos": "subagent_ended"},
 )
 PERSONALITY_SWITCHED = Point(
@@ -75,7 +75,7 @@ PERSONALITY_SWITCHED = Point(
     model="merge",
     result=PersonalityChange,
     fired_by="a team",
-    when="after a switch",
-    closed="the switch is undone",
+    when="before a switch takes effect",
+    closed="the switch is rejected",
     names={"Ethos": "personality_switched"},
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from itertools import chain
 
 from ..._base.errors import NotInstalledError
@@ -82,18 +83,15 @@ _OPEN_IBAN = re.compile(r"(?i)(?<![A-Za-z0-9])[A-Z]{2}[0-9]{2}(?:[ -]?[A-Z0-9]){
 
 
 def check_installed(kinds: Iterable[str]) -> None:
-    """Check that the libraries for these kinds are installed.
+    """Check that the libraries for these kinds are installed. They are imported with the first candidate.
 
     Raises:
         NotInstalledError: one is missing.
     """
-    try:
-        if "phone" in kinds:
-            import phonenumbers  # noqa: F401
-        if not {"card", "iban", "ssn"}.isdisjoint(kinds):
-            import stdnum  # noqa: F401
-    except ImportError as error:
-        raise NotInstalledError("python-stdnum" if error.name == "stdnum" else "phonenumbers", "sensitive") from None
+    if "phone" in kinds and find_spec("phonenumbers") is None:
+        raise NotInstalledError("phonenumbers", "sensitive")
+    if not {"card", "iban", "ssn"}.isdisjoint(kinds) and find_spec("stdnum") is None:
+        raise NotInstalledError("python-stdnum", "sensitive")
 
 
 def is_open_number(tail: str, following: str) -> bool:
@@ -334,8 +332,8 @@ def _is_v6(address: str, private: bool) -> bool:
 
 def ssns_in(text: str) -> Iterator[Span]:
     """Yield US social security numbers that can have been issued."""
-    from stdnum.us import ssn
-
     for found in _SSN.finditer(text):
+        from stdnum.us import ssn
+
         if ssn.is_valid(found[0].replace(" ", "-")):
             yield *found.span(), "us"
