@@ -45,7 +45,7 @@ NOTES = {
         "The remaining hooks are still called, and running calls are not interrupted. `kind` is one of the stop "
         "reasons of the result, such as `steps_limit`."
     ),
-    "keep_going": "It overrides `completed`, `finish_reason` and `stop_requested`, but no limit, at most 3 times a run.",
+    "keep_going": "Overrides `completed`, `finish_reason` and `stop_requested`, but no limit, at most 3 times a run.",
     "end": (
         "Open calls get a result first. The reply is added to the transcript, marked as that of a hook, except at "
         "`on_run_start`, where the transcript is unchanged. The status is `ended`."
