@@ -1,4 +1,4 @@
-"""Which URLs may be reached: the strict reader, the list of hosts, and what addresses lead to."""
+"""Allowed URLs: strict parsing, the list of hosts, and the classification of addresses."""
 
 import socket
 from ipaddress import ip_address
@@ -22,7 +22,7 @@ EVASIONS = [
     "https://wild.org",
     "https://xwild.org", "https://evil.com/good.com", "https://evil.com?good.com", "https://evil.com#good.com",
     "https://evil.com/https://good.com",
-    # who is the host?
+    # ambiguous hosts
     "https://good.com@evil.com", "https://good.com:443@evil.com", "https://user:pw@good.com", "https://@good.com",
     "https://good.com%40evil.com", "https://good.com\\@evil.com", "https://evil.com\\.good.com",
     "https://good.com\\evil",
@@ -31,14 +31,14 @@ EVASIONS = [
     "https://good.com,evil.com",
     "https://good.com|evil.com", "https://good.com\"@evil.com", "https://[good.com]", "https://good.com[evil.com]",
     "https://[good.com]evil.com", "https://{good.com,evil.com}", "https://good.com$evil.com",
-    # what does not print
+    # unprintable characters
     "https://evil.com\t.good.com", "https://good.com\n.evil.com", "https://good.com\r\nHost: evil.com",
     "ht\ttps://good.com",
     " https://good.com", "https://good.com ", "https://good.com\0.evil.com", "https://good.com /x",
     "https://good.com\u200b",
     "https://good.com/\u2028x", "https://good\u00ad.com", "https://good.com\ud800", "\ufeffhttps://good.com",
     "https://good.com\x7f",
-    # letters and dots that look like others
+    # lookalike letters and dots
     "https://gооd.com", "https://good。com", "https://good．com", "https://good｡com", "https://ｇood.com",
     "https://evil。com",
     "https://good.com／evil", "https://good.com⁄@evil.com", "https://good.com℀.evil.com", "https://xn--gd-jbcb.com",
@@ -61,7 +61,7 @@ EVASIONS = [
     "jar:https://good.com!/x",
     "dict://good.com", "ldap://good.com", "view-source:https://good.com", "git+https://good.com", "httpss://good.com",
     "https+x://good.com", "1https://good.com", "h\u0442tps://good.com",
-    # addresses in disguise
+    # disguised addresses
     "https://127.0.0.1", "https://127.1", "https://127.0.1", "https://2130706433", "https://0x7f000001",
     "https://0x7f.0.0.1",
     "https://0177.0.0.1", "https://017700000001", "https://127.0.0.01", "https://127.0.0.1.", "https://0",
@@ -101,20 +101,20 @@ def test_the_tables_are_as_long_as_they_should_be():
 
 
 @pytest.mark.parametrize("url", EVASIONS, ids=ascii)
-def test_an_evasion_is_refused_in_words(url):
-    said = Egress(HOSTS).check(url)
-    assert said is not None
-    assert "is not allowed: " in said
+def test_an_evasive_url_is_rejected_with_the_reason(url):
+    reason = Egress(HOSTS).check(url)
+    assert reason is not None
+    assert "is not allowed: " in reason
     with pytest.raises(EgressError):
         Egress(HOSTS).resolve(url)
 
 
 @pytest.mark.parametrize("url", HARMLESS, ids=ascii)
-def test_a_harmless_url_passes(url):
+def test_a_harmless_url_is_allowed(url):
     assert Egress(HOSTS).check(url) is None
 
 
-def test_nothing_is_allowed_where_nothing_is_listed():
+def test_an_empty_list_allows_nothing():
     assert "the list is empty" in Egress([]).check("https://good.com")
 
 
@@ -123,13 +123,13 @@ def test_nothing_is_allowed_where_nothing_is_listed():
     "https://nas.local",
             "https://10.0.0.1", "https://[fd00::1]", "https://[::1]", "https://192.168.1.1", "https://169.254.169.254"],
 )  # fmt: skip
-def test_every_public_host_means_no_other(url):
+def test_a_star_allows_only_public_hosts(url):
     assert Egress(["*"]).check(url) is not None
     assert Egress(["*"]).check("https://any.where.com") is None
     assert Egress(["*"]).check("https://1.1.1.1") is None
 
 
-def test_schemes_and_ports_are_for_hosts_that_do_not_say_theirs():
+def test_default_schemes_and_ports_apply_to_hosts_without_their_own():
     egress = Egress(["a.com", "http://b.com", "c.com:1", "*:99"], schemes=["http", "https"], ports=[80, 8080])
     allowed = ["http://a.com", "https://a.com:8080", "http://b.com:8080", "https://c.com:1", "https://z.com:99"]
     refused = ["https://a.com", "https://b.com:80", "http://c.com", "https://z.com"]
@@ -158,13 +158,13 @@ def test_schemes_and_ports_are_for_hosts_that_do_not_say_theirs():
                                              "100::1", "fe80::1%1")),
     ],
 )  # fmt: skip
-def test_it_is_known_where_addresses_lead(address, leads):
+def test_addresses_are_classified(address, leads):
     assert reach(ip_address(address)) == leads
 
 
 @pytest.fixture
 def names(monkeypatch):
-    """A table of names; what is not in it does not exist. It counts the lookups."""
+    """Fake DNS with a table of names, which counts the lookups."""
     table, asked = {}, []
 
     def look_up(host, port, *args, **options):
@@ -223,7 +223,7 @@ def test_a_private_address_is_reached_if_it_is_listed_or_all_are_allowed(names):
      ["good.com:0"], ["good.com:x"], ["good com"], ["*.1.2.3.4"], ["10.0.0.1/8"], ["bücher.de"], ["good.com."], ["**"],
      ["user@good.com"], ["://good.com"], ["*.*"], ["127.1"]],
 )  # fmt: skip
-def test_a_list_that_makes_no_sense_is_refused(hosts):
+def test_an_invalid_list_is_rejected(hosts):
     with pytest.raises(RegistrationError, match="hosts"):
         Egress(hosts)
 
@@ -232,7 +232,7 @@ def test_a_list_that_makes_no_sense_is_refused(hosts):
     "options", [{"schemes": ["ftp"]}, {"schemes": []}, {"ports": []}, {"ports": [0]}, {"ports": [True]},
     {"private": 1}, {"tls": 1}]
 )  # fmt: skip
-def test_options_that_make_no_sense_are_refused(options):
+def test_invalid_options_are_rejected(options):
     with pytest.raises(RegistrationError):
         Egress(["good.com"], **options)
 
@@ -263,7 +263,7 @@ def same_host(theirs, ours):
 @example("https://XN--00K")
 @example("https://good.com/@evil.com")
 @example("https://good.com/\\@evil.com")
-def test_whatever_is_allowed_is_read_by_others_as_we_read_it(text):
+def test_allowed_urls_are_parsed_the_same_by_other_libraries(text):
     try:
         url = parse_url(text)
     except UrlError:
@@ -274,17 +274,17 @@ def test_whatever_is_allowed_is_read_by_others_as_we_read_it(text):
         assert same_host(split.hostname, url.host)
         other = httpx2.URL(spelling)
         assert (other.scheme, other.port or url.port, other.userinfo) == (url.scheme, url.port, b"")
-        assert same_host(other.raw_host.decode(), url.host)  # what it connects to; ``host`` is for people
+        assert same_host(other.raw_host.decode(), url.host)  # the connection uses raw_host; ``host`` is for display
     assert parse_url(str(url)) == url
     assert str(url).isascii()
 
 
 @settings(max_examples=300, deadline=None)
 @given(urls)
-def test_no_text_breaks_the_judge(text):
+def test_no_text_crashes_the_check(text):
     for egress in (WIDE, Egress(HOSTS)):
-        said = egress.check(text)
-        assert said is None or "not allowed" in said
+        reason = egress.check(text)
+        assert reason is None or "not allowed" in reason
         try:
             assert isinstance(egress.judge(text, bare=True), Url)
         except EgressError:
@@ -294,6 +294,6 @@ def test_no_text_breaks_the_judge(text):
 @pytest.mark.parametrize(
     "text", ["https://" + "a" * 10**6, "https://" + "a." * 10**6, "://" * 10**6, "https://[" + ":" * 10**6, "@" * 10**6]
 )
-def test_a_huge_text_is_judged_at_once(text):
+def test_a_huge_text_is_checked_in_linear_time(text):
     assert "longer than" in Egress(["*"]).check(text)
     assert len(Egress(["*"]).check(text)) < 400

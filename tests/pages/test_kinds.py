@@ -175,7 +175,7 @@ def is_how_a_call_is_put(text, programs, folder):
         "expires": 0.0,
     }
     (message,), _ = render_request(PendingApproval("", ApprovalRow(**fields), "A7K2", True))
-    assert missing(re.sub(r"until [^`]+:", "until ...:", text), message) == [], message
+    assert missing(re.sub(r"Answer by [^`]+:", "Answer by ...:", text), message) == [], message
 
 
 def is_what_a_run_shows_of_a_subagent(text, programs, folder):

@@ -1,4 +1,4 @@
-"""Two real HTTP servers: llama.cpp with the embedded weights, and one that says what a test tells it to say."""
+"""Two real HTTP servers: llama.cpp with the embedded weights, and a scripted one."""
 
 import threading
 
@@ -21,7 +21,7 @@ def no_keys_from_outside(monkeypatch):
 
 @pytest.fixture(scope="session")
 def llama():
-    """The address of a llama.cpp server that wants a key."""
+    """The address of a llama.cpp server that requires a key."""
     xllamacpp = pytest.importorskip("xllamacpp")
     from hookline.providers.local.weights import fetch
 

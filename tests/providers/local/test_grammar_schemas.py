@@ -1,4 +1,4 @@
-"""Schemas that hold a model: whatever comes in, what goes out is a grammar that llama.cpp does not drop."""
+"""Schemas for grammars: any schema becomes one that llama.cpp supports."""
 
 import json
 from datetime import date
@@ -89,7 +89,7 @@ def assert_plain(shape):
 
 
 def greedy(engine, schema, max_tokens):
-    """What the model writes under a schema; prose, if llama.cpp dropped it."""
+    """Return the model's output under a schema; prose if llama.cpp dropped it."""
     pieces = []
 
     def take(chunk):
@@ -108,7 +108,7 @@ def greedy(engine, schema, max_tokens):
 @example({"anyOf": 3, "enum": "abc", "type": {"a": 1}, "properties": [], "required": 5})
 @example({"type": "integer", "minimum": 10**400})
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-def test_any_schema_becomes_a_plain_one(schema):
+def test_any_schema_becomes_a_simple_one(schema):
     shape = simple_schema(schema)
     assert_plain(shape)
     json.dumps(shape)
@@ -119,7 +119,7 @@ def test_any_schema_becomes_a_plain_one(schema):
 @settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
-def test_any_tool_is_a_constraint_that_llama_cpp_takes(engine, schema):
+def test_any_tool_gives_a_grammar_that_llama_cpp_accepts(engine, schema):
     tool = ToolSpec("do", "", {"type": "object", "properties": {"x": schema}, "$defs": schema["$defs"]})
     assert greedy(engine, reply_schema((tool,), may_answer=False), 2).startswith('{"')
 
@@ -140,11 +140,11 @@ def test_any_tool_is_a_constraint_that_llama_cpp_takes(engine, schema):
     ],
     ids=json.dumps,
 )
-def test_limits_that_no_grammar_can_keep_are_left_out(engine, schema):
+def test_limits_that_a_grammar_cannot_express_are_dropped(engine, schema):
     assert greedy(engine, text_schema(schema), 1)[0] in '"[-0123456789'
 
 
-def test_limits_that_can_be_kept_are():
+def test_limits_that_a_grammar_can_express_are_kept():
     assert simple_schema({"type": "integer", "maximum": -5}) == {"type": "integer", "maximum": -5}
     assert simple_schema({"type": "integer", "minimum": 0.5, "maximum": 2.5}) == {
         "type": "integer", "minimum": 1, "maximum": 2,
@@ -158,14 +158,14 @@ def test_limits_that_can_be_kept_are():
     assert simple_schema({"type": "array", "minItems": 3, "maxItems": 2}) == {"type": "array", "items": {}}
 
 
-def test_a_reference_within_itself_does_not_make_the_schema_explode():
+def test_a_recursive_reference_does_not_make_the_schema_explode():
     node = {"type": "object", "properties": {f"child{n}": {"$ref": "#/$defs/node"} for n in range(20)}}
     shape = simple_schema({"$ref": "#/$defs/node", "$defs": {"node": node}})
     assert shape["properties"]["child0"]["properties"]["child19"] == {}
     assert len(json.dumps(shape)) < 20_000
 
 
-def test_names_with_slashes_are_found():
+def test_references_with_slashes_are_resolved():
     assert simple_schema({"$ref": "#/$defs/a~1b~0c", "$defs": {"a/b~c": {"type": "null"}}}) == {"type": "null"}
 
 
@@ -224,11 +224,11 @@ def test_the_model_writes_only_what_the_type_allows(engine, kind, begins):
         value = msgspec.json.decode(text)
     except msgspec.DecodeError:
         return  # cut off
-    if kind != tuple[int, str]:  # `prefixItems` is given up
+    if kind != tuple[int, str]:  # `prefixItems` is not supported
         adapter.validate_python(value)
 
 
-def test_white_space_is_fixed_so_that_a_model_cannot_get_lost_in_it(engine):
+def test_the_grammar_fixes_the_whitespace(engine):
     text = greedy(engine, text_schema({"const": {"a": [1, 2]}}), 30)
     assert text == '{"a": [1, 2]}'
 
@@ -252,5 +252,5 @@ def test_only_the_named_branches_can_be_written(engine):
         (TypeAdapter(Node).json_schema(), {"value": 1, "children": [{"value": 1, "children": ["..."]}]}),
     ],
 )  # fmt: skip
-def test_an_example_has_the_shape(schema, value):
+def test_an_example_matches_the_schema(schema, value):
     assert example_of(schema) == value
