@@ -271,7 +271,7 @@ async def test_a_page_of_long_events_is_short_and_skips_none(tmp_path, monkeypat
     async with api(tmp_path) as served:
         client = served.client()
         run = await finished(client, "x" * 1000)
-        await wait_until(lambda: run["id"] not in served.service._live)  # now they are read from the file
+        await wait_until(lambda: run["id"] not in served.service._live)  # from now on events are read from the file
         seen, pages, over = [], 0, False
         while not over:
             answer = await client.get(
@@ -393,4 +393,6 @@ async def test_any_task_text_is_stored_and_returned_unchanged(tmp_path):
             assert run["task"] == f"x{text}"
             stream = (await served.client().get(f"/runs/{run['id']}/events")).text
             assert [event["seq"] for event in events_in(stream)] == list(range(1, run["last_seq"] + 1))
-            assert stream.splitlines() == stream.removesuffix("\n").split("\n"), "some client would see another line"
+            assert stream.splitlines() == stream.removesuffix("\n").split("\n"), (
+                "a client could see an extra line break"
+            )

@@ -164,7 +164,7 @@ async def test_clients_that_disconnect_early_leave_nothing_behind(tmp_path):
                     wire.ask("POST", "/v1/chat/completions", asked)
                 await wire.writer.drain()
         await wait_until(lambda: server.service.counts()["readers"] == 0)
-        assert server.service.counts()["running"] >= 10, "runs continue without readers"
+        await wait_until(lambda: server.service.counts()["running"] >= 10)  # runs continue without readers
         blocker.open.set()
         await wait_until(lambda: not any(server.service.counts().values()))
         assert await works(server)

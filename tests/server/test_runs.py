@@ -557,7 +557,9 @@ async def test_while_the_store_fails_new_runs_are_rejected_and_no_event_is_lost(
         monkeypatch.setattr(RunStore, "write", write)
         blocker.open.set()
         await wait_until(lambda: service.problem)
-        with pytest.raises(UnavailableError, match="cannot be stored$"):  # what files say tells of paths
+        with pytest.raises(
+            UnavailableError, match="cannot be stored$"
+        ):  # without the error of the file, which has its path
             await service.start(ME, "y")
         assert "the disk is full" in caplog.text
         events = await read_all(service, run.id)

@@ -145,7 +145,7 @@ async def test_a_stopped_server_does_not_start(tmp_path):
     server = server_at(tmp_path)
     await server.stop()
     await server.start()
-    assert (server.state, server.url[-2:]) == ("stopped", ":0"), "it does not listen"
+    assert (server.state, server.url[-2:]) == ("stopped", ":0"), "the server does not listen"
 
 
 async def test_a_second_start_is_an_error_and_changes_nothing(tmp_path):
@@ -424,7 +424,7 @@ async def test_requests_and_runs_share_one_audit_log(tmp_path, declared):
     assert report.ok
     kinds = [json.loads(line)["type"] for line in path.read_text().splitlines()]
     assert "auth" in kinds
-    assert ("run_end" in kinds) == (declared != "by the setting"), "whoever builds the agent gives it the hook"
+    assert ("run_end" in kinds) == (declared != "by the setting"), "the builder of the agent adds the hook"
 
 
 async def test_each_personality_is_served_and_counted(tmp_path):
@@ -505,7 +505,7 @@ async def test_the_run_of_a_killed_process_is_interrupted_and_its_events_can_be_
     await server.stop()
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     kept = seen.json()["events"]
-    assert events[: len(kept)] == kept, "what was read before is still there"
+    assert events[: len(kept)] == kept, "events that were read before are still stored"
     assert (events[-1]["type"], events[-1]["status"]) == ("run_closed", "interrupted")
 
 
