@@ -1,4 +1,4 @@
-"""Write the pages that are made of code (`make docs`); with `--check`, say which are out of date."""
+"""Write the generated pages (`make docs`); with `--check`, list those that are out of date."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 
 
 def outdated() -> dict[Path, str]:
-    """The pages that are not as the code would have them, and what they should say."""
+    """Return the outdated pages with their new text."""
     made = {}
     pages = PAGES | {"guides/cookbook.md": lambda _: cookbook_page()}
     for name, page in pages.items():

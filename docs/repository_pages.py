@@ -1,7 +1,7 @@
-"""What pages of a repository need to be pages of a site, with nothing written in them for its sake.
+"""Turn the Markdown pages of the repository into a site, without markup for Sphinx in the pages.
 
-Links to files that are no pages, and to folders, lead to pages made of them. A page with a folder of its own name, and
-the index of a folder, have the folder's pages below them.
+Links to source files and folders lead to generated pages. The pages of a folder are below its index, or below the page
+with the name of the folder.
 """
 
 import posixpath
@@ -16,13 +16,13 @@ from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
 SHOWN = "source"
-"""The folder of the site that such pages are in."""
+"""The folder of the site for pages generated from source files."""
 
 _LINKED = "hookline_linked_files"
 
 
 class LinkToSource(SphinxTransform):
-    """Has links to files that are no pages, and to folders, lead to the pages made of them."""
+    """Point links to source files and folders to the pages generated from them."""
 
     default_priority = 100
 
@@ -37,7 +37,7 @@ class LinkToSource(SphinxTransform):
                 start = root if node.get("refdomain") == "doc" else Path(self.env.doc2path(self.env.docname)).parent
                 path = _inside(root, start / name)
                 if path is None:
-                    continue  # which is a warning
+                    continue  # Sphinx warns about it
                 linked.add(path)
                 here = posixpath.dirname(self.env.docname) or "."
                 uri = posixpath.relpath(posixpath.join(SHOWN, path), here) + ".html"
@@ -45,7 +45,7 @@ class LinkToSource(SphinxTransform):
         self.env.metadata[self.env.docname][_LINKED] = linked
 
     def _is_page(self, node: nodes.Element) -> bool:
-        """Whether it leads to a page of the site; the README's place is taken by the first page."""
+        """Return whether a link leads to a page of the site; the first page replaces the README."""
         if node.get("refdomain") == "doc" and node["reftarget"] == "README":
             node["reftarget"] = self.config.root_doc
         domain = node.get("refdomain")
@@ -53,7 +53,7 @@ class LinkToSource(SphinxTransform):
 
 
 def _inside(root: Path, path: Path) -> str | None:
-    """The path from the root, of a file or folder that is there and inside it."""
+    """Return the path relative to the root, if the file or folder exists inside it."""
     try:
         found = path.resolve(strict=True).relative_to(root)
     except (OSError, ValueError):
@@ -62,7 +62,7 @@ def _inside(root: Path, path: Path) -> str | None:
 
 
 def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """A page for each file or folder that a page links to, and for what is in such a folder.
+    """Yield a page for each linked source file or folder, and for the files in such a folder.
 
     Those that were made since the file, the list of pages or the look of the site changed stay as they are.
     """
@@ -99,7 +99,7 @@ def _is_source(path: Path) -> bool:
 
 
 def add_contents(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Put the pages of a folder below the page that speaks of it."""
+    """Put the pages of a folder below the page about it."""
     page = Path(app.srcdir) / docname
     if docname != app.config.root_doc and (page.name == "index" or page.is_dir()):
         inside = "*" if page.name == "index" else f"{page.name}/*"
@@ -107,14 +107,14 @@ def add_contents(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def mark_doors(app: Sphinx, doctree: nodes.document) -> None:
-    """The list on the first page is where people choose a way; the style sheet makes doors of it."""
+    """Mark the list on the first page, which the style sheet shows as cards."""
     if app.env.docname == app.config.root_doc:
         for doors in list(doctree.findall(nodes.bullet_list))[:1]:
             doors["classes"].append("doors")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Take part in a build."""
+    """Register with Sphinx."""
     app.add_transform(LinkToSource)
     app.connect("source-read", add_contents)
     app.connect("doctree-read", mark_doors)

@@ -1,4 +1,4 @@
-"""The reference that the code itself can give: one module for each page."""
+"""Generate the pages of the reference from the code, with one module for each page."""
 
 from collections.abc import Callable
 
@@ -14,4 +14,4 @@ PAGES: dict[str, Callable[[str], str]] = {
     "reference/names.md": names.page,
     "guides/audit.md": audit.page,
 }
-"""By path in `docs`: what makes a page anew, given the page as it is."""
+"""Functions that return a page, given its current text, by path in `docs`."""

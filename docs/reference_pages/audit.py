@@ -1,4 +1,4 @@
-"""The table of records in `guides/audit.md`."""
+"""Generate the table of records in `guides/audit.md`."""
 
 from hookline.stores.audit.records import RECORD_TYPES, AuditRecord
 
@@ -6,7 +6,7 @@ from .markdown import table, with_table
 
 
 def page(text: str) -> str:
-    """The page, with that table made anew."""
+    """Return the page with a new table of records."""
     return with_table(text, "records", table(("type", "written when", "fields"), map(_record, RECORD_TYPES)))
 
 

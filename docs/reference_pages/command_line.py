@@ -1,4 +1,4 @@
-"""`reference/cli.md`: every command of the program."""
+"""Generate `reference/cli.md`: every command of the program."""
 
 import inspect
 from collections.abc import Iterator
@@ -15,29 +15,29 @@ from .markdown import GENERATED, block, code, table
 
 HEAD = f"""# Commands and options
 
-Every command of `hookline`, with its arguments and options; `--help` shows the same in a terminal. The
-[guide](../guides/command-line.md) tells how to work with it. {GENERATED}
+Every command of `hookline` with its arguments and options; `--help` shows the same in a terminal. The
+[guide](../guides/command-line.md) explains how to use them. {GENERATED}
 
 """
 
 EXITS = """
 ## Exit codes
 
-What a command that has no codes of its own exits with:
+The exit codes of all commands that do not list other ones:
 
 """
 
 SETTINGS = """
 ## Options of settings
 
-Where a command takes settings, these options set them, for this once; [configuration](configuration.md) tells what each
-setting is, and how to set it in a file or in the environment. `--config FILE` reads the settings from another file.
+Commands that take settings accept these options, which apply to one call; [configuration](configuration.md) describes
+each setting and how to set it in a file or in the environment. `--config FILE` reads another configuration file.
 
 """
 
 
 def page(_: str) -> str:
-    """The page."""
+    """Return the page."""
     root: Any = make_app()
     commands = list(_walk(root, "hookline"))
     rows = [(f"[`{name}`](#{name.replace(' ', '-')})", _first(command)) for name, command in commands[1:]]
@@ -59,7 +59,7 @@ def _first(command: Any) -> str:
 
 
 def _is_setting(param: Any) -> bool:
-    """Whether an option sets a setting, as it does for every command."""
+    """Return whether an option is that of a setting, which is the same for every command."""
     if param.name in APPROVALS or param.name == "config_file":
         return f"--{param.name}" in param.opts or param.name == "config_file"
     key = KEYS.get(param.name)
@@ -75,15 +75,15 @@ def _section(name: str, command: Any) -> str:
     depth = "#" * min(1 + len(name.split()) - 1, 3)
     text = f"\n{depth} {name}\n\n{inspect.cleandoc(command.help or '')}\n\n{block(_usage(name, command))}"
     arguments = [param for param in command.params if isinstance(param, TyperArgument)]
-    text += _spaced(table(("argument", "what it is"), (_argument(param) for param in arguments)))
+    text += _spaced(table(("argument", "meaning"), (_argument(param) for param in arguments)))
     text += _options_of(command)
     taken = [param for param in command.params if _is_setting(param) and not isinstance(param, TyperArgument)]
     all_of_them = len({param.name for param in taken} & KEYS.keys()) > len(KEYS) // 2
     if all_of_them:
-        text += "\nBesides, all [options of settings](#options-of-settings).\n"
+        text += "\nAlso takes all [options of settings](#options-of-settings).\n"
     elif taken:
         flags = ", ".join(f"`{flag}`" for param in taken for flag in (*param.opts, *param.secondary_opts))
-        text += f"\nBesides, these [options of settings](#options-of-settings): {flags}.\n"
+        text += f"\nAlso takes these [options of settings](#options-of-settings): {flags}.\n"
     if command.epilog:
         text += f"\n{block(inspect.cleandoc(command.epilog))}"
     return text

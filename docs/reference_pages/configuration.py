@@ -1,4 +1,4 @@
-"""`reference/configuration.md`: every setting, and every table of settings."""
+"""Generate `reference/configuration.md`: every setting, and every table of settings."""
 
 import inspect
 from importlib import import_module
@@ -20,9 +20,9 @@ from .markdown import GENERATED, cell, code, default_words, listed, table
 
 HEAD = f"""# Configuration
 
-Every setting of a `hookline.toml`, or of `[tool.hookline]` in a `pyproject.toml`. Each can also be set by an
-environment variable, and most by an option; [the guide](../guides/command-line.md#configuration) tells which of
-them wins. `hookline config` shows what holds and where it comes from. {GENERATED}
+All settings of `hookline.toml`, or of `[tool.hookline]` in `pyproject.toml`. Each can also be set by an environment
+variable, and most by an option; [the guide](../guides/command-line.md#configuration) explains which source takes
+precedence. `hookline config` shows the effective settings and their sources. {GENERATED}
 
 ```toml
 model = "anthropic:claude-sonnet-4-5"
@@ -36,8 +36,8 @@ temperature = 0
 port = 9000
 ```
 
-Two variables are no settings: `HOOKLINE_CONFIG` names the file of settings, `HOOKLINE_CACHE` the folder that the
-embedded model's weights are kept in. API keys are no settings either: they stay in the environment
+Two variables are not settings: `HOOKLINE_CONFIG` names the configuration file, `HOOKLINE_CACHE` the folder for the
+weights of the embedded model. API keys are not settings either: they stay in the environment
 (`OPENAI_API_KEY`, `ANTHROPIC_API_KEY`).
 """
 
@@ -48,26 +48,24 @@ IN_DATA_FOLDER = {"sessions": "sessions", "runs": "runs-PROJECT-DIGEST.db", "app
 
 
 def page(_: str) -> str:
-    """The page."""
+    """Return the page."""
     text = HEAD
     for title, group in GROUPS.items():
         keys = [key for key in KEYS.values() if key.about.group == group]
         rows = ((f"[`{key.name}`](#{key.name})", cell(key.about.help)) for key in keys)
-        text += f"\n## {title}\n\n" + table(("setting", "what it is"), rows) + "".join(map(_setting, keys))
+        text += f"\n## {title}\n\n" + table(("setting", "meaning"), rows) + "".join(map(_setting, keys))
     text += _declared("A hook in hooks", DeclaredHook, "An item of `hooks` is a text, or a table with these keys.")
     text += _declared(
         "A channel in channels", DeclaredChannel, "An item of `channels` is a text, or a table with these keys."
     )
     text += "".join(_channel(word, *place) for word, place in BUILT_IN.items())
     text += _declared(
-        "The table gateway", GatewayOptions, "How [hookline gateway](../guides/channels.md) works: `[gateway]`."
+        "The table gateway", GatewayOptions, "Options of [hookline gateway](../guides/channels.md): `[gateway]`."
     )
-    text += _declared("The table server", ServerOptions, "How [hookline serve](../guides/serve.md) works: `[server]`.")
+    text += _declared("The table server", ServerOptions, "Options of [hookline serve](../guides/serve.md): `[server]`.")
     text += _personality()
-    text += _declared(
-        "A plugin's manifest", Manifest, "What a [plugin](../guides/plugins.md) says in its `plugin.toml`."
-    )
-    text += _declared("A setting of a plugin", Setting, "What a manifest says in `[settings.NAME]`.")
+    text += _declared("A plugin's manifest", Manifest, "The keys of `plugin.toml` of a [plugin](../guides/plugins.md).")
+    text += _declared("A setting of a plugin", Setting, "The keys of `[settings.NAME]` in a manifest.")
     return text
 
 
@@ -78,7 +76,7 @@ def _setting(key: Key) -> str:
         ("option", ", ".join((*flags, *short)) or "none"),
         ("environment", f"`{key.env}`"),
         ("default", _default(key)),
-        ("may be", key.expected if "{" not in key.expected else key.expected.replace("{", "`{").replace("}", "}`")),
+        ("value", key.expected if "{" not in key.expected else key.expected.replace("{", "`{").replace("}", "}`")),
     ]
     return f"\n### {key.name}\n\n{capitalize(key.about.help)}.\n\n" + "".join(
         f"- {name}: {said}\n" for name, said in facts
@@ -98,15 +96,15 @@ def _declared(title: str, kind: type[msgspec.Struct], intro: str) -> str:
     said, rows = listed(kind), []
     for field in msgspec.structs.fields(kind):
         if field.name not in said:
-            raise LookupError(f"say in the docstring of {kind.__name__} what {field.name} is")
+            raise LookupError(f"describe {field.name} in the docstring of {kind.__name__}")
         given = field.default if field.default is not msgspec.NODEFAULT else field.default_factory
         rows.append((f"`{field.name}`", _toml_type(field.type), _given(given), cell(said[field.name].rstrip("."))))
-    return f"\n## {title}\n\n{intro}\n\n" + table(("key", "type", "default", "what it is"), rows)
+    return f"\n## {title}\n\n{intro}\n\n" + table(("key", "type", "default", "meaning"), rows)
 
 
 def _given(default: Any) -> str:
     if default is msgspec.NODEFAULT:
-        return "needed"
+        return "required"
     if default in (None, "", ()) or default in (dict, list):
         return ""
     return code(msgspec.json.encode(default).decode())
@@ -132,12 +130,12 @@ def _channel(word: str, module: str, name: str) -> str:
     for parameter in inspect.signature(made).parameters.values():
         if parameter.name == "name" or "TextIO" in str(parameter.annotation):
             continue
-        default = "needed" if parameter.default is parameter.empty else default_words(parameter.default)
-        default = "" if default == "None" else default if default == "needed" else code(JSON.get(default, default))
+        default = "required" if parameter.default is parameter.empty else default_words(parameter.default)
+        default = "" if default == "None" else default if default == "required" else code(JSON.get(default, default))
         rows.append((f"`{parameter.name}`", default, cell(said[parameter.name].rstrip("."))))
-    page = f" [Its page](../guides/channels/{word}.md)." if word != "console" else ""
-    intro = f'What `args` of a channel with `use = "{word}"` may hold.{page}'
-    return f"\n### Channel {word}\n\n{intro}\n\n" + table(("key", "default", "what it is"), rows)
+    page = f" [Guide](../guides/channels/{word}.md)." if word != "console" else ""
+    intro = f'The `args` of a channel with `use = "{word}"`.{page}'
+    return f"\n### Channel {word}\n\n{intro}\n\n" + table(("key", "default", "meaning"), rows)
 
 
 def _personality() -> str:
@@ -146,10 +144,8 @@ def _personality() -> str:
         (f"`{name}`", key.expected.replace(' such as { use = "module:name" }', ""), said[name].rstrip("."))
         for name, key in FIELDS.items()
     ]
-    intro = (
-        "What the file of a [personality](../guides/personalities.md) may say. What is left out is as the settings say."
-    )
-    return f"\n## A personality\n\n{intro}\n\n" + table(("key", "may be", "what it is"), map(_cells, rows))
+    intro = "The keys in the file of a [personality](../guides/personalities.md). The settings apply to missing keys."
+    return f"\n## A personality\n\n{intro}\n\n" + table(("key", "value", "meaning"), map(_cells, rows))
 
 
 def _cells(row: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`reference/events.md`: every event of a run."""
+"""Generate `reference/events.md`: every event of a run."""
 
 from importlib import import_module
 
@@ -9,22 +9,25 @@ from .markdown import GENERATED, more, table, told
 
 HEAD = f"""# Events
 
-What a run reports, in one stream, numbered without gaps: to `agent.stream(...)`, to `run.events()`, to sinks, and
-to hooks with `on_event`. `hookline run --json` writes them a line each, and a [server](../guides/api.md) sends
-them; there `type` is the tag below. What nobody wants is not made and not numbered. After `run_finished` there is
-nothing. {GENERATED}
+A run reports what happens in one stream of events, numbered without gaps: to `agent.stream(...)`, `run.events()`,
+sinks, and hooks with `on_event`. `hookline run --json` prints them as JSON lines, and a [server](../guides/api.md)
+sends them, with the tag below as `type`. Events without a consumer are not created and not numbered. `run_finished`
+is the last event. {GENERATED}
 
 Every event has these fields:
 
 """
 
 GROUPS = {
-    "hookline._run.events": ("The course of a run", "Made by the loop, in every run."),
-    "hookline._kernel.events": ("What hooks did", "Made wherever a point is fired."),
-    "hookline.hooks.approvals": ("Of ApprovalsHook", "Made by [ApprovalsHook](hooks/approvals.md)."),
-    "hookline.hooks.shadow_mode": ("Of shadow", "Made by a hook under [shadow](hooks/shadow_mode.md)."),
+    "hookline._run.events": ("Events of a run", "Emitted by the loop in every run."),
+    "hookline._kernel.events": ("Events of hooks", "Emitted wherever a point is fired."),
+    "hookline.hooks.approvals": ("Events of ApprovalsHook", "Emitted by [ApprovalsHook](hooks/approvals.md)."),
+    "hookline.hooks.shadow_mode": (
+        "Events of shadow mode",
+        "Emitted by a hook in [shadow mode](hooks/shadow_mode.md).",
+    ),
     "hookline.server.events": (
-        "Of a server",
+        "Events of a server",
         "The first and the last event of every served run.",
     ),
 }
@@ -32,18 +35,18 @@ COMMON = Event.__struct_fields__
 
 
 def page(_: str) -> str:
-    """The page."""
+    """Return the page."""
     for module in GROUPS:
         import_module(module)
     kinds = [kind for kind in Event.__subclasses__() if kind.__module__.startswith("hookline.")]
     new = {kind.__module__ for kind in kinds} - GROUPS.keys()
     if new:
-        raise LookupError(f"say in {__name__} what the events of {', '.join(new)} are")
+        raise LookupError(f"describe in {__name__} the events of {', '.join(new)}")
     text = HEAD + field_table(Event)
     for module, (title, said) in GROUPS.items():
         mine = [kind for kind in kinds if kind.__module__ == module]
         rows = [(f"[`{_tag(kind)}`](#{kind.__name__.lower()})", told(kind)) for kind in mine]
-        text += f"\n## {title}\n\n{said}\n\n" + table(("type", "when it comes"), rows)
+        text += f"\n## {title}\n\n{said}\n\n" + table(("type", "emitted when"), rows)
         text += "".join(map(_section, mine))
     return text
 

@@ -1,4 +1,4 @@
-"""`reference/hooks/index.md`: the built-in hooks, with what each is made with."""
+"""Generate `reference/hooks/index.md`: the built-in hooks and their arguments."""
 
 from typing import Any
 
@@ -9,15 +9,15 @@ from .markdown import GENERATED, block, call, cell, listed, table
 
 HEAD = f"""# Built-in hooks
 
-Each is made of what any hook can use, and can be used by its name alone: `from hookline.hooks import TimingHook` in a
-program, `hooks = [{{ use = "TimingHook" }}]` in a `hookline.toml`, `--hooks TimingHook` on the command line. Each
-has a page with an example; what each is made with is below. `hookline hooks --built-in` shows them in a terminal.
+Built-in hooks use only what every hook can use. Use them by name: `from hookline.hooks import TimingHook` in a program,
+`hooks = [{{ use = "TimingHook" }}]` in `hookline.toml`, `--hooks TimingHook` on the command line. Each has a page with
+an example; the arguments are listed below. `hookline hooks --built-in` shows them in a terminal.
 {GENERATED}
 """
 
 
 def page(_: str) -> str:
-    """The page."""
+    """Return the page."""
     rows, text = builtin_rows(), HEAD
     for concern in CONCERNS:
         mine = [row for row in rows if row.concern == concern]
@@ -35,7 +35,7 @@ def _section(row: BuiltinRow) -> str:
         text += "\n" + "".join(f"- `{name}`: {said}\n" for name, said in options.items())
     if row.points:
         places = [f"`{point}` ({row.phase[point]}, {row.priority[point]:g})" for point in row.points]
-        text += f"\nFires at {', '.join(places)}. "
+        text += f"\nRuns at {', '.join(places)}. "
     else:
         text += "\n"
     return text + f"[More]({row.page}.md)\n"

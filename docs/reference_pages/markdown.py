@@ -1,4 +1,4 @@
-"""Pieces of Markdown: tables, types, signatures, and what docstrings say."""
+"""Markdown tables, types, signatures and texts of docstrings."""
 
 import inspect
 import re
@@ -12,7 +12,7 @@ GENERATED = "This page is generated from the code (`make docs`)."
 
 
 def table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """A table; an empty text if it has no rows."""
+    """Return a table; an empty text without rows."""
     lines = [*rows]
     if not lines:
         return ""
@@ -20,40 +20,40 @@ def table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def with_table(page: str, name: str, made: str) -> str:
-    """The page, with what stands between its marks of that name made anew."""
+    """Return the page with new text between its marks of that name."""
     before, mark, rest = page.partition(f"<!-- {name} -->\n")
     return f"{before}{mark}{made}<!-- end -->{rest.partition('<!-- end -->')[2]}"
 
 
 def code(text: str) -> str:
-    """Text as code, also in a cell of a table."""
+    """Return text as inline code, also for a table cell."""
     return f"`{text}`".replace("|", "\\|")
 
 
 def block(text: str, language: str = "text") -> str:
-    """A block of code."""
+    """Return a code block."""
     return f"```{language}\n{text}\n```\n"
 
 
 def cell(text: str) -> str:
-    """Text for a cell of a table."""
+    """Return text for a table cell."""
     return text.replace("|", "\\|")
 
 
 def prose(text: str) -> str:
-    """Words of a docstring as Markdown."""
+    """Convert text of a docstring to Markdown."""
     text = re.sub(r":(?:class|func|meth|mod|attr|data):`~?([^`]+)`", r"`\1`", text)
     text = text.replace("``", "`")
     return re.sub(r"\s*\(DESIGN [\d.]+\)", "", text)
 
 
 def told(value: object) -> str:
-    """What a docstring says first, in one line."""
+    """Return the first paragraph of a docstring as one line."""
     return prose(" ".join((inspect.getdoc(value) or "").split("\n\n")[0].split()))
 
 
 def more(value: object) -> str:
-    """The paragraphs of a docstring after the first, up to its lists of arguments and errors."""
+    """Return the paragraphs of a docstring after the first, without its lists of arguments and errors."""
     parts = (inspect.getdoc(value) or "").split("\n\n")[1:]
     kept = []
     for part in parts:
@@ -64,7 +64,7 @@ def more(value: object) -> str:
 
 
 def listed(value: object, heading: str = "Args") -> dict[str, str]:
-    """What a docstring says of each argument, or under another heading."""
+    """Return the entries of a docstring under ``Args`` or another heading."""
     found = re.search(rf"^{heading}:\n((?:    .*\n?|\n(?=    ))+)", inspect.getdoc(value) or "", re.M)
     items: dict[str, str] = {}
     name = ""
@@ -79,7 +79,7 @@ def listed(value: object, heading: str = "Args") -> dict[str, str]:
 
 
 def type_words(kind: Any) -> str:
-    """A type as people write it."""
+    """Return a type in short form."""
     if isinstance(kind, str):
         return kind.replace("v.", "")
     if kind is NoneType or kind is None:
@@ -102,7 +102,7 @@ def type_words(kind: Any) -> str:
 
 
 def default_words(value: Any) -> str:
-    """A default as people write it."""
+    """Return a default in short form."""
     if isinstance(value, type):
         return value.__name__
     if inspect.isroutine(value):
@@ -123,7 +123,7 @@ def default_words(value: Any) -> str:
 
 
 def signature(value: Callable[..., Any], *, types: bool = True, own: bool = True) -> str:
-    """The parameters of a function or class, without `self`; nothing if it has none of its own."""
+    """Return the parameters of a function or class without `self`; empty if it has none."""
     try:
         parameters = list(inspect.signature(value).parameters.values())
     except (TypeError, ValueError):
@@ -157,7 +157,7 @@ def _parameter(parameter: inspect.Parameter, types: bool) -> str:
 
 
 def call(name: str, value: Callable[..., Any], *, result: bool = True) -> str:
-    """A call with its parameters and result: in one line if it fits, else a parameter a line."""
+    """Return a call with parameters and result, on one line if it fits, else with one parameter per line."""
     inside, gives = signature(value), _gives(value) if result else ""
     if len(name) + len(inside) + len(gives) < 100:
         return f"{name}({inside}){gives}"

@@ -1,4 +1,4 @@
-"""`reference/names.md`: every public name, by the module it is imported from."""
+"""Generate `reference/names.md`: every public name, by module."""
 
 import inspect
 from collections.abc import Iterator
@@ -15,52 +15,52 @@ from hookline.tools import Tool
 from .markdown import GENERATED, block, call, listed, more, signature, table, told
 
 MODULES = {
-    "agents": "agents, and what belongs to one run",
-    "hooks": "what hooks are written with, and the built-in hooks",
-    "points": "every point where a hook can take part, and the class to declare your own",
-    "payloads": "what hooks receive, and the values in it",
-    "events": "what a run reports",
+    "agents": "agents, runs, sessions and contexts",
+    "hooks": "decorators and results for hooks, and the built-in hooks",
+    "points": "every point at which hooks run, and the class to declare your own",
+    "payloads": "payloads that hooks receive, and the values in them",
+    "events": "events that a run emits",
     "errors": "errors of runs and hooks; those of a feature are in its module",
-    "tools": "tools to give to an agent, and what makes them",
+    "tools": "tools for agents, and the decorator to write your own",
     "models": "models, scripted ones, and the errors of providers",
-    "plugins": "hooks and tools that are installed and switched on by name",
-    "stores": "what outlives a run: sessions, memory, tickets, approvals, runs, the audit log",
-    "channels": "messages in and out, and the gateway between them and an agent",
+    "plugins": "hooks and tools that are installed and enabled by name",
+    "stores": "persistent data: sessions, memory, tickets, approvals, runs, the audit log",
+    "channels": "chat channels, and the gateway that connects them to an agent",
     "teams": "subagents and personalities",
     "server": "agents over HTTP",
-    "config": "settings of a program that runs agents",
-    "tape": "recordings of runs, and replaying them",
-    "testing": "to [test your own hooks](../guides/testing.md)",
-    "compat": "names that only one other system uses: see [coming from](../coming-from/index.md)",
+    "config": "settings",
+    "tape": "recording and replaying runs",
+    "testing": "helpers to [test your own hooks](../guides/testing.md)",
+    "compat": "names from other systems: see [coming from](../coming-from/index.md)",
 }
-"""Every public module below `hookline`, in the order they are shown, with what is in it."""
+"""Every public module below `hookline`, with its description, in the order of the page."""
 
 HEAD = f"""# Names
 
-Every public name, by the module that it is imported from. `hookline` itself has those that most programs use; each of
-them is in its own module too. Modules that are not listed here are not public. {GENERATED}
+Every public name, by module. `hookline` itself has the names that most programs use; each of them is also in its own
+module. Modules that are not listed here are not public. {GENERATED}
 
 """
 CONSTANTS = {
-    "FINISH_REASONS": "Why a model stopped: each reply has one of these.",
-    "HOOKLINE_API": "The version of what plugins are given; a manifest names it as `api`.",
-    "POINTS": "Every declared point by its name, in the order of the table.",
+    "FINISH_REASONS": "The reasons why a model stops; each reply has one of them.",
+    "HOOKLINE_API": "The version of the plugin API; a manifest names it as `api`.",
+    "POINTS": "Every declared point by name, in the order of the reference.",
     "SECRET_FILES": "Globs of files that usually contain secrets; `PathGuard` and `TerminalGuard` use them.",
-    "Sink": "What takes events: a function that is called with each of them.",
+    "Sink": "A function that is called with each event.",
 }
-TOOLS = "A tool, ready to be given to an agent."
+TOOLS = "A tool."
 
 
 def page(_: str) -> str:
-    """The page."""
+    """Return the page."""
     modules = {name: import_module(f"hookline.{name}") for name in MODULES}
     root = import_module("hookline")
     homes = {name: module for module in reversed(MODULES) for name in modules[module].__all__}
-    rows = [("[`hookline`](#hookline)", "what most programs use", str(len(root.__all__)))]
+    rows = [("[`hookline`](#hookline)", "the names that most programs use", str(len(root.__all__)))]
     rows += [
         (f"[`hookline.{name}`](#hookline{name})", MODULES[name], str(len(modules[name].__all__))) for name in MODULES
     ]
-    text = HEAD + table(("module", "what is in it", "names"), rows)
+    text = HEAD + table(("module", "contents", "names"), rows)
     text += "\n## hookline\n\n" + _links(root, root.__all__) + "\n"
     for name, module in modules.items():
         text += f"\n## hookline.{name}\n\n{told(module)}\n"
@@ -80,7 +80,7 @@ def _links(module: Any, names: list[str]) -> str:
 
 
 def _page_of(name: str, value: Any) -> str:
-    """The place on another page that describes it; empty if this page does."""
+    """Return the place on another page that describes a name; empty if this page does."""
     if isinstance(value, Point):
         return f"points.md#{value}"
     if BUILTINS.get(name):
@@ -136,7 +136,7 @@ def _is_async(value: Any) -> bool:
 
 
 def _members(kind: type) -> Iterator[tuple[str, str, str]]:
-    """The public methods and properties of a class, what each takes, and what it does."""
+    """Yield the public methods and properties of a class with their parameters and descriptions."""
     inherited = (BaseException, Frozen, dict, list, str)
     for owner in reversed([c for c in kind.__mro__ if c.__module__.startswith("hookline.") and c not in inherited]):
         for name, member in vars(owner).items():

@@ -1,4 +1,4 @@
-"""`reference/points.md`: every point with its payload, verbs and names."""
+"""Generate `reference/points.md`: every point with its payload, verbs and names."""
 
 from typing import Any
 
@@ -22,17 +22,16 @@ from .markdown import GENERATED, cell, more, table, told
 
 HEAD = f"""# Points
 
-Every moment a hook can take part in. `hookline points` shows them in a terminal, `hookline points NAME` all about
-one. {GENERATED}
+All points at which hooks run. `hookline points` shows them in a terminal, `hookline points NAME` shows one. {GENERATED}
 
-The model of a point says how its hooks work together:
+The model of a point defines how its hooks work together:
 
-- **pipeline**: each hook sees the payload as the one before left it, and answers with a [verb](verbs.md);
-- **merge**: each sees the original payload and gives fields of a result; the first value of each field counts;
-- **claim**: they are asked in order, until one claims;
-- **observe**: nothing can be decided.
+- **pipeline**: each hook gets the payload that the previous one returned, and answers with a [verb](verbs.md);
+- **merge**: each hook gets the original payload and returns fields of a result; the first value of each field counts;
+- **claim**: hooks are called in order until one claims;
+- **observe**: hooks cannot decide anything.
 
-Observers are called at every point, last, whatever was decided. A name in another system is an alias:
+Observers are called last at every point, whatever was decided. Names in other systems are aliases:
 `@hook("BeforeToolExec")` is `@hook("before_tool")`.
 
 """
@@ -42,20 +41,20 @@ VALUES: tuple[type[Frozen], ...] = (
 )  # fmt: skip
 
 MODELS = {
-    "merge": "Handlers give these fields, as a mapping or `HookResult.merge(...)`",
-    "claim": "A claim, as a mapping or `HookResult.claim(...)`, gives these fields",
+    "merge": "A hook returns these fields, as a mapping or `HookResult.merge(...)`",
+    "claim": "A claim, as a mapping or `HookResult.claim(...)`, has these fields",
 }
 
 
 def page(_: str) -> str:
-    """The page."""
+    """Return the page."""
     rows = [
         (f"[`{point}`](#{point})", point.model, f"`{point.payload.__name__}`", cell(_verbs(point)), cell(point.when))
         for point in POINTS.values()
     ]
     text = HEAD + table(("point", "model", "payload", "verbs", "fires"), rows)
     text += "".join(map(_section, POINTS.values()))
-    text += "\n## Values in payloads\n\nFields of payloads hold these, too.\n"
+    text += "\n## Values in payloads\n\nTypes of fields in payloads.\n"
     for kind in VALUES:
         text += f"\n### {kind.__name__}\n\n{told(kind)}\n\n{_and(more(kind))}{field_table(kind)}"
     return text
@@ -74,15 +73,15 @@ def _section(point: Point[Any]) -> str:
         ("fires", point.when),
         ("model", point.model),
         ("verbs", _verbs(point) or "none"),
-        ("a closed failure", point.closed),
+        ("a hook that fails closed", point.closed),
         ("fired by", point.fired_by),
     ]
     if point.tool:
-        facts.append(("`tools=`", "selects the calls that a hook is called for"))
+        facts.append(("`tools=`", "selects the tools whose calls the hook sees"))
     if point.names:
         facts.append(("also known as", ", ".join(f"`{name}` ({source})" for source, name in point.names.items())))
     text = f"\n## {point}\n\n" + "".join(f"- {name}: {said}\n" for name, said in facts)
-    mark = "; what `replace` may change is marked with `*`" if "replace" in point.verbs else ""
+    mark = "; `*` marks the fields that `replace` may change" if "replace" in point.verbs else ""
     text += f"\nThe payload is a `{point.payload.__name__}`{mark}:\n\n{_replaceable(point)}"
     if point.result is not None:
         text += f"\n{MODELS[point.model]}, those of a `{point.result.__name__}`:\n\n{field_table(point.result)}"

@@ -1,4 +1,4 @@
-"""`reference/verbs.md`: what a hook may return, and where."""
+"""Generate `reference/verbs.md`: what a hook may return, and where."""
 
 from typing import Any
 
@@ -10,52 +10,49 @@ from .markdown import GENERATED, block, call, table, told
 
 HEAD = f"""# Verbs
 
-What a hook may return: `None`, or a `HookResult` made by one of these. {GENERATED}
+A hook returns `None` or a `HookResult` created by one of these methods. {GENERATED}
 
-Every verb takes `reason=`, for people and audits, and at a pipeline point `state=`, a changed copy of `ctx.state`,
-which holds before the next hook is called. A hook in the guard phase may use every verb of its point but `replace`;
-an observer none. A verb that the point does not allow is an error, which names the hook, the point and what is
-allowed there.
+Every verb takes `reason=`, for people and audit logs, and at a pipeline point `state=`, a changed copy of `ctx.state`
+that applies before the next hook is called. A hook in the guard phase may use every verb of its point except
+`replace`; an observer may use none. A verb that the point does not allow is an error that names the hook, the point
+and the allowed verbs.
 
-## Where each is allowed
+## Allowed verbs
 
 """
 
 NOTES = {
     "cont": "",
     "replace": (
-        "Returning the payload alone, or a mapping of fields, means the same. What the payload of each point lets"
-        " you change is marked in [points](points.md)."
+        "Returning the payload, or a mapping of fields, means the same. [Points](points.md) marks the fields that may"
+        " be changed."
     ),
     "block": (
-        "At `before_tool` the call gets the outcome `blocked`, its `after_tool` fires, and the run goes on. At "
-        "`before_compaction` the history stays as it is."
+        "At `before_tool` the call gets the outcome `blocked`, its `after_tool` fires, and the run continues. At "
+        "`before_compaction` the history is unchanged."
     ),
     "answer": (
         "At `before_tool` the value is the tool's result; at `before_llm` and, for a failed model call, at "
-        "`on_error` a text or a `ModelResponse`. A rewriter's answer skips the rewriters left; guards still "
-        "judge."
+        "`on_error` a text or a `ModelResponse`. The answer of a rewriting hook skips the remaining "
+        "rewriting hooks; guards still run."
     ),
     "ask": (
-        "All questions about a call are put to the approvers at once; where nobody answers, the call is denied. "
-        "Other hooks still judge, and a `block` or an `end` beats the question."
+        "All questions about a call go to the approvers at once; without an answer the call is denied. "
+        "Other hooks still run, and a `block` or an `end` takes precedence."
     ),
-    "retry": (
-        "At most 2 for each model call and 2 for each tool call. One more does not settle: the run stops with "
-        "`retry_limit`."
-    ),
+    "retry": ("At most 2 for each model call and 2 for each tool call. After that the run stops with `retry_limit`."),
     "stop": (
-        "It settles nothing: the hooks left are called. What runs is not broken off. `kind` is one of the stop "
+        "The remaining hooks are still called, and running calls are not interrupted. `kind` is one of the stop "
         "reasons of the result, such as `steps_limit`."
     ),
-    "keep_going": "It lifts `completed`, `finish_reason` and `stop_requested`, and no limit; at most 3 times a run.",
+    "keep_going": "Overrides `completed`, `finish_reason` and `stop_requested`, but no limit, at most 3 times a run.",
     "end": (
-        "Open calls get a result first; the reply is in the transcript, marked as a hook's (but for an end at "
-        "`on_run_start`, which leaves the transcript as it was). The status is `ended`."
+        "Open calls get a result first. The reply is added to the transcript, marked as that of a hook, except at "
+        "`on_run_start`, where the transcript is unchanged. The status is `ended`."
     ),
     "merge": (
-        "A mapping of the fields means the same. The first value of each field counts; one that lost is an event,"
-        " `merge_lost`."
+        "A mapping of the fields means the same. The first value of each field counts; a later one is reported as"
+        " the event `merge_lost`."
     ),
     "claim": (
         'A mapping with `"handled": True` means the same. At `approval_requested` a claim is one of `approve`, `deny`'
@@ -63,9 +60,9 @@ NOTES = {
     ),
     "approve": "",
     "deny": "",
-    "edit": "The edited call is validated, and the guards judge it again.",
+    "edit": "The edited call is validated, and the guards check it again.",
 }
-"""What is to be said of each beyond its docstring."""
+"""Text for each verb in addition to its docstring."""
 
 EXAMPLES = {
     "cont": 'return HookResult.cont(reason="seen before")',
@@ -83,14 +80,14 @@ EXAMPLES = {
     "deny": 'return HookResult.deny("Not on a Friday.", by="anna")',
     "edit": 'return HookResult.edit({"to": "team@example.com"}, by="anna")',
 }
-"""One for each verb: its section stands in this order."""
+"""An example for each verb, in the order of the page."""
 
 
 def page(_: str) -> str:
-    """The page."""
+    """Return the page."""
     named = {str(verb) for verb in HookAction} - {"invalid", "failed"}
     if not named <= EXAMPLES.keys() or EXAMPLES.keys() != NOTES.keys():
-        raise LookupError(f"say in {__name__} what is to be said of the verbs {named ^ EXAMPLES.keys()}")
+        raise LookupError(f"describe in {__name__} the verbs {named ^ EXAMPLES.keys()}")
     return HEAD + _matrix() + "".join(map(_section, EXAMPLES))
 
 

@@ -294,7 +294,9 @@ def test_declaring_a_point_again_with_the_same_type_is_allowed():
 @pytest.mark.parametrize("other", [{"model": "observe"}, {"verbs": ("block",)}])
 def test_declaring_a_point_again_with_another_type_raises(other):
     Point("test_order_placed", Order, verbs=("replace",))
-    with pytest.raises(RegistrationError, match="'test_order_placed' is already declared, with another shape"):
+    with pytest.raises(
+        RegistrationError, match="'test_order_placed' is already declared with another payload, model or verbs"
+    ):
         Point("test_order_placed", Order, **other)
     with pytest.raises(RegistrationError, match="already declared"):
         Point("before_tool", Order)
@@ -408,7 +410,10 @@ except RegistrationError as error:
     print(str(error).replace(" ", "_"))
 print(POINTS["message_sent"].payload.__name__)
 """
-    assert run_alone(code) == ["point_'message_sent'_is_already_declared,_with_another_shape", "Outbound"]
+    assert run_alone(code) == [
+        "point_'message_sent'_is_already_declared_with_another_payload,_model_or_verbs",
+        "Outbound",
+    ]
 
 
 @pytest.fixture

@@ -155,7 +155,7 @@ def test_extend_takes_hooks_or_another_registry():
 
 @pytest.mark.parametrize("bad", ["before_tool", 3, Named("not a list")])
 def test_hooks_must_be_a_list_or_a_registry(bad):
-    with pytest.raises(RegistrationError, match="hooks are a list of hooks or a HookRegistry, not"):
+    with pytest.raises(RegistrationError, match="hooks must be a list of hooks or a HookRegistry, not"):
         HookRegistry().extend(bad)
 
 
@@ -327,7 +327,7 @@ def test_a_registry_is_iterated_hook_by_hook_in_order_of_registration():
 
 
 def test_the_error_about_hooks_that_are_no_list_names_the_type():
-    with pytest.raises(RegistrationError, match="hooks are a list of hooks or a HookRegistry, not int"):
+    with pytest.raises(RegistrationError, match="hooks must be a list of hooks or a HookRegistry, not int"):
         HookRegistry().extend(3)
     with pytest.raises(RegistrationError, match="not str"):
         HookRegistry().extend("read")

@@ -529,7 +529,7 @@ async def test_an_approver_approves_denies_or_edits(result, fields):
 )
 async def test_an_approval_is_exactly_one_of_three(result):
     message = await refused("approval_requested", result)
-    assert message.endswith(": an approval is exactly one of approve=True, deny=message, edit=arguments")
+    assert message.endswith(": an approval must be exactly one of approve=True, deny=message, edit=arguments")
 
 
 async def test_an_approval_with_an_unknown_field_is_rejected():

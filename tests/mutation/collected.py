@@ -12,8 +12,8 @@ from mutmut.runners.harness import PytestRunner
 from mutmut.utils.file_utils import change_cwd
 from mutmut.workers import isolation
 
-TIMEOUT = 36  # what mutmut calls an exit code
-WIDE, ENOUGH = 100, 20  # of a table with more cases than that (each verb at each point), so many judge
+TIMEOUT = 36  # mutmut's exit code for a timeout
+WIDE, ENOUGH = 100, 20  # a test with more than WIDE cases is run with ENOUGH of them
 
 
 def _enough(items: list[pytest.Item]) -> list[pytest.Item]:
@@ -25,7 +25,7 @@ def _enough(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 class CollectedRunner(PytestRunner):
-    """mutmut's runner; a mutant costs the tests that judge it and nothing else."""
+    """A runner for mutmut that collects the tests only once for all mutants."""
 
     session: pytest.Session
     items: dict[str, pytest.Item]
@@ -37,7 +37,7 @@ class CollectedRunner(PytestRunner):
             return self._judge(mutant_name.rpartition("__mutmut_")[0], list(tests))
 
     def collect(self) -> None:
-        """Collect all tests: to be called before the first mutant's process is forked."""
+        """Collect all tests, before the process of the first mutant is forked."""
         with change_cwd("mutants"), redirect_stdout(Path(os.devnull).open("w")):
             options = ["--rootdir=.", "-q", "-s", "--tb=native", "--assert=plain"]
             config = _prepareconfig([*options, *self._pytest_add_cli_args, *self._pytest_add_cli_args_test_selection])
@@ -55,14 +55,14 @@ class CollectedRunner(PytestRunner):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
             if failed.report is not None:
                 if "Failed: Timeout" in failed.report.longreprtext:
-                    return TIMEOUT  # not noted: a test that fails at once should come first the next time
+                    return TIMEOUT  # not recorded: a test that fails fast should come first the next time
                 killers.note(item.nodeid)
                 return 1
         return 0
 
 
 class Killers:
-    """The tests that killed mutants of a function, and of its module: they come first the next time."""
+    """The tests that killed mutants of a function and its module, which run first the next time."""
 
     def __init__(self, function: str) -> None:
         self.function, self.file = function, Path("killers.txt")
@@ -75,11 +75,11 @@ class Killers:
                 self._ranks.setdefault(test, 1)
 
     def rank(self, test: str) -> int:
-        """Where a test belongs in the order."""
+        """Return the rank of a test in the order."""
         return self._ranks.get(test, 2)
 
     def note(self, test: str) -> None:
-        """Remember a killer."""
+        """Record a test that killed a mutant."""
         with self.file.open("a") as file:
             print(self.function, test, file=file)
 
@@ -95,7 +95,7 @@ class Failed:
 
 
 def use_collected_tests() -> None:
-    """Put this runner in the place of mutmut's own."""
+    """Replace the runner of mutmut with this one."""
     startup = isolation.ForkRunner.startup
 
     def collect_and_start(runner: isolation.ForkRunner) -> None:

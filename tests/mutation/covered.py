@@ -1,6 +1,6 @@
-"""Whether the tests reach at least 95 % of the lines and of the branches of the kernel, and of the loop.
+"""Check that the tests cover at least 95 % of the lines and branches of the kernel and of the loop.
 
-``make cover-core`` runs them and then this.
+``make cover-core`` runs the tests and then this check.
 """
 
 import json
@@ -15,7 +15,7 @@ ENOUGH = 95.0
 
 
 def counts() -> dict[str, dict[str, int]]:
-    """What was counted in the last run, by file."""
+    """Return the counts of the last run by file."""
     measured = Coverage(data_file=ROOT / ".coverage", config_file=ROOT / "pyproject.toml")
     measured.load()
     with TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
-"""The score of a part and the mutants that no test noticed, out of what ``run.py`` left in ``.mutants``.
+"""Print the score of a part and its surviving mutants, from the results of ``run.py`` in ``.mutants``.
 
 python tests/mutation/report.py kernel               # a table per module, then each survivor and its change
-python tests/mutation/report.py kernel results tally
+python tests/mutation/report.py kernel results settlement
 """
 
 import sys
@@ -22,7 +22,7 @@ class Mutant(NamedTuple):
 
     @property
     def change(self) -> list[str]:
-        """The lines it takes away and puts in their place."""
+        """Return the removed and the added lines."""
         from mutmut.mutation.diff_apply import get_diff_for_mutant
 
         diff = get_diff_for_mutant(self.name).splitlines()
@@ -30,7 +30,7 @@ class Mutant(NamedTuple):
 
 
 def mutants(part: str) -> Iterator[Mutant]:
-    """Every mutant of a part, with what became of it."""
+    """Yield every mutant of a part with its result."""
     from mutmut.mutation.data import SourceFileMutationData
     from mutmut.stats import status_by_exit_code
 

@@ -1,11 +1,11 @@
-"""Mutation tests of one part: change its code in every small way and see whether a test notices.
+"""Run the mutation tests of one part: change its code in small ways and check that a test fails.
 
     python tests/mutation/run.py kernel                    # all of it
-    python tests/mutation/run.py kernel results tally      # these modules only
-    python tests/mutation/run.py loop --again              # only those that no test has noticed yet
+    python tests/mutation/run.py kernel results settlement # these modules only
+    python tests/mutation/run.py loop --again              # only mutants that have survived so far
 
-Each part has its folder under ``.mutants``: what is known of unchanged code is kept there. ``[tool.mutmut]`` in
-pyproject.toml holds for both.
+Each part has a folder under ``.mutants`` with the results for unchanged code. ``[tool.mutmut]`` in pyproject.toml
+applies to both parts.
 """
 
 import argparse
@@ -30,7 +30,7 @@ JUDGES = {
 
 
 def enter(part: str) -> Path:
-    """The folder where mutmut finds what it expects in a project's root, and keeps the mutants of this part."""
+    """Create the folder that mutmut uses as the root of the project, with the mutants of this part."""
     folder = ROOT / ".mutants" / part
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("src", "tests", "pyproject.toml"):
@@ -40,7 +40,7 @@ def enter(part: str) -> Path:
     import pytest
     from mutmut.configuration import config
 
-    if not hasattr(pytest.Item, "_nodeid"):  # pytest 9.2 has no more of that name, which mutmut 3.8 asks for
+    if not hasattr(pytest.Item, "_nodeid"):  # mutmut 3.8 needs this attribute, which pytest 9.2 removed
         pytest.Item._nodeid = property(lambda item: item.nodeid)
     config().only_mutate = [f"{SOURCES[part]}/*"]
     config().pytest_add_cli_args_test_selection = JUDGES[part]

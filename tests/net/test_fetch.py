@@ -1,4 +1,4 @@
-"""Fetching, against real servers: pinned addresses, redirects, limits, certificates, cancelling."""
+"""Fetching from real servers: pinned addresses, redirects, limits, certificates, cancellation."""
 
 import asyncio
 import datetime
@@ -21,7 +21,7 @@ from hookline.tools import Egress, EgressError, FetchError, fetch_tool
 
 
 class Server:
-    """Answers each connection with the bytes that a function of the request's first line gives."""
+    """A server that answers with the bytes that a function returns for the request's first line."""
 
     def __init__(self, answer, tls=None):
         self.answer, self.tls, self.requests, self.gone = answer, tls, [], threading.Event()
@@ -66,7 +66,7 @@ def serving(answer, tls=None):
         server.listener.close()
 
 
-def said(body, status="200 OK", kind="text/plain", **headers):
+def response(body, status="200 OK", kind="text/plain", **headers):
     body = body.encode() if isinstance(body, str) else body
     named = {"Content-Type": kind, "Content-Length": len(body), **{k.replace("_", "-"): v for k, v in headers.items()}}
     head = "".join(f"{name}: {value}\r\n" for name, value in named.items())
@@ -74,12 +74,12 @@ def said(body, status="200 OK", kind="text/plain", **headers):
 
 
 def to(location, status="302 Found"):
-    return said("", status, Location=location)
+    return response("", status, Location=location)
 
 
 @pytest.fixture
 def names(monkeypatch):
-    """Names and the addresses they have, lookup by lookup."""
+    """Fake DNS whose addresses change with each lookup."""
     table, asked = {}, []
 
     def look_up(host, port, *args, **options):
@@ -94,7 +94,7 @@ def names(monkeypatch):
 def test_a_page_is_fetched_with_its_status_and_type(monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    with serving(lambda path: said(f"höre {path}", "404 Not Found", "text/plain; charset=utf-8")) as server:
+    with serving(lambda path: response(f"höre {path}", "404 Not Found", "text/plain; charset=utf-8")) as server:
         page = Egress([server.url]).fetch(f"{server.url}/a?b=ü#c", headers={"x-mine": "1", "user-agent": "me"})
     assert (page.status, page.reason, page.content_type, page.cut) == (404, "Not Found", "text/plain", False)
     assert page.text == "höre /a?b=%C3%BC"
@@ -104,9 +104,9 @@ def test_a_page_is_fetched_with_its_status_and_type(monkeypatch):
     assert server.requests[0].count("User-Agent: me") == server.requests[0].lower().count("user-agent") == 1
 
 
-def test_a_name_is_looked_up_once_and_connected_to_where_it_was_judged(names):
+def test_a_name_is_resolved_once_and_the_checked_address_is_used(names):
     table, asked = names
-    with serving(lambda path: said("here")) as server:
+    with serving(lambda path: response("here")) as server:
         table["pinned.test"] = ["127.0.0.1", "10.99.99.99"]
         page = Egress([f"http://pinned.test:{server.port}", server.url]).fetch(f"http://pinned.test:{server.port}/")
         assert (page.text, asked) == ("here", ["pinned.test"])
@@ -119,7 +119,7 @@ def test_a_name_is_looked_up_once_and_connected_to_where_it_was_judged(names):
 
 def test_a_name_with_a_private_address_is_not_connected_to(names):
     table, _ = names
-    with serving(lambda path: said("secret")) as server:
+    with serving(lambda path: response("secret")) as server:
         table["evil.test"] = "127.0.0.1"
         with pytest.raises(EgressError, match=r"its address 127.0.0.1 is in a private network"):
             Egress([f"http://evil.test:{server.port}"]).fetch(f"http://evil.test:{server.port}/")
@@ -128,12 +128,12 @@ def test_a_name_with_a_private_address_is_not_connected_to(names):
 
 def test_a_connection_for_other_requests_is_pinned_too(names):
     table, asked = names
-    with serving(lambda path: said("taken")) as server:
+    with serving(lambda path: response("taken")) as server:
         table["pinned.test"] = ["127.0.0.1"]
         connection = Egress([f"http://pinned.test:{server.port}", server.url]).connect(
             f"http://pinned.test:{server.port}"
         )
-        for _ in range(2):  # it is closed by the server, so it connects again
+        for _ in range(2):  # the server closes the connection, so the client reconnects
             connection.request("POST", "/hook", body=b"{}")
             assert connection.getresponse().read() == b"taken"
             connection.close()
@@ -144,12 +144,23 @@ def test_a_connection_for_other_requests_is_pinned_too(names):
 
 @pytest.mark.parametrize(
     "location",
-    ["http://evil.com/", "//evil.com/x", "\\\\evil.com", "/\\evil.com", "https:evil.com",
-    "http://127.0.0.1:1/", "file:///etc/passwd",
-     "http://u@127.0.0.1/", "http://[::1]/", "http://169.254.169.254/latest", "javascript:alert(1)",
-     "http://[", "http://2130706433/"],
-)  # fmt: skip
-def test_a_redirect_to_elsewhere_is_refused(location):
+    [
+        "http://evil.com/",
+        "//evil.com/x",
+        "\\\\evil.com",
+        "/\\evil.com",
+        "https:evil.com",
+        "http://127.0.0.1:1/",
+        "file:///etc/passwd",
+        "http://u@127.0.0.1/",
+        "http://[::1]/",
+        "http://169.254.169.254/latest",
+        "javascript:alert(1)",
+        "http://[",
+        "http://2130706433/",
+    ],
+)
+def test_a_redirect_to_another_host_is_rejected(location):
     with serving(lambda path: to(location)) as server, pytest.raises(EgressError):
         Egress([server.url]).fetch(server.url)
 
@@ -161,7 +172,7 @@ def test_a_redirect_to_elsewhere_is_refused(location):
 def test_a_redirect_within_the_list_is_followed(status, location):
     def answer(path):
         host = f"127.0.0.1:{server.port}"
-        return said("there") if path != "/a/" else to(location.format(origin=server.url, host=host), status)
+        return response("there") if path != "/a/" else to(location.format(origin=server.url, host=host), status)
 
     with serving(answer) as server:
         assert Egress([server.url]).fetch(f"{server.url}/a/").text == "there"
@@ -173,9 +184,9 @@ def test_a_loop_of_redirects_ends():
     assert len(server.requests) == 6
 
 
-def test_headers_are_not_carried_to_another_server():
+def test_headers_are_not_sent_to_another_server():
     with (
-        serving(lambda path: said("b")) as second,
+        serving(lambda path: response("b")) as second,
         serving(lambda path: to("/on" if path == "/" else second.url)) as first,
     ):
         Egress([first.url, second.url]).fetch(first.url, headers={"Authorization": "Bearer x"})
@@ -183,13 +194,13 @@ def test_headers_are_not_carried_to_another_server():
 
 
 @pytest.mark.parametrize("name", ["Host", "content-length", "Connection", "Transfer-Encoding"])
-def test_headers_that_change_the_request_itself_are_refused(name):
+def test_reserved_headers_are_rejected(name):
     with pytest.raises(ValueError, match="cannot be set"):
         Egress(["good.com"]).fetch("https://good.com", headers={name: "x"})
 
 
 def test_a_header_cannot_smuggle_another():
-    with serving(lambda path: said("x")) as server, pytest.raises(FetchError):
+    with serving(lambda path: response("x")) as server, pytest.raises(FetchError):
         Egress([server.url]).fetch(server.url, headers={"X": "1\r\nHost: evil.com"})
     assert server.requests == []
 
@@ -211,12 +222,12 @@ def drip(pieces):
         lambda path: (time.sleep(5), b"")[1:],
     ],
 )
-def test_a_slow_server_is_left_after_the_time_in_all(answer):
+def test_a_slow_server_is_abandoned_after_the_total_timeout(answer):
     with serving(answer) as server, pytest.raises(FetchError, match=r"longer than 0\.3 s"):
         Egress([server.url]).fetch(server.url, seconds=0.3)
 
 
-def test_a_slow_handshake_and_a_slow_lookup_are_left_too(monkeypatch):
+def test_a_slow_handshake_and_a_slow_lookup_time_out_too(monkeypatch):
     listener = socket.create_server(("127.0.0.1", 0))
     with listener, pytest.raises(FetchError, match=r"longer than 0\.2 s"):
         Egress([f"127.0.0.1:{listener.getsockname()[1]}"]).fetch(
@@ -229,26 +240,30 @@ def test_a_slow_handshake_and_a_slow_lookup_are_left_too(monkeypatch):
     released.set()
 
 
-def test_much_is_cut_and_a_bomb_is_never_unpacked():
+def test_long_pages_are_cut_and_decompression_bombs_are_not_unpacked():
     bomb = gzip.compress(b"0" * 50_000_000)
     pages = {
-        "/long": said("x" * 5000), "/bomb": said(bomb, Content_Encoding="gzip"),
-        "/zip": said(gzip.compress(b"hi"), Content_Encoding="gzip"),
+        "/long": response("x" * 5000),
+        "/bomb": response(bomb, Content_Encoding="gzip"),
+        "/zip": response(gzip.compress(b"hi"), Content_Encoding="gzip"),
         "/endless": (b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n", *[b"y" * 1000] * 50),
-        "/exact": said("x" * 1000),
-    }  # fmt: skip
+        "/exact": response("x" * 1000),
+    }
     with serving(lambda path: pages[path]) as server:
         egress = Egress([server.url])
         got = {path: egress.fetch(server.url + path, max_bytes=1000) for path in pages}
     assert {path: (len(page.text), page.cut) for path, page in got.items()} == {
-        "/long": (1000, True), "/bomb": (1000, True), "/zip": (2, False), "/endless": (1000, True),
+        "/long": (1000, True),
+        "/bomb": (1000, True),
+        "/zip": (2, False),
+        "/endless": (1000, True),
         "/exact": (1000, False),
-    }  # fmt: skip
+    }
 
 
-def test_a_bomb_never_takes_the_memory_it_would_unpack_to():
+def test_a_decompression_bomb_does_not_use_its_unpacked_memory():
     bomb = gzip.compress(b"0" * 50_000_000)
-    with serving(lambda path: said(bomb, Content_Encoding="gzip")) as server:
+    with serving(lambda path: response(bomb, Content_Encoding="gzip")) as server:
         egress = Egress([server.url])
         tracemalloc.start()
         try:
@@ -258,7 +273,7 @@ def test_a_bomb_never_takes_the_memory_it_would_unpack_to():
             tracemalloc.stop()
 
 
-def test_a_part_of_negative_size_is_not_read_to_its_end():
+def test_a_chunk_of_negative_size_is_an_error():
     taken = []
 
     def answer(path):
@@ -279,15 +294,21 @@ def test_a_part_of_negative_size_is_not_read_to_its_end():
         [b"HTTP/1.1 200 OK\r\n" + b"".join(b"X%d: %s\r\n" % (n, b"y" * 60_000) for n in range(5)) + b"\r\n"],
         [b"HTTP/1.1 100 Continue\r\n\r\n" * 9000],
         [b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000],
-        [b"nonsense\r\n\r\n"], [b""], [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n" + b"x" * 9000],
+        [b"nonsense\r\n\r\n"],
+        [b""],
+        [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n" + b"x" * 9000],
         [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"],
         [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"],
-        said(b"no gzip", Content_Encoding="gzip"), said(gzip.compress(b"x" * 99)[:-9], Content_Encoding="gzip"),
-        said(b"x", Content_Encoding="br"), said(b"x", Content_Encoding="gzip, gzip"),
-        said(b"\x89PNG", kind="image/png"), said(b"a\0b", kind=""), said(b"x", kind="application/octet-stream"),
+        response(b"no gzip", Content_Encoding="gzip"),
+        response(gzip.compress(b"x" * 99)[:-9], Content_Encoding="gzip"),
+        response(b"x", Content_Encoding="br"),
+        response(b"x", Content_Encoding="gzip, gzip"),
+        response(b"\x89PNG", kind="image/png"),
+        response(b"a\0b", kind=""),
+        response(b"x", kind="application/octet-stream"),
     ],
-)  # fmt: skip
-def test_what_is_no_page_of_text_is_an_error_in_words(answer):
+)
+def test_a_page_that_is_not_text_is_an_error(answer):
     with serving(lambda path: answer) as server, pytest.raises(FetchError) as caught:
         Egress([server.url]).fetch(server.url, seconds=5)
     assert 10 < len(str(caught.value)) < 300
@@ -296,16 +317,21 @@ def test_what_is_no_page_of_text_is_an_error_in_words(answer):
 @pytest.mark.parametrize(
     ("kind", "body", "text"),
     [
-        ("text/html; charset=ISO-8859-1", b"\xfc", "ü"), ('text/plain;charset="utf-8"', b"\xc3\xbc\xff", "ü\ufffd"),
-        ("application/json", b"{}", "{}"), ("application/ld+json", b"{}", "{}"), ("image/svg+xml", b"x", None),
+        ("text/html; charset=ISO-8859-1", b"\xfc", "ü"),
+        ('text/plain;charset="utf-8"', b"\xc3\xbc\xff", "ü\ufffd"),
+        ("application/json", b"{}", "{}"),
+        ("application/ld+json", b"{}", "{}"),
+        ("image/svg+xml", b"x", None),
         ("", b"x", "x"),
-        ("application/atom+xml", b"x", "x"), ("text/plain; charset=punycode", b"x-", "x-"),
+        ("application/atom+xml", b"x", "x"),
+        ("text/plain; charset=punycode", b"x-", "x-"),
         ("text/x; charset=nonsense", b"x", "x"),
-        ("text/plain; charset=unicode_escape", b"\\x41", "\\x41"), ("text/plain; charset=iso-8859-99", b"x", "x"),
+        ("text/plain; charset=unicode_escape", b"\\x41", "\\x41"),
+        ("text/plain; charset=iso-8859-99", b"x", "x"),
     ],
-)  # fmt: skip
-def test_text_is_decoded_as_it_says_if_that_is_safe(kind, body, text):
-    with serving(lambda path: said(body, kind=kind)) as server:
+)
+def test_a_known_charset_is_used_for_decoding(kind, body, text):
+    with serving(lambda path: response(body, kind=kind)) as server:
         if text is None:
             with pytest.raises(FetchError, match="not text"):
                 Egress([server.url]).fetch(server.url)
@@ -315,7 +341,7 @@ def test_text_is_decoded_as_it_says_if_that_is_safe(kind, body, text):
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """A certificate for 127.0.0.1 and good.test that nobody vouches for: what a server needs, and what trusts it."""
+    """A self-signed certificate for 127.0.0.1 and good.test, with contexts for server and client."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -324,11 +350,17 @@ def certificate(tmp_path_factory):
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
     alternatives = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("good.test")]
     made = (
-        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(1)
-        .not_valid_before(now - datetime.timedelta(1)).not_valid_after(now + datetime.timedelta(1))
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(1))
+        .not_valid_after(now + datetime.timedelta(1))
         .add_extension(x509.SubjectAlternativeName(alternatives), False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True).sign(key, hashes.SHA256())
-    )  # fmt: skip
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        .sign(key, hashes.SHA256())
+    )
     file = tmp_path_factory.mktemp("tls") / "both.pem"
     pem = serialization.Encoding.PEM
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
@@ -338,10 +370,10 @@ def certificate(tmp_path_factory):
     return serve, ssl.create_default_context(cadata=made.public_bytes(pem).decode())
 
 
-def test_a_certificate_must_be_good_and_for_that_name(certificate, names):
+def test_a_certificate_must_be_valid_for_the_name(certificate, names):
     serve, trust = certificate
     table, _ = names
-    with serving(lambda path: said("safe"), serve) as server:
+    with serving(lambda path: response("safe"), serve) as server:
         table |= {"good.test": "127.0.0.1", "other.test": "127.0.0.1"}
         hosts = [f"127.0.0.1:{server.port}", f"good.test:{server.port}", f"other.test:{server.port}"]
         for host in hosts[:2]:
@@ -353,9 +385,9 @@ def test_a_certificate_must_be_good_and_for_that_name(certificate, names):
         assert len(server.requests) == 2
 
 
-def test_a_redirect_from_https_to_http_needs_that_host_listed_so(certificate):
+def test_a_redirect_from_https_to_http_needs_the_host_listed_with_http(certificate):
     serve, trust = certificate
-    with serving(lambda path: said("plain")) as plain, serving(lambda path: to(plain.url), serve) as safe:
+    with serving(lambda path: response("plain")) as plain, serving(lambda path: to(plain.url), serve) as safe:
         mixed = Egress(["127.0.0.1"], schemes=["https", "http"], ports=[plain.port, safe.port], tls=trust)
         assert mixed.fetch(plain.url).text == "plain"
         with pytest.raises(EgressError, match="from https to http"):
@@ -384,7 +416,7 @@ async def test_cancelling_closes_the_connection():
 
 
 def test_no_threads_or_timers_are_left_behind():
-    with serving(lambda path: said("x")) as server:
+    with serving(lambda path: response("x")) as server:
         for _ in range(3):
             Egress([server.url]).fetch(server.url)
     timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
@@ -396,11 +428,11 @@ def test_no_threads_or_timers_are_left_behind():
 # The tool
 
 
-def test_a_run_reads_a_page_and_is_told_what_may_not_be_reached():
+def test_a_run_fetches_a_page_and_gets_an_error_for_other_hosts():
     page = (
         "<html><head><title>News &amp; more</title><script>x()</script></head><body><h1>Hi</h1><p>One<br>two</p></body>"
     )
-    with serving(lambda path: said(page, kind="text/html")) as server:
+    with serving(lambda path: response(page, kind="text/html")) as server:
         tool = fetch_tool([server.url])
         calls = [
             call("fetch", url=server.url),
@@ -415,7 +447,7 @@ def test_a_run_reads_a_page_and_is_told_what_may_not_be_reached():
 
 
 def test_a_long_page_is_cut_and_html_may_stay_as_it_is():
-    with serving(lambda path: said("<p>" + "x" * 500, kind="text/html")) as server:
+    with serving(lambda path: response("<p>" + "x" * 500, kind="text/html")) as server:
         turns = [call("fetch", url=server.url), "done"]
         result = scripted_agent(turns, tools=[fetch_tool(Egress([server.url]), max_text=50, html="raw")]).run("go")
     assert result.messages[2].content.endswith("<p>" + "x" * 47 + "\n[the page is longer]")
@@ -441,7 +473,7 @@ def test_cancelling_a_run_closes_the_connection_of_its_fetch():
 @pytest.mark.parametrize(
     "options", [{"hosts": "x"}, {"seconds": 0}, {"max_text": True}, {"max_bytes": "1"}, {"html": "pdf"}]
 )
-def test_a_tool_that_cannot_work_is_refused(options):
+def test_invalid_options_of_the_tool_are_rejected(options):
     with pytest.raises(RegistrationError):
         fetch_tool(**{"hosts": ["good.com"], **options})
 
@@ -449,20 +481,26 @@ def test_a_tool_that_cannot_work_is_refused(options):
 @pytest.mark.parametrize(
     ("page", "text"),
     [
-        ("plain & simple", "plain & simple"), ("<p>a<p>b", "a\nb"), ("a<!-- <p>hidden --> b", "a b"),
+        ("plain & simple", "plain & simple"),
+        ("<p>a<p>b", "a\nb"),
+        ("a<!-- <p>hidden --> b", "a b"),
         ("a < b > c", "a < b > c"),
-        ("<STYLE>x</STYLE >y<svg><text>t</text></svg>z", "yz"), ("<script>never closed", "never closed"), ("", ""),
-        ("<b>İ</b><script>x</script>ok", "İok"), ("<ul><li>1<li>2</ul>", "1\n2"), ("<header>top</header>x", "top\nx"),
+        ("<STYLE>x</STYLE >y<svg><text>t</text></svg>z", "yz"),
+        ("<script>never closed", "never closed"),
+        ("", ""),
+        ("<b>İ</b><script>x</script>ok", "İok"),
+        ("<ul><li>1<li>2</ul>", "1\n2"),
+        ("<header>top</header>x", "top\nx"),
     ],
-)  # fmt: skip
-def test_the_text_of_html_is_what_a_reader_sees(page, text):
+)
+def test_the_text_of_html_is_its_visible_text(page, text):
     assert html_text(page) == text
 
 
 @pytest.mark.parametrize("piece", ["<", "<a ", "<!--", "<script>", "<svg", "</", "<p", "&", "<title>", "&#x", "<p\xa0"])
-def test_html_of_any_kind_takes_time_as_it_is_long(piece):
+def test_html_is_converted_in_linear_time(piece):
     assert isinstance(html_text(piece * 200_000), str)
 
 
-def test_the_limit_on_headers_is_what_it_says():
+def test_the_limit_on_headers_is_64_kb():
     assert http_client.MAX_HEAD == 64_000

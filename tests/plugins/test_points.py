@@ -54,7 +54,7 @@ def test_a_second_point_of_the_same_name_and_another_shape_is_rejected(write, tm
     write("one", MANIFEST, sales=CODE)
     write("two", MANIFEST, sales=CODE.replace("class Sale", "class Gift").replace("Sale,", "Gift,"))
     manager = PluginManager(folder=tmp_path / "plugins", installed=False)
-    assert "already declared, with another shape" in manager.activate_all(["one", "two"])["two"]
+    assert "already declared with another payload" in manager.activate_all(["one", "two"])["two"]
     assert POINTS["acme_sale"].payload.__name__ == "Sale"
     manager.close()
 

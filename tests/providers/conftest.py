@@ -1,4 +1,4 @@
-"""Two real HTTP servers: llama.cpp with the embedded weights, and one that says what a test tells it to say."""
+"""Two real HTTP servers: llama.cpp with the embedded weights, and a scripted one."""
 
 import threading
 
@@ -8,9 +8,13 @@ from .servers import Script
 
 KEY = "sk-of-the-tests-0123456789"
 VARIABLES = (
-    "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_ORG_ID", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "OPENAI_ORG_ID",
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
     "ANTHROPIC_BASE_URL",
-)  # fmt: skip
+)
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +25,7 @@ def no_keys_from_outside(monkeypatch):
 
 @pytest.fixture(scope="session")
 def llama():
-    """The address of a llama.cpp server that wants a key."""
+    """The address of a llama.cpp server that requires a key."""
     xllamacpp = pytest.importorskip("xllamacpp")
     from hookline.providers.local.weights import fetch
 

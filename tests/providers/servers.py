@@ -1,4 +1,4 @@
-"""A real HTTP server that says what a test tells it to say, byte for byte."""
+"""A real HTTP server that sends scripted bytes."""
 
 import json
 import threading
@@ -31,7 +31,7 @@ def sse(*events, named=False, done=False, **options):
 
 
 class Script(ThreadingHTTPServer):
-    """Answers requests in turn with what it was told, and keeps them."""
+    """A server that answers requests from a script, and records them."""
 
     daemon_threads = True
     block_on_close = False
@@ -65,20 +65,20 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         script.connections.add(self.client_address)
         script.requests.append((self.path, self.headers, body))
-        said = script.turns.pop(0) if len(script.turns) > 1 else script.turns[0]
-        self.send_response(said.status)
-        for name, value in {**said.headers, "Transfer-Encoding": "chunked"}.items():
+        turn = script.turns.pop(0) if len(script.turns) > 1 else script.turns[0]
+        self.send_response(turn.status)
+        for name, value in {**turn.headers, "Transfer-Encoding": "chunked"}.items():
             self.send_header(name, value)
         self.end_headers()
         try:
-            for chunk in said.chunks:
+            for chunk in turn.chunks:
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
                 self.wfile.flush()
-            if said.hold is not None:
-                self._hold(said.hold)
-            if said.quiet:
+            if turn.hold is not None:
+                self._hold(turn.hold)
+            if turn.quiet:
                 script.stopping.wait()
-            if said.cut:
+            if turn.cut:
                 self.close_connection = True
                 return
             self.wfile.write(b"0\r\n\r\n")
@@ -86,7 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
             script.gone.set()
 
     def _hold(self, more):
-        """Go on with the same piece until the other side is gone."""
+        """Repeat the same piece until the client disconnects."""
         while not self.server.stopping.wait(0.01):
             self.wfile.write(b"%x\r\n%s\r\n" % (len(more), more))
             self.wfile.flush()

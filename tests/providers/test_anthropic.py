@@ -1,4 +1,4 @@
-"""Anthropic's Messages API, on the wire: what is sent, what is read, what is put together."""
+"""Anthropic's Messages API: requests, replies and streams."""
 
 import json
 
@@ -31,14 +31,17 @@ async def streamed(model, request=ASKED):
     return pieces, response
 
 
-def text(said):
-    return {"type": "text", "text": said}
+def text(content):
+    return {"type": "text", "text": content}
 
 
 def message(*content, stop="end_turn", **fields):
     usage = {
-        "input_tokens": 5, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 20, "output_tokens": 7,
-    }  # fmt: skip
+        "input_tokens": 5,
+        "cache_read_input_tokens": 100,
+        "cache_creation_input_tokens": 20,
+        "output_tokens": 7,
+    }
     base = {"id": "m", "type": "message", "role": "assistant", "model": "claude-x-2026", "usage": usage}
     return {**base, "content": list(content), "stop_reason": stop, **fields}
 
@@ -70,13 +73,13 @@ def events(final):
     yield {"type": "message_stop"}
 
 
-# What is sent
+# Requests
 
 
 @pytest.mark.slow
-async def test_a_conversation_goes_out_in_alternating_turns(script, model):
+async def test_a_conversation_is_sent_in_alternating_turns(script, model):
     script.say(whole(message(text("Yes."))))
-    story = (
+    history = (
         Message("system", "Be brief."),
         Message("user", "Read a and b."),
         Message("assistant", "", (ToolCall("c.1", "files.read", {"path": "a"}), ToolCall("c2", "time", "{broken"))),
@@ -87,7 +90,7 @@ async def test_a_conversation_goes_out_in_alternating_turns(script, model):
         Message("assistant", "One is there."),
         Message("user", "Good."),
     )
-    await model.complete(ModelRequest(story, (READ, TIME)))
+    await model.complete(ModelRequest(history, (READ, TIME)))
     path, headers, body = script.requests[0]
     assert path == "/v1/messages"
     assert headers["anthropic-version"]
@@ -120,18 +123,18 @@ async def test_a_conversation_goes_out_in_alternating_turns(script, model):
     ]
 
 
-def test_a_conversation_that_begins_with_the_assistant_gets_a_first_word():
+def test_a_conversation_that_starts_with_the_assistant_gets_an_opening():
     user, assistant = {"role": "user", "content": [text(OPENING)]}, {"role": "assistant", "content": [text("Hi.")]}
     assert turns(Message("assistant", "Hi.")) == [user, assistant]
     assert turns(Message("system", "Be brief.")) == [user]
 
 
-def test_what_is_empty_is_left_out():
+def test_empty_messages_are_dropped():
     got = turns(Message("user", "Go."), Message("assistant", "  "), Message("user", ""), Message("user", "Go on."))
     assert got == [{"role": "user", "content": [text("Go."), text("Go on.")]}]
 
 
-def test_the_assistants_last_words_end_without_white_space():
+def test_the_last_assistant_text_is_stripped():
     assert turns(Message("user", "Go."), Message("assistant", "So: "))[-1]["content"] == [text("So:")]
 
 
@@ -149,25 +152,33 @@ def test_turns_always_alternate_and_are_never_empty(messages):
     ("choice", "sent"),
     [("none", {"type": "none"}), ("required", {"type": "any"}), ("files.read", {"type": "tool", "name": "files_read"})],
 )
-async def test_the_choice_of_tools_goes_out(script, model, choice, sent):
+async def test_the_tool_choice_is_sent(script, model, choice, sent):
     script.say(whole(message(text("Yes."))))
     await model.complete(ASKED.replace(tools=[READ], tool_choice=choice))
     assert script.bodies[0]["tool_choice"] == sent
 
 
-async def test_params_go_out_under_the_apis_names(script, model):
+async def test_params_are_sent_under_the_names_of_the_api(script, model):
     script.say(whole(message(text("Yes."))))
     params = {
-        "temperature": 0.5, "max_tokens": 9, "top_p": 0.9, "stop": "END", "seed": 7, "top_k": 3,
+        "temperature": 0.5,
+        "max_tokens": 9,
+        "top_p": 0.9,
+        "stop": "END",
+        "seed": 7,
+        "top_k": 3,
         "parallel_tool_calls": False,
-    }  # fmt: skip
+    }
     await model.complete(ASKED.replace(params=params, tools=[TIME]))
     body = script.bodies[0]
     assert body["stop_sequences"] == ["END"]
     assert body["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
     assert {key: body[key] for key in ("temperature", "max_tokens", "top_p", "top_k")} == {
-        "temperature": 0.5, "max_tokens": 9, "top_p": 0.9, "top_k": 3,
-    }  # fmt: skip
+        "temperature": 0.5,
+        "max_tokens": 9,
+        "top_p": 0.9,
+        "top_k": 3,
+    }
     assert not {"stop", "seed", "parallel_tool_calls"} & set(body)
 
 
@@ -175,7 +186,7 @@ SHAPE = {"type": "object", "properties": {"a": {"type": "integer"}}, "required":
 ANSWERED = {"type": "tool_use", "id": "f", "name": ANSWER, "input": {"a": 1}}
 
 
-async def test_a_schema_goes_out_as_the_one_tool_that_must_be_called(script, model):
+async def test_a_schema_is_sent_as_a_forced_tool(script, model):
     script.say(whole(message(ANSWERED, stop="tool_use")))
     got = await model.complete(ASKED.replace(response_format=SHAPE))
     (sent,) = script.bodies[0]["tools"]
@@ -196,14 +207,14 @@ async def test_a_schema_goes_out_as_the_one_tool_that_must_be_called(script, mod
         (None, {"thinking": {"type": "disabled"}}, {"type": "any"}, True),
     ],
 )
-async def test_beside_tools_the_final_answer_is_one_more(script, model, choice, params, sent, offered):
+async def test_the_final_answer_is_an_additional_tool(script, model, choice, params, sent, offered):
     script.say(whole(message(text("Yes."))))
     await model.complete(ASKED.replace(response_format=SHAPE, tools=[TIME], tool_choice=choice, params=params))
     assert [each["name"] for each in script.bodies[0]["tools"]] == ["time", *([ANSWER] if offered else [])]
     assert script.bodies[0].get("tool_choice") == sent
 
 
-async def test_a_final_answer_beside_other_calls_came_too_early(script, model):
+async def test_a_final_answer_beside_other_calls_is_ignored(script, model):
     script.say(whole(message(BARE, ANSWERED, stop="tool_use")))
     got = await model.complete(ASKED.replace(response_format=SHAPE, tools=[TIME]))
     assert (got.content, got.tool_calls, got.finish_reason) == ("", (ToolCall("b", "time"),), "tool_calls")
@@ -217,7 +228,7 @@ async def test_a_final_answer_is_streamed_as_text(script, model):
     assert got.tool_calls == ()
 
 
-async def test_a_final_answer_that_was_cut_off_is_text_as_far_as_it_goes(script, model):
+async def test_an_incomplete_final_answer_is_incomplete_text(script, model):
     begun = {"type": "content_block_start", "index": 0, "content_block": {**ANSWERED, "input": {}}}
     cut = {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": '{"a'}}
     first, *_, last, end = events(message(stop="max_tokens"))
@@ -226,12 +237,14 @@ async def test_a_final_answer_that_was_cut_off_is_text_as_far_as_it_goes(script,
     assert (pieces, got.content, got.finish_reason) == (['{"a'], '{"a', "length")
 
 
-def test_tools_of_the_history_stay_named_beside_the_final_answer():
-    story = (
-        Message("user", "Time?"), Message("assistant", "", (ToolCall("c", "the.time"),)),
-        Message("tool", "Noon.", call_id="c"), Message("user", "Sum up."),
-    )  # fmt: skip
-    request = ModelRequest(story, response_format=SHAPE)
+def test_tools_of_the_history_are_sent_beside_the_final_answer():
+    history = (
+        Message("user", "Time?"),
+        Message("assistant", "", (ToolCall("c", "the.time"),)),
+        Message("tool", "Noon.", call_id="c"),
+        Message("user", "Sum up."),
+    )
+    request = ModelRequest(history, response_format=SHAPE)
     body = MessagesApi(10).body(request, "claude-x", ToolNames.from_request(request))
     assert [tool["name"] for tool in body["tools"]] == ["the_time", ANSWER]
     assert body["tool_choice"] == {"type": "tool", "name": ANSWER}
@@ -261,7 +274,7 @@ async def test_a_run_with_an_output_type_calls_tools_and_then_answers(script):
     assert "valid integer" in retried[-1]["content"][0]["text"]
 
 
-async def test_a_schema_that_is_no_object_goes_out_beside_other_settings_of_the_output(script, model):
+async def test_a_schema_that_is_not_an_object_is_merged_into_output_config(script, model):
     script.say(whole(message(text("[]"))))
     schema = {"type": "array", "items": {**SHAPE}}
     await model.complete(ASKED.replace(response_format=schema, params={"output_config": {"effort": "low"}}))
@@ -277,18 +290,20 @@ async def test_a_schema_that_cannot_be_sent_is_a_bad_request(model):
         await model.complete(ASKED.replace(response_format={"properties": {}}))
 
 
-def test_calls_in_the_history_have_their_tools_named_though_none_is_offered():
-    story = (
-        Message("user", "Time?"), Message("assistant", "", (ToolCall("c", "the.time"),)),
-        Message("tool", "Noon.", call_id="c"), Message("user", "Sum up."),
-    )  # fmt: skip
-    request = ModelRequest(story)
+def test_tools_of_calls_in_the_history_are_sent_even_if_none_are_offered():
+    history = (
+        Message("user", "Time?"),
+        Message("assistant", "", (ToolCall("c", "the.time"),)),
+        Message("tool", "Noon.", call_id="c"),
+        Message("user", "Sum up."),
+    )
+    request = ModelRequest(history)
     body = MessagesApi(10).body(request, "claude-x", ToolNames.from_request(request))
     assert [tool["name"] for tool in body["tools"]] == ["the_time"]
     assert body["tool_choice"] == {"type": "none"}
 
 
-# What is read and put together
+# Replies and streams
 
 USED = {"type": "tool_use", "id": "a", "name": "files_read", "input": {"path": "x"}}
 BARE = {"type": "tool_use", "id": "b", "name": "time", "input": {}}
@@ -322,7 +337,7 @@ async def test_a_message_is_the_same_whole_and_streamed(script, model):
         ("something_new", "other"),
     ],
 )
-async def test_why_a_message_ended(script, model, stop, reason):
+async def test_the_finish_reason_of_a_message_is_mapped(script, model, stop, reason):
     final = message(text("x"), stop=stop)
     script.say(whole(final), sse(*events(final), named=True))
     complete = await model.complete(ASKED)
@@ -330,7 +345,7 @@ async def test_why_a_message_ended(script, model, stop, reason):
     assert await streamed(model) == (["x"], complete)
 
 
-async def test_input_that_is_no_json_is_kept_as_it_came(script, model):
+async def test_input_that_is_not_json_is_kept(script, model):
     begun = {"type": "content_block_start", "index": 0, "content_block": {**USED, "input": {}}}
     broken = {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": '{"pa'}}
     first, *_, last, end = events(message(stop="max_tokens"))
@@ -341,8 +356,8 @@ async def test_input_that_is_no_json_is_kept_as_it_came(script, model):
 
 
 @given(st.text(max_size=20), st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3), st.data())
-def test_a_stream_cut_into_any_fragments_is_the_same_reply(said, given_input, data):
-    final = message(text(said), {**USED, "input": given_input}, stop="tool_use")
+def test_a_stream_cut_into_any_fragments_is_the_same_reply(content, given_input, data):
+    final = message(text(content), {**USED, "input": given_input}, stop="tool_use")
 
     def cut(index, kind, field, sent):
         at = sorted(data.draw(st.sets(st.integers(0, len(sent)), max_size=4)))
@@ -351,7 +366,7 @@ def test_a_stream_cut_into_any_fragments_is_the_same_reply(said, given_input, da
 
     first, *_, last, end = events(final)
     lanes = [
-        list(cut(0, "text_delta", "text", said)),
+        list(cut(0, "text_delta", "text", content)),
         list(cut(1, "input_json_delta", "partial_json", json.dumps(given_input))),
     ]
     starts = [
@@ -363,19 +378,19 @@ def test_a_stream_cut_into_any_fragments_is_the_same_reply(said, given_input, da
         middle.append(data.draw(st.sampled_from([lane for lane in lanes if lane])).pop(0))
     stream = MessagesStream()
     shown = "".join(stream.add(event) for event in [first, *starts, *middle, last, end])
-    assert shown == said
+    assert shown == content
     assert MessagesApi(1).read(stream.whole()) == MessagesApi(1).read(final)
 
 
 @pytest.mark.parametrize("cut", [False, True])
-async def test_a_stream_that_breaks_off_is_an_error(script, model, cut):
+async def test_an_incomplete_stream_is_an_error(script, model, cut):
     first, *rest = events(message(text("Hello there.")))
     script.say(sse(first, *rest[:4], named=True, cut=cut))
     with pytest.raises((OverloadedError, UnreachableError)):
         await streamed(model)
 
 
-# Making one
+# Options
 
 
 def test_a_model_needs_a_key_or_a_base_url(monkeypatch):
@@ -388,7 +403,7 @@ def test_a_model_needs_a_key_or_a_base_url(monkeypatch):
     assert get_model("anthropic:claude-x").base_url == "https://api.anthropic.com"
 
 
-async def test_the_environment_says_what_is_not_given(script, monkeypatch):
+async def test_missing_options_come_from_the_environment(script, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "key-of-env")
     monkeypatch.setenv("ANTHROPIC_BASE_URL", script.url)
     script.say(whole(message(text("Yes."))))
@@ -398,20 +413,20 @@ async def test_the_environment_says_what_is_not_given(script, monkeypatch):
     assert body["max_tokens"] == 77
 
 
-def test_wrong_arguments_are_told():
+def test_invalid_options_are_rejected():
     with pytest.raises(RegistrationError, match="anthropic:NAME"):
         get_model("anthropic:", api_key="k")
     with pytest.raises(RegistrationError, match="http://"):
         get_model("anthropic:x", base_url="localhost")
 
 
-def test_a_missing_package_is_told_with_the_command(monkeypatch):
+def test_a_missing_package_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "anthropic", None)
     with pytest.raises(NotInstalledError, match=r"pip install .*\[anthropic\]"):
         AnthropicModel("claude-x", api_key="k")
 
 
-def test_an_agent_calls_tools_and_gives_their_results_back(script, model):
+def test_an_agent_calls_tools_and_sends_their_results(script, model):
     @tool(name="files.read")
     def read(path: str) -> str:
         """Read a file."""

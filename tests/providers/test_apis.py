@@ -1,4 +1,4 @@
-"""Names and schemas, as the APIs allow them."""
+"""Tool names and schemas that the APIs allow."""
 
 import pytest
 from hypothesis import example, given
@@ -12,23 +12,23 @@ from hookline.providers.apis.messages import MessagesApi
 from hookline.providers.apis.responses import ResponsesApi
 
 
-def test_a_legal_name_goes_out_as_it_is():
+def test_a_valid_name_is_sent_unchanged():
     assert ToolNames(["read_file", "a-b"]).encode("read_file") == "read_file"
 
 
-def test_a_dot_becomes_a_line():
+def test_a_dot_becomes_an_underscore():
     names = ToolNames(["files.read"])
     assert names.encode("files.read") == "files_read"
     assert names.decode("files_read") == "files.read"
 
 
-def test_a_legal_name_wins_over_one_that_would_become_it():
+def test_a_valid_name_wins_over_one_that_would_become_equal():
     names = ToolNames(["files.read", "files_read"])
     assert names.encode("files_read") == names.decode("files_read") == "files_read"
     assert names.decode(names.encode("files.read")) == "files.read"
 
 
-def test_a_name_that_was_never_offered_comes_back_as_it_is():
+def test_an_unknown_name_is_returned_unchanged():
     assert ToolNames([]).decode("made_up") == "made_up"
 
 
@@ -41,7 +41,7 @@ def test_names_in_the_history_are_known_too():
 @given(st.lists(st.text(max_size=80), max_size=6))
 @example(["a.b", "a_b", "a b"])
 @example(["x" * 70, "x" * 71, ""])
-def test_every_name_fits_and_finds_back(given_names):
+def test_every_name_becomes_valid_and_converts_back(given_names):
     names = ToolNames(given_names)
     sent = [names.encode(name) for name in given_names]
     assert all(map(is_valid_name, sent))
@@ -71,12 +71,12 @@ CLOSED = {"type": "object", "properties": {"a": {"type": "string"}}, "required":
         ({**CLOSED, "properties": {"a": {"type": "array", "items": {}}}}, False),
     ],
 )
-def test_a_schema_is_strict_when_all_of_it_is(schema, strict):
+def test_a_schema_is_strict_if_all_its_parts_are(schema, strict):
     assert is_strict(schema) is strict
 
 
 @pytest.mark.parametrize("dialect", [ChatCompletionsApi("max_tokens"), ResponsesApi(), MessagesApi(10)])
-def test_a_result_of_no_call_goes_out_as_the_users_words(dialect):
+def test_a_result_without_a_call_is_sent_as_a_user_message(dialect):
     body = dialect.body(ModelRequest((Message("tool", "Noon."),)), "m", ToolNames(()))
     (sent,) = body.get("messages") or body["input"]
     assert sent["role"] == "user"

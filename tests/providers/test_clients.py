@@ -33,11 +33,11 @@ class Client:
 
 @pytest.fixture
 def no_warnings():
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
         gc.collect()
-    assert [str(warning.message) for warning in heard] == []
+    assert [str(warning.message) for warning in caught] == []
 
 
 def test_a_loop_keeps_its_client_and_closes_it_at_its_end():
@@ -54,14 +54,14 @@ def test_a_loop_keeps_its_client_and_closes_it_at_its_end():
     assert [client.closed_in for client in (*first, *second)] == [first_loop, second_loop]
 
 
-def test_loops_that_are_closed_are_forgotten():
+def test_closed_loops_are_removed():
     clients = LoopClients(Client)
     for _ in range(3):
         asyncio.run(clients.get())
     assert len(clients._clients_by_loop) == 1
 
 
-async def test_a_client_is_closed_in_its_loop_when_its_model_is_gone():
+async def test_a_client_is_closed_in_its_loop_when_its_model_is_collected():
     clients = LoopClients(Client)
     client = await clients.get()
     del clients
@@ -71,7 +71,7 @@ async def test_a_client_is_closed_in_its_loop_when_its_model_is_gone():
     assert client.closed_in is asyncio.get_running_loop()
 
 
-async def test_a_client_that_somebody_closed_is_replaced():
+async def test_a_closed_client_is_replaced():
     clients = LoopClients(Client)
     first = await clients.get()
     await first.close()
@@ -85,13 +85,13 @@ def test_connections_that_are_kept_open_leave_nothing_behind(script, no_warnings
     async def talk():
         return [(await model.complete(REQUEST)).content for _ in range(2)]
 
-    said = [asyncio.run(talk()) for _ in range(3)]
-    threads = [threading.Thread(target=lambda: said.append(asyncio.run(talk()))) for _ in range(3)]
+    replies = [asyncio.run(talk()) for _ in range(3)]
+    threads = [threading.Thread(target=lambda: replies.append(asyncio.run(talk()))) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert said == [["Hello.", "Hello."]] * 6
+    assert replies == [["Hello.", "Hello."]] * 6
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_a_model_that_is_dropped_leaves_nothing_open_in_the_background_loop(scri
     script.say(whole(REPLY))
     for _ in range(3):
         agent = Agent("a", llm=OpenAIModel("m", base_url=script.url))
-        agent.itself = agent  # found by the garbage collector, with all that only it holds
+        agent.itself = agent  # a reference cycle, which only the garbage collector frees
         assert agent.run("Hi.").reply == "Hello."
         del agent
         gc.collect()
@@ -134,7 +134,7 @@ def test_a_connection_is_used_again_in_its_loop(script):
     assert len(script.connections) == 1
 
 
-def test_a_stream_that_is_left_in_the_middle_is_closed_at_once(script, no_warnings):
+def test_a_stream_that_is_not_read_to_its_end_is_closed(script, no_warnings):
     more = b'data: {"choices": [{"index": 0, "delta": {"content": "."}}]}\n\n'
     script.say(sse(PIECE, hold=more))
     model = OpenAIModel("m", base_url=script.url)
@@ -148,7 +148,7 @@ def test_a_stream_that_is_left_in_the_middle_is_closed_at_once(script, no_warnin
     asyncio.run(leave())
 
 
-def test_a_stream_whose_reader_is_cancelled_is_closed_at_once(script, no_warnings):
+def test_a_stream_whose_reader_is_cancelled_is_closed(script, no_warnings):
     script.say(sse(PIECE, hold=b": still here\n\n"))
     model = OpenAIModel("m", base_url=script.url)
 

@@ -1,4 +1,4 @@
-"""Whatever a vendor's client raises comes out as one of Hookline's errors."""
+"""Errors of the vendors' clients are mapped to Hookline's errors."""
 
 import time
 from email.utils import formatdate
@@ -45,7 +45,7 @@ def anthropic(script):
 
 
 async def both(model):
-    """The error of a whole reply and that of a streamed one, which are the same."""
+    """Return the error of a whole reply, and check that a streamed one has the same."""
     with pytest.raises(ProviderError) as whole_one:
         await model.complete(ASKED)
     with pytest.raises(ProviderError) as streamed:
@@ -57,44 +57,62 @@ async def both(model):
 
 
 OPENAI = [
-    (401, {"message": "Incorrect API key provided", "type": "invalid_request_error", "code": "invalid_api_key"},
-     AuthError),
+    (
+        401,
+        {"message": "Incorrect API key provided", "type": "invalid_request_error", "code": "invalid_api_key"},
+        AuthError,
+    ),
     (403, {"message": "Country not supported", "code": "unsupported_country_region_territory"}, AuthError),
-    (404, {"message": "The model `x` does not exist", "type": "invalid_request_error", "code": "model_not_found"},
-     UnknownModelError),
+    (
+        404,
+        {"message": "The model `x` does not exist", "type": "invalid_request_error", "code": "model_not_found"},
+        UnknownModelError,
+    ),
     (404, {"message": "File Not Found", "type": "not_found_error", "code": 404}, UnknownModelError),
     (400, {"message": "x is not a valid model ID", "code": 400}, UnknownModelError),
     (429, {"message": "Rate limit reached", "type": "requests", "code": "rate_limit_exceeded"}, RateLimitError),
     (429, {"message": "Request too large: the context window", "type": "tokens"}, RateLimitError),
-    (429, {"message": "You exceeded your current quota", "type": "insufficient_quota", "code": "insufficient_quota"},
-     AuthError),
+    (
+        429,
+        {"message": "You exceeded your current quota", "type": "insufficient_quota", "code": "insufficient_quota"},
+        AuthError,
+    ),
     (402, {"message": "Insufficient credits", "code": 402}, AuthError),
     (400, {"message": "Please reduce the length", "code": "context_length_exceeded"}, ContextOverflowError),
-    (400, {"message": "This model's maximum context length is 4096 tokens", "type": "BadRequestError", "code": 400},
-     ContextOverflowError),
-    (400, {"message": "request (3031 tokens) exceeds it", "type": "exceed_context_size_error", "code": 400},
-     ContextOverflowError),
+    (
+        400,
+        {"message": "This model's maximum context length is 4096 tokens", "type": "BadRequestError", "code": 400},
+        ContextOverflowError,
+    ),
+    (
+        400,
+        {"message": "request (3031 tokens) exceeds it", "type": "exceed_context_size_error", "code": 400},
+        ContextOverflowError,
+    ),
     (413, {"message": "Too large"}, ContextOverflowError),
-    (400, {"message": "Unknown parameter: 'stop'", "type": "invalid_request_error", "code": "unknown_parameter"},
-     BadRequestError),
+    (
+        400,
+        {"message": "Unknown parameter: 'stop'", "type": "invalid_request_error", "code": "unknown_parameter"},
+        BadRequestError,
+    ),
     (422, {"message": "temperature: not a number"}, BadRequestError),
     (409, {"message": "Conflict"}, BadRequestError),
     (408, {"message": "Too slow"}, ModelTimeoutError),
     (500, {"message": "The server had an error", "type": "server_error"}, OverloadedError),
     (503, {"message": "OverloadedError"}, OverloadedError),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("status", "error", "kind"), OPENAI)
 async def test_every_error_of_openai_has_its_class(script, openai, responses, status, error, kind):
     script.say(whole({"error": error}, status))
     for model in (openai, responses):
-        told = await both(model)
-        assert type(told) is kind
-        assert told.status == status
-        assert "openai" in str(told)
-        assert "gpt-x" in str(told)
-        assert error["message"][:20] in str(told)
+        error_raised = await both(model)
+        assert type(error_raised) is kind
+        assert error_raised.status == status
+        assert "openai" in str(error_raised)
+        assert "gpt-x" in str(error_raised)
+        assert error["message"][:20] in str(error_raised)
 
 
 ANTHROPIC = [
@@ -116,13 +134,13 @@ ANTHROPIC = [
 @pytest.mark.parametrize(("status", "name", "message", "kind"), ANTHROPIC)
 async def test_every_error_of_anthropic_has_its_class(script, anthropic, status, name, message, kind):
     script.say(whole({"type": "error", "error": {"type": name, "message": message}}, status))
-    told = await both(anthropic)
-    assert type(told) is kind
-    assert told.status == status
-    assert message[:20] in str(told)
+    error_raised = await both(anthropic)
+    assert type(error_raised) is kind
+    assert error_raised.status == status
+    assert message[:20] in str(error_raised)
 
 
-async def test_every_class_of_the_set_can_come():
+async def test_every_error_class_can_occur():
     kinds = {kind for *_, kind in OPENAI} | {kind for *_, kind in ANTHROPIC} | {UnreachableError}
     assert kinds == set(ProviderError.__subclasses__())
     assert all(getattr(hookline.models, kind.__name__) is kind for kind in kinds)
@@ -185,13 +203,13 @@ async def test_an_error_in_the_middle_of_a_message_stream(script, anthropic, nam
         await anext(stream)
 
 
-async def test_an_error_under_a_good_status_is_an_error(script, openai):
+async def test_an_error_with_a_success_status_is_an_error(script, openai):
     script.say(whole({"error": {"message": "Provider returned error", "code": 502}}))
     with pytest.raises(OverloadedError, match="Provider returned error"):
         await openai.complete(ASKED)
 
 
-async def test_a_stream_of_nonsense_is_an_error(script, openai, anthropic):
+async def test_an_invalid_stream_is_an_error(script, openai, anthropic):
     nonsense = Said([b"event: message_start\ndata: {oops\n\n"], headers={"Content-Type": "text/event-stream"})
     script.say(nonsense)
     for model in (openai, anthropic):
@@ -211,11 +229,11 @@ async def test_a_stream_of_nonsense_is_an_error(script, openai, anthropic):
         ({}, None),
     ],
 )
-def test_how_long_to_wait(headers, seconds):
+def test_retry_after_headers_are_parsed(headers, seconds):
     assert retry_after(headers) == seconds
 
 
-async def test_the_wait_that_a_provider_asks_for_is_handed_on(script, openai, anthropic):
+async def test_the_requested_wait_is_passed_on(script, openai, anthropic):
     later = formatdate(time.time() + 3600, usegmt=True)
     for model in (openai, anthropic):
         script.turns[:] = [whole({"error": {"message": "Slow down"}}, 429, retry_after_ms="250")]
@@ -240,7 +258,7 @@ def test_a_hook_sees_the_wait(script, openai):
 
 
 @pytest.mark.parametrize("made", [OpenAIModel, AnthropicModel])
-async def test_the_client_tries_again_as_often_as_it_was_told(script, made):
+async def test_the_client_retries_max_retries_times(script, made):
     model = made("m", base_url=script.url, max_retries=1)
     script.say(whole({"error": {"message": "Slow down"}}, 429, retry_after_ms="1"))
     with pytest.raises(RateLimitError):
@@ -249,7 +267,7 @@ async def test_the_client_tries_again_as_often_as_it_was_told(script, made):
 
 
 @pytest.mark.parametrize("made", [OpenAIModel, AnthropicModel])
-async def test_a_long_wait_is_left_to_the_caller(script, made):
+async def test_the_client_does_not_retry_after_a_long_wait(script, made):
     model = made("m", base_url=script.url, max_retries=2)
     script.say(whole({"error": {"message": "Come back tomorrow"}}, 429, retry_after="86400"))
     with pytest.raises(RateLimitError):
@@ -257,20 +275,20 @@ async def test_a_long_wait_is_left_to_the_caller(script, made):
     assert len(script.requests) == 1
 
 
-async def test_messages_never_hold_the_key(script, openai, anthropic):
+async def test_error_messages_never_contain_the_key(script, openai, anthropic):
     script.say(whole({"error": {"message": f"Wrong key: {KEY} {'x' * 1000}"}}, 401))
     for model in (openai, anthropic):
-        told = await both(model)
-        assert KEY not in str(told)
-        assert told.__cause__ is None
-        assert told.__suppress_context__
-        assert len(str(told)) < 600
+        error_raised = await both(model)
+        assert KEY not in str(error_raised)
+        assert error_raised.__cause__ is None
+        assert error_raised.__suppress_context__
+        assert len(str(error_raised)) < 600
 
 
 @pytest.mark.parametrize(
     "url", ["http://me:hidden@127.0.0.1:9/v1", "http://127.0.0.1:9/v1?api_key=hidden", "http://127.0.0.1:9/v1/#hidden"]
 )
-async def test_messages_hold_no_secret_of_the_url(url):
+async def test_error_messages_contain_no_secrets_of_the_url(url):
     model = OpenAIModel("m", base_url=url, max_retries=0)
     with pytest.raises(UnreachableError, match=r"at http://127.0.0.1:9/v1: ") as raised:
         await model.complete(ASKED)
@@ -280,9 +298,9 @@ async def test_messages_hold_no_secret_of_the_url(url):
 async def test_a_page_of_html_is_not_repeated(script, openai, anthropic):
     script.say(Said([b"<html><body>Bad gateway</body></html>"], 502, {"Content-Type": "text/html"}))
     for model in (openai, anthropic):
-        told = await both(model)
-        assert isinstance(told, OverloadedError)
-        assert "<" not in str(told)
+        error_raised = await both(model)
+        assert isinstance(error_raised, OverloadedError)
+        assert "<" not in str(error_raised)
 
 
 async def test_a_silent_stream_is_a_timeout(script):
@@ -293,7 +311,7 @@ async def test_a_silent_stream_is_a_timeout(script):
             await anext(model.stream(ASKED))
 
 
-def test_a_connection_that_does_not_come_is_unreachable():
+def test_a_connection_that_times_out_is_unreachable():
     import httpx2
 
     for name in ("openai", "anthropic"):
@@ -303,7 +321,7 @@ def test_a_connection_that_does_not_come_is_unreachable():
         assert isinstance(map_error(httpx2.RemoteProtocolError("cut"), source, "m"), UnreachableError)
 
 
-async def test_a_bug_of_ours_is_not_taken_for_the_providers(openai, monkeypatch):
+async def test_our_own_bugs_are_not_provider_errors(openai, monkeypatch):
     def broken(*_):
         raise KeyError("a bug")
 

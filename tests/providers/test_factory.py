@@ -17,12 +17,12 @@ from hookline import Agent, RegistrationError, get_model
         ("local:nowhere.gguf", "cannot read the model file"),
     ],
 )
-def test_a_name_that_stands_for_no_model_is_refused_with_what_to_do(name, message):
+def test_an_unknown_model_name_is_rejected_with_advice(name, message):
     with pytest.raises(RegistrationError, match=message):
         get_model(name)
 
 
-def test_an_option_that_a_model_does_not_take_is_named_with_those_it_takes():
+def test_an_unknown_option_is_named_with_the_known_ones():
     with pytest.raises(RegistrationError, match="has no option base_url; it has: context"):
         get_model("local", base_url="http://localhost")
 

@@ -35,7 +35,7 @@ def asking(*messages, **params):
     return ModelRequest(messages or (Message("user", "Count: one, two,"),), params={**SHORT, **params})
 
 
-async def test_a_whole_reply_and_a_streamed_one_say_the_same(make):
+async def test_a_whole_reply_and_a_streamed_one_are_the_same(make):
     model = make()
     whole = await model.complete(asking())
     again = await model.complete(asking())
@@ -51,30 +51,36 @@ async def test_a_whole_reply_and_a_streamed_one_say_the_same(make):
     assert (streamed.provider, streamed.cost) == (model.provider, None)
 
 
-@pytest.mark.parametrize("api", ["chat", "messages"])  # llama.cpp does not tell it to ResponsesApi
-async def test_a_reply_that_was_cut_says_length(llama, api):
+@pytest.mark.parametrize("api", ["chat", "messages"])  # llama.cpp does not report it in the Responses API
+async def test_a_truncated_reply_has_the_reason_length(llama, api):
     assert (await MADE[api](llama, api_key=KEY).complete(asking())).finish_reason == "length"
 
 
-async def test_a_long_conversation_is_understood(make):
+async def test_a_long_conversation_is_accepted(make):
     messages = [
-        Message("system", "Be short."), Message("user", "Hi."), Message("assistant", "Hello."), Message("user", "Bye."),
-    ]  # fmt: skip
+        Message("system", "Be short."),
+        Message("user", "Hi."),
+        Message("assistant", "Hello."),
+        Message("user", "Bye."),
+    ]
     response = await make().complete(asking(*messages))
     assert response.content
     assert response.usage.input_tokens > 20
 
 
-async def test_a_schema_is_kept(llama):  # llama.cpp knows schemas in chat only
+async def test_a_reply_matches_its_schema(llama):  # llama.cpp supports schemas only in chat
     schema = {
-        "type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False,
-    }  # fmt: skip
+        "type": "object",
+        "properties": {"n": {"type": "integer"}},
+        "required": ["n"],
+        "additionalProperties": False,
+    }
     request = asking(Message("user", "Give n."), max_tokens=12).replace(response_format=schema)
     response = await MADE["chat"](llama, api_key=KEY).complete(request)
     assert response.content.lstrip().startswith("{")
 
 
-async def test_too_long_a_request_is_a_context_overflow(make):
+async def test_a_request_that_is_too_long_is_a_context_overflow(make):
     long = asking(Message("user", "word " * 3000))
     with pytest.raises(ContextOverflowError, match="too long for 'smol'") as raised:
         await make().complete(long)
@@ -83,14 +89,14 @@ async def test_too_long_a_request_is_a_context_overflow(make):
         await anext(make().stream(long))
 
 
-async def test_a_wrong_key_is_told_without_the_key(make):
+async def test_a_wrong_key_is_reported_without_the_key(make):
     with pytest.raises(AuthError, match=r"_API_KEY") as raised:
         await make(api_key="sk-wrong-secret").complete(asking())
     assert raised.value.status == 401
     assert "sk-wrong" not in str(raised.value)
 
 
-async def test_a_request_that_makes_no_sense_is_a_bad_request(make):
+async def test_an_invalid_request_is_a_bad_request(make):
     with pytest.raises(BadRequestError):
         await make().complete(asking(temperature="hot"))
 
@@ -101,7 +107,7 @@ async def test_no_reply_in_time_is_a_timeout(make):
 
 
 @pytest.mark.parametrize("api", MADE)
-async def test_a_port_where_nobody_listens_is_unreachable(api):
+async def test_a_closed_port_is_unreachable(api):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -109,7 +115,7 @@ async def test_a_port_where_nobody_listens_is_unreachable(api):
             await MADE[api](url, max_retries=0).complete(asking())
 
 
-async def test_closing_a_stream_frees_the_server_at_once(make):
+async def test_closing_a_stream_frees_the_server(make):
     model = make()
     stream = model.stream(asking(Message("user", "Tell a long story."), max_tokens=1500))
     await anext(stream)
@@ -139,7 +145,7 @@ def test_an_agent_fails_with_the_providers_error(make):
 def test_one_model_serves_many_loops_and_threads_and_leaves_nothing_open(make):
     model, replies = make(), []
     agent = Agent("helper", llm=model, params={"max_tokens": 1, "temperature": 0})
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(3):
             replies.append(asyncio.run(model.complete(asking(max_tokens=1))))
@@ -152,4 +158,4 @@ def test_one_model_serves_many_loops_and_threads_and_leaves_nothing_open(make):
         gc.collect()
     assert len(replies) == 8
     assert all(isinstance(reply, ModelResponse) or reply.status == "completed" for reply in replies)
-    assert [str(warning.message) for warning in heard] == []
+    assert [str(warning.message) for warning in caught] == []

@@ -1,4 +1,4 @@
-"""Replies that are not what the APIs promise: whatever a server sends, a response or one of our errors comes of it."""
+"""Malformed replies: anything that a server sends gives a response or one of our errors."""
 
 import json
 from contextlib import suppress
@@ -28,9 +28,13 @@ ITEM = {"type": "function_call", "call_id": "c", "name": "add", "arguments": "{}
 SAID = {"type": "message", "content": [{"type": "output_text", "text": "Hi."}]}
 OPENAI_USAGE = {"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 1}}
 USAGE = {
-    "input_tokens": 7, "output_tokens": 2, "cache_read_input_tokens": 1, "cache_creation_input_tokens": 1,
-    "cache_creation": {"ephemeral_5m_input_tokens": 1}, "input_tokens_details": {"cached_tokens": 1},
-}  # fmt: skip
+    "input_tokens": 7,
+    "output_tokens": 2,
+    "cache_read_input_tokens": 1,
+    "cache_creation_input_tokens": 1,
+    "cache_creation": {"ephemeral_5m_input_tokens": 1},
+    "input_tokens_details": {"cached_tokens": 1},
+}
 RESPONSE = {"model": "m", "status": "completed", "output": [SAID, ITEM], "usage": USAGE, "incomplete_details": None}
 GOOD = {
     "chat": {
@@ -78,7 +82,7 @@ GENTLE = settings(max_examples=30, deadline=None, suppress_health_check=[HealthC
 
 
 def places(value, path=()):
-    """Where something can be replaced in a JSON value."""
+    """Return the paths in a JSON value at which something can be replaced."""
     yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
@@ -101,7 +105,7 @@ def spoilt_once_or_twice(draw, good):
 
 
 def stream_of(api, events):
-    """Events as the server sends them; what is no event is sent all the same."""
+    """Encode events as the server sends them, including invalid ones."""
     if api != "messages":
         return sse(*events, done=True)
     names = [event.get("type") if isinstance(event, dict) else "message_delta" for event in events]
@@ -112,7 +116,7 @@ def stream_of(api, events):
 
 
 def check(response):
-    """A response that is what its types say, and that can be recorded."""
+    """Check that a response has the declared types and can be serialized."""
     assert isinstance(response, ModelResponse)
     texts = [response.content, response.model, *(text for call in response.tool_calls for text in (call.id, call.name))]
     assert all(isinstance(text, str) for text in texts)
@@ -128,7 +132,7 @@ async def streamed(model):
 
 
 @EACH
-async def test_what_these_tests_spoil_is_good(api, script):
+async def test_the_unmodified_replies_are_valid(api, script):
     model = MAKERS[api](script.url)
     script.say(whole(GOOD[api]), stream_of(api, EVENTS[api]))
     for response in (await model.complete(ASKED), await streamed(model)):
@@ -173,7 +177,7 @@ async def test_any_stream_gives_a_response_or_one_of_our_errors(api, script, dat
         ("messages", {"content": [{"type": "text", "text": 7}]}),
     ],
 )
-async def test_a_reply_that_cannot_be_read_counts_as_broken_off(api, script, data):
+async def test_a_malformed_reply_counts_as_incomplete(api, script, data):
     script.say(whole(data))
     with pytest.raises(OverloadedError, match="incomplete reply"):
         await MAKERS[api](script.url).complete(ASKED)
@@ -191,7 +195,7 @@ async def test_a_reply_that_cannot_be_read_counts_as_broken_off(api, script, dat
         ("messages", {"type": "content_block_start", "index": [], "content_block": {}}),
     ],
 )
-async def test_an_event_that_cannot_be_read_counts_as_broken_off(api, script, event):
+async def test_a_malformed_event_counts_as_incomplete(api, script, event):
     script.say(stream_of(api, [*EVENTS[api], event]))
     with pytest.raises(OverloadedError, match="incomplete reply"):
         await streamed(MAKERS[api](script.url))
@@ -199,7 +203,7 @@ async def test_an_event_that_cannot_be_read_counts_as_broken_off(api, script, ev
 
 @EACH
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5_000], ids=["too deep", "too long a number"])
-async def test_what_no_reader_of_json_takes_is_an_error(api, script, text):
+async def test_invalid_json_is_an_error(api, script, text):
     body = f'{{"type": "message_start", "x": {text}'.encode()
     script.say(Said([body + b"}"]), Said([b"event: message_start\ndata: " + body + b"}\n\n"]))
     for ask in (MAKERS[api](script.url).complete, lambda _: streamed(MAKERS[api](script.url))):
@@ -210,7 +214,7 @@ async def test_what_no_reader_of_json_takes_is_an_error(api, script, text):
 @pytest.mark.parametrize(
     ("given_tokens", "counted"), [("7", 7), (-7, 0), (7.0, 7), (None, 0), ("many", 0), ([7], 0), (10**30, 0)]
 )
-async def test_a_strange_count_does_not_spoil_a_good_reply(script, given_tokens, counted):
+async def test_an_invalid_token_count_does_not_break_a_reply(script, given_tokens, counted):
     usage = {"prompt_tokens": given_tokens, "completion_tokens": 2, "prompt_tokens_details": 3}
     script.say(whole({**GOOD["chat"], "usage": usage}))
     response = await MAKERS["chat"](script.url).complete(ASKED)
@@ -220,6 +224,6 @@ async def test_a_strange_count_does_not_spoil_a_good_reply(script, given_tokens,
 @pytest.mark.slow
 @EACH
 @pytest.mark.parametrize("usage", ["lots", 7, ["a"], None])
-async def test_a_usage_that_is_none_is_guessed(api, script, usage):
+async def test_a_missing_usage_is_estimated(api, script, usage):
     script.say(whole({**GOOD[api], "usage": usage}))
     assert (await MAKERS[api](script.url).complete(ASKED)).usage.total_tokens > 0

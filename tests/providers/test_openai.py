@@ -1,4 +1,4 @@
-"""OpenAI's two APIs, on the wire: what is sent, what is read, what is put together."""
+"""OpenAI's two APIs: requests, replies and streams."""
 
 import json
 from typing import Annotated, Literal
@@ -67,10 +67,10 @@ def part(index, name=None, arguments="", call_id=None):
 LAST = chunk(usage=completion({})["usage"])
 
 
-# What is sent: chat
+# Requests of Chat Completions
 
 
-async def test_a_conversation_goes_out_as_chat_messages(script, chat):
+async def test_a_conversation_is_sent_as_chat_messages(script, chat):
     script.say(whole(completion({"content": "Yes."})))
     await chat.complete(ModelRequest(STORY, (READ, TIME)))
     (path, headers, body) = script.requests[0]
@@ -93,8 +93,10 @@ async def test_a_conversation_goes_out_as_chat_messages(script, chat):
         {"role": "user", "content": "Good."},
     ]
     assert body["tools"][0]["function"] == {
-        "name": "files_read", "description": "Read a file.", "parameters": READ.parameters,
-    }  # fmt: skip
+        "name": "files_read",
+        "description": "Read a file.",
+        "parameters": READ.parameters,
+    }
     assert body["tools"][1]["function"]["parameters"] == {"type": "object", "properties": {}}
 
 
@@ -107,7 +109,7 @@ async def test_a_conversation_goes_out_as_chat_messages(script, chat):
         ("files.read", {"type": "function", "function": {"name": "files_read"}}),
     ],
 )
-async def test_the_choice_of_tools_goes_out_in_chat(script, chat, choice, sent):
+async def test_the_tool_choice_is_sent_in_chat(script, chat, choice, sent):
     script.say(whole(completion({"content": "Yes."})))
     await chat.complete(ASKED.replace(tools=[READ], tool_choice=choice))
     await chat.complete(ASKED.replace(tool_choice=choice))
@@ -115,7 +117,7 @@ async def test_the_choice_of_tools_goes_out_in_chat(script, chat, choice, sent):
     assert "tool_choice" not in script.bodies[1]
 
 
-async def test_params_go_out_under_the_apis_names(script, chat):
+async def test_params_are_sent_under_the_names_of_the_api(script, chat):
     script.say(whole(completion({"content": "Yes."})))
     params = {"temperature": 0.5, "max_tokens": 9, "top_p": 0.9, "stop": ["\n"], "seed": 7, "own_setting": {"a": 1}}
     await chat.complete(ASKED.replace(params=params))
@@ -126,7 +128,7 @@ async def test_params_go_out_under_the_apis_names(script, chat):
     ("url", "name"),
     [(None, "max_completion_tokens"), ("https://eu.example.org/v1", "max_tokens")],
 )
-def test_the_limit_has_its_new_name_at_openai_only(url, name):
+def test_max_completion_tokens_is_used_only_at_openai(url, name):
     model = OpenAIModel("gpt-x", base_url=url, api_key="k")
     assert model._api.body(ASKED.replace(params={"max_tokens": 5}), "gpt-x", None)[name] == 5
 
@@ -141,7 +143,7 @@ CLOSED = {"type": "object", "properties": {"a": {"type": "integer"}}, "required"
 
 
 @pytest.mark.parametrize(("schema", "strict"), [(CLOSED, True), ({"type": "object"}, False)])
-async def test_a_schema_goes_out(script, chat, responses, schema, strict):
+async def test_a_schema_is_sent(script, chat, responses, schema, strict):
     script.say(whole(completion({"content": "{}"})), whole({"status": "completed", "output": []}))
     for model in (chat, responses):
         await model.complete(ASKED.replace(response_format=schema))
@@ -169,10 +171,10 @@ class Person(BaseModel):
     pet: Annotated[Cat | Dog, Field(discriminator="kind")] | None = None
 
 
-async def test_the_schema_of_an_output_type_goes_out_strict_and_complete(script, chat, responses):
-    said = '{"name": "Ada", "home": {"city": "London"}, "kind": "friend", "pet": {"kind": "cat"}}'
-    block = {"type": "message", "content": [{"type": "output_text", "text": said}]}
-    script.say(whole(completion({"content": said})), whole({"status": "completed", "output": [block]}))
+async def test_the_schema_of_an_output_type_is_sent_in_strict_mode(script, chat, responses):
+    message_item = '{"name": "Ada", "home": {"city": "London"}, "kind": "friend", "pet": {"kind": "cat"}}'
+    block = {"type": "message", "content": [{"type": "output_text", "text": message_item}]}
+    script.say(whole(completion({"content": message_item})), whole({"status": "completed", "output": [block]}))
     for model in (chat, responses):
         result = await Agent("a", llm=model, output_type=Person).arun("Who?")
         assert result.output == Person(name="Ada", home=Address(city="London"), pet=Cat())
@@ -192,7 +194,7 @@ async def test_the_schema_of_an_output_type_goes_out_strict_and_complete(script,
 @pytest.mark.parametrize(
     ("output_type", "strict"), [(list[int], True), (dict[str, int], False), (tuple[int, str], False)]
 )
-async def test_a_type_that_strict_mode_cannot_say_goes_out_as_it_is(script, chat, output_type, strict):
+async def test_a_schema_that_cannot_be_strict_is_sent_unchanged(script, chat, output_type, strict):
     spec = OutputSpec(output_type)
     script.say(whole(completion({"content": "{}"})))
     await chat.complete(ASKED.replace(response_format=spec.schema))
@@ -202,16 +204,16 @@ async def test_a_type_that_strict_mode_cannot_say_goes_out_as_it_is(script, chat
         assert sent["schema"] == spec.schema
 
 
-async def test_text_that_is_no_unicode_does_not_stop_a_request(script, chat):
+async def test_lone_surrogates_do_not_break_a_request(script, chat):
     script.say(whole(completion({"content": "Yes."})))
     await chat.complete(ModelRequest((Message("user", "a\ud800b"),)))
     assert script.bodies[0]["messages"][0]["content"] == "a?b"
 
 
-# What is sent: responses
+# Requests of the Responses API
 
 
-async def test_a_conversation_goes_out_as_response_items(script, responses):
+async def test_a_conversation_is_sent_as_response_items(script, responses):
     script.say(whole({"status": "completed", "output": []}))
     params = {"max_tokens": 9, "seed": 1, "reasoning": {"effort": "low"}, "temperature": 0}
     request = ModelRequest(STORY, (READ,), tool_choice="files.read", params=params)
@@ -251,19 +253,19 @@ async def test_a_conversation_goes_out_as_response_items(script, responses):
 
 
 @pytest.mark.parametrize("choice", ["auto", "none", "required"])
-async def test_the_choice_of_tools_goes_out_in_responses(script, responses, choice):
+async def test_the_tool_choice_is_sent_in_responses(script, responses, choice):
     script.say(whole({"status": "completed", "output": []}))
     await responses.complete(ASKED.replace(tools=[READ], tool_choice=choice))
     assert script.bodies[0]["tool_choice"] == choice
 
 
-async def test_a_schema_goes_out_beside_other_settings_of_the_text(script, responses):
+async def test_a_schema_is_merged_with_other_text_settings(script, responses):
     script.say(whole({"status": "completed", "output": []}))
     await responses.complete(ASKED.replace(response_format=CLOSED, params={"text": {"verbosity": "low"}}))
     assert set(script.bodies[0]["text"]) == {"format", "verbosity"}
 
 
-# What is read: chat
+# Replies of Chat Completions
 
 
 async def test_a_chat_reply_with_text_calls_and_usage(script, chat):
@@ -299,41 +301,47 @@ async def test_a_chat_reply_with_text_calls_and_usage(script, chat):
         ("stop", {"content": "x", "tool_calls": [{"function": {"name": "time"}}]}, "tool_calls"),
     ],
 )
-async def test_why_a_chat_reply_ended(script, chat, finish, message, reason):
+async def test_the_finish_reason_of_a_chat_reply_is_mapped(script, chat, finish, message, reason):
     script.say(whole(completion(message, finish)), sse(chunk(message), chunk({}, finish), LAST, done=True))
     response = await chat.complete(ASKED)
     assert (response.content, response.finish_reason) == ("x", reason)
     assert await streamed(chat) == (["x"], response)
 
 
-async def test_a_server_that_does_not_count_is_counted_for(script, chat):
+async def test_usage_is_estimated_if_the_server_does_not_report_it(script, chat):
     script.say(whole(completion({"content": "Well, hello there."}, usage=None)))
     usage = (await chat.complete(ASKED)).usage
     assert 0 < usage.input_tokens < 20
     assert 0 < usage.output_tokens < 20
 
 
-async def test_a_reply_without_an_answer_is_an_error(script, chat):
+async def test_a_reply_without_content_is_an_error(script, chat):
     script.say(whole({"choices": []}))
     with pytest.raises(OverloadedError):
         await chat.complete(ASKED)
 
 
-async def test_what_does_not_speak_the_api_is_unreachable(script, chat):
+async def test_a_server_without_the_api_is_unreachable(script, chat):
     script.say(Said([b"<html>Welcome!</html>"], headers={"Content-Type": "text/html"}))
     with pytest.raises(UnreachableError, match="base_url"):
         await chat.complete(ASKED)
 
 
-# What is put together: chat
+# Streams of Chat Completions
 
 
-async def test_a_chat_stream_asks_for_usage_and_gives_pieces_then_all(script, chat):
+async def test_a_chat_stream_requests_usage_and_yields_pieces_then_the_reply(script, chat):
     script.say(
-        sse(chunk({"role": "assistant", "content": ""}), chunk({"content": "Hel"}), chunk({"content": "lo."}),
-            chunk({}, "stop"), LAST, done=True),
+        sse(
+            chunk({"role": "assistant", "content": ""}),
+            chunk({"content": "Hel"}),
+            chunk({"content": "lo."}),
+            chunk({}, "stop"),
+            LAST,
+            done=True,
+        ),
         whole(completion({"content": "Hello."})),
-    )  # fmt: skip
+    )
     pieces, response = await streamed(chat)
     assert script.bodies[0]["stream"] is True
     assert script.bodies[0]["stream_options"] == {"include_usage": True}
@@ -355,9 +363,14 @@ STREAMS = {
         chunk(part(0, "files_read", '{"path": "x"}', "a")),
     ],
     "whole calls in one piece": [
-        chunk({"tool_calls": [
-            part(0, "files_read", '{"path": "x"}', "a")["tool_calls"][0], part(1, "time", "{}", "b")["tool_calls"][0],
-        ]}),
+        chunk(
+            {
+                "tool_calls": [
+                    part(0, "files_read", '{"path": "x"}', "a")["tool_calls"][0],
+                    part(1, "time", "{}", "b")["tool_calls"][0],
+                ]
+            }
+        ),
     ],
     "all under index 0": [
         chunk(part(0, "files_read", '{"path": "x"}', "a")),
@@ -378,7 +391,7 @@ STREAMS = {
         chunk(part(0, "files_read", {"path": "x"}, "a")),
         chunk(part(1, "time", {}, "b")),
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("fragments", STREAMS.values(), ids=STREAMS)
@@ -404,10 +417,12 @@ def test_a_stream_cut_into_any_fragments_is_the_same_reply(text, arguments, data
 
     events = [chunk({"content": piece}) for piece in cut(text)]
     lanes = [
-        [chunk(part(i, call["function"]["name"] if n == 0 else None, piece, call["id"] if n == 0 else None))
-         for n, piece in enumerate(cut(call["function"]["arguments"]))]
+        [
+            chunk(part(i, call["function"]["name"] if n == 0 else None, piece, call["id"] if n == 0 else None))
+            for n, piece in enumerate(cut(call["function"]["arguments"]))
+        ]
         for i, call in enumerate(calls)
-    ]  # fmt: skip
+    ]
     while any(lanes):
         lane = data.draw(st.sampled_from([lane for lane in lanes if lane]))
         events.append(lane.pop(0))
@@ -420,7 +435,7 @@ def test_a_stream_cut_into_any_fragments_is_the_same_reply(text, arguments, data
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sets(st.integers(1, 400), max_size=8))
-async def test_bytes_that_arrive_in_any_portions_are_the_same_reply(script, chat, cuts):
+async def test_the_reply_does_not_depend_on_the_chunks_of_bytes(script, chat, cuts):
     text = b"".join(sse(chunk({"content": "Grüße"}), chunk({"content": " 😀"}, "stop"), LAST, done=True).chunks)
     at = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
     portions = [text[a:b] for a, b in zip(at, at[1:], strict=False)]
@@ -429,13 +444,13 @@ async def test_bytes_that_arrive_in_any_portions_are_the_same_reply(script, chat
 
 
 @pytest.mark.parametrize("cut", [False, True])
-async def test_a_chat_stream_that_breaks_off_is_an_error(script, chat, cut):
+async def test_an_incomplete_chat_stream_is_an_error(script, chat, cut):
     script.say(sse(chunk({"content": "Hel"}), cut=cut))
     with pytest.raises((OverloadedError, UnreachableError)):
         await streamed(chat)
 
 
-async def test_what_was_said_before_the_break_has_been_shown(script, chat):
+async def test_text_before_an_error_has_been_yielded(script, chat):
     script.say(sse(chunk({"content": "Hel"}), cut=True))
     stream = chat.stream(ASKED)
     assert await anext(stream) == "Hel"
@@ -443,7 +458,7 @@ async def test_what_was_said_before_the_break_has_been_shown(script, chat):
         await anext(stream)
 
 
-# What is read and put together: responses
+# Replies and streams of the Responses API
 
 
 def response(*output, status="completed", **fields):
@@ -451,7 +466,7 @@ def response(*output, status="completed", **fields):
     return {"id": "r", "model": "gpt-x-2026", "status": status, "output": list(output), "usage": usage, **fields}
 
 
-def said(text, kind="output_text", field="text"):
+def message_item(text, kind="output_text", field="text"):
     return {"type": "message", "role": "assistant", "content": [{"type": kind, field: text}]}
 
 
@@ -460,7 +475,7 @@ LOOK = {"type": "function_call", "id": "fc", "call_id": "a", "name": "files_read
 
 async def test_a_response_is_the_same_whole_and_streamed(script, responses):
     thought = {"type": "reasoning", "summary": []}
-    final = response(thought, said("Let me look."), LOOK)
+    final = response(thought, message_item("Let me look."), LOOK)
     script.say(
         whole(final),
         sse(
@@ -482,7 +497,7 @@ async def test_a_response_is_the_same_whole_and_streamed(script, responses):
 
 
 async def test_items_left_out_of_the_last_event_are_taken_from_the_stream(script, responses):
-    items = [{"type": "response.output_item.done", "item": item} for item in (said("Hi."), LOOK)]
+    items = [{"type": "response.output_item.done", "item": item} for item in (message_item("Hi."), LOOK)]
     script.say(sse(*items, {"type": "response.completed", "response": response()}, named=True))
     _, got = await streamed(responses, ASKED.replace(tools=[READ]))
     assert got.content == "Hi."
@@ -492,14 +507,20 @@ async def test_items_left_out_of_the_last_event_are_taken_from_the_stream(script
 @pytest.mark.parametrize(
     ("final", "reason"),
     [
-        (response(said("x")), "stop"),
-        (response(said("x"), status="incomplete", incomplete_details={"reason": "max_output_tokens"}), "length"),
-        (response(said("x"), status="incomplete", incomplete_details={"reason": "content_filter"}), "content_filter"),
-        (response(said("x"), status="incomplete"), "other"),
-        (response(said("x", "refusal", "refusal")), "content_filter"),
+        (response(message_item("x")), "stop"),
+        (
+            response(message_item("x"), status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
+            "length",
+        ),
+        (
+            response(message_item("x"), status="incomplete", incomplete_details={"reason": "content_filter"}),
+            "content_filter",
+        ),
+        (response(message_item("x"), status="incomplete"), "other"),
+        (response(message_item("x", "refusal", "refusal")), "content_filter"),
     ],
 )
-async def test_why_a_response_ended(script, responses, final, reason):
+async def test_the_finish_reason_of_a_response_is_mapped(script, responses, final, reason):
     event = {"type": "response.incomplete", "response": final}
     script.say(whole(final), sse(event, named=True))
     complete = await responses.complete(ASKED)
@@ -507,13 +528,13 @@ async def test_why_a_response_ended(script, responses, final, reason):
     assert (await streamed(responses))[1] == complete
 
 
-async def test_a_response_stream_that_breaks_off_is_an_error(script, responses):
+async def test_an_incomplete_response_stream_is_an_error(script, responses):
     script.say(sse({"type": "response.output_text.delta", "delta": "Hel"}, named=True))
     with pytest.raises(OverloadedError):
         await streamed(responses)
 
 
-# Making one
+# Options
 
 
 def test_a_model_needs_a_key_or_a_base_url(monkeypatch):
@@ -526,7 +547,7 @@ def test_a_model_needs_a_key_or_a_base_url(monkeypatch):
     assert get_model("openai:gpt-x").base_url == "https://api.openai.com/v1"
 
 
-async def test_the_environment_says_what_is_not_given(script, monkeypatch):
+async def test_missing_options_come_from_the_environment(script, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "key-of-env")
     monkeypatch.setenv("OPENAI_BASE_URL", script.url)
     monkeypatch.setenv("OPENAI_ORG_ID", "org-of-env")
@@ -538,7 +559,7 @@ async def test_the_environment_says_what_is_not_given(script, monkeypatch):
     assert answer.organization_id == "org-of-env"
 
 
-async def test_white_space_around_a_key_does_no_harm(script, monkeypatch):
+async def test_whitespace_around_a_key_is_removed(script, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", " key-of-env\n")
     script.say(whole(completion({"content": "Yes."})))
     await OpenAIModel("gpt-x", base_url=script.url).complete(ASKED)
@@ -546,14 +567,14 @@ async def test_white_space_around_a_key_does_no_harm(script, monkeypatch):
 
 
 @pytest.mark.parametrize("key", ["sk-…", "sk-one\nsk-two"])
-def test_what_cannot_be_a_key_is_told_without_it(key):
+def test_an_invalid_key_is_reported_without_the_key(key):
     with pytest.raises(AuthError, match="copy it again") as raised:
         OpenAIModel("gpt-x", api_key=key)
     assert "sk-" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "told"),
+    ("name", "options", "problem"),
     [
         ("openai:", {}, "openai:NAME"),
         ("openai", {}, "openai:NAME"),
@@ -567,8 +588,8 @@ def test_what_cannot_be_a_key_is_told_without_it(key):
         ("openai:x", {"max_retries": -1}, "max_retries"),
     ],
 )
-def test_wrong_arguments_are_told(name, options, told):
-    with pytest.raises(RegistrationError, match=told):
+def test_invalid_options_are_rejected(name, options, problem):
+    with pytest.raises(RegistrationError, match=problem):
         get_model(name, **{"api_key": "k", **options})
 
 
@@ -576,7 +597,7 @@ def test_the_api_can_be_chosen_by_name():
     assert get_model("openai:x", api_key="k", api="responses")._api.path == "/responses"
 
 
-def test_a_missing_package_is_told_with_the_command(monkeypatch):
+def test_a_missing_package_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "openai", None)
     with pytest.raises(NotInstalledError, match=r"pip install .*\[openai\]"):
         OpenAIModel("gpt-x", api_key="k")

@@ -1,4 +1,4 @@
-"""What calls cost, by the list of ``genai-prices``."""
+"""Cost of calls, from the price list of ``genai-prices``."""
 
 import socket
 import sys
@@ -22,14 +22,14 @@ def test_cached_tokens_cost_less():
     assert 0 < cached < fresh
 
 
-def test_tokens_written_into_a_cache_cost_more():
+def test_cache_writes_cost_more():
     plain = cost_of(Usage(1000, 0), "claude-sonnet-4-5", url=ANTHROPIC)
     short = cost_of(Usage(1000, 0), "claude-sonnet-4-5", url=ANTHROPIC, cache_writes={"cache_write_tokens": 1000})
     hours = {"cache_write_tokens": 1000, "cache_write_1h_tokens": 1000}
     assert 0 < plain < short < cost_of(Usage(1000, 0), "claude-sonnet-4-5", url=ANTHROPIC, cache_writes=hours)
 
 
-def test_the_name_that_is_known_counts():
+def test_the_first_known_name_is_used():
     assert cost_of(LOTS, "a-private-alias", "gpt-4o", url=OPENAI) == cost_of(LOTS, "gpt-4o", url=OPENAI)
 
 
@@ -37,16 +37,16 @@ def test_the_name_that_is_known_counts():
     ("model", "url"),
     [("no-such-model", OPENAI), ("gpt-4o", "http://127.0.0.1:8080/v1"), ("claude-sonnet-4-5", "https://example.org")],
 )
-def test_what_is_not_known_is_unknown(model, url):
+def test_an_unknown_model_has_no_cost(model, url):
     assert cost_of(LOTS, model, url=url) is None
 
 
 @pytest.mark.parametrize("usage", [Usage(10, 0, 500), Usage(-7, 0)])
-def test_a_count_that_makes_no_sense_is_unknown(usage):
+def test_an_invalid_count_has_no_cost(usage):
     assert cost_of(usage, "gpt-4o", url=OPENAI) is None
 
 
-def test_without_the_package_the_cost_is_unknown(monkeypatch):
+def test_without_the_package_there_is_no_cost(monkeypatch):
     monkeypatch.setitem(sys.modules, "genai_prices", None)
     load_prices.cache_clear()
     try:
@@ -55,7 +55,7 @@ def test_without_the_package_the_cost_is_unknown(monkeypatch):
         load_prices.cache_clear()
 
 
-def test_the_network_is_not_asked(monkeypatch):
+def test_no_network_is_used(monkeypatch):
     def refuse(*_):
         raise AssertionError("the network was asked")
 
@@ -75,14 +75,17 @@ def test_a_chat_reply_has_its_cost():
     assert got.cost == cost_of(Usage(1000, 10, 600), "gpt-4o", url=OPENAI) > 0
 
 
-def test_a_message_has_its_cost_with_all_that_the_cache_did():
+def test_the_cost_of_a_message_includes_the_cache():
     cache = {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 200}
     usage = {
-        "input_tokens": 100, "output_tokens": 10, "cache_read_input_tokens": 600, "cache_creation_input_tokens": 200,
+        "input_tokens": 100,
+        "output_tokens": 10,
+        "cache_read_input_tokens": 600,
+        "cache_creation_input_tokens": 200,
         "cache_creation": cache,
-    }  # fmt: skip
+    }
     data = {"model": "claude-sonnet-4-5", "content": [], "stop_reason": "end_turn", "usage": usage}
     got = reply_of(AnthropicModel("claude-sonnet-4-5", api_key="k"), data)
     assert got.usage == Usage(900, 10, 600)
-    # 3 $ a million fresh, 0.3 read, 6 written for an hour, 15 out
+    # per million tokens: 3 $ input, 0.3 cache reads, 6 cache writes for an hour, 15 output
     assert got.cost == pytest.approx((100 * 3 + 600 * 0.3 + 200 * 6 + 10 * 15) / 1e6)

@@ -40,7 +40,7 @@ def test_a_list_an_object_and_lines_are_the_same_script(model, text):
     assert (result.reply, result.tool_names) == ("three", ("add",))
 
 
-def test_a_script_can_say_how_fast_it_speaks_and_begin_again(model):
+def test_a_script_can_set_its_delay_and_loop(model):
     made = model('{"turns": ["hi"], "delay": 0.001, "loop": true}')
     assert (made.delay, made.loop) == (0.001, True)
     assert [Agent("a", llm=made).run("x").reply for _ in range(3)] == ["hi"] * 3
@@ -55,15 +55,22 @@ def test_a_script_can_fail_like_a_provider(model):
 @pytest.mark.parametrize(
     "text",
     [
-        "[3]", '[{"tol": "x"}]', "nonsense", '{"turns": ["a"], "dely": 1}', '[{"error": "Nonsense"}]', '{"turns": 3}',
-        '[{"tool": "add", "arguments": [1]}]', '[{"tool": "add", "arguments": null}]', '[{"error": ["a"]}]',
+        "[3]",
+        '[{"tol": "x"}]',
+        "nonsense",
+        '{"turns": ["a"], "dely": 1}',
+        '[{"error": "Nonsense"}]',
+        '{"turns": 3}',
+        '[{"tool": "add", "arguments": [1]}]',
+        '[{"tool": "add", "arguments": null}]',
+        '[{"error": ["a"]}]',
     ],
-)  # fmt: skip
-def test_what_is_no_script_is_told(model, text):
+)
+def test_an_invalid_script_is_rejected(model, text):
     with pytest.raises(RegistrationError, match="is not a list of turns"):
         model(text)
 
 
 def test_a_list_in_a_script_holds_texts_and_calls_only(model):
-    with pytest.raises(RegistrationError, match="not a list of turns: .* is no turn"):
+    with pytest.raises(RegistrationError, match="not a list of turns: .* is not a turn"):
         model('[["Let me see.", {"error": "RateLimitError"}]]')

@@ -1,4 +1,4 @@
-"""Counting tokens, without asking anybody."""
+"""Local token counting."""
 
 import sys
 
@@ -17,7 +17,7 @@ def openai(name="gpt-5"):
     return OpenAIModel(name, api_key="k")
 
 
-def test_openais_tokenizer_counts_exactly():
+def test_the_openai_tokenizer_counts_exactly():
     assert openai().count_tokens("hello world") == 2
     assert openai().count_tokens("") == 0
 
@@ -39,7 +39,7 @@ def test_the_tokenizer_is_loaded_once():
     assert tokens._encoding.cache_info().misses == before
 
 
-def test_without_the_tokenizer_it_is_estimated(monkeypatch):
+def test_without_the_tokenizer_the_count_is_an_estimate(monkeypatch):
     exact = openai().count_tokens(TEXT)
     monkeypatch.setitem(sys.modules, "bpe_openai", None)
     tokens._encoding.cache_clear()
@@ -57,12 +57,12 @@ def test_messages_count_with_their_calls(model):
     assert model.count_tokens(calling) > model.count_tokens(plain) + 8
 
 
-def test_anthropics_estimate_is_not_far_off():
+def test_the_anthropic_estimate_is_close():
     model = AnthropicModel("claude-x", api_key="k")
     assert model.count_tokens("") == 0
     assert len(TEXT) / 5 < model.count_tokens(TEXT) < len(TEXT) / 2
 
 
-def test_text_that_is_no_unicode_is_counted_too():
+def test_text_with_lone_surrogates_is_counted():
     for model in (openai(), AnthropicModel("claude-x", api_key="k")):
         assert model.count_tokens("a\ud800b") > 0

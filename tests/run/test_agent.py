@@ -388,7 +388,7 @@ def test_an_agent_that_cannot_work_is_rejected_with_the_reason(options, message)
     [
         ({"ctx": {"user": 1}}, "ctx= takes an AgentContext, not dict"),
         ({"session": "abc"}, "session= takes a Session, not str"),
-        ({"hooks": 3}, "hooks are a list"),
+        ({"hooks": 3}, "hooks must be a list"),
     ],
 )
 def test_what_a_run_cannot_use_is_rejected_before_it_begins(options, message):

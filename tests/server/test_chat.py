@@ -62,7 +62,7 @@ async def chatting(folder, *agents, keys=None, gate=None, **options):
         host = HttpServer([part], port=0, grace=1.0)
         await host.start()
         try:
-            http = openai.DefaultAsyncHttpxClient(verify=False)  # certificates take long to load
+            http = openai.DefaultAsyncHttpxClient(verify=False)  # loading certificates is slow
             async with openai.AsyncOpenAI(
                 base_url=f"{host.url}/v1", api_key="hl_none", max_retries=0, http_client=http
             ) as client:
@@ -82,7 +82,7 @@ async def streamed(place, messages=HI, model="helper", **options):
         model=model, messages=messages, stream=True, **options
     ):
         for choice in chunk.choices:
-            assert finish is None, "nothing follows the end"
+            assert finish is None, "no text may follow the end"
             assert not choice.delta.tool_calls
             text, finish = text + (choice.delta.content or ""), choice.finish_reason
     return text, finish
@@ -328,7 +328,7 @@ async def test_a_call_can_be_approved_while_the_client_waits(tmp_path):
         async for line in lines(place):
             seen.append(line)
             if line == ": a call waits for approval" and seen.count(line) == 2:
-                await approve()  # the second one is the sign of life while nothing happens
+                await approve()  # the second comment is the heartbeat
         assert seen[-1] == "data: [DONE]"
 
 

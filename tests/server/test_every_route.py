@@ -95,11 +95,11 @@ class Rig:
         await wait_until(lambda: approvals.rows(status="pending"))
         (self.call,) = approvals.rows(status="pending")
         await wait_until(lambda: self.service.counts()["waiting"])
-        await self.service.list(owner)  # all is in the file then
+        await self.service.list(owner)  # wait until everything is stored
         self.before = self.now()
 
     def now(self):
-        """All that a request could change."""
+        """Everything that a request could change."""
         runs = [(run.id, run.status, run.last_seq) for run in self.service._store.runs(limit=100)]
         return runs, self.service.approvals.rows(limit=100), self.service.approvals.grants(), self.service.counts()
 
@@ -126,7 +126,7 @@ async def test_only_the_listed_endpoints_are_served(rig):
     assert {f"{each.method} {each.path}" for each in endpoints} == PATHS
     routes = rig.server.routes()
     assert {route.path for route in routes} == {each.path for each in endpoints} | {"/{path:path}"}
-    assert routes[-1].path == "/{path:path}", "what is unknown is behind the gate too"
+    assert routes[-1].path == "/{path:path}", "unknown paths are behind the gate too"
     assert {each.path for each in endpoints if each.scopes == PUBLIC} == {"/healthz", "/readyz"}
     async with client_of(routes) as client:
         described = (await client.get("/openapi.json", headers=bearer(rig.keys.key("read")))).json()
@@ -224,7 +224,7 @@ async def test_every_a2a_method_needs_its_right_and_hides_tasks_of_others(rig):
                 assert "right" in response["error"]["message"], (method, wrong, response)
                 assert rig.untouched(), (method, wrong)
             if method in ("SendMessage", "SendStreamingMessage", "message/send", "message/stream"):
-                continue  # which starts a run of the stranger's own
+                continue  # this starts a run of the other caller itself
             response = await ask_for(method, stranger)
             if method == "ListTasks":
                 assert not response["result"].get("tasks"), response

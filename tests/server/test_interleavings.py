@@ -54,7 +54,7 @@ class Callers:
         self.started, self.tasks, self.seen, self.followed = [], [], {}, []
 
     def do(self, what, which, more):
-        """Begin to do something."""
+        """Start an action."""
         if what == "start":
             self.tasks.append(asyncio.create_task(self.start(which, more)))
         elif what == "open":
@@ -72,10 +72,10 @@ class Callers:
         self.followed.append((id, after, [each["seq"] for each in events]))
 
     async def look(self, id, most):
-        """Come back where one stopped, take a few events and leave."""
+        """Resume a reader, read a few events and disconnect."""
         seen = self.seen.pop(id, None)
         if seen is None:
-            return  # somebody does that just now
+            return  # this reader is in use
         reader = await self.service.read(id, ME, len(seen))
         seen += [json.loads(event.data) for event in (await reader.more(0.001) or ())[:most]]
         reader.close()

@@ -299,7 +299,9 @@ def test_undo_restores_the_logging_configuration():
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_other_libraries_log_warnings_only(debug, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("uvicorn.access"), "propagate", True)  # a server that ran here turned it off
+    monkeypatch.setattr(
+        logging.getLogger("uvicorn.access"), "propagate", True
+    )  # an earlier server in this process turned it off
     with logs(debug=debug) as out:
         for name in (
             "a2a.server.routes.jsonrpc_dispatcher",

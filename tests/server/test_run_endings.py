@@ -136,7 +136,7 @@ async def test_a_tool_that_ignores_cancellation_does_not_block_the_shutdown(tmp_
 
     @tool
     async def deaf() -> str:
-        """Do not listen."""
+        """Ignore the cancellation."""
         entered.set()
         while not free.is_set():
             try:
@@ -313,7 +313,7 @@ async def test_a_run_cancelled_while_queued_stays_cancelled(tmp_path):
     async with serving(tmp_path, make([call("wait"), reply("done")], tools=[wait])) as service:
         first, second = [await service.start(ME, text, session="talk") for text in "12"]
         await wait_until(lambda: service._executor._session_locks._locks and service._live[first.id].run)
-        await asyncio.sleep(0)  # the second one has begun to wait for the first
+        await asyncio.sleep(0)  # the second run now waits for the first
         assert (await service.cancel(second.id, ME)).status == "cancelled"
         free.set()
         await service.wait(first.id, ME)

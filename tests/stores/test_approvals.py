@@ -46,7 +46,7 @@ def decide(store, row, decision="approve", **more):
     return store.decide(row.id, decision=decision, **{"digest": row.digest, "by": "ann", **more})
 
 
-def refused(store, row, *args, **more):
+def refusal(store, row, *args, **more):
     with pytest.raises(DecisionRefusedError) as caught:
         decide(store, row, *args, **more)
     return caught.value
@@ -74,19 +74,19 @@ def test_text_with_lone_surrogates_is_stored_as_the_digest_covers_it(store):
 
 
 @pytest.mark.parametrize(
-    ("said", "status"),
+    ("decision", "status"),
     [
         ({"decision": "approve", "message": "fine"}, "approved"),
         ({"decision": "deny", "message": "use the other file"}, "denied"),
         ({"decision": "edit", "arguments": {"path": "b", "n": [1]}}, "edited"),
     ],
 )
-def test_a_decision_is_stored_with_its_decider(store, said, status):
+def test_a_decision_is_stored_with_its_decider(store, decision, status):
     row = ask(store, path="a")
-    done = store.decide(row.id, digest=row.digest, by="ann", **said)
+    done = store.decide(row.id, digest=row.digest, by="ann", **decision)
     assert done == store.find(row.id)
-    assert (done.status, done.by, done.message) == (status, "ann", said.get("message", ""))
-    assert done.edit == said.get("arguments")
+    assert (done.status, done.by, done.message) == (status, "ann", decision.get("message", ""))
+    assert done.edit == decision.get("arguments")
     assert done.arguments == {"path": "a"}
     assert done.decided >= done.asked
 
@@ -94,7 +94,7 @@ def test_a_decision_is_stored_with_its_decider(store, said, status):
 def test_a_call_is_decided_once_and_later_decisions_are_refused(store):
     row = ask(store)
     decide(store, row, "deny")
-    late = refused(store, row, by="bob")
+    late = refusal(store, row, by="bob")
     assert (late.code, late.row.by) == ("gone", "ann")
     assert "it was denied by ann" in str(late)
     assert store.find(row.id).status == "denied"
@@ -102,7 +102,7 @@ def test_a_call_is_decided_once_and_later_decisions_are_refused(store):
 
 def test_a_decision_with_the_wrong_digest_is_refused(store):
     row = ask(store, path="a")
-    assert refused(store, row, digest=request(path="b").digest).code == "digest"
+    assert refusal(store, row, digest=request(path="b").digest).code == "digest"
     assert store.find(row.id).status == "pending"
 
 
@@ -113,7 +113,7 @@ def test_an_expired_call_cannot_be_decided(store, monkeypatch):
     assert store.find(row.id).status == "expired"
     assert (store.pending_count(), store.rows(status="pending")) == (0, [])
     assert [found.id for found in store.rows(status="expired")] == [row.id]
-    assert refused(store, row).code == "gone"
+    assert refusal(store, row).code == "gone"
 
 
 def test_ending_a_call_does_not_change_an_earlier_decision(store):
@@ -121,11 +121,11 @@ def test_ending_a_call_does_not_change_an_earlier_decision(store):
     decide(store, decided)
     assert store.end_pending(decided.id, "expired").status == "approved"
     assert store.end_pending(cancelled.id, "cancelled").status == "cancelled"
-    assert "its run has ended" in str(refused(store, cancelled))
+    assert "its run has ended" in str(refusal(store, cancelled))
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("decision", "why"),
     [
         ({"decision": "maybe"}, "approve, deny or edit"),
         ({"by": " "}, "the name of the decider"),
@@ -146,9 +146,9 @@ def test_ending_a_call_does_not_change_an_earlier_decision(store):
         ({"remember": "always", "pattern": {"path": "a", "mode": "*"}}, "does not cover this call"),
     ],
 )
-def test_an_invalid_decision_is_refused_and_changes_nothing(store, said, why):
+def test_an_invalid_decision_is_refused_and_changes_nothing(store, decision, why):
     row = ask(store, path="a")
-    bad = refused(store, row, **said)
+    bad = refusal(store, row, **decision)
     assert (bad.code, why in str(bad)) == ("bad", True), str(bad)
     assert (store.find(row.id).status, store.grants()) == ("pending", [])
 
@@ -299,7 +299,7 @@ def test_a_revoked_grant_approves_no_call(store):
 
 
 def test_a_call_without_a_session_cannot_be_remembered_for_the_session(store):
-    assert refused(store, ask(store, ids=Ids("run_1")), remember="session").code == "bad"
+    assert refusal(store, ask(store, ids=Ids("run_1")), remember="session").code == "bad"
 
 
 # Several processes.
@@ -352,7 +352,7 @@ print(ask(ApprovalStore(sys.argv[1]), path="a").id)
     assert process.returncode == 0
     assert (row.status, store.pending_count(), store.rows(status="pending")) == ("cancelled", 0, [])
     assert [found.id for found in store.rows(status="cancelled")] == [row.id]
-    assert refused(store, row).code == "gone"
+    assert refusal(store, row).code == "gone"
     decide(store, ask(store, path="b"), remember="session", pattern={"path": "*"})
     assert store.find(row.id).status == "cancelled"
 
@@ -362,7 +362,7 @@ def test_a_call_of_a_dead_process_is_cancelled_even_if_its_pid_is_reused(store):
     row = ask(store)
     with store.db.transaction(write=True) as db:
         db.execute("UPDATE approvals SET born = born - 0.01")  # as in a container, where each main process has pid 1
-    assert (store.find(row.id).status, store.pending_count(), refused(store, row).code) == ("cancelled", 0, "gone")
+    assert (store.find(row.id).status, store.pending_count(), refusal(store, row).code) == ("cancelled", 0, "gone")
 
 
 @pytest.mark.parametrize("jump", [-7200, 7200])

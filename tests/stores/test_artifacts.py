@@ -15,7 +15,22 @@ from hookline import Agent, ScriptedModel, call, reply
 from hookline.stores import Artifact, ArtifactStore, StoreError
 from hookline.stores import artifacts as module
 
-WILD = ["../../x", "/etc/passwd", "..", ".", "a/b", "a\\b", "a\0b", "CON", "nul.txt", "a:b", "é", " ", "%2e", "x" * 200]
+UNUSUAL = [
+    "../../x",
+    "/etc/passwd",
+    "..",
+    ".",
+    "a/b",
+    "a\\b",
+    "a\0b",
+    "CON",
+    "nul.txt",
+    "a:b",
+    "é",
+    " ",
+    "%2e",
+    "x" * 200,
+]
 
 
 @pytest.fixture
@@ -43,7 +58,7 @@ def test_any_name_and_any_bytes_can_be_saved_and_loaded(tmp_path_factory, name, 
     assert not store.delete(name)
 
 
-@pytest.mark.parametrize("name", WILD)
+@pytest.mark.parametrize("name", UNUSUAL)
 def test_unusual_names_stay_in_the_folder(store, tmp_path, name):
     store.save(name, "x")
     assert [path.parent for path in tmp_path.rglob("*") if path.is_file()] == [store.folder]
@@ -211,7 +226,7 @@ class TestTools:
     def test_a_model_saves_lists_and_reads(self, store):
         assert [tool.name for tool in store.tools()] == ["save_artifact", "read_artifact", "list_artifacts"]
         assert store.tools() is store.tools()
-        said = self.run(
+        results = self.run(
             store,
             call("list_artifacts"),
             call("save_artifact", name="a.txt", content="hello"),
@@ -219,14 +234,14 @@ class TestTools:
             call("read_artifact", name="a.txt"),
             call("read_artifact", name="b.txt"),
         )
-        assert [message.content for message in said[:4]] == [
+        assert [message.content for message in results[:4]] == [
             "There are no artifacts.",
             "Saved 'a.txt': 5 bytes.",
             "'a.txt': text/plain, 5 bytes",
             "hello",
         ]
-        assert said[4].is_error
-        assert said[4].content == "ValueError: there is no artifact 'b.txt'; use list_artifacts to see all artifacts"
+        assert results[4].is_error
+        assert results[4].content == "ValueError: there is no artifact 'b.txt'; use list_artifacts to see all artifacts"
 
     @pytest.mark.parametrize("length", [4, 7, 1000])
     def test_a_long_artifact_is_read_in_pages_without_splitting_a_character(self, store, length):
@@ -254,12 +269,12 @@ class TestTools:
     def test_reading_binary_data_or_beyond_the_end_is_an_error(self, store):
         store.save("a.png", b"\x89PNG\0")
         store.save("empty", "")
-        said = self.run(
+        results = self.run(
             store,
             call("read_artifact", name="a.png"),
             call("read_artifact", name="a.png", offset=99),
             call("read_artifact", name="empty"),
         )
-        assert "not text (image/png, 5 bytes)" in said[0].content
-        assert "has only 5 bytes" in said[1].content
-        assert said[2].content == "The artifact is empty."
+        assert "not text (image/png, 5 bytes)" in results[0].content
+        assert "has only 5 bytes" in results[1].content
+        assert results[2].content == "The artifact is empty."

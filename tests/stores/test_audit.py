@@ -234,11 +234,11 @@ def write(begun):
 
 dice = random.Random(max_bytes)
 for _ in range(8):
-    told, begun = os.pipe()
+    reader, begun = os.pipe()
     writer = os.fork()  # this process has one thread, and no log
     if not writer:
         write(begun)
-    os.read(told, 1)
+    os.read(reader, 1)
     time.sleep(dice.uniform(0.0, 0.1))
     os.kill(writer, signal.SIGKILL)
     os.waitpid(writer, 0)
@@ -498,8 +498,8 @@ def test_after_a_full_disk_the_log_continues_with_the_number_of_lost_records(pat
     report = verify_audit(path)
     assert report.findings == ()
     assert sorted(w.kind for w in report.warnings) in (["lost", "torn"], ["lost"])
-    (told,) = records_of_type(path, "lost")
-    assert told["count"] == lost
+    (found,) = records_of_type(path, "lost")
+    assert found["count"] == lost
     written = [r["n"] for r in records_of_type(path, "test")]
     assert written == [*range(20 - lost), 99]
     assert "are being lost" in done.stderr
@@ -535,9 +535,9 @@ def test_after_an_interrupted_write_every_record_is_written_or_counted_and_the_l
     assert report.findings == ()
     files = [Path(file) for file in report.files]
     there = [r["n"] for file in files for r in records_of_type(file, "test")]
-    told = sum(r["count"] for file in files for r in records_of_type(file, "lost"))
+    found = sum(r["count"] for file in files for r in records_of_type(file, "lost"))
     assert there == sorted(set(there))
-    assert (len(there) + log.lost, told) == ((len(cuts) + 2) * size, log.lost)
+    assert (len(there) + log.lost, found) == ((len(cuts) + 2) * size, log.lost)
 
 
 def test_a_record_that_cannot_be_encoded_is_counted_and_the_others_are_written(path):
@@ -545,8 +545,8 @@ def test_a_record_that_cannot_be_encoded_is_counted_and_the_others_are_written(p
     for count in (1, object(), 2):
         log.put_short(1.5, audit_format.encode_type("test"), LostRecord(count, "x"))
     log.flush(10)
-    told = [(r["type"], r.get("count")) for r in records(path)]
-    assert told == [("open", None), ("lost", 1), ("test", 1), ("test", 2)]
+    found = [(r["type"], r.get("count")) for r in records(path)]
+    assert found == [("open", None), ("lost", 1), ("test", 1), ("test", 2)]
     assert log.lost == 1
 
 
@@ -674,18 +674,18 @@ def test_a_logger_gets_every_record_at_info_as_json_and_as_a_dict(caplog):
         log = AuditLog(None, logger="my.audit")
         log.record("auth", user="ann")
         log.close()
-    (told,) = [r for r in caplog.records if r.name == "my.audit"]
-    assert told.levelno == logging.INFO
-    assert json.loads(told.getMessage()) == told.audit
-    assert (told.audit["type"], told.audit["user"]) == ("auth", "ann")
+    (found,) = [r for r in caplog.records if r.name == "my.audit"]
+    assert found.levelno == logging.INFO
+    assert json.loads(found.getMessage()) == found.audit
+    assert (found.audit["type"], found.audit["user"]) == ("auth", "ann")
 
 
 def test_with_a_file_the_logger_gets_checkpoints_too(path, caplog):
     with caplog.at_level(logging.INFO, "my.audit"):
         write(path, 3, logger="my.audit")
-    told = [r.audit for r in caplog.records if r.name == "my.audit"]
-    assert [r["type"] for r in told if r["type"] != "checkpoint"] == ["test"] * 3
-    last = [r for r in told if r["type"] == "checkpoint"][-1]
+    found = [r.audit for r in caplog.records if r.name == "my.audit"]
+    assert [r["type"] for r in found if r["type"] != "checkpoint"] == ["test"] * 3
+    last = [r for r in found if r["type"] == "checkpoint"][-1]
     assert (last["seq"], last["hash"]) == (4, line_hash(lines(path)[-1]))
 
 

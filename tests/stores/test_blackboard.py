@@ -208,8 +208,8 @@ async def test_agents_share_a_blackboard_through_their_context(board):
 
 
 def test_watchers_see_changes_that_a_failed_update_made_to_other_keys(board):
-    told = []
-    board.watch("*", lambda key, value: told.append((key, value)))
+    changes = []
+    board.watch("*", lambda key, value: changes.append((key, value)))
 
     def fails(_):
         board.set("other", 1)
@@ -217,4 +217,4 @@ def test_watchers_see_changes_that_a_failed_update_made_to_other_keys(board):
 
     with pytest.raises(ValueError, match="no"):
         board.update("a", fails)
-    assert (board.get("a"), told) == (None, [("other", 1)])
+    assert (board.get("a"), changes) == (None, [("other", 1)])

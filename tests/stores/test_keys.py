@@ -129,8 +129,8 @@ def test_an_expired_key_can_be_looked_up_but_is_not_valid(store, now):
 
 def test_a_revoked_key_stays_in_the_list_and_its_name_is_free_again(store, now):
     row, key = store.add("ci", ["read"])
-    gone = store.revoke("ci")
-    assert (gone.id, gone.revoked) == (row.id, now[0])
+    revoked_key = store.revoke("ci")
+    assert (revoked_key.id, revoked_key.revoked) == (row.id, now[0])
     assert store.find(key) is None
     again, other = store.add("ci", ["run"])
     assert store.find(other) == again

@@ -140,45 +140,45 @@ async def take_over(loser, winner):
 
 
 async def test_a_process_that_claims_a_conversation_again_does_not_repeat_answers_of_another_process(boxes):
-    sleepy, awake = await boxes(), await boxes()
-    (first,) = (await sleepy.accept(KEY, "c", received("m1"))).inbox
-    (same,) = (await take_over(sleepy, awake)).inbox
-    await awake.complete(KEY, "c", [same])
-    assert await awake.release([KEY]) == {KEY}
-    (second,) = (await sleepy.accept(KEY, "c", received("m2"))).inbox
+    suspended, running = await boxes(), await boxes()
+    (first,) = (await suspended.accept(KEY, "c", received("m1"))).inbox
+    (same,) = (await take_over(suspended, running)).inbox
+    await running.complete(KEY, "c", [same])
+    assert await running.release([KEY]) == {KEY}
+    (second,) = (await suspended.accept(KEY, "c", received("m2"))).inbox
     for stale in (
-        sleepy.begin_attempt(first, 0),
-        sleepy.complete(KEY, "c", [second, first], [OutboundMessage("again")]),
+        suspended.begin_attempt(first, 0),
+        suspended.complete(KEY, "c", [second, first], [OutboundMessage("again")]),
     ):
         with pytest.raises(LeaseLostError):
             await stale
-    assert [each.message.text for each in await sleepy.complete(KEY, "c", [second], [OutboundMessage("new")])] == [
+    assert [each.message.text for each in await suspended.complete(KEY, "c", [second], [OutboundMessage("new")])] == [
         "new"
     ]
 
 
 async def test_a_reply_sent_by_another_process_is_not_sent_again(boxes):
-    sleepy, awake = await boxes(), await boxes()
-    (item,) = (await sleepy.accept(KEY, "c", received("m1"))).inbox
-    (reply,) = await sleepy.complete(KEY, "c", [item], [OutboundMessage("one")])
-    await sleepy.mark_sending(reply)
-    (same,) = (await take_over(sleepy, awake)).outbox
-    await awake.mark_sending(same)
-    await awake.mark_sent(same, "1")
-    for late in (sleepy.postpone(reply, 0, "no answer"), sleepy.mark_failed(reply, "gone")):
+    suspended, running = await boxes(), await boxes()
+    (item,) = (await suspended.accept(KEY, "c", received("m1"))).inbox
+    (reply,) = await suspended.complete(KEY, "c", [item], [OutboundMessage("one")])
+    await suspended.mark_sending(reply)
+    (same,) = (await take_over(suspended, running)).outbox
+    await running.mark_sending(same)
+    await running.mark_sent(same, "1")
+    for late in (suspended.postpone(reply, 0, "no answer"), suspended.mark_failed(reply, "gone")):
         with pytest.raises(LeaseLostError):
             await late
-    await sleepy.close()
-    await awake.close()
+    await suspended.close()
+    await running.close()
     assert (await (await boxes()).poll(["c"])).outbox == []
 
 
 async def test_release_reports_conversations_that_another_process_has_claimed(boxes):
-    sleepy, awake = await boxes(), await boxes()
-    await sleepy.accept(KEY, "c", received("m1"))
-    assert await sleepy.release([KEY]) == set()
-    await take_over(sleepy, awake)
-    assert await sleepy.release([KEY]) == {KEY}
+    suspended, running = await boxes(), await boxes()
+    await suspended.accept(KEY, "c", received("m1"))
+    assert await suspended.release([KEY]) == set()
+    await take_over(suspended, running)
+    assert await suspended.release([KEY]) == {KEY}
 
 
 async def test_finished_messages_are_deleted_after_keep_days(boxes):

@@ -39,10 +39,10 @@ def spans(facts):
 
 class TestFacts:
     def test_a_fact_is_returned_as_recorded(self, memory, clock):
-        said = memory.add_fact("home", "Rome", scope="ann", source="chat")
-        assert said == Fact("home", "Rome", "ann", "chat", 1000.0, None, 1000.0, 1)
-        assert memory.fact("home", scope="ann") == said
-        assert list(memory.facts()) == [said]
+        recorded = memory.add_fact("home", "Rome", scope="ann", source="chat")
+        assert recorded == Fact("home", "Rome", "ann", "chat", 1000.0, None, 1000.0, 1)
+        assert memory.fact("home", scope="ann") == recorded
+        assert list(memory.facts()) == [recorded]
         assert memory.fact("home") is None
 
     def test_a_new_value_ends_the_old_fact_and_history_keeps_both(self, memory, clock):
@@ -186,10 +186,10 @@ class TestFacts:
             max_size=12,
         )
     )
-    def test_at_most_one_value_is_valid_and_none_ends_before_it_begins(self, said):
+    def test_at_most_one_value_is_valid_and_none_ends_before_it_begins(self, recorded):
         memory = MemoryStore()
         with pytest.MonkeyPatch.context() as patch:
-            for value, now, begin, end in said:
+            for value, now, begin, end in recorded:
                 patch.setattr(module.time, "time", lambda now=now: now)
                 try:
                     added = memory.add_fact("k", value, valid_from=begin, valid_to=end)
@@ -388,10 +388,10 @@ def test_processes_share_a_file_and_lose_nothing(tmp_path):
     memory = MemoryStore(path)
     assert len(memory.facts()) == 151
     assert len(memory.episodes(None)) == 150
-    said = memory.history("shared")
-    assert sorted(fact.value for fact in said) == sorted(f"{who}{n}" for who in "abc" for n in range(50))
-    assert [fact.valid_to for fact in said[:-1]] == [fact.valid_from for fact in said[1:]]
-    assert [fact.recorded_at for fact in said] == sorted(fact.recorded_at for fact in said)
+    recorded = memory.history("shared")
+    assert sorted(fact.value for fact in recorded) == sorted(f"{who}{n}" for who in "abc" for n in range(50))
+    assert [fact.valid_to for fact in recorded[:-1]] == [fact.valid_from for fact in recorded[1:]]
+    assert [fact.recorded_at for fact in recorded] == sorted(fact.recorded_at for fact in recorded)
 
 
 def test_threads_share_a_store_and_lose_nothing(memory):
@@ -404,9 +404,9 @@ def test_threads_share_a_store_and_lose_nothing(memory):
         thread.start()
     for thread in threads:
         thread.join()
-    said = memory.history("shared")
-    assert len(said) == 200
-    assert [fact.valid_to for fact in said[:-1]] == [fact.valid_from for fact in said[1:]]
+    recorded = memory.history("shared")
+    assert len(recorded) == 200
+    assert [fact.valid_to for fact in recorded[:-1]] == [fact.valid_from for fact in recorded[1:]]
 
 
 @pytest.mark.slow

@@ -190,10 +190,10 @@ def test_a_model_adds_and_reads_notes(notes):
     assert notes.tools() is notes.tools()
     turns = [call("read_notes"), call("add_note", text="buy milk"), call("read_notes"), call("add_note", text=""), "ok"]
     result = Agent("a", llm=ScriptedModel([*turns[:-1], reply("ok")]), tools=[notes]).run("go")
-    said = [message for message in result.messages if message.role == "tool"]
-    assert [message.content for message in said[:2]] == ["There are no notes.", "Noted."]
-    assert said[2].content.endswith(" buy milk")
-    assert said[3].is_error
+    results = [message for message in result.messages if message.role == "tool"]
+    assert [message.content for message in results[:2]] == ["There are no notes.", "Noted."]
+    assert results[2].content.endswith(" buy milk")
+    assert results[3].is_error
 
 
 def test_a_note_that_is_not_text_and_a_path_that_is_not_a_path_are_refused(notes):

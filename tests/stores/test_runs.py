@@ -172,7 +172,7 @@ def test_an_unfinished_run_is_running_while_its_process_is(store, monkeypatch):
     add(
         store,
         run_row("mine", time.time(), ended=None, status="running"),
-        run_row("killed", ended=None, status="running", pid=gone()),
+        run_row("killed", ended=None, status="running", pid=dead_pid()),
         run_row("elsewhere", ended=None, status="running", host="there"),
         run_row("elsewhere, long ago", NOW - 2 * 86400, ended=None, status="running", host="there"),
     )
@@ -185,7 +185,7 @@ def test_an_unfinished_run_is_running_while_its_process_is(store, monkeypatch):
     assert run_stats(store).totals.statuses == {"running": 2, "interrupted": 2}
 
 
-def gone():
+def dead_pid():
     """The pid of a process that has ended."""
     return int(
         subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True).stdout
@@ -243,9 +243,9 @@ def test_two_processes_write_one_file(tmp_path):
 
 
 def test_statistics_of_an_empty_store_are_zero(store):
-    told = run_stats(store)
-    assert (told.totals.runs, told.totals.cost, told.totals.p50) == (0, 0.0, None)
-    assert (told.models, told.tools, told.hooks, told.timeline) == ((), (), (), ())
+    stats = run_stats(store)
+    assert (stats.totals.runs, stats.totals.cost, stats.totals.p50) == (0, 0.0, None)
+    assert (stats.models, stats.tools, stats.hooks, stats.timeline) == ((), (), (), ())
 
 
 def test_percentiles_are_exact(store):
@@ -257,14 +257,14 @@ def test_percentiles_are_exact(store):
 
 def test_a_reply_from_a_hook_does_not_count_as_a_model_call(store):
     add(store, run_row("r"), model_calls=[model_row("r"), model_row("r", source="cache", cost=0.0)])
-    told = run_stats(store)
-    assert (told.totals.model_calls, told.totals.input_tokens, told.totals.cost) == (1, 10, 0.25)
+    stats = run_stats(store)
+    assert (stats.totals.model_calls, stats.totals.input_tokens, stats.totals.cost) == (1, 10, 0.25)
 
 
 def test_calls_with_unknown_costs_are_counted(store):
     add(store, run_row("r"), model_calls=[model_row("r"), model_row("r", cost=None)])
-    told = run_stats(store)
-    assert (told.totals.cost, told.totals.unpriced, told.models[0].unpriced) == (0.25, 1, 1)
+    stats = run_stats(store)
+    assert (stats.totals.cost, stats.totals.unpriced, stats.models[0].unpriced) == (0.25, 1, 1)
 
 
 def test_statistics_can_be_filtered_by_time_agent_and_model(store):
@@ -289,8 +289,8 @@ def test_tool_calls_are_counted_by_outcome_and_timed_if_they_ran(store):
         tool_row("r", outcome="blocked", duration=0.0),
     ]
     add(store, run_row("r"), tool_calls=rows)
-    (told,) = run_stats(store).tools
-    assert (told.calls, told.outcomes, told.p50, told.p95) == (3, {"ok": 1, "error": 1, "blocked": 1}, 2.0, 4.0)
+    (stats,) = run_stats(store).tools
+    assert (stats.calls, stats.outcomes, stats.p50, stats.p95) == (3, {"ok": 1, "error": 1, "blocked": 1}, 2.0, 4.0)
 
 
 def test_errors_and_refusals_are_counted_with_their_last_time(store):
@@ -300,10 +300,10 @@ def test_errors_and_refusals_are_counted_with_their_last_time(store):
         errors=[("r", float(at), "model", "RateLimitError", "m", "", 0) for at in range(3)],
         verdicts=[("r", float(at), "before_tool", "c", "guard", "guard", "block", "no rm", None) for at in range(2)],
     )
-    told = run_stats(store)
-    assert [(e.type, e.count, e.last) for e in told.errors] == [("RateLimitError", 3, 2.0)]
-    assert [(r.hook, r.reason, r.count, r.last) for r in told.refusals] == [("guard", "no rm", 2, 1.0)]
-    assert [(m.model, m.errors) for m in told.models] == [("m", 3)]
+    stats = run_stats(store)
+    assert [(e.type, e.count, e.last) for e in stats.errors] == [("RateLimitError", 3, 2.0)]
+    assert [(r.hook, r.reason, r.count, r.last) for r in stats.refusals] == [("guard", "no rm", 2, 1.0)]
+    assert [(m.model, m.errors) for m in stats.models] == [("m", 3)]
 
 
 @pytest.mark.parametrize(("ago", "width"), [(1, 1), (50, 1), (24 * 30, 24), (24 * 300, 24 * 7), (24 * 9000, 24 * 364)])
@@ -314,13 +314,13 @@ def test_the_timeline_covers_every_run_with_a_limited_number_of_bars(store, ago,
         run_row("last", NOW - 1),
         model_calls=[model_row("first", at=NOW)],
     )
-    told = run_stats(store)
-    assert told.width == width * 3600
-    assert 1 <= len(told.timeline) <= 62
-    assert sum(bar.runs for bar in told.timeline) == 2
-    assert sum(bar.tokens for bar in told.timeline) == 15
-    starts = [bar.began for bar in told.timeline]
-    assert all(abs(b - a - told.width) < 1e-3 for a, b in zip(starts, starts[1:], strict=False))
+    stats = run_stats(store)
+    assert stats.width == width * 3600
+    assert 1 <= len(stats.timeline) <= 62
+    assert sum(bar.runs for bar in stats.timeline) == 2
+    assert sum(bar.tokens for bar in stats.timeline) == 15
+    starts = [bar.began for bar in stats.timeline]
+    assert all(abs(b - a - stats.width) < 1e-3 for a, b in zip(starts, starts[1:], strict=False))
 
 
 # The guide.
@@ -334,8 +334,8 @@ def test_the_guide_describes_the_real_schema(store):
         assert sorted(tables) == sorted(("runs", *PARTS, "events", "idempotency_keys", "pushes"))
         for table in tables:
             section = page.partition(f"### `{table}`\n")[2].partition("\n### ")[0].partition("\n## ")[0]
-            told = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
-            assert told == [column[1] for column in db.execute(f"PRAGMA table_info({table})")], table
+            documented = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+            assert documented == [column[1] for column in db.execute(f"PRAGMA table_info({table})")], table
     assert f"0x{store.db.application_id:X}" in page
 
 

@@ -80,8 +80,8 @@ def test_a_server_lists_its_own_runs_and_statistics_have_those_that_the_hook_rec
 
 
 def test_a_run_without_an_end_is_interrupted_when_its_process_is_gone_and_is_ended_once(store):
-    gone = served("run_1", status="waiting", pid=2**22 + 1, born=None)
-    store.write([gone, served("run_2", status="waiting")], [event("run_1", 4)])
+    abandoned = served("run_1", status="waiting", pid=2**22 + 1, born=None)
+    store.write([abandoned, served("run_2", status="waiting")], [event("run_1", 4)])
     store.add([observed("run_3", status="running", ended=None, host=ME[0], pid=2**22 + 1)], {})
     assert [(run.id, run.is_abandoned) for run in store.abandoned()] == [("run_1", True)]
     assert store.get("run_1").status == store.get("run_3").status == "interrupted"
@@ -187,13 +187,13 @@ def plan(store, **chosen):
 @pytest.mark.parametrize("owner", [None, "me"])
 @pytest.mark.parametrize("state", STATES)
 def test_runs_in_a_state_are_found_by_an_index_and_not_sorted(store, state, owner):
-    told = plan(store, states=(state,), owner=owner)
+    found = plan(store, states=(state,), owner=owner)
     if state in OPEN_STATES:
-        assert "USING INDEX open_runs" in told
+        assert "USING INDEX open_runs" in found
     elif owner is None:
-        assert "USING INDEX ended_by_status" in told
-    assert "SCAN runs USING INDEX open_runs" in told or "SEARCH runs USING INDEX" in told
-    assert "TEMP B-TREE" not in told
+        assert "USING INDEX ended_by_status" in found
+    assert "SCAN runs USING INDEX open_runs" in found or "SEARCH runs USING INDEX" in found
+    assert "TEMP B-TREE" not in found
 
 
 @pytest.mark.parametrize(
@@ -206,9 +206,9 @@ def test_runs_in_a_state_are_found_by_an_index_and_not_sorted(store, state, owne
     ],
 )
 def test_lists_come_from_an_index_in_their_order(store, chosen, index):
-    told = plan(store, **chosen)
-    assert f"USING INDEX {index}" in told
-    assert "TEMP B-TREE" not in told
+    found = plan(store, **chosen)
+    assert f"USING INDEX {index}" in found
+    assert "TEMP B-TREE" not in found
 
 
 def test_runs_are_chosen_by_state_and_owner(store):
@@ -261,10 +261,10 @@ def test_statistics_of_the_earlier_format_are_converted_and_nothing_is_lost(tmp_
     assert (done.status, done.stop, done.steps, done.cost, done.elapsed) == ("failed", "error", 2, 0.5, 4.0)
     assert (done.error, done.parent_run_id, done.started, done.created) == ("Overloaded", "run_0", 100.0, 100.0)
     assert (left.status, left.ended, left.steps) == ("interrupted", None, 0)
-    told = run_stats(store)
-    assert told.totals.statuses == {"failed": 1, "interrupted": 1}
-    assert (told.models[0].calls, told.tools[0].tool, told.errors[0].type) == (1, "add", "Overloaded")
-    assert (told.refusals[0].reason, told.approvals[0].decisions) == ("no", {"approved": 1})
+    found = run_stats(store)
+    assert found.totals.statuses == {"failed": 1, "interrupted": 1}
+    assert (found.models[0].calls, found.tools[0].tool, found.errors[0].type) == (1, "add", "Overloaded")
+    assert (found.refusals[0].reason, found.approvals[0].decisions) == ("no", {"approved": 1})
     store.add([observed("run_9")], {})
     assert [run.id for run in store.runs()] == ["run_9", "run_2", "run_1"]
     store.close()

@@ -65,11 +65,11 @@ for n in range(20):
 """
 
 
-class Json:
+class JsonBackend:
     """Direct access of a test to the files of a store."""
 
     name = "json"
-    mend = "repair the file or move it away"
+    advice = "repair the file or move it away"
 
     def __init__(self, folder):
         self.place = folder / "kept"
@@ -91,11 +91,11 @@ class Json:
         return [self.open()._path("x")], self.place
 
 
-class Sqlite:
+class SqliteBackend:
     """Direct access of a test to the database of a store."""
 
     name = "sqlite"
-    mend = "delete it with store.delete('x')"
+    advice = "delete it with store.delete('x')"
 
     def __init__(self, folder):
         self.place = folder / "kept" / "sessions.db"
@@ -122,31 +122,31 @@ class Sqlite:
         return [self.place, Path(f"{self.place}-wal")], self.place.parent
 
 
-@pytest.fixture(params=[Json, Sqlite], ids=lambda kind: kind.name)
-def behind(request, tmp_path):
+@pytest.fixture(params=[JsonBackend, SqliteBackend], ids=lambda kind: kind.name)
+def backend(request, tmp_path):
     return request.param(tmp_path)
 
 
 @pytest.fixture
-def store(behind):
-    return behind.open()
+def store(backend):
+    return backend.open()
 
 
 class TestEverySessionStore:
     @pytest.mark.slow
-    @pytest.mark.parametrize("kind", [Json, Sqlite])
+    @pytest.mark.parametrize("kind", [JsonBackend, SqliteBackend])
     @settings(deadline=None)
     @given(names, st.lists(messages, max_size=4), objects, st.text(), st.text(), st.text())
     def test_a_saved_session_is_loaded_unchanged(
-        self, tmp_path_factory, kind, id, said, data, key, platform, personality
+        self, tmp_path_factory, kind, id, contents, data, key, platform, personality
     ):
         store = kind(tmp_path_factory.getbasetemp() / "whole").open()
-        session = Session(id, said, data, key=key, platform=platform, personality_id=personality)
-        said = list(session.messages)  # calls that shared an id got new ids
+        session = Session(id, contents, data, key=key, platform=platform, personality_id=personality)
+        contents = list(session.messages)  # calls that shared an id got new ids
         store.save(session)
         back = store.load(id)
         assert back.id == id
-        assert list(back.messages) == said
+        assert list(back.messages) == contents
         assert back.metadata == data
         assert (back.key, back.platform, back.personality_id) == (key, platform, personality)
         assert store.delete(id)
@@ -154,9 +154,9 @@ class TestEverySessionStore:
     @pytest.mark.parametrize(
         "id", ["../x", "/etc/passwd", "..", ".", "a/b", "a\\b", "a\0b", "CON", "nul", "a:b", "é", " ", "x" * 9999]
     )
-    def test_unusual_ids_stay_in_the_store(self, behind, store, tmp_path, id):
+    def test_unusual_ids_stay_in_the_store(self, backend, store, tmp_path, id):
         store.save(Session(id, [HI]))
-        _, folder = behind.files()
+        _, folder = backend.files()
         assert {path.parent for path in tmp_path.rglob("*") if path.is_file()} == {folder}
         assert list(store.load(id).messages) == [HI]
         assert [summary.id for summary in store.list()] == [id]
@@ -183,8 +183,8 @@ class TestEverySessionStore:
         assert store.load("x") is None
 
     def test_the_list_summarizes_all_sessions_newest_first(self, store, monkeypatch):
-        said = {"a": [HI, HELLO], "b": [HELLO], "c": [Message("user", "x \n y" * 99)]}
-        for at, (id, messages) in enumerate(said.items()):
+        contents = {"a": [HI, HELLO], "b": [HELLO], "c": [Message("user", "x \n y" * 99)]}
+        for at, (id, messages) in enumerate(contents.items()):
             monkeypatch.setattr(sessions.time, "time", lambda at=at: 100.0 + at)
             store.save(Session(id, messages))
         assert [(s.id, s.messages, s.saved_at, s.title, s.problem) for s in store.list()] == [
@@ -193,7 +193,7 @@ class TestEverySessionStore:
             ("a", 2, 100.0, "hi", ""),
         ]
 
-    def test_a_chat_continues_in_another_process(self, behind, store):
+    def test_a_chat_continues_in_another_process(self, backend, store):
         @tool
         def ping() -> str:
             return "pong"
@@ -203,12 +203,12 @@ class TestEverySessionStore:
         for task in ("first", "second"):
             agent.run(task, session=session)
             store.save(session)
-            back = behind.open().load("chat")
+            back = backend.open().load("chat")
             assert list(back.messages) == list(session.messages)
         other = Agent("a", llm=ScriptedModel([reply("three")]))
         other.run("third", session=back)
-        said = ["first", "", "pong", "one", "second", "two", "third"]
-        assert [m.content for m in other.model.requests[0].messages] == said
+        contents = ["first", "", "pong", "one", "second", "two", "third"]
+        assert [m.content for m in other.model.requests[0].messages] == contents
         assert back.metadata == {"lang": "it"}
 
     @pytest.mark.parametrize("started", [True, False])
@@ -221,49 +221,49 @@ class TestEverySessionStore:
         assert store.load("x").first_run() == (not started)
 
     @pytest.mark.parametrize("kind", BROKEN)
-    def test_an_unreadable_session_is_reported_and_not_overwritten(self, behind, store, kind):
+    def test_an_unreadable_session_is_reported_and_not_overwritten(self, backend, store, kind):
         store.save(Session("x", [HI]))
         store.save(Session("y", [HI]))
-        behind.put("x", BROKEN[kind])
+        backend.put("x", BROKEN[kind])
         with pytest.raises(StoreError) as caught:
             store.load("x")
-        assert str(behind.place) in str(caught.value)
-        assert ("update Hookline" if kind == "newer" else behind.mend) in str(caught.value)
+        assert str(backend.place) in str(caught.value)
+        assert ("update Hookline" if kind == "newer" else backend.advice) in str(caught.value)
         with pytest.raises(StoreError, match="cannot be read|newer"):
             store.save(Session("x", [HELLO]))
-        assert behind.data("x") == BROKEN[kind]
+        assert backend.data("x") == BROKEN[kind]
         assert {s.id: bool(s.problem) for s in store.list()} == {"x": True, "y": False}
 
-    def test_a_session_stored_under_a_wrong_name_is_an_error(self, behind, store):
+    def test_a_session_stored_under_a_wrong_name_is_an_error(self, backend, store):
         store.save(Session("x", [HI]))
-        behind.rename("x", "y")
+        backend.rename("x", "y")
         with pytest.raises(StoreError, match="holds the session 'x'"):
             store.load("y")
         assert [bool(s.problem) for s in store.list()] == [True]
 
-    def test_a_folder_that_cannot_be_created_is_an_error(self, tmp_path, behind):
+    def test_a_folder_that_cannot_be_created_is_an_error(self, tmp_path, backend):
         (tmp_path / "kept").write_text("")
         with pytest.raises(StoreError, match=r"cannot (save|be read|be created)"):
-            type(behind)(tmp_path / "kept").open().save(Session("x"))
+            type(backend)(tmp_path / "kept").open().save(Session("x"))
 
-    def test_files_are_readable_by_their_owner_only(self, behind, store):
+    def test_files_are_readable_by_their_owner_only(self, backend, store):
         store.save(Session("x", [HI]))
-        files, folder = behind.files()
+        files, folder = backend.files()
         assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600] * len(files)
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
-    def test_the_stored_format_is_plain_json_with_a_version(self, behind, store):
+    def test_the_stored_format_is_plain_json_with_a_version(self, backend, store):
         store.save(Session("x", [HI], {"n": 1}))
-        data = json.loads(behind.data("x"))
+        data = json.loads(backend.data("x"))
         assert (data["version"], data["id"], data["metadata"]) == (1, "x", {"n": 1})
         assert data["messages"][0]["content"] == "hi"
 
     @pytest.mark.parametrize("new", [True, False])
-    def test_concurrent_saves_lose_nothing_and_leave_no_incomplete_session(self, behind, store, new):
+    def test_concurrent_saves_lose_nothing_and_leave_no_incomplete_session(self, backend, store, new):
         if not new:
             store.save(Session("x", [HI]))
         env = {**os.environ, "PYTHONPATH": str(Path(sessions.__file__).parents[2])}
-        command = [sys.executable, "-c", WRITER, behind.name, behind.place]
+        command = [sys.executable, "-c", WRITER, backend.name, backend.place]
         writers = [subprocess.Popen([*command, who], env=env) for who in "ab"]
         sizes = [0]
         try:
@@ -274,10 +274,10 @@ class TestEverySessionStore:
             codes = [writer.wait() for writer in writers]
         assert codes == [0, 0]
         assert sizes == sorted(sizes)
-        said = [message.content for message in store.load("x").messages]
-        assert said[: len(said) - 40] == ([] if new else ["hi"])
+        contents = [message.content for message in store.load("x").messages]
+        assert contents[: len(contents) - 40] == ([] if new else ["hi"])
         for who in "ab":
-            assert [text for text in said if text[0] == who] == [who * 5_000 + str(n) for n in range(20)]
+            assert [text for text in contents if text[0] == who] == [who * 5_000 + str(n) for n in range(20)]
         assert len(store.list()) == 1
 
     def test_threads_may_share_a_store(self, store):
@@ -341,26 +341,26 @@ def texts(session):
     return [message.content for message in session.messages]
 
 
-def say(session, *said):
-    session.messages = (*session.messages, *(Message("user", text) for text in said))
+def add_messages(session, *contents):
+    session.messages = (*session.messages, *(Message("user", text) for text in contents))
     return session
 
 
 class TestSavingWhatOthersSavedMeanwhile:
-    def test_two_continuations_of_one_session_are_both_kept(self, behind, store):
+    def test_two_continuations_of_one_session_are_both_kept(self, backend, store):
         store.save(Session("t", [HI, HELLO]))
-        one, two = store.load("t"), behind.open().load("t")
+        one, two = store.load("t"), backend.open().load("t")
         for session, task in ((one, "one?"), (two, "two?")):
             hooks = [PersistSessionHook(store)]
             Agent("a", llm=ScriptedModel([reply(task[:3])]), hooks=hooks).run(task, session=session)
         whole = ["hi", "hello", "one?", "one", "two?", "two"]
         assert texts(store.load("t")) == texts(two) == whole
-        store.save(say(one, "three"))
+        store.save(add_messages(one, "three"))
         assert texts(store.load("t")) == texts(one) == [*whole, "three"]
 
     def test_two_new_sessions_with_one_id_are_both_kept_even_if_equal(self, store):
         for n in "12":
-            store.save(say(Session("t", metadata={"n": n}), "hi", "hello"))
+            store.save(add_messages(Session("t", metadata={"n": n}), "hi", "hello"))
         assert texts(store.load("t")) == ["hi", "hello"] * 2
         assert store.load("t").metadata == {"n": "2"}
 
@@ -369,8 +369,8 @@ class TestSavingWhatOthersSavedMeanwhile:
         for messages in ([HI, HELLO], [HI, HELLO, HI]):
             store.save(Session("t", messages))
             assert list(store.load("t").messages) == messages
-        other = say(Session("t", [HI, HELLO, HI]), "mine")
-        store.save(say(store.load("t"), "theirs"))
+        other = add_messages(Session("t", [HI, HELLO, HI]), "mine")
+        store.save(add_messages(store.load("t"), "theirs"))
         store.save(other)
         assert texts(other) == ["hi", "hello", "hi", "theirs", "mine"]
 
@@ -393,9 +393,9 @@ class TestSavingWhatOthersSavedMeanwhile:
         mine, theirs = store.load("t"), store.load("t")
         if rewritten:
             theirs.messages = (Message("user", "their summary"), HELLO)
-        store.save(say(theirs, "theirs"))
+        store.save(add_messages(theirs, "theirs"))
         mine.messages = (Message("user", "my summary"), HELLO)
-        store.save(say(mine, "mine"))
+        store.save(add_messages(mine, "mine"))
         kept = ["their summary", "hello"] if rewritten else ["hi", "hello"]
         assert texts(store.load("t")) == texts(mine) == [*kept, "theirs", "my summary", "mine"]
 
@@ -414,32 +414,32 @@ class TestSavingWhatOthersSavedMeanwhile:
         session = Session("t", [HI])
         store.save(session)
         store.delete("t")
-        store.save(say(session, "more"))
+        store.save(add_messages(session, "more"))
         assert texts(store.load("t")) == ["hi", "more"]
 
-    def test_threads_with_their_own_sessions_lose_nothing(self, behind, store):
+    def test_threads_with_their_own_sessions_lose_nothing(self, backend, store):
         store.save(Session("t", [HI]))
 
         def work(n):
-            session = behind.open().load("t")
+            session = backend.open().load("t")
             for turn in range(5):
-                store.save(say(session, f"{n}.{turn}"))
+                store.save(add_messages(session, f"{n}.{turn}"))
 
         threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        said = texts(store.load("t"))
-        assert (said[0], len(said)) == ("hi", 31)
+        contents = texts(store.load("t"))
+        assert (contents[0], len(contents)) == ("hi", 31)
         for n in range(6):
-            assert [text for text in said if text.startswith(f"{n}.")] == [f"{n}.{turn}" for turn in range(5)]
+            assert [text for text in contents if text.startswith(f"{n}.")] == [f"{n}.{turn}" for turn in range(5)]
 
     def test_messages_of_a_current_run_follow_messages_added_by_a_save(self, store):
         store.save(Session("t", [HI]))
         session = store.load("t")
         base = session.messages
-        store.save(say(store.load("t"), "theirs"))
+        store.save(add_messages(store.load("t"), "theirs"))
         store.save(session)
         session.save(base, (*base, HELLO), (HELLO,), {})
         assert texts(session) == ["hi", "theirs", "hello"]
@@ -447,10 +447,10 @@ class TestSavingWhatOthersSavedMeanwhile:
     def test_messages_added_during_a_merging_save_stay_at_the_end(self, store, monkeypatch):
         store.save(Session("t", [HI]))
         mine = store.load("t")
-        store.save(say(store.load("t"), "theirs"))
-        say(mine, "mine")
+        store.save(add_messages(store.load("t"), "theirs"))
+        add_messages(mine, "mine")
         with monkeypatch.context() as patch:
-            patch.setattr(sessions.time, "time", lambda: say(mine, "late") and 1.0)
+            patch.setattr(sessions.time, "time", lambda: add_messages(mine, "late") and 1.0)
             store.save(mine)
         assert texts(store.load("t")) == ["hi", "theirs", "mine"]
         assert texts(mine) == ["hi", "theirs", "mine", "late"]
@@ -460,11 +460,11 @@ class TestSavingWhatOthersSavedMeanwhile:
     def test_the_next_save_makes_up_for_a_failed_one(self, store, monkeypatch):
         store.save(Session("t", [HI]))
         mine = store.load("t")
-        store.save(say(store.load("t"), "theirs"))
+        store.save(add_messages(store.load("t"), "theirs"))
         with monkeypatch.context() as patch:
             patch.setattr(sessions.SessionRecord, "to_json", lambda self: 1 / 0)
             with pytest.raises(ZeroDivisionError):
-                store.save(say(mine, "mine"))
+                store.save(add_messages(mine, "mine"))
         assert texts(mine) == ["hi", "mine"]
         store.save(mine)
         assert texts(store.load("t")) == ["hi", "theirs", "mine"]
@@ -485,11 +485,11 @@ class TestSavingWhatOthersSavedMeanwhile:
         assert not store.load("t").first_run()
 
     def test_a_renamed_session_loses_nothing_and_gets_no_messages_of_others(self, store):
-        session = say(Session("own"), "one")
+        session = add_messages(Session("own"), "one")
         store.save(session.renamed("copy"))
-        store.save(say(store.load("copy"), "theirs"))
+        store.save(add_messages(store.load("copy"), "theirs"))
         for text in ("two", "three"):
-            store.save(say(session, text).renamed("copy"))
+            store.save(add_messages(session, text).renamed("copy"))
         assert texts(store.load("copy")) == ["one", "theirs", "two", "three"]
         assert texts(session) == ["one", "two", "three"]
 

@@ -60,9 +60,9 @@ def in_child(work):
             os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
-        said = pipe.read().decode()
+        result = pipe.read().decode()
     os.waitpid(child, 0)
-    return said
+    return result
 
 
 @pytest.fixture
@@ -358,9 +358,9 @@ def test_a_read_only_file_can_be_read_and_writing_is_an_error_with_advice():
         (folder / "words.db").chmod(0o444)
         for mode in (0o777, 0o555):
             folder.chmod(mode)
-            said = in_child(as_nobody)
-            assert said.startswith("(['a'], ")
-            assert "read-only: make the file and its folder writable" in said
+            result = in_child(as_nobody)
+            assert result.startswith("(['a'], ")
+            assert "read-only: make the file and its folder writable" in result
             if mode == 0o777:
                 for name in ("words.db-wal", "words.db-shm"):
                     (folder / name).unlink(missing_ok=True)

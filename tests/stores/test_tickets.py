@@ -27,7 +27,7 @@ def board(tmp_path):
 
 
 @pytest.fixture
-def later(monkeypatch):
+def advance(monkeypatch):
     """Advance the clock of the board."""
     clock = SimpleNamespace(ahead=0.0)
     real = tickets.time.time
@@ -35,7 +35,7 @@ def later(monkeypatch):
     return lambda seconds: setattr(clock, "ahead", clock.ahead + seconds)
 
 
-def what(board, id):
+def changes_of(board, id):
     return [entry.what for entry in board.history(id)]
 
 
@@ -117,7 +117,7 @@ def test_move_reaches_every_column_and_requires_reasons(board):
     ):
         with pytest.raises(TicketError, match=problem):
             board.move("T-1", column, by="person:ann", **options)
-    assert what(board, "T-1") == ["created"]
+    assert changes_of(board, "T-1") == ["created"]
     assert board.move("T-1", "todo", by="person:ann", assignee="bob").assignee == "bob"
     assert board.move("T-1", "running", by="person:ann", expected="todo").assignee == "bob"
     assert board.move("T-1", "needs_revision", by="person:ann", reason="not good").reason == "not good"
@@ -145,7 +145,7 @@ def test_a_ticket_that_is_not_running_cannot_be_completed_and_the_error_says_why
     completed(board, "T-1", "bob")
     with pytest.raises(TicketError, match="T-1 is done, accepted by bob"):
         board.hold("T-1", "s", by="bob")
-    assert what(board, "T-1").count("accepted") == 1
+    assert changes_of(board, "T-1").count("accepted") == 1
 
 
 # Competition for a ticket.
@@ -170,7 +170,7 @@ def test_only_one_of_many_threads_starts_a_ticket(board):
     assert len(got) == 1
     assert len(told) == 7
     assert all(f"started by {got[0]}" in text for text in told)
-    assert what(board, "T-1") == ["created", "started"]
+    assert changes_of(board, "T-1") == ["created", "started"]
 
 
 WORKER = """
@@ -214,7 +214,7 @@ def test_two_processes_share_a_board_and_do_no_ticket_twice(tmp_path, names):
     said = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
     assert sorted(said[0][0] + said[1][0]) == list(range(1, number + 1))
     for n in range(1, number + 1):
-        assert what(board, f"T-{n}") == ["created", "started", "completing", "accepted"]
+        assert changes_of(board, f"T-{n}") == ["created", "started", "completing", "accepted"]
         check_history(board, f"T-{n}")
     assert all("ann" in text or "bob" in text or "worker" in text for _, told in said for text in told)
 
@@ -241,30 +241,30 @@ def test_a_held_ticket_cannot_be_changed_by_others(board):
     check_history(board, "T-1")
 
 
-def test_a_ticket_is_running_again_when_its_hold_expires(board, later):
+def test_a_ticket_is_running_again_when_its_hold_expires(board, advance):
     board.create("x", by="ann")
     board.start("T-1", by="bob")
     lost = board.hold("T-1", "s", by="bob")
-    later(599)
+    advance(599)
     assert board.get("T-1").column == "verifying"
-    later(2)
+    advance(2)
     assert board.get("T-1").column == "running"
     assert [row.id for row in board.list(["running"])] == ["T-1"]
     assert board.list(["verifying"]) == []
     assert (board.counts()["running"], board.counts()["verifying"], board.count(["running"])) == (1, 0, 1)
     again = board.hold("T-1", "again", by="bob")
-    assert what(board, "T-1") == ["created", "started", "completing", "not judged", "completing"]
+    assert changes_of(board, "T-1") == ["created", "started", "completing", "not judged", "completing"]
     with pytest.raises(TicketError, match="nothing was changed: completing by bob"):
         board.accept("T-1", lost, by="bob")
     assert board.accept("T-1", again, by="bob").column == "done"
     check_history(board, "T-1")
 
 
-def test_a_late_verdict_counts_if_the_ticket_is_unchanged(board, later):
+def test_a_late_verdict_counts_if_the_ticket_is_unchanged(board, advance):
     board.create("x", by="ann")
     board.start("T-1", by="bob")
     hold = board.hold("T-1", "s", by="bob")
-    later(1000)
+    advance(1000)
     assert board.accept("T-1", hold, by="bob").column == "done"
     check_history(board, "T-1")
 
@@ -280,9 +280,9 @@ def test_a_person_may_move_a_held_ticket_and_the_verdict_is_refused(board):
     assert board.get("T-1").column == "cancelled"
 
 
-def test_times_in_the_history_never_decrease(board, later):
+def test_times_in_the_history_never_decrease(board, advance):
     board.create("x", by="ann")
-    later(-5000)
+    advance(-5000)
     board.start("T-1", by="bob")
     check_history(board, "T-1")
 
@@ -421,7 +421,7 @@ def test_texts_are_limited_and_cleaned(board):
     ):
         with pytest.raises(TicketError, match="characters: shorten it to at most"):
             attempt()
-    assert what(board, "T-1") == ["created", "started"]
+    assert changes_of(board, "T-1") == ["created", "started"]
     hold = board.hold("T-1", "s", by="bob")
     rejected = board.reject("T-1", hold, huge + "\ud800", by="j")  # a long reason is cut, not refused
     assert len(rejected.reason) == 20_000

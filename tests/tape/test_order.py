@@ -1,4 +1,4 @@
-"""The order of a replay comes from the tape: however fast or slow hooks are now, it decides the same."""
+"""The order of a replay comes from the tape and does not depend on the speed of hooks."""
 
 from __future__ import annotations
 
@@ -82,15 +82,15 @@ class Pauses:
 
 
 def hooks(seed: int) -> list[Any]:
-    """Hooks that decide by what they read of the context, after a pause at each point."""
+    """Hooks that decide by values of the context, after a pause at each point."""
     pauses = Pauses(seed)
 
     @hook(*POINTS, name="note")
     async def note(ctx: Any, payload: Any) -> HookResult:
         await pauses.next()
-        said = f"{ctx.random.random():.6f} {ctx.clock.time():.6f} {ctx.new_id('note')}"
+        readings = f"{ctx.random.random():.6f} {ctx.clock.time():.6f} {ctx.new_id('note')}"
         await pauses.next()
-        return HookResult.cont(reason=said)
+        return HookResult.cont(reason=readings)
 
     @guard(BEFORE_TOOL)
     async def judge(ctx: Any, payload: Any) -> HookResult | None:
@@ -132,14 +132,14 @@ def hooks(seed: int) -> list[Any]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the agents do: a batch of calls for each step, for the boss and each of its helpers."""
+    """A scenario: a batch of calls for each step, for the boss and each of its helpers."""
 
     boss: tuple[tuple[int, ...], ...]
     helpers: tuple[tuple[tuple[int, ...], ...], ...]
     overloaded: bool = False
 
     def agent(self, seed: int, *more: Any) -> Agent:
-        """The agent, with hooks that pause as the seed says, and these."""
+        """Return the agent, with hooks that pause according to the seed, and additional ones."""
         helpers = [
             Agent(f"helper{i}", llm=ScriptedModel([*_batches(steps), f"answer {i}"]), tools=[work, dawdle])
             for i, steps in enumerate(self.helpers)
@@ -156,7 +156,7 @@ def _batches(steps: tuple[tuple[int, ...], ...]) -> list[Any]:
 
 
 async def recorded(agent: Agent, path: Path, ctx: AgentContext | None = None) -> AgentResult:
-    """Run once, on a tape."""
+    """Record one run."""
     try:
         return await agent.arun("go", hooks=[TapeHook(path)], ctx=ctx or AgentContext(random=Random(1)))
     except RunFailedError as failed:
@@ -164,7 +164,7 @@ async def recorded(agent: Agent, path: Path, ctx: AgentContext | None = None) ->
 
 
 def outcome(replay: Replay) -> tuple[Any, ...]:
-    """What a replay found."""
+    """Return the results of a replay."""
     return (
         replay.first_difference,
         replay.stop_reason,
@@ -234,7 +234,7 @@ async def test_a_replay_beside_a_busy_loop_is_the_same(tmp_path: Path) -> None:
 
 
 def strict(*runs: str) -> Any:
-    """A guard that blocks what the runs of these agents call."""
+    """A guard that blocks the calls of these agents."""
 
     @guard(BEFORE_TOOL, priority=100)
     def no(ctx: Any, payload: Any) -> HookResult | None:
@@ -246,9 +246,7 @@ def strict(*runs: str) -> Any:
 @pytest.mark.slow
 @given(st.permutations(["helper0", "helper1", "helper2"]), st.integers(1, 3), st.integers(0, 10**6))
 @settings(max_examples=8, deadline=None, derandomize=True, phases=(Phase.generate,))
-def test_a_replay_that_differs_reports_the_same_first_difference_whatever_is_slow(
-    names: list[str], count: int, seed: int
-) -> None:
+def test_the_first_difference_does_not_depend_on_speed(names: list[str], count: int, seed: int) -> None:
     plan = Plan((), (((3,),), ((3,), (0,)), ((5, 6),)))
     blocked = names[:count]
 
@@ -267,7 +265,7 @@ def test_a_replay_that_differs_reports_the_same_first_difference_whatever_is_slo
     asyncio.run(play())
 
 
-async def test_a_request_that_differs_ends_the_replay_at_the_same_place_whatever_is_slow(tmp_path: Path) -> None:
+async def test_a_different_request_ends_the_replay_at_the_same_position_at_any_speed(tmp_path: Path) -> None:
     plan, path = Plan((), (((3,),), ((3,), (0,)), ((5, 6),))), tmp_path / "run.tape"
 
     def hint(value: int) -> Any:
@@ -285,7 +283,7 @@ async def test_a_request_that_differs_ends_the_replay_at_the_same_place_whatever
 
 
 class Hanging(ScriptedModel):
-    """A model that calls two tools, and then says a word and no more."""
+    """A model that calls two tools, then streams one word and hangs."""
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
         if len(request.messages) > 1:
@@ -304,14 +302,18 @@ async def hang(n: int) -> None:
 LIMITED = {
     "model": lambda seed: Agent("a", llm=Hanging([[call("work", n=0)]]), tools=[work], hooks=hooks(seed)),
     "tools": lambda seed: Agent(
-        "a", llm=ScriptedModel([[call("hang", n=1), call("work", n=0), call("hang", n=2)]]), tools=[work, hang],
+        "a",
+        llm=ScriptedModel([[call("hang", n=1), call("work", n=0), call("hang", n=2)]]),
+        tools=[work, hang],
         hooks=[note_only(seed)],
     ),
     "subagent": lambda seed: Agent(
-        "a", llm=ScriptedModel([call("delegate", to="b", task="go")]), hooks=[note_only(seed)],
+        "a",
+        llm=ScriptedModel([call("delegate", to="b", task="go")]),
+        hooks=[note_only(seed)],
         tools=[Team([Agent("b", llm=ScriptedModel([[call("hang", n=1), call("work", n=0)]]), tools=[work, hang])])],
     ),
-}  # fmt: skip
+}
 
 
 def note_only(seed: int) -> Any:
@@ -319,7 +321,7 @@ def note_only(seed: int) -> Any:
 
 
 @pytest.mark.parametrize("which", LIMITED)
-async def test_a_time_limit_comes_where_it_came_whatever_is_slow(tmp_path: Path, which: str) -> None:
+async def test_a_time_limit_is_reached_at_its_recorded_position_at_any_speed(tmp_path: Path, which: str) -> None:
     path = tmp_path / "run.tape"
     result = await recorded(LIMITED[which](1), path, ctx=AgentContext(budget=Budget(Limits(seconds=0.1))))
     assert (result.status, result.stop.kind if result.stop else "") == ("stopped", "time_limit")
@@ -331,7 +333,9 @@ async def test_a_time_limit_comes_where_it_came_whatever_is_slow(tmp_path: Path,
 
 @pytest.mark.parametrize("which", LIMITED)
 @pytest.mark.parametrize("by_caller", [False, True])
-async def test_a_cancellation_comes_where_it_came_whatever_is_slow(tmp_path: Path, which: str, by_caller: bool) -> None:
+async def test_a_cancellation_comes_at_its_recorded_position_at_any_speed(
+    tmp_path: Path, which: str, by_caller: bool
+) -> None:
     path, agent = tmp_path / "run.tape", LIMITED[which](1)
     if by_caller:
         task = asyncio.ensure_future(agent.arun("go", hooks=[TapeHook(path)]))
@@ -357,7 +361,7 @@ def _is_decision(entry: Any) -> bool:
     return event["type"] == "hook_executed" and bool(event["verb"] != "continue" or event["reason"])
 
 
-async def test_a_message_put_in_comes_where_it_came_whatever_is_slow(tmp_path: Path) -> None:
+async def test_a_steering_message_comes_at_its_recorded_position_at_any_speed(tmp_path: Path) -> None:
     path, plan = tmp_path / "run.tape", Plan(((0, 1), (2, 3)), ())
     run = plan.agent(1).start("go", hooks=[TapeHook(path)])
     async for event in run.events():
@@ -368,7 +372,7 @@ async def test_a_message_put_in_comes_where_it_came_whatever_is_slow(tmp_path: P
         assert (await areplay(path, plan.agent(seed))).same
 
 
-async def test_a_hook_that_breaks_its_own_model_call_off_does_so_again(tmp_path: Path) -> None:
+async def test_a_hook_that_cancels_its_own_model_call_does_so_again(tmp_path: Path) -> None:
     class Slow(ScriptedModel):
         async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
             if request.purpose == "judge":
@@ -394,7 +398,7 @@ async def test_a_hook_that_breaks_its_own_model_call_off_does_so_again(tmp_path:
     assert [decision.reason for decision in again.replayed] == ["no opinion"]
 
 
-async def test_a_run_that_a_hook_does_not_start_any_more_is_missing(tmp_path: Path) -> None:
+async def test_a_nested_run_that_a_hook_no_longer_starts_is_a_difference(tmp_path: Path) -> None:
     helper = Agent("helper", llm=ScriptedModel(["fine"], loop=True))
 
     def ask(whether: bool) -> Any:
@@ -416,8 +420,8 @@ async def test_a_run_that_a_hook_does_not_start_any_more_is_missing(tmp_path: Pa
     assert again.result.status == "completed"
 
 
-async def test_a_call_that_nothing_breaks_off_any_more_ends_the_replay(tmp_path: Path) -> None:
-    """A hook that failed beside a call broke it off; without that hook the call has no end on the tape."""
+async def test_a_recorded_cancellation_that_does_not_happen_ends_the_replay(tmp_path: Path) -> None:
+    """A failing hook cancelled a concurrent call; without that hook the tape has no end for the call."""
 
     @hook(ON_PROGRESS, on_failure="closed")
     async def fail(ctx: Any, payload: Any) -> None:
@@ -435,12 +439,12 @@ async def test_a_call_that_nothing_breaks_off_any_more_ends_the_replay(tmp_path:
     assert again.stop_reason == "a call that was cancelled in the recording was not cancelled in the replay"
 
 
-async def test_a_tool_that_went_on_after_it_was_given_up_is_not_waited_for(tmp_path: Path) -> None:
+async def test_a_replay_does_not_wait_for_an_abandoned_tool(tmp_path: Path) -> None:
     release = asyncio.Event()
 
     @tool
     async def stubborn() -> str:
-        """Work on, whatever happens."""
+        """Ignore cancellation."""
         try:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:
@@ -507,7 +511,7 @@ def test_no_module_of_a_replay_waits_by_the_clock() -> None:
             assert not name.endswith("loop.call_later"), where
 
 
-# The order by itself.
+# The Order class.
 
 
 def happened(run: str, branch: int, text: str) -> fmt.EventEntry:
@@ -524,7 +528,7 @@ def order_of(*tape: fmt.Entry) -> tuple[Order, list[Any], list[int]]:
     return Order(tape, repeated.append, missing.append), repeated, missing
 
 
-async def test_an_answer_waits_for_all_that_was_recorded_before_it() -> None:
+async def test_an_answer_waits_for_everything_recorded_before_it() -> None:
     order, _, _ = order_of(happened("r", 0, "a"), happened("r", 0, "b"), happened("r", 0, "c"))
     waiting = asyncio.create_task(order.wait_for(2))
     order.produced(1)
@@ -535,7 +539,7 @@ async def test_an_answer_waits_for_all_that_was_recorded_before_it() -> None:
     assert order.intact
 
 
-async def test_what_came_from_outside_comes_when_all_before_it_has() -> None:
+async def test_external_input_comes_after_everything_recorded_before_it() -> None:
     steered = fmt.SteeringEntry(text="hello")
     order, repeated, _ = order_of(happened("r", 0, "a"), happened("r", 1, "b"), steered, happened("r", 0, "c"))
     order.produced(0)
@@ -545,7 +549,7 @@ async def test_what_came_from_outside_comes_when_all_before_it_has() -> None:
 
 
 @pytest.mark.parametrize("first", [1, 2])
-async def test_of_two_lanes_that_diverge_the_earlier_one_on_the_tape_counts(first: int) -> None:
+async def test_the_earlier_divergence_on_the_tape_is_the_first_difference(first: int) -> None:
     tape = [branch_entry(1), branch_entry(2), happened("r", 0, "a"), happened("r", 2, "b"), happened("r", 1, "c")]
     order, _, _ = order_of(*tape)
     order.diverge(first)
@@ -556,7 +560,7 @@ async def test_of_two_lanes_that_diverge_the_earlier_one_on_the_tape_counts(firs
     assert order.reached == 3
 
 
-async def test_a_lane_that_ends_early_is_noticed_when_the_lane_above_waits_for_an_answer() -> None:
+async def test_a_branch_that_ends_early_is_detected_when_its_parent_waits_for_an_answer() -> None:
     order, _, missing = order_of(
         happened("r", 0, "a"), branch_entry(1), happened("r", 1, "b"), happened("r", 1, "c"), happened("r", 0, "d")
     )
@@ -583,7 +587,7 @@ async def test_a_run_in_the_background_may_be_slower_than_it_was() -> None:
     assert order.intact
 
 
-async def test_lanes_that_a_diverging_lane_would_have_begun_are_not_waited_for() -> None:
+async def test_a_replay_does_not_wait_for_branches_of_a_diverged_branch() -> None:
     order, _, _ = order_of(
         happened("r", 0, "a"), branch_entry(1), happened("r", 1, "b"), happened("r", 0, "c"), happened("r", 0, "d")
     )

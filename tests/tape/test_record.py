@@ -1,4 +1,4 @@
-"""What is on a tape: all that a run got from the world, whatever became of the run."""
+"""The content of a tape, for runs that complete, fail or are cancelled."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -63,7 +63,7 @@ def record(path: Path, *turns: Any, **options: Any) -> Tape:
     return Tape.load(path)
 
 
-def test_a_tape_holds_what_the_run_began_with_and_how_it_ended(path: Path) -> None:
+def test_a_tape_holds_the_start_and_the_result_of_a_run(path: Path) -> None:
     before = Session("s", [{"role": "user", "content": "before"}], platform="here")
     tape = record(path, call("add", a=1, b="2"), "done", session=before, metadata={"user": "me"})
     began = tape.run
@@ -75,14 +75,14 @@ def test_a_tape_holds_what_the_run_began_with_and_how_it_ended(path: Path) -> No
     assert (tape.result.status, tape.result.reply) == ("completed", "done")
 
 
-def test_every_request_is_there_whole_and_written_once(path: Path) -> None:
+def test_every_request_is_complete_and_each_message_is_written_once(path: Path) -> None:
     tape = record(path, call("add", a=1, b=2), "done")
     assert [message.content for message in tape.requests[0].messages] == ["be brief", "a task"]
     assert [message.content for message in tape.requests[1].messages] == ["be brief", "a task", "", "3"]
     assert path.read_text().count('"content":"be brief"') == 1
 
 
-def test_what_tools_got_and_gave_is_there_and_what_validation_changed(path: Path) -> None:
+def test_a_tape_holds_tool_calls_results_and_changed_arguments(path: Path) -> None:
     def broken() -> None:
         raise ValueError("no")
 
@@ -108,7 +108,7 @@ def test_a_link_in_the_place_of_a_tape_is_replaced_not_followed(path: Path, tmp_
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-def test_in_a_folder_each_run_has_a_tape_of_its_own(tmp_path: Path) -> None:
+def test_in_a_folder_each_run_has_its_own_tape(tmp_path: Path) -> None:
     agent = Agent("a", llm=ScriptedModel(["hi"], loop=True), hooks=[TapeHook(tmp_path / "tapes")])
 
     async def several() -> list[str]:
@@ -152,8 +152,8 @@ def test_the_tape_of_a_cancelled_run_is_complete_and_says_who_cancelled(path: Pa
     assert tape.result.status == "cancelled"
 
 
-def test_what_happened_before_a_crash_is_on_the_tape(path: Path) -> None:
-    """Lines are handed to the system as they come: killing the program loses nothing but what is being written."""
+def test_everything_before_a_crash_is_on_the_tape(path: Path) -> None:
+    """Lines are flushed as they come: killing the program loses only the line being written."""
     seen = []
 
     @guard(BEFORE_TOOL)
@@ -166,7 +166,7 @@ def test_what_happened_before_a_crash_is_on_the_tape(path: Path) -> None:
     assert [answer.response.tool_calls[0].name for answer in of(tape, fmt.ModelReplyEntry)] == ["add"]
 
 
-def test_a_torn_last_line_is_left_out_and_told(path: Path) -> None:
+def test_an_incomplete_last_line_is_ignored_and_reported(path: Path) -> None:
     whole = record(path, "done")
     data = path.read_bytes()
     path.write_bytes(data[:-20])
@@ -194,7 +194,7 @@ def test_a_torn_last_line_is_left_out_and_told(path: Path) -> None:
         (b'{"entry":"tape_began","version":2}\n{"entry":"unheard"}\n', "is damaged in line 2"),
     ],
 )
-def test_what_is_no_tape_is_refused_in_words(path: Path, data: bytes, says: str) -> None:
+def test_a_file_that_is_not_a_tape_is_rejected_with_the_reason(path: Path, data: bytes, says: str) -> None:
     path.write_bytes(data)
     with pytest.raises(TapeError, match=says):
         Tape.load(path)
@@ -203,12 +203,12 @@ def test_what_is_no_tape_is_refused_in_words(path: Path, data: bytes, says: str)
 
 
 @pytest.mark.parametrize("wrong", ["", 3, None])
-def test_a_path_that_is_none_is_refused(wrong: Any) -> None:
+def test_an_invalid_path_is_rejected(wrong: Any) -> None:
     with pytest.raises(RegistrationError, match="path= must be"):
         TapeHook(wrong)
 
 
-def test_a_path_where_something_else_is_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_the_suffix_or_a_folder_with_it_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "folder.tape").mkdir()
     with pytest.raises(RegistrationError, match=r"is a file, but its name does not end in .tape"):
@@ -218,7 +218,7 @@ def test_a_path_where_something_else_is_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs /dev/full")
-def test_a_tape_that_cannot_be_written_is_told_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_run_goes_on_and_reports_a_tape_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "no").write_text("a file where the folder would be")
     hook = TapeHook(tmp_path / "no" / "run.tape")
     result = Agent("a", llm=ScriptedModel(["done"])).run("a task", hooks=[hook])
@@ -226,7 +226,7 @@ def test_a_tape_that_cannot_be_written_is_told_and_the_run_goes_on(tmp_path: Pat
     assert ["cannot be written" in error.message for error in result.errors] == [True]
 
 
-def test_the_runs_inside_are_on_the_tape_and_told_apart(path: Path) -> None:
+def test_nested_runs_are_on_the_tape_with_their_own_ids(path: Path) -> None:
     helper = Agent("helper", llm=ScriptedModel([call("add", a=1, b=2), "3"]), tools=[add])
     boss = Agent("boss", llm=ScriptedModel([call("delegate", to="helper", task="sum"), "ok"]), tools=[Team([helper])])
     boss.run("go", hooks=[TapeHook(path)])
@@ -239,7 +239,7 @@ def test_the_runs_inside_are_on_the_tape_and_told_apart(path: Path) -> None:
     assert tape.result.reply == "ok"
 
 
-def test_the_limits_that_a_run_was_under_are_there_with_what_was_used_before(path: Path) -> None:
+def test_a_tape_holds_outer_budgets_with_their_usage(path: Path) -> None:
     budget = Budget(Limits(tokens=1000, seconds=60))
     ctx = AgentContext(budget=budget)
     Agent("a", llm=ScriptedModel([reply("one two three")])).run("first", ctx=ctx)
@@ -249,7 +249,7 @@ def test_the_limits_that_a_run_was_under_are_there_with_what_was_used_before(pat
     assert ledger.output == 3
 
 
-def test_a_tape_is_json_lines_with_a_head(path: Path) -> None:
+def test_a_tape_is_json_lines_with_a_header(path: Path) -> None:
     record(path, "done")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert (lines[0]["entry"], lines[0]["version"]) == ("tape_began", 2)
@@ -259,7 +259,7 @@ def test_a_tape_is_json_lines_with_a_head(path: Path) -> None:
 
 
 def test_what_hooks_see_is_the_same_with_and_without_a_tape(path: Path) -> None:
-    def told(*tapes: Any) -> list[Any]:
+    def seen_by_hook(*tapes: Any) -> list[Any]:
         seen: list[Any] = []
 
         @hook(ON_RUN_END)
@@ -271,4 +271,28 @@ def test_what_hooks_see_is_the_same_with_and_without_a_tape(path: Path) -> None:
         agent.run("go", hooks=[look, *tapes])
         return seen
 
-    assert told() == told(TapeHook(path))
+    assert seen_by_hook() == seen_by_hook(TapeHook(path))
+
+
+def test_the_names_in_the_file_do_not_follow_the_names_of_classes() -> None:
+    tags = {str(kind.__struct_config__.tag) for kind in get_args(fmt.AnyEntry)}
+    assert tags == {
+        "tape_began",
+        "lane_began",
+        "run_began",
+        "model_asked",
+        "model_answered",
+        "tool_called",
+        "tool_reported",
+        "tool_answered",
+        "arguments_checked",
+        "approval_answered",
+        "counted",
+        "drawn",
+        "happened",
+        "steered_in",
+        "alarm_rang",
+        "cancelled_from",
+    }
+    run = json.loads(fmt.RunEntry(branch=3, inside=2, budgets=(fmt.RecordedBudget(input=1),)).to_json())
+    assert (run["lane"], run["inside"], run["ledgers"]) == (3, 2, [{"input": 1}])

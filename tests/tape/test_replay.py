@@ -1,4 +1,4 @@
-"""Replaying: no model, tool or approver is asked, hooks read what they read then, and what differs is found."""
+"""Replays call no model, tool or approver, repeat recorded readings, and find differences."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def add(a: int, b: int) -> int:
 
 
 class Silent:
-    """A model that may not be asked."""
+    """A model that must not be called."""
 
     name, provider = "scripted", "scripted"
 
@@ -78,7 +78,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def record(path: Path, turns: list[Any], *hooks: Any, **options: Any) -> AgentResult:
-    """Run once, on a tape."""
+    """Record one run."""
     model = options.pop("model", None) or ScriptedModel(turns)
     agent = Agent("a", "", "be brief", llm=model, tools=options.pop("tools", [add]), hooks=hooks)
     try:
@@ -88,7 +88,7 @@ def record(path: Path, turns: list[Any], *hooks: Any, **options: Any) -> AgentRe
 
 
 def check(path: Path, *hooks: Any, **options: Any) -> Replay:
-    """Replay with the same hooks: all is the same, and nothing is called."""
+    """Replay with the same hooks and check that everything is the same."""
     CALLED.clear()
     again = replay(path, hooks, **options)
     assert (again.first_difference, again.stop_reason) == ("", "")
@@ -113,7 +113,7 @@ def test_a_replay_needs_neither_model_nor_tools(path: Path) -> None:
     assert len(check(path, no_ones).recorded) == 1
 
 
-def test_the_agent_itself_may_be_given_and_is_not_asked(path: Path) -> None:
+def test_the_recorded_agent_can_be_passed_and_its_model_is_not_called(path: Path) -> None:
     record(path, [[call("add", a=1, b=2), call("add", a=3, b=4)], "done"], no_ones)
     CALLED.clear()
     assert replay(path, Agent("a", "", "be brief", llm=Silent(), tools=[add], hooks=[no_ones])).same
@@ -142,9 +142,15 @@ def test_hooks_read_the_same_times_numbers_and_ids(path: Path) -> None:
         @hook(BEFORE_LLM, BEFORE_TOOL, AFTER_TOOL, AFTER_LLM)
         def read(ctx: Any, payload: Any) -> HookResult:
             values = (
-                ctx.clock.time(), ctx.clock.monotonic(), ctx.random.random(), ctx.random.randint(0, 10**9),
-                ctx.random.choice("abcdef"), ctx.random.randbytes(20), ctx.new_id("mine"), ctx.budget.elapsed,
-            )  # fmt: skip
+                ctx.clock.time(),
+                ctx.clock.monotonic(),
+                ctx.random.random(),
+                ctx.random.randint(0, 10**9),
+                ctx.random.choice("abcdef"),
+                ctx.random.randbytes(20),
+                ctx.new_id("mine"),
+                ctx.budget.elapsed,
+            )
             seen.append(values)
             return HookResult.cont(reason=repr(values))
 
@@ -158,7 +164,7 @@ def test_hooks_read_the_same_times_numbers_and_ids(path: Path) -> None:
     assert len(then) == 8
 
 
-def test_what_a_tool_reads_does_not_shift_what_hooks_read(path: Path) -> None:
+def test_readings_of_a_tool_do_not_shift_the_readings_of_hooks(path: Path) -> None:
     @tool
     def dice(ctx: Any) -> float:
         """Throw."""
@@ -178,7 +184,7 @@ def test_what_a_tool_reads_does_not_shift_what_hooks_read(path: Path) -> None:
     assert then == now
 
 
-def test_a_limit_of_time_decides_the_same_although_no_time_passes(path: Path) -> None:
+def test_a_time_limit_has_the_same_effect_without_waiting(path: Path) -> None:
     @guard(BEFORE_TOOL)
     def slow(ctx: Any, payload: Any) -> HookResult | None:
         return HookResult.block("Too late.") if ctx.budget.elapsed > 0.05 else None
@@ -190,13 +196,11 @@ def test_a_limit_of_time_decides_the_same_although_no_time_passes(path: Path) ->
         return "waited"
 
     record(path, [call("wait"), call("wait"), "done"], slow, tools=[wait])
-    began = time.monotonic()
     again = check(path, slow)
     assert [decision.verb for decision in again.replayed] == ["block"]
-    assert time.monotonic() - began < 30
 
 
-async def test_a_time_limit_that_broke_off_a_model_does_so_at_once(path: Path) -> None:
+async def test_a_time_limit_that_cancelled_a_model_call_does_so_without_waiting(path: Path) -> None:
     class Hanging(ScriptedModel):
         async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
             yield "well "
@@ -211,7 +215,7 @@ async def test_a_time_limit_that_broke_off_a_model_does_so_at_once(path: Path) -
     assert again.result.stop == result.stop
 
 
-def test_a_tool_that_ran_out_of_time_does_so_without_waiting(path: Path) -> None:
+def test_a_tool_that_timed_out_does_so_without_waiting(path: Path) -> None:
     @tool(timeout=0.02)
     async def hang() -> None:
         """Hang."""
@@ -238,7 +242,7 @@ def test_streamed_text_comes_in_the_same_pieces(path: Path) -> None:
     assert then == now == ["one", " two", " three", ""]
 
 
-def test_a_stream_that_a_hook_broke_off_is_broken_off_again(path: Path) -> None:
+def test_a_stream_that_a_hook_closed_is_closed_again(path: Path) -> None:
     @guard(ON_TOKEN)
     def enough(ctx: Any, payload: Any) -> HookResult | None:
         return HookResult.end("Enough.") if "two" in payload.text else None
@@ -271,10 +275,10 @@ def test_approvers_are_not_asked_again(path: Path) -> None:
     result = record(path, [[call("add", a=n, b=1) for n in (1, 2, 3, 4)], "done"], careful, mine)
     assert [m.content for m in result.messages if m.role == "tool"] == ["2", "No.", "18", "The approval failed."]
     check(path, careful, mine)
-    check(path, careful)  # it need not even be there
+    check(path, careful)  # the approver is not needed
 
 
-def test_a_call_that_nobody_was_asked_about_then_is_not_approved(path: Path) -> None:
+def test_a_call_without_a_recorded_approval_is_not_approved(path: Path) -> None:
     record(path, [call("add", a=1, b=2), "done"])
 
     @guard(BEFORE_TOOL)
@@ -303,7 +307,7 @@ def test_retries_failures_and_calls_of_judges_are_answered_from_the_tape(path: P
     check(path, patient, judge)
 
 
-def test_tokens_that_a_hook_had_counted_are_the_same(path: Path) -> None:
+def test_token_counts_are_the_recorded_ones(path: Path) -> None:
     @hook(BEFORE_LLM)
     async def count(ctx: Any, request: Any) -> HookResult:
         counted = ctx.llm.count_tokens(request.messages), await ctx.llm.count_request(request)
@@ -317,7 +321,7 @@ def test_tokens_that_a_hook_had_counted_are_the_same(path: Path) -> None:
     assert "4711" in check(path, count).replayed[0].reason
 
 
-def test_progress_that_tools_reported_comes_again(path: Path) -> None:
+def test_progress_reports_of_tools_are_repeated(path: Path) -> None:
     @tool
     def work(ctx: Any) -> str:
         """Work."""
@@ -339,7 +343,7 @@ def test_progress_that_tools_reported_comes_again(path: Path) -> None:
     assert any("half" in message for message in now)
 
 
-def test_a_message_put_into_the_run_is_put_in_again(path: Path) -> None:
+def test_a_steering_message_is_repeated(path: Path) -> None:
     @tool
     def pause() -> str:
         """Pause."""
@@ -389,7 +393,7 @@ def team(model: Any = None) -> Agent:
     return Agent("boss", llm=model or ScriptedModel([both, "ok"]), tools=[Team(helpers)], hooks=[no_ones])
 
 
-def test_runs_inside_are_replayed_under_the_same_hooks_without_their_models_and_tools(path: Path) -> None:
+def test_nested_runs_are_replayed_without_their_models_and_tools(path: Path) -> None:
     team().run("go", hooks=[TapeHook(path)])
     assert CALLED == ["add"]
     CALLED.clear()
@@ -400,7 +404,7 @@ def test_runs_inside_are_replayed_under_the_same_hooks_without_their_models_and_
     assert CALLED == []
 
 
-def test_model_calls_inside_a_tool_are_not_replayed_and_that_is_told(path: Path) -> None:
+def test_model_calls_inside_a_tool_are_not_replayed_and_this_is_noted(path: Path) -> None:
     @tool
     async def think(ctx: Any) -> str:
         """Think."""
@@ -410,7 +414,7 @@ def test_model_calls_inside_a_tool_are_not_replayed_and_that_is_told(path: Path)
     assert "model calls and runs inside think are not replayed because a replay calls no tools" in check(path).notes
 
 
-def test_what_was_used_inside_a_tool_counts_again(path: Path) -> None:
+def test_usage_inside_a_tool_counts_in_the_budget_again(path: Path) -> None:
     @tool
     async def think(ctx: Any) -> str:
         """Think."""
@@ -422,7 +426,7 @@ def test_what_was_used_inside_a_tool_counts_again(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_embedded_model_is_recorded_and_not_needed_again(path: Path) -> None:
+def test_a_replay_does_not_need_the_recorded_embedded_model(path: Path) -> None:
     from hookline import get_model
 
     agent = Agent("a", "", "Be brief.", llm=get_model("local"), params={"max_tokens": 4}, max_steps=1)
@@ -431,7 +435,7 @@ def test_the_embedded_model_is_recorded_and_not_needed_again(path: Path) -> None
     assert check(path).result.usage == result.usage
 
 
-def test_a_changed_hook_is_seen_with_what_it_said_then_and_now(path: Path) -> None:
+def test_a_changed_hook_is_reported_with_both_decisions(path: Path) -> None:
     @guard(BEFORE_TOOL, name="no_ones")
     def milder(ctx: Any, payload: Any) -> None:
         return None
@@ -452,7 +456,7 @@ def test_a_changed_hook_is_seen_with_what_it_said_then_and_now(path: Path) -> No
     assert more.result.status == "cancelled"
 
 
-def test_a_loose_replay_goes_on_with_what_the_model_said(path: Path) -> None:
+def test_a_loose_replay_goes_on_with_the_recorded_replies(path: Path) -> None:
     @guard(BEFORE_TOOL)
     def no_threes(ctx: Any, payload: Any) -> HookResult | None:
         return HookResult.block("No threes.") if payload.arguments["a"] == 3 else None
@@ -463,7 +467,7 @@ def test_a_loose_replay_goes_on_with_what_the_model_said(path: Path) -> None:
     assert [decision.hook for decision in again.replayed] == ["no_threes", "no_ones"]
 
 
-def test_rewritten_arguments_leave_the_tape(path: Path) -> None:
+def test_rewritten_arguments_end_the_replay(path: Path) -> None:
     record(path, [call("add", a=3, b=4), "done"])
 
     @hook(BEFORE_TOOL)
@@ -473,7 +477,7 @@ def test_rewritten_arguments_leave_the_tape(path: Path) -> None:
     assert replay(path, [double]).stop_reason == "add was called with other arguments in the recording"
 
 
-def test_a_hook_that_stops_earlier_is_different(path: Path) -> None:
+def test_a_hook_that_ends_the_run_earlier_is_a_difference(path: Path) -> None:
     record(path, [call("add", a=3, b=4), "done"])
 
     @hook(BEFORE_STEP)
@@ -484,7 +488,7 @@ def test_a_hook_that_stops_earlier_is_different(path: Path) -> None:
     assert (again.same, again.stop_reason, again.result.status) == (False, "", "stopped")
 
 
-def test_a_tape_that_ends_early_is_replayed_up_to_there(path: Path) -> None:
+def test_an_incomplete_tape_is_replayed_to_its_end(path: Path) -> None:
     record(path, [call("add", a=3, b=4), "done"], no_ones)
     lines = path.read_bytes().split(b"\n")
     end = next(i for i, line in enumerate(lines) if line.startswith(b'{"entry":"tool_called"'))
@@ -497,7 +501,7 @@ def test_a_tape_that_ends_early_is_replayed_up_to_there(path: Path) -> None:
     )
 
 
-def test_a_conversation_goes_on_from_where_it_was(path: Path) -> None:
+def test_a_replay_continues_the_recorded_conversation(path: Path) -> None:
     session = Session("s")
     first = Agent("a", llm=ScriptedModel(["one"]))
     first.run("before", session=session)
@@ -506,14 +510,14 @@ def test_a_conversation_goes_on_from_where_it_was(path: Path) -> None:
     assert [message.content for message in again.tape.run.messages] == ["before", "one"]
 
 
-def test_limits_hold_as_they_did(path: Path) -> None:
+def test_limits_have_the_same_effect(path: Path) -> None:
     ctx = AgentContext(budget=Budget(Limits(tokens=12, tool_calls=1)))
     result = record(path, [[call("add", a=3, b=4), call("add", a=4, b=4)], "done"], ctx=ctx)
     assert result.status == "stopped"
     assert check(path).result.stop == result.stop
 
 
-def test_the_time_that_was_spent_before_the_run_counts_again(path: Path) -> None:
+def test_time_spent_before_the_run_counts_again(path: Path) -> None:
     ctx = AgentContext(budget=Budget(Limits(seconds=0.2)))
     Agent("a", llm=ScriptedModel(["one"])).run("before", ctx=ctx)
     time.sleep(0.21)
@@ -527,13 +531,13 @@ def test_a_tape_can_be_replayed_many_times(path: Path) -> None:
     assert all(replay(tape, [no_ones]).same for _ in range(3))
 
 
-async def test_two_tapes_of_one_run_are_both_whole(tmp_path: Path) -> None:
+async def test_two_tapes_of_one_run_are_both_complete(tmp_path: Path) -> None:
     paths = [tmp_path / "first.tape", tmp_path / "second.tape"]
     started = asyncio.Event()
 
     @tool
     async def wait(ctx: Any) -> str:
-        """Wait to be told."""
+        """Wait for a message."""
         ctx.progress(0.5, "half")
         started.set()
         return "told"
@@ -562,7 +566,7 @@ def test_a_run_in_a_tool_of_a_recorded_run_may_have_its_own_tape(path: Path, tmp
     assert len(again.recorded) == 1
 
 
-def test_a_subagent_with_a_tape_of_its_own_is_on_both(path: Path, tmp_path: Path) -> None:
+def test_a_subagent_with_its_own_tape_is_on_both(path: Path, tmp_path: Path) -> None:
     inner = tmp_path / "inner.tape"
     helper = Agent("helper", llm=ScriptedModel([call("add", a=1, b=2), "3"]), tools=[add], hooks=[TapeHook(inner)])
     boss = Agent("boss", llm=ScriptedModel([call("delegate", to="helper", task="sum"), "ok"]), tools=[Team([helper])])
@@ -584,7 +588,7 @@ def test_a_run_without_end_is_recorded(path: Path) -> None:
     assert check(path).tape.run.limits.steps is None
 
 
-def test_the_model_is_told_of_limits_in_a_replay_as_it_was(path: Path) -> None:
+def test_limit_messages_to_the_model_are_the_same(path: Path) -> None:
     limits = Limits(steps=3, tokens=1000, soft=0.1)
     turns = [call("add", a=3, b=4), call("add", a=1, b=1), "done"]
     agent = Agent("a", llm=ScriptedModel(turns), tools=[add], limits=limits)
@@ -596,7 +600,7 @@ def test_the_model_is_told_of_limits_in_a_replay_as_it_was(path: Path) -> None:
     check(path, TokenUsageLimitHook(500, soft_limit=0.001))
 
 
-def test_a_hook_may_seed_its_chance(path: Path) -> None:
+def test_a_hook_may_seed_the_random_generator(path: Path) -> None:
     seen: list[float] = []
 
     @guard(BEFORE_LLM)
@@ -609,7 +613,7 @@ def test_a_hook_may_seed_its_chance(path: Path) -> None:
     assert seen == [Random(7).random()] * 2
 
 
-def test_a_reply_that_a_hook_broke_off_then_has_no_end_now(path: Path) -> None:
+def test_a_recorded_reply_that_a_hook_closed_early_cannot_be_completed(path: Path) -> None:
     @guard(ON_TOKEN)
     def cut(ctx: Any, payload: Any) -> HookResult | None:
         return HookResult.end("cut") if "two" in payload.text else None
@@ -619,7 +623,7 @@ def test_a_reply_that_a_hook_broke_off_then_has_no_end_now(path: Path) -> None:
     assert replay(path).stop_reason == "a call that was cancelled in the recording was not cancelled in the replay"
 
 
-async def test_giving_up_a_replay_ends_it(path: Path) -> None:
+async def test_cancelling_a_replay_ends_it(path: Path) -> None:
     await asyncio.to_thread(record, path, ["done"])
     reached, ended = asyncio.Event(), asyncio.Event()
 

@@ -40,7 +40,7 @@ async def recorded(scenario: Scenario, path: Path) -> AgentResult | None:
 
 
 async def again(scenario: Scenario, path: Path) -> Replay:
-    """Replay it with hooks that are built anew."""
+    """Replay it with newly created hooks."""
     hooks = [spec.build(f"{spec.say}_{i}") for i, spec in enumerate(scenario.hooks)]
     return await areplay(path, hooks)
 
@@ -68,7 +68,7 @@ def test_the_same_hooks_decide_the_same_without_model_and_tools(scenario: Scenar
     assume(all(spec.say != "hang" for spec in scenario.hooks))  # their timeouts are real time
     result, replay = asyncio.run(played_twice(scenario))
     assert result is not None
-    if isinstance(scenario.cancel, int):  # what was about to finish just then may finish now, or not
+    if isinstance(scenario.cancel, int):  # calls that were about to finish may finish now or not
         before = decided_before_the_cancellation(replay)
         assert replay.replayed[:before] == replay.recorded[:before]
         return

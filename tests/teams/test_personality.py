@@ -59,7 +59,7 @@ def test_every_field_is_read_and_paths_are_taken_from_the_file(tmp_path):
 
 def test_missing_fields_are_taken_from_the_settings(tmp_path):
     found = read(written(tmp_path, 'description = "x"'))
-    assert (found.id, found.shown) == ("coder", "coder")
+    assert (found.id, found.display_name) == ("coder", "coder")
     assert [found.instructions, found.model, found.tools, found.plugins, found.max_steps] == [None] * 5
 
 

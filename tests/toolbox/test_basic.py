@@ -41,7 +41,7 @@ from hookline.tools import calculator, clock
         ("1_000 * 2", "2000"),
     ],
 )
-def test_it_calculates(expression, result):
+def test_the_calculator_calculates(expression, result):
     assert calculator(expression)[:12] == result[:12]
 
 
@@ -93,7 +93,7 @@ def test_it_calculates(expression, result):
         ("floor(1e999)", "."),
     ],
 )
-def test_what_it_cannot_calculate_it_explains_at_once(expression, problem):
+def test_an_invalid_expression_is_explained(expression, problem):
     with pytest.raises(ValueError, match=problem) as caught:
         result = calculator(expression)
         pytest.fail(f"it gave {result}")
@@ -116,12 +116,12 @@ expressions = st.recursive(
 
 
 @given(expressions)
-def test_it_agrees_with_python(expression):
+def test_the_calculator_agrees_with_python(expression):
     try:
         ours = calculator(expression)
     except ValueError as error:
         if "too large" in str(error):
-            return  # Python would calculate on, perhaps for ever
+            return  # Python might calculate forever
         ours = None
     if ours is None:
         with pytest.raises((ValueError, ZeroDivisionError, OverflowError, TypeError)):
@@ -141,7 +141,7 @@ def python(expression):
 
 
 @given(st.text(alphabet="0123456789.+-*/%()e,^ =pisqrtax_[]'", max_size=60) | st.text(max_size=40))
-def test_whatever_it_is_sent_it_gives_text_or_a_value_error(expression):
+def test_any_expression_gives_a_text_or_a_value_error(expression):
     try:
         assert isinstance(calculator(expression), str)
     except ValueError:
@@ -161,14 +161,14 @@ NOON = datetime(2024, 2, 29, 12, 0, 5, tzinfo=UTC).timestamp()
         ("Asia/Kathmandu", "Thursday, 2024-02-29 17:45:05, Asia/Kathmandu (UTC+05:45)"),
     ],
 )
-def test_the_clock_tells_date_time_weekday_and_zone(zone, text):
+def test_the_clock_shows_date_time_weekday_and_zone(zone, text):
     assert clock(zone, ctx=SimpleNamespace(clock=SimpleNamespace(time=lambda: NOON))) == text
 
 
 def test_the_local_time_is_the_default():
     before = time.time()
-    told = clock()
-    assert any(f"{datetime.fromtimestamp(before + late):%A, %Y-%m-%d %H:%M:%S}" in told for late in range(3))
+    shown = clock()
+    assert any(f"{datetime.fromtimestamp(before + late):%A, %Y-%m-%d %H:%M:%S}" in shown for late in range(3))
     assert clock("Local")[:20] == clock("")[:20]
 
 
@@ -179,7 +179,7 @@ def test_an_unknown_zone_is_explained(zone):
     assert len(str(caught.value)) < 250
 
 
-def test_a_run_tells_the_time_of_its_own_clock():
+def test_the_clock_tool_uses_the_clock_of_the_run():
     import types
 
     from hookline import AgentContext

@@ -1,4 +1,4 @@
-"""Command lines as trees."""
+"""Parsing of command lines."""
 
 import shutil
 import subprocess
@@ -11,14 +11,14 @@ from hookline._toolbox.command_line import CommandError, CommandLine, parse_comm
 
 
 def words(text):
-    """The words of a single simple command."""
+    """Return the words of a single simple command."""
     (pipeline,) = parse_command(text).pipelines
     (command,) = pipeline.commands
     return [word.text for word in command.words]
 
 
 def expansions(text):
-    """What a shell would still expand in the last word."""
+    """Return the expansions in the last word."""
     return set(parse_command(text).pipelines[-1].commands[-1].words[-1].expansions)
 
 
@@ -44,7 +44,7 @@ def expansions(text):
         ("echo ä 日本 🙂", ["echo", "ä", "日本", "🙂"]),
     ],
 )
-def test_words_are_taken_apart_as_a_shell_does(text, expected):
+def test_words_are_parsed_as_in_a_shell(text, expected):
     assert words(text) == expected
     assert expansions(text) == set()
 
@@ -52,20 +52,39 @@ def test_words_are_taken_apart_as_a_shell_does(text, expected):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("echo $x", {"variable"}), ('echo "$x"', {"variable"}), ("echo a$1", {"variable"}), ("echo $@", {"variable"}),
-        ("echo *", {"glob"}), ("echo a?", {"glob"}), ("echo [ab]", {"glob"}), ("echo '*'", set()), ("echo \\*", set()),
-        ("echo [", set()), ("echo a]", set()), ("echo ~", {"tilde"}), ("echo ~/x", {"tilde"}),
+        ("echo $x", {"variable"}),
+        ('echo "$x"', {"variable"}),
+        ("echo a$1", {"variable"}),
+        ("echo $@", {"variable"}),
+        ("echo *", {"glob"}),
+        ("echo a?", {"glob"}),
+        ("echo [ab]", {"glob"}),
+        ("echo '*'", set()),
+        ("echo \\*", set()),
+        ("echo [", set()),
+        ("echo a]", set()),
+        ("echo ~", {"tilde"}),
+        ("echo ~/x", {"tilde"}),
         ("echo a=~/x", {"tilde"}),
-        ("echo '~'/x", set()), ("echo a~", set()), ("echo {a,b}", {"brace"}), ("echo {1..3}", {"brace"}),
-        ("echo {a}", set()), ("echo {}", set()), ("echo '{a,b}'", set()), ("echo !x", {"history"}), ("echo x!", set()),
-        ('echo "!x"', {"history"}), ("echo '!x'", set()), ("echo ~/*", {"tilde", "glob"}),
+        ("echo '~'/x", set()),
+        ("echo a~", set()),
+        ("echo {a,b}", {"brace"}),
+        ("echo {1..3}", {"brace"}),
+        ("echo {a}", set()),
+        ("echo {}", set()),
+        ("echo '{a,b}'", set()),
+        ("echo !x", {"history"}),
+        ("echo x!", set()),
+        ('echo "!x"', {"history"}),
+        ("echo '!x'", set()),
+        ("echo ~/*", {"tilde", "glob"}),
     ],
-)  # fmt: skip
-def test_a_word_says_what_a_shell_would_still_expand(text, expected):
+)
+def test_a_word_names_the_expansions_of_a_shell(text, expected):
     assert expansions(text) == expected
 
 
-def test_the_pattern_of_a_glob_keeps_what_was_quoted():
+def test_the_pattern_of_a_glob_escapes_quoted_wildcards():
     (pipeline,) = parse_command("ls '*'*\"?\"?\\[[a-c]").pipelines
     assert pipeline.commands[0].words[1].pattern == "[*]*[?]?[[][a-c]"
 
@@ -84,11 +103,17 @@ def test_redirects_and_assignments_are_not_words():
     (command,) = pipeline.commands
     assert [word.text for word in command.words] == ["cmd", "a", "D=1"]
     assert [(a.name, a.value.text, a.added) for a in command.assignments] == [
-        ("A", "1", False), ("B", "x y", False), ("C", "z", True),
-    ]  # fmt: skip
+        ("A", "1", False),
+        ("B", "x y", False),
+        ("C", "z", True),
+    ]
     assert [(r.descriptor, r.operator, r.target.text) for r in command.redirects] == [
-        (1, ">", "out"), (2, ">>", "err"), (0, "<", "in"), (2, ">&", "1"), (1, ">", "x"),
-    ]  # fmt: skip
+        (1, ">", "out"),
+        (2, ">>", "err"),
+        (0, "<", "in"),
+        (2, ">&", "1"),
+        (1, ">", "x"),
+    ]
     assert words("echo a2>x") == ["echo", "a2"]
     assert words("echo 2 >x") == ["echo", "2"]
 
@@ -96,24 +121,93 @@ def test_redirects_and_assignments_are_not_words():
 @pytest.mark.parametrize(
     "text",
     [
-        "", " ", "\n", "# x", ";", "a ;; b", "&& a", "a &&", "a ||", "a |", "| a", "a | | b", "a & & b", "a &&& b",
+        "",
+        " ",
+        "\n",
+        "# x",
+        ";",
+        "a ;; b",
+        "&& a",
+        "a &&",
+        "a ||",
+        "a |",
+        "| a",
+        "a | | b",
+        "a & & b",
+        "a &&& b",
         "a >",
-        "a > ; b", "a < | b", "'", '"', "a 'b", 'a "b', "a\\", "a \\", "a\\\nb", "a &\\\n& b", "$(a)",
-        "a $(b)", 'a "$(b)"',
-        "`a`", 'a "`b`"', "${a}", "$((1))", "$'a'", 'a $"b"', "<(a)", "a >(b)", "(a)", "a (b)", "a()", "{ a; }", "if a",
-        "for a", "while a", "case a", "function a", "[[ a ]]", "! ! a", "select a", "a <<b", "a <<<b", "a <>b",
-        "a <|b", "a <&1",
-        "a >&-", "a >&x", "a >&3", "a &>b", "a |& b", "a 3>b", "a 0>b", "a 1<b", "a {fd}>b", "a\rb", "a\0b", "a\x1bb",
-        "'\x07'", "a\u00a0b", "a\u2003b", "a\u200bb", "'\u2028'", "'\u202e'", "a \ud800", "\ufeffa", "a\x85b", "a\x7f",
-        "a [b'c']", "then", "a; done", "x" * 100_001,
+        "a > ; b",
+        "a < | b",
+        "'",
+        '"',
+        "a 'b",
+        'a "b',
+        "a\\",
+        "a \\",
+        "a\\\nb",
+        "a &\\\n& b",
+        "$(a)",
+        "a $(b)",
+        'a "$(b)"',
+        "`a`",
+        'a "`b`"',
+        "${a}",
+        "$((1))",
+        "$'a'",
+        'a $"b"',
+        "<(a)",
+        "a >(b)",
+        "(a)",
+        "a (b)",
+        "a()",
+        "{ a; }",
+        "if a",
+        "for a",
+        "while a",
+        "case a",
+        "function a",
+        "[[ a ]]",
+        "! ! a",
+        "select a",
+        "a <<b",
+        "a <<<b",
+        "a <>b",
+        "a <|b",
+        "a <&1",
+        "a >&-",
+        "a >&x",
+        "a >&3",
+        "a &>b",
+        "a |& b",
+        "a 3>b",
+        "a 0>b",
+        "a 1<b",
+        "a {fd}>b",
+        "a\rb",
+        "a\0b",
+        "a\x1bb",
+        "'\x07'",
+        "a\u00a0b",
+        "a\u2003b",
+        "a\u200bb",
+        "'\u2028'",
+        "'\u202e'",
+        "a \ud800",
+        "\ufeffa",
+        "a\x85b",
+        "a\x7f",
+        "a [b'c']",
+        "then",
+        "a; done",
+        "x" * 100_001,
     ],
-)  # fmt: skip
-def test_what_is_not_understood_is_an_error(text):
+)
+def test_unsupported_syntax_is_an_error(text):
     with pytest.raises(CommandError):
         parse_command(text)
 
 
-def test_the_error_says_what_where_and_what_to_write_instead():
+def test_the_error_says_what_is_wrong_where_and_what_to_write_instead():
     with pytest.raises(
         CommandError, match=r"^'\$\(' at position 6 is not supported: run that command separately first$"
     ):
@@ -121,7 +215,7 @@ def test_the_error_says_what_where_and_what_to_write_instead():
 
 
 @given(st.one_of(st.text(), st.text("ab '\"\\$`*?[]{}~!#&|;<>()\n\t=,.0129-/\r\ud800\u2028")))
-def test_any_text_is_a_tree_or_an_error(text):
+def test_any_text_gives_a_tree_or_an_error(text):
     try:
         line = parse_command(text)
     except CommandError:
@@ -136,8 +230,8 @@ PIECES = st.text("ab1$[]{}'\"\\#=.,-/;|&<>\n~!^%@:+", max_size=14)
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 @settings(max_examples=120, deadline=None)
 @given(st.lists(PIECES, min_size=1, max_size=3).map(" ".join))
-def test_bash_reads_the_same_words(text):
-    """One command, in which nothing is expanded, has the words that bash gives to a program."""
+def test_bash_parses_the_same_words(text):
+    """A command without expansions has the words that bash passes to a program."""
     try:
         line = parse_command(f"printf %s\\\\0 {text}")
     except CommandError:
@@ -157,7 +251,7 @@ def test_bash_reads_the_same_words(text):
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 @settings(max_examples=60, deadline=None)
 @given(st.text("a '\"\\;|&<>\n!()#", max_size=16).map("true a".__add__))
-def test_what_is_a_tree_is_a_command_for_bash_too(text):
+def test_every_parsed_command_is_valid_in_bash(text):
     try:
         parse_command(text)
     except CommandError:
@@ -170,10 +264,10 @@ def test_what_is_a_tree_is_a_command_for_bash_too(text):
 @pytest.mark.parametrize(
     "piece", ["a ", "'", '"', "\\", "$", "[", "{", "*", "a;", "a|", "<", "#", "\\\n", "~", "!", "a=", '"!']
 )
-def test_huge_texts_are_read_in_a_moment(piece):
-    text, said = "echo " + piece * (40_000 // len(piece)), ""
+def test_huge_texts_are_parsed_in_linear_time(piece):
+    text, problem = "echo " + piece * (40_000 // len(piece)), ""
     try:
         commands = parse_command(text).pipelines
     except CommandError as error:
-        commands, said = (), str(error)
-    assert commands or said  # it is one or the other, soon
+        commands, problem = (), str(error)
+    assert commands or problem  # one of the two

@@ -1,4 +1,4 @@
-"""Tools for the files of one folder: what they give, and that nothing outside is ever touched."""
+"""File tools: their results, and that nothing outside the folder is touched."""
 
 import os
 import stat
@@ -18,7 +18,7 @@ SECRET = "the secret outside"
 
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory):
-    """A place to write in, for many examples."""
+    """A folder to write in, shared by generated examples."""
     return make_place(tmp_path_factory.mktemp("scratch"))
 
 
@@ -28,7 +28,7 @@ def place(tmp_path):
 
 
 def make_place(top):
-    """A folder with all sorts of files, and a secret beside it."""
+    """A folder with various files, and a secret outside it."""
     (top / "secret.txt").write_text(SECRET)
     (top / "inside-not").mkdir()
     (top / "inside-not" / "secret.txt").write_text(SECRET)
@@ -98,7 +98,7 @@ def test_names_that_do_not_print_are_quoted(tmp_path):
         ({"start_line": -5, "max_lines": -1}, "one\n[lines 1 to 1 of 3; continue with start_line=2]"),
     ],
 )
-def test_a_part_of_a_file_says_which_part_it_is(place, options, text):
+def test_a_part_of_a_file_names_its_lines(place, options, text):
     assert tools_of(place)["read_file"]("notes.txt", **options) == text
 
 
@@ -115,7 +115,7 @@ def test_a_full_path_inside_the_folder_works(place):
     assert tools_of(place)["read_file"](str(place / "notes.txt")) == "one\ntwo\nthree"
 
 
-def test_text_is_found_whatever_its_case(place):
+def test_text_is_found_in_any_case(place):
     find = tools_of(place)["find_text"]
     assert find("TWO").split("\n") == ["notes.txt:2: two", "sub/deep/more.txt:1: Two again"]
     assert find("two", "sub").split("\n") == ["sub/deep/more.txt:1: Two again"]
@@ -145,7 +145,7 @@ def test_long_outputs_are_cut_and_say_so(tmp_path, monkeypatch):
         assert len(text) < files.MAX_TEXT + 200
 
 
-def test_a_search_stops_somewhere_and_says_so(tmp_path, monkeypatch):
+def test_a_search_has_a_limit_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "MAX_SEARCH", 10_000)
     for n in range(9):
         (tmp_path / f"{n}.txt").write_text("x" * 2000)
@@ -170,7 +170,7 @@ def test_a_file_that_is_written_again_keeps_its_mode(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["in.txt", "pipe", "sub", "loop", "notes.txt/x", "n" * 300])
-def test_only_ordinary_files_are_written(place, path):
+def test_only_regular_files_are_written(place, path):
     with pytest.raises((OSError, ValueError)) as caught:
         tools_of(place)["write_file"](path, "x")
     assert path in str(caught.value)
@@ -179,7 +179,7 @@ def test_only_ordinary_files_are_written(place, path):
 
 
 @pytest.mark.parametrize("path", ["missing", "blob.bin", "pipe", "loop", "sub", "notes.txt/x", "n" * 300, "/dev/zero"])
-def test_what_cannot_be_read_gives_a_short_error_at_once(place, path):
+def test_an_unreadable_file_gives_a_short_error(place, path):
     with pytest.raises((OSError, ValueError)) as caught:
         tools_of(place)["read_file"](path)
     assert path in str(caught.value)
@@ -187,15 +187,28 @@ def test_what_cannot_be_read_gives_a_short_error_at_once(place, path):
 
 
 OUTSIDE = [
-    "..", "../secret.txt", "sub/../../secret.txt", "out/secret.txt", "out.txt", "out/inside-not/secret.txt",
-    "../inside-not/secret.txt", "/etc/passwd", "/", "\0", "notes.txt\0", "out/new.txt", "../new.txt",
-    "out/../secret.txt", "out/inside/../secret.txt", "./.././secret.txt",
-]  # fmt: skip
+    "..",
+    "../secret.txt",
+    "sub/../../secret.txt",
+    "out/secret.txt",
+    "out.txt",
+    "out/inside-not/secret.txt",
+    "../inside-not/secret.txt",
+    "/etc/passwd",
+    "/",
+    "\0",
+    "notes.txt\0",
+    "out/new.txt",
+    "../new.txt",
+    "out/../secret.txt",
+    "out/inside/../secret.txt",
+    "./.././secret.txt",
+]
 
 
 @pytest.mark.parametrize("path", OUTSIDE)
 @pytest.mark.parametrize("name", ["list_files", "read_file", "find_text", "write_file"])
-def test_a_path_that_leads_out_is_refused(place, name, path):
+def test_a_path_out_of_the_folder_is_rejected(place, name, path):
     before = sorted(place.parent.rglob("*"))
     arguments = {"find_text": {"text": "secret"}, "write_file": {"content": "x"}}.get(name, {})
     with pytest.raises(PermissionError, match="is outside the folder; use a path relative to it"):
@@ -204,8 +217,27 @@ def test_a_path_that_leads_out_is_refused(place, name, path):
     assert (place.parent / "secret.txt").read_text() == SECRET
 
 
-parts = st.sampled_from(["..", ".", "", "sub", "deep", "out", "out.txt", "in.txt", "loop", "inside", "inside-not",
-                         "secret.txt", "notes.txt", "~", "a\0b", "\\..\\", "new"])  # fmt: skip
+parts = st.sampled_from(
+    [
+        "..",
+        ".",
+        "",
+        "sub",
+        "deep",
+        "out",
+        "out.txt",
+        "in.txt",
+        "loop",
+        "inside",
+        "inside-not",
+        "secret.txt",
+        "notes.txt",
+        "~",
+        "a\0b",
+        "\\..\\",
+        "new",
+    ]
+)
 paths = st.lists(parts, max_size=7).map("/".join) | st.text(max_size=20)
 
 
@@ -233,26 +265,26 @@ def test_no_path_reaches_what_is_outside(scratch, path, full):
     assert (scratch.parent / "inside-not" / "secret.txt").read_text() == SECRET
 
 
-def test_a_whole_run_reads_and_is_told_what_went_wrong(place):
+def test_a_run_reads_files_and_gets_errors(place):
     calls = [call("read_file", path="notes.txt"), call("read_file", path="../secret.txt"), call("list_files")]
     result = Agent("a", llm=ScriptedModel([calls, reply("ok")]), tools=file_tools(place)).run("go")
     assert result.steps[0].outcomes == ("ok", "error", "ok")
     assert result.messages[3].content.startswith("PermissionError: '../secret.txt' is outside the folder")
 
 
-def test_hooks_are_told_the_folder_that_paths_start_from(place):
-    told = []
+def test_hooks_see_the_folder_of_relative_paths(place):
+    seen = []
 
     @observer("tool_end_with_path")
     def note(ctx, path):
-        told.append((path.file_path, path.working_dir))
+        seen.append((path.file_path, path.working_dir))
 
     llm = ScriptedModel([call("read_file", path="notes.txt"), reply("ok")])
     Agent("a", llm=llm, tools=file_tools(place), hooks=[note]).run("go")
-    assert told == [("notes.txt", str(place))]
+    assert seen == [("notes.txt", str(place))]
 
 
-def test_a_relative_folder_stays_what_it_was(tmp_path, monkeypatch):
+def test_a_relative_folder_is_resolved_once(tmp_path, monkeypatch):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x").write_text("here")
     monkeypatch.chdir(tmp_path)
@@ -264,7 +296,7 @@ def test_a_relative_folder_stays_what_it_was(tmp_path, monkeypatch):
 
 @pytest.fixture
 def swapped(place, monkeypatch):
-    """The moment after a path was judged, ``sub`` is replaced by a link to what is outside."""
+    """Replace ``sub`` with a link to the outside right after the path was checked."""
     (place / "sub" / "secret.txt").write_text("harmless")
     honest, done = files.below, []
 
@@ -284,21 +316,22 @@ def swapped(place, monkeypatch):
 
 @pytest.mark.skipif(os.open not in os.supports_dir_fd, reason="the system cannot open a file in an open folder")
 @pytest.mark.parametrize("name", ["list_files", "read_file", "find_text", "write_file"])
-def test_a_link_that_comes_in_between_leads_nowhere(place, swapped, name):
+def test_a_link_created_during_an_operation_is_not_followed(place, swapped, name):
     arguments = {
-        "list_files": {"path": "sub"}, "read_file": {"path": "sub/secret.txt"},
+        "list_files": {"path": "sub"},
+        "read_file": {"path": "sub/secret.txt"},
         "write_file": {"path": "sub/new.txt", "content": "x"},
         "find_text": {"path": "sub", "text": "secret outside"},
-    }  # fmt: skip
+    }
     tools = tools_of(place)
     swapped()
     before = sorted(path.name for path in place.parent.iterdir())
     try:
-        said = tools[name](**arguments[name])
+        output = tools[name](**arguments[name])
     except OSError as error:
-        said = str(error)
-    assert SECRET not in said
-    assert "beside" not in said
+        output = str(error)
+    assert SECRET not in output
+    assert "beside" not in output
     assert sorted(path.name for path in place.parent.iterdir()) == before
     assert (place / "sub").is_symlink()
 
@@ -338,7 +371,7 @@ def test_no_folder_stays_open(place):
         assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_hidden_files_are_listed_but_neither_read_searched_nor_written(place):
+def test_hidden_files_are_listed_but_not_read_searched_or_written(place):
     (place / ".env").write_text("KEY=abc")
     (place / "sub" / "x.pem").write_text("KEY=abc")
     (place / "link").symlink_to(".env")

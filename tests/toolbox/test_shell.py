@@ -1,9 +1,8 @@
-"""The shell tool: real processes, and nothing of them left behind."""
+"""The shell tool with real processes, none of which may be left behind."""
 
 import asyncio
 import os
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,8 @@ from hookline import Agent, RegistrationError, ScriptedModel, call, reply
 from hookline.events import ToolProgressed
 from hookline.testing import EventLog
 from hookline.tools import shell_tool
+
+from ..waiting import block_until
 
 
 @pytest.fixture
@@ -25,28 +26,21 @@ def folder(tmp_path):
 
 
 def run(folder, command, **options):
-    """What the tool gives back."""
+    """Return the result of the tool."""
     return asyncio.run(shell_tool(folder, **options)(command))
 
 
 def is_alive(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):  # it may go while it is looked at
+    except (FileNotFoundError, ProcessLookupError):  # the process may end meanwhile
         return False
 
 
-def wait_until(condition, seconds=10):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.01)
-
-
 def pids_in(folder, count):
-    """The process numbers that a script wrote, when all are there."""
+    """Return the process ids that a script wrote, once all are there."""
     file = folder / "pids"
-    wait_until(lambda: file.exists() and len(file.read_text().split()) == count)
+    block_until(lambda: file.exists() and len(file.read_text().split()) == count)
     return [int(pid) for pid in file.read_text().split()]
 
 
@@ -89,32 +83,40 @@ def test_a_command_line_runs_without_a_shell(folder, command, expected):
     assert run(folder, command) == expected.replace("{folder}", str(folder))
 
 
-def test_home_is_the_home_of_the_environment(folder):
+def test_a_tilde_is_the_home_folder_of_the_environment(folder):
     assert run(folder, "echo ~ ~/x '~'", env={"HOME": "/h"}) == "/h /h/x ~\n[exit code 0]"
 
 
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("echo $HOME", "write the value itself"), ("echo $(id)", "separately first"), ("sleep 9 &", "background"),
-        ("for x in y; do z; done", "without loops"), ("cat {a,b}.txt", "braces"), ("cat <<X", "pipe the text in"),
-        ("cd sub | ls", "cd FOLDER &&"), ("echo x > *.txt", "one file"), ("ls ~root", "write the path"), ("", "empty"),
-        ("a \ud800", "D800"), ("a\0b", "0000"),
+        ("echo $HOME", "write the value itself"),
+        ("echo $(id)", "separately first"),
+        ("sleep 9 &", "background"),
+        ("for x in y; do z; done", "without loops"),
+        ("cat {a,b}.txt", "braces"),
+        ("cat <<X", "pipe the text in"),
+        ("cd sub | ls", "cd FOLDER &&"),
+        ("echo x > *.txt", "one file"),
+        ("ls ~root", "write the path"),
+        ("", "empty"),
+        ("a \ud800", "D800"),
+        ("a\0b", "0000"),
     ],
-)  # fmt: skip
-def test_what_cannot_be_run_so_is_told_with_what_to_write_instead(folder, command, says):
+)
+def test_an_unsupported_command_says_what_to_write_instead(folder, command, says):
     with pytest.raises(ValueError, match=says):
         run(folder, command)
 
 
-def test_a_real_shell_is_used_only_if_that_is_wanted(folder):
+def test_a_real_shell_is_used_only_with_the_option(folder):
     loop = "for x in 1 2; do echo $x; done"
     with pytest.raises(ValueError, match="loops"):
         run(folder, loop)
     assert run(folder, loop, shell=True) == "1\n2\n[exit code 0]"
 
 
-def test_programs_get_no_keys_of_ours(folder, monkeypatch):
+def test_programs_do_not_inherit_secrets(folder, monkeypatch):
     for name in ("OPENAI_API_KEY", "GITHUB_TOKEN", "MY_SECRET", "AWS_ACCESS_KEY_ID", "DATABASE_URL", "LD_PRELOAD_X"):
         monkeypatch.setenv(name, "sk-very-secret")
     monkeypatch.setenv("PATH", f".:relative::{os.environ['PATH']}")
@@ -154,7 +156,7 @@ def test_fifty_megabytes_do_not_fill_the_memory(folder):
     assert peak < 3_000_000
 
 
-def test_what_prints_without_end_is_stopped(folder):
+def test_endless_output_is_stopped(folder):
     text = run(folder, "yes")
     assert text.endswith("[stopped after 200000000 bytes, because it printed too much]")
 
@@ -172,7 +174,7 @@ note()
 if os.fork() == 0:
     note()
     os.setsid()
-    if os.fork() == 0:  # nobody's child, in a session of its own
+    if os.fork() == 0:  # a daemon: no parent, its own session
         note()
         time.sleep(600)
     os._exit(0)
@@ -187,23 +189,23 @@ def hide(folder):
 
 
 @linux
-def test_a_timeout_ends_everything_that_was_started(folder, hide):
+def test_a_timeout_kills_all_processes(folder, hide):
     text = run(folder, f"echo begun; {hide} 600 | cat", timeout=1.5)
     assert text == "begun\n[stopped after 1.5 s, because it took too long]"
     for pid in pids_in(folder, 3):
-        wait_until(lambda pid=pid: not is_alive(pid))
+        block_until(lambda pid=pid: not is_alive(pid))
 
 
 @linux
-def test_nothing_outlives_a_command_that_has_ended(folder, hide):
+def test_no_process_outlives_its_command(folder, hide):
     assert run(folder, f"{hide} 0.3; echo end") == "end\n[exit code 0]"
     for pid in pids_in(folder, 3):
-        wait_until(lambda pid=pid: not is_alive(pid))
+        block_until(lambda pid=pid: not is_alive(pid))
 
 
 @linux
 @pytest.mark.parametrize("how", ["cancel", "interrupt", "task"])
-async def test_cancelling_the_run_ends_everything_at_once(folder, hide, how):
+async def test_cancelling_the_run_kills_all_processes(folder, hide, how):
     agent = Agent(
         "a", llm=ScriptedModel([call("shell", command=f"{hide} 600"), reply("no")]), tools=[shell_tool(folder)]
     )
@@ -220,7 +222,7 @@ async def test_cancelling_the_run_ends_everything_at_once(folder, hide, how):
         handle.cancel("enough")
         assert (await handle.result()).status == "cancelled"
     for pid in pids:
-        await asyncio.to_thread(wait_until, lambda pid=pid: not is_alive(pid))
+        await asyncio.to_thread(block_until, lambda pid=pid: not is_alive(pid))
 
 
 @linux
@@ -247,7 +249,7 @@ def test_reading_from_a_pipe_that_nobody_writes_does_not_hang(folder):
     assert "[exit code 126]" in run(folder, "echo x > pipe", timeout=20)
 
 
-def test_it_runs_in_a_run_of_any_kind(folder):
+def test_the_shell_tool_works_in_sync_and_async_runs(folder):
     turns = [call("shell", command="echo hi | tr h H"), reply("ok")]
 
     def agent():
@@ -263,7 +265,7 @@ def test_many_commands_run_at_once(folder):
     assert [message.content for message in result.messages[2:10]] == [f"{n}\n[exit code 0]" for n in range(8)]
 
 
-def test_the_last_line_is_told_while_it_runs(folder):
+def test_the_last_line_is_reported_as_progress(folder):
     log = EventLog()
     script = f"{sys.executable} -uc 'import time\nfor n in range(15): print(\"line\", n); time.sleep(0.1)'"
     model = ScriptedModel([call("shell", command=script), reply("ok")])
@@ -271,7 +273,7 @@ def test_the_last_line_is_told_while_it_runs(folder):
     assert any(event.message.startswith("shell: line ") for event in log.of(ToolProgressed))
 
 
-def test_it_is_marked_and_described_for_guards_and_models(folder):
+def test_the_shell_tool_has_its_flags_and_description(folder):
     tool = shell_tool(folder)
     assert (tool.name, tool.dangerous, tool.untrusted, tool.folder) == ("shell", True, True, str(folder.resolve()))
     assert list(tool.spec.parameters["properties"]) == ["command"]
@@ -280,11 +282,17 @@ def test_it_is_marked_and_described_for_guards_and_models(folder):
 @pytest.mark.parametrize(
     "options",
     [
-        {"timeout": 0}, {"timeout": True}, {"timeout": float("nan")}, {"max_output": 5}, {"max_output": 1.5},
-        {"env": {"a": 1}}, {"env": {"a": "\0"}}, {"shell": "yes"},
+        {"timeout": 0},
+        {"timeout": True},
+        {"timeout": float("nan")},
+        {"max_output": 5},
+        {"max_output": 1.5},
+        {"env": {"a": 1}},
+        {"env": {"a": "\0"}},
+        {"shell": "yes"},
     ],
-)  # fmt: skip
-def test_nonsense_is_told(folder, options):
+)
+def test_invalid_options_are_rejected(folder, options):
     with pytest.raises(RegistrationError):
         shell_tool(folder, **options)
     with pytest.raises(RegistrationError, match="does not exist"):

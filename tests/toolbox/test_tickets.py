@@ -1,4 +1,4 @@
-"""The tools for tickets: what agents are told, and what becomes of a completion whatever happens around it."""
+"""The ticket tools: their results, and completions under failures."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ def board(tmp_path):
 
 
 def run(board, *turns, hooks=(), name="bob", tools=(), **options):
-    """The results of the calls, in order."""
+    """Run an agent and return the results of its calls."""
     agent = scripted_agent([*turns, reply("over")], name=name, tools=[*ticket_tools(board), *tools], hooks=hooks)
     result = agent.run("go", **options)
     assert result.status == "completed"
@@ -63,10 +63,10 @@ def rejecting(reason="no proof"):
     return strict
 
 
-# What tools do and say.
+# Results of the tools.
 
 
-def test_an_agent_takes_a_ticket_does_it_and_without_a_verifier_it_is_done(board):
+def test_an_agent_completes_a_ticket_without_a_verifier(board):
     shown, done = run(board, START, COMPLETE)
     assert shown.splitlines()[:3] == ["T-1 [running, bob] Write it", "Criteria:", "1. it is written"]
     assert shown.endswith("It is yours now. Complete it when everything is done.")
@@ -79,20 +79,28 @@ def test_an_agent_takes_a_ticket_does_it_and_without_a_verifier_it_is_done(board
 
 def test_agents_create_list_show_comment_and_release(board):
     make = call("ticket_create", title="Test it", criteria=["green"], description="all of it", assignee="eve")
-    told = run(
-        board, make, call("ticket_list"), call("ticket_list", mine=True), call("ticket_list", column="done"),
-        call("ticket_list", search="test"), call("ticket_show", id="2"), START,
-        call("ticket_comment", id="T-1", text="looks hard"), call("ticket_release", id="T-1", reason="too hard"),
-        call("ticket_show", id="T-1"), call("ticket_list", column="todo"),
-    )  # fmt: skip
-    assert told[0] == "Created T-2 [todo, eve] Test it"
-    assert told[1] == "T-1 [todo] Write it\nT-2 [todo, eve] Test it"
-    assert told[2:4] == ["There are no open tickets of yours.", "There are no tickets in done."]
-    assert told[4] == "T-2 [todo, eve] Test it"
-    assert told[5] == "T-2 [todo, eve] Test it\nall of it\nCriteria:\n1. green"
-    assert told[7:9] == ["Commented on T-1 [running, bob] Write it", "Released T-1 [todo] Write it"]
-    assert told[9].endswith("History:\n- commented by bob: looks hard\n- released by bob: too hard")
-    assert told[10].startswith("T-1 [todo] Write it")
+    results = run(
+        board,
+        make,
+        call("ticket_list"),
+        call("ticket_list", mine=True),
+        call("ticket_list", column="done"),
+        call("ticket_list", search="test"),
+        call("ticket_show", id="2"),
+        START,
+        call("ticket_comment", id="T-1", text="looks hard"),
+        call("ticket_release", id="T-1", reason="too hard"),
+        call("ticket_show", id="T-1"),
+        call("ticket_list", column="todo"),
+    )
+    assert results[0] == "Created T-2 [todo, eve] Test it"
+    assert results[1] == "T-1 [todo] Write it\nT-2 [todo, eve] Test it"
+    assert results[2:4] == ["There are no open tickets of yours.", "There are no tickets in done."]
+    assert results[4] == "T-2 [todo, eve] Test it"
+    assert results[5] == "T-2 [todo, eve] Test it\nall of it\nCriteria:\n1. green"
+    assert results[7:9] == ["Commented on T-1 [running, bob] Write it", "Released T-1 [todo] Write it"]
+    assert results[9].endswith("History:\n- commented by bob: looks hard\n- released by bob: too hard")
+    assert results[10].startswith("T-1 [todo] Write it")
     assert (board.get("T-2").created_by, board.get("T-2").tier) == ("bob", "auto")
 
 
@@ -113,7 +121,7 @@ def test_a_page_before_the_first_is_the_first(board, page):
     assert odd == first
 
 
-def test_of_a_long_story_the_end_is_shown(board):
+def test_the_end_of_a_long_history_is_shown(board):
     for n in range(30):
         board.comment("T-1", f"comment {n} " + "x" * 5000, by="ann")
     lines = run(board, call("ticket_show", id="T-1"))[0].splitlines()
@@ -122,27 +130,37 @@ def test_of_a_long_story_the_end_is_shown(board):
     assert max(map(len, lines)) < 600
 
 
-def test_mistakes_are_errors_that_say_what_to_do_and_change_nothing(board):
+def test_mistakes_are_errors_with_advice_and_change_nothing(board):
     board.create("x", by="ann", assignee="eve")
-    told = run(
-        board, COMPLETE, call("ticket_start", id="T-9"), call("ticket_start", id="x"), call("ticket_start", id="T-2"),
-        call("ticket_complete", id="T-2", summary="done"), call("ticket_list", column="dune"),
+    results = run(
+        board,
+        COMPLETE,
+        call("ticket_start", id="T-9"),
+        call("ticket_start", id="x"),
+        call("ticket_start", id="T-2"),
+        call("ticket_complete", id="T-2", summary="done"),
+        call("ticket_list", column="dune"),
         call("ticket_create", title=""),
-    )  # fmt: skip
+    )
     for text, words in zip(
-        told,
+        results,
         (
-            "T-1 is not started: start it first", "there is no ticket T-9", "ids look like T-1",
-            "T-2 is assigned to eve", "T-2 is not started", "Invalid arguments", "the title is empty",
+            "T-1 is not started: start it first",
+            "there is no ticket T-9",
+            "ids look like T-1",
+            "T-2 is assigned to eve",
+            "T-2 is not started",
+            "Invalid arguments",
+            "the title is empty",
         ),
         strict=True,
-    ):  # fmt: skip
+    ):
         assert words in text
-    assert told[1] == "there is no ticket T-9", "it may be shown to people: no path and no name of a class"
+    assert results[1] == "there is no ticket T-9", "it may be shown to people: no path and no name of a class"
     assert (what(board), what(board, "T-2")) == (["created"], ["created"])
 
 
-def test_the_one_who_acts_is_the_personality_if_there_is_one(board):
+def test_the_actor_is_the_personality_if_there_is_one(board):
     run(board, START, session=Session("s", personality_id="critic"))
     assert board.get("T-1").assignee == "critic"
 
@@ -163,7 +181,7 @@ def test_tools_need_a_board_and_agents_cannot_choose_the_tier(board):
 
 
 @pytest.mark.parametrize("claim", [HookResult.claim(reason="no proof"), {"handled": True, "reason": "no proof"}])
-def test_a_claim_rejects_the_agent_is_told_and_the_revision_is_announced(board, claim):
+def test_a_claim_rejects_the_completion_and_fires_the_revision_point(board, claim):
     seen = []
     verdicts = [claim, None]
 
@@ -176,9 +194,9 @@ def test_a_claim_rejects_the_agent_is_told_and_the_revision_is_announced(board, 
     def revised(ctx, ticket):
         seen.append((ticket, board.get("T-1").column))
 
-    told = run(board, START, COMPLETE, COMPLETE, hooks=[judge, revised])
-    assert told[1].startswith("T-1 is NOT done. It was rejected: no proof\nDo what is missing, then call")
-    assert told[2] == "T-1 is done."
+    results = run(board, START, COMPLETE, COMPLETE, hooks=[judge, revised])
+    assert results[1].startswith("T-1 is NOT done. It was rejected: no proof\nDo what is missing, then call")
+    assert results[2] == "T-1 is done."
     first = Ticket("T-1", "wrote it", ("it is written",), "auto", assignee="bob")
     assert seen == [first, (first.replace(reason="no proof", success_ratio=0.0), "needs_revision"), first]
     assert what(board) == ["created", "started", "completing", "rejected", "completing", "accepted"]
@@ -191,29 +209,29 @@ def test_a_rejection_stands_whatever_its_reason(board, reason):
     def judge(ctx, ticket):
         return {"handled": True, "reason": reason}
 
-    told = run(board, START, COMPLETE, hooks=[judge])[1]
-    assert told.startswith("T-1 is NOT done. It was rejected: " + ("" if reason else "no reason was given\n"))
+    results = run(board, START, COMPLETE, hooks=[judge])[1]
+    assert results.startswith("T-1 is NOT done. It was rejected: " + ("" if reason else "no reason was given\n"))
     assert board.get("T-1").column == "needs_revision"
 
 
-def test_a_ticket_of_the_tier_review_is_judged_first_and_then_waits_for_somebody_else(board):
+def test_a_ticket_of_the_tier_review_is_judged_and_then_waits_for_review(board):
     board.create("x", by="ann", tier="review")
     start, complete = call("ticket_start", id="T-2"), call("ticket_complete", id="T-2", summary="s")
     run(board, start, complete, hooks=[rejecting()])
     assert board.get("T-2").column == "needs_revision"
-    told = run(board, complete, complete)
-    assert told[0] == "T-2 is in review: you are finished."
-    assert "T-2 is waiting for review" in told[1]
+    results = run(board, complete, complete)
+    assert results[0] == "T-2 is in review: you are finished."
+    assert "T-2 is waiting for review" in results[1]
     assert board.get("T-2").column == "review"
 
 
-def test_of_two_completions_in_one_batch_one_counts(board):
-    told = run(board, START, [COMPLETE, COMPLETE])[1:]
-    assert told.count("T-1 is done.") == 1
+def test_only_one_of_two_completions_in_a_batch_counts(board):
+    results = run(board, START, [COMPLETE, COMPLETE])[1:]
+    assert results.count("T-1 is done.") == 1
     assert what(board).count("accepted") == 1
 
 
-def test_the_hooks_of_a_run_judge_what_a_run_inside_it_completes(board):
+def test_the_hooks_of_a_run_judge_completions_of_nested_runs(board):
     child = Agent("child", llm=ScriptedModel([START, COMPLETE, "ok"]), tools=ticket_tools(board))
 
     @tool
@@ -225,11 +243,11 @@ def test_the_hooks_of_a_run_judge_what_a_run_inside_it_completes(board):
     assert (board.get("T-1").column, board.get("T-1").assignee) == ("needs_revision", "child")
 
 
-# What goes wrong in the middle.
+# Failures during a completion.
 
 
 @pytest.mark.parametrize("fault", ["raise", "hang", "nonsense"])
-def test_a_judge_that_fails_closed_completes_nothing_and_the_agent_is_told(board, fault):
+def test_a_judge_that_fails_closed_rejects_the_completion(board, fault):
     failures = []
 
     @hook(BEFORE_TICKET_COMPLETE, timeout=0.05)
@@ -245,8 +263,8 @@ def test_a_judge_that_fails_closed_completes_nothing_and_the_agent_is_told(board
     with inject_fault(agent, "judge", fault) as calls:
         result = agent.run("go")
     assert (result.status, len(calls)) == ("completed", 1)
-    told = [message.content for message in result.messages if message.role == "tool"][1]
-    assert "T-1 is not done: the check failed, so the ticket is still running." in told
+    results = [message.content for message in result.messages if message.role == "tool"][1]
+    assert "T-1 is not done: the check failed, so the ticket is still running." in results
     assert board.get("T-1").column == "running"
     assert what(board) == ["created", "started", "completing", "not judged"]
     assert board.history("T-1")[-1].by == "hook:judge"
@@ -263,7 +281,7 @@ def test_a_judge_that_may_fail_open_lets_the_completion_pass(board):
     assert run(board, START, COMPLETE, hooks=[judge])[1] == "T-1 is done."
 
 
-async def test_a_run_that_is_cancelled_while_it_is_judged_gives_the_ticket_back(board):
+async def test_a_run_cancelled_during_the_check_releases_the_ticket(board):
     judging = asyncio.Event()
 
     @hook(BEFORE_TICKET_COMPLETE)
@@ -281,7 +299,7 @@ async def test_a_run_that_is_cancelled_while_it_is_judged_gives_the_ticket_back(
     assert (what(board)[-1], board.history("T-1")[-1].text) == ("not judged", "cancelled")
 
 
-async def test_a_run_that_is_cancelled_while_it_takes_hold_leaves_no_hold_behind(board, monkeypatch):
+async def test_a_run_cancelled_while_it_takes_the_hold_leaves_no_hold(board, monkeypatch):
     holding, go_on, over = threading.Event(), threading.Event(), threading.Event()
     hold, get = board.hold, board.get
 
@@ -292,7 +310,7 @@ async def test_a_run_that_is_cancelled_while_it_takes_hold_leaves_no_hold_behind
 
     def watched(id):
         if go_on.is_set():
-            over.set()  # what the thread does last
+            over.set()  # the last step of the thread
         return get(id)
 
     agent = scripted_agent([COMPLETE], name="bob", tools=ticket_tools(board))
@@ -309,7 +327,7 @@ async def test_a_run_that_is_cancelled_while_it_takes_hold_leaves_no_hold_behind
     assert what(board) == ["created", "started", "completing", "not judged"]
 
 
-def test_a_judges_model_call_that_is_refused_gives_the_ticket_back(board):
+def test_a_blocked_model_call_of_a_judge_releases_the_ticket(board):
     @hook(BEFORE_TICKET_COMPLETE)
     async def judge(ctx, ticket):
         await ctx.llm.complete("Is it so?", purpose="judge")
@@ -322,7 +340,7 @@ def test_a_judges_model_call_that_is_refused_gives_the_ticket_back(board):
     assert board.history("T-1")[-1].text not in ("", "cancelled")
 
 
-def test_an_observer_of_revisions_that_fails_closed_fails_the_run_and_the_rejection_stands(board):
+def test_an_observer_of_revisions_that_fails_closed_fails_the_run_but_not_the_rejection(board):
     @observer(AFTER_TICKET_REVISION, on_failure="closed")
     def billing(ctx, ticket):
         raise ValueError("no ink")
@@ -333,13 +351,13 @@ def test_an_observer_of_revisions_that_fails_closed_fails_the_run_and_the_reject
     assert board.get("T-1").column == "needs_revision"
 
 
-def test_a_person_who_moves_the_ticket_while_it_is_judged_wins(board):
+def test_a_person_who_moves_the_ticket_during_the_check_wins(board):
     @hook(BEFORE_TICKET_COMPLETE)
     def judge(ctx, ticket):
         board.move("T-1", "cancelled", by="person:ann")
 
-    told = run(board, START, COMPLETE, hooks=[judge])[1]
-    assert "T-1 is cancelled now, so nothing was changed: moved by person:ann" in told
+    results = run(board, START, COMPLETE, hooks=[judge])[1]
+    assert "T-1 is cancelled now, so nothing was changed: moved by person:ann" in results
     assert board.get("T-1").column == "cancelled"
 
 
@@ -352,7 +370,7 @@ def test_a_board_that_cannot_be_written_is_an_error_and_not_a_done_ticket(board)
             db.execute("CREATE TRIGGER full BEFORE INSERT ON history BEGIN SELECT RAISE(ABORT, 'no room'); END")
 
     assert "no room" in run(board, COMPLETE, hooks=[spoil])[0]
-    assert board.get("T-1").column == "verifying"  # it is running again later
+    assert board.get("T-1").column == "verifying"  # the hold expires later
 
 
 CRASH = """
@@ -371,7 +389,7 @@ Agent("bob", llm=ScriptedModel(turns), tools=ticket_tools(TicketBoard(sys.argv[1
 """
 
 
-def test_a_program_that_is_killed_while_it_is_judged_loses_nothing(board, monkeypatch):
+def test_a_program_killed_during_the_check_loses_nothing(board, monkeypatch):
     env = {**os.environ, "PYTHONPATH": str(Path(tickets.__file__).parents[2])}
     process = subprocess.Popen([sys.executable, "-c", CRASH, board.path], env=env, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "judging\n"

@@ -35,7 +35,7 @@ TREE = {
         "self": {"type": "string"},
     },
     "required": ["root"],
-}  # fmt: skip
+}
 TOOLS = {
     "add": schema("a", "b", a=NUMBER, b=NUMBER),
     "fail": schema(),
@@ -60,7 +60,7 @@ OUTPUT = {"unfit": schema("n", n=NUMBER), "structured": {"type": "object"}}
 
 
 async def list_tools(ctx, params):
-    """Two pages, so that paging is used."""
+    """Return two pages, to test paging."""
     tools = [
         types.Tool(
             name=name,
@@ -68,7 +68,7 @@ async def list_tools(ctx, params):
             input_schema=given,
             output_schema=OUTPUT.get(name),
             annotations=HINTS.get(name),
-        )  # fmt: skip
+        )
         for name, given in TOOLS.items()
     ]
     if params is None or params.cursor is None:
@@ -147,7 +147,7 @@ async def over_stdio():
 
 
 def without_discovery(app):
-    """As an older server answers: it wants a handshake and has sessions."""
+    """Behave like an older server, with a handshake and sessions."""
 
     async def older(scope, receive, send):
         headers = dict(scope.get("headers", ()))

@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -17,20 +16,13 @@ from hookline.tools import McpError, ToolRegistry, mcp, mcp_connection
 from hookline.tools._mcp import McpTool
 from hookline.tools._tool import CheckedArguments
 
+from ..waiting import block_until
+
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
 
 
-def until(condition, seconds=15):
-    """Wait for something that happens elsewhere."""
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.01)
-    return found
-
-
 class Started:
-    """A server for tests, and the notes it takes."""
+    """A server for tests, and the file in which it notes its calls."""
 
     def __init__(self, notes, *args, **options):
         self.path = notes
@@ -56,7 +48,7 @@ def gone(pid):
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """One server for all tests that do it no harm."""
+    """One server shared by tests that do not break it."""
     started = Started(tmp_path_factory.mktemp("mcp") / "notes")
     with started.server:
         started.server.tools()
@@ -77,14 +69,14 @@ def special(tmp_path_factory):
 
 @pytest.fixture
 def fresh(tmp_path):
-    """A server of one's own."""
+    """A server for one test."""
     started = Started(tmp_path / "notes", name="a server of its own")
     with started.server:
         yield started
 
 
 def run(server, *steps, hooks=(), **options):
-    """A run with these steps; its results."""
+    """Run an agent with these steps and return the results of its calls."""
     agent = Agent("a", llm=ScriptedModel([*steps, reply("ok")]), tools=[server], hooks=hooks)
     result = agent.run("go", **options)
     assert result.status == "completed"
@@ -99,7 +91,7 @@ def texts(messages):
 
 
 @pytest.mark.slow
-def test_its_tools_are_listed_with_their_schemas(shared):
+def test_tools_of_a_server_are_listed_with_their_schemas(shared):
     specs = {spec.name: spec for spec in ToolRegistry([shared.server]).specs}
     assert specs["add"].description == "About add."
     assert specs["add"].parameters["required"] == ["a", "b"]
@@ -107,7 +99,7 @@ def test_its_tools_are_listed_with_their_schemas(shared):
     assert specs["bare"].parameters == {"type": "object", "properties": {}}
 
 
-def test_its_tools_are_untrusted_and_dangerous_unless_it_says_that_they_only_read(shared):
+def test_tools_of_a_server_are_untrusted_and_dangerous_unless_declared_read_only(shared):
     made = {made.name: made for made in shared.server.tools()}
     assert all(tool.untrusted for tool in made.values())
     assert [made[name].dangerous for name in ("add", "fail", "count")] == [False, True, True]
@@ -123,17 +115,17 @@ def test_names_that_models_may_not_use_are_mapped(shared):
     assert texts(run(shared.server, call("read_file_v2_", filePath="x"))) == ["[('filePath', 'x')]"]
 
 
-def test_the_tools_stay_the_same_however_often_they_are_asked_for(shared):
+def test_the_tools_are_listed_once_and_stay_the_same(shared):
     assert list(shared.server.tools()) == list(shared.server.tools())
     assert len(shared.pids) == 1
 
 
-def test_some_of_the_tools_can_be_picked_and_renamed(special):
+def test_tools_can_be_selected_and_prefixed(special):
     assert [made.name for made in special.server.tools()] == ["my_add", "my_sleep", "my_read_file_v2_", "my_env"]
     assert texts(run(special.server, call("my_add", a=1, b=2))) == ["3"]
 
 
-def test_a_glob_that_picks_nothing_is_a_mistake(shared):
+def test_a_glob_that_matches_nothing_is_an_error(shared):
     other = mcp("unused", tools="ad")
     other._connection = shared.server.tools() and shared.server._connection
     with pytest.raises(RegistrationError) as caught:
@@ -141,7 +133,7 @@ def test_a_glob_that_picks_nothing_is_a_mistake(shared):
     assert "matches 'ad'. Did you mean 'add'? It has: add, fail" in str(caught.value)
 
 
-def test_a_name_that_is_taken_is_the_usual_error(shared):
+def test_a_duplicate_tool_name_is_an_error(shared):
     with pytest.raises(RegistrationError, match="two tools are named 'add'"):
         Agent("a", llm=ScriptedModel([]), tools=[shared.server, tool(name="add")(lambda: 1)])
 
@@ -202,15 +194,19 @@ async def test_it_works_inside_a_running_loop(shared):
         ({"how": "with image"}, '{"n":1}\n[image: image/png, 5 bytes]'),
     ],
 )
-def test_structured_content_counts_where_there_is_no_text(shared, how, result):
+def test_structured_content_is_used_if_there_is_no_text(shared, how, result):
     assert texts(run(shared.server, call("structured", **how))) == [result]
 
 
-def test_what_is_no_text_is_described_in_words(shared):
+def test_content_that_is_not_text_is_described(shared):
     assert texts(run(shared.server, call("mixed")))[0].split("\n") == [
-        "first", "[image: image/png, 5 bytes]", "[audio: audio/wav, 2 bytes]", "inner",
-        "[file file:///b: application/zip, 6 bytes]", "[link to more: file:///more]",
-    ]  # fmt: skip
+        "first",
+        "[image: image/png, 5 bytes]",
+        "[audio: audio/wav, 2 bytes]",
+        "inner",
+        "[file file:///b: application/zip, 6 bytes]",
+        "[link to more: file:///more]",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -227,7 +223,7 @@ def test_a_tool_that_fails_gives_an_error_result(shared, name, text):
     assert result.content.startswith(text)
 
 
-def test_the_command_gets_its_folder_and_environment_and_no_more(special):
+def test_the_command_gets_only_its_folder_and_environment(special):
     folder = special.path.parent
     assert texts(run(special.server, call("my_env"))) == [f"{folder} red None"]
     assert {made.folder for made in special.server.tools()} == {str(folder)}
@@ -250,7 +246,7 @@ def test_the_command_gets_its_folder_and_environment_and_no_more(special):
         ("far_schema", {"a": 1}, "Unresolvable: http://127.0.0.1:9/nowhere"),
     ],
 )
-def test_arguments_that_do_not_fit_are_explained_and_not_sent(shared, name, arguments, problem):
+def test_invalid_arguments_are_explained_and_not_sent(shared, name, arguments, problem):
     before = shared.notes
     (result,) = run(shared.server, call(name, **arguments))
     assert result.content.startswith(f"Invalid arguments for {name}: ")
@@ -264,18 +260,18 @@ def test_arguments_may_have_any_name_and_lone_surrogates(shared):
     assert texts(run(shared.server, call("tree", **given))) == ["[('ctx', 'x'), ('root', {'n': 1}), ('self', 'y?')]"]
 
 
-def test_what_is_checked_is_what_is_sent(shared):
+def test_the_validated_arguments_are_sent(shared):
     made = ToolRegistry([shared.server]).get("tree")
     checked = made.validate({"root": {"n": 1}, "self": "\ud800"})
     assert isinstance(checked, CheckedArguments)
     assert checked.values == checked.arguments == {"root": {"n": 1}, "self": "?"}
 
 
-def test_a_wrong_schema_leaves_the_check_to_the_server(shared):
+def test_an_invalid_schema_leaves_validation_to_the_server(shared):
     assert texts(run(shared.server, call("odd_schema", a=1))) == ["[('a', 1)]"]
 
 
-def test_a_schema_makes_nobody_fetch_anything():
+def test_references_in_a_schema_are_not_downloaded():
     from mcp_types import Tool as Listed
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -313,13 +309,13 @@ def test_hooks_block_its_calls_and_rewrite_their_arguments(shared):
     assert shared.notes.count("did fail") == before
 
 
-def test_its_progress_is_progress_of_the_call(shared):
-    told, events = [], []
+def test_progress_of_the_server_is_progress_of_the_call(shared):
+    reported, events = [], []
 
     @observer("on_progress")
     def watch(ctx, progress):
         if progress.phase == "progress":
-            told.append((progress.tool, progress.fraction, progress.message))
+            reported.append((progress.tool, progress.fraction, progress.message))
 
     run(shared.server, call("count", n=2), hooks=[watch], sinks=[events.append])
     expected = [
@@ -328,7 +324,7 @@ def test_its_progress_is_progress_of_the_call(shared):
         (None, "count is running"),
         (None, "count: too far"),
     ]
-    assert told == [("count", *step) for step in expected]
+    assert reported == [("count", *step) for step in expected]
     assert [(e.fraction, e.message) for e in events if isinstance(e, ToolProgressed)] == expected
 
 
@@ -338,29 +334,29 @@ def test_its_progress_is_progress_of_the_call(shared):
 def check_cancelling(started):
     agent = Agent("a", llm=ScriptedModel([call("sleep"), reply("ok")]), tools=[started.server])
     going = agent.start("go")
-    until(lambda: "asleep" in started.notes)
+    block_until(lambda: "asleep" in started.notes)
     going.cancel("enough")
     assert going.wait(10).status == "cancelled"
-    until(lambda: "cancelled" in started.notes)
+    block_until(lambda: "cancelled" in started.notes)
     assert texts(run(started.server, call("add", a=1, b=2))) == ["3"]
     assert len(started.pids) == 1
 
 
-def test_cancelling_a_run_tells_the_server_and_the_session_goes_on(shared):
+def test_cancelling_a_run_cancels_the_call_on_the_server_and_keeps_the_session(shared):
     check_cancelling(shared)
 
 
 def test_a_call_that_takes_too_long_is_cancelled(special):
     assert texts(run(special.server, call("my_sleep"))) == ["TimeoutError: no result after 0.3 s"]
-    until(lambda: "cancelled" in special.notes)
+    block_until(lambda: "cancelled" in special.notes)
     assert texts(run(special.server, call("my_add", a=1, b=2))) == ["3"]
 
 
-# Dying.
+# Crashes.
 
 
 @pytest.mark.slow
-def test_a_server_that_dies_gives_an_error_result_and_is_started_again_each_time_it_answered(fresh):
+def test_a_server_that_dies_fails_the_call_and_is_restarted_after_each_answer(fresh):
     died, failed, again, added = run(fresh.server, call("die"), call("fail"), call("die"), call("add", a=1, b=2))
     for result in (died, again):
         assert result.is_error
@@ -374,14 +370,14 @@ def test_a_server_that_dies_gives_an_error_result_and_is_started_again_each_time
 
 
 @pytest.mark.slow
-def test_a_server_that_dies_between_calls_is_started_again_unnoticed(fresh):
+def test_a_server_that_dies_between_calls_is_restarted_silently(fresh):
     assert texts(run(fresh.server, call("leave"))) == ["in a moment"]
-    until(lambda: not fresh.server._connection.usable)
+    block_until(lambda: not fresh.server._connection.usable)
     assert texts(run(fresh.server, call("add", a=1, b=2))) == ["3"]
 
 
 @pytest.mark.slow
-def test_a_server_that_dies_at_once_again_stays_down_and_says_so(fresh):
+def test_a_server_that_dies_right_after_a_restart_stays_down(fresh):
     first, second, third, fourth = run(
         fresh.server, call("die"), call("die"), call("add", a=1, b=2), call("add", a=1, b=2)
     )
@@ -393,12 +389,12 @@ def test_a_server_that_dies_at_once_again_stays_down_and_says_so(fresh):
 
 
 @pytest.mark.slow
-def test_all_calls_under_way_get_an_error_when_it_dies(fresh):
+def test_all_open_calls_fail_when_the_server_dies(fresh):
     results = run(fresh.server, [call("sleep"), call("sleep"), call("die")])
     assert all("is gone: the server ended" in result.content for result in results)
 
 
-def test_a_server_that_cannot_be_started_again_stays_down(tmp_path):
+def test_a_server_that_cannot_be_restarted_stays_down(tmp_path):
     script = tmp_path / "server.py"
     notes = str(tmp_path / "notes")
     script.write_text(
@@ -423,7 +419,7 @@ def free_port():
 
 
 class http_server:
-    """A server process over HTTP, which can be restarted, and what connects to it."""
+    """A server process over HTTP that can be restarted, and a client for it."""
 
     def __init__(self, notes, *args):
         self.path, self.args, self.port = notes, args, free_port()
@@ -440,7 +436,7 @@ class http_server:
             with socket.socket() as probe:
                 return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
-        until(listening)
+        block_until(listening)
 
     def stop(self):
         self.process.kill()
@@ -456,7 +452,7 @@ class http_server:
         self.stop()
 
 
-def test_a_server_over_http_is_used_the_same(tmp_path):
+def test_a_server_over_http_works_the_same(tmp_path):
     with http_server(tmp_path / "notes") as started:
         assert texts(run(started.server, [call("add", a=1, b=2), call("fail")])) == ["3", "McpError: out of paper"]
         check_cancelling(started)
@@ -472,7 +468,7 @@ def test_a_server_over_http_is_used_the_same(tmp_path):
         assert "cannot be reached" in second.content
 
 
-def test_a_session_that_is_lost_counts_as_a_death(tmp_path):
+def test_a_lost_http_session_counts_as_a_crash(tmp_path):
     with http_server(tmp_path / "notes", "legacy") as started:
         check_cancelling(started)
         started.stop()
@@ -482,14 +478,14 @@ def test_a_session_that_is_lost_counts_as_a_death(tmp_path):
         assert again.content == "3"
 
 
-def test_without_a_limit_a_call_may_be_silent_for_long(tmp_path, monkeypatch):
+def test_without_a_timeout_a_call_may_be_silent_for_long(tmp_path, monkeypatch):
     monkeypatch.setattr(mcp_connection, "SILENCE", 0.2)
     with http_server(tmp_path / "notes") as started:
         assert texts(run(started.server, call("pause"), call("add", a=1, b=2))) == ["rested", "3"]
         assert len(started.notes) == 3
 
 
-async def test_a_server_that_stays_silent_beyond_the_limit_is_given_up(tmp_path, monkeypatch):
+async def test_a_server_that_is_silent_beyond_the_limit_counts_as_dead(tmp_path, monkeypatch):
     monkeypatch.setattr(mcp_connection, "SILENCE", 0.4)
     with http_server(tmp_path / "notes") as started:
         server = mcp(f"http://127.0.0.1:{started.port}/mcp", call_timeout=0.1)
@@ -515,7 +511,7 @@ def test_headers_are_sent(tmp_path):
     assert "Bearer t0ken" in seen[0]
 
 
-# Servers that are none.
+# Targets that are not servers.
 
 GARBAGE = "print('hello'); print('{}'); import sys; sys.exit('I am no server')"
 
@@ -533,7 +529,7 @@ GARBAGE = "print('hello'); print('{}'); import sys; sys.exit('I am no server')"
         ("http://host.invalid/mcp", "the server cannot be reached"),
     ],
 )
-def test_what_is_no_server_is_a_short_error_that_says_what_to_do(target, problem):
+def test_a_target_that_is_not_a_server_is_a_short_error_with_advice(target, problem):
     with pytest.raises(McpError) as caught:
         Agent("a", llm=ScriptedModel([]), tools=[mcp(target, timeout=1 if "no answer" in problem else 20)])
     assert problem in str(caught.value)
@@ -541,12 +537,12 @@ def test_what_is_no_server_is_a_short_error_that_says_what_to_do(target, problem
     assert len(str(caught.value)) < 400
 
 
-def test_a_server_that_says_why_is_quoted():
+def test_the_error_output_of_a_server_is_quoted():
     with pytest.raises(McpError, match="Its error output: I am no server"):
         mcp([sys.executable, "-c", GARBAGE]).tools()
 
 
-def test_a_hanging_program_is_ended(tmp_path):
+def test_a_hanging_program_is_killed(tmp_path):
     pid = tmp_path / "pid"
     code = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     with pytest.raises(McpError, match="no answer within 1 s"):
@@ -557,11 +553,18 @@ def test_a_hanging_program_is_ended(tmp_path):
 @pytest.mark.parametrize(
     ("target", "options"),
     [
-        ("", {}), ([], {}), ("it's", {}), ("x", {"timeout": 0}), ("x", {"call_timeout": -1}), ("x", {"headers": {}}),
-        ("http://x", {"cwd": "/"}), ("http://x", {"env": {}}), ([1], {}),
+        ("", {}),
+        ([], {}),
+        ("it's", {}),
+        ("x", {"timeout": 0}),
+        ("x", {"call_timeout": -1}),
+        ("x", {"headers": {}}),
+        ("http://x", {"cwd": "/"}),
+        ("http://x", {"env": {}}),
+        ([1], {}),
     ],
-)  # fmt: skip
-def test_arguments_that_cannot_work_are_refused_at_once(target, options):
+)
+def test_invalid_options_are_rejected_immediately(target, options):
     with pytest.raises(RegistrationError, match=r"mcp\("):
         mcp(target, **options)
 
@@ -596,11 +599,11 @@ def test_secrets_in_a_target_are_not_in_its_name():
         (["run", "x" * 99 + ".py"], "run " + "x" * 36),
     ],
 )
-def test_a_server_is_named_for_what_runs_and_for_no_option(command, name):
+def test_the_default_name_is_the_program_without_options(command, name):
     assert mcp(command).name == name
 
 
-def test_a_missing_package_says_how_to_get_it(monkeypatch):
+def test_a_missing_package_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "mcp", None)
     with pytest.raises(NotInstalledError, match=r"pip install .*\[mcp\]"):
         mcp("x").tools()
@@ -622,7 +625,7 @@ def test_closing_ends_the_process_and_later_calls_are_errors(fresh):
 @pytest.mark.slow
 def test_closing_during_a_call_gives_an_error_result(fresh):
     going = Agent("a", llm=ScriptedModel([call("sleep"), reply("ok")]), tools=[fresh.server]).start("go")
-    until(lambda: "asleep" in fresh.notes)
+    block_until(lambda: "asleep" in fresh.notes)
     fresh.server.close()
     assert "the connection was closed" in going.wait(10).messages[2].content
 

@@ -29,19 +29,19 @@ def test_tools_are_found_by_name_in_the_order_given():
     assert len(ToolRegistry()) == 0
 
 
-def test_the_model_is_told_of_every_tool():
+def test_the_model_sees_every_tool():
     specs = ToolRegistry([read_file, write_file]).specs
     assert [type(spec) for spec in specs] == [ToolSpec, ToolSpec]
     assert [(spec.name, spec.description) for spec in specs] == [("read_file", "Read a file."), ("write_file", "")]
     assert list(specs[1].parameters["properties"]) == ["path", "text"]
 
 
-def test_specs_are_made_once():
+def test_specs_are_created_once():
     registry = ToolRegistry([read_file])
     assert registry.specs is registry.specs
 
 
-def test_a_tool_may_say_anew_in_each_step_what_the_model_is_told_of_it():
+def test_a_tool_may_offer_another_spec_in_each_step():
     seen = []
 
     def offer(ctx):
@@ -51,8 +51,8 @@ def test_a_tool_may_say_anew_in_each_step_what_the_model_is_told_of_it():
     live = Tool(write_file, name="live", offer=offer)
     model = ScriptedModel([call("read_file", path="a"), call("live", path="a", text="b"), "done"])
     Agent("a", llm=model, tools=[read_file, live]).run("go")
-    told = [{spec.name: spec.description for spec in request.tools} for request in model.requests]
-    assert told == [
+    offered = [{spec.name: spec.description for spec in request.tools} for request in model.requests]
+    assert offered == [
         {"read_file": "Read a file.", "live": "Told 1 times."},
         {"read_file": "Read a file.", "live": "Told 2 times."},
         {"read_file": "Read a file."},
@@ -70,18 +70,18 @@ def test_an_offer_that_fails_fails_the_run_and_names_the_tool():
     assert not model.requests
 
 
-def test_two_tools_of_one_name_are_refused():
+def test_two_tools_of_the_same_name_are_rejected():
     with pytest.raises(RegistrationError, match="two tools are named 'read_file'; rename one of them"):
         ToolRegistry([read_file, Tool(write_file, name="read_file")])
 
 
-def test_a_hook_among_the_tools_is_told_where_it_belongs():
+def test_a_hook_among_the_tools_is_rejected_with_advice():
     with pytest.raises(RegistrationError, match=r"TimingHook is a hook: pass it as hooks=\[...\]"):
         ToolRegistry([TimingHook()])
 
 
 @pytest.mark.parametrize("bad", ["read_file", 3, None, dict])
-def test_what_is_no_tool_is_refused(bad):
+def test_an_object_that_is_not_a_tool_is_rejected(bad):
     with pytest.raises(RegistrationError, match="is not a tool: decorate a function with @tool"):
         ToolRegistry([bad])
 
@@ -94,11 +94,11 @@ def test_what_is_no_tool_is_refused(bad):
         ("", "The tool name is empty. Available tools: read_file, write_file."),
     ],
 )
-def test_a_model_that_calls_an_unknown_tool_is_told_what_there_is(name, message):
+def test_a_call_of_an_unknown_tool_lists_the_available_ones(name, message):
     assert ToolRegistry([read_file, write_file]).unknown(name) == message
 
 
-def test_without_tools_it_is_told_that_there_are_none():
+def test_a_call_without_any_tools_says_there_are_none():
     assert ToolRegistry().unknown("x") == "Unknown tool 'x'. Available tools: none."
 
 

@@ -52,19 +52,19 @@ def props(fn, **options):
 
 
 def checked(made, arguments):
-    """What validation makes of good arguments."""
+    """Return the values of valid arguments."""
     result = made.validate(arguments)
     assert isinstance(result, CheckedArguments), result
     return result
 
 
 def both(good):
-    """The JSON that guards judge, and the values the function gets."""
+    """Return the JSON that guards see, and the values that the function gets."""
     return good.arguments, good.values
 
 
 def problem(made, arguments):
-    """What validation says of bad arguments."""
+    """Return the error text for invalid arguments."""
     result = made.validate(arguments)
     assert isinstance(result, str), result
     return result
@@ -230,18 +230,18 @@ def test_a_tool_is_made_by_decorator_with_or_without_options():
 
 
 @pytest.mark.parametrize("name", ["", "has space", "ümlaut", "a" * 65, "1st", "a/b", "a\n"])
-def test_a_bad_name_is_refused(name):
+def test_an_invalid_name_is_rejected(name):
     with pytest.raises(RegistrationError, match="tool name"):
         Tool(lambda: None, name=name)
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), "5"])
-def test_a_bad_timeout_is_refused(timeout):
+def test_an_invalid_timeout_is_rejected(timeout):
     with pytest.raises(RegistrationError, match="timeout must be a positive number"):
         Tool(weather, timeout=timeout)
 
 
-def test_parameters_that_cannot_be_given_by_name_are_refused():
+def test_positional_only_parameters_are_rejected():
     def f(*args): ...
     def g(x, /): ...
 
@@ -340,16 +340,16 @@ async def test_every_kind_of_callable_can_be_a_tool(fn):
         ),
     ],
 )
-def test_what_is_wrong_is_said_in_words(arguments, message):
+def test_invalid_arguments_are_explained(arguments, message):
     assert problem(Tool(weather), freeze(arguments)) == message
 
 
 def test_errors_inside_nested_values_say_where():
     def visit(places: list[Place]): ...
 
-    said = problem(Tool(visit), {"places": [{"city": "Rome"}, {"zip": "x"}]})
-    assert "places.1.city: field required" in said
-    assert "places.1.zip: input should be a valid integer" in said
+    message = problem(Tool(visit), {"places": [{"city": "Rome"}, {"zip": "x"}]})
+    assert "places.1.city: field required" in message
+    assert "places.1.zip: input should be a valid integer" in message
 
 
 def test_a_long_wrong_value_is_cut():
@@ -357,8 +357,8 @@ def test_a_long_wrong_value_is_cut():
 
 
 def test_a_tool_without_parameters_says_so():
-    said = problem(Tool(lambda: None, name="ping"), {"x": 1})
-    assert said == "Invalid arguments for ping: unknown: x; expected: no arguments"
+    message = problem(Tool(lambda: None, name="ping"), {"x": 1})
+    assert message == "Invalid arguments for ping: unknown: x; expected: no arguments"
 
 
 @pytest.mark.parametrize(
@@ -387,8 +387,13 @@ async def test_guards_see_json_and_the_function_gets_its_types():
     made = Tool(everything)
     arguments, values = both(checked(made, RICH))
     assert arguments == {
-        "place": {"city": "Rome", "zip": 5}, "unit": "f", "day": "2024-02-03", "tags": ["a"], "n": 1, "opt": None,
-    }  # fmt: skip
+        "place": {"city": "Rome", "zip": 5},
+        "unit": "f",
+        "day": "2024-02-03",
+        "tags": ["a"],
+        "n": 1,
+        "opt": None,
+    }
     assert json.loads(json.dumps(arguments)) == arguments
     got = await made.call(values, None)
     assert got == (Place(city="Rome", zip=5), Unit.FAHRENHEIT, datetime.date(2024, 2, 3), {"a"}, 1, None)
@@ -481,7 +486,7 @@ def test_further_keyword_arguments_keep_to_their_hint():
 
 
 @given(st.dictionaries(st.sampled_from(["city", "days", "unit", "x"]), st.none() | st.integers() | st.text(max_size=5)))
-def test_validation_never_raises_whatever_a_model_sends(arguments):
+def test_validation_never_raises(arguments):
     result = Tool(weather).validate(freeze(arguments))
     if isinstance(result, str):
         assert result.startswith("Invalid arguments for weather: ")
@@ -512,7 +517,7 @@ async def test_a_sync_function_that_returns_an_awaitable_is_awaited():
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_the_context_is_handed_over(is_async):
+async def test_the_context_is_passed_to_the_function(is_async):
     def f(x: int, ctx: Any):
         return x, ctx
 
@@ -530,7 +535,7 @@ def test_a_model_cannot_send_the_context():
     assert problem(Tool(f), {"x": 1, "ctx": "mine"}) == "Invalid arguments for f: unknown: ctx; expected: x"
 
 
-async def test_what_the_function_raises_comes_out():
+async def test_exceptions_of_the_function_propagate():
     def f():
         raise ValueError("oh no")
 
@@ -562,9 +567,9 @@ async def test_a_tool_past_its_timeout_gives_an_error_result(is_async, scripted_
     agent = scripted_agent([call("slow"), "done"], tools=[slow_async if is_async else slow])
     result = await agent.arun("go")
     release.set()
-    (said,) = (m for m in result.messages if m.role == "tool")
-    assert said.is_error
-    assert "no result after 0.02 s" in said.content
+    (message,) = (m for m in result.messages if m.role == "tool")
+    assert message.is_error
+    assert "no result after 0.02 s" in message.content
     assert result.reply == "done"
 
 
@@ -616,7 +621,7 @@ RESULTS = {
 
 
 @pytest.mark.parametrize(("value", "expected"), RESULTS.values(), ids=RESULTS)
-def test_whatever_a_tool_returns_becomes_json(value, expected):
+def test_any_return_value_becomes_json(value, expected):
     result = jsonable(value)
     assert result == expected
     assert type(result) in (str, int, float, bool, type(None), FrozenDict, type(freeze([])))
@@ -634,13 +639,13 @@ def test_circular_results_become_text():
 @pytest.mark.parametrize(
     "value", ["bad \udcff name", {"files": ["\udcff"]}, {"\udcff": 1}, "\udcff".encode("utf-8", "surrogateescape")]
 )
-def test_text_that_is_no_unicode_can_still_be_recorded_and_read(value):
+def test_text_with_lone_surrogates_can_be_recorded_and_read(value):
     record = ToolCallResult("1", "t", result=jsonable(value))
     assert record.text.encode()
     assert ToolCallResult.from_json(record.to_json()).id == "1"
 
 
-def test_a_result_is_cut_off_from_what_the_tool_keeps():
+def test_a_result_is_a_copy():
     kept = {"a": [1]}
     result = jsonable(kept)
     kept["a"].append(2)
@@ -694,7 +699,7 @@ def test_paths_are_found_by_the_parameters_types_and_names(fn, arguments, paths)
     assert Tool(fn).paths(freeze(arguments)) == paths
 
 
-def test_options_count_whether_or_not_the_function_comes_with_them():
+def test_options_work_with_and_without_the_function_argument():
     def look(at: str) -> str:
         return at
 
@@ -708,4 +713,4 @@ def test_a_tool_is_trusted_and_harmless_unless_it_says_otherwise():
     plain, marked = Tool(look), tool(untrusted=True, dangerous=True)(look)
     assert (plain.untrusted, plain.dangerous) == (False, False)
     assert (marked.untrusted, marked.dangerous) == (True, True)
-    assert "untrusted" not in str(marked.spec)  # the model is not told
+    assert "untrusted" not in str(marked.spec)  # the model does not see it

@@ -230,7 +230,7 @@ async def test_a_slow_reader_gets_the_whole_response(monkeypatch):
 
 
 async def test_connections_stay_open_longer_than_clients_reuse_them(host):
-    assert host._server.config.timeout_keep_alive > 5 + 1  # what httpx and Node take for granted
+    assert host._server.config.timeout_keep_alive > 5 + 1  # httpx and Node reuse connections for 5 s
 
 
 async def test_a_websocket_message_that_is_too_long_closes_only_its_connection(host):

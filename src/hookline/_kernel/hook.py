@@ -318,14 +318,14 @@ def _entry(hook: Any, name: str, point: Point[Any], given: dict[str, Any]) -> En
 
     phase: Any = given["phase"] or ("observe" if point.model == "observe" else "rewrite")
     if phase not in get_args(Phase):
-        raise wrong(f"phase {phase!r} is none of {', '.join(get_args(Phase))}")
+        raise wrong(f"phase must be one of {', '.join(get_args(Phase))}, not {phase!r}")
     if phase == "guard" and point.model != "pipeline":
         raise wrong(f"guards exist only at pipeline points; this is a {point.model} point")
     if point.model == "observe" and phase != "observe":
         raise wrong("only observers exist at an observe point")
     on_failure: Any = given["on_failure"] or ("open" if phase == "observe" else "closed")
     if on_failure not in get_args(OnFailure):
-        raise wrong(f"on_failure {on_failure!r} is none of {', '.join(get_args(OnFailure))}")
+        raise wrong(f"on_failure must be one of {', '.join(get_args(OnFailure))}, not {on_failure!r}")
     if on_failure == "block" and (point != "before_tool" or phase == "observe"):
         raise wrong("on_failure='block' is for hooks that decide at before_tool; use 'closed' or 'open'")
     timeout, priority = given["timeout"], given["priority"] or 0

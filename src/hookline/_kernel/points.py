@@ -100,7 +100,7 @@ class Point(str, Generic[Payload_co]):
         import_declarations()  # so that a name that is already taken is rejected here
         known = TABLE.get(name)
         if known is not None and known._shape() != self._shape():
-            raise RegistrationError(f"point {name!r} is already declared, with another shape")
+            raise RegistrationError(f"point {name!r} is already declared with another payload, model or verbs")
         for alias in self.aliases:
             if NAMES.get(alias, self) != self:
                 raise RegistrationError(f"point {name!r}: the name {alias!r} belongs to point {NAMES[alias]!s}")

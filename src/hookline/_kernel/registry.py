@@ -210,7 +210,7 @@ class HookRegistry:
             self._change(lambda entries: (*entries, *hooks._entries))
             return
         if isinstance(hooks, str) or not isinstance(hooks, Iterable):
-            raise RegistrationError(f"hooks are a list of hooks or a HookRegistry, not {type(hooks).__name__}")
+            raise RegistrationError(f"hooks must be a list of hooks or a HookRegistry, not {type(hooks).__name__}")
         added = tuple(entry for hook in hooks for entry in compile_hook(hook))
         self._change(lambda entries: (*entries, *added))
 

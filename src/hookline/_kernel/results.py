@@ -260,7 +260,7 @@ def _fields(point: Point[Any], given: Mapping[str, Any]) -> Any:
     if isinstance(checked, ApprovalAnswer) and (
         checked.approve + (checked.deny is not None) + (checked.edit is not None) != 1
     ):
-        raise TypeError("an approval is exactly one of approve=True, deny=message, edit=arguments")
+        raise TypeError("an approval must be exactly one of approve=True, deny=message, edit=arguments")
     if point.model == "claim":
         return checked
     return {name: getattr(checked, name) for name in given if getattr(checked, name) is not None}
@@ -272,5 +272,5 @@ def _answer(point: Point[Any], value: Any) -> Any:
     if isinstance(value, str):
         return ModelResponse(content=value)
     if not isinstance(value, (Mapping, ModelResponse)):
-        raise TypeError(f"an answer here is text or a ModelResponse, not {type(value).__name__}")
+        raise TypeError(f"an answer here must be text or a ModelResponse, not {type(value).__name__}")
     return ModelResponse.of(value)

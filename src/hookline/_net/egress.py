@@ -50,16 +50,16 @@ class _Entry(msgspec.Struct, frozen=True):
     port: int | None
     network: Network | None = None
 
-    def names(self, host: str) -> bool:
+    def matches(self, host: str) -> bool:
         """Return whether the item matches this host."""
         if self.name in ("*", host):
             return True
         if self.name.startswith("*."):
             return host.endswith(self.name[1:])
         address = address_of(host)
-        return address is not None and self.holds(address)
+        return address is not None and self.contains(address)
 
-    def holds(self, address: Address) -> bool:
+    def contains(self, address: Address) -> bool:
         """Return whether the item lists this address."""
         network = self.network
         return network is not None and address.version == network.version and address in network
@@ -249,8 +249,8 @@ class Egress:
             following = self.judge(urljoin(str(where), plain))
         except (EgressError, ValueError) as error:
             raise EgressError(f"{str(where)!r:.200} redirects, but {error}") from None
-        plainly = any(entry.scheme == "http" and entry.names(following.host) for entry in self._entries)
-        if where.scheme == "https" and following.scheme == "http" and not plainly:
+        http_allowed = any(entry.scheme == "http" and entry.matches(following.host) for entry in self._entries)
+        if where.scheme == "https" and following.scheme == "http" and not http_allowed:
             raise EgressError(f"{str(where)!r:.200} redirects from https to http, which is not safe")
         return following
 
@@ -266,7 +266,7 @@ class Egress:
         if "@" in text or "\\" in text:
             raise UrlError("it contains an @ or a backslash, but no scheme; write the whole URL")
         host, port = parse_host(parts[1])
-        known = (entry for entry in self._entries if entry.names(host))
+        known = (entry for entry in self._entries if entry.matches(host))
         entry = next((entry for entry in known if port is None or port in self._ports(entry)), None)
         scheme = entry.scheme if entry is not None and entry.scheme is not None else self.schemes[0]
         usual = PORTS[scheme] if entry is None else self._ports(entry)[0]
@@ -289,7 +289,7 @@ class Egress:
         return url.port == PORTS[url.scheme]
 
     def _reason_against(self, url: Url) -> str | None:
-        named = [entry for entry in self._entries if entry.names(url.host)]
+        named = [entry for entry in self._entries if entry.matches(url.host)]
         if not named:
             return f"{url.host} is not one of the allowed hosts ({self._shown()})"
         fitting = [entry for entry in named if self._fits(entry, url)]
@@ -305,18 +305,17 @@ class Egress:
         return None
 
     def _reason_against_address(self, address: Address, url: Url) -> str | None:
-        kind_of_address = reach(address)
+        kind = reach(address)
         for entry in self._entries:
             if self._fits(entry, url):
-                meant = entry.network is not None and (kind_of_address != "never" or entry.network.prefixlen >= _NARROW)
-                at_home = entry.name == url.host and _LOCALHOST.fullmatch(url.host) and address.is_loopback
-                if at_home or (meant and entry.holds(address)):
+                is_listed = entry.network is not None and (kind != "never" or entry.network.prefixlen >= _NARROW)
+                is_localhost = entry.name == url.host and _LOCALHOST.fullmatch(url.host) and address.is_loopback
+                if is_localhost or (is_listed and entry.contains(address)):
                     return None
-        if kind_of_address == "public" or (kind_of_address == "private" and self.private):
+        if kind == "public" or (kind == "private" and self.private):
             return None
         what = "its address " if url.address is None else ""
-        kind = "in a private network" if kind_of_address == "private" else "a special address"
-        return f"{what}{address} is {kind}"
+        return f"{what}{address} is {'in a private network' if kind == 'private' else 'a special address'}"
 
     def _shown(self) -> str:
         shown = ", ".join(self.hosts[:10]) + (", ..." if len(self.hosts) > 10 else "")

@@ -272,9 +272,9 @@ class Agent(Generic[DepsT, OutputT]):
 
     def _remove_plugin(self, name: str) -> None:
         """Remove the tools first: they must not run without the guards of their plugin."""
-        gone = self._plugin_tools.get(name)
-        if gone:
-            self.tools = self.tools.without(gone)
+        tools = self._plugin_tools.get(name)
+        if tools:
+            self.tools = self.tools.without(tools)
         self.plugins = tuple(plugin for plugin in self.plugins if plugin.name != name)
         self._plugin_tools = {plugin: tools for plugin, tools in self._plugin_tools.items() if plugin != name}
         for agent in list(self._derived):

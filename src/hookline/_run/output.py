@@ -268,8 +268,8 @@ def _problems(error: Any) -> str:
     for item in error.errors(include_url=False, include_context=False)[:_MAX_PROBLEMS]:
         where = ".".join(str(part) for part in item["loc"])
         message = f"{item['msg'][:1].lower()}{item['msg'][1:]}"
-        said = "" if item["type"] in ("missing", "json_invalid") else f", not {item['input']!r:.80}"
-        found.append(f"{where}: {message}{said}" if where else f"{message}{said}")
+        given = "" if item["type"] in ("missing", "json_invalid") else f", not {item['input']!r:.80}"
+        found.append(f"{where}: {message}{given}" if where else f"{message}{given}")
     return "; ".join(found)
 
 

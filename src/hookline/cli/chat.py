@@ -134,7 +134,7 @@ class Chat:
     @property
     def speaker(self) -> str:
         """The name of the active personality; empty without personalities."""
-        return "" if isinstance(self.answerer, Agent) else self.answerer.active(self.session).shown
+        return "" if isinstance(self.answerer, Agent) else self.answerer.active(self.session).display_name
 
     def loop(self) -> None:
         """Read messages and answer them until the user quits."""

@@ -62,7 +62,7 @@ class Personality(Frozen, frozen=True):
         self._seal("params", freeze)
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """The name for users."""
         return self.name or self.id or "default"
 

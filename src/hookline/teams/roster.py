@@ -107,7 +107,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         if first and first not in self._folder.loaded:
             why = "; ".join(self._folder.problems.values())
             raise ConfigError(f"personality: {self._unknown(first)}{f' ({why})' if why else ''}")
-        about = "show who can speak; /personality NAME has another one speak"
+        about = "list the personalities; /personality NAME switches to another"
         self.commands = {"personality": SlashCommand(about, self._command, read_only=True)}
         self._lock = threading.Lock()
         self._switching: set[str] = set()
@@ -184,7 +184,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
     def speaker_for(self, session: Session) -> str:
         """The name that users see in a session; empty for the base agent."""
         personality = self.active(session)
-        return personality.shown if personality.id else ""
+        return personality.display_name if personality.id else ""
 
     def follow_up(self, session: Session, result: AgentResult[Any]) -> str | None:
         """The task of the run that must follow this one because of a handoff; ``None`` without a handoff."""
@@ -262,7 +262,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
             now = await self.switch(session, name)
         except HooklineError as error:
             return _sentence(error_text(error))
-        return f"Switched to {now.shown}."
+        return f"Switched to {now.display_name}."
 
     def _listing(self, session: Session) -> str:
         rows = {id: each.description for id, each in self.personalities.items()}
@@ -303,7 +303,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         log.warning(
             "session %s: the personality %s was deleted; continuing with %s", session.id, deleted, self.first or DEFAULT
         )
-        return f"(The personality {deleted} was deleted; {self._personality(self.first).shown} answers now.)"
+        return f"(The personality {deleted} was deleted; {self._personality(self.first).display_name} answers now.)"
 
     def _choose(self, session: Session) -> tuple[Personality, Agent[Any, Any]]:
         id = session.personality_id or self.first

@@ -1,4 +1,4 @@
-"""The embedded model, loaded once, and a file with the same weights whose chat template knows tools."""
+"""The embedded model, loaded once, and a file with the same weights whose chat template supports tools."""
 
 import struct
 from pathlib import Path
@@ -40,7 +40,7 @@ def engine(local):
 
 @pytest.fixture(scope="session")
 def taught(local, tmp_path_factory):
-    """A model file whose template knows tools; the weights are the embedded ones."""
+    """A model file whose template supports tools; the weights are the embedded ones."""
     path = tmp_path_factory.mktemp("taught") / "smol.tools.gguf"
     with_template(weights.weights_path(), path, TEMPLATE)
     model = LocalModel(path, context=1024)
@@ -65,8 +65,8 @@ def with_template(source: Path, target: Path, template: str) -> None:
         reader.text()
         dimensions = reader.number("<I", 4)
         reader.at += 8 * dimensions + 4 + 8
-    told = template.encode()
-    head = data[:begin] + struct.pack("<Q", len(told)) + told + data[end : reader.at]
+    encoded = template.encode()
+    head = data[:begin] + struct.pack("<Q", len(encoded)) + encoded + data[end : reader.at]
     with target.open("wb") as out:
         out.write(head + b"\0" * (-len(head) % _ALIGNMENT))
         out.write(memoryview(data)[reader.at + (-reader.at % _ALIGNMENT) :])

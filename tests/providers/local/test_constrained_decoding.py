@@ -1,4 +1,4 @@
-"""Tools for a model that was never taught any: what it is sent, and how its JSON is read."""
+"""Constrained decoding: requests and parsing of replies."""
 
 import json
 
@@ -61,20 +61,20 @@ def test_an_answer_is_read_however_it_is_split(case):
         ("\\d", "\\d"),
     ],
 )
-def test_half_of_a_pair_does_not_break_the_answer(written, text):
+def test_a_lone_surrogate_does_not_break_the_answer(written, text):
     raw = f'{{"answer": "{written}"}}'
     reader = AnswerReader()
     assert "".join(map(reader.add, raw)) == AnswerReader().add(raw) == text
 
 
 @given(st.lists(st.sampled_from(['{"answer": "', '"', "\\", "u", "d83d", "\\ud83d", "\\ude00", "a", "}", "n"])))
-def test_no_text_at_all_breaks_the_reader(pieces):
+def test_no_text_crashes_the_reader(pieces):
     reader = AnswerReader()
     assert "".join(map(reader.add, pieces)) == AnswerReader().add("".join(pieces))
 
 
 @pytest.mark.parametrize("text", ["", "Hello", '{"tool": "add", "arguments": {}}', '{"answer": 5}', '["answer"]'])
-def test_what_is_no_answer_shows_nothing(text):
+def test_text_without_an_answer_shows_nothing(text):
     assert AnswerReader().add(text) == ""
 
 
@@ -99,7 +99,7 @@ def test_an_answer_is_read(text):
         '{"tool": "add", "arguments": {"a": 1',
     ],
 )
-def test_a_call_that_was_cut_off_is_never_taken_for_a_whole_one(text):
+def test_an_incomplete_call_is_never_taken_for_a_complete_one(text):
     reply = read(text, "length")
     (call,) = reply.tool_calls
     assert (call.name, dict(call.arguments)) == ("add", {})
@@ -107,7 +107,7 @@ def test_a_call_that_was_cut_off_is_never_taken_for_a_whole_one(text):
     assert reply.finish_reason == "length"
 
 
-def test_a_call_with_all_its_arguments_is_whole():
+def test_a_call_with_all_its_arguments_is_complete():
     reply = read('{"tool": "add", "arguments": {"a": 1}', "length")
     assert [(dict(call.arguments), call.raw) for call in reply.tool_calls] == [({"a": 1}, None)]
 
@@ -117,27 +117,27 @@ def test_the_name_in_a_cut_call_is_the_tools_own():
 
 
 @pytest.mark.parametrize("text", ['{"', '{"tool": "ad', '{"answer": ', '{"answer": "'])
-def test_json_that_was_cut_before_it_said_anything_says_nothing(text):
+def test_json_that_is_cut_before_any_content_is_empty(text):
     reply = read(text, "length")
     assert (reply.content, reply.tool_calls, reply.finish_reason) == ("", [], "length")
 
 
-def test_an_answer_that_was_cut_keeps_what_there_is():
+def test_an_incomplete_answer_keeps_its_text():
     assert read('{"answer": "one, two', "length").content == "one, two"
 
 
-def test_an_answer_in_a_shape_is_its_json():
+def test_a_structured_answer_is_its_json():
     reply = read('{"answer": {"n": 3}}', response_format=SHAPE)
     assert json.loads(reply.content) == {"n": 3}
     assert read('{"answer": {"n": 3', "length", response_format=SHAPE).content == '{"n": 3'
 
 
-def test_arguments_that_are_nested_too_deep_are_an_error_and_no_crash():
+def test_deeply_nested_arguments_are_an_error():
     (call,) = read('{"tool": "add", "arguments": {"a": ' + "[" * 5000, "length").tool_calls
     assert call.raw.startswith('{"a": [')
 
 
-def test_prose_stays_what_it_is():
+def test_prose_stays_text():
     assert read("Hello!").content == "Hello!"
     assert read('{"tool": "add"', tools=()).content == '{"tool": "add"'
 
@@ -150,7 +150,7 @@ def test_only_the_answer_is_streamed():
     assert list(shown.values()) == ["yes", ""]
 
 
-def test_no_tools_are_sent_but_a_shape():
+def test_a_schema_is_sent_instead_of_tools():
     made = body(tools=(ADD,))
     assert "tools" not in made
     assert "tool_choice" not in made
@@ -165,7 +165,7 @@ def test_a_forced_call_leaves_no_other_branch(choice, tools):
     assert [branch["properties"]["tool"]["const"] for branch in branches] == tools
 
 
-def test_without_a_choice_of_tools_there_is_no_shape():
+def test_without_tools_there_is_no_schema():
     made = body(tools=(ADD,), tool_choice="none")
     assert "response_format" not in made
     assert [message["role"] for message in made["messages"]] == ["user"]
@@ -194,8 +194,9 @@ def test_calls_and_results_become_text_that_the_template_can_show(tools):
     written = calling.splitlines()
     assert written[0] == "Let me see."
     assert [json.loads(line) for line in written[1:]] == [
-        {"tool": "add", "arguments": {"a": 1}}, {"tool": "add", "arguments": {"a": 2}},
-    ]  # fmt: skip
+        {"tool": "add", "arguments": {"a": 1}},
+        {"tool": "add", "arguments": {"a": 2}},
+    ]
     assert "1 it is" in one
     assert "went wrong" in two
     assert one.split("1 it is")[0] != two.split("went wrong")[0]

@@ -1,4 +1,4 @@
-"""Schemas that hold a model: whatever comes in, what goes out is a grammar that llama.cpp does not drop."""
+"""Schemas for grammars: any schema becomes one that llama.cpp supports."""
 
 import json
 from datetime import date
@@ -16,9 +16,22 @@ from hookline.providers.local.grammar_schemas import example as example_of
 from hookline.providers.local.grammar_schemas import reply_schema, simple_schema, text_schema
 
 KNOWN = {
-    "additionalProperties", "anyOf", "const", "enum", "format", "items", "maxItems", "maxLength", "maximum",
-    "minItems", "minLength", "minimum", "properties", "required", "type",
-}  # fmt: skip
+    "additionalProperties",
+    "anyOf",
+    "const",
+    "enum",
+    "format",
+    "items",
+    "maxItems",
+    "maxLength",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minimum",
+    "properties",
+    "required",
+    "type",
+}
 NUMBERS = st.one_of(st.integers(), st.floats(), st.booleans(), st.text(max_size=2), st.integers(-3, 3))
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(st.characters(exclude_categories=["Cs"])),
@@ -32,11 +45,19 @@ def schemas():
     simple = st.fixed_dictionaries(
         {"type": st.sampled_from(["string", "number", "integer", "boolean", "null", "array", "object", "file"])},
         optional={
-            "minLength": NUMBERS, "maxLength": NUMBERS, "minimum": NUMBERS, "maximum": NUMBERS, "minItems": NUMBERS,
-            "maxItems": NUMBERS, "format": st.sampled_from(["date", "uuid", "color", "uri"]),
-            "pattern": st.just("^(?!a)"), "title": st.text("ab"), "multipleOf": NUMBERS, "x-own": VALUES,
+            "minLength": NUMBERS,
+            "maxLength": NUMBERS,
+            "minimum": NUMBERS,
+            "maximum": NUMBERS,
+            "minItems": NUMBERS,
+            "maxItems": NUMBERS,
+            "format": st.sampled_from(["date", "uuid", "color", "uri"]),
+            "pattern": st.just("^(?!a)"),
+            "title": st.text("ab"),
+            "multipleOf": NUMBERS,
+            "x-own": VALUES,
         },
-    )  # fmt: skip
+    )
     leaves = st.one_of(
         simple,
         st.booleans(),
@@ -52,30 +73,39 @@ def schemas():
         lambda inner: st.one_of(
             st.builds(
                 lambda key, some: {key: some},
-                st.sampled_from(["anyOf", "oneOf", "allOf"]), st.lists(inner, max_size=3),
+                st.sampled_from(["anyOf", "oneOf", "allOf"]),
+                st.lists(inner, max_size=3),
             ),
             st.builds(lambda items: {"type": "array", "items": items}, inner),
             st.builds(
                 lambda properties, needed, more: {
-                    "type": "object", "properties": properties, "required": [*needed, *list(properties)[:1]], **more,
+                    "type": "object",
+                    "properties": properties,
+                    "required": [*needed, *list(properties)[:1]],
+                    **more,
                 },
                 st.dictionaries(NAMES, inner, max_size=3),
                 st.lists(NAMES, max_size=2),
                 st.fixed_dictionaries({}, optional={"additionalProperties": inner}),
             ),
-            st.builds(lambda schema, broken: {**schema, **broken} if isinstance(schema, dict) else schema, inner,
-                st.dictionaries(st.sampled_from(sorted(KNOWN)), VALUES, max_size=1)),
+            st.builds(
+                lambda schema, broken: {**schema, **broken} if isinstance(schema, dict) else schema,
+                inner,
+                st.dictionaries(st.sampled_from(sorted(KNOWN)), VALUES, max_size=1),
+            ),
         ),
         max_leaves=6,
-    )  # fmt: skip
+    )
 
 
 def whole_schemas():
     """With definitions, which may refer to each other and to themselves."""
     return st.builds(
         lambda schema, a, b: {**(schema if isinstance(schema, dict) else {}), "$defs": {"a": a, "b": b}},
-        schemas(), schemas(), schemas(),
-    )  # fmt: skip
+        schemas(),
+        schemas(),
+        schemas(),
+    )
 
 
 def assert_plain(shape):
@@ -89,7 +119,7 @@ def assert_plain(shape):
 
 
 def greedy(engine, schema, max_tokens):
-    """What the model writes under a schema; prose, if llama.cpp dropped it."""
+    """Return the model's output under a schema; prose if llama.cpp dropped it."""
     pieces = []
 
     def take(chunk):
@@ -108,7 +138,7 @@ def greedy(engine, schema, max_tokens):
 @example({"anyOf": 3, "enum": "abc", "type": {"a": 1}, "properties": [], "required": 5})
 @example({"type": "integer", "minimum": 10**400})
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-def test_any_schema_becomes_a_plain_one(schema):
+def test_any_schema_becomes_a_simple_one(schema):
     shape = simple_schema(schema)
     assert_plain(shape)
     json.dumps(shape)
@@ -119,7 +149,7 @@ def test_any_schema_becomes_a_plain_one(schema):
 @settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
-def test_any_tool_is_a_constraint_that_llama_cpp_takes(engine, schema):
+def test_any_tool_gives_a_grammar_that_llama_cpp_accepts(engine, schema):
     tool = ToolSpec("do", "", {"type": "object", "properties": {"x": schema}, "$defs": schema["$defs"]})
     assert greedy(engine, reply_schema((tool,), may_answer=False), 2).startswith('{"')
 
@@ -140,15 +170,17 @@ def test_any_tool_is_a_constraint_that_llama_cpp_takes(engine, schema):
     ],
     ids=json.dumps,
 )
-def test_limits_that_no_grammar_can_keep_are_left_out(engine, schema):
+def test_limits_that_a_grammar_cannot_express_are_dropped(engine, schema):
     assert greedy(engine, text_schema(schema), 1)[0] in '"[-0123456789'
 
 
-def test_limits_that_can_be_kept_are():
+def test_limits_that_a_grammar_can_express_are_kept():
     assert simple_schema({"type": "integer", "maximum": -5}) == {"type": "integer", "maximum": -5}
     assert simple_schema({"type": "integer", "minimum": 0.5, "maximum": 2.5}) == {
-        "type": "integer", "minimum": 1, "maximum": 2,
-    }  # fmt: skip
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 2,
+    }
     assert simple_schema({"type": "number", "minimum": 0, "maximum": 0}) == {
         "type": "number",
         "minimum": 0,
@@ -158,14 +190,14 @@ def test_limits_that_can_be_kept_are():
     assert simple_schema({"type": "array", "minItems": 3, "maxItems": 2}) == {"type": "array", "items": {}}
 
 
-def test_a_reference_within_itself_does_not_make_the_schema_explode():
+def test_a_recursive_reference_does_not_make_the_schema_explode():
     node = {"type": "object", "properties": {f"child{n}": {"$ref": "#/$defs/node"} for n in range(20)}}
     shape = simple_schema({"$ref": "#/$defs/node", "$defs": {"node": node}})
     assert shape["properties"]["child0"]["properties"]["child19"] == {}
     assert len(json.dumps(shape)) < 20_000
 
 
-def test_names_with_slashes_are_found():
+def test_references_with_slashes_are_resolved():
     assert simple_schema({"$ref": "#/$defs/a~1b~0c", "$defs": {"a/b~c": {"type": "null"}}}) == {"type": "null"}
 
 
@@ -224,11 +256,11 @@ def test_the_model_writes_only_what_the_type_allows(engine, kind, begins):
         value = msgspec.json.decode(text)
     except msgspec.DecodeError:
         return  # cut off
-    if kind != tuple[int, str]:  # `prefixItems` is given up
+    if kind != tuple[int, str]:  # `prefixItems` is not supported
         adapter.validate_python(value)
 
 
-def test_white_space_is_fixed_so_that_a_model_cannot_get_lost_in_it(engine):
+def test_the_grammar_fixes_the_whitespace(engine):
     text = greedy(engine, text_schema({"const": {"a": [1, 2]}}), 30)
     assert text == '{"a": [1, 2]}'
 
@@ -251,6 +283,6 @@ def test_only_the_named_branches_can_be_written(engine):
         ({"default": 5}, 5),
         (TypeAdapter(Node).json_schema(), {"value": 1, "children": [{"value": 1, "children": ["..."]}]}),
     ],
-)  # fmt: skip
-def test_an_example_has_the_shape(schema, value):
+)
+def test_an_example_matches_the_schema(schema, value):
     assert example_of(schema) == value

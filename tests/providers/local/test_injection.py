@@ -5,7 +5,7 @@ from hookline.hooks import InjectionGuard
 from hookline.hooks._injection.fence import fenced
 
 
-def test_a_poisoned_result_is_fenced_and_a_dangerous_call_asked_about(local):
+def test_a_poisoned_result_is_marked_and_a_dangerous_call_needs_approval(local):
     questions = []
 
     @tool(untrusted=True)
@@ -26,7 +26,7 @@ def test_a_poisoned_result_is_fenced_and_a_dangerous_call_asked_about(local):
     script = ScriptedModel([call("fetch"), call("send")])
 
     class LedOn:
-        """The embedded model, after two turns that lead it into the trap."""
+        """The embedded model, after two scripted turns that set up the attack."""
 
         name, provider, count_tokens = local.name, local.provider, local.count_tokens
 

@@ -1,4 +1,4 @@
-"""llama.cpp in this process: shared, safe between threads and loops, and stopped when nobody reads."""
+"""llama.cpp in this process: shared, thread-safe, and stopped when a stream is closed."""
 
 import asyncio
 import gc
@@ -23,9 +23,12 @@ TINY = {"max_tokens": 3, "temperature": 0}
 
 def asking(text="Hi.", **params):
     return {
-        "messages": [{"role": "user", "content": text}], "stream": True, "stream_options": {"include_usage": True},
-        **TINY, **params,
-    }  # fmt: skip
+        "messages": [{"role": "user", "content": text}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        **TINY,
+        **params,
+    }
 
 
 async def whole(engine, **body):
@@ -33,7 +36,7 @@ async def whole(engine, **body):
 
 
 class Counted:
-    """The server of an engine, and what it produced."""
+    """The server of an engine, with a count of its output."""
 
     def __init__(self, server):
         self._server, self.chunks, self.ended = server, 0, threading.Semaphore(0)
@@ -59,7 +62,7 @@ def counted(engine, monkeypatch):
     return server
 
 
-def test_everybody_who_uses_a_file_shares_its_engine(engine, tmp_path):
+def test_models_of_the_same_file_share_an_engine(engine, tmp_path):
     link = tmp_path / "link.gguf"
     link.symlink_to(weights.weights_path())
     assert LocalModel().load() is engine
@@ -71,13 +74,13 @@ def test_there_is_a_thread_for_each_kind_of_work():
     assert 1 <= writing <= reading <= os.cpu_count()
 
 
-async def test_requests_at_once_in_one_loop_all_get_whole_replies(local):
+async def test_concurrent_requests_in_one_loop_all_get_complete_replies(local):
     request = ModelRequest((Message("user", "Hi."),), params=TINY)
     replies = await asyncio.gather(*(local.complete(request) for _ in range(3)))
     assert all(reply.usage.output_tokens in (2, 3) and reply.content for reply in replies)
 
 
-def test_requests_from_several_threads_and_loops_all_get_whole_replies(local):
+def test_requests_from_several_threads_and_loops_all_get_complete_replies(local):
     replies = []
 
     def ask(text):
@@ -93,7 +96,7 @@ def test_requests_from_several_threads_and_loops_all_get_whole_replies(local):
     assert all(1 <= reply.usage.output_tokens <= 3 for reply in replies)
 
 
-async def test_leaving_stops_the_model_at_its_next_token(engine, counted):
+async def test_closing_the_stream_stops_the_model_at_its_next_token(engine, counted):
     stream = engine.stream(asking("Tell a long story.", max_tokens=400))
     async for chunk in stream:
         if chunk["choices"] and chunk["choices"][0]["delta"].get("content"):
@@ -121,7 +124,7 @@ async def test_a_cancelled_task_stops_the_model(local, counted):
     assert counted.chunks < 30
 
 
-async def test_leaving_stops_the_reading_of_a_long_prompt(engine, counted):
+async def test_closing_the_stream_stops_the_processing_of_a_long_prompt(engine, counted):
     stream = engine.stream(asking("word " * 2000))
     first = await anext(stream)
     assert first["prompt_progress"]["processed"] < first["prompt_progress"]["total"]
@@ -130,7 +133,7 @@ async def test_leaving_stops_the_reading_of_a_long_prompt(engine, counted):
     assert counted.chunks <= 3
 
 
-async def test_leaving_while_another_is_served_harms_nobody(engine, counted):
+async def test_closing_a_waiting_stream_does_not_affect_others(engine, counted):
     served = asyncio.create_task(whole(engine, text="Count to ten.", max_tokens=6))
     waiting = asyncio.create_task(whole(engine, text="Tell a long story.", max_tokens=400))
     await asyncio.sleep(0.05)
@@ -153,18 +156,23 @@ async def test_nothing_is_left_behind_when_a_stream_is_dropped(engine, counted):
     assert counted.chunks < 30
 
 
-async def test_too_long_a_request_is_a_context_overflow(engine):
+async def test_a_request_that_is_too_long_is_a_context_overflow(engine):
     with pytest.raises(ContextOverflowError, match=f"context of {EMBEDDED_CONTEXT}; send less, or give it a larger"):
         await whole(engine, text="word " * 5000)
 
 
 @pytest.mark.parametrize(
     "params",
-    [{"temperature": "hot"}, {"max_tokens": "many"}, {"messages": "Hi."}, {"n": 2},
-     {"response_format": {"type": "json_schema"}}],
+    [
+        {"temperature": "hot"},
+        {"max_tokens": "many"},
+        {"messages": "Hi."},
+        {"n": 2},
+        {"response_format": {"type": "json_schema"}},
+    ],
     ids=str,
-)  # fmt: skip
-async def test_a_request_that_makes_no_sense_is_a_bad_request(engine, params):
+)
+async def test_an_invalid_request_is_a_bad_request(engine, params):
     with pytest.raises(BadRequestError, match="the local model rejected the request"):
         await whole(engine, **params)
 
@@ -197,7 +205,7 @@ def test_a_text_is_counted_without_a_template(local):
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/tokenize", "/props", "/apply-template", "/slots"])
-def test_the_port_is_closed_to_everybody_else(engine, path):
+def test_the_port_needs_the_secret_key(engine, path):
     address = urlsplit(engine._server.listening_address)
     assert address.hostname in ("127.0.0.1", "localhost")
     for headers in ({}, {"Authorization": "Bearer guess"}):
@@ -208,7 +216,7 @@ def test_the_port_is_closed_to_everybody_else(engine, path):
 
 
 @pytest.mark.parametrize("size", [8, 1_000_000, 90_000_000])
-def test_a_broken_file_is_no_model(local, tmp_path, size):
+def test_a_broken_file_is_rejected(local, tmp_path, size):
     broken = tmp_path / "broken.gguf"
     with weights.weights_path().open("rb") as whole_file:
         broken.write_bytes(whole_file.read(size))
@@ -263,13 +271,13 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def alone(local):
-    """What happened in a process of its own."""
+    """Run code in a separate process and return its output."""
     done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_threads_that_come_at_once_load_the_weights_once(alone):
+def test_concurrent_threads_load_the_weights_once(alone):
     assert alone["engines"] == 1
 
 
@@ -304,7 +312,7 @@ def test_a_program_that_ends_while_the_model_loads_or_writes_ends_cleanly(second
     assert done.stdout == ("cancelled\n" if then == "cancel" else "")
 
 
-def test_nobody_begins_a_call_into_the_model_once_the_program_ends(monkeypatch):
+def test_no_call_starts_once_the_program_is_ending(monkeypatch):
     monkeypatch.setattr(llama, "_exiting", True)
     with pytest.raises(RuntimeError, match="the program ends"), llama._llama_call():
         pass

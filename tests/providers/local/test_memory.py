@@ -5,7 +5,7 @@ from hookline.hooks import EpisodeLoggerHook, MemoryInjectionHook
 from hookline.stores import MemoryStore
 
 
-def test_a_run_on_the_embedded_model_is_given_what_is_remembered(local, tmp_path):
+def test_a_run_on_the_embedded_model_gets_the_facts_in_memory(local, tmp_path):
     memory, asked = MemoryStore(tmp_path / "memory.db"), []
     memory.add_fact("name of the user", "Ada")
 

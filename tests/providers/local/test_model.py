@@ -1,4 +1,4 @@
-"""The embedded model as users have it: whole runs, streams, forced calls, shapes, cuts and cancellation."""
+"""The embedded model: runs, streams, forced calls, schemas, truncation and cancellation."""
 
 import asyncio
 import json
@@ -26,10 +26,14 @@ from hookline.providers.local.model import LocalModel
 
 GREEDY = {"temperature": 0, "max_tokens": 30}
 ADD = ToolSpec(
-    "math.add", "Add two numbers.",
-    {"type": "object", "properties": {"a": {"type": "integer", "maximum": 9}, "b": {"type": "integer", "maximum": 9}},
-     "required": ["a", "b"]},
-)  # fmt: skip
+    "math.add",
+    "Add two numbers.",
+    {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "maximum": 9}, "b": {"type": "integer", "maximum": 9}},
+        "required": ["a", "b"],
+    },
+)
 PING = ToolSpec("ping", "Ping.", {"type": "object", "properties": {}})
 HISTORY = (
     Message("user", "Add 1 and 2."),
@@ -47,12 +51,12 @@ async def streamed(model, request):
     return pieces, reply
 
 
-def test_it_is_a_model(local):
+def test_the_embedded_model_has_the_model_protocol(local):
     assert isinstance(local, Model)
     assert (local.name, local.provider) == (weights.NAME, "local")
 
 
-def test_a_run_with_tools_goes_all_the_way(local):
+def test_a_run_with_tools_completes(local):
     replies = []
 
     @observer(AFTER_LLM)
@@ -88,7 +92,7 @@ async def test_streamed_pieces_make_up_the_text(local):
     assert reply.usage.output_tokens == 6
 
 
-async def test_streamed_pieces_of_an_answer_are_its_text_and_no_json(local):
+async def test_streamed_pieces_of_an_answer_are_text_and_not_json(local):
     shape = asking(*HISTORY, params={"max_tokens": 14, "temperature": 0})
     pieces, reply = await streamed(local, shape)
     assert "".join(pieces) == reply.content
@@ -105,24 +109,26 @@ async def test_a_forced_call_is_made(local, choice, allowed):
     assert reply.tool_calls[0].raw is None
 
 
-async def test_a_call_fits_its_schema(local):
+async def test_a_call_matches_its_schema(local):
     reply = await local.complete(asking(tool_choice="math.add"))
     (call,) = reply.tool_calls
     assert set(call.arguments) == {"a", "b"}
     assert all(type(value) is int and value <= 9 for value in call.arguments.values())
 
 
-async def test_where_no_call_is_allowed_there_is_none(local):
+async def test_with_tool_choice_none_there_is_no_call(local):
     pieces, reply = await streamed(local, asking(tool_choice="none", params={"max_tokens": 4}))
     assert reply.tool_calls == ()
     assert "".join(pieces) == reply.content
 
 
 @pytest.mark.parametrize("tools", [(), (ADD,)], ids=["alone", "with tools"])
-async def test_a_reply_fits_the_shape_it_was_asked_for(local, tools):
+async def test_a_reply_matches_the_requested_schema(local, tools):
     shape = {
-        "type": "object", "properties": {"sum": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["sum"],
-    }  # fmt: skip
+        "type": "object",
+        "properties": {"sum": {"type": "integer", "minimum": 0, "maximum": 9}},
+        "required": ["sum"],
+    }
     pieces, reply = await streamed(local, asking(*HISTORY, tools=tools, response_format=shape))
     if not reply.tool_calls:
         value = json.loads(reply.content)
@@ -133,7 +139,7 @@ async def test_a_reply_fits_the_shape_it_was_asked_for(local, tools):
 
 
 @pytest.mark.parametrize("max_tokens", [5, 9])
-async def test_a_call_that_is_cut_off_says_so(local, max_tokens):
+async def test_an_incomplete_call_has_the_reason_length(local, max_tokens):
     request = asking(tool_choice="math.add", params={"max_tokens": max_tokens, "temperature": 0})
     reply = await local.complete(request)
     assert reply.finish_reason == "length"
@@ -141,7 +147,7 @@ async def test_a_call_that_is_cut_off_says_so(local, max_tokens):
     assert all(call.raw and not call.arguments for call in reply.tool_calls)
 
 
-def test_a_cut_call_is_an_error_for_the_model_and_no_crash(local):
+def test_an_incomplete_call_is_an_error_for_the_model(local):
     ran = []
 
     @tool
@@ -203,7 +209,7 @@ def test_an_agent_fails_with_the_models_error(local):
     ("content", "message"),
     [(None, "No such file"), (b"", "not a GGUF file"), (b"PK\3\4 a zip", "llama.cpp loads only GGUF files")],
 )
-def test_a_path_that_is_no_model_is_told_at_once(tmp_path, content, message):
+def test_a_file_that_is_not_a_model_is_rejected(tmp_path, content, message):
     path = tmp_path / "model.gguf"
     if content is not None:
         path.write_bytes(content)
@@ -213,18 +219,18 @@ def test_a_path_that_is_no_model_is_told_at_once(tmp_path, content, message):
         Agent("helper", llm=f"local:{path}")
 
 
-def test_a_folder_is_no_model(tmp_path):
+def test_a_folder_is_rejected(tmp_path):
     with pytest.raises(RegistrationError, match="Is a directory"):
         LocalModel(tmp_path)
 
 
 @pytest.mark.parametrize("context", [0, 255, -1, "4096", True, float("nan")])
-def test_a_context_that_makes_no_sense_is_told_at_once(context):
+def test_an_invalid_context_is_rejected(context):
     with pytest.raises(RegistrationError, match="at least 256"):
         LocalModel(context=context)
 
 
-def test_a_model_is_named_for_its_file(taught):
+def test_a_model_is_named_after_its_file(taught):
     assert taught.name == "smol.tools"
 
 

@@ -1,4 +1,4 @@
-"""Typed output of the embedded model: it can write nothing else, with and without tools."""
+"""Typed output of the embedded model, with and without tools."""
 
 import enum
 from typing import Annotated, Literal
@@ -26,7 +26,7 @@ class Review(BaseModel):
     words: list[Annotated[str, Field(max_length=8)]] = Field(max_length=2)
 
 
-def test_a_run_gives_a_value_of_its_type(local):
+def test_a_run_returns_a_value_of_its_output_type(local):
     agent = Agent("critic", llm=local, params=SHORT, output_type=Review)
     result = agent.run("The film was good. Describe this review.")
     assert result.status == "completed"
@@ -36,14 +36,14 @@ def test_a_run_gives_a_value_of_its_type(local):
 
 
 @pytest.mark.parametrize("output_type", [bool, Literal["red", "blue"], Mood, Annotated[int, Field(ge=0, le=9)] | None])
-def test_a_plain_value_comes_in_its_object(local, output_type):
+def test_a_plain_value_is_wrapped_in_an_object(local, output_type):
     result = Agent("a", llm=local, params=SHORT, output_type=output_type).run("Choose.")
     assert result.reply.startswith('{"value": ')
     assert result.messages[-1].content == result.reply
     assert OutputSpec(output_type).read(result.reply).value == result.output
 
 
-def test_beside_tools_a_reply_is_a_call_or_a_value_of_the_type(local):
+def test_with_tools_a_reply_is_a_call_or_a_value_of_the_type(local):
     replies = []
 
     @observer(AFTER_LLM)

@@ -5,7 +5,7 @@ from hookline.hooks import SkillEvolverHook
 from hookline.hooks._skill_analysis import NAME
 
 
-def test_whatever_the_embedded_model_makes_of_a_run_the_outcome_is_defined(local, tmp_path):
+def test_a_run_on_the_embedded_model_always_has_a_defined_outcome(local, tmp_path):
     seen = []
 
     @tool

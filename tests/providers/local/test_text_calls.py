@@ -1,4 +1,4 @@
-"""Calls that a model wrote as text, and a model file whose own template knows tools."""
+"""Calls in the text of a reply, and a model file whose template supports tools."""
 
 import pytest
 from hypothesis import given
@@ -72,7 +72,7 @@ def test_arguments_are_read_as_they_are_written(text, arguments):
         '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call><tool_call>say("]")</tool_call>',
     ],
 )
-def test_several_calls_are_found_in_their_order(text):
+def test_several_calls_are_found_in_order(text):
     assert found(text) == ("", [("add", {"a": 1}), ("say", {"text": "]"})])
 
 
@@ -111,18 +111,49 @@ def test_text_around_calls_is_kept():
         "add(a=1)(b=2)",
     ],
 )
-def test_what_is_no_call_stays_text(text):
+def test_text_that_is_not_a_call_stays_text(text):
     assert find_calls(text, TOOLS) == (text, [])
 
 
 PARTS = st.sampled_from(
-    ["add(", "add", "a=1", "{", "}", "[", "]", ")", '"', "'", "\\", "\n", "`", "```", "<tool_call>", "</tool_call>",
-     ",", '"name": "add"', '"arguments": ', "{}", "(", ".", "*", "lambda: ", "\\d", "\0", "é", "1e999", "say", ":", " "]
-)  # fmt: skip
+    [
+        "add(",
+        "add",
+        "a=1",
+        "{",
+        "}",
+        "[",
+        "]",
+        ")",
+        '"',
+        "'",
+        "\\",
+        "\n",
+        "`",
+        "```",
+        "<tool_call>",
+        "</tool_call>",
+        ",",
+        '"name": "add"',
+        '"arguments": ',
+        "{}",
+        "(",
+        ".",
+        "*",
+        "lambda: ",
+        "\\d",
+        "\0",
+        "é",
+        "1e999",
+        "say",
+        ":",
+        " ",
+    ]
+)
 
 
 @given(st.text() | st.lists(PARTS, max_size=12).map("".join))
-def test_no_text_at_all_makes_it_fail(text):
+def test_no_text_crashes_the_search(text):
     left, calls = find_calls(text, TOOLS)
     assert calls or left == text
     assert all(call.name in ("add", "say", "files.read") and call.raw is None for call in calls)
@@ -130,11 +161,19 @@ def test_no_text_at_all_makes_it_fail(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["[" * 5000, '{"name":' * 3000, "add(" * 3000, "add" + "(1)" * 3000, "add(a=" + "[" * 3000, 
-     "add(a=" + "9" * 6000 + ")", "add(a=" + "-" * 3000 + "1)", "add(a=1+" * 500],
+    [
+        "[" * 5000,
+        '{"name":' * 3000,
+        "add(" * 3000,
+        "add" + "(1)" * 3000,
+        "add(a=" + "[" * 3000,
+        "add(a=" + "9" * 6000 + ")",
+        "add(a=" + "-" * 3000 + "1)",
+        "add(a=1+" * 500,
+    ],
     ids=lambda text: text[:12],
-)  # fmt: skip
-def test_text_that_is_nested_too_deep_stays_text(text):
+)
+def test_deeply_nested_text_stays_text(text):
     assert find_calls(text, TOOLS) == (text, [])
 
 
@@ -151,7 +190,7 @@ def streamed(*pieces, **options):
     return "".join(shown), dialect.read(stream.whole())
 
 
-def test_text_is_shown_as_it_comes():
+def test_text_is_shown_as_it_arrives():
     shown, reply = streamed("The", " sum", " is 3.")
     assert shown == reply.content == "The sum is 3."
     assert (reply.tool_calls, reply.finish_reason) == ([], "stop")
@@ -161,7 +200,7 @@ def test_text_is_shown_as_it_comes():
     "pieces",
     [("ad", "d(", "a=1)"), ("<tool", '_call>{"name": "add", ', '"arguments": {"a": 1}}'), ("\n", "```\n", "add(a=1)")],
 )
-def test_a_call_that_comes_in_pieces_is_not_shown(pieces):
+def test_a_call_that_arrives_in_pieces_is_not_shown(pieces):
     shown, reply = streamed(*pieces)
     assert (shown, reply.content) == ("", "")
     assert [(call.name, dict(call.arguments)) for call in reply.tool_calls] == [("add", {"a": 1})]
@@ -169,19 +208,19 @@ def test_a_call_that_comes_in_pieces_is_not_shown(pieces):
 
 
 @pytest.mark.parametrize("written", ["files_read", "files.read"])
-def test_a_tool_may_be_called_by_the_name_that_was_shown(written):
+def test_a_tool_may_be_called_by_its_encoded_name(written):
     _, reply = streamed(f'{{"name": "{written}", "arguments": {{"path": "x"}}}}')
     names = ToolNames.from_request(ModelRequest((), tools=TOOLS))
     assert [names.decode(call.name) for call in reply.tool_calls] == ["files.read"]
 
 
-def test_where_no_call_is_allowed_none_is_found():
+def test_with_tool_choice_none_no_call_is_found():
     shown, reply = streamed("add(a=1)", tool_choice="none")
     assert shown == reply.content == "add(a=1)"
     assert (reply.tool_calls, reply.finish_reason) == ([], "stop")
 
 
-def test_a_model_with_a_tool_template_is_given_the_tools_so(taught):
+def test_a_model_with_a_tool_template_gets_the_tools_through_it(taught):
     plain = ModelRequest((Message("user", "Hi."),))
     request = plain.replace(tools=TOOLS)
     names = ToolNames.from_request(request)
@@ -212,7 +251,7 @@ async def test_a_call_that_the_model_writes_is_found(taught, written):
     assert "".join(pieces) == reply.content
 
 
-async def test_a_taught_model_too_must_call_where_it_is_told_to(taught):
+async def test_a_model_with_a_tool_template_can_be_forced_to_call(taught):
     request = ModelRequest(
         (Message("user", "Hi."),), tools=(ADD,), tool_choice="required", params={"max_tokens": 40, "temperature": 0}
     )
@@ -221,11 +260,14 @@ async def test_a_taught_model_too_must_call_where_it_is_told_to(taught):
 
 
 @pytest.mark.parametrize("tools", [(), (ADD,)], ids=["alone", "with tools"])
-async def test_a_taught_model_keeps_a_schema_that_llama_cpp_would_drop(taught, tools):
+async def test_a_model_with_a_tool_template_follows_a_schema_that_llama_cpp_would_drop(taught, tools):
     schema = {
-        "type": "object", "properties": {"n": {"type": "integer", "minimum": 2, "maximum": 4}}, "required": ["n"],
-        "not": {"required": ["m"]}, "minProperties": 1,
-    }  # fmt: skip
+        "type": "object",
+        "properties": {"n": {"type": "integer", "minimum": 2, "maximum": 4}},
+        "required": ["n"],
+        "not": {"required": ["m"]},
+        "minProperties": 1,
+    }
     request = ModelRequest(
         (Message("user", "Hi."),), tools=tools, response_format=schema, params={"max_tokens": 30, "temperature": 0}
     )
@@ -233,7 +275,7 @@ async def test_a_taught_model_keeps_a_schema_that_llama_cpp_would_drop(taught, t
     assert reply.tool_calls or reply.content in ('{"n": 2}', '{"n": 3}', '{"n": 4}', '{"n":2}', '{"n":3}', '{"n":4}')
 
 
-def test_a_run_with_a_taught_model_comes_to_an_end(taught):
+def test_a_run_on_a_model_with_a_tool_template_ends(taught):
     @tool
     def add(a: int, b: int) -> int:
         """Add two numbers."""

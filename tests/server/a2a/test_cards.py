@@ -55,4 +55,7 @@ async def test_a_card_needs_a_key_unless_public_and_lists_the_accepted_keys(tmp_
         assert set(card["securitySchemes"]) == {"bearer", "api_key"}
         assert (await http.post(f"{rig.url}/a2a/helper", json={})).status_code == 401
         unknown = await http.get(f"{rig.url}/a2a/x{CARD}")
-        assert (unknown.status_code, "helper" in unknown.text) == (404, False)  # which ones there are is for callers
+        assert (unknown.status_code, "helper" in unknown.text) == (
+            404,
+            False,
+        )  # only callers with a key may see the names of agents

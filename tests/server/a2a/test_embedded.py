@@ -42,4 +42,4 @@ async def test_a_tool_call_of_the_embedded_model_is_streamed(tmp_path):
         ]
         assert all(text_of(each.status.message) for each in steps)
         assert {each["correlation_id"] for each in seen} == {"q-1"}
-        assert state(assemble(events)) == "FAILED"  # at its limit of one step
+        assert state(assemble(events)) == "FAILED"  # stopped by the limit of one step

@@ -38,7 +38,7 @@ from hookline.stores.runs import RunRecord, StoredEvent
 from hookline.teams import Team
 
 from ...waiting import wait_until
-from ..rig import ADMIN, make
+from ..rig import ADMIN, Blocker, make
 from .rig import (
     VERSION,
     assemble,
@@ -74,23 +74,6 @@ def ask(ctx, payload):
 
 def asking(*turns):
     return make(turns or [call("delete", path="a.txt"), reply("gone")], tools=[delete], hooks=[ask])
-
-
-class Blocker:
-    """A tool that does not return before it is opened."""
-
-    def __init__(self):
-        self.open, self.entered = asyncio.Event(), 0
-
-    def agent(self, *turns, **options):
-        @tool
-        async def blocker() -> str:
-            """Wait."""
-            self.entered += 1
-            await self.open.wait()
-            return "through"
-
-        return make(turns or [call("blocker"), reply("done")], tools=[blocker], **options)
 
 
 def updates(events):
@@ -217,7 +200,7 @@ async def test_a_task_has_the_correlation_id_of_its_cause(tmp_path):
             assert task.metadata["correlation_id"] == "from-message"
             secret = "hl_" + "k" * 40
             task = await sent(client, message_request("hi", metadata={"correlation_id": secret}))
-            assert task.metadata["correlation_id"] != secret, "ids are written down, keys are not"
+            assert task.metadata["correlation_id"] != secret, "ids are logged, keys must not be"
             assert task.metadata["run_id"] == task.id
         async with rig.client(headers={"X-Correlation-ID": "from-header"}) as client:
             events = await stream_events(client, message_request("hi", metadata={"correlation_id": "from-message"}))
@@ -303,7 +286,7 @@ async def test_hooks_fire_the_same_with_and_without_a_stream(tmp_path):
 
 async def test_a_new_subscription_after_a_broken_stream_loses_nothing(tmp_path):
     blocker = Blocker()
-    agent = blocker.agent(call("blocker"), reply("the end of it"))
+    agent = blocker.agent("the end of it")
     async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
         before = []
         async with aclosing(client.send_message(message_request("go"))) as stream:
@@ -432,7 +415,9 @@ async def test_an_ambiguous_yes_decides_nothing(tmp_path):
         task = await sent(client, message_request("clean up"))
         task = await sent(client, message_request("yes", task=task.id))
         (asked,) = data_of(task.status.message)
-        assert asked["arguments"] == {"path": "b.txt"}  # the caller's own yes is no reason for doubt
+        assert asked["arguments"] == {
+            "path": "b.txt"
+        }  # the caller's own earlier decision does not make a yes ambiguous
         store = rig.service.approvals
         store.decide(asked["approval"], decision="deny", digest=asked["digest"], by="somebody else")
         await wait_until(lambda: [r for r in store.rows(status="pending") if r.arguments == {"path": "c.txt"}])
@@ -490,7 +475,9 @@ async def test_a_late_decision_is_not_sent_to_the_agent(tmp_path):
 
 
 async def test_each_attempt_of_a_call_has_its_own_approval(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.server.a2a.tasks.APPROVAL_SECONDS", 3600)  # nothing that is there is waited for
+    monkeypatch.setattr(
+        "hookline.server.a2a.tasks.APPROVAL_SECONDS", 3600
+    )  # existing rows must be found without waiting
     store = ApprovalStore(tmp_path / "a.db")
     asked = []
     for attempt, path in ((1, "a.txt"), (2, "b.txt")):
