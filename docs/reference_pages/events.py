@@ -5,7 +5,7 @@ from importlib import import_module
 from hookline import Event
 
 from .fields import field_table
-from .markdown import GENERATED, more, table, summary
+from .markdown import GENERATED, more, summary, table
 
 HEAD = f"""# Events
 

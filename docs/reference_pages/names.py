@@ -12,7 +12,7 @@ from hookline.payloads import Frozen
 from hookline.points import POINTS, Point
 from hookline.tools import Tool
 
-from .markdown import GENERATED, block, call, listed, more, signature, table, summary
+from .markdown import GENERATED, block, call, listed, more, signature, summary, table
 
 MODULES = {
     "agents": "agents, runs, sessions and contexts",

@@ -18,7 +18,7 @@ from hookline.payloads import (
 from hookline.points import POINTS, Point
 
 from .fields import field_table
-from .markdown import GENERATED, cell, more, table, summary
+from .markdown import GENERATED, cell, more, summary, table
 
 HEAD = f"""# Points
 

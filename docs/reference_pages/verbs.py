@@ -6,7 +6,7 @@ from hookline import APPROVAL_REQUESTED, HookResult
 from hookline.hooks import HookAction
 from hookline.points import POINTS, Point
 
-from .markdown import GENERATED, block, call, table, summary
+from .markdown import GENERATED, block, call, summary, table
 
 HEAD = f"""# Verbs
 
