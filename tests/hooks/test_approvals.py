@@ -202,10 +202,10 @@ async def test_a_call_of_a_subagent_names_both_runs(store):
 async def test_a_cancelled_run_leaves_no_pending_approval(store):
     ran, log, notified = [], EventLog(), asyncio.get_running_loop().create_future()
 
-    async def tell(row):
+    async def notify(row):
         notified.set_result(row)
 
-    run = agent_of([call("deploy"), reply("x")], ApprovalsHook(store, tell=tell), ran=ran, sinks=[log]).start("go")
+    run = agent_of([call("deploy"), reply("x")], ApprovalsHook(store, notify=notify), ran=ran, sinks=[log]).start("go")
     row = await asyncio.wait_for(notified, 60)
     run.cancel("no longer wanted")
     assert (await run.result()).status == "cancelled"
@@ -309,7 +309,7 @@ async def test_the_notifier_may_decide_and_is_cancelled_when_another_decides(sto
         notified.append(row.id)
         decide_with(store, "approve")(row)
 
-    assert (await outcome(store, None, tell=decide))[2] == ("approved", "ann")
+    assert (await outcome(store, None, notify=decide))[2] == ("approved", "ann")
 
     async def think(row):
         notified.append(row.id)
@@ -318,7 +318,7 @@ async def test_the_notifier_may_decide_and_is_cancelled_when_another_decides(sto
         finally:
             left.append(row.id)
 
-    await outcome(store, decide_with(store, "deny"), tell=think)
+    await outcome(store, decide_with(store, "deny"), notify=think)
     assert (len(notified), left) == (2, notified[1:])
 
 
@@ -326,7 +326,7 @@ async def test_a_notifier_that_fails_is_logged_and_the_call_keeps_waiting(store,
     async def fail(row):
         raise ConnectionError("no signal")
 
-    assert (await outcome(store, decide_with(store, "approve"), tell=fail))[2] == ("approved", "ann")
+    assert (await outcome(store, decide_with(store, "approve"), notify=fail))[2] == ("approved", "ann")
     assert "no signal" in caplog.text
 
 
@@ -493,7 +493,7 @@ def test_a_store_is_required(args, why):
 
 
 @pytest.mark.parametrize(
-    "more", [{"seconds": 0}, {"seconds": "60"}, {"owner": None}, {"root_id": 1}, {"tell": "me"}, {"tell": Agent}]
+    "more", [{"seconds": 0}, {"seconds": "60"}, {"owner": None}, {"root_id": 1}, {"notify": "me"}, {"notify": Agent}]
 )
 def test_invalid_arguments_are_rejected(more):
     with pytest.raises(RegistrationError, match=next(iter(more))):

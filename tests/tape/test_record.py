@@ -7,7 +7,7 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -272,3 +272,27 @@ def test_what_hooks_see_is_the_same_with_and_without_a_tape(path: Path) -> None:
         return seen
 
     assert seen_by_hook() == seen_by_hook(TapeHook(path))
+
+
+def test_the_names_in_the_file_do_not_follow_the_names_of_classes() -> None:
+    tags = {str(kind.__struct_config__.tag) for kind in get_args(fmt.AnyEntry)}
+    assert tags == {
+        "tape_began",
+        "lane_began",
+        "run_began",
+        "model_asked",
+        "model_answered",
+        "tool_called",
+        "tool_reported",
+        "tool_answered",
+        "arguments_checked",
+        "approval_answered",
+        "counted",
+        "drawn",
+        "happened",
+        "steered_in",
+        "alarm_rang",
+        "cancelled_from",
+    }
+    run = json.loads(fmt.RunEntry(branch=3, inside=2, budgets=(fmt.RecordedBudget(input=1),)).to_json())
+    assert (run["lane"], run["inside"], run["ledgers"]) == (3, 2, [{"input": 1}])

@@ -345,7 +345,7 @@ class RunApprovals:
         self._waiting = 0
         self._closing: list[asyncio.Task[None]] = []
         owner = channel_owner(item.channel)
-        self.hook = ApprovalsHook(store, seconds=approvals.seconds, owner=owner, tell=self._request)
+        self.hook = ApprovalsHook(store, seconds=approvals.seconds, owner=owner, notify=self._request)
 
     async def wait_closed(self) -> None:
         """Wait until all outcomes are reported."""

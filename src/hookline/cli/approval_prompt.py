@@ -244,9 +244,9 @@ class Approver:
         if self._hook is None:
             store = ApprovalStore(self._file)
             self._hook = (
-                ApprovalsHook(store, tell=self._print_waiting)
+                ApprovalsHook(store, notify=self._print_waiting)
                 if self._terminal is None
-                else ApprovalsHook(store, seconds=WAIT_SECONDS, tell=self._ask)
+                else ApprovalsHook(store, seconds=WAIT_SECONDS, notify=self._ask)
             )
         return self._hook
 

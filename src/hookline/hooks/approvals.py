@@ -59,8 +59,8 @@ class ApprovalsHook:
         seconds: time to wait for a decision.
         owner: user that the runs are for; a remembered decision applies only to its owner.
         root_id: id of the root run, for calls of subagents; by default the run that asks.
-        tell: async function that gets each waiting call, to notify a person, or to ask and ``decide``. It is cancelled
-            when the call is decided. If it fails, the error is logged and the call keeps waiting.
+        notify: async function that gets each waiting call, to notify a person, or to ask and ``decide``. It is
+            cancelled when the call is decided. If it fails, the error is logged and the call keeps waiting.
 
     Raises:
         RegistrationError: an argument is invalid.
@@ -77,7 +77,7 @@ class ApprovalsHook:
         seconds: float = 3600.0,
         owner: str = "",
         root_id: str = "",
-        tell: Notifier | None = None,
+        notify: Notifier | None = None,
     ) -> None:
         if not isinstance(store, ApprovalStore):
             try:
@@ -87,10 +87,10 @@ class ApprovalsHook:
         for name, text in (("owner", owner), ("root_id", root_id)):
             if not isinstance(text, str):
                 raise RegistrationError(f"{name} must be text, not {text!r:.80}")
-        if tell is not None and (not callable(tell) or isinstance(tell, type)):
-            raise RegistrationError(f"tell must be an async function of an approval, not {tell!r:.80}")
+        if notify is not None and (not callable(notify) or isinstance(notify, type)):
+            raise RegistrationError(f"notify must be an async function of an approval, not {notify!r:.80}")
         self.store, self.seconds = store, check_positive(seconds, "seconds")
-        self.owner, self.root_id, self.tell = owner, root_id, tell
+        self.owner, self.root_id, self.notify = owner, root_id, notify
 
     async def __call__(self, point: str, ctx: Any, request: ApprovalRequest) -> HookResult:
         """Return the decision about one call.
@@ -149,7 +149,7 @@ class ApprovalsHook:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(set_outcome, outcome)
 
-        notification = None if self.tell is None else asyncio.ensure_future(self._notify(row))
+        notification = None if self.notify is None else asyncio.ensure_future(self._notify(row))
         try:
             with self.store.watch(row.id, on_outcome):
                 until = loop.time() + self.seconds
@@ -170,9 +170,9 @@ class ApprovalsHook:
         return outcome
 
     async def _notify(self, row: ApprovalRow) -> None:
-        assert self.tell is not None
+        assert self.notify is not None
         try:
-            await self.tell(row)
+            await self.notify(row)
         except Exception as error:  # noqa: BLE001 - the call can still be decided elsewhere
             log.error("no notification was sent for approval %s: %s", row.id, error_text(error) or repr(error))
 

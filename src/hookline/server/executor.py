@@ -127,7 +127,7 @@ class RunExecutor:
             seconds=self._approval_seconds,
             owner=caller.id,
             root_id=record.id,
-            tell=log_approval_request,
+            notify=log_approval_request,
         )
         ctx = self._context(session)
         if first:
