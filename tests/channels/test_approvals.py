@@ -225,7 +225,7 @@ async def test_stop_ends_a_pending_approval(tmp_path):
         (code,) = await setup.wait_for_requests()
         await setup.say("/stop")
         await setup.wait_for_text("Stopped.")
-        await setup.wait_for_text(f"{code}: write does not need an approval any more: its run has ended.")
+        await setup.wait_for_text(f"{code}: write no longer needs approval: its run has ended.")
         assert setup.store.rows()[0].status == "cancelled"
         await setup.say(f"/approve {code}")
         await setup.wait_for_text(f"{code} is out of date")

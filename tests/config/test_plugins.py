@@ -69,7 +69,7 @@ def test_settings_of_a_missing_plugin_are_reported(home, write):
     write("loud")
     config = settings_of(home, 'plugins = ["loud"]\n[plugin_settings.loudd]\nn = 3\n')
     told = []
-    build_agent(config.settings, home=config.home, tell=told.append)
+    build_agent(config.settings, home=config.home, notify=told.append)
     assert told == ["plugin_settings.loudd: there is no plugin 'loudd'. Did you mean 'loud'?"]
 
 
@@ -93,7 +93,7 @@ def test_an_optional_plugin_that_fails_is_skipped_with_a_note(home, write):
     write("good")
     config = settings_of(home, 'plugins = ["loud", "good"]')
     told = []
-    agent = build_agent(config.settings, home=config.home, tell=told.append)
+    agent = build_agent(config.settings, home=config.home, notify=told.append)
     assert names(agent) == ["good"]
     (note,) = told
     assert note.endswith("The agent continues without it")

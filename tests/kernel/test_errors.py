@@ -26,13 +26,13 @@ def test_a_refused_call_contains_the_status_of_the_run():
 
 def test_an_output_of_the_wrong_type_is_shown_with_its_problem():
     error = OutputError("Invoice", "no idea", "Expected `object`")
-    assert str(error) == "the final reply is no Invoice: Expected `object`. It was: 'no idea'"
+    assert str(error) == "the final reply does not match Invoice: Expected `object`. The reply was: 'no idea'"
     assert (error.reply, error.problem) == ("no idea", "Expected `object`")
 
 
 def test_a_long_output_of_the_wrong_type_is_cut_in_the_message_and_kept_whole_in_the_error():
     error = OutputError("Invoice", "a" * 1000, "too long")
-    assert str(error).endswith("It was: '" + "a" * 299)
+    assert str(error).endswith("The reply was: '" + "a" * 299)
     assert error.reply == "a" * 1000
 
 

@@ -725,7 +725,7 @@ def test_an_attribute_called_tools_that_holds_no_globs_is_explained():
 
     def a_tool(): ...
 
-    explained = "; the attribute 'tools' of a hook is read as that option: rename it if it is something else"
+    explained = "; the attribute 'tools' of a hook is read as that option: rename it if it means something else"
     for value in ([a_tool], 3, a_tool, object()):
         with pytest.raises(
             RegistrationError, match=f"^hook 'Search' at before_tool: tools= takes a glob.*[^X]{explained}$"

@@ -363,7 +363,7 @@ def test_a_plugin_for_another_api_version_is_rejected():
 
 def test_the_same_plugin_cannot_be_plugged_in_twice():
     agent = agent_of(plugins=[Plugin("p")])
-    with pytest.raises(RegistrationError, match="plugin 'p' is already there: unplug it first"):
+    with pytest.raises(RegistrationError, match="plugin 'p' is already plugged in: unplug it first"):
         agent.plug(Plugin("p"))
 
 

@@ -386,7 +386,7 @@ def test_when_no_retries_are_left_the_run_fails_with_the_last_reply():
     cause = failed.value.__cause__
     assert isinstance(cause, OutputError)
     assert (cause.reply, cause.problem) == ("three", "the reply is not JSON")
-    assert str(failed.value) == "the final reply is no City: the reply is not JSON. It was: 'three'"
+    assert str(failed.value) == "the final reply does not match City: the reply is not JSON. The reply was: 'three'"
     result = failed.value.result
     assert (result.status, result.output, result.reply) == ("failed", None, "")
     assert [(error.where, error.type) for error in result.errors] == [("output", "OutputError")]
@@ -697,7 +697,7 @@ def test_a_subagent_whose_output_failed_is_an_error_for_the_one_that_asked():
     result = boss.run("x")
     reported = next(message for message in result.messages if message.role == "tool")
     assert reported.is_error
-    assert "the final reply is no City" in reported.content
+    assert "the final reply does not match City" in reported.content
     assert result.output == 3
 
 

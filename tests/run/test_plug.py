@@ -64,7 +64,7 @@ def test_a_plugin_is_added_once_and_removed_completely():
     before = state(agent)
     agent.plug(plugin(seen))
     assert state(agent) == (["do", "mine"], ["p"], 1)
-    with pytest.raises(RegistrationError, match="'p' is already there"):
+    with pytest.raises(RegistrationError, match="'p' is already plugged in"):
         agent.plug(plugin(seen))
     assert state(agent) == (["do", "mine"], ["p"], 1)
     agent.run("x")

@@ -42,7 +42,9 @@ async def test_a_served_run_with_invalid_output_says_why(tmp_path):
     async with serving(tmp_path, typed("no", output_retries=0)) as service:
         run = await service.wait((await service.start(ME, "x")).id, ME)
         assert (run.status, run.reply) == ("failed", "")
-        assert run.error == "OutputError: the final reply is no City: the reply is not JSON. It was: 'no'"
+        assert (
+            run.error == "OutputError: the final reply does not match City: the reply is not JSON. The reply was: 'no'"
+        )
 
 
 async def test_a_chat_completion_of_typed_output_is_the_json_only(tmp_path):

@@ -132,7 +132,7 @@ def test_a_ticket_that_is_not_running_cannot_be_completed_and_the_error_says_why
     with pytest.raises(TicketError, match="T-1 is not started: start it first"):
         board.hold("T-1", "s", by="bob")
     board.start("T-1", by="bob", run_id="r1")
-    with pytest.raises(TicketError, match="T-1 is assigned to bob, who alone can complete it"):
+    with pytest.raises(TicketError, match="T-1 is assigned to bob: only the assignee can complete it"):
         board.hold("T-1", "s", by="eve")
     with pytest.raises(TicketError, match="the summary is empty"):
         board.hold("T-1", " ", by="bob")

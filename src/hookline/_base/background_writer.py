@@ -1,4 +1,4 @@
-"""A queue that a background thread writes, so that the code which adds to it never waits for a disk or a network."""
+"""A queue whose items a background thread writes, so that callers never wait for a disk or a network."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BackgroundWriter(Generic[T]):
         writer.flush()
 
     Args:
-        write: writes one batch. What it raises goes to ``failed``.
+        write: writes one batch. Its exceptions are passed to ``failed``.
         failed: called with the exception and the batch. It must not raise.
         limit: capacity of the queue, in the sizes given to :meth:`put`.
         linger: seconds to collect a batch: waking the thread for each item costs more than writing the item.

@@ -27,7 +27,7 @@ class PlainError(HooklineError):
 class NotInstalledError(HooklineError, ImportError):
     """An optional package is missing. The message contains the command that installs it.
 
-    ``extra`` is the name of the extra (``pip install -e '.[extra]'``) that brings the package.
+    ``extra`` is the name of the extra (``pip install -e '.[extra]'``) that installs the package.
     """
 
     def __init__(self, package: str, extra: str) -> None:
@@ -38,7 +38,7 @@ class NotInstalledError(HooklineError, ImportError):
 def install_command(extra: str) -> str:
     """Return the command that installs an extra: ``pip install -e '.[server]'``.
 
-    Hookline is installed from a checkout of its source, because it is on no package registry. The command names the
+    Hookline is installed from a checkout of its source, because no package registry has it. The command names the
     folder of that checkout unless it is the current one.
     """
     import shlex

@@ -94,7 +94,7 @@ def _set(piece: str) -> str:
 
 
 def _parts(path: str) -> list[str]:
-    """Split a path into names, normalised so that names match which some file systems do not distinguish."""
+    """Split a path into names, normalised so that names which some file systems treat as equal also match."""
     from unicodedata import normalize
 
     plain = path if path.isascii() else normalize("NFC", path)

@@ -16,7 +16,7 @@ async def with_timeout(seconds: float, awaitable: Awaitable[Any], shielded: bool
     """Await something for at most ``seconds``, then cancel and abandon it, even if it ignores the cancellation.
 
     ``asyncio.wait_for`` would wait until the cancelled work ends. With ``shielded``, a cancellation of the caller does
-    not interrupt the work; the caller must look at its own cancellation afterwards.
+    not interrupt the work; the caller must check for its own cancellation afterwards.
 
     Raises:
         StillRunningError: the work has not finished.

@@ -66,5 +66,5 @@ class OutputError(HooklineError):
     """
 
     def __init__(self, type_name: str, reply: str, problem: str) -> None:
-        super().__init__(f"the final reply is no {type_name}: {problem}. It was: {reply!r:.300}")
+        super().__init__(f"the final reply does not match {type_name}: {problem}. The reply was: {reply!r:.300}")
         self.reply, self.problem = reply, problem

@@ -338,7 +338,7 @@ def _entry(hook: Any, name: str, point: Point[Any], given: dict[str, Any]) -> En
         own = not isinstance(hook, DecoratedFunction) and given["tools"] == getattr(hook, "tools", None)
         raise wrong(
             f"tools= takes a glob of tool names, or a list of them, not {given['tools']!r:.80}"
-            + ("; the attribute 'tools' of a hook is read as that option: rename it if it is something else" * own)
+            + ("; the attribute 'tools' of a hook is read as that option: rename it if it means something else" * own)
         )
     if tools and not point.tool:
         raise wrong("tools= selects calls at tool points only")

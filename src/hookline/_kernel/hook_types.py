@@ -35,7 +35,7 @@ Payload_contra = TypeVar("Payload_contra", contravariant=True)
 
 
 class HookContext(Protocol):
-    """The part of the context that is also there outside a run. ``AgentContext`` has more."""
+    """The part of the context that also exists outside a run. ``AgentContext`` has more."""
 
     @property
     def scratch(self) -> dict[str, Any]:

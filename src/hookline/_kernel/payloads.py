@@ -162,7 +162,7 @@ class ModelReply(Frozen, frozen=True):
 
 
 class ToolCallRequest(Frozen, frozen=True):
-    """Payload of ``before_tool``: a tool call. ``raw`` is the model's text if its arguments were no JSON object.
+    """Payload of ``before_tool``: a tool call. ``raw`` is the model's text if its arguments were not a JSON object.
 
     Example::
 

@@ -180,7 +180,7 @@ SESSION_START = Point(
     "session_start",
     p.SessionStart,
     model="observe",
-    when="first run of a session, before all else",
+    when="first run of a session, before anything else",
     names={"Ethos": "session_start"},
 )
 ON_RUN_START = Point(
@@ -215,7 +215,7 @@ AFTER_LLM = Point(
     "after_llm",
     p.ModelReply,
     verbs=("replace", "retry", "end", "stop"),
-    when="after each model call, answered ones too",
+    when="after each model call, including calls that a hook answered",
     closed="the run fails; the reply is not recorded",
     names={"EdgeVox": "AFTER_LLM", "Ethos": "after_llm_call", "Forge": "AfterLLMCall"},
 )
@@ -239,7 +239,7 @@ ON_PROGRESS = Point(
     model="observe",
     tool=True,
     when="while tools run: tool_start, progress, tool_end",
-    closed="the run fails; what still runs is cancelled",
+    closed="the run fails; running tools are cancelled",
     names={"Forge": "OnProgress"},
 )
 AFTER_TOOL = Point(
@@ -247,7 +247,7 @@ AFTER_TOOL = Point(
     p.ToolCallResult,
     verbs=("replace", "retry", "end", "stop"),
     tool=True,
-    when="for each call, in call order, blocked and failed ones too",
+    when="for each call, in call order, including blocked and failed calls",
     closed="the run fails; the model gets an error without the output",
     names={"EdgeVox": "AFTER_TOOL", "Cognesy": "AfterToolUse", "Ethos": "after_tool_call", "Forge": "AfterToolExec"},
 )
@@ -291,7 +291,7 @@ APPROVAL_REQUESTED = Point(
     p.ApprovalRequest,
     model="claim",
     result=p.ApprovalAnswer,
-    when="a hook asked; approvers are hooks here, unclaimed means deny",
+    when="a hook returned ask; approvers are hooks here, and an unclaimed call is denied",
     closed="the call is denied",
 )
 APPROVAL_DECIDED = Point(

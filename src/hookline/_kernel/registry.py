@@ -23,7 +23,7 @@ class Interceptor(Protocol):
     """An object that is called at every point, instead of an agent's hooks."""
 
     def intercept(self, point: Point[Any], payload: Any, ctx: Any) -> Any:
-        """Return what a hook at this point may return, or an awaitable of it."""
+        """Return any value that a hook may return at this point, or an awaitable of it."""
         ...
 
 
@@ -89,12 +89,12 @@ class HookStack:
         return HookStack(*rest, (*last, *compile_hook(hook, points=points, **options)))
 
     def entries(self, point: str) -> tuple[Entry, ...]:
-        """The entries at a point, in firing order."""
+        """Return the entries at a point, in firing order."""
         chain = self.chain(resolve(point))
         return (*chain.rewriters, *chain.guards, *chain.observers)
 
     def at(self, point: str) -> list[Any]:
-        """The hooks at a point, in firing order."""
+        """Return the hooks at a point, in firing order."""
         return [entry.hook for entry in self.entries(point)]
 
     def only(self, allowed_plugins: Iterable[str] | None) -> HookStack:
@@ -235,7 +235,7 @@ class HookRegistry:
         return HookRegistry(self)
 
     def at(self, point: str) -> list[Any]:
-        """The hooks at a point, in firing order."""
+        """Return the hooks at a point, in firing order."""
         return self.stack.at(point)
 
     def __iter__(self) -> Iterator[Any]:

@@ -92,7 +92,7 @@ class HookResult(msgspec.Struct, frozen=True):
 
     @classmethod
     def ask(cls, question: str, *, reason: str = "", state: AgentState | None = None) -> HookResult:
-        """The call needs approval."""
+        """Require approval before the call runs."""
         return cls(HookAction.ASK, question, reason, state)
 
     @classmethod
@@ -178,7 +178,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def handled(self) -> bool:
-        """At a claim point: whether a handler claimed."""
+        """At a claim point: whether a handler claimed the payload."""
         return self.action is HookAction.CLAIM
 
 

@@ -1,4 +1,4 @@
-"""The scope of a fire: what dispatch needs besides the hooks, and the context of hooks outside a run."""
+"""The scope of a fire: the data that dispatch needs besides the hooks, and the context of hooks outside a run."""
 
 from __future__ import annotations
 

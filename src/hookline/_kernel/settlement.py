@@ -115,7 +115,7 @@ class Settlement:
         self.has_results = True
         cancellation = self.scope.cancellation
         if self.point.resilient and isinstance(failure, asyncio.CancelledError) and cancellation.is_cancelled():
-            cancellation.start_grace_period()  # a cancellation is no failure; the remaining hooks still run
+            cancellation.start_grace_period()  # a cancellation is not a failure; the remaining hooks still run
             return False
         if isinstance(failure, CallRefusedError):
             self.error = self.error or failure
@@ -148,7 +148,7 @@ class Settlement:
         )
 
     def report_judged_before_rewrite(self, entries: Sequence[Entry], payload: Any) -> None:
-        """Report rewriters that let a payload pass which a later hook changed (DESIGN 4.2)."""
+        """Report rewriters that let a payload pass before a later hook changed it (DESIGN 4.2)."""
         before = entries[: entries.index(self.changed[-1])]
         early = tuple(e.name for e in before if e not in self.changed and selects(e.tools, payload))
         if early:

@@ -169,7 +169,7 @@ class AgentResult(Frozen, Generic[OutputT], frozen=True):
             self._seal("steps", tuple)
 
     def __str__(self) -> str:
-        """Show the status, the shortened reply, and what the run used; ``repr`` shows everything."""
+        """Show the status, the shortened reply and the usage of the run; ``repr`` shows everything."""
         why = ""
         if self.status == "failed" and self.errors:
             why = f" ({self.errors[-1].type}: {self.errors[-1].message})"

@@ -204,12 +204,12 @@ class Agent(Generic[DepsT, OutputT]):
         hook from the next run.
 
         Raises:
-            RegistrationError: it cannot be added, for example because the name of a tool is taken. Nothing of it stays.
+            RegistrationError: it cannot be added, for example because a tool name is taken. The agent is unchanged.
         """
         (plugin,) = load_plugins([plugin])
         with self._plugging:
             if any(other.name == plugin.name for other in self.plugins):
-                raise RegistrationError(f"plugin {plugin.name!r} is already there: unplug it first")
+                raise RegistrationError(f"plugin {plugin.name!r} is already plugged in: unplug it first")
             registered = {id(e.hook) for layer in self.hooks.stack.layers for e in layer if e.plugin == plugin.name}
             plugin.acquire()
             undo: list[Callable[[], None]] = []
@@ -220,7 +220,9 @@ class Agent(Generic[DepsT, OutputT]):
                 both = ToolRegistry([*self.tools, *tools])
                 both.specs  # noqa: B018
                 for hook in (*plugin.hooks, *_tool_hooks(plugin.tools)):
-                    if id(hook) not in registered:  # else another agent with the same registry has registered it
+                    if (
+                        id(hook) not in registered
+                    ):  # otherwise another agent with this registry has already registered it
                         undo.append(self.hooks.register(hook, plugin=plugin.name))
                 self._plugin_tools = {**self._plugin_tools, plugin.name: frozenset(tool.name for tool in tools)}
                 self.plugins = (
@@ -228,7 +230,7 @@ class Agent(Generic[DepsT, OutputT]):
                     plugin,
                 )  # before its tools: filters look it up here
                 self.tools = both
-                self.hooks.extend(())  # notify the runs, now that everything is there
+                self.hooks.extend(())  # notify the runs, now that everything is registered
                 if plugin.configure is not None:
                     plugin.configure(self)
             except BaseException:
@@ -242,8 +244,8 @@ class Agent(Generic[DepsT, OutputT]):
     def unplug(self, name: str) -> None:
         """Remove a plugin, also while runs are in progress.
 
-        Its hooks do not fire any more. Its tools are not offered from the next step on, and calls of them that have not
-        begun get an error result.
+        Its hooks no longer fire. From the next step on, its tools are not offered to the model, and calls to them that
+        have not started get an error result.
 
         Raises:
             RegistrationError: its own ``deactivate`` failed. It is removed nevertheless.
@@ -281,7 +283,7 @@ class Agent(Generic[DepsT, OutputT]):
             agent._remove_plugin(name)
 
     def tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:
-        """Return the tools of a run. Plugins that are not allowed lose their tools, whose guards would be missing."""
+        """Return the tools of a run. Tools of other plugins are left out, because their guards would be missing."""
         if allowed_plugins is None or not self._plugin_tools:
             return self.tools
         tools = self.tools  # read first, in case a plugin is added concurrently
@@ -325,7 +327,7 @@ class Agent(Generic[DepsT, OutputT]):
         Args:
             task: the user's message.
             output_type: the type of this run's output; by default that of the agent.
-            keep: whether to keep the events for ``run.events()``. A run is cheaper without.
+            keep: whether to keep the events for ``run.events()``. A run that keeps no events is cheaper.
             options: see :class:`RunOptions`.
 
         Raises:
@@ -370,7 +372,7 @@ class Agent(Generic[DepsT, OutputT]):
     @overload
     def run(self, task: str, *, output_type: Any, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[Any]: ...
     def run(self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[Any]:
-        """Run a task and block until the result is there, even inside a running event loop.
+        """Run a task and block until the result is available, even inside a running event loop.
 
         Options as for :meth:`start`.
 

@@ -351,7 +351,7 @@ class Batch:
     # After the tool.
 
     async def _after(self, index: int) -> None:
-        """Fire ``after_tool`` for one call. A retried call repeats all steps at once."""
+        """Fire ``after_tool`` for one call. If a hook retries the call, all steps are repeated immediately."""
         call, engine = self.calls[index], self.engine
         result = call.result
         assert result is not None  # _attempt sets one for each call

@@ -54,8 +54,8 @@ class Limits(Frozen, frozen=True, kw_only=True):
         seconds: wall-clock time. A call that is still running then is cancelled.
         cost: USD, as far as prices are known.
         tool_calls: executed tool calls.
-        soft: share of a limit from which on each request contains a note that asks the model to finish; ``None`` for
-            no note.
+        soft: a fraction of each limit. Once the usage reaches it, each request contains a note that asks the model to
+            finish; ``None`` for no note.
 
     Raises:
         RegistrationError: a limit is negative or not a number, or ``soft`` is not between 0 and 1.
@@ -89,7 +89,7 @@ class Limits(Frozen, frozen=True, kw_only=True):
             )
 
     def stricter(self, other: Limits) -> Limits:
-        """Return the lower one of each limit, and the lower ``soft`` of those that limit anything."""
+        """Return the lower value of each limit. ``soft`` only counts if its object sets a limit."""
         lowest = {m.field: _lowest(getattr(self, m.field), getattr(other, m.field)) for m in METERS}
         soft = [each.soft for each in (self, other) if each._finite()] or [self.soft, other.soft]
         return Limits(**lowest, soft=_lowest(*soft))
@@ -273,7 +273,7 @@ class Budget:
             if used / own >= share:
                 lines[meter.line(used, limit)] = None
         for parent in self.parents:
-            parent._collect_notes(lines)  # without steps, which are those of another run
+            parent._collect_notes(lines)  # steps are left out: they belong to another run
 
     # Usage.
 

@@ -61,7 +61,7 @@ class Cancellation:
     # Causes.
 
     def request(self, _reason: str = "") -> None:
-        """Cancel the run, from any thread. Its next checkpoint notices, even if the run never awaits."""
+        """Cancel the run, from any thread. The run notices at its next checkpoint, even if it never awaits."""
         self.requested = self.triggered = True
         aio = self._aio
         if aio is None or running_loop() is aio:

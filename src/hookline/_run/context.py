@@ -1,4 +1,4 @@
-"""The context of a run, which hooks and tools get as ``ctx`` (DESIGN 6.4). It is read-only; verbs change a run."""
+"""The context of a run, which hooks and tools get as ``ctx`` (DESIGN 6.4). It is read-only."""
 
 from __future__ import annotations
 

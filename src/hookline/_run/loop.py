@@ -123,7 +123,7 @@ class Loop:
         return not self.state.signals and not engine.cancellation.triggered and engine.budget.exceeded() is None
 
     async def _may_continue(self) -> bool:
-        """The checkpoint between steps: fire ``on_stop`` for recorded signals (DESIGN 4.7)."""
+        """Return the checkpoint between steps: fire ``on_stop`` for recorded signals (DESIGN 4.7)."""
         engine, state = self.engine, self.state
         while True:
             engine.cancellation.check()
@@ -293,7 +293,7 @@ class Loop:
         return output.accepted.json if output.accepted is not None and status in _WITH_OUTPUT else None
 
     def _update_output(self, result: AgentResult[Any], reply: str) -> tuple[AgentResult[Any], OutputError | None]:
-        """Update the output if a hook changed the reply. Return also the error if the new reply does not match."""
+        """Update the output if a hook changed the reply. Also return the error if the new reply does not match."""
         if result.reply == reply:
             return result, None
         output, failure = self.engine.output, None

@@ -187,7 +187,7 @@ def background_loop() -> asyncio.AbstractEventLoop:
 def own_loop() -> Iterator[asyncio.AbstractEventLoop]:
     """Provide an event loop in a new thread, for one blocking run inside a running event loop.
 
-    The shared background loop would not do: the caller may be a sync hook that blocks this very loop.
+    The shared background loop cannot be used, because the caller may be a sync hook that blocks that loop.
     """
     aio = asyncio.new_event_loop()
     thread = threading.Thread(target=aio.run_forever, name="hookline-run", daemon=True)

@@ -69,7 +69,7 @@ class ActivityIndicator:
 
     @property
     def sinks(self) -> list[Sink]:
-        """Event sinks to pass to the run."""
+        """The event sinks to pass to the run."""
         return [self] if self._progress else []
 
     async def __aenter__(self) -> ActivityIndicator:

@@ -51,7 +51,7 @@ MIN_CODE_LENGTH = 4
 """Shortest length of a code, in characters."""
 
 MAX_ARGUMENTS = 30_000
-"""Longest arguments that are shown in a conversation, in characters. An operator decides about longer ones."""
+"""Longest arguments that are shown in a conversation, in characters. Longer ones are left to an operator."""
 
 _CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 _PART_LABEL = 40  # room for the label of a part, in characters
@@ -109,11 +109,11 @@ class Approvals:
     def for_run(
         self, item: InboxItem, set_waiting: Callable[[bool], None], was_interrupted: Callable[[], bool]
     ) -> RunApprovals | None:
-        """Approvals for one run; ``None`` if approvals in conversations are switched off.
+        """Create the approvals of one run; ``None`` if approvals in conversations are switched off.
 
         Args:
             item: the message that the run answers.
-            set_waiting: called when the run starts and when it stops to wait for a decision.
+            set_waiting: called with true when the run starts to wait for a decision, and with false when it stops.
             was_interrupted: whether the run was interrupted and will be started again.
         """
         return None if self.store is None else RunApprovals(self, self.store, item, set_waiting, was_interrupted)
@@ -123,7 +123,7 @@ class Approvals:
         return bool(self._pending.get(key))
 
     async def close(self) -> None:
-        """Cancel notices that are still to be sent."""
+        """Cancel the notices that are not sent yet."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -240,7 +240,7 @@ class Approvals:
         return added
 
     def remove(self, pending: PendingApproval) -> None:
-        """Record that a call does not wait any more."""
+        """Record that a call no longer waits."""
         in_conversation = self._pending.get(pending.key, {})
         if not pending.decided and pending.row.id in in_conversation:
             self._closed_at = {**self._recently_closed(), pending.key: time.monotonic()}
@@ -251,7 +251,7 @@ class Approvals:
         self._notify_channel(pending.key)
 
     def _recently_closed(self) -> dict[str, float]:
-        """Conversations in which a call has just stopped waiting without a decision from the conversation."""
+        """Return conversations in which a call has just stopped waiting without a decision from the conversation."""
         since = time.monotonic() - RECENT_SECONDS
         self._closed_at = {key: at for key, at in self._closed_at.items() if at > since}
         return self._closed_at
@@ -274,7 +274,7 @@ class Approvals:
         self._notify_channel(item.key)
 
     async def _earlier_codes(self, pending: PendingApproval, item: InboxItem) -> list[str]:
-        """Codes of the calls that an earlier run for the same message requested before a restart."""
+        """Return codes of the calls that an earlier run for the same message requested before a restart."""
         if not item.tries or self.store is None:
             return []
         row = pending.row
@@ -327,7 +327,7 @@ class Approvals:
 
 
 class RunApprovals:
-    """Approvals of one run. Its ``hook`` belongs into the hooks of the run."""
+    """Approvals of one run. Pass its ``hook`` to the run."""
 
     def __init__(
         self,
@@ -382,22 +382,22 @@ class RunApprovals:
 
 
 def channel_owner(channel: str) -> str:
-    """Owner of the calls made through a channel, and of the permissions given there."""
+    """Return owner of the calls made through a channel, and of the permissions given there."""
     return f"channel:{channel}"
 
 
 def outcome(row: ApprovalRow) -> str:
-    """The outcome of a call as a sentence."""
+    """Return the outcome of a call as a sentence."""
     return notices.outcome(one_line(row.tool), row.status, one_line(row.by), one_line(row.message))
 
 
 def full_code(key: str, id: str) -> str:
-    """The full code of a call in a conversation. People see only its beginning; other conversations have another."""
+    """Return the full code of a call, which differs by conversation. People see only its beginning."""
     return "".join(_CODE_LETTERS[byte % 32] for byte in sha256(f"{key} {id}".encode()).digest())
 
 
 def short_code(key: str, id: str, others: Iterable[PendingApproval]) -> str:
-    """The shortest beginning of a code that differs from the codes of the other pending calls."""
+    """Return the shortest beginning of a code that differs from the codes of the other pending calls."""
     code, size = full_code(key, id), MIN_CODE_LENGTH
     while any(full_code(key, other.row.id).startswith(code[:size]) for other in others):
         size += 1

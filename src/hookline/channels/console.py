@@ -20,7 +20,7 @@ _CLEAR = "\r\x1b[K"
 
 
 class ConsoleChannel:
-    """Read messages from a file, one per line, and write replies to another. At the end of the file, it has ended.
+    """Read messages from a file, one per line, and write replies to another. The channel ends with the input file.
 
     A terminal shows a prompt while the channel waits for input, and ``...`` while a message is being answered.
 
@@ -51,7 +51,7 @@ class ConsoleChannel:
         lines: asyncio.Queue[str] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
-        def read() -> None:  # only a thread can wait for a terminal, a pipe and a file alike
+        def read() -> None:  # a thread, because asyncio cannot wait for all of terminals, pipes and files
             line = "\n"
             while line and not self._stopping.is_set():
                 line = self._read_line()
@@ -115,7 +115,7 @@ class ConsoleChannel:
         return key
 
     def health(self) -> Health:
-        """Healthy until the end of the input."""
+        """Report healthy until the end of the input."""
         if self.ended:
             return Health(False, "the input has ended")
         return Health(not self._problem, self._problem)

@@ -23,26 +23,26 @@ log = logging.getLogger("hookline")
 
 
 def key_of(address: Address) -> str:
-    """The key of a conversation, unique for each address."""
+    """Return the key of a conversation, unique for each address."""
     return json.dumps([address.channel, address.bot, address.chat_id, address.thread_id])
 
 
 @lru_cache(4096)
 def address_of(key: str) -> Address:
-    """The address that a key was made from."""
+    """Return the address that a key was made from."""
     channel, bot, chat, thread = json.loads(key)
     return Address(channel, chat, thread, bot)
 
 
 def label_of(key: str) -> str:
-    """Channel and chat of a conversation, for log messages."""
+    """Return channel and chat of a conversation, for log messages."""
     address = address_of(key)
     thread = f", {address.thread_id!r:.80}" if address.thread_id else ""
     return f"{address.channel}, chat {address.chat_id!r:.80}{thread}"
 
 
 def session_id(key: str, generation: int = 0) -> str:
-    """The session id of a conversation, safe as a file name. ``/new`` starts the next ``generation``."""
+    """Return the session id of a conversation, safe as a file name. ``/new`` starts the next ``generation``."""
     channel = "".join(c if c.isascii() and c.isalnum() else "-" for c in address_of(key).channel)[:20]
     return f"{channel}-{sha256(key.encode()).hexdigest()[:32]}" + (f"-{generation}" if generation else "")
 
@@ -126,7 +126,7 @@ class Conversations:
             return self._hooks, None
 
     def speaker(self, session: Session) -> str:
-        """Display name of the agent that answers in a session; empty if the answerer has none."""
+        """Return display name of the agent that answers in a session; empty if the answerer has none."""
         try:
             return str(self._speaker_for(session) or "")
         except Exception as error:  # noqa: BLE001 - a message without a name is better than no message

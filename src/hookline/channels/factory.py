@@ -137,7 +137,7 @@ def _declared(settings: Settings) -> list[DeclaredChannel]:
 
 
 def _approvals(settings: Settings) -> ApprovalStore | None:
-    """The store for calls that wait for approval; ``None`` if calls never wait."""
+    """Return the store for calls that wait for approval; ``None`` if calls never wait."""
     return None if settings.approvals in ("yes", "deny") else ApprovalStore(settings.approval_file)
 
 
@@ -146,7 +146,7 @@ def _access(item: DeclaredChannel) -> Access:
 
 
 def database_path(options: GatewayOptions, home: Path) -> str:
-    """The file for messages and pairings; by default in the data folder of the user."""
+    """Return the file for messages and pairings; by default in the data folder of the user."""
     if options.database == ":memory:":
         return options.database
     return str(home / Path(options.database).expanduser() if options.database else user_folder("data") / "gateway.db")

@@ -1,4 +1,4 @@
-"""The gateway: receives messages from channels, has an agent answer them in order, and loses none."""
+"""The gateway: receives messages from channels, lets an agent answer them in order, and never loses one."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ POLL_INTERVAL = 1.0
 """Seconds between two checks of the mailbox for items that other processes left."""
 
 SEND_GRACE = 5.0
-"""Seconds to send the remaining replies when the gateway stops, at least."""
+"""Minimum time in seconds to send the remaining replies when the gateway stops."""
 
 CANCEL_GRACE = 6.0
-"""Seconds for cancelled runs to finish. Their hooks have five."""
+"""Seconds for cancelled runs to finish. Their hooks get five of them."""
 
 STOP_SECONDS = 15.0
 """Seconds for a channel to stop. Then it is abandoned."""
@@ -252,7 +252,7 @@ class Gateway:
             log.error("%s", error_text(error))
 
     async def serve(self) -> None:
-        """Start and run until the gateway is stopped, or until all channels have ended and all is answered."""
+        """Start and run until the gateway is stopped, or all channels have ended and all messages are answered."""
         await self.start()
         await self.wait()
 
@@ -339,7 +339,7 @@ class Gateway:
                 self._conversations.forget(key)
 
     def _server_for(self, channel: Channel) -> Any:
-        """The web server for a channel; ``None`` if the channel needs none or there is none."""
+        """Return the web server for a channel; ``None`` if the channel needs none or there is none."""
         if not hasattr(channel, "routes"):
             return None
         return next((server for server in self.servers if hasattr(server, "add")), None)
@@ -400,7 +400,7 @@ async def _stop_part(part: Server | Channel) -> None:
 
 
 def _health(channel: Channel) -> Health:
-    """The health of a channel, even if its ``health`` is broken."""
+    """Return the health of a channel, even if its ``health`` is broken."""
     try:
         health: Any = channel.health()
     except Exception as error:  # noqa: BLE001 - a broken health check means an unhealthy channel

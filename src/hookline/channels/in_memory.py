@@ -1,4 +1,4 @@
-"""A channel in memory, for tests and for programs that are their own platform."""
+"""A channel in memory, for tests and for programs that pass messages directly."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class MemoryChannel:
     async def say(
         self, text: str, *, chat: str = "chat", sender: str = "somebody", message_id: str = "", **fields: Any
     ) -> bool:
-        """Deliver a message to the gateway. False if the gateway knew it already.
+        """Deliver a message to the gateway. Return false if the gateway already has it.
 
         Args:
             text: the text of the message.
             chat: the chat in which it was written.
-            sender: who wrote it.
+            sender: the sender of the message.
             message_id: its id; a new one if left out.
             fields: further fields of ``InboundMessage``.
 
@@ -72,7 +72,7 @@ class MemoryChannel:
         return await self._deliver(InboundMessage(text, self.name, chat, sender, message_id, **fields))
 
     def texts(self, chat: str = "chat") -> Sequence[str]:
-        """The texts that were sent to a chat."""
+        """Return the texts that were sent to a chat."""
         return [each.message.text for each in self.sent if each.address.chat_id == chat]
 
     async def replies(self, count: int, chat: str = "chat") -> Sequence[str]:
@@ -109,5 +109,5 @@ class MemoryChannel:
         self.typed.append(address)
 
     def health(self) -> Health:
-        """Healthy while ``working`` is true."""
+        """Report healthy while ``working`` is true."""
         return Health(self.working, "" if self.working else "switched off")

@@ -36,12 +36,12 @@ _OUTCOMES = {
     "edited": "runs, with other arguments",
     "denied": "does not run",
     "expired": "does not run: it was not approved in time",
-    "cancelled": "does not need an approval any more: its run has ended",
+    "cancelled": "no longer needs approval: its run has ended",
 }
 
 
 def stopped(was_running: bool, waiting: int, dropped: int) -> str:
-    """The reply to ``/stop``."""
+    """Return the reply to ``/stop``."""
     text = STOPPED if was_running else NOTHING_RUNS
     if dropped:
         return f"{text} {dropped} waiting {'message was' if dropped == 1 else 'messages were'} dropped."
@@ -53,7 +53,7 @@ def stopped(was_running: bool, waiting: int, dropped: int) -> str:
 
 
 def pairing(code: str) -> str:
-    """The reply to a sender who is not paired yet."""
+    """Return the reply to a sender who is not paired yet."""
     return (
         "I do not know you yet. To get access, give this code to the operator; it is valid for one hour:\n"
         f"{code}\n(The operator types: hookline gateway pair {code})"
@@ -61,7 +61,7 @@ def pairing(code: str) -> str:
 
 
 def which_call(command: str, codes: Sequence[str], *, unknown: bool = False) -> str:
-    """The reply to a decision that does not say which call it is about, or names an ``unknown`` code."""
+    """Return the reply to a decision that does not say which call it is about, or names an ``unknown`` code."""
     if not codes:
         return f"There is no such code. {NOTHING_PENDING}" if unknown else NOTHING_PENDING
     examples = " or ".join(f"/{command} {code}" for code in codes)
@@ -70,19 +70,19 @@ def which_call(command: str, codes: Sequence[str], *, unknown: bool = False) -> 
 
 
 def out_of_date(code: str, codes: Sequence[str]) -> str:
-    """The reply to a code that is no longer valid; ``codes`` are the valid ones."""
+    """Return the reply to a code that is no longer valid; ``codes`` are the valid ones."""
     rest = f" {_calls(len(codes))}: {', '.join(codes)}." if codes else f" {NOTHING_PENDING}"
     return f"{code} is out of date: nothing was decided.{rest}"
 
 
 def asking_again(codes: Sequence[str]) -> str:
-    """Introduces a request that replaces earlier ones after a restart."""
+    """Introduce a request that replaces earlier ones after a restart."""
     verb = "is" if len(codes) == 1 else "are"
     return f"I was restarted, so I am asking again. {' and '.join(codes)} {verb} out of date."
 
 
 def not_shown(code: str) -> str:
-    """The reply to an approval of a call that was not shown completely."""
+    """Return the reply to an approval of a call that was not shown completely."""
     return (
         f"{code}: not all of the call was shown here, so it cannot be approved here. "
         "An operator can approve it: hookline approvals"
@@ -90,7 +90,7 @@ def not_shown(code: str) -> str:
 
 
 def not_always(code: str) -> str:
-    """The reply to a sender who may not approve calls permanently."""
+    """Return the reply to a sender who may not approve calls permanently."""
     return (
         f"{code}: nothing was decided. You may not approve calls permanently; "
         f"/approve {code} session is for this conversation."
@@ -98,7 +98,7 @@ def not_always(code: str) -> str:
 
 
 def decided(tool: str, status: str, remember: str) -> str:
-    """The reply to a decision."""
+    """Return the reply to a decision."""
     if status == "denied":
         return f"denied. {tool} does not run."
     if status == "edited":
@@ -111,7 +111,7 @@ def decided(tool: str, status: str, remember: str) -> str:
 
 
 def outcome(tool: str, status: str, by: str, message: str) -> str:
-    """The outcome of a call that was decided elsewhere, or that was not decided in time."""
+    """Return the outcome of a call that was decided elsewhere, or that was not decided in time."""
     who = f" ({status} by {by}{f': {message}' if message else ''})" if by else ""
     return f"{tool} {_OUTCOMES.get(status, status)}{who}."
 

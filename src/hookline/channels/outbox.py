@@ -31,7 +31,7 @@ MAX_DELAY = 60.0
 
 
 class Counters:
-    """Counts of what a gateway has done since it started."""
+    """Counts of the work of a gateway since it started."""
 
     def __init__(self) -> None:
         self.received = 0
@@ -141,7 +141,7 @@ class Outbox:
             self._tracked.pop(item.token, None)
 
     async def wait_until_sent(self, items: Sequence[OutboxItem], timeout: float) -> bool:
-        """Wait until these tracked messages are sent. False if one failed or the timeout expired."""
+        """Wait until these tracked messages are sent. Return false if one failed or the timeout expired."""
         deadline = time.monotonic() + timeout
         while not all(outcomes := [self._tracked.get(item.token) for item in items]):
             if False in outcomes or time.monotonic() > deadline:
@@ -241,7 +241,7 @@ class Outbox:
             self._tracked[item.token] = sent
 
     async def _context(self, key: str) -> tuple[Session | None, str, str]:
-        """Session, chat and platform of a conversation. Without a session, all hooks see the message."""
+        """Return the session, chat and platform of a conversation. Without a session, all hooks see the message."""
         address = address_of(key)
         try:
             session = await self._conversations.session(key)
@@ -252,7 +252,7 @@ class Outbox:
 
     @staticmethod
     def _delay(tries: int, requested: Any = None) -> float:
-        """Seconds until the next attempt: exponential, or as the platform requests, but never a busy loop."""
+        """Return seconds until the next attempt: exponential, or as the platform requests, but never a busy loop."""
         grown = 2.0 ** min(tries, 10)
         if is_number(requested):
             return max(float(requested), min(1.0, 0.01 * grown))

@@ -43,7 +43,7 @@ INBOUND_CLAIM = Point(
     Inbound,
     model="claim",
     fired_by="a channel gateway",
-    when="which handler owns this message",
+    when="before a message is processed; a handler may claim it",
     closed="the message is not handled",
     names={"Ethos": "inbound_claim"},
 )
@@ -53,7 +53,7 @@ MESSAGE_SENDING = Point(
     model="merge",
     result=MessageChange,
     fired_by="a channel gateway",
-    when="before an outbound message leaves",
+    when="before a message is sent",
     closed="the message is not sent",
     names={"Ethos": "message_sending"},
 )
@@ -71,7 +71,7 @@ MESSAGE_SENT = Point(
     Outbound,
     model="observe",
     fired_by="a channel gateway",
-    when="after a message left",
-    closed="it is reported",
+    when="after a message was sent",
+    closed="the failure is reported",
     names={"Ethos": "message_sent"},
 )

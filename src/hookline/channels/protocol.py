@@ -13,7 +13,7 @@ Deliver = Callable[[InboundMessage], Awaitable[bool]]
 """Passes a received message to the gateway.
 
 It returns once the message is stored, so that the channel can acknowledge it to the platform. It returns false if the
-gateway knew the message already. Every message needs a ``message_id`` that stays the same on redelivery.
+gateway already has the message. Every message needs a ``message_id`` that stays the same on redelivery.
 """
 
 
@@ -57,7 +57,7 @@ class ChannelError(HooklineError):
 
 
 class UndeliverableError(ChannelError):
-    """A message can never be delivered: the chat does not exist any more, or the platform rejects the message."""
+    """A message can never be delivered: the chat no longer exists, or the platform rejects the message."""
 
 
 class ApprovalPrompt(Frozen, frozen=True):
@@ -119,7 +119,7 @@ class Channel(Protocol):
         ...
 
     async def send(self, address: Address, message: OutboundMessage, *, key: str) -> str:
-        """Send a message and return the platform's id of it. ``key`` stays the same when the send is repeated.
+        """Send a message and return the platform's id for it. ``key`` stays the same when the send is repeated.
 
         Raises:
             ChannelError: the message cannot be sent at the moment.
@@ -151,7 +151,7 @@ class Answerer(Protocol):
 
     @property
     def start(self) -> Callable[..., Any]:
-        """Starts a run, like ``Agent.start``."""
+        """Start a run, like ``Agent.start``."""
         ...
 
 

@@ -76,15 +76,15 @@ class ConversationQueues(Generic[T]):
         return len(self._queues)
 
     def waiting_in(self, key: str) -> int:
-        """Number of waiting items in one conversation."""
+        """Return number of waiting items in one conversation."""
         return len(self._queues[key].waiting) if key in self._queues else 0
 
     def current(self, key: str) -> T | None:
-        """The item of a conversation that is being processed."""
+        """Return the item of a conversation that is being processed."""
         return self._queues[key].current if key in self._queues else None
 
     def items(self, key: str) -> list[T]:
-        """The current item of a conversation and its waiting items, in order."""
+        """Return the current item of a conversation and its waiting items, in order."""
         current = self.current(key)
         return [*([] if current is None else [current]), *(self._queues[key].waiting if key in self._queues else ())]
 

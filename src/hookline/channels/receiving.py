@@ -102,7 +102,7 @@ class DeliveryGate:
         await self._in_flight.wait_until_idle()
 
     async def __call__(self, message: InboundMessage) -> bool:
-        """Deliver a message. False if the gateway knew it already.
+        """Deliver a message. Return false if the gateway already has it.
 
         Raises:
             ChannelError: messages are not accepted at the moment.
@@ -129,7 +129,7 @@ class RetryingDelivery:
         self._report = report
 
     async def deliver_all(self, messages: Iterable[InboundMessage]) -> bool:
-        """Deliver messages, several conversations concurrently. False if the channel stopped before the end."""
+        """Deliver messages, several conversations concurrently. Return false if the channel stopped before the end."""
         by_conversation: dict[tuple[str, str], list[InboundMessage]] = {}
         for message in messages:
             by_conversation.setdefault((message.chat_id, message.thread_id), []).append(message)

@@ -107,7 +107,7 @@ class Runner:
         self.queues.put(item.key, (item, work))
 
     def steer(self, item: InboxItem, text: str) -> bool:
-        """Add a message to the active run of its conversation. False if there is no run or it is about to end."""
+        """Add a message to the active run of its conversation. Return false if no run will read it."""
         active = self._active.get(item.key)
         if active is None or active.run is None or active.stopped or self.queues.waiting_in(item.key):
             return False
@@ -153,7 +153,7 @@ class Runner:
                 active.run.cancel(reason)
 
     def _notify_channel(self, key: str) -> None:
-        """Tell the channel which message is being answered and how many wait, if it has a method for that."""
+        """Notify the channel of the message that is being answered and the number of waiting messages."""
         address = address_of(key)
         callback: Any = getattr(self._channels.get(address.channel), "activity_changed", None)
         if callback is None or not self._options.typing:
@@ -323,7 +323,7 @@ class Runner:
 
 
 def _reply_text(result: AgentResult[Any] | None, stopped: bool) -> str:
-    """The reply for the result of a run."""
+    """Return the reply for the result of a run."""
     if stopped and (result is None or result.status == "cancelled"):
         return ""  # /stop has its own reply
     if result is None or result.status == "failed":
@@ -336,7 +336,7 @@ def _reply_text(result: AgentResult[Any] | None, stopped: bool) -> str:
 
 
 def _finished_answer(session: Session, base: int, text: str) -> str:
-    """The answer of a run that had finished and was saved when its process ended."""
+    """Return the answer of a run that had finished and was saved when its process ended."""
     since = session.messages[base:]
     if not since or since[0] != Message("user", text):
         return ""

@@ -29,7 +29,7 @@ def checked_path(path: str) -> str:
     """Return a path if it begins with a slash and needs no escapes.
 
     Raises:
-        ChannelError: it does not.
+        ChannelError: the path is not valid.
     """
     if not isinstance(path, str) or not _PATH.fullmatch(path) or "/." in path:
         raise ChannelError(f"{path!r:.80} is not a valid path: write it like /chat, with letters, digits, - and _")

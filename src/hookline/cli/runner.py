@@ -161,7 +161,7 @@ def prepare_agent(
     from ..teams.build import build_answerer
 
     answerer = build_answerer(
-        config.settings, home=config.home, hooks=hooks, file=config.hooks_file, plugins=plugins, tell=print_note
+        config.settings, home=config.home, hooks=hooks, file=config.hooks_file, plugins=plugins, notify=print_note
     )
     if isinstance(answerer, Agent):
         return answerer, answerer

@@ -45,7 +45,7 @@ def build_agent(
     hooks: Iterable[Hook] = (),
     file: Path | None = None,
     plugins: PluginManager | None = None,
-    tell: Callable[[str], object] = log.warning,
+    notify: Callable[[str], object] = log.warning,
 ) -> Agent:
     """Build the agent that settings describe. Its runs need a :func:`make_context` for the limits.
 
@@ -55,7 +55,7 @@ def build_agent(
         hooks: additional hooks, such as an approver.
         file: the file that sets ``hooks``, for error messages.
         plugins: the plugin manager; by default, that of :func:`build_plugins`.
-        tell: called with each note about plugins.
+        notify: called with each note about plugins.
 
     Raises:
         ConfigError: the folder does not exist.
@@ -80,7 +80,7 @@ def build_agent(
     )
     plugins = build_plugins(settings, home) if plugins is None else plugins
     for note in use_plugins(plugins, agent, settings.plugins):
-        tell(note)
+        notify(note)
     return agent
 
 

@@ -50,7 +50,7 @@ def mask(value: Any, name: str = "") -> Any:
 
 
 def mask_values(values: Mapping[str, Any], text: str) -> str:
-    """Mask in the text all secrets among these values."""
+    """Return the text with every secret among these values masked."""
     for name, value in values.items():
         if isinstance(value, str) and mask(value, name) == MASK:
             text = text.replace(value, MASK)

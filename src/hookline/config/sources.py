@@ -359,7 +359,7 @@ def _path(name: str, value: Any, folder: Path) -> Any:
 def distrust_reason(path: Path) -> str | None:
     """Return why another user could have written this file; ``None`` if only its owner and root could.
 
-    A configuration file that was found, not named, decides which code runs. So it must not come from another user.
+    A configuration file that was found by searching decides which code runs, so it must not come from another user.
     Always ``None`` on Windows.
     """
     if sys.platform == "win32":

@@ -54,12 +54,12 @@ class _Metric:
         raise NotImplementedError
 
     def label_sets(self) -> list[Labels]:
-        """The label values so far."""
+        """Return the label values so far."""
         with self._metrics.lock:
             return list(self._children)
 
     def key(self, given: tuple[Any, ...], known: Mapping[Labels, Any]) -> Labels:
-        """The label values to count under: cleaned, or ``other`` if ``known`` is full."""
+        """Return the label values to count under: cleaned, or ``other`` if ``known`` is full."""
         if len(given) != len(self.labels):
             raise TypeError(f"{self.name} takes {len(self.labels)} labels ({', '.join(self.labels)}), not {len(given)}")
         clean = tuple(map(_clean, given))
@@ -195,13 +195,13 @@ class Metrics:
         self._add(_Gauge(self, name, text, _label_names(labels), read=read))
 
     def text(self) -> str:
-        """All metrics in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         from prometheus_client import generate_latest
 
         return generate_latest(self).decode()
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics without the times of their creation, which would double the number of series."""
+        """Return the metrics without the times of their creation, which would double the number of series."""
         for metric in self.registry.collect():
             metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
@@ -237,6 +237,6 @@ def _label_names(labels: Any) -> tuple[str, ...]:
 
 
 def _clean(value: Any) -> str:
-    """A label value of bounded length, with control characters escaped."""
+    """Return a label value of bounded length, with control characters escaped."""
     text = str(value)[:_MAX_LABEL]
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

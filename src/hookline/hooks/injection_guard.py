@@ -266,7 +266,7 @@ def _is_loop_error(ctx: Any, result: ToolCallResult) -> bool:
 
 
 def _text_of(result: ToolCallResult) -> tuple[str, str]:
-    """The name of the field that the model reads and its text, which is empty for results without text."""
+    """Return the name of the field that the model reads and its text, which is empty for results without text."""
     if result.error is not None:
         return "error", result.error
     return "result", result.text if _has_text(result.result) else ""
@@ -281,7 +281,7 @@ def _has_text(value: Any) -> bool:
 
 
 def _taint_of(messages: Sequence[Message]) -> _Taint | None:
-    """The fenced text in a transcript: suspicious text if there is any, else the newest."""
+    """Return the fenced text in a transcript: suspicious text if there is any, else the newest."""
     newest, steps = None, 0
     for message in reversed(messages):
         steps += message.role == "assistant"

@@ -135,7 +135,7 @@ class MetricsHook:
             handler(event)
 
     def text(self) -> str:
-        """All metrics in Prometheus' text format, to be served as :attr:`content_type`."""
+        """Return all metrics in Prometheus' text format, to be served as :attr:`content_type`."""
         return self._metrics.text()
 
     @property

@@ -131,7 +131,7 @@ class ObservabilityHook:
         return self._writer.flush(timeout)
 
     def problem(self) -> str | None:
-        """A message about records lost since the last call; ``None`` if none were lost."""
+        """Return a message about records lost since the last call; ``None`` if none were lost."""
         if not self._problem:
             return None
         lost, problem = self._lost, self._problem

@@ -107,7 +107,7 @@ def _normalize(text: str) -> str:
 
 
 def _boundary(edge: str, look: str) -> str:
-    """A condition that no word character is next to a word; not for scripts that are written without spaces."""
+    """Return a condition that no word character is next to a word; not for scripts that are written without spaces."""
     from unicodedata import east_asian_width
 
     has_boundary = re.match(r"\w", edge) is not None and east_asian_width(edge) not in ("W", "F")

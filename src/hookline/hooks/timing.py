@@ -99,12 +99,12 @@ class TimingHook:
                 begun.pop(next(iter(begun)), None)
 
     def summary(self) -> list[Timing]:
-        """The statistics by model or tool and ``kind`` ("model", "model, whole", "tool", "tool, whole"), in seconds."""
+        """Return statistics by model or tool and ``kind`` ("model", "model, whole", "tool", "tool, whole"), in seconds."""
         with self._lock:
             return [statistics.row(*key) for key, statistics in sorted(self._statistics.items())]
 
     def table(self) -> str:
-        """The summary as a text table, in milliseconds."""
+        """Return the summary as a text table, in milliseconds."""
         heads = Timing.__struct_fields__
         rows: list[tuple[str, ...]] = [(*heads[:3], *(f"{head} ms" for head in heads[3:]))]
         for row in self.summary():

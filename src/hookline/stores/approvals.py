@@ -130,9 +130,9 @@ def matches(pattern: Mapping[str, str], arguments: Mapping[str, Any]) -> bool:
 
 
 def _mismatch(pattern: Mapping[str, str], arguments: Mapping[str, Any]) -> str:
-    """The reason why a pattern does not cover these arguments; empty if it does."""
+    """Return the reason why a pattern does not cover these arguments; empty if it does."""
     for name in pattern:
-        if name != "*" and name not in arguments:  # the tool may have a default value that no one has reviewed
+        if name != "*" and name not in arguments:  # the tool may have a default value that nobody has reviewed
             return f"the call has no argument {name!r:.80}"
     for name, value in arguments.items():
         glob = pattern.get(name, pattern.get("*"))
@@ -162,7 +162,7 @@ class ApprovalStore:
     """Store calls that need approval, the decisions, and standing grants.
 
     Each call is decided once, even if several processes try. A decision must contain the digest of the call that the
-    decider saw. A call that has expired, or whose process is gone, is no longer pending. See docs/guides/approvals.md.
+    decider saw. A call that has expired, or whose process has ended, is not pending. See docs/guides/approvals.md.
 
     Args:
         path: the file, created when first used, readable by its owner only; ``:memory:`` keeps everything in memory.
@@ -258,7 +258,7 @@ class ApprovalStore:
     def rows(
         self, *, status: str = "", owner: str | None = None, root_id: str = "", limit: int = 100
     ) -> list[ApprovalRow]:
-        """Stored calls, newest first.
+        """Return stored calls, newest first.
 
         Args:
             status: only calls with this status; by default all.
@@ -290,7 +290,7 @@ class ApprovalStore:
         return found
 
     def find(self, id: str, *, owner: str | None = None, short: bool = False) -> ApprovalRow:
-        """The call with this id.
+        """Return the call with this id.
 
         Args:
             id: id of the call.
@@ -363,7 +363,7 @@ class ApprovalStore:
         return row
 
     def end_pending(self, id: str, status: str) -> ApprovalRow:
-        """Mark a pending call as ``expired`` or ``cancelled``; a call that was decided before stays as it is.
+        """Mark a pending call as ``expired`` or ``cancelled``; a call that is already decided does not change.
 
         Raises:
             StoreError: the call does not exist, or the file cannot be used.
@@ -385,7 +385,7 @@ class ApprovalStore:
         return self._watcher.watch(id, callback)
 
     def grants(self, *, owner: str | None = None) -> list[GrantRow]:
-        """Standing grants, newest first.
+        """Return standing grants, newest first.
 
         Raises:
             StoreError: the file cannot be used.
@@ -405,7 +405,7 @@ class ApprovalStore:
             db.execute("DELETE FROM grants WHERE id = ?", found[:1])
 
     def pending_count(self) -> int:
-        """Number of pending calls.
+        """Return number of pending calls.
 
         Raises:
             StoreError: the file cannot be used.
@@ -418,7 +418,7 @@ class ApprovalStore:
         return _decode_call(_find_by_id(db, _CALL, id, owner, "call", short=short))
 
     def _stored(self, ids: Sequence[str]) -> Mapping[str, ApprovalRow]:
-        """The rows with these ids, with their stored status: callers of :meth:`watch` check the time themselves."""
+        """Return the rows with these ids and their stored status. Callers of :meth:`watch` check the expiry themselves."""
         found: dict[str, ApprovalRow] = {}
         with self.db.transaction() as db:
             for id in ids:
@@ -526,7 +526,7 @@ _GRANT = f"SELECT {', '.join(GrantRow.__struct_fields__)} FROM grants"
 
 
 def _grants_for(db: sqlite3.Connection, row: ApprovalRow) -> list[GrantRow]:
-    """Grants for the tool, owner, agent and session of a call, oldest first."""
+    """Return grants for the tool, owner, agent and session of a call, oldest first."""
     found = db.execute(
         f"{_GRANT} WHERE tool = ? AND owner = ? AND agent = ? AND (scope = 'always' OR "
         "scope = 'session' AND session_id = ?) ORDER BY seq",
@@ -542,7 +542,7 @@ def _approved_by(row: ApprovalRow, grant: GrantRow, now: float) -> ApprovalRow:
 def _find_by_id(
     db: sqlite3.Connection, select: str, id: str, owner: str | None, what: str, *, short: bool
 ) -> tuple[Any, ...]:
-    """The values of the only row with this id and owner.
+    """Return the values of the only row with this id and owner.
 
     Raises:
         NotFoundError: there is no such row.
@@ -593,7 +593,7 @@ def _decode_call(values: Sequence[Any], *, as_stored: bool = False) -> ApprovalR
 
 
 def _status_now(status: str, expires: float, asked: float, host: str, pid: int, start: float | None) -> str:
-    """The current status of a call. A process that is gone cannot store that its calls expired or were cancelled."""
+    """Return the current status of a call. A process that has ended cannot store that its calls expired."""
     if status != "pending":
         return status
     if expires <= time.time():
@@ -659,7 +659,7 @@ class _Watcher:
         with self._lock:
             if self._thread is None:
                 thread = threading.Thread(target=self._poll, name="hookline-approvals", daemon=True)
-                thread.start()  # if the system has no room for a thread, the next caller tries again
+                thread.start()  # if no thread can be started, the next caller tries again
                 self._thread = thread
             self._waiting[key] = id, callback
         self.wake()  # the call may have been decided already

@@ -89,7 +89,7 @@ class ArtifactStore:
         return Artifact(name, len(content), sha256(content).hexdigest(), saved_at, _media_type(name))
 
     def load(self, name: str) -> bytes:
-        """The data stored under a name.
+        """Return the data stored under a name.
 
         Raises:
             StoreError: the artifact does not exist or cannot be read, or the name is not valid.
@@ -101,7 +101,7 @@ class ArtifactStore:
             raise StoreError(f"there is no artifact {name!r:.200}: list() returns all artifacts") from None
 
     def text(self, name: str) -> str:
-        """The text stored under a name.
+        """Return the text stored under a name.
 
         Raises:
             StoreError: as for :meth:`load`, or the data is not text.
@@ -112,7 +112,7 @@ class ArtifactStore:
             raise StoreError(f"the artifact {name!r} is not UTF-8 text ({error}): use load()") from None
 
     def list(self) -> Sequence[Artifact]:
-        """All artifacts, sorted by name.
+        """Return all artifacts, sorted by name.
 
         Raises:
             StoreError: the folder or a file cannot be read.
@@ -149,7 +149,7 @@ class ArtifactStore:
         return True
 
     def tools(self) -> Sequence[Tool]:
-        """The tools ``save_artifact``, ``read_artifact`` and ``list_artifacts`` for a model."""
+        """Return the tools ``save_artifact``, ``read_artifact`` and ``list_artifacts`` for a model."""
         return self._tools
 
     @cached_property
@@ -245,7 +245,7 @@ class ArtifactStore:
 
 
 def _name_of(file: str) -> str | None:
-    """The name of the artifact in a file; ``None`` if the file is not an artifact."""
+    """Return the name of the artifact in a file; ``None`` if the file is not an artifact."""
     try:
         name = unquote(file.removeprefix(_PREFIX), errors="strict")
         return name if name and file == f"{_PREFIX}{file_name_for(name)}" else None

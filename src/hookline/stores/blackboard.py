@@ -45,7 +45,7 @@ class Blackboard:
         return f"Blackboard({len(self._values)} keys)"
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key."""
+        """Return the value of a key."""
         with self._lock:
             return self._values.get(key, default)
 
@@ -94,7 +94,7 @@ class Blackboard:
         return True
 
     def snapshot(self) -> Mapping[str, Any]:
-        """A copy of all keys and values."""
+        """Return a copy of all keys and values."""
         with self._lock:
             found: Mapping[str, Any] = freeze(self._values)
             return found

@@ -1,4 +1,4 @@
-"""Chat messages of channels whose platform stores none, in one SQLite file."""
+"""Chat messages of channels whose platform does not store messages, in one SQLite file."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class ChatStore:
     def since(
         self, channel: str, chat: str, rev: int = 0, *, limit: int = 100, side: Side | None = None
     ) -> Sequence[ChatMessage]:
-        """Messages that were added or changed after the revision ``rev``, in that order.
+        """Return messages that were added or changed after the revision ``rev``, in that order.
 
         Raises:
             StoreError: the file cannot be used.
@@ -147,7 +147,7 @@ class ChatStore:
         return [ChatMessage(*row) for row in rows]
 
     def changed(self, channel: str, rev: int) -> tuple[int, Sequence[str]]:
-        """The newest revision, and the chats of a channel with additions or changes after the revision ``rev``.
+        """Return the newest revision, and the chats of a channel with additions or changes after the revision ``rev``.
 
         Raises:
             StoreError: the file cannot be used.

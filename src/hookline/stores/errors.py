@@ -6,7 +6,7 @@ from .._base.errors import PlainError
 
 
 class StoreError(PlainError):
-    """Something cannot be loaded or saved. Stored data is not lost."""
+    """A store cannot load or save data. Data that is already stored is not lost."""
 
 
 class LockedFileError(StoreError):

@@ -77,10 +77,10 @@ class KeyRow(msgspec.Struct, frozen=True):
 class KeyStore:
     """Create, find, list and revoke API keys such as ``hl_4k2m9x7q_...``.
 
-    Only a SHA-256 of the secret is stored. Salted slow hashes protect passwords that people choose and others can
-    guess; 256 random bits cannot be guessed however fast the hash is.
+    Only a SHA-256 of the secret is stored. Salted slow hashes protect passwords that people choose and attackers
+    can guess; 256 random bits cannot be guessed, however fast the hash is.
 
-    Keys are cached in memory. At most every quarter of a second the store reads one row, which tells whether any key
+    Keys are cached in memory. At most every quarter of a second the store reads one row, which shows whether any key
     has changed, so changes by other processes take effect at once.
 
     Args:
@@ -96,7 +96,7 @@ class KeyStore:
 
     def __init__(self, path: str | os.PathLike[str], *, clock: Callable[[], float] = time.time) -> None:
         self._database = _database(path)
-        # A connection of its own, so that writing blocks no reader.
+        # A separate connection, so that writing does not block readers.
         self._marking = self._database if self._database.in_memory else _database(path)
         self._clock = clock
         self._lock = threading.Lock()
@@ -149,7 +149,7 @@ class KeyStore:
         return KeyRow(id, name, rights, msgspec.json.decode(data), now, expires), f"hl_{id}_{secret}"
 
     def keys(self) -> list[KeyRow]:
-        """All keys in the order of creation, including revoked ones.
+        """Return all keys in the order of creation, including revoked ones.
 
         Raises:
             StoreError: the file cannot be read.
@@ -183,7 +183,7 @@ class KeyStore:
         return msgspec.structs.replace(row, revoked=now)
 
     def find(self, secret: str) -> KeyRow | None:
-        """The valid key with this secret, or ``None``; updates ``last_used``.
+        """Return the valid key with this secret, or ``None``; updates ``last_used``.
 
         Raises:
             StoreError: the file cannot be read, so that the caller must be rejected.
@@ -230,7 +230,7 @@ class KeyStore:
                 raise self.problem
 
     def lookup(self, secret: str) -> KeyRow | None:
-        """The cached key with this secret, even if revoked or expired. It takes equally long for unknown secrets."""
+        """Return the cached key with this secret, even if revoked or expired. Unknown secrets take equally long."""
         start, _, rest = secret.partition("_")
         id, _, own = rest.partition("_")
         row, expected = self._cache.get(id, (None, _NO_HASH))

@@ -116,7 +116,7 @@ class PendingItems(msgspec.Struct, frozen=True):
 
 
 def gateway_database(path: str | os.PathLike[str]) -> Database:
-    """The database of a gateway: its inbox, its outbox, and the people who may talk to it."""
+    """Return the database of a gateway: its inbox, its outbox, and the people who may talk to it."""
     return Database(path, contents="messages", application_id=0x486B4C47, version=1, schema=_SCHEMA, durable=True)
 
 
@@ -350,7 +350,7 @@ class Mailbox:
         return await self.transact(claim)
 
     async def release(self, keys: Iterable[str]) -> set[str]:
-        """Release conversations that have no pending items; return those that no longer belong to this process.
+        """Release conversations that have no pending items; return the keys that no longer belong to this process.
 
         Raises:
             StoreError: the file cannot be used.
@@ -402,7 +402,7 @@ class Mailbox:
         return await self.transact(count)
 
     async def generation(self, key: str, *, next: bool = False) -> int:
-        """Number of earlier sessions of this conversation; ``next`` starts a new session first."""
+        """Return number of earlier sessions of this conversation; ``next`` starts a new session first."""
 
         def count(db: sqlite3.Connection) -> int:
             if next:
@@ -425,7 +425,7 @@ class Mailbox:
         )
 
     def _remove_dead_processes(self, db: sqlite3.Connection, now: float) -> None:
-        """Delete expired registrations, and those of this machine whose process is gone whatever the clock says."""
+        """Delete expired registrations, and registrations of this machine whose process has ended."""
         for id, host, pid, began, until in db.execute("SELECT * FROM programs").fetchall():
             here = host == gethostname() and sys.platform != "win32"
             if until <= now or (here and not (pid_exists(pid) and process_start(pid) == began)):
@@ -449,7 +449,7 @@ class Mailbox:
             raise LeaseLostError(f"another process has claimed the conversation {key}")
 
     def _take_inbox(self, db: sqlite3.Connection, key: str, new: int = 0) -> list[InboxItem]:
-        """Hold the inbox items of a conversation; return those not held before, and the one with number ``new``."""
+        """Hold the inbox items of a conversation; return the items not held before, and the item with number ``new``."""
         rows = db.execute(
             "SELECT seq, channel, message, tries, base, holder FROM inbox "
             "WHERE key = ? AND state = 'waiting' AND (holder != ? OR seq = ?) ORDER BY seq",
@@ -463,7 +463,7 @@ class Mailbox:
         ]
 
     def _take_outbox(self, db: sqlite3.Connection, key: str) -> list[OutboxItem]:
-        """Hold the outbox items of a conversation; return those not held before."""
+        """Hold the outbox items of a conversation; return the items not held before."""
         rows = db.execute(
             "SELECT seq, channel, message, token, notice, at, tries, due, state FROM outbox "
             f"WHERE key = ? AND {_PENDING} AND holder != ? ORDER BY seq",

@@ -230,7 +230,7 @@ class MemoryStore:
             return Fact(key, self._decode(value), scope, source, begin, end, now, made.lastrowid or 0)
 
     def fact(self, key: str, *, scope: str = "", at: float | None = None) -> Fact | None:
-        """The fact about ``key`` that is valid at the Unix time ``at``, now by default.
+        """Return the fact about ``key`` that is valid at the Unix time ``at``, now by default.
 
         Raises:
             StoreError: the file cannot be used.
@@ -240,7 +240,7 @@ class MemoryStore:
             return self._fact(db, _text("key", key), _text("scope", scope), _now(db) if at is None else at)
 
     def facts(self, *, scope: str | None = None, at: float | None = None, limit: int | None = None) -> Sequence[Fact]:
-        """The facts that are valid at a time, the last recorded one first.
+        """Return the facts that are valid at a time, the last recorded one first.
 
         Args:
             scope: only facts of this scope; by default of all scopes.
@@ -260,7 +260,7 @@ class MemoryStore:
             return [self._decode_fact(row) for row in rows]
 
     def history(self, key: str, *, scope: str = "") -> Sequence[Fact]:
-        """All facts ever recorded about ``key``, in the order of recording.
+        """Return all facts ever recorded about ``key``, in the order of recording.
 
         Raises:
             StoreError: the file cannot be used.
@@ -310,7 +310,7 @@ class MemoryStore:
             )
 
     def preferences(self, *, scope: str | None = None) -> Mapping[str, Any]:
-        """Preferences by key.
+        """Return preferences by key.
 
         Args:
             scope: only preferences of this scope; by default of all scopes, with one value per key.
@@ -381,7 +381,7 @@ class MemoryStore:
     def episodes(
         self, limit: int | None = 10, *, kind: str | None = None, scope: str | None = None
     ) -> Sequence[Episode]:
-        """Episodes, newest first.
+        """Return episodes, newest first.
 
         Args:
             limit: maximum number of episodes; ``None`` for all.
@@ -418,7 +418,7 @@ class MemoryStore:
             The number of deleted facts, including ended ones, preferences and episodes.
 
         Raises:
-            StoreError: the file cannot be used, or another connection kept reading it: try again then.
+            StoreError: the file cannot be used, or another connection kept reading it; in that case, try again.
         """
         given, where, tables = [_text("scope", scope)], "scope = ?", ["facts", "preferences"]
         if key is None:
@@ -456,7 +456,7 @@ class MemoryStore:
         return "\n\n".join("\n".join([title, *map(bullet, items)]) for title, items in parts.items() if items)
 
     def tools(self) -> Sequence[Tool]:
-        """The tools ``remember``, ``recall`` and ``forget`` for a model, which use facts without a scope."""
+        """Return the tools ``remember``, ``recall`` and ``forget`` for a model, which use facts without a scope."""
         return self._tools
 
     @cached_property
@@ -495,13 +495,13 @@ class MemoryStore:
 
 
 def _now(db: sqlite3.Connection) -> float:
-    """The current time, but never before the last recorded time."""
+    """Return the current time, but never before the last recorded time."""
     (latest,) = db.execute("SELECT latest FROM clock").fetchone()
     return max(time.time(), float(latest))
 
 
 def _tick(db: sqlite3.Connection) -> float:
-    """The current time for a new entry, stored as the last recorded time."""
+    """Return the current time for a new entry, stored as the last recorded time."""
     now = _now(db)
     db.execute("UPDATE clock SET latest = ?", (now,))
     return now

@@ -71,7 +71,7 @@ class NotesFile:
             _write_whole(file, line, size)
 
     def read(self) -> str:
-        """All notes. Bytes that are not valid UTF-8 are replaced.
+        """Return all notes. Bytes that are not valid UTF-8 are replaced.
 
         Raises:
             StoreError: the file cannot be read.
@@ -79,7 +79,7 @@ class NotesFile:
         return self._end(None)[0].decode(errors="replace")
 
     def tail(self, max_chars: int = 2000) -> str:
-        """The newest notes with at most ``max_chars`` characters, newest last.
+        """Return the newest notes with at most ``max_chars`` characters, newest last.
 
         Lines are complete, but if the last line alone is too long, its beginning is cut off.
 
@@ -113,7 +113,7 @@ class NotesFile:
                 raise
 
     def tools(self) -> Sequence[Tool]:
-        """The tools ``add_note`` and ``read_notes`` for a model."""
+        """Return the tools ``add_note`` and ``read_notes`` for a model."""
         return self._tools
 
     @cached_property
@@ -134,7 +134,7 @@ class NotesFile:
         return Tool(add_note), Tool(read_notes)
 
     def _end(self, size: int | None) -> tuple[bytes, bool]:
-        """The last ``size`` bytes, or all for ``None``, and whether there are more before them."""
+        """Return the last ``size`` bytes, or all for ``None``, and whether there are more before them."""
         try:
             with self._open(os.O_RDONLY) as file, os.fdopen(os.dup(file), "rb") as reader:
                 whole = os.fstat(file).st_size

@@ -72,7 +72,7 @@ def pair(database: Database, code: str) -> Person:
 
 
 def people(database: Database) -> Sequence[Person]:
-    """All paired senders, then all senders with a valid code."""
+    """Return all paired senders, then all senders with a valid code."""
     with database.transaction() as db:
         known = db.execute("SELECT channel, sender, since FROM people ORDER BY channel, since").fetchall()
         waiting = db.execute(

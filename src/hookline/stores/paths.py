@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def default_runs_path(project: str | os.PathLike[str]) -> Path:
-    """Path of the run store of a project: a file in the user's data folder, named after the project's folder.
+    """Return path of the run store of a project: a file in the user's data folder, named after the project's folder.
 
     Projects do not share it: a digest of the folder's full path is part of the name.
 
@@ -48,7 +48,7 @@ def checked_path(path: str | os.PathLike[str], takes: str) -> str:
 def folder_advice(
     folder: str | os.PathLike[str], error: OSError, access: str = "write to", instead: str = "give a folder"
 ) -> str:
-    """Advice for a folder that cannot be used, to end an error message with.
+    """Return advice for a folder that cannot be used, to end an error message with.
 
     Args:
         folder: the folder.

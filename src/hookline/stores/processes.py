@@ -11,24 +11,24 @@ from socket import gethostname
 _REMOTE_SECONDS = 24 * 3600.0  # how long a process on another machine counts as running
 
 
-def is_process_running(host: str, pid: int, started: float, start: float | None = None) -> bool:
-    """Whether the process that wrote something at the Unix time ``started`` may still be running.
+def is_process_running(host: str, pid: int, written_at: float, start: float | None = None) -> bool:
+    """Whether the process that wrote a row at the Unix time ``written_at`` may still be running.
 
     Args:
         host: name of its machine.
         pid: its process id.
-        started: when it wrote.
+        written_at: when it wrote the row.
         start: its :func:`process_start`, which identifies it even if the clock changed or the pid was reused, as
             happens in containers.
     """
     if host != gethostname() or sys.platform == "win32":
-        return started > time.time() - _REMOTE_SECONDS
+        return written_at > time.time() - _REMOTE_SECONDS
     if not pid_exists(pid):
         return False
     if start is not None:
         return process_start(pid) in (start, None)
     began = _started_at(pid)
-    return began is None or began < started + 1  # a later start means that another process has got the pid
+    return began is None or began < written_at + 1  # a later start means that another process now has the pid
 
 
 def pid_exists(pid: int) -> bool:
@@ -52,6 +52,6 @@ def process_start(pid: int) -> float | None:
 
 
 def _started_at(pid: int) -> float | None:
-    """Unix time at which a process started; ``None`` if the system does not provide it."""
+    """Return unix time at which a process started; ``None`` if the system does not provide it."""
     start = process_start(pid)
     return None if start is None else time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + start

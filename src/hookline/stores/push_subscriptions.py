@@ -72,7 +72,7 @@ class PushSubscriptionStore:
         return True
 
     def for_run(self, run_id: str) -> list[PushSubscription]:
-        """The subscriptions of a run, oldest first.
+        """Return the subscriptions of a run, oldest first.
 
         Raises:
             StoreError: the file cannot be used.

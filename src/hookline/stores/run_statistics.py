@@ -309,7 +309,7 @@ def _percentiles(
 
 
 def _counts(db: sqlite3.Connection, query: str, chosen: dict[str, Any]) -> list[tuple[str, Counter[str]]]:
-    """Counts by name and kind, largest first."""
+    """Return counts by name and kind, largest first."""
     found: dict[str, Counter[str]] = {}
     for name, kind, count in db.execute(query, chosen):
         found.setdefault(name, Counter())[kind] += count

@@ -1,6 +1,6 @@
 """The store of runs: one SQLite file that :class:`ObservabilityHook` and servers write and ``hookline stats`` reads.
 
-Each run has one row in the table ``runs``. The hook adds what happened in the run to the tables in ``PARTS``: names,
+Each run has one row in the table ``runs``. The hook adds the details of the run to the tables in ``PARTS``: names,
 numbers and times, never texts. A server stores its runs with the task, the reply and every event. A run that both of
 them record has one row, which belongs to the server; the hook only marks it as observed.
 """
@@ -199,7 +199,7 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class IdempotencyKey(msgspec.Struct, frozen=True):
-    """A key that stands for one run, however often a caller sends it.
+    """A key that identifies one run, even if a caller sends the key several times.
 
     ``digest`` is that of the request; ``host``, ``pid`` and ``born`` identify the process that will start the run.
     """
@@ -243,8 +243,8 @@ class VerdictRow(msgspec.Struct, frozen=True):
 class RunFilter(TypedDict, total=False):
     """Filter of :meth:`RunStore.runs` and :meth:`RunStore.count`; an empty filter selects all runs.
 
-    ``served=True``: only those of a server. ``owner``, ``agent``, ``session`` (the caller's name), ``session_id``: only
-    those with this value. ``states``: only those in one of these states. ``since``: only those that began or ended at
+    ``served=True``: only runs of a server. ``owner``, ``agent``, ``session`` (the caller's name), ``session_id``: only
+    runs with this value. ``states``: only runs in one of these states. ``since``: only runs that began or ended at
     this Unix time or later.
     """
 
@@ -267,8 +267,8 @@ class RunStore:
 
     Args:
         path: the file, created when it is first needed; ``:memory:`` keeps everything in memory.
-        keep_days: how long to keep records of :class:`ObservabilityHook`; see :meth:`prune`, which is then called
-            by :meth:`add`, at most once an hour. ``None`` keeps everything.
+        keep_days: how long to keep records of :class:`ObservabilityHook`; see :meth:`prune`, which :meth:`add`
+            then calls at most once an hour. ``None`` keeps everything.
         pinned: if the file is moved or deleted while it is open, refuse to write until it is back. Otherwise a new
             file is started at the path.
 
@@ -322,7 +322,7 @@ class RunStore:
     def add(self, runs: Iterable[RunRecord], parts: Mapping[str, Sequence[tuple[Any, ...]]]) -> None:
         """Store the records of an :class:`ObservabilityHook` in one transaction.
 
-        The row of a run that exists is replaced; that of a served run is only marked as observed.
+        The row of an existing run is replaced; the row of a served run is only marked as observed.
 
         Args:
             runs: the runs.
@@ -373,8 +373,8 @@ class RunStore:
     def reserve(self, wanted: IdempotencyKey) -> tuple[IdempotencyKey, bool]:
         """Reserve a key for a run that is about to start.
 
-        Returns the key as it is stored, and whether its run exists. A key that another request holds is returned as
-        it is, unless the process that held it ended before the run was stored.
+        Returns the stored key, and whether its run exists. A key that another request has reserved is returned
+        unchanged, unless the process of that request ended before its run was stored.
 
         Raises:
             StoreError: the file cannot be used.
@@ -416,7 +416,7 @@ class RunStore:
     def prune_served(self, days: float) -> int:
         """Delete the events and texts of served runs that ended more than ``days`` days ago; returns their number.
 
-        The server does not know them any more. If an :class:`ObservabilityHook` recorded such a run too, its numbers
+        The server no longer has these runs. If an :class:`ObservabilityHook` recorded such a run too, its numbers
         stay for the statistics until :meth:`prune` deletes them.
 
         Raises:
@@ -445,7 +445,7 @@ class RunStore:
     # Reading.
 
     def get(self, id: str) -> RunRecord | None:
-        """The run with this id, or ``None``.
+        """Return the run with this id, or ``None``.
 
         Raises:
             StoreError: the file cannot be used.
@@ -455,7 +455,7 @@ class RunStore:
         return None if row is None else _record(row)
 
     def find(self, run_id: str) -> RunRecord:
-        """The run with this id, or with an unambiguous prefix of it, with or without ``run_``; ``last`` is the newest.
+        """Return the run with this id or an unambiguous prefix of it, with or without ``run_``; ``last`` is the newest.
 
         Raises:
             StoreError: no run, or more than one, has such an id; or the file cannot be used.
@@ -472,7 +472,7 @@ class RunStore:
         return _record(found[0])
 
     def runs(self, limit: int = 20, *, before: str = "", **chosen: Unpack[RunFilter]) -> list[RunRecord]:
-        """Runs, newest first.
+        """Return runs, newest first.
 
         Args:
             limit: the maximum number of runs. With ``served=True`` there are fewer if their texts are long: see
@@ -498,7 +498,7 @@ class RunStore:
         return found
 
     def count(self, **chosen: Unpack[RunFilter]) -> int:
-        """The number of runs.
+        """Return the number of runs.
 
         Args:
             chosen: which runs: see :class:`RunFilter`.
@@ -512,7 +512,7 @@ class RunStore:
         return int(found)
 
     def abandoned(self) -> list[RunRecord]:
-        """The served runs that have not ended, but whose process is gone.
+        """Return the served runs that have not ended, but whose process has.
 
         Raises:
             StoreError: the file cannot be used.
@@ -522,9 +522,9 @@ class RunStore:
             return [run for run in _records(db.execute(f"SELECT * FROM {source}", values)) if run.is_abandoned]
 
     def events(self, run_id: str, after: int = 0, limit: int = 500, size: int = PAGE_SIZE) -> list[StoredEvent]:
-        """The events of a served run after the number ``after``: at most ``limit``, and ``size`` bytes of them.
+        """Return at most ``limit`` events and ``size`` bytes of a served run, after the number ``after``.
 
-        The first event is returned whatever its size.
+        The first event is always returned, even if it is larger than ``size``.
 
         Raises:
             StoreError: the file cannot be used.
@@ -534,7 +534,7 @@ class RunStore:
             return limit_bytes((StoredEvent(*row) for row in db.execute(query, (storable(run_id), after, limit))), size)
 
     def calls(self, run_id: str) -> list[CallRow]:
-        """The model calls and tool calls of a run, in the order in which they began.
+        """Return the model calls and tool calls of a run, in the order in which they began.
 
         Raises:
             StoreError: the file cannot be used.
@@ -548,7 +548,7 @@ class RunStore:
         return sorted((CallRow(*row) for row in rows), key=lambda call: call.began)
 
     def verdicts(self, run_id: str) -> list[VerdictRow]:
-        """Results of hooks in a run, in order.
+        """Return results of hooks in a run, in order.
 
         Raises:
             StoreError: the file cannot be used.
@@ -559,7 +559,7 @@ class RunStore:
 
 
 def limit_bytes(events: Iterable[StoredEvent], size: int) -> list[StoredEvent]:
-    """The first events up to a total of ``size`` bytes, and at least one event."""
+    """Return the first events up to a total of ``size`` bytes, and at least one event."""
     found: list[StoredEvent] = []
     for event in events:
         found.append(event)
@@ -570,9 +570,10 @@ def limit_bytes(events: Iterable[StoredEvent], size: int) -> list[StoredEvent]:
 
 
 def page_of(found: Sequence[RunRecord], limit: int) -> Sequence[RunRecord]:
-    """The runs of one page, given the result of :meth:`RunStore.runs` for a limit of one more than the page's.
+    """Return the runs of one page.
 
-    If the page is shorter than what was found, there are further runs.
+    ``found`` is the result of :meth:`RunStore.runs` with ``limit + 1``. If the page is shorter than ``found``, further
+    runs exist.
     """
     is_long = len(found) > 1 and sum(map(_size, found)) > PAGE_SIZE
     return found[: min(limit, len(found) - 1) if is_long else limit]
@@ -602,7 +603,7 @@ def _records(rows: Iterable[Sequence[Any]]) -> Iterator[RunRecord]:
 
 
 def _chosen(chosen: RunFilter) -> tuple[str, list[Any]]:
-    """SQL for the table and the condition of a query, and its values."""
+    """Return SQL for the table and the condition of a query, and its values."""
     table = "runs"
     states, since = chosen.get("states", ()), chosen.get("since", 0.0)
     wanted: list[tuple[str, Sequence[Any]]] = [("transport != ''" if chosen.get("served") else "1", ())]

@@ -101,7 +101,7 @@ class SessionRecord(Frozen, frozen=True):
 def _saving(session: Session, place: Any) -> Iterator[Callable[[SessionRecord | None], bytes]]:
     """Save a session at ``place``.
 
-    The block gets a function. It calls the function with the stored record, and writes the bytes that it returns. If
+    The ``with`` block gets a function. It calls this function with the stored record and writes the returned bytes. If
     the block succeeds, the session contains the messages that were written.
     """
     with session._saving:
@@ -132,7 +132,7 @@ def _saving(session: Session, place: Any) -> Iterator[Callable[[SessionRecord | 
 
 
 def _if_unchanged(session: Session, place: Any, data: bytes) -> SessionRecord | None:
-    """The record at ``place`` without decoding ``data``, if the session itself wrote this data last."""
+    """Return the record at ``place`` without decoding ``data``, if the session itself wrote this data last."""
     digest, started = session._written.get(place, (b"", True))
     if digest != sha256(data).digest():
         return None
@@ -140,7 +140,7 @@ def _if_unchanged(session: Session, place: Any, data: bytes) -> SessionRecord | 
 
 
 def _merged(session: Session, place: Any, messages: Sequence[Message], stored: Sequence[Message]) -> Sequence[Message]:
-    """The messages to store: those of the session, or if others saved meanwhile, theirs plus the added ones."""
+    """Return the messages to store: those of the session, or the stored ones plus the messages it added."""
     own, known = session._stored.get(place) or [_common(session._given, stored)] * 2
     if list(own) == list(known) == list(stored):
         return messages
@@ -148,7 +148,7 @@ def _merged(session: Session, place: Any, messages: Sequence[Message], stored: S
 
 
 def _common(one: Sequence[Message], other: Sequence[Message]) -> Sequence[Message]:
-    """The common beginning of two lists."""
+    """Return the common beginning of two lists."""
     return [message for message, _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))]
 
 
@@ -157,7 +157,7 @@ class _Version(msgspec.Struct):
 
 
 def _session_id(session: Session) -> str:
-    """The id of a session.
+    """Return the id of a session.
 
     Raises:
         TypeError: the value is not a session.
@@ -196,15 +196,15 @@ class SessionStore(Protocol):
     """A store of sessions."""
 
     def load(self, id: str) -> Session | None:
-        """The last saved state of the session, or ``None`` if it is not stored."""
+        """Return the last saved state of the session, or ``None`` if it is not stored."""
         ...
 
     def save(self, session: Session) -> None:
-        """Save the session. Messages that others saved since it was loaded or saved are kept."""
+        """Save the session. Messages that other processes saved in the meantime are kept."""
         ...
 
     def list(self) -> Sequence[SessionSummary]:
-        """Summaries of all sessions, the last saved one first."""
+        """Return summaries of all sessions, the last saved one first."""
         ...
 
     def delete(self, id: str) -> bool:
@@ -241,7 +241,7 @@ class JsonSessionStore:
         self._lock = threading.Lock()
 
     def load(self, id: str) -> Session | None:
-        """The last saved state of the session, or ``None`` if it is not stored.
+        """Return the last saved state of the session, or ``None`` if it is not stored.
 
         Raises:
             StoreError: the file cannot be read, or the id is not valid.
@@ -272,7 +272,7 @@ class JsonSessionStore:
             raise StoreError(f"cannot save the session {session.id!r}: {error}{_advice(self.folder, error)}") from error
 
     def list(self) -> Sequence[SessionSummary]:
-        """Summaries of all sessions, the last saved one first. An unreadable session has a ``problem``.
+        """Return summaries of all sessions, the last saved one first. An unreadable session has a ``problem``.
 
         Raises:
             StoreError: the folder cannot be read.
@@ -383,7 +383,7 @@ class SqliteSessionStore:
         return self._db.path
 
     def load(self, id: str) -> Session | None:
-        """The last saved state of the session, or ``None`` if it is not stored.
+        """Return the last saved state of the session, or ``None`` if it is not stored.
 
         Raises:
             StoreError: the session cannot be read, or the id is not valid.
@@ -409,7 +409,7 @@ class SqliteSessionStore:
             db.execute("INSERT OR REPLACE INTO sessions (id, data) VALUES (?, ?)", (id, data))
 
     def list(self) -> Sequence[SessionSummary]:
-        """Summaries of all sessions, the last saved one first. An unreadable session has a ``problem``.
+        """Return summaries of all sessions, the last saved one first. An unreadable session has a ``problem``.
 
         Raises:
             StoreError: the file cannot be used.

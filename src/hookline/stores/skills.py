@@ -210,7 +210,7 @@ class SkillStore:
         return f"SkillStore({str(self.folder)!r})"
 
     def list(self, state: SkillState = "accepted") -> Sequence[Skill]:
-        """Skills in a state, sorted by name. Unreadable ones are omitted; see :meth:`problems`.
+        """Return skills in a state, sorted by name. Unreadable ones are omitted; see :meth:`problems`.
 
         Raises:
             StoreError: the folder cannot be read.
@@ -218,7 +218,7 @@ class SkillStore:
         return self._scan(state)[0]
 
     def problems(self) -> Sequence[str]:
-        """Descriptions of the unreadable files in the folder.
+        """Return descriptions of the unreadable files in the folder.
 
         Raises:
             StoreError: the folder cannot be read.
@@ -226,7 +226,7 @@ class SkillStore:
         return [problem for state in STATES for problem in self._scan(state)[1]]
 
     def get(self, name: str, state: SkillState = "accepted") -> Skill | None:
-        """The skill with this name, or ``None`` if there is none in this state.
+        """Return the skill with this name, or ``None`` if there is none in this state.
 
         Raises:
             StoreError: the skill cannot be read, or the name is not valid.
@@ -235,7 +235,7 @@ class SkillStore:
         return None if raw is None else parse_skill(raw, name, state)
 
     def find(self, name: str) -> Skill:
-        """The skill with this name, in any state.
+        """Return the skill with this name, in any state.
 
         Raises:
             StoreError: the skill does not exist or cannot be read.
@@ -313,7 +313,7 @@ class SkillStore:
         return skill.replace(state="rejected")
 
     def raw(self, skill: Skill) -> str:
-        """The text of a skill's file.
+        """Return the text of a skill's file.
 
         Raises:
             StoreError: the file does not exist or cannot be read.
@@ -324,7 +324,7 @@ class SkillStore:
         return found
 
     def path(self, name: str, state: SkillState = "accepted") -> Path:
-        """Path of a skill's file, which need not exist.
+        """Return path of a skill's file, which need not exist.
 
         Raises:
             StoreError: the name is not valid.
@@ -333,7 +333,7 @@ class SkillStore:
         return self.folder / name / FILE if state == "accepted" else self.folder / f".{state}" / f"{name}.md"
 
     def tools(self) -> Sequence[Tool]:
-        """The tool ``read_skill`` for a model."""
+        """Return the tool ``read_skill`` for a model."""
         return self._tools
 
     @cached_property
@@ -513,7 +513,7 @@ class SkillQueue:
         return ident, dropped
 
     def ids(self) -> Sequence[str]:
-        """Ids of the waiting runs, oldest first.
+        """Return ids of the waiting runs, oldest first.
 
         Raises:
             StoreError: the folder cannot be read.
@@ -527,7 +527,7 @@ class SkillQueue:
         return sorted(name.removesuffix(".json") for name in names if name[:20].isdigit() and name.endswith(".json"))
 
     def get(self, ident: str) -> QueuedRun | None:
-        """A waiting run, or ``None`` if it no longer waits or its file is damaged."""
+        """Return a waiting run, or ``None`` if it no longer waits or its file is damaged."""
         try:
             path = self._file(ident)
             if path.is_symlink() or path.stat().st_size > _MAX_BYTES:
@@ -545,7 +545,7 @@ class SkillQueue:
 
     @contextmanager
     def claim(self, ident: str) -> Iterator[QueuedRun | None]:
-        """Lock a waiting run for this process; ``None`` if another process has or had it."""
+        """Lock a waiting run for this process; ``None`` if another process has claimed it."""
         with ExitStack() as stack:
             run, lock = None, self._file(ident, "lock")
             with suppress(OSError, TimeoutError):
@@ -576,7 +576,7 @@ class SkillQueue:
             raise StoreError(f"the outcome of an analysis cannot be stored in {self.folder}: {error}") from error
 
     def outcomes(self) -> Sequence[AnalysisOutcome]:
-        """The latest outcomes, oldest first. Unreadable lines are omitted."""
+        """Return the latest outcomes, oldest first. Unreadable lines are omitted."""
         try:
             lines = self._file("outcomes", "jsonl").read_bytes().splitlines()
         except OSError:
@@ -588,7 +588,7 @@ class SkillQueue:
         return found
 
     def _note(self, outcome: AnalysisOutcome) -> None:
-        """Store an outcome. If two processes do so at the same time one may be lost, and its run is analysed again."""
+        """Store an outcome. If two processes do so concurrently, one outcome may be lost, and its run is analysed again."""
         lines = [msgspec.json.encode(one) for one in (*self.outcomes()[1 - MAX_OUTCOMES :], outcome)]
         replace_file(self._file("outcomes", "jsonl"), b"\n".join(lines) + b"\n", 0o600, sync=False)
 

@@ -131,7 +131,7 @@ class Database:
 
     @contextmanager
     def _connected(self, *, write: bool) -> Iterator[sqlite3.Connection]:
-        """The connection, for one thread at a time. Errors become :class:`StoreError`."""
+        """Provide the connection to one thread at a time. Errors become :class:`StoreError`."""
         began = time.monotonic()
         with self._lock:
             if self._gave_up > began:  # threads that queued behind a timeout fail at once instead of waiting again
@@ -174,7 +174,7 @@ class Database:
                 )
 
     def _fingerprint(self) -> tuple[bool, int, int]:
-        """A value that changes when another connection writes the file, or opens it for writing."""
+        """Return a value that changes when another connection writes the file, or opens it for writing."""
         file = os.stat(self.path)
         return os.path.exists(f"{self.path}-wal"), file.st_mtime_ns, file.st_size
 
@@ -195,14 +195,14 @@ class Database:
         return db
 
     def _on_replaced(self, *, write: bool) -> None:
-        """Handle that the path no longer leads to the open file."""
+        """Handle that the open file is no longer the one at the path."""
         if not self._pinned:
             self._disconnect()
         elif write:
             raise StoreError(f"{self.path} was moved or deleted while in use: put it back, or restart the program")
 
     def _current_file_id(self) -> tuple[int, int] | None:
-        """Device and inode of the file at the path."""
+        """Return device and inode of the file at the path."""
         if self.in_memory:
             return None
         try:
@@ -231,7 +231,7 @@ class Database:
             self._enable_wal(db)
 
     def _upgrade_statements(self, db: sqlite3.Connection) -> list[str]:
-        """The statements that convert a file of an earlier format; empty if it is up to date."""
+        """Return the statements that convert a file of an earlier format; empty if it is up to date."""
         (application_id,) = db.execute("PRAGMA application_id").fetchone()
         (version,) = db.execute("PRAGMA user_version").fetchone()
         if application_id != self.application_id:
@@ -239,7 +239,7 @@ class Database:
         return [statement for each in range(version, self.version) for statement in self.upgrades[each]]
 
     def _has_schema(self, db: sqlite3.Connection) -> bool:
-        """Whether the file has a schema of ours; false if it is empty.
+        """Whether the file has a Hookline schema; false if it is empty.
 
         Raises:
             StoreError: the file belongs to another program, or to a newer version.
@@ -322,10 +322,10 @@ after_fork_in_child(_after_fork)
 
 
 class GroupCommit:
-    """Run concurrent changes in few transactions, in a thread of their own.
+    """Run concurrent changes in few transactions, in a separate thread.
 
     All changes that wait while a transaction commits share the next one. A change may run twice, with the first run
-    rolled back, so it must do nothing but use the database.
+    rolled back, so it must have no effects outside the database.
     """
 
     def __init__(self, db: Database) -> None:

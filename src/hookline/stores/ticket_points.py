@@ -32,6 +32,6 @@ AFTER_TICKET_REVISION = Point(
     Ticket,
     model="observe",
     fired_by="a team",
-    when="after such a rejection",
+    when="after a completion was rejected",
     names={"Ethos": "after_ticket_revision"},
 )

@@ -39,7 +39,7 @@ class TicketError(StoreError):
 
 
 class TicketRow(msgspec.Struct, frozen=True):
-    """A ticket. ``summary`` describes its last completion, ``reason`` why that was rejected.
+    """A ticket. ``summary`` describes its last completion; ``reason`` says why the completion was rejected.
 
     ``changes`` is the number of entries in its history.
     """
@@ -77,7 +77,7 @@ class TicketChange(msgspec.Struct, frozen=True):
 
 
 def ticket_number(id: object) -> int:
-    """The number in an id such as ``T-12``, ``t-12``, ``#12`` or ``12``.
+    """Return the number in an id such as ``T-12``, ``t-12``, ``#12`` or ``12``.
 
     Raises:
         TicketError: ``id`` is not an id.
@@ -142,7 +142,7 @@ def _checked_choice(value: object, known: Iterable[str], what: str) -> str:
     """Return a value unchanged.
 
     Raises:
-        TicketError: the value is none of the known names.
+        TicketError: the value is not a known name.
     """
     names = tuple(known)
     if not isinstance(value, str) or value not in names:
@@ -177,7 +177,7 @@ _ROW = (
 
 
 def _find_ticket(db: sqlite3.Connection, number: int) -> tuple[TicketRow, str | None]:
-    """The ticket with this number, and its hold."""
+    """Return the ticket with this number, and its hold."""
     row = db.execute(f"SELECT {_ROW} FROM tickets WHERE number = ?", (time.time(), number)).fetchone()
     if row is None:
         raise TicketError(f"there is no ticket T-{number}")
@@ -190,7 +190,7 @@ def _decode_ticket(row: tuple[Any, ...]) -> TicketRow:
 
 
 def _last_change(db: sqlite3.Connection, ticket: TicketRow) -> TicketChange:
-    """The change that moved a ticket to its column."""
+    """Return the change that moved a ticket to its column."""
     query = "SELECT * FROM history WHERE ticket = ? AND what != 'commented' ORDER BY seq DESC LIMIT 1"
     return TicketChange(*db.execute(query, (ticket_number(ticket.id),)).fetchone()[1:])
 
@@ -223,7 +223,7 @@ def _add_casefold(db: sqlite3.Connection) -> None:
 
 
 def _condition(columns: Iterable[str], assignee: str | None, text: str) -> tuple[str, tuple[Any, ...]]:
-    """The SQL condition for :meth:`TicketBoard.list`, and its values. It needs :func:`_add_casefold`."""
+    """Return the SQL condition for :meth:`TicketBoard.list`, and its values. It needs :func:`_add_casefold`."""
     names = [columns] if isinstance(columns, str) else list(columns)
     chosen = list(dict.fromkeys(_checked_choice(name, COLUMNS, "column") for name in names))
     now, where, values = time.time(), [], []
@@ -284,7 +284,7 @@ class TicketBoard:
     # Reading.
 
     def get(self, id: str | int) -> TicketRow:
-        """The ticket with this id.
+        """Return the ticket with this id.
 
         Raises:
             TicketError: the ticket does not exist.
@@ -303,7 +303,7 @@ class TicketBoard:
         offset: int = 0,
         newest: bool = False,
     ) -> Sequence[TicketRow]:
-        """Tickets, oldest first.
+        """Return tickets, oldest first.
 
         Args:
             columns: only tickets in these columns.
@@ -326,7 +326,7 @@ class TicketBoard:
             return [_decode_ticket(row) for row in rows]
 
     def count(self, columns: Iterable[str] = COLUMNS, *, assignee: str | None = None, text: str = "") -> int:
-        """Number of tickets that :meth:`list` returns without a limit.
+        """Return number of tickets that :meth:`list` returns without a limit.
 
         Raises:
             TicketError: a column does not exist.
@@ -339,7 +339,7 @@ class TicketBoard:
         return int(number)
 
     def counts(self) -> dict[str, int]:
-        """Number of tickets in each column.
+        """Return number of tickets in each column.
 
         Raises:
             StoreError: the file cannot be used.
@@ -351,7 +351,7 @@ class TicketBoard:
         return {column: numbers.get(column, 0) for column in COLUMNS}
 
     def history(self, id: str | int) -> Sequence[TicketChange]:
-        """All changes of a ticket, oldest first.
+        """Return all changes of a ticket, oldest first.
 
         Raises:
             TicketError: the ticket does not exist.
@@ -364,7 +364,7 @@ class TicketBoard:
             return [TicketChange(*row[1:]) for row in db.execute(query, (number,))]
 
     def success_ratio(self, assignee: str) -> float | None:
-        """Fraction of the assignee's judged completions that were accepted; ``None`` if none was judged.
+        """Return fraction of the assignee's judged completions that were accepted; ``None`` if none was judged.
 
         Raises:
             StoreError: the file cannot be used.
@@ -460,7 +460,7 @@ class TicketBoard:
             if ticket.assignee != who:
                 if not ticket.assignee:
                     raise TicketError(f"{ticket.id} is not assigned: start it first")
-                raise TicketError(f"{ticket.id} is assigned to {ticket.assignee}, who alone can complete it")
+                raise TicketError(f"{ticket.id} is assigned to {ticket.assignee}: only the assignee can complete it")
             until = time.time() + self.hold_seconds
             self._change(
                 db, ticket, who, "completing", "verifying", done, run_id, summary=done, hold=token, held_until=until
@@ -555,7 +555,7 @@ class TicketBoard:
             expected: move the ticket only if it is in this column.
 
         Raises:
-            TicketError: the ticket is already there or not in the expected column, ``running`` lacks an assignee, or
+            TicketError: the ticket is already in the column or not in the expected one, ``running`` lacks an assignee, or
                 the assignee accepts their own work.
             StoreError: the file cannot be used.
         """
@@ -588,7 +588,7 @@ class TicketBoard:
     # Parts of a transaction.
 
     def _current(self, db: sqlite3.Connection, id: str | int) -> TicketRow:
-        """The ticket, after ending an expired hold."""
+        """Return the ticket, after ending an expired hold."""
         ticket, hold = _find_ticket(db, ticket_number(id))
         if hold is None or ticket.column == "verifying":
             return ticket
@@ -596,7 +596,7 @@ class TicketBoard:
         return self._change(db, replace(ticket, column="verifying"), _BOARD, "not judged", "running", why)
 
     def _held(self, db: sqlite3.Connection, id: str | int, hold: str) -> TicketRow:
-        """The ticket, if it still has this hold. An expired hold is accepted if no one has changed the ticket since."""
+        """Return the ticket if it still has this hold. An expired hold counts if the ticket has not changed since."""
         ticket, current = _find_ticket(db, ticket_number(id))
         if current is None or current != hold:
             change = _describe(_last_change(db, ticket))

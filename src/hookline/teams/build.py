@@ -28,7 +28,7 @@ def build_answerer(
     hooks: Iterable[Hook] = (),
     file: Path | None = None,
     plugins: PluginManager | None = None,
-    tell: Callable[[str], object] = log.warning,
+    notify: Callable[[str], object] = log.warning,
 ) -> Agent | Roster:
     """Build an agent, or a roster if the settings name a folder of personalities.
 
@@ -38,7 +38,7 @@ def build_answerer(
         hooks: further hooks, such as an approver.
         file: the file of the settings' hooks, for error messages.
         plugins: the manager that switches the plugins on, as for ``build_agent``.
-        tell: called with messages about plugins.
+        notify: called with messages about plugins.
 
     Raises:
         ConfigError: a personality is set without a folder, or the folder does not exist.
@@ -50,14 +50,14 @@ def build_answerer(
                 f"personality: no folder is set for {settings.personality!r}: "
                 "set personalities, or give --personalities DIR"
             )
-        return build_agent(settings, home=home, hooks=hooks, file=file, plugins=plugins, tell=tell)
+        return build_agent(settings, home=home, hooks=hooks, file=file, plugins=plugins, notify=notify)
 
     def model(name: str) -> Model:
         same = name.partition(":")[0] == settings.model.partition(":")[0]
         others = {} if same else dict.fromkeys(MODEL_OPTIONS)  # the server of another vendor must not get this key
         return build_model(msgspec.structs.replace(settings, model=name, **others))
 
-    agent = build_agent(settings, home=home, hooks=hooks, file=file, plugins=plugins, tell=tell)
+    agent = build_agent(settings, home=home, hooks=hooks, file=file, plugins=plugins, notify=notify)
     return Roster(
         agent,
         settings.personalities,

@@ -38,14 +38,14 @@ class Topic:
         return self.template.replace(DEVICE, "+")
 
     def device(self, topic: str) -> str | None:
-        """The device in a topic; ``None`` if the topic does not match the template."""
+        """Return the device in a topic; ``None`` if the topic does not match the template."""
         levels = topic.split("/")
         if len(levels) != len(self._levels) or topic != self.template.replace(DEVICE, levels[self._at]):
             return None
         return levels[self._at] or None
 
     def for_device(self, device: str) -> str | None:
-        """The topic of a device; ``None`` if the name is invalid."""
+        """Return the topic of a device; ``None`` if the name is invalid."""
         if not device or any(c in device for c in "/+#\0"):
             return None
         topic = self.template.replace(DEVICE, device)

@@ -302,5 +302,5 @@ def _number(text: str) -> int | None:
 
 
 def _length(text: str) -> int:
-    """Length of a text in UTF-16 code units, which Telegram counts."""
+    """Return length of a text in UTF-16 code units, which Telegram counts."""
     return len(text) + sum(c > "\uffff" for c in text)

@@ -178,14 +178,14 @@ class WebChannel:
 
         Raises:
             ChannelError: the change cannot be stored.
-            UndeliverableError: the message does not exist any more.
+            UndeliverableError: the message no longer exists.
         """
         try:
             done = await in_thread(self._store.edit, self.name, address.chat_id, int(message_id), message.text)
         except StoreError as error:
             raise ChannelError(f"the edit cannot be stored: {error}") from error
         if not done:
-            raise UndeliverableError(f"the message {message_id} does not exist any more")
+            raise UndeliverableError(f"the message {message_id} no longer exists")
         self._wake(address.chat_id)
 
     async def typing(self, address: Address) -> None:
@@ -210,7 +210,7 @@ class WebChannel:
         self._wake(address.chat_id)
 
     def routes(self) -> Sequence[Any]:
-        """Routes of the page, its files, the login and the WebSocket.
+        """Return routes of the page, its files, the login and the WebSocket.
 
         Raises:
             NotInstalledError: starlette is missing.
@@ -373,5 +373,5 @@ class WebChannel:
 
 
 def hashed_chat_id(id: str) -> str:
-    """The chat id of a conversation for the gateway: a hash of the secret id that the browser generated."""
+    """Return the chat id of a conversation for the gateway: a hash of the secret id that the browser generated."""
     return "web-" + sha256(f"hookline chat {id}".encode()).hexdigest()[:32]

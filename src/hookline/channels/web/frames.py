@@ -47,7 +47,7 @@ _decoder: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
 class PageConnection:
     """The connection of one open page, and the state that the page has received.
 
-    ``rev`` is the last change of the chat that was sent, ``activity`` and ``prompts`` what the page shows.
+    ``rev`` is the last change of the chat that was sent, ``activity`` and ``prompts`` are the state that it shows.
     """
 
     def __init__(self, socket: WebSocket, chat: str, rev: int) -> None:
@@ -95,7 +95,7 @@ def is_id(text: str) -> bool:
 
 
 def message_fields(message: ChatMessage) -> dict[str, Any]:
-    """The fields of a frame that shows a stored message."""
+    """Return the fields of a frame that shows a stored message."""
     fields = {
         "seq": message.seq,
         "side": message.side,

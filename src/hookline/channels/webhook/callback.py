@@ -51,7 +51,7 @@ class Callback:
         self.problem: str | None = None
 
     async def post(self, reply: Mapping[str, Any], key: str) -> None:
-        """Post a reply.
+        """Post a reply with the idempotency key ``key``.
 
         Raises:
             ChannelError: the request failed and may be repeated.

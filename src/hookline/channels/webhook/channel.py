@@ -150,7 +150,7 @@ class WebhookChannel:
         return key
 
     def routes(self) -> Sequence[Any]:
-        """A POST route for messages, and a GET route for replies if there is no callback.
+        """Return a POST route for messages, and a GET route for replies if there is no callback.
 
         Raises:
             NotInstalledError: starlette is missing.

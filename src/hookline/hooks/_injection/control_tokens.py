@@ -51,7 +51,7 @@ def _letter(letter: str) -> str:
 
 
 def _spelt(*words: str) -> str:
-    """An expression for any of these words, in look-alike letters and with spaces; each letter is tried only once."""
+    """Return an expression that matches these words in look-alike letters and with spaces, without backtracking."""
     tails: dict[str, list[str]] = {}
     for word in words:
         if word:

@@ -55,7 +55,7 @@ def folded(text: str) -> str:
 
 
 def word_starts(words: Iterable[str]) -> set[str]:
-    """The prefixes of words, in a few lengths."""
+    """Return the prefixes of words, in a few lengths."""
     different = set(words)
     return set().union(*([word[:length] for word in different] for length in _LENGTHS))
 

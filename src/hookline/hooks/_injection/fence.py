@@ -33,13 +33,13 @@ def fence(text: str, tool: str, id: str, *, suspicious: bool = False) -> str:
 
 
 def fenced(text: str) -> tuple[str, bool] | None:
-    """The tool that a fenced text came from, and whether it was suspicious; ``None`` without a fence."""
+    """Return the tool that a fenced text came from, and whether it was suspicious; ``None`` without a fence."""
     marks = _BEGIN.findall(text)
     return (marks[-1][0], any(mark[2] for mark in marks)) if marks else None
 
 
 def unfenced(text: str) -> str:
-    """The text inside the fence if all of it is fenced, else the text itself."""
+    """Return the text inside the fence if all of it is fenced, else the text itself."""
     whole = _WHOLE.match(text)
     return whole["text"] if whole else text
 

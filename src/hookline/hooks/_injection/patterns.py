@@ -81,7 +81,7 @@ class _Markup:
         self._pattern = re.compile("|".join(alternatives), re.MULTILINE)
 
     def match(self, text: _Text) -> str | None:
-        """The matching passage, or ``None``."""
+        """Return the matching passage, or ``None``."""
         if not any(piece in text.text for piece in self.required):
             return None
         match = self.search(text)
@@ -111,7 +111,7 @@ class _Phrase:
         self._reversed = [word[::-1] for word in first]
 
     def match(self, letters: str, *, ciphers: bool) -> str | None:
-        """The matching letters, or ``None``."""
+        """Return the matching letters, or ``None``."""
         readings = [letters] if any(word in letters for word in self._first) else []
         if ciphers and any(word in letters for word in self._rot13):
             readings.append(codecs.encode(letters, "rot13"))
@@ -448,7 +448,7 @@ def _search(text: _Text, found: _Findings, *, ciphers: bool = False) -> None:
 
 
 def _words_around(words: list[str], start: int, matched: str) -> str:
-    """The words that the matched letters come from; the letters themselves if they were in a cipher."""
+    """Return the words that the matched letters come from; the letters themselves if they were in a cipher."""
     if start < 0:
         return matched
     passage, at = [], 0
@@ -460,7 +460,7 @@ def _words_around(words: list[str], start: int, matched: str) -> str:
 
 
 def _hidden(text: str) -> Iterator[str]:
-    """The parts of a page that a browser does not show."""
+    """Return the parts of a page that a browser does not show."""
     for required, pattern in _HIDDEN:
         if required in text:
             yield from (found[found.lastindex or 0] for found in islice(pattern.finditer(text), _MAX_HIDDEN))

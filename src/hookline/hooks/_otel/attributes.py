@@ -80,7 +80,7 @@ _PROVIDERS = {
 
 
 def provider_name(provider: str) -> str:
-    """The conventional name of a provider, else its own."""
+    """Return the conventional name of a provider, else its own."""
     return _PROVIDERS.get(provider.lower().replace("-", "_"), provider) or OTHER
 
 

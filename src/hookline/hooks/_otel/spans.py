@@ -382,7 +382,7 @@ class RunSpans(AbstractContextManager[None]):
         return OpenSpan(span, began, attributes)
 
     def _current(self) -> OpenSpan:
-        """The innermost open span of this run in the current context."""
+        """Return the innermost open span of this run in the current context."""
         open_span = current.get_value(self._backend.key)
         return open_span if isinstance(open_span, OpenSpan) and open_span.open else self._run
 

@@ -23,17 +23,17 @@ _FINISH_REASONS = {"tool_calls": "tool_call"}
 
 
 def short(value: object) -> str:
-    """The beginning of a text."""
+    """Return the beginning of a text."""
     return clean(str(value)[:_MAX_NAME])
 
 
 def clean(text: str) -> str:
-    """Text without lone surrogates: one of them would make an exporter lose its whole batch."""
+    """Return text without lone surrogates: one of them would make an exporter lose its whole batch."""
     return text if text.isascii() else str(scrub(text))
 
 
 def params_of(params: Mapping[str, Any]) -> Attributes:
-    """The parameters of a request that have a conventional name."""
+    """Return the parameters of a request that have a conventional name."""
     found = {attribute: params[name] for name, attribute in a.PARAMS.items() if _is_sendable(params.get(name))}
     stop = params.get("stop") or params.get("stop_sequences")
     if isinstance(stop, (str, list, tuple)):
@@ -42,7 +42,7 @@ def params_of(params: Mapping[str, Any]) -> Attributes:
 
 
 def usage_of(usage: Usage) -> Attributes:
-    """The token counts."""
+    """Return the token counts."""
     found = {a.INPUT_TOKENS: usage.input_tokens, a.OUTPUT_TOKENS: usage.output_tokens}
     found |= {a.CACHE_READ_TOKENS: usage.cached_tokens} if usage.cached_tokens else {}
     return {name: count for name, count in found.items() if _is_sendable(count)}
@@ -54,7 +54,7 @@ def _is_sendable(value: Any) -> bool:
 
 
 def input_messages(messages: Sequence[Message]) -> str:
-    """The messages of a request as JSON."""
+    """Return the messages of a request as JSON."""
     shown: list[dict[str, Any]] = []
     room = MAX_MESSAGES
     for message in reversed(messages):
@@ -67,18 +67,18 @@ def input_messages(messages: Sequence[Message]) -> str:
 
 
 def output_messages(content: str, calls: Iterable[ToolCall] = (), finish_reason: str = "stop") -> str:
-    """The reply of a model as JSON."""
+    """Return the reply of a model as JSON."""
     reason = _FINISH_REASONS.get(finish_reason, finish_reason)
     return json_text([{"role": "assistant", "parts": _parts(content, calls), "finish_reason": reason}])
 
 
 def arguments_text(arguments: Mapping[str, Any]) -> str:
-    """The arguments of a tool call as JSON."""
+    """Return the arguments of a tool call as JSON."""
     return json_text(_arguments(arguments))
 
 
 def result_text(text: str) -> str:
-    """The result of a tool call."""
+    """Return the result of a tool call."""
     return excerpt(text, MAX_TEXT)
 
 

@@ -175,7 +175,7 @@ def secrets_in(text: str, raw: bytes, low: bytes) -> Iterator[Span]:
 
 
 def url_login(text: str, at: int) -> tuple[int, int] | None:
-    """The span of the user and password before the ``@`` in a URL such as ``ftp://user:password@host``."""
+    """Return the span of the user and password before the ``@`` in a URL such as ``ftp://user:password@host``."""
     start = text.rfind("://", max(0, at - 400), at)
     found = _LOGIN.match(text, start, at) if start >= 0 else None
     return None if found is None or _NO_VALUE.match(found[2]) else (found.start(1), at)
@@ -187,7 +187,7 @@ _LOGIN = re.compile(
 
 
 def holds_from(text: str, start: int) -> int | None:
-    """The start of a private key after ``start`` that has no end yet; ``None`` if there is none."""
+    """Return the start of a private key after ``start`` that has no end yet; ``None`` if there is none."""
     at = text.find("-----BEGIN", start)
     while at >= 0:
         if _HEADER.match(text, at) and len(text) - at < _LONGEST_KEY and not _END.search(text, at, at + _LONGEST_KEY):
@@ -203,7 +203,7 @@ def is_open(tail: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def name_of_secret(field: str) -> str:
-    """The kind of secret that a field of this name contains, such as ``"password"``; empty if it is not a secret."""
+    """Return the kind of secret that a field of this name contains, such as ``"password"``; empty if it has none."""
     found = _FIELD.search(field[-100:])
     return found["name"].lower() if found else ""
 
@@ -270,7 +270,7 @@ def _tokens(text: str, raw: bytes) -> Iterator[Span]:
 
 
 def _with_prefix(text: str, at: int, end: int) -> Span | None:
-    """A token with a known prefix at the start of a run of letters and digits."""
+    """Return a token with a known prefix at the start of a run of letters and digits."""
     found = _TOKEN.match(text, at) if not _starts_inside_a_word(text, at) else None
     if found is None and text[at - 1 : at] in (".", ":", "/", "~"):
         found = _PARTED_TOKEN.search(text, max(0, at - _BEFORE_RUN), end + 128)
@@ -279,7 +279,7 @@ def _with_prefix(text: str, at: int, end: int) -> Span | None:
 
 
 def _with_inner_prefix(text: str, at: int, end: int) -> Span | None:
-    """A token with a known prefix after a dash or an underscore."""
+    """Return a token with a known prefix after a dash or an underscore."""
     inner = _INNER_TOKEN.search(text, at, end + 512)
     if inner is None or inner.end() >= end or _DIGEST_BEFORE.search(text, max(0, inner.end() - 16), inner.end()):
         return None
@@ -296,7 +296,7 @@ def _token(text: str, found: re.Match[str]) -> Span | None:
 
 
 def _random(text: str, start: int, end: int) -> Span | None:
-    """A random-looking token; shorter ones count after a word such as "key"."""
+    """Return a random-looking token; shorter ones count after a word such as "key"."""
     if text[start - 1 : start] in ("+", "/"):
         before = text[max(0, start - _LONGEST_RANDOM) : start]
         start -= len(before) - len(before.rstrip(_WIDE_SIGNS))

@@ -24,17 +24,17 @@ class NormalizedText:
         self.text, self._removed = _normalize(text)
 
     def origin(self, index: int) -> int:
-        """The position in the original of the character at ``index``."""
+        """Return the position in the original of the character at ``index``."""
         return index if not self._removed else index + bisect_right(self._removed, index)
 
     def index(self, origin: int) -> int:
-        """The number of characters of the normalised text before position ``origin`` of the original."""
+        """Return the number of characters of the normalised text before position ``origin`` of the original."""
         removed = self._removed
         return origin - bisect_left(range(len(removed)), origin, key=lambda index: removed[index] + index)
 
 
 def _normalize(text: str) -> tuple[str, list[int]]:
-    """The normalised text, and for each removed character the number of remaining ones before it."""
+    """Return the normalised text, and for each removed character the number of remaining ones before it."""
     if "\\" in text:  # in JSON and code, \n ends a line: its n does not belong to the next word
         text = _ESCAPED.sub("  ", text)
     if text.isascii() and not _has_controls(text):
@@ -55,7 +55,7 @@ def _normalize(text: str) -> tuple[str, list[int]]:
 
 
 def _characters(text: str) -> set[str]:
-    """The characters of all pieces that are not plain ASCII, which are few in most texts."""
+    """Return the characters of all pieces that are not plain ASCII, which are few in most texts."""
     found: set[str] = set()
     for start in range(0, len(text), _PIECE):
         piece = text[start : start + _PIECE]
@@ -71,7 +71,7 @@ def _has_controls(text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _form(character: str) -> str:
-    """The replacement of a character: ASCII, nothing if it is invisible, or itself."""
+    """Return the replacement of a character: ASCII, nothing if it is invisible, or itself."""
     code = ord(character)
     if code < 128:
         return "" if code in _CONTROLS else character

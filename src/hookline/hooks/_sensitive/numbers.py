@@ -210,7 +210,7 @@ def ibans_in(text: str, shape: bytes) -> Iterator[Span]:
 
 
 def _end_of_iban(text: str, start: int, end: int) -> int:
-    """The end of the account that begins at ``start``, in one word or in groups of four; 0 if there is none."""
+    """Return the end of the account that begins at ``start``, in one word or in groups of four; 0 if there is none."""
     from stdnum import iban
 
     signs, separators = "", set()

@@ -74,7 +74,7 @@ class Redactor:
         self._key, self.private_ips = _key(key), check_bool(private_ips, "private_ips")
 
     def with_actions(self, action: Action, actions: Mapping[str, Action] | None = None) -> Redactor:
-        """A redactor that finds the same values, with other actions."""
+        """Return a redactor that finds the same values, with other actions."""
         other = copy(self)
         other.actions = self._by_kind(action, actions)
         return other
@@ -115,11 +115,11 @@ class Redactor:
         return (cleaned, frozenset(kinds)) if kinds else (value, frozenset())
 
     def blocked(self, kinds: Iterable[str]) -> list[str]:
-        """The kinds among these whose action is ``block``, sorted."""
+        """Return the kinds among these whose action is ``block``, sorted."""
         return sorted(kind for kind in kinds if self.actions[kind] == "block")
 
     def render(self, text: str, found: Sequence[SensitiveValue], start: int = 0, end: int | None = None) -> str:
-        """A part of the text with its findings replaced."""
+        """Return a part of the text with its findings replaced."""
         parts, at, end = [], start, len(text) if end is None else end
         for one in found:
             if at < one.end and one.start < end:
@@ -256,7 +256,7 @@ def _mask(kind: str, value: str) -> str:
 
 
 def _fresh(key: Any, taken: Mapping[Any, Any]) -> Any:
-    """A key that is not used yet, because two keys may be equal after redaction."""
+    """Return a key that is not used yet, because two keys may be equal after redaction."""
     name, count = key, 1
     while name in taken:
         count += 1

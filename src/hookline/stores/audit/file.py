@@ -182,7 +182,7 @@ class AuditFile:
         return file
 
     def _is_current(self, file: _Handle) -> bool:
-        """Whether the path still leads to the open file."""
+        """Whether the open file is still the one at the path."""
         try:
             about = os.stat(self.path)
         except FileNotFoundError:
@@ -248,7 +248,7 @@ class AuditFile:
         return _encode(OpenRecord(os.getpid(), __version__, file.number, key, file.torn))
 
     def _count_fitting(self, file: _Handle, lines: list[tuple[bytes, str]], own: int) -> int:
-        """Number of lines that fit into the file; a new file takes at least one record of any size."""
+        """Return number of lines that fit into the file; a new file takes at least one record of any size."""
         assert self.max_bytes is not None
         fit, total = 0, file.size + file.unended
         for line, _ in lines:
@@ -308,7 +308,7 @@ class AuditFile:
             log.warning("the audit log %s cannot be renamed (%s): it grows beyond max_bytes", self.path, reason(error))
 
     def _write_checkpoint(self, file: _Handle) -> None:
-        """Write the checkpoint. The file is locked, so that checkpoints never go back."""
+        """Write the checkpoint. The file is locked, so that an older checkpoint never replaces a newer one."""
         if file.seq == self._checkpoint_seq:
             return
         self._checkpoint_at = time.monotonic()

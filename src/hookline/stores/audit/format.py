@@ -21,7 +21,7 @@ VERSION = 1
 START = "0" * 64
 """Value of ``prev`` in the first line, which has no line before it."""
 MAX_LINE = 16 << 20
-"""Maximum length of a line in bytes. Hookline never writes a longer one."""
+"""Maximum length of a line in bytes. Hookline never writes a longer line."""
 MAX_NAME = 256
 """Maximum length of a name or an id. A model may call a tool by a name of several megabytes."""
 MAX_ITEMS = 1000
@@ -99,7 +99,7 @@ def truncate(text: str, size: int = MAX_NAME) -> str:
 
 
 def _truncate_fields(fields: AuditRecord | dict[str, Any]) -> dict[str, Any]:
-    """Shorten all fields but texts, which have a limit of their own."""
+    """Shorten all fields except texts, which have a separate limit."""
     texts = fields.texts if isinstance(fields, AuditRecord) else ()
     given = fields if isinstance(fields, dict) else msgspec.structs.asdict(fields)
     return {
@@ -185,7 +185,7 @@ def parse_head(data: bytes) -> AuditHead | None:
 
 
 def line_hash(line: bytes) -> str:
-    """SHA-256 of a line without its line end. The next line contains it as ``prev``."""
+    """Return SHA-256 of a line without its line end. The next line contains it as ``prev``."""
     return sha256(line).hexdigest()
 
 
@@ -204,12 +204,12 @@ def split_signature(line: bytes) -> tuple[bytes, bytes | None]:
 
 
 def archive_path(path: Path, number: int) -> Path:
-    """Path of the ``number``-th full file of the log at ``path``."""
+    """Return path of the ``number``-th full file of the log at ``path``."""
     return path.with_name(f"{path.stem}-{number:06d}{path.suffix}")
 
 
 def archive_paths(path: Path) -> list[tuple[int, Path]]:
-    """Numbers and paths of the full files of the log at ``path``, oldest first."""
+    """Return numbers and paths of the full files of the log at ``path``, oldest first."""
     name = re.compile(rf"{re.escape(path.stem)}-(\d{{6,12}}){re.escape(path.suffix)}")
     try:
         with os.scandir(path.parent) as entries:
@@ -222,7 +222,7 @@ def archive_paths(path: Path) -> list[tuple[int, Path]]:
 
 
 def checkpoint_path(path: Path) -> Path:
-    """Default path of the checkpoint of the log at ``path``."""
+    """Return default path of the checkpoint of the log at ``path``."""
     return path.with_name(f"{path.name}.head")
 
 

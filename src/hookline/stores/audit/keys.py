@@ -60,7 +60,7 @@ def load_signer(path: str | os.PathLike[str]) -> Signer:
         private = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError) as error:
         raise StoreError(
-            f"{path} holds no private key without a password ({error}): make one with hookline audit keygen FILE"
+            f"{path} does not contain a private key without a password ({error}): make one with hookline audit keygen FILE"
         ) from None
     if not isinstance(private, ed25519.Ed25519PrivateKey):
         raise StoreError(f"{path} is not an Ed25519 key: make one with hookline audit keygen FILE")
@@ -83,7 +83,7 @@ def load_verifier(path: str | os.PathLike[str]) -> Verifier:
             public = serialization.load_pem_public_key(data)
     except (ValueError, TypeError) as error:
         raise StoreError(
-            f"{path} holds no public key ({error}): give the .pub file that hookline audit keygen made"
+            f"{path} does not contain a public key ({error}): give the .pub file that hookline audit keygen made"
         ) from None
     if not isinstance(public, ed25519.Ed25519PublicKey):
         raise StoreError(f"{path} is not an Ed25519 key: give the .pub file that hookline audit keygen made")

@@ -177,7 +177,7 @@ class AuditLog:
 
     @property
     def problem(self) -> str:
-        """Reason of the last failure."""
+        """Reason for the last failure."""
         return self._why
 
     def flush(self, timeout: float | None = None) -> bool:
@@ -185,7 +185,7 @@ class AuditLog:
         return self._background.flush(timeout)
 
     async def flush_async(self, timeout: float) -> bool:
-        """Do the same as :meth:`flush` without blocking the event loop."""
+        """Wait like :meth:`flush`, without blocking the event loop."""
         loop = asyncio.get_running_loop()
         done = loop.create_future()
 

@@ -37,7 +37,7 @@ CLOCK_TOLERANCE = 5.0
 
 
 class AuditFinding(Frozen, frozen=True):
-    """Something wrong in the lines ``line`` to ``last`` of a file."""
+    """A problem in the lines ``line`` to ``last`` of a file."""
 
     kind: str
     file: str
@@ -67,10 +67,10 @@ class AuditReport(Frozen, frozen=True):
 
 
 def log_files(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
-    """The files of a log, oldest first: the given files, or for a single path also its archives.
+    """Return the files of a log, oldest first: the given files, or for a single path also its archives.
 
     Raises:
-        StoreError: a path does not lead to a file.
+        StoreError: no file exists at a path.
     """
     given = [Path(path).expanduser() for path in paths]
     if len(given) == 1:
