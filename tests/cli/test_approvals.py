@@ -219,7 +219,7 @@ def test_an_answer_at_the_terminal_may_say_why_or_be_remembered(terminal, script
 def test_without_the_file_the_question_is_still_asked(terminal, script, folder, rules):
     (folder / "approvals.db").write_text("not a database, but long enough to look like one" * 100)
     screen = terminal("run", "task", "-m", script(CALL, CALL, "done"))
-    screen.wait_for("note: hookline approvals cannot decide this call, only you can, here: ")
+    screen.wait_for("note: this call can only be decided here, not with hookline approvals: ")
     for _ in range(2):
         screen.wait_for("yes / no [why] / edit: ")
         screen.send("yes\n")

@@ -164,7 +164,7 @@ def test_a_hook_in_shadow_mode_is_shown_and_blocks_nothing(hookline, script, fol
         "run", "6*7", "--model", script(CALL, "42"), "--hooks", "trial.py:trial", "--hooks", "ModelRetryHook"
     )
     assert (done.returncode, done.stdout) == (0, "42\n")
-    assert "hook careful, in the shadow at before_tool, would block (r7): No." in done.stderr
+    assert "hook careful, in shadow mode at before_tool, would block (r7): No." in done.stderr
 
 
 def test_an_approver_of_the_users_own_comes_first(hookline, script, rules):

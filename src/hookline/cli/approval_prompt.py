@@ -46,7 +46,7 @@ class ApprovalDecision(msgspec.Struct, frozen=True):
 
 
 class UnclearAnswerError(Exception):
-    """The typed answer is not understood; the message says which answers are."""
+    """The typed answer is not understood; the message lists the valid answers."""
 
 
 def current_user() -> str:
@@ -62,7 +62,7 @@ def describe_call(
 ) -> str:
     """Describe a call for approval: the tool, its exact arguments, the questions of hooks, and the run.
 
-    The model influences all of these texts, so none of them may start a new line and pass for our own output.
+    The model influences all of these texts, so none of them may start a new line and look like output of this program.
     """
     given = arguments_text(arguments, None)
     if len(given) > 80 and arguments:
@@ -183,7 +183,7 @@ def parse_pattern(words: Iterable[str]) -> dict[str, str] | None:
 
 
 WAIT_SECONDS = 24 * 3600.0
-"""Seconds that a call waits for a person at this terminal, who may be at lunch."""
+"""Seconds that a call waits for a person at this terminal."""
 
 DENIED = "The user denied this call."
 
@@ -316,7 +316,7 @@ class Approver:
         """Ask at this terminal only, because the approval file cannot be used."""
         if not self._noted:
             self._noted = True
-            print_note(f"hookline approvals cannot decide this call, only you can, here: {error}")
+            print_note(f"this call can only be decided here, not with hookline approvals: {error}")
         async with self._one_at_a_time():
             with self._paused():
                 call = request.call

@@ -162,7 +162,7 @@ def edit(
 
 
 def list_grants(config: Configuration, json: AsJson = False) -> int:
-    """Show the permissions that were granted for a session or for good."""
+    """Show the permissions that were granted for a session or permanently."""
     rows = _read(config, lambda store: store.grants())
     if json:
         write_json(rows)
@@ -182,7 +182,7 @@ def revoke(
 
 
 def _decide_and_print(config: Configuration, id: str, **decision: Any) -> int:
-    """Print a pending call, and decide exactly that one: the digest covers its arguments."""
+    """Print a pending call and decide it. The digest ensures that its arguments are those printed."""
     from .approval_prompt import current_user, decision_text, describe_row
 
     store = _store(config)

@@ -308,7 +308,7 @@ def parse_time(text: str | None, option: str) -> str:
     """Convert ``2h`` (ago) or an ISO 8601 time (local unless it names a zone) to the time format of the log.
 
     Raises:
-        ConfigError: the text is neither.
+        ConfigError: the text is not a time.
     """
     if text is None:
         return ""

@@ -123,7 +123,7 @@ class Chat:
 
     @property
     def _shared(self) -> Mapping[str, Any]:
-        """Commands that exist in every channel, not only in this chat."""
+        """The commands that exist in every channel, not only in this chat."""
         return getattr(self.answerer, "commands", {})
 
     @property
@@ -236,7 +236,7 @@ class Chat:
             print_line("No plugin has changed.")
 
     def refresh(self) -> bool:
-        """Reload changed plugins and print which. Return whether there were any."""
+        """Reload changed plugins and print their names. Return whether any plugin has changed."""
         notes = self.plugins.refresh()
         for note in notes:
             print_line(f"({note})")

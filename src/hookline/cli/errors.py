@@ -92,7 +92,7 @@ def print_failure(error: BaseException, *, debug: bool) -> None:
 
 
 def report_error(error: Exception, args: Sequence[str]) -> int:
-    """Print what went wrong, with the traceback if the user asked for it, and return the exit code."""
+    """Print an error message, with the traceback if the user asked for it, and return the exit code."""
     import typer
 
     if isinstance(error, typer.Abort):  # Ctrl-C or Ctrl-D at a prompt

@@ -144,7 +144,7 @@ class EventFormatter:
             case MergeLost():
                 yield Line("note", f"{event.hook} also set {event.field} at {event.point}; {event.kept} set it first")
             case ShadowDecided():
-                yield Line("note", f"hook {event.hook}, in the shadow at {event.point}, {short(event.would)}")
+                yield Line("note", f"hook {event.hook}, in shadow mode at {event.point}, {short(event.would)}")
             case RetryIgnored():
                 yield Line("note", f"the retry requested by {event.hook} at {event.point} was ignored: {event.why}")
 

@@ -101,7 +101,7 @@ class ListingGroup(Group):
     """A group of commands that runs its ``list`` command when no other one is named."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments, with ``list`` before options that stand alone."""
+        """Parse the arguments. If they are empty or begin with an option, insert ``list``."""
         if not args or (args[0].startswith("-") and not {"-h", "--help"} & set(args)):
             args = ["list", *args]
         return super().parse_args(ctx, args)

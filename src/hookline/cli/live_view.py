@@ -1,4 +1,4 @@
-"""Show a run on a terminal: what happened above, the current activity in the last lines."""
+"""Show a run on a terminal: finished events above, the current activity in the last lines."""
 
 from __future__ import annotations
 

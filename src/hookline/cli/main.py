@@ -31,7 +31,9 @@ def main() -> None:
         code = run_app(args)
         sys.stdout.flush()
     except (BrokenPipeError, OutputClosedError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python reports the closed pipe at exit
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # otherwise Python reports the closed pipe at exit
         code = OUTPUT_CLOSED
     except KeyboardInterrupt:
         code = CANCELLED

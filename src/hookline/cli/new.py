@@ -105,7 +105,7 @@ def write_personality(name: str, folder: Path) -> int:
 
 
 def name_conflict(name: str) -> str:
-    """Return what the name conflicts with, such as a module that the file would hide; empty without a conflict."""
+    """Describe the conflict of a name, such as a module that the file would hide; empty without a conflict."""
     from importlib.metadata import packages_distributions
 
     from .._base.lazy import exports

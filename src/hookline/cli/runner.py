@@ -67,7 +67,7 @@ def run_with_handovers(
 
 
 def combine(outcomes: Sequence[Outcome]) -> Outcome:
-    """Combine consecutive runs into one outcome: the last status, and the sum of what all of them used."""
+    """Combine consecutive runs into one outcome: the last status, and the total usage."""
     *_, last = outcomes
     if len(outcomes) == 1:
         return last
@@ -176,7 +176,7 @@ def prepare_agent(
 def prepare_unattended_agent(
     config: Configuration, hooks: Sequence[Any], plugins: PluginManager
 ) -> tuple[Agent[Any, Any] | Roster, Agent[Any, Any]]:
-    """Do the same for servers and gateways, where nobody is at the terminal to approve calls."""
+    """Build the agent or roster for a server or gateway, where nobody is at the terminal to approve calls."""
     from .approval_prompt import Approver
 
     mode, file = config.settings.approvals, config.settings.approval_file

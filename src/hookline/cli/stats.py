@@ -110,7 +110,7 @@ def parse_since(text: str, now: float | None = None) -> float:
     """Return the Unix time of ``24h`` (ago), ``7d`` (ago) or a date.
 
     Raises:
-        ConfigError: the text is neither.
+        ConfigError: the text is not a time.
     """
     ago = parse_duration(text)
     try:

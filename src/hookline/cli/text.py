@@ -85,7 +85,7 @@ class SubagentTotals(msgspec.Struct):
 def run_summary(
     result: AgentResult[Any], failed_hooks: Collection[str] = (), subagents: SubagentTotals | None = None
 ) -> str:
-    """Describe in one line how a run ended and what it and its subagents used."""
+    """Describe in one line how a run ended, and the usage of the run and its subagents."""
     why = ""
     if result.status == "stopped" and result.stop is not None:
         why = f" ({short(result.stop.message or result.stop.kind)})"

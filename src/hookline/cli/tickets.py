@@ -228,7 +228,7 @@ def show_nothing(path: str, *, empty: bool = False) -> None:
 
 
 def show_list(rows: Sequence[TicketRow], total: int, passed: int, page: int, *, filtered: bool) -> None:
-    """Print a line for each ticket; ``filtered`` tells whether the user limited the list."""
+    """Print a line for each ticket; ``filtered`` says whether the user limited the list."""
     if not rows:
         none = "No tickets match." if filtered else "No open tickets (--column all shows all)."
         print_parts(Text("No more tickets." if total else none))

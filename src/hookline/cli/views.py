@@ -16,7 +16,7 @@ from .text import printable, short, wrap_line
 
 
 class View(Protocol):
-    """An event sink that has stderr to itself between ``__enter__`` and ``__exit__``."""
+    """An event sink that is the only writer to stderr between ``__enter__`` and ``__exit__``."""
 
     prompts: bool
     """Whether a prompt shows the questions about calls, so that the view does not."""
@@ -163,7 +163,7 @@ class StreamView(PlainView):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Pause as every view does, after ending a line of streamed text."""
+        """Pause like :meth:`View.paused`, after ending a line of streamed text."""
         self._new_line()
         with super().paused():
             yield

@@ -1,4 +1,4 @@
-"""The tools to write hooks with, and the built-in hooks, which use nothing else."""
+"""The decorators for writing hooks, and the built-in hooks, which use only the public interface."""
 
 from .._base.lazy import attach
 

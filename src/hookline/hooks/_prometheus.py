@@ -54,7 +54,7 @@ class _Metric:
         raise NotImplementedError
 
     def label_sets(self) -> list[Labels]:
-        """Return the label values so far."""
+        """Return the sets of label values so far."""
         with self._metrics.lock:
             return list(self._children)
 

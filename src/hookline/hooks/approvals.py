@@ -30,7 +30,7 @@ CLEANUP_SECONDS = 2.0
 """Time that a cancelled run waits for the store, in seconds."""
 
 CLOCK_INTERVAL = 5.0
-"""Seconds between checks of the wall clock, which goes on while the machine sleeps, and may be set."""
+"""Seconds between checks of the wall clock, which advances while the machine sleeps and may be changed."""
 
 Notifier = Callable[[ApprovalRow], Awaitable[object]]
 
@@ -47,7 +47,7 @@ class ApprovalsHook:
     """Puts each call that needs approval into a store, and waits until a person decides about it.
 
     A person decides with ``hookline approvals`` in any terminal, or a program with ``store.decide(...)``. A decision
-    that was remembered for the session, or for good, applies at once. A call without a decision in time is denied. If
+    that was remembered for the session, or permanently, applies at once. A call without a decision in time is denied. If
     the store cannot be used, the call is denied and the error is reported.
 
     Example::
@@ -132,7 +132,7 @@ class ApprovalsHook:
         try:
             return await in_thread(ask)  # type: ignore[no-any-return]
         except asyncio.CancelledError:
-            cancelled.set()  # the thread goes on, and must cancel the approval that nothing waits for
+            cancelled.set()  # the thread continues, and must cancel the approval that no code waits for
             for row in asked:
                 await self._cancel(row)
             raise

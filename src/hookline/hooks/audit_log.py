@@ -403,7 +403,7 @@ def _redactor(redact: Any) -> Redact:
     apply = redact if callable(redact) else getattr(redact, "apply", None)
     if isinstance(redact, type) or not callable(apply):
         raise RegistrationError(
-            f"redact must be a function from text to text, or have such a method apply, not {redact!r:.80}"
+            f"redact must be a function from text to text, or an object with such a method apply, not {redact!r:.80}"
         )
     return apply  # type: ignore[no-any-return]
 

@@ -99,7 +99,7 @@ class TimingHook:
                 begun.pop(next(iter(begun)), None)
 
     def summary(self) -> list[Timing]:
-        """Return statistics by model or tool and ``kind`` ("model", "model, whole", "tool", "tool, whole"), in seconds."""
+        """Return times in seconds by model or tool and ``kind`` ("model", "model, whole", "tool", "tool, whole")."""
         with self._lock:
             return [statistics.row(*key) for key, statistics in sorted(self._statistics.items())]
 

@@ -418,7 +418,7 @@ class ApprovalStore:
         return _decode_call(_find_by_id(db, _CALL, id, owner, "call", short=short))
 
     def _stored(self, ids: Sequence[str]) -> Mapping[str, ApprovalRow]:
-        """Return the rows with these ids and their stored status. Callers of :meth:`watch` check the expiry themselves."""
+        """Return the rows with these ids and their stored status. Callers of :meth:`watch` check for expiry."""
         found: dict[str, ApprovalRow] = {}
         with self.db.transaction() as db:
             for id in ids:

@@ -173,7 +173,7 @@ def visible(text: str) -> str:
         return _CONTROLS.sub("", text)
     text = _INVISIBLE.sub("", text)
     if any(joiner in text for joiner in _JOINERS) and (spelling := _LOOSE.sub("", text)) != text:
-        tidy = _LOOSE.search(spelling) is None  # taking one out may leave the next one loose
+        tidy = _LOOSE.search(spelling) is None  # removing one may make the next one removable
         text = spelling if tidy else re.sub(f"[{_JOINERS}]+", "", spelling)
     return text
 

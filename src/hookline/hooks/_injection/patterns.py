@@ -1,8 +1,9 @@
 """Patterns of prompt injection: a score for text that imitates chat markup or gives orders to a model.
 
-The patterns are written by hand and cover what can be recognised with confidence: forged chat turns and tool calls,
-links that carry data out, hidden instructions, and a few fixed phrases such as "ignore all previous instructions",
-also in common encodings and spellings. Paraphrases pass; see docs/reference/hooks/injection_guard.md.
+The patterns are written by hand and cover attacks that can be recognised with confidence: forged chat turns and tool
+calls, links that carry data out, hidden instructions, and a few fixed phrases such as "ignore all previous
+instructions", also in common encodings and spellings. Paraphrases are not detected; see
+docs/reference/hooks/injection_guard.md.
 
 Scanning is deterministic and takes time linear in the length of the text.
 """
@@ -88,7 +89,7 @@ class _Markup:
         return None if match is None else match[0].strip()
 
     def search(self, text: _Text) -> re.Match[str] | None:
-        """Search without the check for required substrings."""
+        """Search a text without the check for required substrings."""
         return self._pattern.search(text.text if self._on == "lines" else text.line)
 
 
@@ -405,7 +406,7 @@ def _findings(text: str) -> _Findings:
 
 
 def _quotation_factor(text: str, found: _Findings) -> float:
-    """Less than 1 if attacks are only quoted, in a text about attacks. Data and hidden text are never "about" them."""
+    """Return a factor below 1 if a text about attacks only quotes them. It never applies to data and hidden text."""
     is_data = text.lstrip()[:1] in ("{", "[")
     if not found.matches or is_data or not found.about_attacks or {"hidden", "encoded"} & found.matches.keys():
         return 1.0
@@ -470,7 +471,7 @@ def _hidden(text: str) -> Iterator[str]:
 
 
 def _lower(text: str) -> str:
-    """Lower-case text of the same length, so that positions stay valid."""
+    """Return the text in lower case with the same length, so that positions stay valid."""
     lower = text.lower()
     return lower if len(lower) == len(text) else "".join(c if len(c.lower()) > 1 else c.lower() for c in text)
 

@@ -80,7 +80,7 @@ _PROVIDERS = {
 
 
 def provider_name(provider: str) -> str:
-    """Return the conventional name of a provider, else its own."""
+    """Return the conventional name of a provider, or its own name if there is none."""
     return _PROVIDERS.get(provider.lower().replace("-", "_"), provider) or OTHER
 
 

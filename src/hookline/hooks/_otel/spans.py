@@ -1,4 +1,4 @@
-"""The spans and metrics of runs. Importing it needs OpenTelemetry."""
+"""The spans and metrics of runs. Importing this module requires OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ class RunSpans(AbstractContextManager[None]):
             if open_span.span.is_recording():
                 open_span.span.set_status(StatusCode.ERROR, self._message(error))
             if not isinstance(error, Exception):
-                self._end_chat(open_span)  # cancelled: there will be no more events about it
+                self._end_chat(open_span)  # cancelled: no more events about it will follow
 
     def tool(self, request: ToolCallRequest) -> CurrentSpan | None:
         """Return a context manager around a tool call, whose span is already open."""

@@ -270,7 +270,7 @@ def _tokens(text: str, raw: bytes) -> Iterator[Span]:
 
 
 def _with_prefix(text: str, at: int, end: int) -> Span | None:
-    """Return a token with a known prefix at the start of a run of letters and digits."""
+    """Return the token with a known prefix at the start of a run of letters and digits, or ``None``."""
     found = _TOKEN.match(text, at) if not _starts_inside_a_word(text, at) else None
     if found is None and text[at - 1 : at] in (".", ":", "/", "~"):
         found = _PARTED_TOKEN.search(text, max(0, at - _BEFORE_RUN), end + 128)

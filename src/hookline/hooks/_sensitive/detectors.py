@@ -79,7 +79,7 @@ def check_kinds(kinds: Iterable[str]) -> tuple[str, ...]:
 
 
 def find(text: str, kinds: tuple[str, ...], extra: Extra, private_ips: bool) -> list[SensitiveValue]:
-    """:func:`find_sensitive` for checked arguments."""
+    """Find values like :func:`find_sensitive`, with arguments that are already checked."""
     if len(text) <= _SHORT and not extra and _PLAIN_WORDS.fullmatch(text):
         return []
     plain = NormalizedText(text)
@@ -137,7 +137,7 @@ def _extra(text: str, extra: Extra) -> Iterator[SensitiveValue]:
 
 
 def _without_overlaps(found: list[SensitiveValue], order: Mapping[str, int]) -> Iterator[SensitiveValue]:
-    """Yield findings that do not overlap: of each group of overlapping ones the longest, and those beside it."""
+    """Yield findings that do not overlap: of each overlapping group, the longest one and those beside it."""
     found.sort(key=lambda one: (one.start, one.end))
     group: list[SensitiveValue] = []
     end = -1

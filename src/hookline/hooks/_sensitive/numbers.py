@@ -277,7 +277,7 @@ def _international(text: str, start: int, end: int, code: int) -> Iterator[Span]
 def _is_phone(digits: str) -> bool:
     """Whether digits with a country code can be a telephone number of that country.
 
-    A possible length is enough for most numbers: a number too many is redacted rather than one of a new range missed.
+    A possible length is enough for most numbers: redacting too much is better than missing a number of a new range.
     """
     from phonenumbers import NumberParseException, ValidationResult, is_possible_number_with_reason, parse
 

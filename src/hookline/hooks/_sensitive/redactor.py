@@ -1,7 +1,7 @@
 """Redactor: replaces sensitive values in texts, JSON values and streams.
 
-The streaming is our own: libraries for redaction work on complete texts, but a reply must be redacted while it is
-shown, with the same result as the redaction of the whole text.
+No library is used for streaming: libraries for redaction work on complete texts, but a reply must be redacted while it
+is shown, with the same result as the redaction of the whole text.
 """
 
 from __future__ import annotations
@@ -99,12 +99,12 @@ class Redactor:
         return RedactedStream(self)
 
     def clean(self, text: str) -> tuple[str, frozenset[str]]:
-        """Like :meth:`apply`, and return the kinds that were found."""
+        """Replace values like :meth:`apply`, and also return the kinds that were found."""
         found = self.find(text)
         return (self.render(text, found), frozenset(one.kind for one in found)) if found else (text, frozenset())
 
     def clean_value(self, value: Any) -> tuple[Any, frozenset[str]]:
-        """Like :meth:`apply_to`, and return the kinds that were found."""
+        """Replace values like :meth:`apply_to`, and also return the kinds that were found."""
         if isinstance(value, str):
             return self.clean(value)
         leaves: list[str] = []

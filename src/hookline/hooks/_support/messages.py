@@ -88,7 +88,7 @@ async def add_system_text(hook: object, ctx: Any, request: ModelRequest, make: C
     """Add a hook's text to the system message of a step's request.
 
     ``make`` runs in a thread, once for each run. If it raises, the error is raised once and the run goes on without
-    the text. A request that already holds the text is left as it is.
+    the text. A request that already contains the text is not changed.
     """
     if request.purpose != "step":
         return None

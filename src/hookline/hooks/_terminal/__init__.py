@@ -1,1 +1,1 @@
-"""The rules of TerminalGuard: which programs, options and paths only read. Nothing here knows of hooks."""
+"""The rules of TerminalGuard: which programs, options and paths only read. These modules do not depend on hooks."""

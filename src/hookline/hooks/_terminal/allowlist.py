@@ -1,11 +1,11 @@
 """Programs that only read, and the options with which they do.
 
 The options of a program are two strings: ``short`` lists its letters, ``long`` the names of its long options. A sign
-after an option says more about it: ``:`` takes a value, ``/`` takes a value that is a path, ``?`` may have an attached
+after an option describes it: ``:`` takes a value, ``/`` takes a value that is a path, ``?`` may have an attached
 value, ``!`` follows links and is blocked if the guard is confined to a folder. ``#`` among the letters stands for a
 number (``head -5``). All other options are blocked, and so are abbreviations.
 
-The tables keep several options on a line (``fmt: skip``): one a line, they would fill thousands of lines.
+The tables keep several options on a line (``fmt: skip``); with one per line they would take thousands of lines.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Check the arguments of allowed programs, with extra checks for those that have a language of their own."""
+"""Check the arguments of allowed programs, with extra checks for those with their own language, such as sed."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from .paths import PathScope
 
 
 def _settings(names: Iterable[str]) -> re.Pattern[str]:
-    """Return a regular expression that finds these settings wherever git would see them."""
+    """Return a regular expression that finds these settings wherever git would read them."""
     return re.compile(rf"(?:^|[\]\n\r])[ \t\v\f]*({'|'.join(names)})[ \t\v\f]*(?:=|$|[\n\r#;])", re.IGNORECASE)
 
 
@@ -83,7 +83,7 @@ def _check_reads_only(command: str, given: ParsedOptions) -> None:
 
 
 def _check_config(options: set[str], operands: Sequence[str]) -> None:
-    """Check that settings are only read, and none that can contain a password."""
+    """Check that the command only reads settings, and none that can contain a password."""
     listed = options & {"list", "l"} and "local" in options and not operands
     read = options & {"get", "get-all"} and len(operands) == 1 and _PLAIN_SETTING.fullmatch(operands[0])
     if not listed and not read:

@@ -189,7 +189,7 @@ def _expand_home(word: Word) -> str:
 
 
 def _widen(part: str) -> str | None:
-    """Return a pattern that matches at least what this one does in any shell; ``None`` if it has no wildcards."""
+    """Return a pattern that covers all matches of this one in any shell; ``None`` if it has no wildcards."""
     made, at, wild = "", 0, False
     while at < len(part):
         char = part[at]
