@@ -379,7 +379,7 @@ class PluginCode:
 
 
 def _is_factory(value: Any) -> bool:
-    """Whether a value makes hooks or tools: a class, or a function whose only parameter is ``settings``."""
+    """Return whether a value makes hooks or tools: a class, or a function whose only parameter is ``settings``."""
     if isinstance(value, type):
         return True
     return inspect.isfunction(value) and list(inspect.signature(value).parameters) == ["settings"]

@@ -99,7 +99,7 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         return f"expected {self.type}" if self.secret else f"expected {self.type}; got {value!r:.80} ({problem})"
 
     def from_env(self) -> Any:
-        """The value of the environment variable, ``None`` if it is not set.
+        """Return the value of the environment variable, ``None`` if it is not set.
 
         Raises:
             ValueError: it does not have this type.
@@ -213,7 +213,7 @@ def check_api(name: str, api: Any) -> None:
 
 
 def permission_meaning(permission: str) -> str:
-    """The description of a permission.
+    """Return the description of a permission.
 
     Raises:
         RegistrationError: there is no such permission.

@@ -385,7 +385,7 @@ class FileWatcher:
         self._racy = False
 
     def changed(self, files: Iterable[Path]) -> bool:
-        """Whether these files differ from those of the last call, or might."""
+        """Return whether these files differ from those of the last call, or might."""
         now = time.time_ns()
         seen = {file: _metadata(file) for file in files}
         if seen == self._seen and not self._racy:

@@ -126,11 +126,11 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         return len(self._current())
 
     def items(self) -> ItemsView[str, Agent[Any, Any]]:
-        """The current agents by id."""
+        """Return the current agents by id."""
         return self._current().items()
 
     def values(self) -> ValuesView[Agent[Any, Any]]:
-        """The current agents."""
+        """Return the current agents."""
         return self._current().values()
 
     def _current(self) -> dict[str, Agent[Any, Any]]:
@@ -152,7 +152,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
     # Sessions.
 
     def active(self, session: Session) -> Personality:
-        """The personality of a session, with the changes made for this session.
+        """Return the personality of a session, with the changes made for this session.
 
         Raises:
             ConfigError: the changes are not valid any more.
@@ -161,7 +161,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         return self._choose(session)[0]
 
     def agent_for(self, session: Session) -> Agent[Any, Any]:
-        """The agent of the next run in this session.
+        """Return the agent of the next run in this session.
 
         Raises:
             ConfigError: the changes made for this session are not valid any more.
@@ -170,7 +170,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         return self._choose(session)[1]
 
     def hooks_for(self, session: Session) -> HookRegistry:
-        """The hooks of a session: those of the base, and the guards of its personality.
+        """Return the hooks of a session: those of the base, and the guards of its personality.
 
         Raises:
             ConfigError: the changes made for this session are not valid any more.
@@ -178,7 +178,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         return self.agent_for(session).hooks
 
     def plugins_for(self, session: Session) -> tuple[str, ...] | None:
-        """The plugins whose hooks apply in a session; ``None`` for all."""
+        """Return the plugins whose hooks apply in a session; ``None`` for all."""
         return self.agent_for(session).allowed_plugins
 
     def speaker_for(self, session: Session) -> str:
@@ -187,7 +187,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         return personality.display_name if personality.id else ""
 
     def follow_up(self, session: Session, result: AgentResult[Any]) -> str | None:
-        """The task of the run that must follow this one because of a handoff; ``None`` without a handoff."""
+        """Return the task of the run that must follow this one because of a handoff; ``None`` without a handoff."""
         return self._team.follow_up(session, result)
 
     async def switch(self, session: Session, to: str) -> Personality:
@@ -345,7 +345,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         return found.personality if found is not None else Personality("", self.base.name, self.base.description)
 
     def _find(self, name: Any) -> str:
-        """The id of a personality by its name in any case.
+        """Return the id of a personality by its name in any case.
 
         Raises:
             SwitchRefusedError: there is no such personality.

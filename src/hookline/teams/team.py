@@ -87,7 +87,7 @@ class AgentPerSession:
             task = follow_up
 
     def follow_up(self, session: Session, result: AgentResult[Any]) -> str | None:
-        """The task of the run that must follow this one because of a handoff; ``None`` without a handoff."""
+        """Return the task of the run that must follow this one because of a handoff; ``None`` without a handoff."""
         raise NotImplementedError
 
     def _prepare(self, options: RunOptions[Any]) -> tuple[Agent[Any, Any], Session, RunOptions[Any]]:
@@ -96,7 +96,7 @@ class AgentPerSession:
 
 
 def session_of(options: RunOptions[Any]) -> Session:
-    """The session of a run. A run inside a run has a new session unless one is given.
+    """Return the session of a run. A run inside a run has a new session unless one is given.
 
     Raises:
         TypeError: ``session`` is not a :class:`Session`.
@@ -153,7 +153,7 @@ class Members:
         raise HooklineError("the team has no members: Team([agent, ...]), or team.add(agent)")
 
     def member_of(self, session: Session) -> str:
-        """The name of the session's member; the first member if that one was removed."""
+        """Return the name of the session's member; the first member if that one was removed."""
         name = session.personality_id
         if name and name not in self.agents:
             log.warning(
@@ -162,7 +162,7 @@ class Members:
         return name if name in self.agents else self.first
 
     def allowed_for(self, ctx: Any) -> list[str]:
-        """The names of the members that the agent of this run may delegate or hand over to."""
+        """Return the names of the members that the agent of this run may delegate or hand over to."""
         who = ctx.agent_name if ctx.agent_name in self.agents else ctx.session.personality_id
         if self._may is None:
             return [name for name in self.agents if name != who]
@@ -304,7 +304,7 @@ class Team(AgentPerSession):
         return (*delegate, self._handoff) if self.max_handoffs else delegate
 
     def _offer(self, tool: Tool, ctx: Any) -> ToolSpec | None:
-        """The description of a tool for the model, with the members that it may choose from now."""
+        """Return the description of a tool for the model, with the members that it may choose from now."""
         names = self._members.allowed_for(ctx)
         if not names:
             return None
@@ -451,7 +451,7 @@ class Team(AgentPerSession):
         return self._members.member_of(session)
 
     def follow_up(self, session: Session, result: AgentResult[Any]) -> str | None:
-        """The task of the run that must follow this one because of a handoff; ``None`` without a handoff."""
+        """Return the task of the run that must follow this one because of a handoff; ``None`` without a handoff."""
         handoffs = self._handoffs.get(session)
         if handoffs is None or not handoffs.run_id or handoffs.run_id != result.ids.run_id:
             return None
@@ -558,7 +558,7 @@ async def _result(run: Run[Any]) -> AgentResult[Any]:
 
 
 async def _last_result(run: Run[Any]) -> AgentResult[Any]:
-    """The result of a cancelled run, if it ends within the grace period."""
+    """Return the result of a cancelled run, if it ends within the grace period."""
     with suppress(StillRunningError):
         await with_timeout(GRACE, run.settled(), shielded=True)
     if run.done:
