@@ -144,11 +144,22 @@ def test_a_connection_for_other_requests_is_pinned_too(names):
 
 @pytest.mark.parametrize(
     "location",
-    ["http://evil.com/", "//evil.com/x", "\\\\evil.com", "/\\evil.com", "https:evil.com",
-    "http://127.0.0.1:1/", "file:///etc/passwd",
-     "http://u@127.0.0.1/", "http://[::1]/", "http://169.254.169.254/latest", "javascript:alert(1)",
-     "http://[", "http://2130706433/"],
-)  # fmt: skip
+    [
+        "http://evil.com/",
+        "//evil.com/x",
+        "\\\\evil.com",
+        "/\\evil.com",
+        "https:evil.com",
+        "http://127.0.0.1:1/",
+        "file:///etc/passwd",
+        "http://u@127.0.0.1/",
+        "http://[::1]/",
+        "http://169.254.169.254/latest",
+        "javascript:alert(1)",
+        "http://[",
+        "http://2130706433/",
+    ],
+)
 def test_a_redirect_to_another_host_is_rejected(location):
     with serving(lambda path: to(location)) as server, pytest.raises(EgressError):
         Egress([server.url]).fetch(server.url)
@@ -232,18 +243,22 @@ def test_a_slow_handshake_and_a_slow_lookup_time_out_too(monkeypatch):
 def test_long_pages_are_cut_and_decompression_bombs_are_not_unpacked():
     bomb = gzip.compress(b"0" * 50_000_000)
     pages = {
-        "/long": response("x" * 5000), "/bomb": response(bomb, Content_Encoding="gzip"),
+        "/long": response("x" * 5000),
+        "/bomb": response(bomb, Content_Encoding="gzip"),
         "/zip": response(gzip.compress(b"hi"), Content_Encoding="gzip"),
         "/endless": (b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n", *[b"y" * 1000] * 50),
         "/exact": response("x" * 1000),
-    }  # fmt: skip
+    }
     with serving(lambda path: pages[path]) as server:
         egress = Egress([server.url])
         got = {path: egress.fetch(server.url + path, max_bytes=1000) for path in pages}
     assert {path: (len(page.text), page.cut) for path, page in got.items()} == {
-        "/long": (1000, True), "/bomb": (1000, True), "/zip": (2, False), "/endless": (1000, True),
+        "/long": (1000, True),
+        "/bomb": (1000, True),
+        "/zip": (2, False),
+        "/endless": (1000, True),
         "/exact": (1000, False),
-    }  # fmt: skip
+    }
 
 
 def test_a_decompression_bomb_does_not_use_its_unpacked_memory():
@@ -302,14 +317,19 @@ def test_a_page_that_is_not_text_is_an_error(answer):
 @pytest.mark.parametrize(
     ("kind", "body", "text"),
     [
-        ("text/html; charset=ISO-8859-1", b"\xfc", "ü"), ('text/plain;charset="utf-8"', b"\xc3\xbc\xff", "ü\ufffd"),
-        ("application/json", b"{}", "{}"), ("application/ld+json", b"{}", "{}"), ("image/svg+xml", b"x", None),
+        ("text/html; charset=ISO-8859-1", b"\xfc", "ü"),
+        ('text/plain;charset="utf-8"', b"\xc3\xbc\xff", "ü\ufffd"),
+        ("application/json", b"{}", "{}"),
+        ("application/ld+json", b"{}", "{}"),
+        ("image/svg+xml", b"x", None),
         ("", b"x", "x"),
-        ("application/atom+xml", b"x", "x"), ("text/plain; charset=punycode", b"x-", "x-"),
+        ("application/atom+xml", b"x", "x"),
+        ("text/plain; charset=punycode", b"x-", "x-"),
         ("text/x; charset=nonsense", b"x", "x"),
-        ("text/plain; charset=unicode_escape", b"\\x41", "\\x41"), ("text/plain; charset=iso-8859-99", b"x", "x"),
+        ("text/plain; charset=unicode_escape", b"\\x41", "\\x41"),
+        ("text/plain; charset=iso-8859-99", b"x", "x"),
     ],
-)  # fmt: skip
+)
 def test_a_known_charset_is_used_for_decoding(kind, body, text):
     with serving(lambda path: response(body, kind=kind)) as server:
         if text is None:
@@ -330,11 +350,17 @@ def certificate(tmp_path_factory):
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
     alternatives = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("good.test")]
     made = (
-        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(1)
-        .not_valid_before(now - datetime.timedelta(1)).not_valid_after(now + datetime.timedelta(1))
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(1))
+        .not_valid_after(now + datetime.timedelta(1))
         .add_extension(x509.SubjectAlternativeName(alternatives), False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True).sign(key, hashes.SHA256())
-    )  # fmt: skip
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        .sign(key, hashes.SHA256())
+    )
     file = tmp_path_factory.mktemp("tls") / "both.pem"
     pem = serialization.Encoding.PEM
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
@@ -455,12 +481,18 @@ def test_invalid_options_of_the_tool_are_rejected(options):
 @pytest.mark.parametrize(
     ("page", "text"),
     [
-        ("plain & simple", "plain & simple"), ("<p>a<p>b", "a\nb"), ("a<!-- <p>hidden --> b", "a b"),
+        ("plain & simple", "plain & simple"),
+        ("<p>a<p>b", "a\nb"),
+        ("a<!-- <p>hidden --> b", "a b"),
         ("a < b > c", "a < b > c"),
-        ("<STYLE>x</STYLE >y<svg><text>t</text></svg>z", "yz"), ("<script>never closed", "never closed"), ("", ""),
-        ("<b>İ</b><script>x</script>ok", "İok"), ("<ul><li>1<li>2</ul>", "1\n2"), ("<header>top</header>x", "top\nx"),
+        ("<STYLE>x</STYLE >y<svg><text>t</text></svg>z", "yz"),
+        ("<script>never closed", "never closed"),
+        ("", ""),
+        ("<b>İ</b><script>x</script>ok", "İok"),
+        ("<ul><li>1<li>2</ul>", "1\n2"),
+        ("<header>top</header>x", "top\nx"),
     ],
-)  # fmt: skip
+)
 def test_the_text_of_html_is_its_visible_text(page, text):
     assert html_text(page) == text
 

@@ -8,9 +8,13 @@ from .servers import Script
 
 KEY = "sk-of-the-tests-0123456789"
 VARIABLES = (
-    "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_ORG_ID", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "OPENAI_ORG_ID",
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
     "ANTHROPIC_BASE_URL",
-)  # fmt: skip
+)
 
 
 @pytest.fixture(autouse=True)

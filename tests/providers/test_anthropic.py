@@ -37,8 +37,11 @@ def text(content):
 
 def message(*content, stop="end_turn", **fields):
     usage = {
-        "input_tokens": 5, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 20, "output_tokens": 7,
-    }  # fmt: skip
+        "input_tokens": 5,
+        "cache_read_input_tokens": 100,
+        "cache_creation_input_tokens": 20,
+        "output_tokens": 7,
+    }
     base = {"id": "m", "type": "message", "role": "assistant", "model": "claude-x-2026", "usage": usage}
     return {**base, "content": list(content), "stop_reason": stop, **fields}
 
@@ -158,16 +161,24 @@ async def test_the_tool_choice_is_sent(script, model, choice, sent):
 async def test_params_are_sent_under_the_names_of_the_api(script, model):
     script.say(whole(message(text("Yes."))))
     params = {
-        "temperature": 0.5, "max_tokens": 9, "top_p": 0.9, "stop": "END", "seed": 7, "top_k": 3,
+        "temperature": 0.5,
+        "max_tokens": 9,
+        "top_p": 0.9,
+        "stop": "END",
+        "seed": 7,
+        "top_k": 3,
         "parallel_tool_calls": False,
-    }  # fmt: skip
+    }
     await model.complete(ASKED.replace(params=params, tools=[TIME]))
     body = script.bodies[0]
     assert body["stop_sequences"] == ["END"]
     assert body["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
     assert {key: body[key] for key in ("temperature", "max_tokens", "top_p", "top_k")} == {
-        "temperature": 0.5, "max_tokens": 9, "top_p": 0.9, "top_k": 3,
-    }  # fmt: skip
+        "temperature": 0.5,
+        "max_tokens": 9,
+        "top_p": 0.9,
+        "top_k": 3,
+    }
     assert not {"stop", "seed", "parallel_tool_calls"} & set(body)
 
 
@@ -228,9 +239,11 @@ async def test_an_incomplete_final_answer_is_incomplete_text(script, model):
 
 def test_tools_of_the_history_are_sent_beside_the_final_answer():
     history = (
-        Message("user", "Time?"), Message("assistant", "", (ToolCall("c", "the.time"),)),
-        Message("tool", "Noon.", call_id="c"), Message("user", "Sum up."),
-    )  # fmt: skip
+        Message("user", "Time?"),
+        Message("assistant", "", (ToolCall("c", "the.time"),)),
+        Message("tool", "Noon.", call_id="c"),
+        Message("user", "Sum up."),
+    )
     request = ModelRequest(history, response_format=SHAPE)
     body = MessagesApi(10).body(request, "claude-x", ToolNames.from_request(request))
     assert [tool["name"] for tool in body["tools"]] == ["the_time", ANSWER]
@@ -279,9 +292,11 @@ async def test_a_schema_that_cannot_be_sent_is_a_bad_request(model):
 
 def test_tools_of_calls_in_the_history_are_sent_even_if_none_are_offered():
     history = (
-        Message("user", "Time?"), Message("assistant", "", (ToolCall("c", "the.time"),)),
-        Message("tool", "Noon.", call_id="c"), Message("user", "Sum up."),
-    )  # fmt: skip
+        Message("user", "Time?"),
+        Message("assistant", "", (ToolCall("c", "the.time"),)),
+        Message("tool", "Noon.", call_id="c"),
+        Message("user", "Sum up."),
+    )
     request = ModelRequest(history)
     body = MessagesApi(10).body(request, "claude-x", ToolNames.from_request(request))
     assert [tool["name"] for tool in body["tools"]] == ["the_time"]

@@ -57,32 +57,50 @@ async def both(model):
 
 
 OPENAI = [
-    (401, {"message": "Incorrect API key provided", "type": "invalid_request_error", "code": "invalid_api_key"},
-     AuthError),
+    (
+        401,
+        {"message": "Incorrect API key provided", "type": "invalid_request_error", "code": "invalid_api_key"},
+        AuthError,
+    ),
     (403, {"message": "Country not supported", "code": "unsupported_country_region_territory"}, AuthError),
-    (404, {"message": "The model `x` does not exist", "type": "invalid_request_error", "code": "model_not_found"},
-     UnknownModelError),
+    (
+        404,
+        {"message": "The model `x` does not exist", "type": "invalid_request_error", "code": "model_not_found"},
+        UnknownModelError,
+    ),
     (404, {"message": "File Not Found", "type": "not_found_error", "code": 404}, UnknownModelError),
     (400, {"message": "x is not a valid model ID", "code": 400}, UnknownModelError),
     (429, {"message": "Rate limit reached", "type": "requests", "code": "rate_limit_exceeded"}, RateLimitError),
     (429, {"message": "Request too large: the context window", "type": "tokens"}, RateLimitError),
-    (429, {"message": "You exceeded your current quota", "type": "insufficient_quota", "code": "insufficient_quota"},
-     AuthError),
+    (
+        429,
+        {"message": "You exceeded your current quota", "type": "insufficient_quota", "code": "insufficient_quota"},
+        AuthError,
+    ),
     (402, {"message": "Insufficient credits", "code": 402}, AuthError),
     (400, {"message": "Please reduce the length", "code": "context_length_exceeded"}, ContextOverflowError),
-    (400, {"message": "This model's maximum context length is 4096 tokens", "type": "BadRequestError", "code": 400},
-     ContextOverflowError),
-    (400, {"message": "request (3031 tokens) exceeds it", "type": "exceed_context_size_error", "code": 400},
-     ContextOverflowError),
+    (
+        400,
+        {"message": "This model's maximum context length is 4096 tokens", "type": "BadRequestError", "code": 400},
+        ContextOverflowError,
+    ),
+    (
+        400,
+        {"message": "request (3031 tokens) exceeds it", "type": "exceed_context_size_error", "code": 400},
+        ContextOverflowError,
+    ),
     (413, {"message": "Too large"}, ContextOverflowError),
-    (400, {"message": "Unknown parameter: 'stop'", "type": "invalid_request_error", "code": "unknown_parameter"},
-     BadRequestError),
+    (
+        400,
+        {"message": "Unknown parameter: 'stop'", "type": "invalid_request_error", "code": "unknown_parameter"},
+        BadRequestError,
+    ),
     (422, {"message": "temperature: not a number"}, BadRequestError),
     (409, {"message": "Conflict"}, BadRequestError),
     (408, {"message": "Too slow"}, ModelTimeoutError),
     (500, {"message": "The server had an error", "type": "server_error"}, OverloadedError),
     (503, {"message": "OverloadedError"}, OverloadedError),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("status", "error", "kind"), OPENAI)

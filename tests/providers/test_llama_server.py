@@ -58,8 +58,11 @@ async def test_a_truncated_reply_has_the_reason_length(llama, api):
 
 async def test_a_long_conversation_is_accepted(make):
     messages = [
-        Message("system", "Be short."), Message("user", "Hi."), Message("assistant", "Hello."), Message("user", "Bye."),
-    ]  # fmt: skip
+        Message("system", "Be short."),
+        Message("user", "Hi."),
+        Message("assistant", "Hello."),
+        Message("user", "Bye."),
+    ]
     response = await make().complete(asking(*messages))
     assert response.content
     assert response.usage.input_tokens > 20
@@ -67,8 +70,11 @@ async def test_a_long_conversation_is_accepted(make):
 
 async def test_a_reply_matches_its_schema(llama):  # llama.cpp supports schemas only in chat
     schema = {
-        "type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False,
-    }  # fmt: skip
+        "type": "object",
+        "properties": {"n": {"type": "integer"}},
+        "required": ["n"],
+        "additionalProperties": False,
+    }
     request = asking(Message("user", "Give n."), max_tokens=12).replace(response_format=schema)
     response = await MADE["chat"](llama, api_key=KEY).complete(request)
     assert response.content.lstrip().startswith("{")

@@ -28,9 +28,13 @@ ITEM = {"type": "function_call", "call_id": "c", "name": "add", "arguments": "{}
 SAID = {"type": "message", "content": [{"type": "output_text", "text": "Hi."}]}
 OPENAI_USAGE = {"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 1}}
 USAGE = {
-    "input_tokens": 7, "output_tokens": 2, "cache_read_input_tokens": 1, "cache_creation_input_tokens": 1,
-    "cache_creation": {"ephemeral_5m_input_tokens": 1}, "input_tokens_details": {"cached_tokens": 1},
-}  # fmt: skip
+    "input_tokens": 7,
+    "output_tokens": 2,
+    "cache_read_input_tokens": 1,
+    "cache_creation_input_tokens": 1,
+    "cache_creation": {"ephemeral_5m_input_tokens": 1},
+    "input_tokens_details": {"cached_tokens": 1},
+}
 RESPONSE = {"model": "m", "status": "completed", "output": [SAID, ITEM], "usage": USAGE, "incomplete_details": None}
 GOOD = {
     "chat": {

@@ -93,8 +93,10 @@ async def test_a_conversation_is_sent_as_chat_messages(script, chat):
         {"role": "user", "content": "Good."},
     ]
     assert body["tools"][0]["function"] == {
-        "name": "files_read", "description": "Read a file.", "parameters": READ.parameters,
-    }  # fmt: skip
+        "name": "files_read",
+        "description": "Read a file.",
+        "parameters": READ.parameters,
+    }
     assert body["tools"][1]["function"]["parameters"] == {"type": "object", "properties": {}}
 
 
@@ -330,10 +332,16 @@ async def test_a_server_without_the_api_is_unreachable(script, chat):
 
 async def test_a_chat_stream_requests_usage_and_yields_pieces_then_the_reply(script, chat):
     script.say(
-        sse(chunk({"role": "assistant", "content": ""}), chunk({"content": "Hel"}), chunk({"content": "lo."}),
-            chunk({}, "stop"), LAST, done=True),
+        sse(
+            chunk({"role": "assistant", "content": ""}),
+            chunk({"content": "Hel"}),
+            chunk({"content": "lo."}),
+            chunk({}, "stop"),
+            LAST,
+            done=True,
+        ),
         whole(completion({"content": "Hello."})),
-    )  # fmt: skip
+    )
     pieces, response = await streamed(chat)
     assert script.bodies[0]["stream"] is True
     assert script.bodies[0]["stream_options"] == {"include_usage": True}
@@ -355,9 +363,14 @@ STREAMS = {
         chunk(part(0, "files_read", '{"path": "x"}', "a")),
     ],
     "whole calls in one piece": [
-        chunk({"tool_calls": [
-            part(0, "files_read", '{"path": "x"}', "a")["tool_calls"][0], part(1, "time", "{}", "b")["tool_calls"][0],
-        ]}),
+        chunk(
+            {
+                "tool_calls": [
+                    part(0, "files_read", '{"path": "x"}', "a")["tool_calls"][0],
+                    part(1, "time", "{}", "b")["tool_calls"][0],
+                ]
+            }
+        ),
     ],
     "all under index 0": [
         chunk(part(0, "files_read", '{"path": "x"}', "a")),
@@ -378,7 +391,7 @@ STREAMS = {
         chunk(part(0, "files_read", {"path": "x"}, "a")),
         chunk(part(1, "time", {}, "b")),
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("fragments", STREAMS.values(), ids=STREAMS)
@@ -404,10 +417,12 @@ def test_a_stream_cut_into_any_fragments_is_the_same_reply(text, arguments, data
 
     events = [chunk({"content": piece}) for piece in cut(text)]
     lanes = [
-        [chunk(part(i, call["function"]["name"] if n == 0 else None, piece, call["id"] if n == 0 else None))
-         for n, piece in enumerate(cut(call["function"]["arguments"]))]
+        [
+            chunk(part(i, call["function"]["name"] if n == 0 else None, piece, call["id"] if n == 0 else None))
+            for n, piece in enumerate(cut(call["function"]["arguments"]))
+        ]
         for i, call in enumerate(calls)
-    ]  # fmt: skip
+    ]
     while any(lanes):
         lane = data.draw(st.sampled_from([lane for lane in lanes if lane]))
         events.append(lane.pop(0))

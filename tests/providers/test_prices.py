@@ -78,9 +78,12 @@ def test_a_chat_reply_has_its_cost():
 def test_the_cost_of_a_message_includes_the_cache():
     cache = {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 200}
     usage = {
-        "input_tokens": 100, "output_tokens": 10, "cache_read_input_tokens": 600, "cache_creation_input_tokens": 200,
+        "input_tokens": 100,
+        "output_tokens": 10,
+        "cache_read_input_tokens": 600,
+        "cache_creation_input_tokens": 200,
         "cache_creation": cache,
-    }  # fmt: skip
+    }
     data = {"model": "claude-sonnet-4-5", "content": [], "stop_reason": "end_turn", "usage": usage}
     got = reply_of(AnthropicModel("claude-sonnet-4-5", api_key="k"), data)
     assert got.usage == Usage(900, 10, 600)

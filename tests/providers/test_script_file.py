@@ -55,10 +55,17 @@ def test_a_script_can_fail_like_a_provider(model):
 @pytest.mark.parametrize(
     "text",
     [
-        "[3]", '[{"tol": "x"}]', "nonsense", '{"turns": ["a"], "dely": 1}', '[{"error": "Nonsense"}]', '{"turns": 3}',
-        '[{"tool": "add", "arguments": [1]}]', '[{"tool": "add", "arguments": null}]', '[{"error": ["a"]}]',
+        "[3]",
+        '[{"tol": "x"}]',
+        "nonsense",
+        '{"turns": ["a"], "dely": 1}',
+        '[{"error": "Nonsense"}]',
+        '{"turns": 3}',
+        '[{"tool": "add", "arguments": [1]}]',
+        '[{"tool": "add", "arguments": null}]',
+        '[{"error": ["a"]}]',
     ],
-)  # fmt: skip
+)
 def test_an_invalid_script_is_rejected(model, text):
     with pytest.raises(RegistrationError, match="is not a list of turns"):
         model(text)

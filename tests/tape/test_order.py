@@ -302,14 +302,18 @@ async def hang(n: int) -> None:
 LIMITED = {
     "model": lambda seed: Agent("a", llm=Hanging([[call("work", n=0)]]), tools=[work], hooks=hooks(seed)),
     "tools": lambda seed: Agent(
-        "a", llm=ScriptedModel([[call("hang", n=1), call("work", n=0), call("hang", n=2)]]), tools=[work, hang],
+        "a",
+        llm=ScriptedModel([[call("hang", n=1), call("work", n=0), call("hang", n=2)]]),
+        tools=[work, hang],
         hooks=[note_only(seed)],
     ),
     "subagent": lambda seed: Agent(
-        "a", llm=ScriptedModel([call("delegate", to="b", task="go")]), hooks=[note_only(seed)],
+        "a",
+        llm=ScriptedModel([call("delegate", to="b", task="go")]),
+        hooks=[note_only(seed)],
         tools=[Team([Agent("b", llm=ScriptedModel([[call("hang", n=1), call("work", n=0)]]), tools=[work, hang])])],
     ),
-}  # fmt: skip
+}
 
 
 def note_only(seed: int) -> Any:

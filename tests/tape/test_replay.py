@@ -142,9 +142,15 @@ def test_hooks_read_the_same_times_numbers_and_ids(path: Path) -> None:
         @hook(BEFORE_LLM, BEFORE_TOOL, AFTER_TOOL, AFTER_LLM)
         def read(ctx: Any, payload: Any) -> HookResult:
             values = (
-                ctx.clock.time(), ctx.clock.monotonic(), ctx.random.random(), ctx.random.randint(0, 10**9),
-                ctx.random.choice("abcdef"), ctx.random.randbytes(20), ctx.new_id("mine"), ctx.budget.elapsed,
-            )  # fmt: skip
+                ctx.clock.time(),
+                ctx.clock.monotonic(),
+                ctx.random.random(),
+                ctx.random.randint(0, 10**9),
+                ctx.random.choice("abcdef"),
+                ctx.random.randbytes(20),
+                ctx.new_id("mine"),
+                ctx.budget.elapsed,
+            )
             seen.append(values)
             return HookResult.cont(reason=repr(values))
 

@@ -187,10 +187,23 @@ def test_an_unreadable_file_gives_a_short_error(place, path):
 
 
 OUTSIDE = [
-    "..", "../secret.txt", "sub/../../secret.txt", "out/secret.txt", "out.txt", "out/inside-not/secret.txt",
-    "../inside-not/secret.txt", "/etc/passwd", "/", "\0", "notes.txt\0", "out/new.txt", "../new.txt",
-    "out/../secret.txt", "out/inside/../secret.txt", "./.././secret.txt",
-]  # fmt: skip
+    "..",
+    "../secret.txt",
+    "sub/../../secret.txt",
+    "out/secret.txt",
+    "out.txt",
+    "out/inside-not/secret.txt",
+    "../inside-not/secret.txt",
+    "/etc/passwd",
+    "/",
+    "\0",
+    "notes.txt\0",
+    "out/new.txt",
+    "../new.txt",
+    "out/../secret.txt",
+    "out/inside/../secret.txt",
+    "./.././secret.txt",
+]
 
 
 @pytest.mark.parametrize("path", OUTSIDE)
@@ -204,8 +217,27 @@ def test_a_path_out_of_the_folder_is_rejected(place, name, path):
     assert (place.parent / "secret.txt").read_text() == SECRET
 
 
-parts = st.sampled_from(["..", ".", "", "sub", "deep", "out", "out.txt", "in.txt", "loop", "inside", "inside-not",
-                         "secret.txt", "notes.txt", "~", "a\0b", "\\..\\", "new"])  # fmt: skip
+parts = st.sampled_from(
+    [
+        "..",
+        ".",
+        "",
+        "sub",
+        "deep",
+        "out",
+        "out.txt",
+        "in.txt",
+        "loop",
+        "inside",
+        "inside-not",
+        "secret.txt",
+        "notes.txt",
+        "~",
+        "a\0b",
+        "\\..\\",
+        "new",
+    ]
+)
 paths = st.lists(parts, max_size=7).map("/".join) | st.text(max_size=20)
 
 
@@ -286,10 +318,11 @@ def swapped(place, monkeypatch):
 @pytest.mark.parametrize("name", ["list_files", "read_file", "find_text", "write_file"])
 def test_a_link_created_during_an_operation_is_not_followed(place, swapped, name):
     arguments = {
-        "list_files": {"path": "sub"}, "read_file": {"path": "sub/secret.txt"},
+        "list_files": {"path": "sub"},
+        "read_file": {"path": "sub/secret.txt"},
         "write_file": {"path": "sub/new.txt", "content": "x"},
         "find_text": {"path": "sub", "text": "secret outside"},
-    }  # fmt: skip
+    }
     tools = tools_of(place)
     swapped()
     before = sorted(path.name for path in place.parent.iterdir())

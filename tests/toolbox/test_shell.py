@@ -90,12 +90,20 @@ def test_a_tilde_is_the_home_folder_of_the_environment(folder):
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("echo $HOME", "write the value itself"), ("echo $(id)", "separately first"), ("sleep 9 &", "background"),
-        ("for x in y; do z; done", "without loops"), ("cat {a,b}.txt", "braces"), ("cat <<X", "pipe the text in"),
-        ("cd sub | ls", "cd FOLDER &&"), ("echo x > *.txt", "one file"), ("ls ~root", "write the path"), ("", "empty"),
-        ("a \ud800", "D800"), ("a\0b", "0000"),
+        ("echo $HOME", "write the value itself"),
+        ("echo $(id)", "separately first"),
+        ("sleep 9 &", "background"),
+        ("for x in y; do z; done", "without loops"),
+        ("cat {a,b}.txt", "braces"),
+        ("cat <<X", "pipe the text in"),
+        ("cd sub | ls", "cd FOLDER &&"),
+        ("echo x > *.txt", "one file"),
+        ("ls ~root", "write the path"),
+        ("", "empty"),
+        ("a \ud800", "D800"),
+        ("a\0b", "0000"),
     ],
-)  # fmt: skip
+)
 def test_an_unsupported_command_says_what_to_write_instead(folder, command, says):
     with pytest.raises(ValueError, match=says):
         run(folder, command)
@@ -274,10 +282,16 @@ def test_the_shell_tool_has_its_flags_and_description(folder):
 @pytest.mark.parametrize(
     "options",
     [
-        {"timeout": 0}, {"timeout": True}, {"timeout": float("nan")}, {"max_output": 5}, {"max_output": 1.5},
-        {"env": {"a": 1}}, {"env": {"a": "\0"}}, {"shell": "yes"},
+        {"timeout": 0},
+        {"timeout": True},
+        {"timeout": float("nan")},
+        {"max_output": 5},
+        {"max_output": 1.5},
+        {"env": {"a": 1}},
+        {"env": {"a": "\0"}},
+        {"shell": "yes"},
     ],
-)  # fmt: skip
+)
 def test_invalid_options_are_rejected(folder, options):
     with pytest.raises(RegistrationError):
         shell_tool(folder, **options)

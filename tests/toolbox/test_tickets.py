@@ -80,11 +80,19 @@ def test_an_agent_completes_a_ticket_without_a_verifier(board):
 def test_agents_create_list_show_comment_and_release(board):
     make = call("ticket_create", title="Test it", criteria=["green"], description="all of it", assignee="eve")
     results = run(
-        board, make, call("ticket_list"), call("ticket_list", mine=True), call("ticket_list", column="done"),
-        call("ticket_list", search="test"), call("ticket_show", id="2"), START,
-        call("ticket_comment", id="T-1", text="looks hard"), call("ticket_release", id="T-1", reason="too hard"),
-        call("ticket_show", id="T-1"), call("ticket_list", column="todo"),
-    )  # fmt: skip
+        board,
+        make,
+        call("ticket_list"),
+        call("ticket_list", mine=True),
+        call("ticket_list", column="done"),
+        call("ticket_list", search="test"),
+        call("ticket_show", id="2"),
+        START,
+        call("ticket_comment", id="T-1", text="looks hard"),
+        call("ticket_release", id="T-1", reason="too hard"),
+        call("ticket_show", id="T-1"),
+        call("ticket_list", column="todo"),
+    )
     assert results[0] == "Created T-2 [todo, eve] Test it"
     assert results[1] == "T-1 [todo] Write it\nT-2 [todo, eve] Test it"
     assert results[2:4] == ["There are no open tickets of yours.", "There are no tickets in done."]
@@ -125,18 +133,28 @@ def test_the_end_of_a_long_history_is_shown(board):
 def test_mistakes_are_errors_with_advice_and_change_nothing(board):
     board.create("x", by="ann", assignee="eve")
     results = run(
-        board, COMPLETE, call("ticket_start", id="T-9"), call("ticket_start", id="x"), call("ticket_start", id="T-2"),
-        call("ticket_complete", id="T-2", summary="done"), call("ticket_list", column="dune"),
+        board,
+        COMPLETE,
+        call("ticket_start", id="T-9"),
+        call("ticket_start", id="x"),
+        call("ticket_start", id="T-2"),
+        call("ticket_complete", id="T-2", summary="done"),
+        call("ticket_list", column="dune"),
         call("ticket_create", title=""),
-    )  # fmt: skip
+    )
     for text, words in zip(
         results,
         (
-            "T-1 is not started: start it first", "there is no ticket T-9", "ids look like T-1",
-            "T-2 is assigned to eve", "T-2 is not started", "Invalid arguments", "the title is empty",
+            "T-1 is not started: start it first",
+            "there is no ticket T-9",
+            "ids look like T-1",
+            "T-2 is assigned to eve",
+            "T-2 is not started",
+            "Invalid arguments",
+            "the title is empty",
         ),
         strict=True,
-    ):  # fmt: skip
+    ):
         assert words in text
     assert results[1] == "there is no ticket T-9", "it may be shown to people: no path and no name of a class"
     assert (what(board), what(board, "T-2")) == (["created"], ["created"])

@@ -35,7 +35,7 @@ TREE = {
         "self": {"type": "string"},
     },
     "required": ["root"],
-}  # fmt: skip
+}
 TOOLS = {
     "add": schema("a", "b", a=NUMBER, b=NUMBER),
     "fail": schema(),
@@ -68,7 +68,7 @@ async def list_tools(ctx, params):
             input_schema=given,
             output_schema=OUTPUT.get(name),
             annotations=HINTS.get(name),
-        )  # fmt: skip
+        )
         for name, given in TOOLS.items()
     ]
     if params is None or params.cursor is None:

@@ -200,9 +200,13 @@ def test_structured_content_is_used_if_there_is_no_text(shared, how, result):
 
 def test_content_that_is_not_text_is_described(shared):
     assert texts(run(shared.server, call("mixed")))[0].split("\n") == [
-        "first", "[image: image/png, 5 bytes]", "[audio: audio/wav, 2 bytes]", "inner",
-        "[file file:///b: application/zip, 6 bytes]", "[link to more: file:///more]",
-    ]  # fmt: skip
+        "first",
+        "[image: image/png, 5 bytes]",
+        "[audio: audio/wav, 2 bytes]",
+        "inner",
+        "[file file:///b: application/zip, 6 bytes]",
+        "[link to more: file:///more]",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -549,10 +553,17 @@ def test_a_hanging_program_is_killed(tmp_path):
 @pytest.mark.parametrize(
     ("target", "options"),
     [
-        ("", {}), ([], {}), ("it's", {}), ("x", {"timeout": 0}), ("x", {"call_timeout": -1}), ("x", {"headers": {}}),
-        ("http://x", {"cwd": "/"}), ("http://x", {"env": {}}), ([1], {}),
+        ("", {}),
+        ([], {}),
+        ("it's", {}),
+        ("x", {"timeout": 0}),
+        ("x", {"call_timeout": -1}),
+        ("x", {"headers": {}}),
+        ("http://x", {"cwd": "/"}),
+        ("http://x", {"env": {}}),
+        ([1], {}),
     ],
-)  # fmt: skip
+)
 def test_invalid_options_are_rejected_immediately(target, options):
     with pytest.raises(RegistrationError, match=r"mcp\("):
         mcp(target, **options)

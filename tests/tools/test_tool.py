@@ -387,8 +387,13 @@ async def test_guards_see_json_and_the_function_gets_its_types():
     made = Tool(everything)
     arguments, values = both(checked(made, RICH))
     assert arguments == {
-        "place": {"city": "Rome", "zip": 5}, "unit": "f", "day": "2024-02-03", "tags": ["a"], "n": 1, "opt": None,
-    }  # fmt: skip
+        "place": {"city": "Rome", "zip": 5},
+        "unit": "f",
+        "day": "2024-02-03",
+        "tags": ["a"],
+        "n": 1,
+        "opt": None,
+    }
     assert json.loads(json.dumps(arguments)) == arguments
     got = await made.call(values, None)
     assert got == (Place(city="Rome", zip=5), Unit.FAHRENHEIT, datetime.date(2024, 2, 3), {"a"}, 1, None)

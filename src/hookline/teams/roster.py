@@ -107,7 +107,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         if first and first not in self._folder.loaded:
             why = "; ".join(self._folder.problems.values())
             raise ConfigError(f"personality: {self._unknown(first)}{f' ({why})' if why else ''}")
-        about = "show who can speak; /personality NAME has another one speak"
+        about = "list the personalities; /personality NAME switches to another"
         self.commands = {"personality": SlashCommand(about, self._command, read_only=True)}
         self._lock = threading.Lock()
         self._switching: set[str] = set()

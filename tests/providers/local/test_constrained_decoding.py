@@ -194,8 +194,9 @@ def test_calls_and_results_become_text_that_the_template_can_show(tools):
     written = calling.splitlines()
     assert written[0] == "Let me see."
     assert [json.loads(line) for line in written[1:]] == [
-        {"tool": "add", "arguments": {"a": 1}}, {"tool": "add", "arguments": {"a": 2}},
-    ]  # fmt: skip
+        {"tool": "add", "arguments": {"a": 1}},
+        {"tool": "add", "arguments": {"a": 2}},
+    ]
     assert "1 it is" in one
     assert "went wrong" in two
     assert one.split("1 it is")[0] != two.split("went wrong")[0]

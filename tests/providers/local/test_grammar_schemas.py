@@ -16,9 +16,22 @@ from hookline.providers.local.grammar_schemas import example as example_of
 from hookline.providers.local.grammar_schemas import reply_schema, simple_schema, text_schema
 
 KNOWN = {
-    "additionalProperties", "anyOf", "const", "enum", "format", "items", "maxItems", "maxLength", "maximum",
-    "minItems", "minLength", "minimum", "properties", "required", "type",
-}  # fmt: skip
+    "additionalProperties",
+    "anyOf",
+    "const",
+    "enum",
+    "format",
+    "items",
+    "maxItems",
+    "maxLength",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minimum",
+    "properties",
+    "required",
+    "type",
+}
 NUMBERS = st.one_of(st.integers(), st.floats(), st.booleans(), st.text(max_size=2), st.integers(-3, 3))
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(st.characters(exclude_categories=["Cs"])),
@@ -32,11 +45,19 @@ def schemas():
     simple = st.fixed_dictionaries(
         {"type": st.sampled_from(["string", "number", "integer", "boolean", "null", "array", "object", "file"])},
         optional={
-            "minLength": NUMBERS, "maxLength": NUMBERS, "minimum": NUMBERS, "maximum": NUMBERS, "minItems": NUMBERS,
-            "maxItems": NUMBERS, "format": st.sampled_from(["date", "uuid", "color", "uri"]),
-            "pattern": st.just("^(?!a)"), "title": st.text("ab"), "multipleOf": NUMBERS, "x-own": VALUES,
+            "minLength": NUMBERS,
+            "maxLength": NUMBERS,
+            "minimum": NUMBERS,
+            "maximum": NUMBERS,
+            "minItems": NUMBERS,
+            "maxItems": NUMBERS,
+            "format": st.sampled_from(["date", "uuid", "color", "uri"]),
+            "pattern": st.just("^(?!a)"),
+            "title": st.text("ab"),
+            "multipleOf": NUMBERS,
+            "x-own": VALUES,
         },
-    )  # fmt: skip
+    )
     leaves = st.one_of(
         simple,
         st.booleans(),
@@ -52,30 +73,39 @@ def schemas():
         lambda inner: st.one_of(
             st.builds(
                 lambda key, some: {key: some},
-                st.sampled_from(["anyOf", "oneOf", "allOf"]), st.lists(inner, max_size=3),
+                st.sampled_from(["anyOf", "oneOf", "allOf"]),
+                st.lists(inner, max_size=3),
             ),
             st.builds(lambda items: {"type": "array", "items": items}, inner),
             st.builds(
                 lambda properties, needed, more: {
-                    "type": "object", "properties": properties, "required": [*needed, *list(properties)[:1]], **more,
+                    "type": "object",
+                    "properties": properties,
+                    "required": [*needed, *list(properties)[:1]],
+                    **more,
                 },
                 st.dictionaries(NAMES, inner, max_size=3),
                 st.lists(NAMES, max_size=2),
                 st.fixed_dictionaries({}, optional={"additionalProperties": inner}),
             ),
-            st.builds(lambda schema, broken: {**schema, **broken} if isinstance(schema, dict) else schema, inner,
-                st.dictionaries(st.sampled_from(sorted(KNOWN)), VALUES, max_size=1)),
+            st.builds(
+                lambda schema, broken: {**schema, **broken} if isinstance(schema, dict) else schema,
+                inner,
+                st.dictionaries(st.sampled_from(sorted(KNOWN)), VALUES, max_size=1),
+            ),
         ),
         max_leaves=6,
-    )  # fmt: skip
+    )
 
 
 def whole_schemas():
     """With definitions, which may refer to each other and to themselves."""
     return st.builds(
         lambda schema, a, b: {**(schema if isinstance(schema, dict) else {}), "$defs": {"a": a, "b": b}},
-        schemas(), schemas(), schemas(),
-    )  # fmt: skip
+        schemas(),
+        schemas(),
+        schemas(),
+    )
 
 
 def assert_plain(shape):
@@ -147,8 +177,10 @@ def test_limits_that_a_grammar_cannot_express_are_dropped(engine, schema):
 def test_limits_that_a_grammar_can_express_are_kept():
     assert simple_schema({"type": "integer", "maximum": -5}) == {"type": "integer", "maximum": -5}
     assert simple_schema({"type": "integer", "minimum": 0.5, "maximum": 2.5}) == {
-        "type": "integer", "minimum": 1, "maximum": 2,
-    }  # fmt: skip
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 2,
+    }
     assert simple_schema({"type": "number", "minimum": 0, "maximum": 0}) == {
         "type": "number",
         "minimum": 0,
@@ -251,6 +283,6 @@ def test_only_the_named_branches_can_be_written(engine):
         ({"default": 5}, 5),
         (TypeAdapter(Node).json_schema(), {"value": 1, "children": [{"value": 1, "children": ["..."]}]}),
     ],
-)  # fmt: skip
+)
 def test_an_example_matches_the_schema(schema, value):
     assert example_of(schema) == value

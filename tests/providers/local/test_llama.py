@@ -23,9 +23,12 @@ TINY = {"max_tokens": 3, "temperature": 0}
 
 def asking(text="Hi.", **params):
     return {
-        "messages": [{"role": "user", "content": text}], "stream": True, "stream_options": {"include_usage": True},
-        **TINY, **params,
-    }  # fmt: skip
+        "messages": [{"role": "user", "content": text}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        **TINY,
+        **params,
+    }
 
 
 async def whole(engine, **body):
@@ -160,10 +163,15 @@ async def test_a_request_that_is_too_long_is_a_context_overflow(engine):
 
 @pytest.mark.parametrize(
     "params",
-    [{"temperature": "hot"}, {"max_tokens": "many"}, {"messages": "Hi."}, {"n": 2},
-     {"response_format": {"type": "json_schema"}}],
+    [
+        {"temperature": "hot"},
+        {"max_tokens": "many"},
+        {"messages": "Hi."},
+        {"n": 2},
+        {"response_format": {"type": "json_schema"}},
+    ],
     ids=str,
-)  # fmt: skip
+)
 async def test_an_invalid_request_is_a_bad_request(engine, params):
     with pytest.raises(BadRequestError, match="the local model rejected the request"):
         await whole(engine, **params)

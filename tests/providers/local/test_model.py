@@ -26,10 +26,14 @@ from hookline.providers.local.model import LocalModel
 
 GREEDY = {"temperature": 0, "max_tokens": 30}
 ADD = ToolSpec(
-    "math.add", "Add two numbers.",
-    {"type": "object", "properties": {"a": {"type": "integer", "maximum": 9}, "b": {"type": "integer", "maximum": 9}},
-     "required": ["a", "b"]},
-)  # fmt: skip
+    "math.add",
+    "Add two numbers.",
+    {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "maximum": 9}, "b": {"type": "integer", "maximum": 9}},
+        "required": ["a", "b"],
+    },
+)
 PING = ToolSpec("ping", "Ping.", {"type": "object", "properties": {}})
 HISTORY = (
     Message("user", "Add 1 and 2."),
@@ -121,8 +125,10 @@ async def test_with_tool_choice_none_there_is_no_call(local):
 @pytest.mark.parametrize("tools", [(), (ADD,)], ids=["alone", "with tools"])
 async def test_a_reply_matches_the_requested_schema(local, tools):
     shape = {
-        "type": "object", "properties": {"sum": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["sum"],
-    }  # fmt: skip
+        "type": "object",
+        "properties": {"sum": {"type": "integer", "minimum": 0, "maximum": 9}},
+        "required": ["sum"],
+    }
     pieces, reply = await streamed(local, asking(*HISTORY, tools=tools, response_format=shape))
     if not reply.tool_calls:
         value = json.loads(reply.content)

@@ -116,9 +116,40 @@ def test_text_that_is_not_a_call_stays_text(text):
 
 
 PARTS = st.sampled_from(
-    ["add(", "add", "a=1", "{", "}", "[", "]", ")", '"', "'", "\\", "\n", "`", "```", "<tool_call>", "</tool_call>",
-     ",", '"name": "add"', '"arguments": ', "{}", "(", ".", "*", "lambda: ", "\\d", "\0", "é", "1e999", "say", ":", " "]
-)  # fmt: skip
+    [
+        "add(",
+        "add",
+        "a=1",
+        "{",
+        "}",
+        "[",
+        "]",
+        ")",
+        '"',
+        "'",
+        "\\",
+        "\n",
+        "`",
+        "```",
+        "<tool_call>",
+        "</tool_call>",
+        ",",
+        '"name": "add"',
+        '"arguments": ',
+        "{}",
+        "(",
+        ".",
+        "*",
+        "lambda: ",
+        "\\d",
+        "\0",
+        "é",
+        "1e999",
+        "say",
+        ":",
+        " ",
+    ]
+)
 
 
 @given(st.text() | st.lists(PARTS, max_size=12).map("".join))
@@ -130,10 +161,18 @@ def test_no_text_crashes_the_search(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["[" * 5000, '{"name":' * 3000, "add(" * 3000, "add" + "(1)" * 3000, "add(a=" + "[" * 3000, 
-     "add(a=" + "9" * 6000 + ")", "add(a=" + "-" * 3000 + "1)", "add(a=1+" * 500],
+    [
+        "[" * 5000,
+        '{"name":' * 3000,
+        "add(" * 3000,
+        "add" + "(1)" * 3000,
+        "add(a=" + "[" * 3000,
+        "add(a=" + "9" * 6000 + ")",
+        "add(a=" + "-" * 3000 + "1)",
+        "add(a=1+" * 500,
+    ],
     ids=lambda text: text[:12],
-)  # fmt: skip
+)
 def test_deeply_nested_text_stays_text(text):
     assert find_calls(text, TOOLS) == (text, [])
 
@@ -223,9 +262,12 @@ async def test_a_model_with_a_tool_template_can_be_forced_to_call(taught):
 @pytest.mark.parametrize("tools", [(), (ADD,)], ids=["alone", "with tools"])
 async def test_a_model_with_a_tool_template_follows_a_schema_that_llama_cpp_would_drop(taught, tools):
     schema = {
-        "type": "object", "properties": {"n": {"type": "integer", "minimum": 2, "maximum": 4}}, "required": ["n"],
-        "not": {"required": ["m"]}, "minProperties": 1,
-    }  # fmt: skip
+        "type": "object",
+        "properties": {"n": {"type": "integer", "minimum": 2, "maximum": 4}},
+        "required": ["n"],
+        "not": {"required": ["m"]},
+        "minProperties": 1,
+    }
     request = ModelRequest(
         (Message("user", "Hi."),), tools=tools, response_format=schema, params={"max_tokens": 30, "temperature": 0}
     )

@@ -320,9 +320,7 @@ class RunSpans(AbstractContextManager[None]):
 
     def _tool_ended(self, event: ToolEnded) -> None:
         open_span = self._calls.get(event.call_id)
-        if (
-            open_span is None or open_span.end is not None
-        ):  # the attempt did not start: it was blocked, answered or invalid
+        if open_span is None or open_span.end is not None:  # the attempt did not start: blocked, answered or invalid
             open_span = self._open_call(event)
         open_span.end, open_span.outcome = self._now(), event.outcome
         open_span.span.set_attribute(a.OUTCOME, event.outcome)
