@@ -46,7 +46,7 @@ class Conformance:
         assert limit is None or limit > 0
         assert rig.channel.capabilities.length("abc") == 3
 
-    async def test_what_is_said_is_delivered_once_and_in_order(self, rig):
+    async def test_messages_are_delivered_once_and_in_order(self, rig):
         inbox = Inbox()
         await ready(rig.channel, inbox)
         for n in range(5):
@@ -58,7 +58,7 @@ class Conformance:
         assert all(message.message_id and message.sender and message.platform for message in inbox.messages)
         await rig.channel.stop()
 
-    async def test_the_same_text_said_twice_is_two_messages(self, rig):
+    async def test_a_repeated_text_is_two_messages(self, rig):
         inbox = Inbox()
         await ready(rig.channel, inbox)
         await rig.say("again")
@@ -66,7 +66,7 @@ class Conformance:
         await wait_until(lambda: inbox.texts == ["again", "again"])
         await rig.channel.stop()
 
-    async def test_a_message_that_cannot_be_stored_is_offered_until_it_is(self, rig):
+    async def test_delivery_is_retried_until_the_message_is_stored(self, rig):
         inbox = Inbox()
         inbox.failures = [OSError("the disk is full"), RuntimeError("busy")]
         await ready(rig.channel, inbox)
@@ -76,7 +76,7 @@ class Conformance:
         await wait_until(lambda: rig.channel.health().ok)
         await rig.channel.stop()
 
-    async def test_stopping_waits_for_what_is_being_delivered(self, rig):
+    async def test_stopping_waits_for_deliveries_in_progress(self, rig):
         inbox = Inbox()
         await ready(rig.channel, inbox)
         inbox.open.clear()
@@ -99,7 +99,7 @@ class Conformance:
             await rig.channel.stop()
         assert sorted(inbox.texts) == ["first", "second"]
 
-    async def test_starting_twice_is_refused_and_does_no_harm(self, rig):
+    async def test_starting_twice_is_an_error_and_does_no_harm(self, rig):
         inbox = Inbox()
         await ready(rig.channel, inbox)
         with pytest.raises(ChannelError, match="already"):
@@ -108,7 +108,7 @@ class Conformance:
         await wait_until(lambda: inbox.texts == ["still there"])
         await rig.channel.stop()
 
-    async def test_health_is_told_before_during_and_after(self, rig):
+    async def test_health_is_reported_before_during_and_after_a_run(self, rig):
         def told(ok):
             health = rig.channel.health()
             assert isinstance(health, Health)
@@ -121,7 +121,7 @@ class Conformance:
         await rig.channel.stop()
         told(False)
 
-    async def test_sending_before_the_start_and_after_the_stop_says_so(self, rig):
+    async def test_sending_requires_a_started_channel(self, rig):
         for _ in range(2):
             with pytest.raises(ChannelError) as caught:
                 await rig.channel.send(rig.address, OutboundMessage("hello"), key="k")
@@ -141,7 +141,7 @@ class Conformance:
         assert Counter(seen) == Counter(texts)
         await rig.channel.stop()
 
-    async def test_stopping_waits_for_what_is_being_sent(self, rig):
+    async def test_stopping_waits_for_sends_in_progress(self, rig):
         await ready(rig.channel, Inbox())
         sending = [
             asyncio.create_task(rig.channel.send(rig.address, OutboundMessage(f"{n}"), key=f"{n}")) for n in range(5)
@@ -150,7 +150,7 @@ class Conformance:
         await rig.channel.stop()
         assert len(await asyncio.gather(*sending)) == 5
 
-    async def test_replies_are_not_taken_for_messages(self, rig):
+    async def test_replies_are_not_received_as_messages(self, rig):
         inbox = Inbox()
         await ready(rig.channel, inbox)
         await rig.channel.send(rig.address, OutboundMessage("from the agent"), key="1")
@@ -159,7 +159,7 @@ class Conformance:
         await rig.channel.stop()
         assert inbox.texts == ["from a person"]
 
-    async def test_typing_and_edits_are_there_if_the_capabilities_say_so(self, rig):
+    async def test_typing_and_edit_exist_if_the_capabilities_say_so(self, rig):
         await ready(rig.channel, Inbox())
         if rig.channel.capabilities.typing:
             await rig.channel.typing(rig.address)

@@ -23,7 +23,7 @@ async def guarded(gateways):
     return make
 
 
-async def test_who_is_not_allowed_reaches_nobody_and_nothing_fires(guarded, caplog):
+async def test_a_message_from_a_sender_who_is_not_allowed_fires_no_point(guarded, caplog):
     caplog.set_level("INFO")
     gateway, channel, fired = await guarded(allow=["ada"])
     await channel.say("hi", sender="eve", message_id="m1")
@@ -36,14 +36,14 @@ async def test_who_is_not_allowed_reaches_nobody_and_nothing_fires(guarded, capl
 
 
 @pytest.mark.parametrize(("mention", "mentioned", "answered"), [(True, False, 0), (True, True, 1), (False, False, 1)])
-async def test_in_a_group_the_bot_is_named(guarded, mention, mentioned, answered):
+async def test_group_messages_must_mention_the_bot(guarded, mention, mentioned, answered):
     gateway, channel, _ = await guarded(mention=mention)
     await channel.say("hi", direct=False, mentioned=mentioned)
     await gateway.wait_until_idle()
     assert len(channel.sent) == answered
 
 
-async def test_somebody_unknown_gets_a_code_and_is_let_in_when_it_is_approved(guarded):
+async def test_an_unknown_sender_gets_a_pairing_code(guarded):
     gateway, channel, fired = await guarded(pairing=True)
     await channel.say("hi", sender="bob")
     (asked,) = await channel.replies(1)
@@ -69,7 +69,7 @@ async def test_somebody_unknown_gets_a_code_and_is_let_in_when_it_is_approved(gu
     assert len(channel.sent) == 2
 
 
-async def test_codes_are_not_given_in_groups_nor_without_end(guarded):
+async def test_pairing_codes_are_limited_and_not_sent_in_groups(guarded):
     gateway, channel, _ = await guarded(pairing=True)
     await channel.say("hi", sender="bob", direct=False, mentioned=True)
     for number in range(25):
@@ -78,7 +78,7 @@ async def test_codes_are_not_given_in_groups_nor_without_end(guarded):
     assert len(channel.sent) == 20
 
 
-async def test_neither_codes_nor_texts_are_kept_when_they_are_done_with(guarded):
+async def test_codes_and_texts_are_deleted_after_use(guarded):
     gateway, channel, _ = await guarded(pairing=True, allow=["ada"])
     await channel.say("hi", sender="bob")
     await channel.say("a word of ada", sender="ada", chat="ada")
@@ -92,6 +92,6 @@ async def test_neither_codes_nor_texts_are_kept_when_they_are_done_with(guarded)
 
 
 @pytest.mark.parametrize("allow", ["ada", [7654321]])
-def test_senders_that_are_no_list_of_texts_are_told(allow):
+def test_senders_must_be_a_list_of_strings(allow):
     with pytest.raises(TypeError, match="allow"):
         Access(allow)

@@ -48,7 +48,7 @@ def gateway_of(folder, *channels, slow=None, servers=()):
     )
 
 
-async def test_what_a_channel_leaves_behind_waits_until_it_is_back(tmp_path):
+async def test_items_of_a_removed_channel_wait_until_it_is_added_again(tmp_path):
     slow, here, there = Slow(), MemoryChannel("here"), MemoryChannel("there")
     gateway = gateway_of(tmp_path, here, there, slow=slow)
     await gateway.start()
@@ -78,7 +78,7 @@ async def test_what_a_channel_leaves_behind_waits_until_it_is_back(tmp_path):
     assert (await Mailbox(tmp_path / "gateway.db").unclaimed([])) == {"there": (0, 1)}  # its time has not come
 
 
-async def test_another_program_takes_over_what_a_channel_left(tmp_path):
+async def test_another_process_takes_over_the_items_of_a_removed_channel(tmp_path):
     slow, one, two = Slow(), MemoryChannel("memory"), MemoryChannel("memory")
     first, second = gateway_of(tmp_path, one, slow=slow), gateway_of(tmp_path, two)
     await first.start()
@@ -96,7 +96,7 @@ async def test_another_program_takes_over_what_a_channel_left(tmp_path):
     await second.stop()
 
 
-async def test_a_gateway_without_its_only_channel_goes_on_and_one_name_is_one_channel(tmp_path, monkeypatch):
+async def test_a_gateway_continues_without_channels_and_names_are_unique(tmp_path, monkeypatch):
     monkeypatch.setattr("hookline.channels.gateway.POLL_INTERVAL", 0.01)
     channel = MemoryChannel()
     gateway = gateway_of(tmp_path, channel)
@@ -120,7 +120,7 @@ async def test_a_gateway_without_its_only_channel_goes_on_and_one_name_is_one_ch
     await gateway.stop()
 
 
-async def test_who_may_talk_in_a_channel_is_told_anew_when_it_comes_back(gateways):
+async def test_access_rules_are_replaced_when_a_channel_is_added_again(gateways):
     gateway, channel = await gateways(access=Access(["anna"]))
     await gateway.remove("memory")
     await gateway.add(channel)
@@ -132,7 +132,7 @@ async def test_who_may_talk_in_a_channel_is_told_anew_when_it_comes_back(gateway
     assert gateway.status().refused == 1
 
 
-async def test_a_channel_that_does_not_start_is_not_there(tmp_path):
+async def test_a_channel_that_fails_to_start_is_not_added(tmp_path):
     class Broken(MemoryChannel):
         async def start(self, deliver):
             raise ChannelError("no such host")
@@ -145,7 +145,7 @@ async def test_a_channel_that_does_not_start_is_not_there(tmp_path):
     await gateway.stop()
 
 
-async def test_pages_come_and_go_with_their_channels(tmp_path):
+async def test_routes_are_added_and_removed_with_their_channel(tmp_path):
     webhook = WebhookChannel(secret=SECRET, store=tmp_path / "chats.db")
     host = HttpServer([], port=0, grace=1)
     gateway = gateway_of(tmp_path, MemoryChannel("here"), servers=[host])
@@ -173,7 +173,7 @@ class Pigeon(MemoryChannel):
 """
 
 
-async def test_the_channels_of_a_plugin_come_and_go_with_it(tmp_path):
+async def test_channels_follow_their_plugin(tmp_path):
     folder = tmp_path / "plugins" / "post"
     folder.mkdir(parents=True)
     manifest = 'id = "post"\nversion = "1.0"\napi = "1"\nchannels = { pigeon = "pigeon.py:Pigeon" }\n'
@@ -208,7 +208,7 @@ async def test_the_channels_of_a_plugin_come_and_go_with_it(tmp_path):
     plugins.close()
 
 
-async def test_what_waits_for_a_channel_that_is_not_configured_is_told_at_the_start(tmp_path, caplog):
+async def test_items_of_a_channel_that_is_not_configured_are_reported_at_the_start(tmp_path, caplog):
     slow, gone = Slow(), MemoryChannel("gone")
     gateway = gateway_of(tmp_path, gone, slow=slow)
     await gateway.start()

@@ -16,7 +16,7 @@ from .approval_setup import ApprovalSetup
 from .helpers import crash
 
 
-async def test_a_yes_with_the_code_lets_exactly_that_call_run(tmp_path):
+async def test_an_approval_with_the_code_runs_exactly_that_call(tmp_path):
     async with ApprovalSetup(tmp_path, hooks=[AuditLogHook(tmp_path / "audit.jsonl")]) as setup:
         await setup.say("write notes/a.txt", message_id="m1")
         (code,) = await setup.wait_for_requests()
@@ -38,7 +38,7 @@ async def test_a_yes_with_the_code_lets_exactly_that_call_run(tmp_path):
     assert f'"digest":"{row.digest}"' in audit
 
 
-async def test_a_no_does_not_and_its_words_reach_the_model(tmp_path):
+async def test_a_denied_call_does_not_run_and_the_model_gets_the_reason(tmp_path):
     async with ApprovalSetup(tmp_path) as setup:
         await setup.say("write a")
         (code,) = await setup.wait_for_requests()
@@ -59,7 +59,7 @@ async def test_an_edit_runs_with_other_arguments(tmp_path):
 
 
 @pytest.mark.parametrize(("word", "wrote"), [("yes", [("a", "")]), ("Yes!", [("a", "")]), ("no", []), ("N.", [])])
-async def test_a_plain_answer_is_enough_where_one_call_waits(tmp_path, word, wrote):
+async def test_a_plain_answer_is_enough_if_one_call_is_pending(tmp_path, word, wrote):
     async with ApprovalSetup(tmp_path, when_busy="steer") as setup:
         await setup.say("write a")
         await setup.wait_for_requests()
@@ -70,7 +70,7 @@ async def test_a_plain_answer_is_enough_where_one_call_waits(tmp_path, word, wro
         await setup.wait_for_text("echo yes")
 
 
-async def test_of_two_calls_a_plain_yes_decides_none_and_each_has_its_own_code(tmp_path):
+async def test_a_plain_yes_decides_nothing_if_two_calls_are_pending(tmp_path):
     async with ApprovalSetup(tmp_path) as setup:
         await setup.say("write a b")
         codes = await setup.wait_for_requests(2)
@@ -94,7 +94,7 @@ async def test_of_two_calls_a_plain_yes_decides_none_and_each_has_its_own_code(t
         assert [path for path, _ in setup.wrote] == re.findall(r'"path": "(\w)"', second)
 
 
-async def test_who_may_not_approve_cannot_and_their_yes_is_a_message_as_any_other(tmp_path):
+async def test_a_sender_who_may_not_approve_cannot_decide(tmp_path):
     async with ApprovalSetup(tmp_path) as setup:
         await setup.say("write a", direct=False)
         (code,) = await setup.wait_for_requests()
@@ -109,7 +109,7 @@ async def test_who_may_not_approve_cannot_and_their_yes_is_a_message_as_any_othe
         assert setup.wrote == [("a", "")]
 
 
-async def test_a_code_is_good_in_its_own_conversation_only(tmp_path):
+async def test_a_code_is_valid_only_in_its_own_conversation(tmp_path):
     async with ApprovalSetup(tmp_path) as setup:
         await setup.say("write a", chat="one")
         await setup.say("write b", chat="two")
@@ -124,7 +124,7 @@ async def test_a_code_is_good_in_its_own_conversation_only(tmp_path):
         assert setup.store.pending_count() == 2
 
 
-async def test_where_nobody_may_approve_people_are_told_that_an_operator_must(tmp_path):
+async def test_the_request_refers_to_an_operator_if_nobody_may_approve(tmp_path):
     async with ApprovalSetup(tmp_path, approve=()) as setup:
         await setup.say("write secret/plans", chat="direct")
         await setup.say("write secret/plans", chat="group", direct=False)
@@ -145,14 +145,14 @@ async def test_where_nobody_may_approve_people_are_told_that_an_operator_must(tm
             assert "approved by" in setup.channel.texts(chat)[-2]
 
 
-async def test_a_named_approver_is_of_no_use_in_the_direct_chat_of_somebody_else(tmp_path):
+async def test_an_approver_cannot_decide_in_the_direct_chat_of_another_sender(tmp_path):
     async with ApprovalSetup(tmp_path) as setup:
         await setup.say("write a", sender="bob")
         await setup.wait_for_requests()
         assert "An operator must approve it" in setup.channel.texts()[0]
 
 
-async def test_what_is_allowed_for_the_session_or_for_good_is_not_asked_again(tmp_path):
+async def test_calls_allowed_for_the_session_or_permanently_are_not_requested_again(tmp_path):
     async with ApprovalSetup(tmp_path, approve=("ada", "*")) as setup:
         await setup.say("write notes/a")
         (code,) = await setup.wait_for_requests()
@@ -193,7 +193,7 @@ async def test_a_decision_made_elsewhere_wins_and_a_later_answer_here_is_out_of_
         assert setup.wrote == []
 
 
-async def test_a_call_that_nobody_answers_is_denied_when_its_time_is_over(tmp_path):
+async def test_a_call_without_an_answer_is_denied_after_the_time_limit(tmp_path):
     async with ApprovalSetup(tmp_path, approval_seconds=0.3) as setup:
         await setup.say("write a")
         (code,) = await setup.wait_for_requests()
@@ -203,7 +203,7 @@ async def test_a_call_that_nobody_answers_is_denied_when_its_time_is_over(tmp_pa
         assert setup.store.rows()[0].status == "expired"
 
 
-async def test_a_yes_that_may_be_meant_for_a_call_decided_elsewhere_decides_nothing(tmp_path):
+async def test_an_ambiguous_yes_after_a_decision_elsewhere_decides_nothing(tmp_path):
     async with ApprovalSetup(tmp_path) as setup:
         await setup.say("write a")
         await setup.wait_for_requests()
@@ -219,7 +219,7 @@ async def test_a_yes_that_may_be_meant_for_a_call_decided_elsewhere_decides_noth
         await setup.wait_for_text("The tool said: wrote b")
 
 
-async def test_stop_ends_the_waiting_too(tmp_path):
+async def test_stop_ends_a_pending_approval(tmp_path):
     async with ApprovalSetup(tmp_path) as setup:
         await setup.say("write a")
         (code,) = await setup.wait_for_requests()
@@ -234,7 +234,7 @@ async def test_stop_ends_the_waiting_too(tmp_path):
         assert setup.wrote == []
 
 
-async def test_a_run_that_waits_leaves_its_place_to_others(tmp_path):
+async def test_a_run_that_waits_for_approval_frees_its_slot(tmp_path):
     async with ApprovalSetup(tmp_path, max_concurrent=1) as setup:
         for chat in ("one", "two"):
             await setup.say("write a", chat=chat)
@@ -249,7 +249,7 @@ async def test_a_run_that_waits_leaves_its_place_to_others(tmp_path):
         assert setup.gateway._runner.queues._slots._value == 1
 
 
-async def test_after_a_restart_it_is_asked_anew_and_the_old_code_is_out_of_date(tmp_path):
+async def test_a_restart_leads_to_a_new_request_and_invalidates_the_old_code(tmp_path):
     async with ApprovalSetup(tmp_path, grace=600) as first:
         await first.say("write a", message_id="m1")
         (old,) = await first.wait_for_requests()
@@ -268,7 +268,7 @@ async def test_after_a_restart_it_is_asked_anew_and_the_old_code_is_out_of_date(
         assert [row.status for row in second.store.rows()] == ["approved", "cancelled"]
 
 
-async def test_a_gateway_that_ended_without_a_word_says_which_code_is_out_of_date(tmp_path):
+async def test_a_request_after_a_crash_names_the_invalid_code(tmp_path):
     first = ApprovalSetup(tmp_path)
     await first.gateway.start()
     await first.say("write a", message_id="m1")
@@ -284,7 +284,7 @@ async def test_a_gateway_that_ended_without_a_word_says_which_code_is_out_of_dat
     await gateway._approvals.close()
 
 
-async def test_a_yes_from_before_a_restart_decides_nothing(tmp_path):
+async def test_a_plain_yes_from_before_a_restart_decides_nothing(tmp_path):
     async with ApprovalSetup(tmp_path) as first:
         await first.say("write a", message_id="m1")
         await first.wait_for_requests()
@@ -305,7 +305,7 @@ async def test_a_yes_from_before_a_restart_decides_nothing(tmp_path):
         assert second.wrote == []
 
 
-async def test_long_arguments_are_shown_in_full_and_a_yes_waits_until_they_are(tmp_path):
+async def test_long_arguments_are_shown_completely_before_a_yes_counts(tmp_path):
     limit = 300
     text = "".join(f"{number} and  two spaces; " for number in range(90))
     channel = MemoryChannel(capabilities=Capabilities(max_length=limit))
@@ -323,7 +323,7 @@ async def test_long_arguments_are_shown_in_full_and_a_yes_waits_until_they_are(t
         assert setup.wrote == [("a", text)]
 
 
-async def test_what_could_not_be_shown_cannot_be_approved_here(tmp_path):
+async def test_a_call_that_was_not_shown_completely_cannot_be_approved(tmp_path):
     @hook("before_dispatch")
     def hold(ctx, outbound):
         if "wants to call" in outbound.message.text:
@@ -339,7 +339,7 @@ async def test_what_could_not_be_shown_cannot_be_approved_here(tmp_path):
         assert setup.store.pending_count() == 1
 
 
-async def test_a_question_that_never_arrived_cannot_be_approved_here(tmp_path):
+async def test_a_call_whose_request_was_not_delivered_cannot_be_approved(tmp_path):
     channel = MemoryChannel()
     channel.failures.append(UndeliverableError("no"))
     async with ApprovalSetup(tmp_path, channel=channel) as setup:
@@ -351,7 +351,7 @@ async def test_a_question_that_never_arrived_cannot_be_approved_here(tmp_path):
         assert setup.wrote == []
 
 
-async def test_arguments_that_are_too_long_for_a_conversation_are_for_an_operator(tmp_path):
+async def test_very_long_arguments_require_an_operator(tmp_path):
     turns = [lambda request: call("write", path="a" * 40_000) if len(request.messages) == 1 else "done"]
     async with ApprovalSetup(tmp_path, turns=turns) as setup:
         await setup.say("go")
@@ -364,7 +364,7 @@ async def test_arguments_that_are_too_long_for_a_conversation_are_for_an_operato
         assert setup.wrote == []
 
 
-async def test_without_a_store_nothing_waits_and_there_are_no_such_commands(tmp_path, gateways):
+async def test_without_a_store_there_are_no_approval_commands(tmp_path, gateways):
     gateway, channel = await gateways()
     for text in ("/approve ABCD", "/help", "yes"):
         await channel.say(text)
@@ -374,7 +374,7 @@ async def test_without_a_store_nothing_waits_and_there_are_no_such_commands(tmp_
     assert "echo yes" in channel.texts()
 
 
-async def test_typing_is_not_shown_while_nobody_is_at_work(tmp_path, monkeypatch):
+async def test_typing_is_not_shown_while_a_run_waits_for_approval(tmp_path, monkeypatch):
     monkeypatch.setattr("hookline.channels.activity.TYPING_INTERVAL", 0.01)
     channel = MemoryChannel(capabilities=Capabilities(typing=True))
     async with ApprovalSetup(tmp_path, channel=channel) as setup:

@@ -26,7 +26,7 @@ def on(folder, *channels):
 
 
 @pytest.mark.parametrize("wanted", [math.nan, -math.inf, "soon", None, -1, 0, True])
-async def test_a_platform_that_says_nonsense_about_the_next_try_gets_the_message(gateways, monkeypatch, wanted):
+async def test_an_invalid_retry_after_does_not_prevent_the_send(gateways, monkeypatch, wanted):
     monkeypatch.setattr("hookline.channels.outbox.MAX_DELAY", 0.01)
     gateway, channel = await gateways()
     channel.failures.append(ChannelError("not now", retry_after=wanted))
@@ -36,12 +36,12 @@ async def test_a_platform_that_says_nonsense_about_the_next_try_gets_the_message
     assert gateway.status().retried == 1
 
 
-def test_a_platform_that_wants_a_message_at_once_is_not_asked_all_the_time():
+def test_a_retry_after_of_zero_does_not_cause_a_busy_loop():
     assert [Outbox._delay(tries, 0) for tries in (5, 20)] == [pytest.approx(0.32), 1.0]
     assert Outbox._delay(20, 7) == 7.0
 
 
-async def test_a_clock_that_was_set_back_does_not_hold_a_reply_up(tmp_path):
+async def test_a_clock_that_was_set_back_does_not_delay_a_reply(tmp_path):
     channel = MemoryChannel()
     first = on(tmp_path, channel)
     await first.start()
@@ -58,7 +58,7 @@ async def test_a_clock_that_was_set_back_does_not_hold_a_reply_up(tmp_path):
     await then.stop()
 
 
-async def test_a_channel_that_stops_waiting_while_its_message_is_kept_gets_it_answered(gateways):
+async def test_a_message_is_answered_even_if_the_channel_cancels_the_delivery(gateways):
     gateway, channel = await gateways()
     saying = asyncio.create_task(channel.say("hi", message_id="m1"))
     await asyncio.sleep(0)
@@ -69,7 +69,7 @@ async def test_a_channel_that_stops_waiting_while_its_message_is_kept_gets_it_an
 
 
 @pytest.mark.parametrize("health", [None, "fine", RuntimeError("no idea")])
-async def test_a_channel_that_cannot_tell_its_health_is_not_well(gateways, health):
+async def test_a_channel_with_a_broken_health_check_is_unhealthy(gateways, health):
     class Unwell(MemoryChannel):
         def health(self):
             if isinstance(health, Exception):
@@ -83,7 +83,7 @@ async def test_a_channel_that_cannot_tell_its_health_is_not_well(gateways, healt
     assert found.detail
 
 
-async def test_a_channel_whose_end_cannot_be_told_does_not_end_the_look_at_others(gateways, monkeypatch, caplog):
+async def test_a_channel_with_a_broken_ended_property_does_not_stop_polling(gateways, monkeypatch, caplog):
     monkeypatch.setattr(module, "POLL_INTERVAL", 0.01)
 
     class Odd(MemoryChannel):
@@ -113,7 +113,7 @@ class Deaf(MemoryChannel):
     over = cancelled = False
 
 
-async def test_a_channel_that_does_not_stop_is_left_alone(tmp_path, monkeypatch, caplog):
+async def test_a_channel_that_does_not_stop_is_abandoned(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(module, "STOP_SECONDS", 0.05)
 
     class Stuck(Deaf):
@@ -129,7 +129,7 @@ async def test_a_channel_that_does_not_stop_is_left_alone(tmp_path, monkeypatch,
     stuck.over = True
 
 
-async def test_a_send_that_takes_no_notice_of_the_end_does_not_hold_it_up(monkeypatch):
+async def test_work_that_ignores_its_cancellation_does_not_block_stop(monkeypatch):
     monkeypatch.setattr("hookline.channels.queues.CANCEL_SECONDS", 0.05)
     deaf, began = Deaf(), asyncio.Event()
 
@@ -145,7 +145,7 @@ async def test_a_send_that_takes_no_notice_of_the_end_does_not_hold_it_up(monkey
     deaf.over = True
 
 
-async def test_work_that_takes_no_notice_does_not_hold_up_who_lets_go_of_it(monkeypatch):
+async def test_work_that_ignores_its_cancellation_does_not_block_cancel(monkeypatch):
     monkeypatch.setattr("hookline.channels.queues.CANCEL_SECONDS", 0.05)
     deaf, began = Deaf(), asyncio.Event()
 
@@ -219,7 +219,7 @@ async def test_a_gateway_can_be_stopped_while_a_channel_starts(tmp_path):
     assert last._deliver is None
 
 
-async def test_what_was_answered_is_told_also_if_what_follows_cannot_be(gateways, caplog):
+async def test_a_failing_follow_up_does_not_lose_the_first_reply(gateways, caplog):
     class Answerer(Agent):
         def follow_up(self, session, result):
             raise RuntimeError("nobody to hand over to")
@@ -230,7 +230,7 @@ async def test_what_was_answered_is_told_also_if_what_follows_cannot_be(gateways
     assert "nobody to hand over to" in caplog.text
 
 
-async def test_a_message_is_answered_also_if_its_plugins_cannot_be_told(gateways, caplog):
+async def test_a_message_is_answered_even_if_its_plugins_are_unknown(gateways, caplog):
     class Answerer(Agent):
         def plugins_for(self, session):
             raise RuntimeError("that personality is gone")

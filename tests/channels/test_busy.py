@@ -51,7 +51,7 @@ async def test_a_message_during_a_run_waits_for_its_turn(held):
     assert channel.texts() == ["echo one", "echo two"]
 
 
-async def test_a_message_during_a_run_is_put_into_it(held):
+async def test_a_message_during_a_run_can_steer_it(held):
     gateway, channel, model = await held(when_busy="steer")
     await channel.say("two", message_id="m2")
     await gateway._inbox.queues.wait_until_idle()
@@ -63,7 +63,7 @@ async def test_a_message_during_a_run_is_put_into_it(held):
     assert channel.sent[-1].message.reply_to == "m2"
 
 
-async def test_a_message_that_came_too_late_to_be_put_in_is_answered_after(gateways):
+async def test_a_message_that_comes_too_late_to_steer_is_answered_afterwards(gateways):
     ended, go = asyncio.Event(), asyncio.Event()
 
     from hookline import observer
@@ -100,7 +100,7 @@ async def test_steering_a_run_that_a_limit_stops_does_not_lose_the_message(gatew
     assert model.asked[-1] == ["one", "two"]  # once, though it had been put into the first run
 
 
-async def test_stop_cancels_the_run_and_keeps_what_waits(held):
+async def test_stop_cancels_the_run_and_keeps_waiting_messages(held):
     gateway, channel, model = await held()
     await channel.say("two")
     await channel.say("/stop")
@@ -113,7 +113,7 @@ async def test_stop_cancels_the_run_and_keeps_what_waits(held):
     ]
 
 
-async def test_stop_all_drops_what_waits(held):
+async def test_stop_all_drops_waiting_messages(held):
     gateway, channel, model = await held()
     await channel.say("two", message_id="m2")
     await channel.say("/stop all")
@@ -130,7 +130,7 @@ async def test_stop_with_nothing_to_stop_says_so(gateways):
     assert channel.texts() == ["Nothing is running."]
 
 
-async def test_stop_is_for_its_own_conversation(held):
+async def test_stop_affects_only_its_own_conversation(held):
     gateway, channel, model = await held()
     await channel.say("/stop", chat="another")
     await channel.replies(1, "another")
@@ -154,7 +154,7 @@ async def test_stop_is_for_its_own_conversation(held):
         ("and/or", "echo and/or"),
     ],
 )
-async def test_commands_and_what_is_none(gateways, said, answer):
+async def test_commands_are_recognized(gateways, said, answer):
     gateway, channel = await gateways()
     await channel.say(said)
     await gateway.wait_until_idle()
@@ -170,7 +170,7 @@ async def test_an_unknown_command_is_not_repeated_at_full_length(gateways):
     assert len(answer) < 300
 
 
-async def test_a_message_of_nothing_is_not_answered(gateways):
+async def test_an_empty_message_is_not_answered(gateways):
     gateway, channel = await gateways()
     await channel.say("  ")
     await gateway.wait_until_idle()
@@ -178,7 +178,7 @@ async def test_a_message_of_nothing_is_not_answered(gateways):
 
 
 @pytest.mark.parametrize("limit", ["max_waiting", "max_queued"])
-async def test_a_message_too_many_is_refused_with_a_reply(held, limit):
+async def test_a_message_beyond_the_limit_is_refused_with_a_reply(held, limit):
     gateway, channel, model = await held(**{limit: 1}, busy_reply="busy!")
     await channel.say("two")
     await channel.say("three", message_id="m3")
@@ -190,7 +190,7 @@ async def test_a_message_too_many_is_refused_with_a_reply(held, limit):
     assert gateway.status().refused == 1
 
 
-async def test_a_message_too_many_may_be_kept_all_the_same(held):
+async def test_a_message_beyond_the_limit_can_be_queued(held):
     gateway, channel, model = await held(max_waiting=1, when_full="queue")
     await channel.say("two")
     await channel.say("three")
@@ -201,7 +201,7 @@ async def test_a_message_too_many_may_be_kept_all_the_same(held):
     assert channel.texts()[1:] == ["echo one", "echo two", "echo three"]
 
 
-async def test_a_gateway_that_stops_lets_runs_finish_and_keeps_what_waits_for_the_next(held, gateways):
+async def test_a_stopping_gateway_lets_runs_finish_and_keeps_waiting_messages(held, gateways):
     gateway, channel, model = await held()
     await channel.say("two")
     stopping = asyncio.create_task(gateway.stop(grace=30))
@@ -216,7 +216,7 @@ async def test_a_gateway_that_stops_lets_runs_finish_and_keeps_what_waits_for_th
     assert await channel.replies(2) == ["echo two", "echo three"]
 
 
-async def test_a_gateway_without_time_breaks_runs_off_and_the_next_begins_them_anew(held, gateways):
+async def test_a_stop_without_grace_interrupts_runs_and_the_next_gateway_repeats_them(held, gateways):
     gateway, channel, model = await held()
     await channel.say("two")
     await gateway.stop(grace=0)
@@ -231,7 +231,7 @@ async def test_a_gateway_without_time_breaks_runs_off_and_the_next_begins_them_a
     assert await channel.replies(2) == ["echo one", "echo two"]
 
 
-async def test_stopping_again_at_once_ends_the_wait(held):
+async def test_a_second_stop_without_grace_ends_the_grace_period(held):
     gateway, channel, model = await held()
     stopping = asyncio.create_task(gateway.stop(grace=600))
     await asyncio.sleep(0)
@@ -251,7 +251,7 @@ class Watching(MemoryChannel):
         self.told.append((message_id, waiting))
 
 
-async def test_a_channel_is_told_what_is_answered_and_how_many_wait(held):
+async def test_a_channel_is_notified_of_the_current_message_and_the_number_of_waiting_ones(held):
     channel = Watching()
     gateway, channel, model = await held(channel=channel)
     first = channel.told[-1][0]
@@ -267,7 +267,7 @@ async def test_a_channel_is_told_what_is_answered_and_how_many_wait(held):
     assert channel.told[-1] == ("", 0)
 
 
-async def test_a_channel_is_told_of_what_was_left_and_of_what_is_dropped(held, gateways):
+async def test_a_channel_is_notified_of_recovered_and_dropped_messages(held, gateways):
     gateway, _, model = await held()
     await gateway.stop(grace=0)
     model.asked.clear()
@@ -282,7 +282,7 @@ async def test_a_channel_is_told_of_what_was_left_and_of_what_is_dropped(held, g
 
 
 @pytest.mark.parametrize("fault", ["typing", "raises"])
-async def test_a_sign_that_is_not_wanted_or_fails_holds_nothing_up(gateways, fault):
+async def test_a_failing_or_disabled_notification_does_not_affect_runs(gateways, fault):
     channel = Watching()
     if fault == "raises":
         channel.told = None
@@ -293,7 +293,7 @@ async def test_a_sign_that_is_not_wanted_or_fails_holds_nothing_up(gateways, fau
     assert not channel.told
 
 
-async def test_a_command_that_must_wait_says_so_and_one_that_only_looks_does_not_wait(gateways):
+async def test_a_queued_command_says_so_and_a_read_only_command_runs_immediately(gateways):
     async def named(session, argument):
         return f"named {argument}".strip()
 

@@ -67,14 +67,14 @@ async def test_a_reply_is_posted_signed_and_with_its_key(channel, receiver):
     assert reply == {"type": "reply", "id": "key-1", "chat": "c1", "thread": "t", "text": "hällo", "reply_to": "m1"}
 
 
-async def test_a_reply_that_is_refused_for_good_is_undeliverable(channel, receiver):
+async def test_a_permanently_rejected_reply_is_undeliverable(channel, receiver):
     for status in (400, 401, 403, 404, 410, 413, 422):
         receiver.status = status
         with pytest.raises(UndeliverableError, match=str(status)):
             await send(channel)
 
 
-async def test_a_reply_that_is_refused_for_now_is_tried_again(channel, receiver):
+async def test_a_temporarily_rejected_reply_can_be_retried(channel, receiver):
     await channel.start(RecordingGateway())
     for count, status in enumerate((302, 307, 408, 409, 425, 429, 500, 502, 503), 1):
         receiver.status, receiver.headers = status, {"Location": "/elsewhere"}
@@ -88,7 +88,7 @@ async def test_a_reply_that_is_refused_for_now_is_tried_again(channel, receiver)
     assert channel.health().ok
 
 
-async def test_a_server_may_say_when_to_come_again(channel, receiver):
+async def test_retry_after_is_respected(channel, receiver):
     soon = formatdate(time() + 1800, usegmt=True)
     for said, low, high in (("17", 17, 17), ("0", 0, 0), ("999999999", 3600, 3600), (soon, 1, 1800), ("a while", 0, 0)):
         receiver.status, receiver.headers = 503, {"Retry-After": said}
@@ -98,7 +98,7 @@ async def test_a_server_may_say_when_to_come_again(channel, receiver):
         assert pause is None if said == "a while" else low <= pause <= high
 
 
-async def test_a_server_that_hangs_or_is_gone_is_not_waited_for(receiver):
+async def test_an_unreachable_callback_fails_within_the_time_limit(receiver):
     receiver.hang = asyncio.Event()
     slow = WebhookChannel(secret=SECRET, callback=receiver.url, seconds=0.2)
     with pytest.raises(ChannelError, match=r"longer than 0\.2 s"):
@@ -108,7 +108,7 @@ async def test_a_server_that_hangs_or_is_gone_is_not_waited_for(receiver):
         await send(gone)
 
 
-async def test_a_name_that_leads_into_our_own_network_needs_to_be_allowed(monkeypatch, receiver):
+async def test_a_host_name_with_a_private_address_must_be_allowed(monkeypatch, receiver):
     port = receiver.url.partition("127.0.0.1:")[2].partition("/")[0]
     monkeypatch.setattr("socket.getaddrinfo", lambda host, port, **_: [(2, 1, 6, "", ("127.0.0.1", int(port)))])
     for private, outcome in ((False, 0), (True, 1)):
@@ -121,7 +121,7 @@ async def test_a_name_that_leads_into_our_own_network_needs_to_be_allowed(monkey
         assert len(receiver.got) == outcome
 
 
-async def test_a_reply_cannot_be_turned_around_into_a_message(channel, receiver):
+async def test_a_reply_cannot_be_sent_back_as_a_message(channel, receiver):
     await send(channel)
     ((headers, body),) = receiver.got
     deliver = RecordingGateway()
@@ -133,7 +133,7 @@ async def test_a_reply_cannot_be_turned_around_into_a_message(channel, receiver)
     assert deliver.messages == []
 
 
-async def test_who_stops_waiting_closes_the_connection(channel, receiver):
+async def test_a_cancelled_request_closes_its_connection(channel, receiver):
     receiver.hang = asyncio.Event()
     sending = asyncio.create_task(send(channel))
     while not receiver.got:

@@ -13,7 +13,7 @@ async def heard(channel, deliver):
     await channel.stop()
 
 
-async def test_a_line_that_is_no_text_does_not_end_the_others():
+async def test_an_undecodable_line_does_not_end_the_channel():
     heard_texts = []
 
     async def deliver(message):
@@ -25,7 +25,7 @@ async def test_a_line_that_is_no_text_does_not_end_the_others():
     assert heard_texts == ["eins", "zwei �", "drei ü"]
 
 
-async def test_a_line_that_cannot_be_kept_is_handed_over_again(monkeypatch):
+async def test_delivery_of_a_line_is_retried(monkeypatch):
     monkeypatch.setattr(Backoff, "next", lambda self: 0.01)
     kept, full = [], [OSError("the disk is full"), OSError("still full")]
     healths = []

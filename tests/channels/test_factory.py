@@ -38,7 +38,7 @@ def home(tmp_path):
     return tmp_path
 
 
-def test_a_channel_is_made_of_its_declaration_and_secrets_come_from_the_environment(home, monkeypatch):
+def test_a_channel_is_built_from_its_declaration_with_secrets_from_the_environment(home, monkeypatch):
     monkeypatch.setenv("TOKEN", "hush")
     args = {"token": {"env": "TOKEN"}, "store": "kept.db", "names": ["env:TOKEN", "plain"]}
     channel = load_channel(DeclaredChannel(f"{home}/ways.py:Mine", "other", args), home)
@@ -75,7 +75,7 @@ def test_a_channel_is_made_of_its_declaration_and_secrets_come_from_the_environm
         (DeclaredChannel("no.such:thing"), LoadError, "No module named"),
     ],
 )
-def test_a_channel_that_cannot_be_made_says_why(home, declared, error, says):
+def test_an_invalid_channel_declaration_is_explained(home, declared, error, says):
     import msgspec
 
     declared = msgspec.structs.replace(declared, use=declared.use.format(home=home))
@@ -96,7 +96,7 @@ def test_a_channel_that_cannot_be_made_says_why(home, declared, error, says):
         ({"port": 70000}, r"gateway\.port"),
     ],
 )
-def test_a_setting_that_cannot_be_says_why(table, says):
+def test_an_invalid_gateway_setting_is_explained(table, says):
     with pytest.raises(ConfigError, match=says):
         GatewayOptions.of(table)
 
@@ -123,18 +123,18 @@ def test_a_gateway_from_a_configuration_file(home):
         ('[{ use = "web", pairing = "yes" }]', "pairing"),
     ],
 )
-def test_a_mistake_in_the_file_is_told_by_name(home, channels, says):
+def test_an_error_in_the_file_names_the_setting(home, channels, says):
     (home / "hookline.toml").write_text(f"channels = {channels}\n")
     with pytest.raises(ConfigError, match=says):
         load(file=str(home / "hookline.toml"))
 
 
-def test_a_gateway_without_channels_says_so(home):
+def test_a_gateway_without_channels_is_an_error(home):
     with pytest.raises(ConfigError, match=r"no channels are configured: add some in bot\.toml, such as"):
         build_gateway(Settings(), Agent("bot", llm=ScriptedModel()), home=home, file="bot.toml")
 
 
-async def test_the_console_answers_its_lines_and_then_the_gateway_ends(tmp_path, monkeypatch):
+async def test_the_gateway_ends_after_the_console_input(tmp_path, monkeypatch):
     monkeypatch.setattr("hookline.channels.gateway.POLL_INTERVAL", 0.02)
     out = io.StringIO()
     channel = ConsoleChannel(reads=io.StringIO("one\n\ntwo"), writes=out)
@@ -153,7 +153,7 @@ async def test_the_console_answers_its_lines_and_then_the_gateway_ends(tmp_path,
         await channel.send(None, OutboundMessage("x"), key="k")
 
 
-async def test_at_a_terminal_the_console_shows_a_prompt_and_that_it_works(tmp_path, monkeypatch):
+async def test_the_console_shows_a_prompt_in_a_terminal(tmp_path, monkeypatch):
     monkeypatch.setattr("hookline.channels.gateway.POLL_INTERVAL", 0.02)
     monkeypatch.setenv("TERM", "xterm")
     ours, theirs = os.openpty()

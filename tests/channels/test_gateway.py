@@ -50,7 +50,7 @@ async def test_a_message_that_is_delivered_again_is_not_answered_again(gateways)
     assert gateway.status().duplicates == 1
 
 
-async def test_a_conversation_is_remembered_and_new_forgets_it(gateways):
+async def test_a_conversation_keeps_its_history_until_new(gateways):
     count = [lambda request: str(len(request.messages))]
     gateway, channel = await gateways(answerer=Agent("bot", llm=ScriptedModel(count, loop=True)))
     for text in ("one", "two", "/new", "three"):
@@ -70,7 +70,7 @@ async def test_conversations_do_not_mix(gateways):
     assert {each.message.text for each in channel.sent} == {"1"}
 
 
-async def test_hooks_know_where_a_message_came_from(gateways):
+async def test_hooks_see_the_origin_of_a_message(gateways):
     seen = {}
 
     @hook("on_run_start")
@@ -87,7 +87,7 @@ async def test_hooks_know_where_a_message_came_from(gateways):
 
 
 @pytest.mark.parametrize("field", ["reply", "text"])
-async def test_who_claims_a_message_answers_it_and_the_agent_is_not_run(gateways, field):
+async def test_a_hook_that_claims_a_message_replies_instead_of_the_agent(gateways, field):
     @hook("inbound_claim")
     def mine(ctx, inbound):
         return {"handled": True, field: "claimed"} if inbound.message.text == "ping" else None
@@ -99,7 +99,7 @@ async def test_who_claims_a_message_answers_it_and_the_agent_is_not_run(gateways
     assert channel.texts() == ["claimed", "echo hi"]
 
 
-async def test_who_claims_a_message_without_a_reply_keeps_silent(gateways):
+async def test_a_claimed_message_without_a_reply_is_not_answered(gateways):
     @hook("inbound_claim")
     def mine(ctx, inbound):
         return HookResult.claim()
@@ -110,7 +110,7 @@ async def test_who_claims_a_message_without_a_reply_keeps_silent(gateways):
     assert channel.sent == []
 
 
-async def test_a_hook_may_change_what_is_sent(gateways):
+async def test_a_hook_can_change_a_reply(gateways):
     @hook("message_sending")
     def shout(ctx, outbound):
         return {"message": OutboundMessage(outbound.message.text.upper(), outbound.message.reply_to)}
@@ -121,7 +121,7 @@ async def test_a_hook_may_change_what_is_sent(gateways):
     assert channel.texts() == ["ECHO HI"]
 
 
-async def test_who_claims_a_dispatch_keeps_it_from_being_sent(gateways):
+async def test_a_hook_that_claims_a_dispatch_suppresses_the_reply(gateways):
     @hook("before_dispatch")
     def mute(ctx, outbound):
         return {"handled": outbound.message.text == "echo quiet"}
@@ -149,7 +149,7 @@ async def test_a_message_is_not_sent_when_a_hook_before_it_fails(gateways, caplo
     assert "cannot judge" in caplog.text
 
 
-async def test_a_message_is_not_handled_when_inbound_claim_fails_and_the_sender_is_told(gateways, caplog):
+async def test_the_sender_gets_a_notice_when_inbound_claim_fails(gateways, caplog):
     @hook("inbound_claim")
     def broken(ctx, inbound):
         raise RuntimeError("cannot tell")
@@ -161,7 +161,7 @@ async def test_a_message_is_not_handled_when_inbound_claim_fails_and_the_sender_
     assert "cannot tell" in caplog.text
 
 
-async def test_a_failed_run_is_told_in_plain_words_without_its_insides(gateways, caplog):
+async def test_a_failed_run_is_reported_without_internals(gateways, caplog):
     gateway, channel = await gateways([RuntimeError("password=hunter2 at /srv/db"), "well again"])
     await channel.say("hi")
     await channel.say("hi")
@@ -172,7 +172,7 @@ async def test_a_failed_run_is_told_in_plain_words_without_its_insides(gateways,
     assert well == "well again"
 
 
-async def test_a_run_that_was_stopped_by_a_limit_says_so(gateways):
+async def test_a_reply_says_that_a_limit_stopped_its_run(gateways):
     @tool
     def look() -> str:
         """Look."""
@@ -185,7 +185,7 @@ async def test_a_run_that_was_stopped_by_a_limit_says_so(gateways):
     assert channel.texts() == ["I had to stop before I was finished."]
 
 
-async def test_a_hook_that_ends_a_run_gives_the_reply(gateways):
+async def test_a_hook_that_ends_a_run_provides_the_reply(gateways):
     @guard("before_llm")
     def no(ctx, request):
         return HookResult.end("not today")
@@ -196,7 +196,7 @@ async def test_a_hook_that_ends_a_run_gives_the_reply(gateways):
     assert channel.texts() == ["not today"]
 
 
-async def test_messages_of_a_conversation_are_answered_in_order_and_conversations_side_by_side(gateways):
+async def test_messages_are_answered_in_order_and_conversations_run_concurrently(gateways):
     go, running = asyncio.Event(), []
 
     async def slow(request):
@@ -254,7 +254,7 @@ async def test_a_send_that_fails_is_tried_again_with_the_same_key_and_order_is_k
     assert "not now" in caplog.text
 
 
-async def test_what_can_never_arrive_is_given_up_and_reported(gateways, caplog):
+async def test_an_undeliverable_reply_is_given_up_and_reported(gateways, caplog):
     gateway, channel = await gateways()
     channel.failures.append(UndeliverableError("the chat is gone"))
     await channel.say("one")
@@ -281,7 +281,7 @@ async def test_a_send_that_hangs_counts_as_failed(gateways):
     assert gateway.status().retried == 1
 
 
-async def test_typing_is_shown_during_a_run_and_what_tools_do(gateways):
+async def test_typing_and_tool_progress_are_shown_during_a_run(gateways):
     @tool
     async def look() -> str:
         """Look."""
@@ -298,7 +298,7 @@ async def test_typing_is_shown_during_a_run_and_what_tools_do(gateways):
     assert channel.texts()[-1] == "done"
 
 
-async def test_what_tools_do_passes_the_hooks_before_it_is_shown(gateways):
+async def test_progress_messages_pass_the_hooks(gateways):
     @tool
     def look() -> str:
         """Look."""
@@ -388,7 +388,7 @@ async def test_a_message_without_an_id_is_refused(gateways):
         await channel._deliver(InboundMessage("x"))
 
 
-async def test_a_message_that_a_hook_of_another_brings_in_passes_all_hooks(gateways):
+async def test_a_message_delivered_by_a_hook_passes_all_hooks(gateways):
     seen = []
 
     @observer("message_sent")
@@ -404,7 +404,7 @@ async def test_a_message_that_a_hook_of_another_brings_in_passes_all_hooks(gatew
     assert seen == ["one", "two"]
 
 
-async def test_a_mistake_of_the_answerer_is_told_and_ends_no_conversation(gateways, caplog):
+async def test_an_error_of_the_answerer_is_reported_and_ends_no_conversation(gateways, caplog):
     class Broken:
         def __init__(self):
             self.agent, self.broken = Agent("bot", llm=ScriptedModel(["well"], loop=True)), True
@@ -427,7 +427,7 @@ async def test_a_mistake_of_the_answerer_is_told_and_ends_no_conversation(gatewa
     assert "secret mistake" in caplog.text
 
 
-async def test_nothing_is_logged_of_what_people_say(gateways, caplog):
+async def test_texts_of_messages_are_not_logged(gateways, caplog):
     caplog.set_level(logging.DEBUG, logger="hookline")
     gateway, channel = await gateways()
     await channel.say("my secret is 1234")

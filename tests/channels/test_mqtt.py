@@ -64,7 +64,7 @@ class TestConformance(Conformance):
 
 @needs_broker
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
-async def test_each_device_is_a_conversation_with_replies_of_its_own(broker, version):
+async def test_each_device_has_its_own_conversation(broker, version):
     channel, inbox = MqttChannel("farm", "127.0.0.1", broker.port, version=version), Inbox()
     await ready(channel, inbox)
     async with broker.client("hookline/robot 1/out", protocol=aiomqtt.ProtocolVersion.V5) as robot:
@@ -101,7 +101,7 @@ async def test_a_reply_can_be_plain_text(broker):
 
 @needs_broker
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
-async def test_what_is_said_while_nobody_listens_is_kept(broker, version):
+async def test_messages_are_queued_while_the_channel_is_disconnected(broker, version):
     first, inbox = MqttChannel("farm", "127.0.0.1", broker.port, version=version), Inbox()
     await ready(first, inbox)
     await first.stop()
@@ -117,7 +117,7 @@ async def test_what_is_said_while_nobody_listens_is_kept(broker, version):
 
 @needs_broker
 @pytest.mark.parametrize("kill", [False, True])
-async def test_a_broker_that_restarts_loses_nothing(broker, channel, kill):
+async def test_a_restart_of_the_broker_loses_no_message(broker, channel, kill):
     inbox, numbers = Inbox(), iter(range(10_000))
     await ready(channel, inbox)
     acknowledged = []
@@ -179,7 +179,7 @@ async def test_a_message_is_acknowledged_only_when_it_is_stored(broker, version)
 
 @needs_broker
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
-async def test_a_message_that_the_broker_sends_again_keeps_its_id(broker, version):
+async def test_a_redelivered_message_keeps_its_id(broker, version):
     channel, inbox = MqttChannel("farm", "127.0.0.1", broker.port, version=version), Inbox()
     await ready(channel, inbox)
     inbox.open.clear()
@@ -197,7 +197,7 @@ async def test_a_message_that_the_broker_sends_again_keeps_its_id(broker, versio
 
 
 @needs_broker
-async def test_what_is_no_message_is_left_out_and_the_next_one_arrives(broker, caplog):
+async def test_invalid_messages_are_ignored(broker, caplog):
     inbox = Inbox()
     async with broker.client() as robot:
         await robot.publish("hookline/old/in", "said long ago", qos=1, retain=True)
@@ -218,7 +218,7 @@ async def test_what_is_no_message_is_left_out_and_the_next_one_arrives(broker, c
 
 
 @needs_broker
-async def test_a_message_retained_while_we_listen_is_taken(broker, channel):
+async def test_a_message_retained_while_subscribed_is_accepted(broker, channel):
     inbox = Inbox()
     await ready(channel, inbox)
     async with broker.client() as robot:
@@ -234,7 +234,7 @@ async def test_a_message_retained_while_we_listen_is_taken(broker, channel):
 
 
 @needs_broker
-async def test_messages_on_a_topic_of_former_settings_are_left_out(broker, caplog):
+async def test_messages_of_an_older_subscription_are_ignored(broker, caplog):
     inbox = Inbox()
     old = MqttChannel("farm", "127.0.0.1", broker.port, topic="old/{device}")
     await ready(old, inbox)
@@ -270,7 +270,7 @@ async def test_a_message_that_cannot_be_read_does_not_stop_the_others(broker, ch
 
 
 @needs_broker
-async def test_devices_see_whether_the_agent_is_there(broker):
+async def test_the_status_topic_shows_whether_the_agent_is_online(broker):
     channel = MqttChannel("farm", "127.0.0.1", broker.port, status_topic="farm/agent")
     await ready(channel, Inbox())
     async with broker.client("farm/agent") as robot:
@@ -285,7 +285,7 @@ async def test_devices_see_whether_the_agent_is_there(broker):
 
 
 @needs_broker
-async def test_a_broker_that_is_not_there_yet_is_waited_for(tmp_path):
+async def test_the_channel_connects_when_the_broker_becomes_available(tmp_path):
     broker, inbox = Mosquitto(tmp_path), Inbox()
     channel = MqttChannel("farm", "127.0.0.1", broker.port)
     await channel.start(inbox)
@@ -301,7 +301,7 @@ async def test_a_broker_that_is_not_there_yet_is_waited_for(tmp_path):
 
 
 @needs_broker
-async def test_a_wrong_password_is_told(tmp_path):
+async def test_a_wrong_password_is_reported(tmp_path):
     passwords = tmp_path / "passwords"
     subprocess.run(["mosquitto_passwd", "-c", "-b", passwords, "agent", "right"], check=True, capture_output=True)
     broker = Mosquitto(tmp_path, f"password_file {passwords}\n", anonymous=False).start()
@@ -323,7 +323,7 @@ async def test_a_wrong_password_is_told(tmp_path):
 
 
 @needs_broker
-async def test_a_reply_that_the_broker_refuses_is_undeliverable(tmp_path):
+async def test_a_reply_that_the_broker_rejects_is_undeliverable(tmp_path):
     rules = tmp_path / "acl"
     rules.write_text("topic read hookline/+/in\n")
     broker = Mosquitto(tmp_path, f"acl_file {rules}\n").start()
@@ -353,7 +353,7 @@ async def test_a_send_fails_as_soon_as_the_connection_is_lost(broker, channel, m
 
 
 @needs_broker
-async def test_two_with_one_client_id_are_told_of_each_other(broker, channel):
+async def test_two_clients_with_the_same_id_are_reported(broker, channel):
     await ready(channel, Inbox())
     other = MqttChannel("other", "127.0.0.1", broker.port, client_id=channel.client_id)
     await other.start(Inbox())
@@ -407,7 +407,7 @@ def certificate(folder):
 
 
 @pytest.mark.parametrize("device", ["", "a/b", "+", "#", "a\0", "x" * 70_000, "\ud800"])
-async def test_no_reply_goes_to_a_topic_that_is_no_devices(device):
+async def test_a_reply_to_an_invalid_device_name_is_undeliverable(device):
     with pytest.raises(UndeliverableError, match="not a device name"):
         await MqttChannel().send(Address("mqtt", device), OutboundMessage("hi"), key="k")
 
@@ -446,7 +446,7 @@ def test_invalid_settings_are_rejected(settings, words):
         MqttChannel(**settings)
 
 
-def test_without_its_package_it_says_what_to_install(monkeypatch):
+def test_a_missing_package_is_reported(monkeypatch):
     monkeypatch.setattr("hookline.channels.mqtt.channel.find_spec", lambda name: None)
     with pytest.raises(NotInstalledError, match=r"pip install .*\[channels\]"):
         MqttChannel()
@@ -456,7 +456,7 @@ levels = st.lists(st.sampled_from(["a", "b", "in", "out", "{device}", ""]), min_
 
 
 @given(levels, levels, st.sampled_from(["a", "b", "in", "out", "c"]))
-def test_a_reply_is_never_on_a_topic_that_devices_speak_on(topic, reply, device):
+def test_reply_topics_never_overlap_with_device_topics(topic, reply, device):
     try:
         MqttChannel(topic=topic, reply_topic=reply)
     except ChannelError:
@@ -465,7 +465,7 @@ def test_a_reply_is_never_on_a_topic_that_devices_speak_on(topic, reply, device)
 
 
 @given(st.text(st.characters(exclude_characters="/+#\0", exclude_categories=["Cs"]), min_size=1, max_size=20))
-def test_a_device_is_found_again_in_its_topic(device):
+def test_the_device_name_can_be_read_from_its_topic(device):
     topic = Topic("x/{device}/y", "topic")
     assert topic.device(topic.for_device(device)) == device
     assert topic.device(f"x/{device}/z") is None
@@ -473,7 +473,7 @@ def test_a_device_is_found_again_in_its_topic(device):
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace")))
-def test_any_payload_is_text_or_nothing(payload):
+def test_every_payload_is_parsed_as_text_or_ignored(payload):
     said = parse_payload(payload)
     try:
         text = payload.decode()
@@ -484,7 +484,7 @@ def test_any_payload_is_text_or_nothing(payload):
         assert (said.text if said else "") == (text if text.strip() else "")
 
 
-def test_json_that_is_nested_too_deeply_is_text_itself():
+def test_json_that_is_nested_too_deeply_is_treated_as_text():
     payload = b'{"text": "x", "y": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
     assert parse_payload(payload).text == payload.decode()
 
@@ -494,7 +494,7 @@ json_values = scalars | st.lists(scalars, max_size=3) | st.dictionaries(st.text(
 
 
 @given(st.dictionaries(st.sampled_from(["id", "text", "sender", "thread", "x"]), json_values))
-def test_an_object_with_a_text_is_a_message_and_any_other_json_is_text_itself(form):
+def test_an_object_with_a_text_is_a_message_and_other_json_is_treated_as_text(form):
     payload = json.dumps(form).encode()
     said = parse_payload(payload)
     fits = isinstance(form.get("text"), str) and isinstance(form.get("sender", ""), str)
@@ -513,7 +513,7 @@ def test_an_object_with_a_text_is_a_message_and_any_other_json_is_text_itself(fo
 
 
 @given(st.text(max_size=50), st.text(max_size=5), st.text(max_size=5))
-def test_a_reply_can_always_be_read_back(text, reply_to, thread):
+def test_every_reply_is_valid_json(text, reply_to, thread):
     fields = json.loads(reply_payload(OutboundMessage(text, reply_to), thread, "key", "json"))
     assert fields["text"] == text
     assert fields["id"] == "key"
@@ -521,7 +521,7 @@ def test_a_reply_can_always_be_read_back(text, reply_to, thread):
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from([b"yes", b"no"]), st.booleans()), min_size=1, max_size=30))
-def test_only_a_packet_sent_again_has_the_id_of_another(packets):
+def test_only_a_redelivered_packet_has_the_same_id(packets):
     ids, last = MessageIds(), {}
     given_out = set()
     for packet, payload, again in packets:
@@ -534,7 +534,7 @@ def test_only_a_packet_sent_again_has_the_id_of_another(packets):
         last[packet] = (payload, id)
 
 
-def test_ids_are_forgotten_when_the_broker_must_have_heard_of_the_arrival():
+def test_ids_are_forgotten_some_time_after_the_acknowledgement():
     ids = MessageIds()
     first, second = ids.id_of(1, "t", b"x", False), ids.id_of(2, "t", b"x", False)
     ids.acknowledged(1)

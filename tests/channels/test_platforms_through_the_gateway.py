@@ -39,7 +39,7 @@ async def serve(tmp_path):
 
 
 @pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed: apt install mosquitto")
-async def test_devices_get_every_answer_though_broker_and_gateway_restart(serve, tmp_path):
+async def test_devices_get_every_answer_despite_restarts(serve, tmp_path):
     broker = Mosquitto(tmp_path).start()
     answers = {}
 

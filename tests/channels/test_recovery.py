@@ -52,7 +52,7 @@ def made(folder, channel, turns=None):
     )
 
 
-async def test_what_was_not_answered_when_a_program_ended_is_answered_by_the_next(tmp_path):
+async def test_unanswered_messages_are_answered_by_the_next_process(tmp_path):
     started = asyncio.Event()
 
     class Stuck(ScriptedModel):
@@ -78,7 +78,7 @@ async def test_what_was_not_answered_when_a_program_ended_is_answered_by_the_nex
     await second.stop()
 
 
-async def test_what_was_being_sent_when_a_program_ended_is_sent_again_and_said_so(tmp_path, caplog):
+async def test_a_reply_that_was_being_sent_during_a_crash_is_sent_again_and_logged(tmp_path, caplog):
     sending = asyncio.Event()
 
     class Slow(MemoryChannel):
@@ -105,7 +105,7 @@ async def test_what_was_being_sent_when_a_program_ended_is_sent_again_and_said_s
     assert "may arrive twice" in caplog.text
 
 
-async def test_where_the_platform_takes_keys_nobody_sees_a_message_twice(tmp_path, caplog):
+async def test_an_idempotent_platform_shows_a_repeated_send_once(tmp_path, caplog):
     sent = asyncio.Event()
 
     class Deaf(MemoryChannel):
@@ -130,7 +130,7 @@ async def test_where_the_platform_takes_keys_nobody_sees_a_message_twice(tmp_pat
     assert "twice" not in caplog.text
 
 
-async def test_an_answer_that_was_there_when_a_program_ended_is_not_made_again(tmp_path):
+async def test_an_answer_that_was_saved_before_a_crash_is_not_generated_again(tmp_path):
     channel, saved = MemoryChannel(), asyncio.Event()
     first = made(tmp_path, channel)
     save = first._conversations.save
@@ -152,7 +152,7 @@ async def test_an_answer_that_was_there_when_a_program_ended_is_not_made_again(t
     assert channel.texts() == ["echo one"]
 
 
-async def test_a_message_that_ends_the_program_each_time_is_given_up(tmp_path, caplog):
+async def test_a_message_that_always_crashes_the_process_is_given_up(tmp_path, caplog):
     channel = MemoryChannel()
     for round in range(5):
         started = asyncio.Event()
@@ -181,7 +181,7 @@ async def test_a_message_that_ends_the_program_each_time_is_given_up(tmp_path, c
     assert "something went wrong" in channel.texts()[0]
 
 
-async def test_who_was_taken_for_dead_does_not_answer_any_more(tmp_path, caplog):
+async def test_a_process_that_lost_its_lease_does_not_answer(tmp_path, caplog):
     model_go = asyncio.Event()
     asked = asyncio.Event()
 
@@ -213,7 +213,7 @@ async def test_who_was_taken_for_dead_does_not_answer_any_more(tmp_path, caplog)
     await awake.stop()
 
 
-async def test_who_was_taken_for_dead_reads_what_was_said_meanwhile(tmp_path, monkeypatch):
+async def test_a_process_that_lost_its_lease_reloads_the_session(tmp_path, monkeypatch):
     monkeypatch.setattr("hookline.channels.gateway.POLL_INTERVAL", 0.02)
     said = [lambda request: " ".join(message.content for message in request.messages if message.role == "user")]
     one, other = MemoryChannel(), MemoryChannel()
@@ -237,7 +237,7 @@ async def test_who_was_taken_for_dead_reads_what_was_said_meanwhile(tmp_path, mo
     await awake.stop()
 
 
-async def test_a_message_that_another_program_accepts_goes_to_whom_the_conversation_belongs(tmp_path, monkeypatch):
+async def test_a_message_accepted_by_another_process_goes_to_the_owner_of_the_conversation(tmp_path, monkeypatch):
     monkeypatch.setattr("hookline.channels.gateway.POLL_INTERVAL", 0.02)
     go, asked = asyncio.Event(), asyncio.Event()
 
@@ -267,7 +267,7 @@ async def test_a_message_that_another_program_accepts_goes_to_whom_the_conversat
     await second.stop()
 
 
-async def test_a_full_disk_keeps_messages_out_and_answers_back_until_it_is_mended(tmp_path, monkeypatch):
+async def test_a_full_disk_delays_messages_and_answers(tmp_path, monkeypatch):
     import sqlite3
 
     channel = MemoryChannel()
@@ -294,7 +294,7 @@ async def test_a_full_disk_keeps_messages_out_and_answers_back_until_it_is_mende
     await gateway.stop()
 
 
-def test_no_odd_text_or_id_is_too_much(tmp_path):
+def test_unusual_texts_and_ids_are_handled(tmp_path):
     async def main():
         channel = MemoryChannel()
         gateway = made(tmp_path, channel)
@@ -320,7 +320,7 @@ actions = st.lists(
 @settings(max_examples=20, deadline=None)
 @given(actions)
 @example([("say", "a"), *[("crash", "")] * 4, ("say", "a")])
-def test_whatever_fails_every_message_is_answered_in_order(actions):
+def test_every_message_is_answered_in_order_despite_failures(actions):
     async def main(folder):
         channel, said = MemoryChannel(), {}
         gateway = made(folder, channel)
@@ -376,7 +376,7 @@ def wait_for(condition):
         time.sleep(0.02)
 
 
-def test_processes_that_are_killed_and_processes_side_by_side_lose_nothing_and_keep_the_order(tmp_path, workers):
+def test_killed_and_concurrent_processes_lose_nothing_and_keep_the_order(tmp_path, workers):
     said = {f"chat{n}": 20 for n in range(20)}
     (tmp_path / "said").write_text(json.dumps(said))
     for least in (30, 120):

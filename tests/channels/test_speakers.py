@@ -16,7 +16,7 @@ def said(channel):
     return [(each.message.speaker, each.message.text) for each in channel.sent]
 
 
-async def test_a_personality_speaks_under_its_shown_name_and_the_gateway_under_none(gateways, tmp_path):
+async def test_replies_have_the_name_of_the_personality_and_notices_have_none(gateways, tmp_path):
     folder = tmp_path / "personalities"
     folder.mkdir()
     (folder / "ada.toml").write_text('name = "Ada Lovelace"\ndescription = "x"')
@@ -35,7 +35,7 @@ async def test_a_personality_speaks_under_its_shown_name_and_the_gateway_under_n
     ]
 
 
-async def test_after_a_handoff_each_message_has_the_name_of_who_said_it(gateways):
+async def test_after_a_handoff_each_reply_has_the_name_of_its_speaker(gateways):
     team = Team()
     team.add(Agent("desk", llm=ScriptedModel([call("handoff", to="writer", message="go on")]), tools=[team]))
     team.add(Agent("writer", llm=ScriptedModel(["a poem", "another"]), tools=[team]))
@@ -49,7 +49,7 @@ async def test_after_a_handoff_each_message_has_the_name_of_who_said_it(gateways
     assert (poem, another) == (("writer", "a poem"), ("writer", "another"))
 
 
-async def test_an_agent_alone_has_no_name_to_tell_and_hooks_may_give_one(gateways):
+async def test_a_single_agent_has_no_speaker_name_and_hooks_can_set_one(gateways):
     @hook("message_sending")
     def name(ctx, payload):
         return {"message": payload.message.replace(speaker="Robot")} if payload.message.text == "echo who" else None
@@ -62,7 +62,7 @@ async def test_an_agent_alone_has_no_name_to_tell_and_hooks_may_give_one(gateway
     assert said(channel) == [("", "echo hello"), ("Robot", "echo who")]
 
 
-async def test_a_reply_that_was_kept_before_there_were_speakers_is_still_sent(gateways, tmp_path):
+async def test_a_stored_reply_without_a_speaker_is_still_sent(gateways, tmp_path):
     box = Mailbox(tmp_path / "gateway.db")
     await box.open()
     key = json.dumps(["memory", "", "chat", ""])

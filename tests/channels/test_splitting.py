@@ -34,7 +34,7 @@ def bare(text):
 
 
 @given(plain, st.integers(30, 80), lengths)
-def test_the_parts_fit_and_together_are_the_text_but_for_white_space_at_the_cuts(text, limit, length):
+def test_parts_fit_the_limit_and_lose_only_white_space_at_the_cuts(text, limit, length):
     parts = split(text, limit, length)
     assert all(0 < length(part) <= limit for part in parts)
     assert bare("".join(parts)) == bare(text)
@@ -47,7 +47,7 @@ def test_the_parts_fit_and_together_are_the_text_but_for_white_space_at_the_cuts
 
 
 @given(plain, st.integers(30, 80))
-def test_what_people_see_as_one_character_is_not_cut(text, limit):
+def test_a_visible_character_is_not_cut(text, limit):
     at = 0
     for part in split(text, limit)[:-1]:
         at = text.index(part, at) + len(part)
@@ -55,7 +55,7 @@ def test_what_people_see_as_one_character_is_not_cut(text, limit):
         assert not unicodedata.combining(text[at])
 
 
-def test_a_long_text_is_not_measured_again_and_again():
+def test_splitting_does_not_measure_the_whole_text_repeatedly():
     measured = 0
 
     def length(text):
@@ -69,14 +69,14 @@ def test_a_long_text_is_not_measured_again_and_again():
 
 
 @given(st.text(max_size=60), st.integers(1, 12))
-def test_any_text_and_limit_end(text, limit):
+def test_splitting_terminates_for_every_text_and_limit(text, limit):
     parts = split(text, limit)
     assert all(0 < len(part) <= limit for part in parts)
     assert bare("".join(parts)) == bare(text) or "```" in text or "~~~" in text
 
 
 @given(st.lists(st.text("abc {}", min_size=1, max_size=30), min_size=1, max_size=20), st.integers(40, 90))
-def test_a_block_of_code_that_is_cut_is_closed_and_opened_again(lines, limit):
+def test_a_cut_code_block_is_closed_and_opened_again(lines, limit):
     code = "\n".join(lines)
     parts = split(f"Look:\n```python\n{code}\n```\nDone.", limit)
     assert all(len(part) <= limit for part in parts)
@@ -99,5 +99,5 @@ def test_a_block_of_code_that_is_cut_is_closed_and_opened_again(lines, limit):
         ("anything", None, ["anything"]),
     ],
 )
-def test_cuts_are_at_the_best_place(text, limit, parts):
+def test_cuts_prefer_paragraphs_lines_and_sentences(text, limit, parts):
     assert split(text, limit) == parts

@@ -66,7 +66,7 @@ async def heard(channel, api, *updates):
     return messages
 
 
-async def test_a_message_tells_who_said_it_and_where(channel, api):
+async def test_a_message_has_its_sender_and_chat(channel, api):
     topic = api.message("in a topic", GROUP, message_thread_id=9, is_topic_message=True)
     thread = api.message("a reply thread", GROUP, message_thread_id=9)
     anonymous = api.message("from the admins", GROUP, {**ME, "id": 1087968824, "username": "x"}, sender_chat=GROUP)
@@ -101,7 +101,7 @@ def named(text, name="@agent_bot", kind="mention", **more):
         ({"text": "yes", "reply_to_message": {"message_id": 1, "date": 1, "chat": GROUP, "from": ME}}, "yes"),
     ],
 )
-async def test_a_group_can_name_the_bot(channel, api, fields, text):
+async def test_a_mention_in_a_group_is_recognized(channel, api, fields, text):
     (message,) = await heard(channel, api, {"message": {**api.message(chat=GROUP), **fields}})
     assert (message.text, message.mentioned) == (text, True)
 
@@ -122,12 +122,12 @@ async def test_a_group_can_name_the_bot(channel, api, fields, text):
         },
     ],
 )  # fmt: skip
-async def test_a_group_that_talks_of_other_things_does_not_name_the_bot(channel, api, fields):
+async def test_other_group_messages_do_not_mention_the_bot(channel, api, fields):
     (message,) = await heard(channel, api, {"message": {**api.message(chat=GROUP), **fields}})
     assert (message.text, message.mentioned) == (fields["text"], False)
 
 
-async def test_a_photo_and_the_like_come_as_a_note(channel, api):
+async def test_attachments_are_received_as_a_note(channel, api):
     photo = [{"file_id": "x", "file_unique_id": "x", "width": 1, "height": 1}]
     voice = {"file_id": "x", "file_unique_id": "x", "duration": 3}
     caption = {"caption": "@agent_bot look!", "caption_entities": [{"type": "mention", "offset": 0, "length": 10}]}
@@ -142,13 +142,13 @@ async def test_a_photo_and_the_like_come_as_a_note(channel, api):
 
 
 @pytest.mark.parametrize("text", ["/start", "/start campaign-7", "/start@Agent_Bot"])
-async def test_opening_a_chat_asks_for_help(channel, api, text):
+async def test_the_start_command_is_converted_to_help(channel, api, text):
     command = text.split()[0]
     (message,) = await heard(channel, api, {"message": api.message() | named(text, command, "bot_command")})
     assert message.text == "/help"
 
 
-async def test_what_nobody_said_to_us_is_left_out(channel, api):
+async def test_messages_for_others_are_ignored(channel, api):
     messages = [
         api.message(chat=GROUP, new_chat_members=[ANNA]),
         api.message("from a bot", GROUP, {**ME, "id": 5, "username": "another"}),
@@ -162,7 +162,7 @@ async def test_what_nobody_said_to_us_is_left_out(channel, api):
     assert await heard(channel, api, edited, post, *({"message": one} for one in messages)) == []
 
 
-async def test_telegram_is_told_of_an_arrival_only_when_it_is_stored(channel, api):
+async def test_an_update_is_acknowledged_only_after_it_is_stored(channel, api):
     inbox = Inbox()
 
     async def full(message):
@@ -197,7 +197,7 @@ async def test_a_message_fetched_again_after_a_crash_has_the_same_id(channel, ap
     await channel._close()
 
 
-async def test_one_update_that_cannot_be_read_does_not_stop_the_others(channel, api, caplog):
+async def test_an_unreadable_update_does_not_block_the_others(channel, api, caplog):
     inbox = Inbox()
     await api.say("before")
     await api.happens(message={"message_id": "no date, no chat"})
@@ -208,7 +208,7 @@ async def test_one_update_that_cannot_be_read_does_not_stop_the_others(channel, 
     assert "the update [101] cannot be parsed" in caplog.text
 
 
-async def test_a_server_that_goes_away_is_waited_for(channel, api):
+async def test_polling_continues_when_the_server_is_back(channel, api):
     inbox = Inbox()
     await ready(channel, inbox)
     await api.say("one")
@@ -223,7 +223,7 @@ async def test_a_server_that_goes_away_is_waited_for(channel, api):
     await wait_until(lambda: inbox.texts == ["one", "two"] and channel.health().ok)
 
 
-async def test_it_starts_while_telegram_cannot_be_reached(api):
+async def test_the_channel_starts_while_telegram_is_unreachable(api):
     inbox = Inbox()
     await api.down()
     channel = TelegramChannel("phone", token=TOKEN, base_url=api.url)
@@ -259,7 +259,7 @@ async def test_a_message_can_be_changed_and_changed_to_the_same(channel, api):
         await channel.edit(CHAT, "999", OutboundMessage("done"))
 
 
-async def test_flood_control_says_when_to_try_again(channel, api):
+async def test_flood_control_sets_retry_after(channel, api):
     await ready(channel, Inbox())
     api.fail("sendmessage", 429, "Too Many Requests: retry after 14", retry_after=14)
     with pytest.raises(ChannelError, match="wait 14 s") as caught:
@@ -283,7 +283,7 @@ async def test_flood_control_says_when_to_try_again(channel, api):
         ("7", "x" * 4097, None, "too long"),
     ],
 )
-async def test_what_will_never_arrive_is_undeliverable(channel, api, chat, text, failure, words):
+async def test_permanent_errors_are_undeliverable(channel, api, chat, text, failure, words):
     await ready(channel, Inbox())
     if failure:
         api.fail("sendmessage", *failure)
@@ -292,7 +292,7 @@ async def test_what_will_never_arrive_is_undeliverable(channel, api, chat, text,
 
 
 @pytest.mark.parametrize("failure", [(500, "Internal Server Error"), (502, "Bad Gateway"), (401, "Unauthorized")])
-async def test_what_may_arrive_later_is_not_undeliverable(channel, api, failure):
+async def test_temporary_errors_are_not_undeliverable(channel, api, failure):
     await ready(channel, Inbox())
     api.fail("sendmessage", *failure)
     with pytest.raises(ChannelError) as caught:
@@ -300,7 +300,7 @@ async def test_what_may_arrive_later_is_not_undeliverable(channel, api, failure)
     assert not isinstance(caught.value, UndeliverableError)
 
 
-async def test_a_group_that_moved_is_found(channel, api):
+async def test_a_group_that_became_a_supergroup_is_found(channel, api):
     await ready(channel, Inbox())
     api.chats[-200] = {}
     api.fail("sendmessage", 400, "Bad Request: group chat was upgraded", migrate_to_chat_id=-200)
@@ -309,7 +309,7 @@ async def test_a_group_that_moved_is_found(channel, api):
     assert api.texts(-200) == ["one", "two"]
 
 
-async def test_a_text_as_long_as_the_limit_is_taken_and_counted_as_telegram_counts(channel, api):
+async def test_a_text_of_exactly_the_maximum_length_is_accepted(channel, api):
     await ready(channel, Inbox())
     text = "👋" * 2048
     assert channel.capabilities.length(text) == channel.capabilities.max_length
@@ -324,7 +324,7 @@ def test_length_is_the_number_of_utf16_units(text):
     assert count(text) == len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-async def test_two_programs_with_one_bot_are_told_of_each_other(channel, api):
+async def test_a_second_program_for_the_same_bot_is_reported(channel, api):
     await ready(channel, Inbox())
     api.fail("getupdates", 409, "Conflict: terminated by other getUpdates request", times=2)
     await api.say("wake up")
@@ -332,7 +332,7 @@ async def test_two_programs_with_one_bot_are_told_of_each_other(channel, api):
     await wait_until(lambda: channel.health().ok)
 
 
-async def test_a_webhook_in_the_way_is_told(channel, api):
+async def test_a_webhook_of_the_bot_is_reported(channel, api):
     api.webhook = True
     await channel.start(Inbox())
     await wait_until(lambda: "call deleteWebhook once" in channel.health().detail)
@@ -340,7 +340,7 @@ async def test_a_webhook_in_the_way_is_told(channel, api):
     await wait_until(lambda: channel.health().ok)
 
 
-async def test_a_token_that_telegram_does_not_know_is_told_at_once(api):
+async def test_a_rejected_token_is_reported_at_the_start(api):
     channel = TelegramChannel("phone", token="99:wrong", base_url=api.url)
     with pytest.raises(ChannelError, match="rejects the token of the bot") as caught:
         await channel.start(Inbox())
@@ -386,13 +386,13 @@ async def test_the_token_is_in_no_log_and_no_error(api, caplog):
         ({"poll_timeout": 51}, "poll_timeout 51"),
     ],
 )
-def test_settings_that_cannot_work_are_told(settings, words):
+def test_invalid_settings_are_rejected(settings, words):
     with pytest.raises(ChannelError, match=words) as caught:
         TelegramChannel(**{"token": TOKEN, **settings})
     assert "1:a/../b" not in str(caught.value)
 
 
-def test_without_its_package_it_says_what_to_install(monkeypatch):
+def test_a_missing_package_is_reported(monkeypatch):
     monkeypatch.setattr("hookline.channels.telegram.channel.find_spec", lambda name: None)
     with pytest.raises(NotInstalledError, match=r"pip install .*\[channels\]"):
         TelegramChannel(token=TOKEN)

@@ -85,7 +85,7 @@ async def closed(page):
     return caught.value.rcvd.code
 
 
-async def test_what_is_said_is_delivered_and_stands_before_its_reply(channel, tmp_path):
+async def test_a_message_is_delivered_and_comes_before_its_reply(channel, tmp_path):
     async def answer(message):
         await reply(channel, message, f"you said {message.text}", f"r-{message.message_id}")
 
@@ -104,7 +104,7 @@ async def test_what_is_said_is_delivered_and_stands_before_its_reply(channel, tm
     assert ME not in message.chat_id
 
 
-async def test_a_message_sent_again_is_taken_once(url, deliver):
+async def test_a_repeated_message_is_accepted_once(url, deliver):
     async with opened(url) as page, opened(url) as other:
         for _ in range(3):
             await page.say(type="message", id=id_of(1), text="hello")
@@ -117,7 +117,7 @@ async def test_a_message_sent_again_is_taken_once(url, deliver):
         await page.hear("pong")
 
 
-async def test_who_was_away_gets_what_was_missed_and_nothing_else(url, channel):
+async def test_a_page_that_was_offline_receives_exactly_the_missed_messages(url, channel):
     async with opened(url) as page:
         await channel.send(HERE, OutboundMessage("one"), key="k1")
         assert await page.messages(1) == ["one"]
@@ -132,7 +132,7 @@ async def test_who_was_away_gets_what_was_missed_and_nothing_else(url, channel):
         assert await page.messages(3) == ["one", "two", "three"]
 
 
-async def test_a_page_is_told_what_goes_on_when_it_is_opened_and_when_that_changes(url, channel):
+async def test_a_page_receives_the_activity_when_it_opens_and_when_it_changes(url, channel):
     channel.activity_changed(HERE, id_of(1), 2)
     async with opened(url) as page, opened(url, chat="x" * 32) as other:
         told = await page.hear("work")
@@ -152,7 +152,7 @@ async def test_replies_survive_a_restart(tmp_path):
         assert await page.messages(1) == ["before"]
 
 
-async def test_a_store_that_begins_anew_is_noticed(url, channel):
+async def test_a_page_is_reset_when_the_store_was_deleted(url, channel):
     async with opened(url, after=1_000_000) as page:
         assert page.ready["reset"]
         await channel.send(HERE, OutboundMessage("hello"), key="k1")
@@ -175,7 +175,7 @@ async def test_typing_and_changed_messages_are_shown(url, channel):
         await channel.edit(HERE, "999999", OutboundMessage("x"))
 
 
-async def test_what_another_process_stored_is_shown(url, tmp_path, monkeypatch):
+async def test_messages_stored_by_another_process_are_shown(url, tmp_path, monkeypatch):
     monkeypatch.setattr(web, "POLL_INTERVAL", 0.02)
     another = WebChannel(store=tmp_path / "chats.db")
     async with opened(url) as page:
@@ -183,7 +183,7 @@ async def test_what_another_process_stored_is_shown(url, tmp_path, monkeypatch):
         assert await page.messages(1) == ["from elsewhere"]
 
 
-async def test_what_cannot_be_stored_is_sent_again_later_and_not_kept_twice(channel, caplog):
+async def test_a_message_that_cannot_be_stored_is_sent_again_and_stored_once(channel, caplog):
     broken, kept = [RuntimeError("the disk is full")], RecordingGateway()
 
     async def deliver(message):
@@ -203,7 +203,7 @@ async def test_what_cannot_be_stored_is_sent_again_later_and_not_kept_twice(chan
     assert "disk is full" in caplog.text
 
 
-async def test_a_text_that_cannot_be_taken_is_refused_with_words(url, deliver):
+async def test_an_invalid_text_is_refused_with_a_reason(url, deliver):
     async with opened(url) as page:
         for text in ("", "  \n", "x" * 32_001):
             await page.say(type="message", id=id_of(1), text=text)
@@ -226,7 +226,7 @@ NONSENSE = {
 }
 
 
-async def test_nonsense_ends_its_own_connection_alone(url, deliver):
+async def test_an_invalid_frame_closes_only_its_own_connection(url, deliver):
     async with opened(url) as good:
         for name, (data, code) in NONSENSE.items():
             async with opened(url) as bad:
@@ -237,7 +237,7 @@ async def test_nonsense_ends_its_own_connection_alone(url, deliver):
     assert deliver.texts == ["hello"]
 
 
-async def test_a_frame_that_is_no_utf8_ends_its_own_connection_alone(url, deliver):
+async def test_a_frame_that_is_not_utf8_closes_only_its_own_connection(url, deliver):
     async with opened(url) as good, opened(url) as bad:
         await bad.socket.send(b'{"type":"message","id":"' + b"a" * 32 + b'","text":"\xff\xfe"}', text=True)
         assert await closed(bad) == 1007
@@ -246,7 +246,7 @@ async def test_a_frame_that_is_no_utf8_ends_its_own_connection_alone(url, delive
     assert deliver.texts == ["hello"]
 
 
-async def test_who_does_not_say_hello_is_sent_away(url, monkeypatch):
+async def test_a_connection_without_a_hello_frame_is_closed(url, monkeypatch):
     for first in ('{"type":"ping"}', '{"type":"hello","chat":"short"}', "x", None):
         monkeypatch.setattr(web, "HELLO_SECONDS", 0.05 if first is None else 60)
         async with connect(f"{url.replace('http', 'ws')}/socket", proxy=None) as socket:
@@ -276,7 +276,7 @@ async def test_many_pages_at_once_each_have_their_own_conversation(channel):
     assert len(deliver.messages) == 150
 
 
-async def test_a_page_is_told_to_come_back_when_the_channel_stops(url, channel):
+async def test_pages_are_asked_to_reconnect_when_the_channel_stops(url, channel):
     async with opened(url) as page:
         await channel.stop()
         assert await closed(page) == 1012
@@ -285,7 +285,7 @@ async def test_a_page_is_told_to_come_back_when_the_channel_stops(url, channel):
     assert not channel.health().ok
 
 
-async def test_a_store_that_breaks_is_told_as_such(tmp_path):
+async def test_a_broken_store_is_reported(tmp_path):
     (tmp_path / "chats.db").write_text("my notes, " * 100)
     channel = WebChannel(store=tmp_path / "chats.db")
     with pytest.raises(ChannelError, match="not a SQLite database"):
@@ -297,7 +297,7 @@ async def test_a_store_that_breaks_is_told_as_such(tmp_path):
 # The page
 
 
-async def test_the_page_needs_nothing_from_elsewhere(url):
+async def test_the_page_loads_nothing_from_other_servers(url):
     async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
         page = await client.get("/")
         assert page.headers["content-type"].startswith("text/html")
@@ -315,7 +315,7 @@ async def test_the_page_needs_nothing_from_elsewhere(url):
         assert (await client.get("/chat.js")).headers["content-type"].startswith("text/javascript")
 
 
-async def test_a_title_is_text(tmp_path):
+async def test_the_title_is_escaped(tmp_path):
     channel = WebChannel(title='<b>"A & B"</b> $max', path="/talk", store=tmp_path / "c.db")
     async with served(channel) as url, httpx.AsyncClient(base_url=url, trust_env=False) as client:
         page = (await client.get("/talk", follow_redirects=True)).text
@@ -326,7 +326,7 @@ async def test_a_title_is_text(tmp_path):
 # Who may use it
 
 
-async def test_without_a_token_only_this_machine_may_use_it(url):
+async def test_without_a_token_only_the_local_machine_can_use_the_page(url):
     passed_on = {"X-Forwarded-For": "203.0.113.9"}
     async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
         assert (await client.get("/", headers=passed_on)).status_code == 403
@@ -350,7 +350,7 @@ async def tries(client, cookie):
         return True
 
 
-async def test_the_token_is_asked_for_once(locked):
+async def test_the_token_is_required_once(locked):
     with pytest.raises(InvalidStatus, match="403"):
         await tries(locked, "")
     assert (await locked.get("/login")).status_code == 401
@@ -366,13 +366,13 @@ async def test_the_token_is_asked_for_once(locked):
     assert await tries(locked, f"{cookie.key}={cookie.value}")
 
 
-async def test_the_cookie_is_for_tls_alone_where_there_is_tls(locked):
+async def test_the_cookie_is_secure_if_the_page_uses_tls(locked):
     headers = {"Host": "chat.example", "Origin": "https://chat.example"}
     right = await locked.post("/login", json={"token": TOKEN}, headers=headers)
     assert "secure" in right.headers["set-cookie"].lower()
 
 
-async def test_a_cookie_cannot_be_made_up_or_made_to_last_longer(locked):
+async def test_a_cookie_cannot_be_forged_or_extended(locked):
     cookie = (await locked.post("/login", json={"token": TOKEN})).headers["set-cookie"].partition(";")[0]
     name, _, value = cookie.partition("=")
     until_, _, mac = value.partition(".")
@@ -382,13 +382,13 @@ async def test_a_cookie_cannot_be_made_up_or_made_to_last_longer(locked):
             await tries(locked, f"{name}={one}".encode().decode("latin-1"))
 
 
-def test_a_cookie_ends():
+def test_a_cookie_expires():
     login = Login("web", "/", TOKEN)
     assert login.is_logged_in({"hookline_web": login._cookie_value(str(int(time()) + 100))})
     assert not login.is_logged_in({"hookline_web": login._cookie_value(str(int(time()) - 1))})
 
 
-async def test_tokens_cannot_be_tried_out_quickly(locked):
+async def test_wrong_tokens_are_rate_limited(locked):
     statuses = [(await locked.post("/login", json={"token": "wrong"})).status_code for _ in range(12)]
     assert statuses == [401] * 10 + [429] * 2
     assert (await locked.post("/login", json={"token": TOKEN})).status_code == 429
@@ -400,7 +400,7 @@ async def test_the_login_accepts_only_a_token(locked):
 
 
 @pytest.mark.parametrize("options", [{"token": "short"}, {"token": ""}, {"name": "a b"}, {"path": "chat"}])
-def test_what_cannot_work_is_refused_at_once(options):
+def test_invalid_settings_are_rejected(options):
     with pytest.raises(ChannelError):
         WebChannel(**options)
 

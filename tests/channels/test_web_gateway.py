@@ -41,7 +41,7 @@ async def replies(client, count):
                 return [one["text"] for one in found]
 
 
-async def test_a_conversation_goes_on_after_a_restart(tmp_path):
+async def test_a_conversation_continues_after_a_restart(tmp_path):
     for turn in (1, 2):
         gateway, host = gateway_of(tmp_path)
         await gateway.start()
@@ -62,7 +62,7 @@ def kept_texts(folder):
     return [one.text for one in channel._store.since("webhook", "room", side="out")]
 
 
-async def test_a_gateway_serves_its_web_channels_where_its_options_say(tmp_path):
+async def test_a_gateway_serves_its_web_channels_at_the_configured_port(tmp_path):
     channels = [WebChannel(store=tmp_path / "chats.db"), WebhookChannel(secret=SECRET, store=tmp_path / "chats.db")]
     kept = {"mailbox": Mailbox(str(tmp_path / "m.db")), "sessions": SqliteSessionStore(tmp_path / "s.db")}
     agent = Agent("bot", llm=ScriptedModel([echo], loop=True))
@@ -79,7 +79,7 @@ async def test_a_gateway_serves_its_web_channels_where_its_options_say(tmp_path)
     assert Gateway(agent, channels, **kept, servers=()).urls == []
 
 
-async def test_what_was_accepted_before_the_end_is_answered_by_the_next_gateway(tmp_path):
+async def test_accepted_messages_are_answered_by_the_next_gateway(tmp_path):
     started, never = asyncio.Event(), asyncio.Event()
 
     @hook("before_llm")

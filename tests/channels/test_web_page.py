@@ -105,7 +105,7 @@ async def shows(page, side, *wanted):
 
 
 @in_browser
-async def test_a_talk_that_survives_a_reload(page, tmp_path):
+async def test_a_conversation_survives_a_reload(page, tmp_path):
     channel = WebChannel(title="Helper", store=tmp_path / "c.db")
 
     async def answer(message):
@@ -131,7 +131,7 @@ async def test_a_talk_that_survives_a_reload(page, tmp_path):
 
 
 @in_browser
-async def test_who_speaks_is_shown_and_two_speakers_are_told_apart(page, tmp_path):
+async def test_the_speaker_of_each_message_is_shown(page, tmp_path):
     channel = WebChannel(title="Helper", store=tmp_path / "c.db")
 
     async def answer(message):
@@ -149,7 +149,7 @@ async def test_who_speaks_is_shown_and_two_speakers_are_told_apart(page, tmp_pat
 
 
 @in_browser
-async def test_nothing_in_a_reply_is_markup_of_the_page(page, tmp_path):
+async def test_a_reply_cannot_inject_markup(page, tmp_path):
     channel = WebChannel(title="Helper", store=tmp_path / "c.db")
 
     async def answer(message):
@@ -167,7 +167,7 @@ async def test_nothing_in_a_reply_is_markup_of_the_page(page, tmp_path):
 
 
 @in_browser
-async def test_what_is_written_while_the_server_is_away_arrives_once_and_in_order(page, tmp_path):
+async def test_messages_written_while_disconnected_arrive_once_and_in_order(page, tmp_path):
     channels = [WebChannel(store=tmp_path / "c.db") for _ in range(2)]
     deliver = RecordingGateway()
     host = HttpServer([channels[0]], port=0, grace=1)
@@ -198,7 +198,7 @@ async def test_what_is_written_while_the_server_is_away_arrives_once_and_in_orde
 
 
 @in_browser
-async def test_what_was_written_offline_is_sent_after_a_reload(page, tmp_path):
+async def test_messages_written_offline_are_sent_after_a_reload(page, tmp_path):
     channel, deliver, refuse = WebChannel(store=tmp_path / "c.db"), RecordingGateway(), [True]
 
     async def moody(message):
@@ -222,7 +222,7 @@ async def test_what_was_written_offline_is_sent_after_a_reload(page, tmp_path):
 
 
 @in_browser
-async def test_work_is_shown_and_can_be_stopped(page, tmp_path):
+async def test_a_run_is_shown_and_can_be_stopped(page, tmp_path):
     channel, deliver = WebChannel(store=tmp_path / "c.db"), RecordingGateway()
     async with served(channel, deliver=deliver) as url:
         await page.goto(url)
@@ -293,7 +293,7 @@ async def says(page, text):
 
 
 @in_browser
-async def test_the_page_shows_what_is_going_on_whatever_is_said_meanwhile(page, tmp_path):
+async def test_the_page_shows_the_activity_while_more_messages_are_sent(page, tmp_path):
     model = Held()
     async with office(tmp_path, model) as host:
         await page.goto(host.url)
@@ -304,13 +304,13 @@ async def test_the_page_shows_what_is_going_on_whatever_is_said_meanwhile(page, 
         await page.wait_for_selector(".message.out:nth-child(4)")
         await says(page, "Helper is working")
         await write(page, "second")
-        await says(page, "Helper is working · 1 message waits")
+        await says(page, "Helper is working · 1 message waiting")
         await page.reload()
-        await says(page, "Helper is working · 1 message waits")
+        await says(page, "Helper is working · 1 message waiting")
         assert (await texts(page, "out"))[0] == "· note: first"
     await page.wait_for_selector("#working", state="hidden")
     async with office(tmp_path, model, host.port):
-        await says(page, "Helper is working · 1 message waits")
+        await says(page, "Helper is working · 1 message waiting")
         model.go.set()
         await page.get_by_text("echo second").wait_for()
         await says(page, "")
@@ -327,7 +327,7 @@ async def test_the_page_shows_what_is_going_on_whatever_is_said_meanwhile(page, 
 
 
 @in_browser
-async def test_new_begins_an_empty_page_and_keeps_what_was_said_since(page, tmp_path):
+async def test_new_empties_the_page_and_keeps_later_messages(page, tmp_path):
     model = Held()
     model.go.set()
     async with office(tmp_path, model) as host:
@@ -343,7 +343,7 @@ async def test_new_begins_an_empty_page_and_keeps_what_was_said_since(page, tmp_
         await page.click("#fresh")
         await page.get_by_text("after the current run").wait_for()
         await write(page, "new")
-        await says(page, "Helper is working · 2 messages wait")
+        await says(page, "Helper is working · 2 messages waiting")
         model.go.set()
         await page.get_by_text("echo new").wait_for()
         await shows(page, "in", "new")
@@ -357,7 +357,7 @@ async def test_new_begins_an_empty_page_and_keeps_what_was_said_since(page, tmp_
 
 
 @in_browser
-async def test_the_one_who_works_is_named_also_after_a_reply_to_a_command(page, tmp_path):
+async def test_the_active_speaker_is_shown_after_a_reply_to_a_command(page, tmp_path):
     channel, deliver = WebChannel(title="Helper", store=tmp_path / "c.db"), RecordingGateway()
     async with served(channel, deliver=deliver) as url:
         await page.goto(url)
@@ -376,7 +376,7 @@ async def test_the_one_who_works_is_named_also_after_a_reply_to_a_command(page, 
 
 
 @in_browser
-async def test_the_token_is_asked_for_once_on_the_page(page, tmp_path):
+async def test_the_page_asks_for_the_token_once(page, tmp_path):
     channel, deliver = WebChannel(token="the token of this test", store=tmp_path / "c.db"), RecordingGateway()
     async with served(channel, deliver=deliver) as url:
         await page.goto(url)
@@ -396,7 +396,7 @@ async def test_the_token_is_asked_for_once_on_the_page(page, tmp_path):
 
 
 @in_browser
-async def test_two_tabs_are_in_one_conversation(page, tmp_path):
+async def test_two_tabs_share_a_conversation(page, tmp_path):
     channel, deliver = WebChannel(store=tmp_path / "c.db"), RecordingGateway()
     async with served(channel, deliver=deliver) as url:
         await page.goto(url)
@@ -413,7 +413,7 @@ async def test_two_tabs_are_in_one_conversation(page, tmp_path):
 
 
 @in_browser
-async def test_a_call_that_waits_has_buttons_also_after_a_reload_and_they_decide(page, tmp_path):
+async def test_a_pending_call_has_buttons_that_decide(page, tmp_path):
     channel = WebChannel(title="Helper", store=tmp_path / "c.db")
     host = HttpServer([channel], port=0, grace=1)
     async with ApprovalSetup(tmp_path, ("*",), channel=channel, servers=[host]) as setup:

@@ -65,12 +65,12 @@ async def test_a_signed_message_is_delivered_before_it_is_accepted(client, deliv
     assert channel.health().ok
 
 
-async def test_a_message_of_nobody_is_the_chats(client, deliver):
+async def test_the_sender_of_a_message_defaults_to_its_chat(client, deliver):
     assert (await post(client, {"id": "1", "chat": "c", "text": "x"})).status_code == 202
     assert deliver.messages[0].sender == "c"
 
 
-async def test_the_same_request_again_is_known_and_not_delivered_again(client, deliver):
+async def test_a_repeated_request_is_not_delivered_again(client, deliver):
     request = signed(HELLO)
     answers = [await client.post("/webhook/webhook", **request) for _ in range(3)]
     answers.append(await post(client, HELLO, at=time.time() - 60))
@@ -79,7 +79,7 @@ async def test_the_same_request_again_is_known_and_not_delivered_again(client, d
     assert len(deliver.messages) == 1
 
 
-async def test_an_id_that_means_another_message_is_refused_not_dropped(client, deliver):
+async def test_an_id_that_was_used_for_another_message_is_rejected(client, deliver):
     await post(client, HELLO)
     answer = await post(client, {**HELLO, "text": "another"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "id_taken")
@@ -87,7 +87,7 @@ async def test_an_id_that_means_another_message_is_refused_not_dropped(client, d
     assert deliver.texts == ["hello", "another"]
 
 
-async def test_an_old_or_future_request_is_refused(client, deliver):
+async def test_an_old_or_future_request_is_rejected(client, deliver):
     for off in (-400, 400):
         answer = await post(client, HELLO, at=time.time() + off)
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "bad_time")
@@ -125,7 +125,7 @@ BAD = {
 }
 
 
-async def test_a_signed_body_that_makes_no_sense_is_refused_with_words(client, deliver):
+async def test_an_invalid_signed_body_is_rejected_with_a_reason(client, deliver):
     for name, (body, status, code) in BAD.items():
         answer = await post(client, body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), name
@@ -133,7 +133,7 @@ async def test_a_signed_body_that_makes_no_sense_is_refused_with_words(client, d
     assert deliver.messages == []
 
 
-async def test_other_types_and_methods_are_refused(client, deliver):
+async def test_other_content_types_and_methods_are_rejected(client, deliver):
     request = signed(HELLO)
     for headers, status in (
         ({"Content-Type": "text/plain"}, 415),
@@ -153,7 +153,7 @@ async def test_other_types_and_methods_are_refused(client, deliver):
     assert (await client.post("/webhook/webhook", content=request["content"], headers=utf8)).status_code == 202
 
 
-async def test_long_messages_are_taken_up_to_the_limit(client, deliver):
+async def test_long_messages_are_accepted_up_to_the_limit(client, deliver):
     assert (await post(client, {**HELLO, "text": "x" * 990_000})).status_code == 202
     answer = await post(client, {**HELLO, "id": "m2", "text": "x" * 1_000_000})
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_long")
@@ -185,7 +185,7 @@ def running(tmp_path_factory):
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_nothing_that_was_changed_after_it_was_signed_is_delivered(running, data):
+def test_a_request_that_was_changed_after_signing_is_not_delivered(running, data):
     client, deliver = running
     number = len(deliver.messages)
     body = json.dumps({"id": f"t{number}", "chat": "c", "text": data.draw(st.text("ab c", min_size=3))}).encode()
@@ -202,7 +202,7 @@ def test_nothing_that_was_changed_after_it_was_signed_is_delivered(running, data
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=8))
-def test_however_requests_are_repeated_each_is_delivered_once_in_order(running, order):
+def test_repeated_requests_are_delivered_once_and_in_order(running, order):
     client, deliver = running
     start = len(deliver.messages)
     requests = [signed({"id": f"r{start}-{number}", "chat": "c", "text": f"{number}"}) for number in range(4)]
@@ -213,7 +213,7 @@ def test_however_requests_are_repeated_each_is_delivered_once_in_order(running, 
     assert set(answers) <= {200, 202}
 
 
-async def test_many_at_once_are_all_delivered_once(client, deliver):
+async def test_many_concurrent_requests_are_all_delivered_once(client, deliver):
     requests = [signed({"id": f"m{number}", "chat": f"c{number % 7}", "text": "x"}) for number in range(50)] * 2
     answers = await asyncio.gather(*(client.post("/webhook/webhook", **request) for request in requests))
     assert sorted(answer.status_code for answer in answers) == [200] * 50 + [202] * 50
@@ -221,7 +221,7 @@ async def test_many_at_once_are_all_delivered_once(client, deliver):
     assert len(deliver.messages) == 50
 
 
-async def test_what_could_not_be_stored_is_not_accepted_and_may_come_again(channel, caplog):
+async def test_a_message_that_could_not_be_stored_is_rejected_and_can_be_sent_again(channel, caplog):
     broken = [RuntimeError("the disk is full"), ChannelError("later", retry_after=7)]
     kept = RecordingGateway()
 
@@ -239,7 +239,7 @@ async def test_what_could_not_be_stored_is_not_accepted_and_may_come_again(chann
     assert kept.texts == ["hello"]
 
 
-async def test_it_takes_nothing_before_the_start_and_after_the_stop_but_what_is_on_its_way(channel):
+async def test_messages_are_accepted_only_while_the_channel_is_started(channel):
     waiting, go, kept = asyncio.Event(), asyncio.Event(), RecordingGateway()
 
     async def slow(message):
@@ -269,7 +269,7 @@ async def fetch(client, query="chat=c1"):
     return await client.get(target, headers=signed_get(target))
 
 
-async def test_replies_wait_until_they_are_fetched(client, channel, deliver):
+async def test_replies_are_stored_until_they_are_fetched(client, channel, deliver):
     await post(client, HELLO)
     for number in range(3):
         await channel.send(NEWS, OutboundMessage(f"reply {number}", reply_to="m1"), key=f"k{number}")
@@ -283,7 +283,7 @@ async def test_replies_wait_until_they_are_fetched(client, channel, deliver):
     assert (await fetch(client, f"chat=c1&after={page['after']}")).json()["replies"] == []
 
 
-async def test_replies_are_still_there_after_a_restart(tmp_path):
+async def test_replies_survive_a_restart(tmp_path):
     await webhook(tmp_path).send(NEWS, OutboundMessage("before"), key="k")
     async with served(webhook(tmp_path)) as url, httpx.AsyncClient(base_url=url, trust_env=False) as client:
         assert [one["text"] for one in (await fetch(client)).json()["replies"]] == ["before"]
@@ -299,14 +299,14 @@ async def test_many_replies_come_in_pages(client, channel):
     assert [int(one["text"]) for one in first["replies"] + second["replies"]] == list(range(120))
 
 
-async def test_who_waits_for_a_reply_gets_it_when_it_comes(client, channel):
+async def test_a_waiting_request_returns_when_a_reply_is_stored(client, channel):
     waiting = asyncio.create_task(fetch(client, "chat=c1&wait=30"))
     await wait_until(lambda: channel._new_reply._events)
     await channel.send(NEWS, OutboundMessage("at last"), key="k")
     assert [one["text"] for one in (await waiting).json()["replies"]] == ["at last"]
 
 
-async def test_the_server_stops_although_somebody_waits_for_a_reply(channel):
+async def test_a_waiting_request_does_not_delay_the_stop_of_the_server(channel):
     async with httpx.AsyncClient(trust_env=False, timeout=60) as client, asyncio.timeout(20):
         async with served(channel, grace=60) as url:
             client.base_url = url
@@ -315,13 +315,13 @@ async def test_the_server_stops_although_somebody_waits_for_a_reply(channel):
         assert (await waiting).json()["replies"] == []
 
 
-async def test_a_question_for_replies_that_makes_no_sense_is_refused(client):
+async def test_an_invalid_query_for_replies_is_rejected(client):
     for query in ("", "chat=", "chat=c&after=-1", "chat=c&after=x", "chat=c&wait=31", "chat=c&wait=x"):
         answer = await fetch(client, query)
         assert (answer.status_code, answer.json()["error"]["code"]) == (422, "bad_query"), query
 
 
-async def test_replies_are_only_for_those_who_have_the_secret(client, channel):
+async def test_replies_require_a_signature(client, channel):
     await channel.send(NEWS, OutboundMessage("a secret"), key="k")
     target = "/webhook/webhook/replies?chat=c1"
     old = {HEADER: sign(SECRET, b"GET " + target.encode(), at=time.time() - 400)}
@@ -333,7 +333,7 @@ async def test_replies_are_only_for_those_who_have_the_secret(client, channel):
         assert "a secret" not in answer.text
 
 
-async def test_a_chat_of_any_letters_can_be_asked_for(client, channel, deliver):
+async def test_replies_of_a_chat_with_any_characters_can_be_fetched(client, channel, deliver):
     chat = "räum & küche/7?"
     assert (await post(client, {"id": "1", "chat": chat, "text": "x"})).status_code == 202
     await reply(channel, deliver.messages[0], "here", "k")
@@ -357,12 +357,12 @@ async def test_a_chat_of_any_letters_can_be_asked_for(client, channel, deliver):
         ({"callback": ""}, "callback"),
     ],
 )
-def test_what_cannot_work_is_refused_at_once(options, words):
+def test_invalid_settings_are_rejected(options, words):
     with pytest.raises(ChannelError, match=words):
         WebhookChannel(**{"secret": SECRET, **options})
 
 
-def test_the_secret_is_not_shown():
+def test_the_secret_is_not_in_the_repr():
     assert SECRET not in repr(WebhookChannel(secret=SECRET))
 
 

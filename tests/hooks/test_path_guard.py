@@ -211,7 +211,7 @@ def test_every_path_that_passes_is_in_the_folder(tmp_path_factory, parts):
 def test_kept_files_may_be_read_but_not_written_under_any_spelling(tmp_path):
     (tmp_path / "rules.py").write_text("mine")
     (tmp_path / "alias").symlink_to("rules.py")
-    guard = PathGuard(tmp_path, write=True, keep=["hookline.toml", str(tmp_path / "rules.py")])
+    guard = PathGuard(tmp_path, write=True, protect=["hookline.toml", str(tmp_path / "rules.py")])
     paths = ["rules.py", "./sub/../rules.py", "alias", "HookLine.toml", "sub/hookline.toml"]
     turns = [*(call("write_file", path=path, content="theirs") for path in paths), call("read_file", path="rules.py")]
     agent = scripted_agent(

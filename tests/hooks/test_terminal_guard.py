@@ -614,15 +614,15 @@ def test_unknown_commands_may_need_approval_but_some_are_always_blocked(place, c
     ],
 )  # fmt: skip
 def test_files_are_written_only_in_the_folder_and_only_if_allowed(place, target, passes):
-    assert (judged(f"echo x > {target}", place, writes=True, keep=["hookline.toml"])[0] is None) == passes
+    assert (judged(f"echo x > {target}", place, writes=True, protect=["hookline.toml"])[0] is None) == passes
     assert judged(f"echo x >> {target}", place)[0] == "block"
 
 
 @pytest.mark.parametrize("target", ["kept/x", "src/kept/x", "src/tools.py", "src/HOOKLINE.toml", ".git/hooks/x"])
 def test_keep_takes_folders_and_paths_as_for_path_guard(place, target):
     keep = ["kept", "src/tools.py", "hookline.toml", ".git"]
-    assert judged(f"echo x > {target}", place, writes=True, keep=keep) == ("block", "redirect")
-    assert judged("echo x > tools.py", place, writes=True, keep=keep) == (None, "")
+    assert judged(f"echo x > {target}", place, writes=True, protect=keep) == ("block", "redirect")
+    assert judged("echo x > tools.py", place, writes=True, protect=keep) == (None, "")
 
 
 @pytest.mark.parametrize("path", [".git/config", ".vault-token", ".s3cfg", "service-account-1.json", "x.keytab"])
@@ -784,7 +784,7 @@ def test_an_approved_command_runs_and_an_edited_one_is_judged_again(place):
     [
         {"folder": "/no/such"}, {"folder": 5}, {"tools": 5}, {"tools": []}, {"argument": ""}, {"allow": "ls"},
         {"allow": ["* x"]}, {"allow": [" "]}, {"deny": [5]}, {"writes": 1}, {"unknown": "yes"}, {"secrets": ".env"},
-        {"keep": 1}, {"ask": {"a": 1}},
+        {"protect": 1}, {"ask": {"a": 1}},
     ],
 )  # fmt: skip
 def test_invalid_arguments_are_rejected(options):

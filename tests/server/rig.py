@@ -1,11 +1,12 @@
 """A run service in the event loop of the test, with scripted agents."""
 
+import asyncio
 import json
 from contextlib import asynccontextmanager
 
 import msgspec
 
-from hookline import Agent, ScriptedModel, reply
+from hookline import Agent, ScriptedModel, call, reply, tool
 from hookline.server.agents import Agents
 from hookline.server.auth import RIGHTS, Caller
 from hookline.server.options import ServerOptions
@@ -22,6 +23,33 @@ ADMIN = Caller("key_admin", "admin", frozenset(RIGHTS))
 def make(turns=(), name="helper", **options):
     """An agent with a scripted model; without turns it always replies ``done``."""
     return Agent(name, llm=ScriptedModel(list(turns) or [reply("done")], loop=not turns), **options)
+
+
+class Blocker:
+    """A tool that does not return before it is opened, and agents that call it."""
+
+    def __init__(self, *, closed=True):
+        self.open, self.entered, self.left = asyncio.Event(), 0, 0
+        if not closed:
+            self.open.set()
+
+        @tool
+        async def blocker() -> str:
+            """Wait."""
+            self.entered += 1
+            await self.open.wait()
+            self.left += 1
+            return "through"
+
+        self.tool = blocker
+
+    def agent(self, text="done", *, name="helper"):
+        """An agent that calls the tool in every run and then replies with the text."""
+
+        def turn(request):
+            return reply(text) if request.messages[-1].role == "tool" else call("blocker")
+
+        return Agent(name, llm=ScriptedModel([turn], loop=True), tools=[self.tool])
 
 
 def service_at(folder, *agents, **options):

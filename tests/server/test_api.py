@@ -23,8 +23,7 @@ from hookline.stores.runs import IdempotencyKey, RunStore
 
 from ..waiting import wait_until
 from .http_rig import api, events_in, finished
-from .rig import make
-from .test_runs import Blocker, blocked_agent
+from .rig import Blocker, make
 from .walk import Keys, client_of, walk
 
 JSON = {"Content-Type": "application/json"}
@@ -36,7 +35,7 @@ AS_JSON = {"Accept": "application/json"}
 
 async def test_a_started_run_can_be_read_at_its_location(tmp_path):
     blocker = Blocker()
-    async with api(tmp_path, blocked_agent(blocker)) as served:
+    async with api(tmp_path, blocker.agent()) as served:
         client = served.client()
         answer = await client.post("/runs", json={"task": "x", "session": "s", "task_id": "t", "correlation_id": "c"})
         run = answer.json()
@@ -220,7 +219,7 @@ async def test_runs_are_listed_in_pages_and_filtered(tmp_path):
 
 async def test_a_caller_sees_its_own_runs_only_and_an_admin_all(tmp_path):
     blocker = Blocker()
-    async with api(tmp_path, blocked_agent(blocker)) as served:
+    async with api(tmp_path, blocker.agent()) as served:
         mine = (await served.client().post("/runs", json={"task": "x"})).json()["id"]
         await wait_until(lambda: blocker.entered)
         other, admin = served.client("other"), served.client("admin")
@@ -286,7 +285,7 @@ async def test_a_page_of_long_events_is_short_and_skips_none(tmp_path, monkeypat
 
 
 async def test_agents_are_listed(tmp_path):
-    async with api(tmp_path, blocked_agent(Blocker()), make(name="b")) as served:
+    async with api(tmp_path, Blocker().agent(), make(name="b")) as served:
         found = (await served.client().get("/agents")).json()["agents"]
         assert found[0] == {"name": "helper", "description": "", "tools": ["blocker"]}
         assert [each["name"] for each in found] == ["helper", "b"]
@@ -297,7 +296,7 @@ async def test_agents_are_listed(tmp_path):
 
 async def test_a_run_can_be_steered_and_cancelled_once(tmp_path):
     blocker = Blocker()
-    async with api(tmp_path, blocked_agent(blocker)) as served:
+    async with api(tmp_path, blocker.agent()) as served:
         client = served.client()
         path = f"/runs/{(await client.post('/runs', json={'task': 'x'})).json()['id']}"
         await wait_until(lambda: blocker.entered)
@@ -331,7 +330,7 @@ async def test_events_are_read_as_json_in_pages(tmp_path):
 
 async def test_a_json_client_can_wait_for_events(tmp_path):
     blocker = Blocker()
-    async with api(tmp_path, blocked_agent(blocker)) as served:
+    async with api(tmp_path, blocker.agent()) as served:
         client = served.client()
         path = f"/runs/{(await client.post('/runs', json={'task': 'x'})).json()['id']}/events"
         page = {"last_seq": 0}
@@ -347,7 +346,7 @@ async def test_a_json_client_can_wait_for_events(tmp_path):
 
 
 async def test_an_exceeded_limit_says_when_to_retry(tmp_path):
-    async with api(tmp_path, blocked_agent(Blocker()), max_runs_per_caller=1) as served:
+    async with api(tmp_path, Blocker().agent(), max_runs_per_caller=1) as served:
         assert (await served.client().post("/runs", json={"task": "x"})).status_code in (201, 202)
         answer = await served.client().post("/runs", json={"task": "y"})
         assert (answer.status_code, answer.json()["error"]["code"]) == (429, "busy")

@@ -20,7 +20,7 @@ from hookline.stores import sqlite
 
 from ..waiting import wait_until
 from .rig import ADMIN
-from .wire import Blocker, Wire, is_whole, served
+from .wire import TalkingBlocker, Wire, is_whole, served
 
 pytestmark = pytest.mark.slow
 
@@ -144,8 +144,8 @@ async def test_a_response_to_a_client_that_never_reads_is_abandoned_without_effe
 
 
 async def test_clients_that_disconnect_early_leave_nothing_behind(tmp_path):
-    blocker, chance = Blocker(), random.Random(5)
-    async with served(tmp_path, blocker.agent) as server:
+    blocker, chance = TalkingBlocker(), random.Random(5)
+    async with served(tmp_path, blocker.talker) as server:
         for number in range(40):
             async with Wire(server.url) as wire:
                 kind = number % 4
@@ -171,8 +171,8 @@ async def test_clients_that_disconnect_early_leave_nothing_behind(tmp_path):
 
 
 async def test_concurrent_cancellations_end_every_run_once(tmp_path):
-    blocker = Blocker()
-    async with served(tmp_path, blocker.agent) as server:
+    blocker = TalkingBlocker()
+    async with served(tmp_path, blocker.talker) as server:
         async with Wire(server.url) as wire:
             ids = [await wire.start() for _ in range(50)]
         await wait_until(lambda: blocker.entered == 50)
@@ -231,9 +231,9 @@ class FullDisk:
 async def test_while_the_file_cannot_be_written_runs_are_rejected_and_no_event_is_lost(tmp_path, monkeypatch, how):
     monkeypatch.setattr("hookline.server.live_run.RETRY_SECONDS", 0.05)
     full = FullDisk(monkeypatch)
-    blocker = Blocker("word " * 50)
+    blocker = TalkingBlocker("word " * 50)
     path = tmp_path / "runs.db"
-    async with served(tmp_path, blocker.agent) as server, Wire(server.url) as wire, Wire(server.url) as other:
+    async with served(tmp_path, blocker.talker) as server, Wire(server.url) as wire, Wire(server.url) as other:
         run_id = await wire.start("x" * 5000)
         reading = asyncio.create_task(wire.events(run_id))
         await wait_until(lambda: blocker.entered)
@@ -276,7 +276,7 @@ async def test_while_the_file_cannot_be_written_runs_are_rejected_and_no_event_i
 
 
 async def test_a_process_that_locks_the_file_delays_only_runs(tmp_path):
-    blocker = Blocker(closed=False)
+    blocker = TalkingBlocker(closed=False)
     hold = """
         import sqlite3, sys, time
         db = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -285,7 +285,7 @@ async def test_a_process_that_locks_the_file_delays_only_runs(tmp_path):
         time.sleep(3)
         db.execute("ROLLBACK")
     """
-    async with served(tmp_path, blocker.agent) as server:
+    async with served(tmp_path, blocker.talker) as server:
         assert await works(server)
         holder = await asyncio.create_subprocess_exec(
             sys.executable, "-c", textwrap.dedent(hold), str(tmp_path / "runs.db"), stdout=subprocess.PIPE
@@ -304,8 +304,8 @@ async def test_a_process_that_locks_the_file_delays_only_runs(tmp_path):
 
 
 async def test_a_clock_that_goes_backwards_does_not_change_the_order(tmp_path, monkeypatch):
-    blocker, now = Blocker(), time.time
-    async with served(tmp_path, blocker.agent) as server, Wire(server.url) as wire, Wire(server.url) as other:
+    blocker, now = TalkingBlocker(), time.time
+    async with served(tmp_path, blocker.talker) as server, Wire(server.url) as wire, Wire(server.url) as other:
         before = await other.start()
         run_id = await wire.start()
         reading = asyncio.create_task(wire.events(run_id))
@@ -324,11 +324,11 @@ async def test_a_clock_that_goes_backwards_does_not_change_the_order(tmp_path, m
 PROGRAM = """
     import asyncio, signal, sys
     from pathlib import Path
-    from tests.server.wire import Blocker, built
+    from tests.server.wire import TalkingBlocker, built
 
     async def main():
-        blocker = Blocker()
-        server = built(Path(sys.argv[1]), blocker.agent)
+        blocker = TalkingBlocker()
+        server = built(Path(sys.argv[1]), blocker.talker)
         await server.start()
         print(server.url, flush=True)
         stop = asyncio.Event()

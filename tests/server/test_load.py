@@ -10,13 +10,13 @@ from hookline.server import live_run
 
 from ..waiting import wait_until
 from .rig import ME, serving
-from .wire import Blocker, Wire, is_whole, served
+from .wire import TalkingBlocker, Wire, is_whole, served
 
 pytestmark = pytest.mark.slow
 
 
 async def test_a_hundred_streams_over_all_apis_are_complete_and_in_order(tmp_path):
-    blocker = Blocker()
+    blocker = TalkingBlocker()
 
     async def plain():
         async with Wire(server.url) as wire:
@@ -30,7 +30,7 @@ async def test_a_hundred_streams_over_all_apis_are_complete_and_in_order(tmp_pat
         async with Wire(server.url) as wire:
             return await wire.chat()
 
-    async with served(tmp_path, blocker.agent) as server:
+    async with served(tmp_path, blocker.talker) as server:
         kinds = [plain] * 70 + [a2a] * 15 + [chat] * 15
         tasks = [asyncio.create_task(kind()) for kind in kinds]
         await wait_until(lambda: server.service.counts()["readers"] == 100 and blocker.entered == 100)
@@ -52,7 +52,7 @@ async def test_a_hundred_streams_over_all_apis_are_complete_and_in_order(tmp_pat
 
 
 async def test_readers_that_reconnect_lose_nothing_and_see_nothing_twice(tmp_path):
-    blocker, chance = Blocker("a few words more to say " * 3, closed=False), random.Random(3)
+    blocker, chance = TalkingBlocker("a few words more to say " * 3, closed=False), random.Random(3)
     left = 0
 
     async def comes_and_goes():
@@ -66,16 +66,16 @@ async def test_readers_that_reconnect_lose_nothing_and_see_nothing_twice(tmp_pat
                 left += 1
         return seen
 
-    async with served(tmp_path, blocker.agent) as server:
+    async with served(tmp_path, blocker.talker) as server:
         found = await asyncio.gather(*(comes_and_goes() for _ in range(25)))
     assert all(map(is_whole, found))
     assert left > 150
 
 
 async def test_five_hundred_runs_and_readers_share_one_service(tmp_path):
-    blocker = Blocker()
+    blocker = TalkingBlocker()
     room = {"max_runs": 500, "max_runs_per_caller": 500, "max_streams_per_caller": 500}
-    async with serving(tmp_path, blocker.agent, **room) as service:
+    async with serving(tmp_path, blocker.talker, **room) as service:
         before = asyncio.all_tasks()
 
         async def one(number):
@@ -103,7 +103,7 @@ async def test_events_kept_in_memory_are_bounded_by_size(tmp_path, monkeypatch, 
     """A reader that is far behind gets all events in small pages."""
     monkeypatch.setattr(live_run, "PAGE_BYTES", 50_000)
     monkeypatch.setattr(live_run, "KEPT_BYTES", 10_000_000 if where == "in memory" else 100_000)
-    blocker = Blocker(" ".join(["x" * much] * (500_000 // much)), before=True)
+    blocker = TalkingBlocker(" ".join(["x" * much] * (500_000 // much)), before=True)
     most = 0
     committed = live_run.LiveRun.mark_stored
 
@@ -113,7 +113,7 @@ async def test_events_kept_in_memory_are_bounded_by_size(tmp_path, monkeypatch, 
         most = max(most, sum(len(event.data) for event in self._events if event.seq <= seq))
 
     monkeypatch.setattr(live_run.LiveRun, "mark_stored", looked)
-    async with serving(tmp_path, blocker.agent) as service:
+    async with serving(tmp_path, blocker.talker) as service:
         run = await service.start(ME, "go")
         reader = await service.read(run.id, ME)
         await wait_until(lambda: blocker.entered)

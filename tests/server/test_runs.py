@@ -25,34 +25,11 @@ from hookline.stores.errors import StoreError
 from hookline.stores.runs import RunRecord, RunStore
 
 from ..waiting import wait_until
-from .rig import ADMIN, ME, OTHER, make, read_all, service_at, serving
-
-
-class Blocker:
-    """A tool that does not return before it is opened."""
-
-    def __init__(self):
-        self.open, self.entered, self.left = asyncio.Event(), 0, 0
-
-    def tool(self):
-        @tool
-        async def blocker() -> str:
-            """Wait."""
-            self.entered += 1
-            await self.open.wait()
-            self.left += 1
-            return "through"
-
-        return blocker
+from .rig import ADMIN, ME, OTHER, Blocker, make, read_all, service_at, serving
 
 
 def always(turn):
     return ScriptedModel([turn], loop=True)
-
-
-def blocked_agent(blocker, name="helper"):
-    model = always(lambda request: reply("done") if request.messages[-1].role == "tool" else call("blocker"))
-    return Agent(name, llm=model, tools=[blocker.tool()])
 
 
 def asking(*tools, **options):
@@ -198,7 +175,7 @@ async def test_a_run_with_a_given_history_stores_no_session(tmp_path):
 
 async def test_runs_of_one_session_run_one_after_another_and_others_do_not_wait(tmp_path):
     blocker = Blocker()
-    async with serving(tmp_path, blocked_agent(blocker)) as service:
+    async with serving(tmp_path, blocker.agent()) as service:
         first = await service.start(ME, "1", session="a")
         await wait_until(lambda: blocker.entered == 1)
         second = await service.start(ME, "2", session="a")
@@ -216,7 +193,7 @@ async def test_runs_of_one_session_run_one_after_another_and_others_do_not_wait(
 
 async def test_only_its_owner_and_admins_can_see_a_run(tmp_path):
     blocker = Blocker()
-    async with serving(tmp_path, blocked_agent(blocker)) as service:
+    async with serving(tmp_path, blocker.agent()) as service:
         run = await service.start(ME, "x")
         for attempt in (
             lambda: service.get(run.id, OTHER),
@@ -252,7 +229,7 @@ async def test_runs_are_listed_newest_first_in_pages(tmp_path):
 
 async def test_a_run_beyond_the_limits_is_rejected_and_not_stored(tmp_path):
     blocker = Blocker()
-    async with serving(tmp_path, blocked_agent(blocker), max_runs=1, max_queued=2, max_runs_per_caller=2) as service:
+    async with serving(tmp_path, blocker.agent(), max_runs=1, max_queued=2, max_runs_per_caller=2) as service:
         await service.start(ME, "1")
         await service.start(ME, "2")
         with pytest.raises(BusyError, match="of your runs"):
@@ -289,7 +266,7 @@ async def test_readers_are_limited_and_closing_one_frees_its_place(tmp_path):
 async def test_the_number_of_unread_messages_of_a_run_is_limited(tmp_path, monkeypatch):
     monkeypatch.setattr(runs_module, "MAX_UNREAD", 2)
     blocker = Blocker()
-    async with serving(tmp_path, blocked_agent(blocker)) as service:
+    async with serving(tmp_path, blocker.agent()) as service:
         run = await service.start(ME, "x")
         await wait_until(lambda: blocker.entered == 1)
         for _ in range(2):
@@ -303,7 +280,7 @@ async def test_the_number_of_unread_messages_of_a_run_is_limited(tmp_path, monke
 
 async def test_a_run_can_be_cancelled_in_every_state(tmp_path):
     blocker = Blocker()
-    async with serving(tmp_path, blocked_agent(blocker), max_runs=1) as service:
+    async with serving(tmp_path, blocker.agent(), max_runs=1) as service:
         running = await service.start(ME, "1")
         queued = await service.start(ME, "2")
         await wait_until(lambda: blocker.entered == 1)
@@ -317,7 +294,7 @@ async def test_a_run_can_be_cancelled_in_every_state(tmp_path):
 
 async def test_only_a_running_run_accepts_messages(tmp_path):
     blocker = Blocker()
-    async with serving(tmp_path, blocked_agent(blocker)) as service:
+    async with serving(tmp_path, blocker.agent()) as service:
         run = await service.start(ME, "x")
         await wait_until(lambda: blocker.entered == 1)
         await service.steer(run.id, ME, "hurry")
@@ -380,7 +357,7 @@ async def test_a_run_that_waits_for_approval_releases_its_slot(tmp_path):
         return "ok"
 
     blocker = Blocker()
-    async with serving(tmp_path, asking(delete), blocked_agent(blocker, "blocker"), max_runs=1) as service:
+    async with serving(tmp_path, asking(delete), blocker.agent(name="blocker"), max_runs=1) as service:
         asked = await service.start(ME, "clean up")
         await wait_until(lambda: service.approvals.rows(status="pending"))
         (row,) = service.approvals.rows(status="pending")
@@ -445,7 +422,7 @@ async def test_slots_are_never_lost_and_never_granted_beyond_the_limit(moves, mo
 async def test_a_reader_that_resumes_after_any_event_gets_exactly_the_rest(tmp_path_factory, visits):
     blocker, got = Blocker(), []
     folder = tmp_path_factory.mktemp("served")
-    async with serving(folder, blocked_agent(blocker)) as service:
+    async with serving(folder, blocker.agent()) as service:
         run = await service.start(ME, "x")
         for many, opens in visits:
             if opens:
@@ -476,7 +453,7 @@ async def test_a_late_reader_gets_all_events_of_a_long_run_though_few_are_in_mem
 
 async def test_a_reader_can_continue_after_a_timeout(tmp_path):
     blocker = Blocker()
-    async with serving(tmp_path, blocked_agent(blocker)) as service:
+    async with serving(tmp_path, blocker.agent()) as service:
         run = await service.start(ME, "x")
         await wait_until(lambda: blocker.entered == 1)
         reader = await service.read(run.id, ME)
@@ -494,7 +471,7 @@ async def test_a_reader_can_continue_after_a_timeout(tmp_path):
 
 async def test_closing_the_service_lets_runs_finish_and_interrupts_the_rest(tmp_path):
     blocker, stuck = Blocker(), Blocker()
-    service = service_at(tmp_path, blocked_agent(blocker, "quick"), blocked_agent(stuck, "stuck"), max_runs=2)
+    service = service_at(tmp_path, blocker.agent(name="quick"), stuck.agent(name="stuck"), max_runs=2)
     await service.open()
     quick, slow = await service.start(ME, "1", agent="quick"), await service.start(ME, "2", agent="stuck")
     queued = await service.start(ME, "3", agent="quick")
@@ -542,7 +519,7 @@ async def test_a_run_of_a_dead_process_is_interrupted_and_gets_a_last_event(tmp_
 
 async def test_while_the_store_fails_new_runs_are_rejected_and_no_event_is_lost(tmp_path, monkeypatch, caplog):
     blocker = Blocker()
-    async with serving(tmp_path, blocked_agent(blocker)) as service:
+    async with serving(tmp_path, blocker.agent()) as service:
         monkeypatch.setattr("hookline.server.live_run.RETRY_SECONDS", 0.01)
         run = await service.start(ME, "x")
         await wait_until(lambda: blocker.entered == 1)

@@ -37,27 +37,10 @@ from hookline.stores.runs import RunRecord
 from hookline.teams import Roster
 
 from ..waiting import wait_until
-from .rig import make, service_at
+from .rig import Blocker, make, service_at
 
 ROOT = Path(__file__).parents[2]
 JSON = {"content-type": "application/json"}
-
-
-class Blocker:
-    """An agent whose tool does not return before it is opened."""
-
-    def __init__(self):
-        self.open, self.entered = asyncio.Event(), 0
-
-        @tool
-        async def blocker() -> str:
-            """Wait."""
-            self.entered += 1
-            await self.open.wait()
-            return "through"
-
-        turns = [lambda request: reply("done") if request.messages[-1].role == "tool" else call("blocker")]
-        self.agent = Agent("helper", llm=ScriptedModel(turns, loop=True), tools=[blocker])
 
 
 def server_at(folder, *agents, keys=None, **options):
@@ -179,7 +162,7 @@ async def test_the_server_is_not_ready_while_runs_cannot_be_stored(tmp_path, mon
 
 async def test_the_status_shows_runs_approvals_and_requests(tmp_path):
     blocker = Blocker()
-    async with running(tmp_path, blocker.agent) as (server, client):
+    async with running(tmp_path, blocker.agent()) as (server, client):
         run = (await client.post("/runs", json={"task": "hi"})).json()
         await wait_until(lambda: blocker.entered)
         status = await server.status()
@@ -196,7 +179,7 @@ async def test_the_status_shows_runs_approvals_and_requests(tmp_path):
 
 async def test_runs_finish_within_the_grace_period_and_their_streams_end(tmp_path):
     blocker = Blocker()
-    async with running(tmp_path, blocker.agent) as (server, client):
+    async with running(tmp_path, blocker.agent()) as (server, client):
         run = (await client.post("/runs", json={"task": "hi"})).json()
         reading = asyncio.create_task(read_stream(client, run["id"]))
         await wait_until(lambda: blocker.entered and server.service.counts()["readers"])
@@ -221,7 +204,7 @@ async def test_runs_finish_within_the_grace_period_and_their_streams_end(tmp_pat
 @pytest.mark.parametrize("how", ["the grace is over", "it is stopped once more"])
 async def test_unfinished_runs_are_interrupted_and_their_streams_say_so(tmp_path, how):
     blocker = Blocker()
-    async with running(tmp_path, blocker.agent, max_runs=1) as (server, client):
+    async with running(tmp_path, blocker.agent(), max_runs=1) as (server, client):
         ids = [(await client.post("/runs", json={"task": "hi"})).json()["id"] for _ in range(2)]
         reading = [asyncio.create_task(read_stream(client, each)) for each in ids]
         await wait_until(lambda: blocker.entered == 1 and server.service.counts()["readers"] == 2)
@@ -467,11 +450,12 @@ async def test_the_run_of_a_killed_process_is_interrupted_and_its_events_can_be_
         import asyncio, sys
         from pathlib import Path
         from hookline.server.build import build_server
-        from tests.server.test_server import Blocker, settings
+        from tests.server.rig import Blocker
+        from tests.server.test_server import settings
 
         async def main():
             blocker = Blocker()
-            server = build_server(settings(Path({str(tmp_path)!r})), blocker.agent)
+            server = build_server(settings(Path({str(tmp_path)!r})), blocker.agent())
             await server.start()
             print(server.url, flush=True)
             while not blocker.entered:

@@ -17,8 +17,7 @@ from hookline.stores.runs import RunStore
 
 from ..waiting import wait_until
 from .http_rig import Stream, api, events_in, finished
-from .rig import ME, serving
-from .test_runs import Blocker, blocked_agent
+from .rig import ME, Blocker, serving
 
 
 def numbers(events):
@@ -59,7 +58,7 @@ async def until_over(served, run_id):
 
 async def test_events_are_streamed_live_and_the_stream_ends_with_the_run(tmp_path):
     blocker = Blocker()
-    async with api(tmp_path, blocked_agent(blocker), real=True, heartbeat=0.1) as served:
+    async with api(tmp_path, blocker.agent(), real=True, heartbeat=0.1) as served:
         client, got, beats = served.client(real=True), "", 0
         run_id = (await client.post("/runs", json={"task": "x"})).json()["id"]
         async with client.stream("GET", f"/runs/{run_id}/events") as answer:
@@ -80,7 +79,7 @@ async def test_events_are_streamed_live_and_the_stream_ends_with_the_run(tmp_pat
 
 async def test_a_reader_sees_stored_events_only(tmp_path, monkeypatch):
     blocker = Blocker()
-    async with serving(tmp_path, blocked_agent(blocker)) as service:
+    async with serving(tmp_path, blocker.agent()) as service:
         run = await service.start(ME, "x")
         await wait_until(lambda: blocker.entered)
         await service._recorder.flushed()
@@ -242,7 +241,7 @@ async def read_until(raw, mark):
 
 async def test_a_disconnected_reader_is_noticed_without_events(tmp_path):
     blocker = Blocker()
-    async with api(tmp_path, blocked_agent(blocker), real=True) as served:
+    async with api(tmp_path, blocker.agent(), real=True) as served:
         run_id = await start(served)
         await wait_until(lambda: blocker.entered)
         before = len(asyncio.all_tasks())
@@ -268,7 +267,7 @@ async def test_a_client_that_never_reads_does_not_slow_others(tmp_path):
         return long
 
     model = ScriptedModel([call("blocker"), call("much"), reply("done")])
-    agent = Agent("helper", llm=model, tools=[blocker.tool(), much], max_steps=math.inf)
+    agent = Agent("helper", llm=model, tools=[blocker.tool, much], max_steps=math.inf)
     async with api(tmp_path, agent, real=True) as served:
         run_id = await start(served)
         await wait_until(lambda: blocker.entered)
@@ -286,7 +285,7 @@ async def test_a_client_that_never_reads_does_not_slow_others(tmp_path):
 
 
 async def test_a_cancelled_stream_closes_its_reader(tmp_path):
-    async with api(tmp_path, blocked_agent(Blocker())) as served:
+    async with api(tmp_path, Blocker().agent()) as served:
         stream = Stream(served, await start(served))
         await stream.__aenter__()
         await stream.piece()
@@ -321,7 +320,7 @@ async def test_a_store_error_ends_the_stream_and_it_can_be_resumed(tmp_path, mon
 
 
 async def test_too_many_streams_are_rejected(tmp_path):
-    async with api(tmp_path, blocked_agent(Blocker()), max_streams_per_caller=2) as served:
+    async with api(tmp_path, Blocker().agent(), max_streams_per_caller=2) as served:
         run_id = await start(served)
         async with Stream(served, run_id) as first, Stream(served, run_id) as second:
             await first.piece(), await second.piece()

@@ -7,36 +7,28 @@ import socket
 import threading
 from contextlib import asynccontextmanager
 
-from hookline import Agent, ScriptedModel, call, tool
+from hookline import Agent, ScriptedModel, call
 from hookline.config.settings import Settings
 from hookline.server.build import build_server
 
 from ..waiting import wait_until
+from .rig import Blocker
 
 FAST = {"rate": 1e9, "burst": 1_000_000, "max_runs": 1000, "max_runs_per_caller": 1000}
 
 
-class Blocker:
-    """An agent whose tool does not return before it is opened. Its text comes after the tool call, or before it."""
+class TalkingBlocker(Blocker):
+    """A blocker whose agent writes a text after the tool call, or before it."""
 
-    def __init__(self, reply_text="one two three", closed=True, before=False):
-        self.open, self.entered = asyncio.Event(), 0
-        if not closed:
-            self.open.set()
-
-        @tool
-        async def blocker() -> str:
-            """Wait."""
-            self.entered += 1
-            await self.open.wait()
-            return "through"
+    def __init__(self, text="one two three", *, closed=True, before=False):
+        super().__init__(closed=closed)
 
         def turn(request):
             if request.messages[-1].role == "tool":
-                return "that was all" if before else reply_text
-            return [reply_text if before else "let us see", call("blocker")]
+                return "that was all" if before else text
+            return [text if before else "let us see", call("blocker")]
 
-        self.agent = Agent("helper", llm=ScriptedModel([turn], loop=True), tools=[blocker])
+        self.talker = Agent("helper", llm=ScriptedModel([turn], loop=True), tools=[self.tool])
 
 
 def built(folder, agent, **options):

@@ -57,7 +57,7 @@ class RequestRejectedError(Exception):
 
 
 class ClientDisconnectedError(Exception):
-    """The client closed its connection or stopped reading, so nobody receives the response."""
+    """The client closed its connection or stopped reading, so the response cannot be delivered."""
 
 
 class SecurityMiddleware:

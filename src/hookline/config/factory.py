@@ -121,11 +121,11 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         keep += [settings.personalities, os.path.realpath(settings.personalities)]
     keep += [kept for hook in (*own, *(each.hook for each in loaded)) for kept in getattr(hook, "own_files", ())]
     folder, write = work_folder(settings), settings.write
-    registry = HookRegistry([PathGuard(folder, write=write, keep=keep), *own])
+    registry = HookRegistry([PathGuard(folder, write=write, protect=keep), *own])
     if settings.shell:
         from ..hooks.terminal_guard import TerminalGuard
 
-        registry.register(TerminalGuard(folder, writes=write, unknown="ask", keep=keep))
+        registry.register(TerminalGuard(folder, writes=write, unknown="ask", protect=keep))
     for hook in loaded:
         hook.register(registry)
     return registry, plugins
@@ -163,11 +163,11 @@ def build_file_guards(settings: Settings, files: Iterable[str]) -> list[Any]:
     from ..hooks.path_guard import PathGuard
 
     folder, write, keep = work_folder(settings), settings.write, list(files)
-    found: list[Any] = [PathGuard(folder, write=write, keep=keep)]
+    found: list[Any] = [PathGuard(folder, write=write, protect=keep)]
     if settings.shell:
         from ..hooks.terminal_guard import TerminalGuard
 
-        found.append(TerminalGuard(folder, writes=write, unknown="ask", keep=keep))
+        found.append(TerminalGuard(folder, writes=write, unknown="ask", protect=keep))
     return found
 
 

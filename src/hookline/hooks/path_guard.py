@@ -49,7 +49,7 @@ class PathGuard:
         folder: the folder that paths must be in.
         write: whether tools may write in ``folder``; or a list of folders in which they may.
         write_tools: globs of the tools that write; ``writeFile`` counts as ``write_file``.
-        keep: globs or paths of files and folders that must not be written.
+        protect: globs or paths of files and folders that must not be written.
         read: further folders that may be read.
         secrets: globs of files and folders that no tool may touch, such as ``.env`` or ``.git/config``; a glob that
             begins with ``!`` names exceptions. An empty list allows all files.
@@ -67,7 +67,7 @@ class PathGuard:
         folder: Folder,
         write: bool | Iterable[Folder] = False,
         write_tools: Iterable[str] = WRITE_TOOLS,
-        keep: Iterable[str] = (),
+        protect: Iterable[str] = (),
         *,
         read: Iterable[Folder] = (),
         secrets: Iterable[str] = SECRET_FILES,
@@ -78,7 +78,7 @@ class PathGuard:
         else:
             self.write = _folders(write, "write")
         self.read = tuple(dict.fromkeys((self.folder, *_folders(read, "read"), *self.write)))
-        self.write_tools, self.keep = check_names(write_tools, "write_tools", 0), check_names(keep, "keep", 0)
+        self.write_tools, self.protect = check_names(write_tools, "write_tools", 0), check_names(protect, "protect", 0)
         self.secrets = check_names(secrets, "secrets", 0)
 
     def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
@@ -99,7 +99,7 @@ class PathGuard:
                 if self._is_secret(target, root):
                     message = f"{path!r:.200} is not allowed: it may contain secrets. Go on without it."
                     return HookResult.block(message, reason="a file with secrets")
-                if writes and matches_path(os.path.realpath(target), self.keep):
+                if writes and matches_path(os.path.realpath(target), self.protect):
                     return HookResult.block(f"{path!r:.200} may not be changed.", reason="it controls the agent")
         return None
 

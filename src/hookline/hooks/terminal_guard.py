@@ -61,7 +61,7 @@ class TerminalGuard:
         unknown: what to do with commands on no list: ``block``, or ``ask`` for approval.
         secrets: globs of files and folders that must not be touched, such as ``.env`` or ``.git/config``; a glob
             that begins with ``!`` names exceptions.
-        keep: globs or paths of files and folders that ``>`` must not write.
+        protect: globs or paths of files and folders that ``>`` must not write.
 
     Raises:
         RegistrationError: the folder does not exist, or an argument is invalid.
@@ -83,7 +83,7 @@ class TerminalGuard:
         writes: bool = False,
         unknown: Literal["block", "ask"] = "block",
         secrets: Iterable[str] = SECRET_FILES,
-        keep: Iterable[str] = (),
+        protect: Iterable[str] = (),
     ) -> None:
         self.folder = None if folder is None else check_folder(folder, "folder")
         if not isinstance(argument, str) or not argument:
@@ -93,7 +93,7 @@ class TerminalGuard:
         self.tools, self.argument, self.unknown = check_name_or_names(tools, "tools"), argument, unknown
         self.writes = check_bool(writes, "writes")
         self._allow, self._deny, self._ask = _patterns(allow, "allow"), _patterns(deny, "deny"), _patterns(ask, "ask")
-        self._secrets, self._keep = check_names(secrets, "secrets", 0), check_names(keep, "keep", 0)
+        self._secrets, self._protected = check_names(secrets, "secrets", 0), check_names(protect, "protect", 0)
 
     async def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Block the call, or ask for approval, unless its command may run."""
@@ -102,7 +102,7 @@ class TerminalGuard:
         return await in_thread(self._judge, request.arguments.get(self.argument), start)  # type: ignore[no-any-return]
 
     def _judge(self, command: Any, start: str) -> HookResult | None:
-        scope = PathScope(start, self.folder, self._secrets, self.writes, self._keep)
+        scope = PathScope(start, self.folder, self._secrets, self.writes, self._protected)
         undecided: list[BlockedError] = []
         try:
             self._judge_line(_line(command, self.argument), scope, undecided)

@@ -33,7 +33,7 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
 
     Example::
 
-        server = build_server(load_settings(), agent)
+        server = build_server(Settings(runs="runs.db", server={"port": 8420}), agent)
         await server.start()
 
     Args:

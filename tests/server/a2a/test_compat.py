@@ -9,9 +9,9 @@ from a2a.utils.errors import TaskNotFoundError
 from hookline import call, reply
 
 from ...waiting import wait_until
-from ..rig import ADMIN, make
+from ..rig import ADMIN, Blocker, make
 from .rig import assemble, data_of, got, message_request, reply_of, sent, serving_a2a, state, stream_events
-from .test_handler import Blocker, asking, look
+from .test_handler import asking, look
 
 
 def message(text, **more):

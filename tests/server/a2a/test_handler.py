@@ -38,7 +38,7 @@ from hookline.stores.runs import RunRecord, StoredEvent
 from hookline.teams import Team
 
 from ...waiting import wait_until
-from ..rig import ADMIN, make
+from ..rig import ADMIN, Blocker, make
 from .rig import (
     VERSION,
     assemble,
@@ -74,23 +74,6 @@ def ask(ctx, payload):
 
 def asking(*turns):
     return make(turns or [call("delete", path="a.txt"), reply("gone")], tools=[delete], hooks=[ask])
-
-
-class Blocker:
-    """A tool that does not return before it is opened."""
-
-    def __init__(self):
-        self.open, self.entered = asyncio.Event(), 0
-
-    def agent(self, *turns, **options):
-        @tool
-        async def blocker() -> str:
-            """Wait."""
-            self.entered += 1
-            await self.open.wait()
-            return "through"
-
-        return make(turns or [call("blocker"), reply("done")], tools=[blocker], **options)
 
 
 def updates(events):
@@ -303,7 +286,7 @@ async def test_hooks_fire_the_same_with_and_without_a_stream(tmp_path):
 
 async def test_a_new_subscription_after_a_broken_stream_loses_nothing(tmp_path):
     blocker = Blocker()
-    agent = blocker.agent(call("blocker"), reply("the end of it"))
+    agent = blocker.agent("the end of it")
     async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
         before = []
         async with aclosing(client.send_message(message_request("go"))) as stream:

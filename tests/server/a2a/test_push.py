@@ -22,9 +22,9 @@ from hookline import call, reply
 from hookline.server.a2a import push as push_module
 
 from ...waiting import wait_until
-from ..rig import ADMIN, make
+from ..rig import ADMIN, Blocker, make
 from .rig import message_request, sent, serving_a2a, state
-from .test_handler import Blocker, asking
+from .test_handler import asking
 
 LISTED = ("127.0.0.1",)
 QUICK = {"pauses": (0.01, 0.01), "seconds": 5.0}

@@ -28,13 +28,13 @@ class PathScope:
         folder: the folder that all paths must be in; ``None`` for no limit.
         secrets: globs of files that must not be touched, see :func:`matches_globs`.
         writes: whether files may be written.
-        keep: globs or paths of files that must not be written.
+        protect: globs or paths of files that must not be written.
     """
 
     def __init__(
-        self, start: str, folder: str | None, secrets: Sequence[str], writes: bool, keep: Sequence[str]
+        self, start: str, folder: str | None, secrets: Sequence[str], writes: bool, protect: Sequence[str]
     ) -> None:
-        self.folder, self.writes, self._secrets, self._keep = folder, writes, secrets, (".git", *keep)
+        self.folder, self.writes, self._secrets, self._protected = folder, writes, secrets, (".git", *protect)
         self.starts: tuple[str, ...] = (os.path.realpath(start),)
         self.written: set[str] = set()
         self._left = MAX_FILES
@@ -68,7 +68,7 @@ class PathScope:
         if word.expansions - {"tilde"} or not text:
             raise BlockedError("redirect", f"{text!r:.100} is not the name of one file. Write it out.", final=True)
         for path in self._resolve(text):
-            if matches_path(path, self._keep):
+            if matches_path(path, self._protected):
                 raise BlockedError("redirect", f"{text!r:.100} may not be changed.", final=True)
             self.written.add(path)
 

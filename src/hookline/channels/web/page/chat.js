@@ -1,31 +1,31 @@
-// The page's side of a conversation. What is typed is kept here until the server has it, under an id that is the same
-// when it is sent again; what the server has comes from there, also after a reload.
+// The chat page. Messages that the user writes are kept in local storage until the server has accepted them, under an id
+// that stays the same when they are sent again. All other messages come from the server, also after a reload.
 
-import { shown } from "./text.js";
+import { render } from "./text.js";
 
 const at = (id) => document.getElementById(id);
 const [log, scroll, box, status, note] = ["log", "scroll", "text", "status", "note"].map(at);
 const title = document.body.dataset.title;
-const longest = Number(document.body.dataset.max);
-const anew = document.body.dataset.new;
-const place = `hookline:${location.pathname}:`;
-const TYPING = 9000;
-const PING = 25000;
-const PONG = 12000;
+const maxLength = Number(document.body.dataset.max);
+const newConversationText = document.body.dataset.new;
+const storagePrefix = `hookline:${location.pathname}:`;
+const TYPING_MS = 9000;
+const PING_MS = 25000;
+const PONG_MS = 12000;
 
 const memory = new Map();
 const store = {
   get(key) {
-    try { return localStorage.getItem(place + key); } catch { return memory.get(key) ?? null; }
+    try { return localStorage.getItem(storagePrefix + key); } catch { return memory.get(key) ?? null; }
   },
   set(key, value) {
-    try { localStorage.setItem(place + key, value); } catch { memory.set(key, value); }
+    try { localStorage.setItem(storagePrefix + key, value); } catch { memory.set(key, value); }
   },
   remove(key) {
-    try { localStorage.removeItem(place + key); } catch { memory.delete(key); }
+    try { localStorage.removeItem(storagePrefix + key); } catch { memory.delete(key); }
   },
   keys() {
-    try { return Object.keys(localStorage).filter((key) => key.startsWith(place)).map((key) => key.slice(place.length)); }
+    try { return Object.keys(localStorage).filter((key) => key.startsWith(storagePrefix)).map((key) => key.slice(storagePrefix.length)); }
     catch { return [...memory.keys()]; }
   },
 };
@@ -42,7 +42,7 @@ const outbox = store.keys().filter((key) => key.startsWith("out:")).flatMap((key
   try { return [{ id: key.slice(4), ...JSON.parse(store.get(key)) }]; } catch { return []; }
 }).sort((a, b) => a.at - b.at);
 
-// What is shown
+// Messages
 
 const bySeq = new Map();
 const byId = new Map();
@@ -53,7 +53,7 @@ let answering = "";
 let waiting = 0;
 let open = [];
 
-function clock(seconds) {
+function timeElement(seconds) {
   const time = document.createElement("time");
   const date = new Date(seconds * 1000);
   time.dateTime = date.toISOString();
@@ -62,14 +62,14 @@ function clock(seconds) {
   return time;
 }
 
-function made(side, seconds, speaker) {
+function createMessage(side, seconds, speaker) {
   const item = document.createElement("li");
   item.className = `message ${side}`;
   const head = document.createElement("header");
   const who = document.createElement("span");
   who.className = "who";
   who.textContent = side === "in" ? "You" : speaker || title;
-  head.append(who, clock(seconds));
+  head.append(who, timeElement(seconds));
   const text = document.createElement("div");
   text.className = "text";
   item.append(head, text);
@@ -79,7 +79,7 @@ function made(side, seconds, speaker) {
   return item;
 }
 
-function mark(item, state, words = "") {
+function setState(item, state, words = "") {
   item.classList.toggle("waiting", state === "waiting");
   item.classList.toggle("refused", state === "refused");
   item.querySelector(".state")?.remove();
@@ -91,14 +91,14 @@ function mark(item, state, words = "") {
   }
 }
 
-function group(item) {
+function groupWithPrevious(item) {
   const before = item?.previousElementSibling;
   if (!item) return;
   const near = before && before.dataset.side === item.dataset.side && before.dataset.who === item.dataset.who && item.dataset.at - before.dataset.at < 120;
   item.classList.toggle("follows", Boolean(near));
 }
 
-function placed(item, seq) {
+function insertMessage(item, seq) {
   const old = item.nextElementSibling;
   let next = null;
   for (let one = log.lastElementChild; one; one = one.previousElementSibling) {
@@ -108,16 +108,16 @@ function placed(item, seq) {
   }
   item.dataset.seq = seq;
   if (item.parentNode !== log || item.nextElementSibling !== next) log.insertBefore(item, next);
-  [item, next, old].forEach(group);
+  [item, next, old].forEach(groupWithPrevious);
 }
 
-function show(message) {
+function showMessage(message) {
   const low = isLow();
   let item = bySeq.get(message.seq) ?? (message.id && byId.get(message.id));
   const fresh = !item;
-  if (!item) item = made(message.side, message.at, message.speaker);
+  if (!item) item = createMessage(message.side, message.at, message.speaker);
   const asked = byId.get(message.to)?.querySelector(".text").textContent ?? "/";
-  if (message.speaker || !asked.startsWith("/")) speaker = message.speaker || title; // a command has no speaker
+  if (message.speaker || !asked.startsWith("/")) speaker = message.speaker || title; // replies to commands have no speaker
   if (message.id) byId.set(message.id, item);
   if (message.key) byKey.set(message.key, item);
   bySeq.set(message.seq, item);
@@ -125,21 +125,21 @@ function show(message) {
   const progress = message.side === "out" && message.text.split("\n").every((line) => line.startsWith("· "));
   item.classList.toggle("progress", progress);
   if (message.to) item.dataset.to = message.to;
-  if (progress) text.replaceChildren(steps(message.text, item.classList.contains("live")));
+  if (progress) text.replaceChildren(renderSteps(message.text, item.classList.contains("live")));
   else if (message.side === "in") text.textContent = message.text;
-  else text.replaceChildren(shown(message.text));
-  if (!outbox.some((one) => one.id === message.id)) mark(item, "sent");
-  placed(item, message.seq);
+  else text.replaceChildren(render(message.text));
+  if (!outbox.some((one) => one.id === message.id)) setState(item, "sent");
+  insertMessage(item, message.seq);
   if (message.side === "out" && !progress) {
     if (fresh) typingUntil = 0;
-    quote(item);
-    if (message.text.includes(anew)) begin(item);
-    offer();
+    showQuote(item);
+    if (message.text.includes(newConversationText)) removeOldConversation(item);
+    showApprovalButtons();
   }
-  settle(low, fresh && message.side === "out");
+  updateView(low, fresh && message.side === "out");
 }
 
-function steps(text, open) {
+function renderSteps(text, open) {
   const all = document.createElement("details");
   const word = document.createElement("summary");
   word.textContent = "Steps";
@@ -148,7 +148,7 @@ function steps(text, open) {
   return all;
 }
 
-function quote(item) {
+function showQuote(item) {
   const asked = byId.get(item.dataset.to);
   if (!asked || item.querySelector(".quote")) return;
   let one = item.previousElementSibling;
@@ -161,8 +161,8 @@ function quote(item) {
   item.querySelector(".text").before(line);
 }
 
-// Below each call that waits for approval, and that somebody here may decide about: the buttons to do so.
-function offer() {
+// Show buttons below each call that the user may approve or deny.
+function showApprovalButtons() {
   const wanted = new Map(open.map(({ code, key }) => [byKey.get(key), code]));
   for (const old of log.querySelectorAll(".choice")) if (wanted.get(old.parentNode) !== old.dataset.code) old.remove();
   for (const [item, code] of wanted) {
@@ -171,7 +171,7 @@ function offer() {
     choice.className = "choice";
     choice.dataset.code = code;
     choice.setAttribute("role", "group");
-    choice.setAttribute("aria-label", `Decide about ${code}`);
+    choice.setAttribute("aria-label", `Approve or deny ${code}`);
     for (const [words, command] of [["Approve", "/approve"], ["Deny", "/deny"]]) {
       const button = document.createElement("button");
       button.type = "button";
@@ -179,7 +179,7 @@ function offer() {
       button.textContent = words;
       button.addEventListener("click", () => {
         for (const one of choice.children) one.disabled = true;
-        speak(`${command} ${code}`);
+        sendText(`${command} ${code}`);
       });
       choice.append(button);
     }
@@ -188,8 +188,8 @@ function offer() {
   }
 }
 
-// After "/new" only what was said since is shown.
-function begin(item) {
+// After "/new", show only the messages since then.
+function removeOldConversation(item) {
   const asked = byId.get(item.dataset.to);
   if (asked?.querySelector(".text").textContent.trim().toLowerCase() !== "/new") return;
   const kept = new Set();
@@ -200,34 +200,34 @@ function begin(item) {
   for (let one = item; one; one = one.previousElementSibling) if (!kept.has(one)) gone.add(one);
   for (const known of [bySeq, byId, byKey]) for (const [key, one] of known) if (gone.has(one)) known.delete(key);
   for (const one of gone) one.remove();
-  [...log.children].forEach(group);
+  [...log.children].forEach(groupWithPrevious);
 }
 
-function showWaiting(one) {
-  const item = made("in", one.at / 1000);
+function showUnsent(one) {
+  const item = createMessage("in", one.at / 1000);
   item.querySelector(".text").textContent = one.text;
   byId.set(one.id, item);
   log.append(item);
-  group(item);
-  if (!ready) mark(item, "waiting", "Will be sent when you are connected");
-  else mark(item, "waiting");
-  settle(true, false);
+  groupWithPrevious(item);
+  if (!ready) setState(item, "waiting", "Will be sent when you are online");
+  else setState(item, "waiting");
+  updateView(true, false);
 }
 
 const isLow = () => scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 80;
 
-function settle(low, news) {
+function updateView(low, news) {
   at("empty").hidden = log.childElementCount > 0;
-  work();
+  updateActivity();
   if (low) scroll.scrollTop = scroll.scrollHeight;
   else if (news) at("latest").hidden = false;
 }
 
-let quiet;
-function work() {
+let typingTimer;
+function updateActivity() {
   const left = typingUntil - Date.now();
   const busy = answering !== "" || left > 0;
-  const queue = waiting === 1 ? "1 message waits" : waiting ? `${waiting} messages wait` : "";
+  const queue = waiting === 1 ? "1 message waiting" : waiting ? `${waiting} messages waiting` : "";
   at("working").hidden = !busy && !queue;
   at("working-text").textContent = [!busy ? "" : open.length ? "Waiting for your answer" : `${speaker} is working`, queue].filter(Boolean).join(" · ");
   at("stop").hidden = !busy;
@@ -236,11 +236,11 @@ function work() {
     if (live !== item.classList.contains("live")) item.querySelector("details").open = live;
     item.classList.toggle("live", live);
   }
-  clearTimeout(quiet);
-  if (left > 0) quiet = setTimeout(work, left);
+  clearTimeout(typingTimer);
+  if (left > 0) typingTimer = setTimeout(updateActivity, left);
 }
 
-function say(text = "") {
+function showNote(text = "") {
   note.textContent = text;
   note.hidden = !text;
 }
@@ -250,143 +250,143 @@ function setStatus(state, words) {
   status.textContent = words;
 }
 
-// The connection
+// Connection
 
 let socket = null;
 let ready = false;
 let sending = false;
 let rev = 0;
-let pause = 500;
-let again;
-let awaited;
+let reconnectDelay = 500;
+let reconnectTimer;
+let pongTimer;
 
 function connect() {
-  clearTimeout(again);
+  clearTimeout(reconnectTimer);
   if (socket) return;
   const address = new URL("socket", location.href);
   address.protocol = address.protocol === "https:" ? "wss:" : "ws:";
   const mine = (socket = new WebSocket(address));
-  let met = false;
+  let isReady = false;
   mine.onopen = () => mine.send(JSON.stringify({ type: "hello", chat, after: rev }));
   mine.onmessage = ({ data }) => {
     const frame = JSON.parse(data);
-    if (frame.type === "ready") met = true;
-    receive(frame);
+    if (frame.type === "ready") isReady = true;
+    handleFrame(frame);
   };
   mine.onclose = () => {
     if (socket !== mine) return;
-    lost();
-    if (!met) checkLogin();
+    handleDisconnect();
+    if (!isReady) checkLogin();
   };
 }
 
-function lost() {
+function handleDisconnect() {
   socket = null;
   ready = sending = false;
-  clearTimeout(awaited);
+  clearTimeout(pongTimer);
   typingUntil = waiting = 0;
   answering = "";
   open = [];
-  offer();
-  work();
+  showApprovalButtons();
+  updateActivity();
   setStatus("offline", navigator.onLine === false ? "Offline" : "Reconnecting");
-  again = setTimeout(connect, pause * (0.75 + Math.random() / 2));
-  pause = Math.min(pause * 1.7, 15000);
+  reconnectTimer = setTimeout(connect, reconnectDelay * (0.75 + Math.random() / 2));
+  reconnectDelay = Math.min(reconnectDelay * 1.7, 15000);
 }
 
-function hurry() {
+function reconnectNow() {
   if (!at("login").hidden) return;
   if (socket) { ping(); return; }
-  pause = 500;
+  reconnectDelay = 500;
   connect();
 }
 
 function ping() {
   if (!ready) return;
   socket.send('{"type":"ping"}');
-  clearTimeout(awaited);
+  clearTimeout(pongTimer);
   const mine = socket;
-  awaited = setTimeout(() => {
+  pongTimer = setTimeout(() => {
     if (socket !== mine) return;
     mine.close();
-    lost();
-  }, PONG);
+    handleDisconnect();
+  }, PONG_MS);
 }
 
-function receive(frame) {
+function handleFrame(frame) {
   if (frame.type === "ready") {
     ready = true;
-    pause = 500;
+    reconnectDelay = 500;
     setStatus("online", "Connected");
-    if (frame.reset) forget();
-    for (const one of outbox) mark(byId.get(one.id), "waiting");
-    settle(isLow(), false);
-    pump();
+    if (frame.reset) clearMessages();
+    for (const one of outbox) setState(byId.get(one.id), "waiting");
+    updateView(isLow(), false);
+    sendNext();
   } else if (frame.type === "message") {
     rev = Math.max(rev, frame.rev);
-    show(frame);
+    showMessage(frame);
   } else if (frame.type === "typing") {
     const low = isLow();
-    typingUntil = Date.now() + TYPING;
-    settle(low, false);
+    typingUntil = Date.now() + TYPING_MS;
+    updateView(low, false);
   } else if (frame.type === "work") {
     const low = isLow();
     ({ answering, waiting } = frame);
     if (!answering) typingUntil = 0;
-    settle(low, false);
+    updateView(low, false);
   } else if (frame.type === "asked") {
     const low = isLow();
     ({ open } = frame);
-    offer();
-    settle(low, false);
+    showApprovalButtons();
+    updateView(low, false);
   } else if (frame.type === "pong") {
-    clearTimeout(awaited);
+    clearTimeout(pongTimer);
   } else if (frame.type === "taken" || frame.type === "refused") {
-    done(frame.id, frame.type === "refused" ? frame.why : "");
+    markDelivered(frame.id, frame.type === "refused" ? frame.why : "");
     sending = false;
-    pump();
+    sendNext();
   } else if (frame.type === "later") {
-    setTimeout(() => { sending = false; pump(); }, 2000);
+    setTimeout(() => { sending = false; sendNext(); }, 2000);
   }
 }
 
-function forget() {
+function clearMessages() {
   for (const item of new Set(bySeq.values())) item.remove();
   bySeq.clear();
   byKey.clear();
   rev = 0;
 }
 
-function pump() {
+function sendNext() {
   if (!ready || sending || outbox.length === 0) return;
   sending = true;
   const { id, text } = outbox[0];
   socket.send(JSON.stringify({ type: "message", id, text }));
 }
 
-function done(id, problem) {
+function markDelivered(id, problem) {
   const index = outbox.findIndex((one) => one.id === id);
   if (index >= 0) outbox.splice(index, 1);
   store.remove(`out:${id}`);
   const item = byId.get(id);
-  if (item) mark(item, problem ? "refused" : "sent", problem ? `Not sent: ${problem}` : "");
+  if (item) setState(item, problem ? "refused" : "sent", problem ? `Not sent: ${problem}` : "");
 }
 
-// Where somebody writes
+// Input
 
-function whole(text) {
-  return new TextDecoder().decode(new TextEncoder().encode(text)); // no halves of characters
+function withoutLoneSurrogates(text) {
+  return new TextDecoder().decode(new TextEncoder().encode(text)); // the server rejects lone surrogates
 }
 
-function speak(text) {
-  const one = { id: newId(), text: whole(text), at: Date.now() };
+function sendText(text) {
+  const one = { id: newId(), text: withoutLoneSurrogates(text), at: Date.now() };
   outbox.push(one);
   store.set(`out:${one.id}`, JSON.stringify({ text: one.text, at: one.at }));
-  showWaiting(one);
-  pump();
+  showUnsent(one);
+  sendNext();
 }
 
-function fit() {
+function resizeInput() {
   box.style.height = "auto";
   box.style.height = `${box.scrollHeight}px`;
   at("send").disabled = box.value.trim() === "";
@@ -396,14 +396,14 @@ at("composer").addEventListener("submit", (event) => {
   event.preventDefault();
   const text = box.value;
   if (text.trim() === "") return;
-  if ([...text].length > longest) {
-    say(`A message has at most ${longest} characters; this one has ${[...text].length}.`);
+  if ([...text].length > maxLength) {
+    showNote(`Messages can have at most ${maxLength} characters; this one has ${[...text].length}.`);
     return;
   }
-  say();
+  showNote();
   box.value = "";
-  fit();
-  speak(text);
+  resizeInput();
+  sendText(text);
   box.focus();
 });
 box.addEventListener("keydown", (event) => {
@@ -411,9 +411,9 @@ box.addEventListener("keydown", (event) => {
   event.preventDefault();
   at("composer").requestSubmit();
 });
-box.addEventListener("input", () => { say(); fit(); });
-at("stop").addEventListener("click", () => { speak("/stop"); box.focus(); });
-at("fresh").addEventListener("click", () => { speak("/new"); box.focus(); });
+box.addEventListener("input", () => { showNote(); resizeInput(); });
+at("stop").addEventListener("click", () => { sendText("/stop"); box.focus(); });
+at("fresh").addEventListener("click", () => { sendText("/new"); box.focus(); });
 at("latest").addEventListener("click", () => { scroll.scrollTop = scroll.scrollHeight; });
 scroll.addEventListener("scroll", () => { if (isLow()) at("latest").hidden = true; });
 
@@ -424,7 +424,7 @@ async function checkLogin() {
     const answer = await fetch("login", { cache: "no-store" });
     if (answer.status !== 401) return;
   } catch { return; }
-  clearTimeout(again);
+  clearTimeout(reconnectTimer);
   setStatus("offline", "Locked");
   at("login").hidden = false;
   at("token").focus();
@@ -434,11 +434,11 @@ at("key").addEventListener("submit", async (event) => {
   event.preventDefault();
   const wrong = at("wrong");
   wrong.hidden = true;
-  let problem = "The server does not answer.";
+  let problem = "The server does not respond.";
   try {
     const answer = await fetch("login", { method: "POST", body: JSON.stringify({ token: at("token").value }) });
     problem = answer.ok ? "" : (await answer.json()).error;
-  } catch { /* said below */ }
+  } catch { /* reported below */ }
   if (problem) {
     wrong.textContent = problem;
     wrong.hidden = false;
@@ -448,14 +448,14 @@ at("key").addEventListener("submit", async (event) => {
   at("token").value = "";
   at("login").hidden = true;
   box.focus();
-  hurry();
+  reconnectNow();
 });
 
-addEventListener("online", hurry);
+addEventListener("online", reconnectNow);
 addEventListener("offline", () => setStatus("offline", "Offline"));
-document.addEventListener("visibilitychange", () => { if (!document.hidden) hurry(); });
-setInterval(ping, PING);
+document.addEventListener("visibilitychange", () => { if (!document.hidden) reconnectNow(); });
+setInterval(ping, PING_MS);
 
-for (const one of outbox) showWaiting(one);
-fit();
+for (const one of outbox) showUnsent(one);
+resizeInput();
 connect();

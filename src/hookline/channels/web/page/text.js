@@ -1,4 +1,4 @@
-// Shows a reply: a little Markdown, made of text nodes only, so that nothing in a reply can be markup of the page.
+// Render a subset of Markdown with text nodes only, so that nothing in a reply can become markup of the page.
 
 const INLINE =
   /`([^`\n]{1,2000})`|\*\*([^*\n]{1,2000})\*\*|\*([^*\s\n][^*\n]{0,2000})\*|\[([^[\]\n]{1,500})\]\((https?:\/\/[^\s()]{1,2000})\)|(https?:\/\/[^\s<>"')\]]{1,2000})/g;
@@ -62,7 +62,7 @@ function block(name, rows, first) {
   return made;
 }
 
-export function shown(text) {
+export function render(text) {
   const made = document.createDocumentFragment();
   const rows = text.replace(/\r\n?/g, "\n").split("\n");
   const special = (row) => /^\s{0,3}```/.test(row) || /^#{1,6}\s/.test(row) || /^\s{0,3}([-*_])\1{2,}\s*$/.test(row) || kindOf(row);
