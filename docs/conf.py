@@ -1,7 +1,7 @@
-"""How the pages become a site: `make docs`.
+"""Sphinx configuration of the documentation site: `make docs`.
 
-The folder that is read is the repository's, so that a link means the same here and in the repository: to a page, to
-`SECURITY.md`, to an example. Nothing in the site needs a network to be read.
+The source folder is the root of the repository, so that links to pages, `SECURITY.md` and examples work both there and
+in the site. Reading the site needs no network.
 """
 
 import sys
@@ -40,7 +40,7 @@ html_additional_pages = {"index": "home.html"}
 html_use_index = False
 html_copy_source = False
 html_show_sourcelink = False
-html_show_search_summary = False  # it would be fetched, which a browser allows no page that is a file
+html_show_search_summary = False  # browsers do not let a page opened from a file fetch it
 html_show_copyright = False
 html_show_sphinx = False
 pygments_style = "a11y-light"

@@ -64,7 +64,7 @@ def _inside(root: Path, path: Path) -> str | None:
 def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     """Yield a page for each linked source file or folder, and for the files in such a folder.
 
-    Those that were made since the file, the list of pages or the look of the site changed stay as they are.
+    Pages newer than the file, the list of pages and the theme are not written again.
     """
     root = Path(app.srcdir)
     look = max(

@@ -29,7 +29,7 @@ HERE = Path(__file__).parent
 KINDS = ("bare", "service", "flood", "sse", "stalled", "resume", "a2a", "openai")
 STREAMED = KINDS[2:]
 AT_ONCE = KINDS[:3]
-"""Those in which words come without a pause, to see how many can."""
+"""Kinds without a pause between words, to measure the throughput."""
 ME = Caller("local", "local", frozenset(("read", "run")))
 MUCH = "x" * 20_000
 WORDS = {"go": ("I shall look at this first.", "Then I look again at that.", FINAL), "say much": (f"{MUCH} " * 50,)}

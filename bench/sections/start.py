@@ -32,7 +32,7 @@ STARTS = {
     "`import asyncio, msgspec`, most of that": ["-c", "import asyncio, msgspec"],
     "`hookline --help`, the whole of it": ["-m", "hookline", "--help"],
 }
-"""What Hookline does as it starts."""
+"""Ways to start Hookline, each measured separately."""
 
 
 def measure(lab: Lab) -> dict[str, Any]:

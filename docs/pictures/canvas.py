@@ -1,4 +1,4 @@
-"""What the pictures of the docs are drawn with: boxes, words and arrows, as SVG for light and dark pages."""
+"""Draw boxes, text and arrows as SVG for light and dark pages."""
 
 from html import escape
 from typing import NamedTuple
@@ -8,7 +8,7 @@ SANS = "system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans
 
 
 class Tone(NamedTuple):
-    """A colour for surfaces, one for edges and one for words, on light paper or on dark."""
+    """The colours of surfaces, edges and text, on a light or a dark page."""
 
     fill: str
     edge: str
@@ -44,12 +44,12 @@ def _style() -> str:
 
 
 class Canvas:
-    """A picture in the making; everything is in its own pixels, 720 of them from side to side.
+    """A picture under construction, 720 pixels wide by default.
 
     Args:
-        title: what it shows, for those who cannot see it.
-        height: how tall it is.
-        width: how wide it is.
+        title: describes the picture to screen readers.
+        height: in pixels.
+        width: in pixels.
     """
 
     def __init__(self, title: str, height: float, width: float = 720) -> None:
@@ -59,7 +59,7 @@ class Canvas:
     def box(
         self, x: float, y: float, w: float, h: float, tone: str = "plain", r: float = 8, *, dashed: bool = False
     ) -> None:
-        """A rectangle."""
+        """Draw a rectangle."""
         kind = f"{tone} d" if dashed else tone
         self._parts.append(f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="{r:g}"/>')
 
@@ -75,7 +75,7 @@ class Canvas:
         mono: bool = False,
         bold: bool = False,
     ) -> None:
-        """One line of words, standing on ``y``."""
+        """Draw one line of text with its baseline at ``y``."""
         kind = " ".join(filter(None, (tone, "m" if mono else "", "b" if bold else "")))
         anchor = "" if at == "start" else f' text-anchor="{at}"'
         shown = escape(words, quote=False)
@@ -87,7 +87,7 @@ class Canvas:
     def lines(
         self, x: float, y: float, words: str, tone: str = "", *, step: float = 16, size: float = 12.5, at: str = "start"
     ) -> None:
-        """Several lines, one below the other."""
+        """Draw several lines of text."""
         for number, line in enumerate(words.split("\n")):
             self.text(x, y + number * step, line, tone, size=size, at=at)
 
@@ -105,7 +105,7 @@ class Canvas:
         bold: bool = False,
         r: float = 8,
     ) -> None:
-        """A rectangle with words in the middle of it."""
+        """Draw a rectangle with centred text."""
         self.box(x, y, w, h, tone, r)
         rows = words.split("\n")
         top = y + h / 2 + size * 0.36 - (len(rows) - 1) * (size + 3) / 2
@@ -113,7 +113,7 @@ class Canvas:
             self.text(x + w / 2, top + number * (size + 3), row, tone, size=size, at="middle", mono=mono, bold=bold)
 
     def arrow(self, *spots: tuple[float, float], tone: str = "quiet", dashed: bool = False, head: bool = True) -> None:
-        """A line through the spots, with rounded corners and a head at its end."""
+        """Draw a line through the points, with rounded corners and an arrowhead."""
         end, before = spots[-1], spots[-2]
         dx, dy = _sign(end[0] - before[0]), _sign(end[1] - before[1])
         stop = (end[0] - dx * 6, end[1] - dy * 6) if head else end
@@ -133,19 +133,19 @@ class Canvas:
             self._parts.append(f'<path class="tip {tone}" d="{tip}"/>')
 
     def rule(self, x: float, y: float, to: float) -> None:
-        """A hairline from left to right."""
+        """Draw a thin horizontal line."""
         self._parts.append(f'<path class="line quiet h" d="M{x:g} {y:g}H{to:g}"/>')
 
     def tick(self, x: float, y: float, tone: str) -> None:
-        """A sign for yes."""
+        """Draw a tick."""
         self._parts.append(f'<path class="line {tone}" stroke-width="2" d="M{x - 5:g} {y:g}l3.5 4l7 -8"/>')
 
     def dot(self, x: float, y: float, r: float, tone: str) -> None:
-        """A disc."""
+        """Draw a disc."""
         self._parts.append(f'<circle class="{tone}" cx="{x:g}" cy="{y:g}" r="{r:g}"/>')
 
     def svg(self) -> str:
-        """The picture."""
+        """Return the SVG text."""
         w, h = self.width, self.height
         size = f'viewBox="0 0 {w:g} {h:g}" width="{w:g}" height="{h:g}"'
         head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'

@@ -1,4 +1,4 @@
-"""The pictures of the concepts: order, settlement, a batch of calls, failure, state and layers."""
+"""Draw the pictures of the concept pages: order, settlement, batch, failure, state and layers."""
 
 import asyncio
 import tomllib
@@ -31,7 +31,7 @@ EXAMPLE = {
 
 
 def order() -> Canvas:
-    """Who is called when, at one point."""
+    """Draw the order in which the hooks of a point are called."""
     pic = Canvas("The order of hooks at one point: phase, then layer, then priority", 372)
     left, width, row, top = 142, 178, 62, 84
     for column, (phase, tone) in enumerate(PHASES.items()):
@@ -65,7 +65,7 @@ def order() -> Canvas:
 
 
 def called(verb: str, speaker: str) -> set[str]:
-    """Who is still called after one hook has spoken, found out by firing the point."""
+    """Fire a point and return the hooks that are still called after one hook returned a result."""
     point = AFTER_LLM if verb == "retry" else BEFORE_TOOL
     seen: set[str] = set()
 
@@ -103,7 +103,7 @@ VERBS = {
 
 
 def settlement() -> Canvas:
-    """Who is still called after each verb."""
+    """Draw which hooks are still called after each verb."""
     pic = Canvas("Who is still called after a hook has spoken, verb by verb", 392)
     columns = {("rewrite", "rewriters"): 130, ("rewrite", "guards"): 197, ("rewrite", "observers"): 264}
     columns |= {("guard", "guards"): 345, ("guard", "observers"): 413}
@@ -156,7 +156,7 @@ SAID = {"passes": "plain", "blocked": "red", "asked": "violet", "answered": "vio
 
 
 def batch() -> Canvas:
-    """The way of five calls of one reply."""
+    """Draw the path of five tool calls of one reply."""
     pic = Canvas("A batch of tool calls: judged, approved, run, looked at, recorded", 342)
     left, width, gap, row, top = 108, 114, 6, 40, 92
     for column, (name, how) in enumerate(zip(STEPS, HOW, strict=True)):
@@ -221,7 +221,7 @@ FAILURES = (
 
 
 def failure() -> Canvas:
-    """What becomes of a hook that raises, hangs or returns nonsense."""
+    """Draw the handling of hooks that raise, hang or return an invalid result."""
     pic = Canvas("What a failing hook does, by its on_failure and where it stands", 446)
     left, width, gap, row, top = 206, 236, 14, 54, 78
     heads = (("closed", "the default of hooks and guards", "red"), ("open", "the default of observers", "green"))
@@ -246,7 +246,7 @@ def failure() -> Canvas:
 
 
 def state() -> Canvas:
-    """What is kept, and what one model call sees."""
+    """Draw the stored transcript and the request of one model call."""
     pic = Canvas("The transcript is kept; a request is made of it for one model call", 400)
     pic.text(126, 40, "the transcript", at="middle", bold=True, size=14)
     pic.text(126, 57, "kept, saved, given to the next run", "quiet", size=11, at="middle")
@@ -298,7 +298,7 @@ TINTS = {"_kernel": "amber", "_run": "violet", "hooks": "blue"}
 
 
 def layers() -> Canvas:
-    """Who may import whom, as the import-linter keeps it."""
+    """Draw the layers as import-linter enforces them."""
     contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     found = next(each for each in contract if each["type"] == "layers")["layers"]
     rows = [[part.strip().removeprefix("hookline.") for part in line.split("|")] for line in found]

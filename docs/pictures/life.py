@@ -1,4 +1,4 @@
-"""The life of a run, with all of its points in their moments; verbs and kinds come from the point table."""
+"""Draw the course of a run with all of its points; verbs and kinds come from the point table."""
 
 from hookline.points import POINTS
 from pictures.canvas import Canvas
@@ -10,24 +10,24 @@ COLUMN, GAP, LEFT, PILL = 150, 20, 30, 26
 
 
 def x_of(column: int) -> float:
-    """Where a column begins."""
+    """Return the left edge of a column."""
     return LEFT + column * (COLUMN + GAP)
 
 
 class Life(Canvas):
-    """A canvas that knows points, and which of them it has shown."""
+    """A canvas that draws points and records which ones it has shown."""
 
     def __init__(self, title: str, height: float) -> None:
         super().__init__(title, height)
         self.shown: set[str] = set()
 
     def pill(self, x: float, y: float, width: float, name: str) -> None:
-        """A point, in the colour of its kind."""
+        """Draw a point in the colour of its kind."""
         self.shown.add(name)
         self.label(x, y, width, PILL, name, KINDS[POINTS[name].model], mono=True, size=12, r=PILL / 2)
 
     def point(self, column: int, y: float, name: str) -> None:
-        """A point, with its verbs below."""
+        """Draw a point with its verbs below."""
         x, point = x_of(column), POINTS[name]
         self.pill(x, y, COLUMN, name)
         verbs = [verb.replace("_", " ") for verb in VERBS if verb in point.verbs]
@@ -38,24 +38,24 @@ class Life(Canvas):
             self.text(x + COLUMN / 2, y + PILL + 14, " · ".join(verbs), "quiet", size=11, at="middle")
 
     def legend(self, y: float, x: float = LEFT) -> None:
-        """What the colours mean."""
+        """Draw the legend of the colours."""
         for (kind, tone), place in zip(KINDS.items(), (0, 226, 382, 540), strict=True):
             self.dot(x + place + 6, y - 4, 5, tone)
             self.text(x + place + 17, y, f"{kind}: {MEANT[kind]}", "quiet", size=11.5)
 
 
 def across(pic: Canvas, column: int, y: float, *, back: bool = False) -> None:
-    """An arrow from one column to the next."""
+    """Draw an arrow from one column to the next."""
     start, end = x_of(column) + COLUMN, x_of(column + 1)
     pic.arrow(*(((end, y), (start, y)) if back else ((start, y), (end, y))))
 
 
 def life() -> Life:
-    """One run, from its task to its result."""
+    """Draw one run from its task to its result."""
     pic = Life("The life of a run: every moment at which a hook takes part", 674)
     middle = PILL / 2
     right = x_of(3) + COLUMN
-    # It begins.
+    # Start.
     y = 28
     pic.label(x_of(0), y, COLUMN, PILL, "agent.run(task)", "plain", mono=True, size=12, r=6)
     for column, name in enumerate(("session_start", "on_run_start", "before_prompt_build"), 1):
@@ -63,7 +63,7 @@ def life() -> Life:
         across(pic, column - 1, y + middle)
     pic.text(x_of(1) + COLUMN / 2, y + PILL + 14, "first run of a session", "quiet", size=11, at="middle")
     pic.text(x_of(3) + COLUMN / 2, y + PILL + 14, "the system prompt", "quiet", size=11, at="middle")
-    # A step.
+    # Step.
     top = 106
     pic.box(12, top, 696, 352, "quiet", 14, dashed=True)
     pic.text(right, top + 22, "a step, again and again", "quiet", size=12.5, at="end", bold=True)
@@ -78,7 +78,7 @@ def life() -> Life:
     across(pic, 0, y + middle)
     pic.arrow((x_of(1) + COLUMN, y + middle), (x_of(2) - 6, y + middle))
     pic.arrow((x_of(2) + COLUMN + 6, y + middle), (x_of(3), y + middle))
-    # Its tool calls.
+    # Tool calls.
     y = top + 172
     pic.arrow((x_of(3) + COLUMN / 2, top + 90), (x_of(3) + COLUMN / 2, y), tone="quiet")
     pic.text(x_of(3) + COLUMN / 2 - 8, top + 142, "calls of tools", "quiet", size=11.5, at="end")
@@ -97,7 +97,7 @@ def life() -> Life:
     pic.arrow((x_of(3), y + middle), (x_of(2) + COLUMN + 6, y + middle))
     pic.arrow((x_of(2) - 6, y + middle), (x_of(1) + COLUMN + 6, y + middle))
     pic.arrow((x_of(1) - 6, y + middle), (x_of(0) + COLUMN, y + middle))
-    # It ends.
+    # End.
     y = top + 294
     pic.arrow((x_of(0) + COLUMN / 2, top + 172 + 97), (x_of(0) + COLUMN / 2, y))
     pic.point(0, y, "after_step")
@@ -115,7 +115,7 @@ def life() -> Life:
     across(pic, 0, below + middle)
     across(pic, 1, below + middle)
     pic.text(x_of(1) + COLUMN / 2, below + PILL + 28, "always, exactly once", "quiet", size=11, at="middle")
-    # And whenever.
+    # At any time.
     last = 562
     pic.text(LEFT, last + 17, "at any time", bold=True)
     pic.point(1, last, "on_error")
@@ -127,7 +127,7 @@ def life() -> Life:
 
 
 def outside() -> Life:
-    """The points of a gateway and of a team."""
+    """Draw the points of a gateway and of a team."""
     pic = Life("The points around a run: messages, subagents, personalities and tickets", 326)
     middle = PILL / 2
     pic.text(LEFT, 34, "a message of a channel", bold=True)

@@ -5,7 +5,7 @@ from importlib import import_module
 from hookline import Event
 
 from .fields import field_table
-from .markdown import GENERATED, more, table, told
+from .markdown import GENERATED, more, summary, table
 
 HEAD = f"""# Events
 
@@ -45,7 +45,7 @@ def page(_: str) -> str:
     text = HEAD + field_table(Event)
     for module, (title, said) in GROUPS.items():
         mine = [kind for kind in kinds if kind.__module__ == module]
-        rows = [(f"[`{_tag(kind)}`](#{kind.__name__.lower()})", told(kind)) for kind in mine]
+        rows = [(f"[`{_tag(kind)}`](#{kind.__name__.lower()})", summary(kind)) for kind in mine]
         text += f"\n## {title}\n\n{said}\n\n" + table(("type", "emitted when"), rows)
         text += "".join(map(_section, mine))
     return text
@@ -58,4 +58,4 @@ def _tag(kind: type[Event]) -> str:
 def _section(kind: type[Event]) -> str:
     fields = field_table(kind, leave_out=COMMON)
     rest = f"\n{more(kind)}\n" if more(kind) else ""
-    return f"\n### {kind.__name__}\n\n`{_tag(kind)}`: {told(kind)}\n{rest}" + (f"\n{fields}" if fields else "")
+    return f"\n### {kind.__name__}\n\n`{_tag(kind)}`: {summary(kind)}\n{rest}" + (f"\n{fields}" if fields else "")

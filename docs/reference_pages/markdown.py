@@ -47,7 +47,7 @@ def prose(text: str) -> str:
     return re.sub(r"\s*\(DESIGN [\d.]+\)", "", text)
 
 
-def told(value: object) -> str:
+def summary(value: object) -> str:
     """Return the first paragraph of a docstring as one line."""
     return prose(" ".join((inspect.getdoc(value) or "").split("\n\n")[0].split()))
 

@@ -12,7 +12,7 @@ from hookline.payloads import Frozen
 from hookline.points import POINTS, Point
 from hookline.tools import Tool
 
-from .markdown import GENERATED, block, call, listed, more, signature, table, told
+from .markdown import GENERATED, block, call, listed, more, signature, summary, table
 
 MODULES = {
     "agents": "agents, runs, sessions and contexts",
@@ -63,7 +63,7 @@ def page(_: str) -> str:
     text = HEAD + table(("module", "contents", "names"), rows)
     text += "\n## hookline\n\n" + _links(root, root.__all__) + "\n"
     for name, module in modules.items():
-        text += f"\n## hookline.{name}\n\n{told(module)}\n"
+        text += f"\n## hookline.{name}\n\n{summary(module)}\n"
         listed_here = [each for each in sorted(module.__all__, key=str.lower) if homes[each] == name]
         elsewhere = [each for each in module.__all__ if _page_of(each, getattr(module, each)) or homes[each] != name]
         if elsewhere:
@@ -103,11 +103,11 @@ def _section(name: str, value: Any) -> str:
     if name in CONSTANTS:
         return f"{text}{CONSTANTS[name]}\n"
     if isinstance(value, Tool):
-        return f"{text}{TOOLS} {told(value)}\n"
+        return f"{text}{TOOLS} {summary(value)}\n"
     if get_origin(value) is Literal:
         return f"{text}One of {', '.join(f'`{choice}`' for choice in get_args(value))}.\n"
     if _is(value, Enum):
-        return f"{text}{told(value)}\n\n" + "".join(f"- `{item.name}`: `{item.value}`\n" for item in value)
+        return f"{text}{summary(value)}\n\n" + "".join(f"- `{item.name}`: `{item.value}`\n" for item in value)
     exception = _is(value, BaseException)
     kind = (
         "exception" if exception else "class" if isinstance(value, type) else "async def" if _is_async(value) else "def"
@@ -117,7 +117,7 @@ def _section(name: str, value: Any) -> str:
         f"{kind} {name}" if protocol or (exception and not signature(value)) else f"{kind} {call(name, value)}", "py"
     )
     kinds = [base.__name__ for base in value.__bases__ if base is not Exception] if exception else []
-    text += f"\n{told(value)}{_kinds(kinds)}\n" + (f"\n{more(value)}\n" if more(value) else "")
+    text += f"\n{summary(value)}{_kinds(kinds)}\n" + (f"\n{more(value)}\n" if more(value) else "")
     for heading, items in (("", listed(value)), ("Raises", listed(value, "Raises"))):
         title = f"\n{heading}:\n" if heading and items else ""
         text += title + ("\n" if items else "") + "".join(f"- `{item}`: {said}\n" for item, said in items.items())
@@ -144,7 +144,7 @@ def _members(kind: type) -> Iterator[tuple[str, str, str]]:
                 continue
             found = member.__func__ if isinstance(member, (classmethod, staticmethod)) else member
             if isinstance(found, property) and found.fget is not None and found.fget.__doc__:
-                yield name, "", told(found.fget)
+                yield name, "", summary(found.fget)
             elif inspect.isfunction(found) and found.__doc__ and "For the loop" not in found.__doc__:
                 inside = signature(found, types=False, own=isinstance(member, staticmethod))
-                yield name, f"({inside})", ("Async. " if _is_async(found) else "") + told(found)
+                yield name, f"({inside})", ("Async. " if _is_async(found) else "") + summary(found)

@@ -18,7 +18,7 @@ from hookline.payloads import (
 from hookline.points import POINTS, Point
 
 from .fields import field_table
-from .markdown import GENERATED, cell, more, table, told
+from .markdown import GENERATED, cell, more, summary, table
 
 HEAD = f"""# Points
 
@@ -56,7 +56,7 @@ def page(_: str) -> str:
     text += "".join(map(_section, POINTS.values()))
     text += "\n## Values in payloads\n\nTypes of fields in payloads.\n"
     for kind in VALUES:
-        text += f"\n### {kind.__name__}\n\n{told(kind)}\n\n{_and(more(kind))}{field_table(kind)}"
+        text += f"\n### {kind.__name__}\n\n{summary(kind)}\n\n{_and(more(kind))}{field_table(kind)}"
     return text
 
 

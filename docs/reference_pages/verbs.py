@@ -6,7 +6,7 @@ from hookline import APPROVAL_REQUESTED, HookResult
 from hookline.hooks import HookAction
 from hookline.points import POINTS, Point
 
-from .markdown import GENERATED, block, call, table, told
+from .markdown import GENERATED, block, call, summary, table
 
 HEAD = f"""# Verbs
 
@@ -111,6 +111,6 @@ def _section(verb: str) -> str:
     make = getattr(HookResult, verb)
     points = _at(verb) if verb not in ("approve", "deny", "edit") else [APPROVAL_REQUESTED]
     where = ", ".join(f"[`{point}`](points.md#{point})" for point in points) or "every point"
-    said = " ".join(filter(None, (told(make), NOTES[verb])))
+    text = " ".join(filter(None, (summary(make), NOTES[verb])))
     made, example = (block(text, "py") for text in (call(f"HookResult.{verb}", make, result=False), EXAMPLES[verb]))
-    return f"\n## {verb}\n\n{made}\n{said}\n\nAt {where}.\n\n{example}"
+    return f"\n## {verb}\n\n{made}\n{text}\n\nAt {where}.\n\n{example}"

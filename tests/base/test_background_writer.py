@@ -13,7 +13,7 @@ from hookline._base.background_writer import BackgroundWriter
 
 def gathering(**options):
     batches, failures = [], []
-    return BackgroundWriter(batches.append, lambda *told: failures.append(told), **options), batches, failures
+    return BackgroundWriter(batches.append, lambda *reported: failures.append(reported), **options), batches, failures
 
 
 def test_items_are_written_in_order_and_in_batches():

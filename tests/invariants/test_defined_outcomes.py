@@ -92,7 +92,7 @@ CONTEXT = 2000
 """How many words a request may have."""
 
 
-class World:
+class Harness:
     """An agent with every built-in hook and tools of many kinds."""
 
     def __init__(self, folder: Path, model: ScriptedModel, **given: Any) -> None:
@@ -160,8 +160,8 @@ class World:
 
         @observer(ON_PROGRESS)
         def report(ctx: Any, progress: Any) -> None:
-            told = (progress.phase, progress.call_id, progress.attempt, progress.outcome)
-            self.reports.setdefault(ctx.run_id, []).append(told)
+            reported = (progress.phase, progress.call_id, progress.attempt, progress.outcome)
+            self.reports.setdefault(ctx.run_id, []).append(reported)
 
         return [judge, ended, report]
 
@@ -247,11 +247,11 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Any:
+def harness(tmp_path: Path) -> Any:
     (tmp_path / "data").mkdir()
 
-    def make(*turns: Any, loop: bool = False, **given: Any) -> World:
-        return World(given.pop("folder", tmp_path / "data"), ScriptedModel(turns, loop=loop), **given)
+    def make(*turns: Any, loop: bool = False, **given: Any) -> Harness:
+        return Harness(given.pop("folder", tmp_path / "data"), ScriptedModel(turns, loop=loop), **given)
 
     return make
 
@@ -259,7 +259,7 @@ def world(tmp_path: Path) -> Any:
 # All together.
 
 
-def test_all_built_ins_together_keep_every_promise_over_a_whole_conversation(world: Any) -> None:
+def test_all_built_ins_together_keep_every_promise_over_a_whole_conversation(harness: Any) -> None:
     batch = [
         call("read", topic="a"),
         call("pay", amount=500, to="Bob"),
@@ -278,7 +278,7 @@ def test_all_built_ins_together_keep_every_promise_over_a_whole_conversation(wor
         *[call("read", topic="b")] * 3,
         ValueError("broken"),
     ]
-    it, session = world(*turns), Session("s")
+    it, session = harness(*turns), Session("s")
     it.memory.add_fact("home", "Rome")
     it.notes.append("buy milk")
 
@@ -315,8 +315,8 @@ def test_all_built_ins_together_keep_every_promise_over_a_whole_conversation(wor
     assert len(it.memory.episodes(None)) == len(outcomes) - 1  # a retried attempt is not an episode
 
 
-async def test_all_built_ins_together_let_a_run_be_cancelled(world: Any) -> None:
-    it, session, log = world([call("read", topic="a"), call("wait")]), Session("s"), EventLog()
+async def test_all_built_ins_together_let_a_run_be_cancelled(harness: Any) -> None:
+    it, session, log = harness([call("read", topic="a"), call("wait")]), Session("s"), EventLog()
     run = it.agent.start("go", session=session, sinks=[log])
     while ("wait", "{}") not in it.executed or not log.of(ToolEnded):
         await asyncio.sleep(0.01)
@@ -327,7 +327,7 @@ async def test_all_built_ins_together_let_a_run_be_cancelled(world: Any) -> None
     assert list(it.sessions.load("s").messages) == list(session.messages)
 
 
-def test_a_long_conversation_is_trimmed_and_compacted_and_never_fails(world: Any) -> None:
+def test_a_long_conversation_is_trimmed_and_compacted_and_never_fails(harness: Any) -> None:
     numbers = iter(range(1000))
 
     def turn(request: Any) -> Any:
@@ -337,7 +337,7 @@ def test_a_long_conversation_is_trimmed_and_compacted_and_never_fails(world: Any
             return [call("big", size=900 + next(numbers)) for _ in range(3)]
         return "Seen 0123456789abcde."
 
-    it, session = world(turn, loop=True), Session("s")
+    it, session = harness(turn, loop=True), Session("s")
     for number in range(12):
         assert it.run(f"look {number} " + "word " * 100, session).status == "completed"
     assert any(request.purpose == "compaction" for request in it.model.requests)
@@ -347,24 +347,24 @@ def test_a_long_conversation_is_trimmed_and_compacted_and_never_fails(world: Any
 # What is too large, empty or wild.
 
 
-def test_a_system_prompt_larger_than_the_budget_stops_the_run_before_the_model_is_asked(world: Any) -> None:
-    it = world(reply("never"), instructions="word " * 3000)
+def test_a_system_prompt_larger_than_the_budget_stops_the_run_before_the_model_is_asked(harness: Any) -> None:
+    it = harness(reply("never"), instructions="word " * 3000)
     result = it.run("hello")
     assert (result.status, result.stop.kind, it.model.requests) == ("stopped", "token_limit", [])
     assert it.sessions.load("s") is not None
 
 
 @pytest.mark.parametrize("task", ["", " ", "\0", "\ud800"])
-def test_empty_histories_and_unusual_tasks_work(world: Any, task: str) -> None:
-    it = world(reply("hello"), instructions="")
+def test_empty_histories_and_unusual_tasks_work(harness: Any, task: str) -> None:
+    it = harness(reply("hello"), instructions="")
     result = it.run(task)
     assert (result.status, result.reply) == ("completed", "hello")
     assert it.failures() == set()
 
 
 @pytest.mark.parametrize("tool", ["big", "listed"])
-def test_a_result_of_50_mb_is_cut_for_the_model_and_kept_whole(world: Any, tool: str) -> None:
-    it = world(call(tool, size=50_000_000), reply("That was long: 0123456789abcde."))
+def test_a_result_of_50_mb_is_cut_for_the_model_and_kept_whole(harness: Any, tool: str) -> None:
+    it = harness(call(tool, size=50_000_000), reply("That was long: 0123456789abcde."))
     result = it.run("go")
     assert (result.status, result.steps[0].outcomes, it.failures()) == ("completed", ("ok",), set())
     assert len(result.messages[2].content) <= 1000
@@ -374,8 +374,8 @@ def test_a_result_of_50_mb_is_cut_for_the_model_and_kept_whole(world: Any, tool:
     assert it.audit.stat().st_size < 100_000
 
 
-def test_a_result_of_50_mb_is_shortened_only_for_the_request(world: Any) -> None:
-    it = world(call("big", size=50_000_000), reply("That was long: 0123456789abcde."))
+def test_a_result_of_50_mb_is_shortened_only_for_the_request(harness: Any) -> None:
+    it = harness(call("big", size=50_000_000), reply("That was long: 0123456789abcde."))
     for hook in list(it.agent.hooks):
         if isinstance(hook, ToolOutputTruncatorHook):
             it.agent.hooks.unregister(hook)
@@ -386,8 +386,8 @@ def test_a_result_of_50_mb_is_shortened_only_for_the_request(world: Any) -> None
 
 
 @pytest.mark.parametrize("kind", ["bytes", "surrogate", "control"])
-def test_bytes_and_text_that_are_not_valid_are_results_like_any_other(world: Any, kind: str) -> None:
-    it = world(call("raw", kind=kind), reply("seen"))
+def test_bytes_and_text_that_are_not_valid_are_results_like_any_other(harness: Any, kind: str) -> None:
+    it = harness(call("raw", kind=kind), reply("seen"))
     result = it.run("go \ud800")
     assert (result.status, it.failures()) == ("completed", set())
     assert len(it.sessions.load("s").messages) == 4
@@ -397,9 +397,9 @@ def test_bytes_and_text_that_are_not_valid_are_results_like_any_other(world: Any
 
 
 @pytest.mark.parametrize("name", ["../../x", "/etc/x", "..\\..\\x", "a/../../../x", "~/x", "\0", "con", "x" * 500])
-def test_session_ids_and_artifact_names_stay_inside(world: Any, tmp_path: Path, name: str) -> None:
+def test_session_ids_and_artifact_names_stay_inside(harness: Any, tmp_path: Path, name: str) -> None:
     turns = [call(name), call("save_artifact", name=name, content="x"), call("big", size=100_000), reply("done")]
-    it = world(*turns)
+    it = harness(*turns)
     before = outside(it, tmp_path)
     with suppress(StoreError):  # a name may be rejected
         it.artifacts.save(name, "x")
@@ -410,7 +410,7 @@ def test_session_ids_and_artifact_names_stay_inside(world: Any, tmp_path: Path, 
     assert not (tmp_path.parent / "x").exists()
 
 
-def outside(it: World, folder: Path) -> set[Path]:
+def outside(it: Harness, folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if it.folder not in path.parents}
 
 
@@ -423,9 +423,9 @@ def garbage(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def test_a_corrupt_memory_is_reported_kept_and_the_run_completes(world: Any, tmp_path: Path) -> None:
+def test_a_corrupt_memory_is_reported_kept_and_the_run_completes(harness: Any, tmp_path: Path) -> None:
     before = garbage(tmp_path / "data" / "memory.db")
-    it = world(call("read", topic="a"), reply("3 lines on a."))
+    it = harness(call("read", topic="a"), reply("3 lines on a."))
     result = it.run("go")
     assert (result.status, result.reply) == ("completed", "3 lines on a.")
     assert it.failures() == {("MemoryInjectionHook", "StoreError"), ("EpisodeLoggerHook", "StoreError")}
@@ -433,9 +433,9 @@ def test_a_corrupt_memory_is_reported_kept_and_the_run_completes(world: Any, tmp
     assert len(it.sessions.load("s").messages) == 4
 
 
-def test_a_locked_memory_is_reported_and_the_run_completes(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_memory_is_reported_and_the_run_completes(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.05)
-    it = world(call("read", topic="a"), reply("3 lines on a."))
+    it = harness(call("read", topic="a"), reply("3 lines on a."))
     it.memory.add_fact("home", "Rome")
     holder = sqlite3.connect(it.memory.path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
@@ -447,7 +447,7 @@ def test_a_locked_memory_is_reported_and_the_run_completes(world: Any, monkeypat
 
 
 @pytest.mark.parametrize("kind", ["json", "sqlite"])
-def test_corrupt_sessions_are_reported_kept_and_the_run_completes(world: Any, tmp_path: Path, kind: str) -> None:
+def test_corrupt_sessions_are_reported_kept_and_the_run_completes(harness: Any, tmp_path: Path, kind: str) -> None:
     if kind == "json":
         store: Any = JsonSessionStore(tmp_path / "data" / "sessions")
         store.save(Session("s", [Message("user", "precious")]))
@@ -455,19 +455,19 @@ def test_corrupt_sessions_are_reported_kept_and_the_run_completes(world: Any, tm
     else:
         store, file = SqliteSessionStore(tmp_path / "data" / "s.db"), tmp_path / "data" / "s.db"
     before = garbage(file)
-    it = world(reply("ok"), sessions=store)
+    it = harness(reply("ok"), sessions=store)
     result = it.run("go")
     assert (result.status, it.failures()) == ("completed", {("PersistSessionHook", "StoreError")})
     assert file.read_bytes() == before
 
 
-def test_a_folder_that_cannot_be_written_is_reported_and_the_run_completes(world: Any, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_and_the_run_completes(harness: Any, tmp_path: Path) -> None:
     folder = tmp_path / "closed"
     folder.mkdir(mode=0o500)
     if os.access(folder, os.W_OK):  # root can write to every folder
         folder.rmdir()
         folder.write_text("a file in its place")
-    it = world(call("read", topic="a"), reply("3 lines on a."), folder=folder)
+    it = harness(call("read", topic="a"), reply("3 lines on a."), folder=folder)
     result = it.run("go")
     assert (result.status, result.reply) == ("completed", "3 lines on a.")
     assert {source for source, _ in it.failures()} >= {"AuditLogHook", "EpisodeLoggerHook", "PersistSessionHook"}
@@ -492,9 +492,9 @@ class Jumping:
 JUMPS = (1.8e9, 0.0, 4e9, -86400.5, 1.8e9 - 3600, 1.8e9 + 3600)
 
 
-def test_a_wall_clock_that_jumps_changes_nothing_but_timestamps(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wall_clock_that_jumps_changes_nothing_but_timestamps(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     turns = [[call("read", topic="a"), call("flaky")], reply("3 lines on a."), call("read", topic="a"), reply("a: 3.")]
-    it, session, clock = world(*turns), Session("s"), Jumping(*JUMPS)
+    it, session, clock = harness(*turns), Session("s"), Jumping(*JUMPS)
     monkeypatch.setattr(time, "time", Jumping(*JUMPS).time)
     for _ in range(2):
         result = it.run("go", ctx=AgentContext(clock=clock, session=session), session=session)
@@ -509,21 +509,21 @@ def test_a_wall_clock_that_jumps_changes_nothing_but_timestamps(world: Any, monk
     assert recorded == sorted(recorded, reverse=True)
 
 
-def test_an_impossible_wall_clock_is_reported_and_the_run_completes(world: Any) -> None:
-    it = world(call("read", topic="a"), reply("3 lines on a."))
+def test_an_impossible_wall_clock_is_reported_and_the_run_completes(harness: Any) -> None:
+    it = harness(call("read", topic="a"), reply("3 lines on a."))
     result = it.run("go", ctx=AgentContext(clock=Jumping(1e18)))
     assert (result.status, result.reply) == ("completed", "3 lines on a.")
     assert {source for source, _ in it.failures()} == {"AuditTrailHook"}
 
 
 @pytest.mark.slow
-async def test_a_thousand_runs_at_once_share_one_memory_and_one_session_store(world: Any, tmp_path: Path) -> None:
+async def test_a_thousand_runs_at_once_share_one_memory_and_one_session_store(harness: Any, tmp_path: Path) -> None:
     def turn(request: Any) -> Any:
         topic = next(m.content for m in request.messages if m.role == "user")
         return call("read", topic=topic) if request.messages[-1].role == "user" else f"3 lines on {topic}."
 
     sessions = SqliteSessionStore(tmp_path / "data" / "sessions.db")
-    it = world(turn, loop=True, sessions=sessions)
+    it = harness(turn, loop=True, sessions=sessions)
     it.memory.add_fact("home", "Rome")
     made = [Session(f"s{number}") for number in range(1000)]
     results = await asyncio.gather(*(it.agent.arun(f"t{n}", session=session) for n, session in enumerate(made)))

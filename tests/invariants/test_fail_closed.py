@@ -124,7 +124,7 @@ def faulty(point: Any, fault: Callable[..., Any], **options: Any) -> Any:
     return made(fault if asyncio.iscoroutinefunction(fault) else sync)
 
 
-class World:
+class Harness:
     """An agent with one tool that records everything."""
 
     def __init__(self, *hooks: Any, turns: Any = None) -> None:
@@ -153,28 +153,28 @@ class World:
         return [message.content for message in self.session.messages]
 
 
-def nothing_was_asked(world: World) -> bool:
-    return not world.model.requests and not world.worked
+def nothing_was_asked(harness: Harness) -> bool:
+    return not harness.model.requests and not harness.worked
 
 
-def reply_is_not_recorded(world: World) -> bool:
-    return world.contents == ["a task"] and not world.worked
+def reply_is_not_recorded(harness: Harness) -> bool:
+    return harness.contents == ["a task"] and not harness.worked
 
 
-def nothing_ran(world: World) -> bool:
-    return not world.worked
+def nothing_ran(harness: Harness) -> bool:
+    return not harness.worked
 
 
-def output_is_withheld(world: World) -> bool:
-    return world.worked == [1, 2] and "the output" not in world.contents[:3] and len(world.model.requests) == 1
+def output_is_withheld(harness: Harness) -> bool:
+    return harness.worked == [1, 2] and "the output" not in harness.contents[:3] and len(harness.model.requests) == 1
 
 
-def no_step_follows(world: World) -> bool:
-    return len(world.model.requests) == 1
+def no_step_follows(harness: Harness) -> bool:
+    return len(harness.model.requests) == 1
 
 
 DECIDING = {
-    ON_RUN_START: lambda world: nothing_was_asked(world) and not world.contents,
+    ON_RUN_START: lambda harness: nothing_was_asked(harness) and not harness.contents,
     BEFORE_PROMPT_BUILD: nothing_was_asked,
     BEFORE_STEP: nothing_was_asked,
     BEFORE_LLM: nothing_was_asked,
@@ -183,8 +183,8 @@ DECIDING = {
     BEFORE_TOOL: nothing_ran,
     AFTER_TOOL: output_is_withheld,
     AFTER_STEP: no_step_follows,
-    ON_STOP: lambda world: len(world.model.requests) == 2,
-    ON_RUN_END: lambda world: world.contents[-1] == "done",
+    ON_STOP: lambda harness: len(harness.model.requests) == 2,
+    ON_RUN_END: lambda harness: harness.contents[-1] == "done",
 }
 """Each point of a run whose hooks decide, and that what they guard did not happen."""
 
@@ -197,11 +197,11 @@ async def test_a_closed_failure_keeps_the_guarded_action_from_happening(point: A
         pytest.skip("no guards here")
     verdicts = []
     watch = observer(point)(lambda ctx, payload, verdict: verdicts.append(verdict))
-    world = World(faulty(point, fault, phase=phase, on_failure="closed"), watch)
-    result = await world.run()
-    assert DECIDING[point](world)
+    harness = Harness(faulty(point, fault, phase=phase, on_failure="closed"), watch)
+    result = await harness.run()
+    assert DECIDING[point](harness)
     assert result.status == "failed"
-    assert "'faulty'" in str(world.error)
+    assert "'faulty'" in str(harness.error)
     assert [(error.where, error.source) for error in result.errors] == [("hook", "faulty")] * len(result.errors)
     assert result.errors
     assert verdicts
@@ -219,9 +219,9 @@ def test_the_table_above_names_every_point_of_a_run_that_decides() -> None:
 async def test_a_failing_approver_denies(fault: Any) -> None:
     ask = guard(BEFORE_TOOL)(lambda ctx, request: HookResult.ask("?") if request.arguments["n"] == 1 else None)
     approve = hook(APPROVAL_REQUESTED, priority=-1)(lambda ctx, request: HookResult.approve())
-    world = World(ask, faulty(APPROVAL_REQUESTED, fault), approve)
-    result = await world.run()
-    assert world.worked == [2]
+    harness = Harness(ask, faulty(APPROVAL_REQUESTED, fault), approve)
+    result = await harness.run()
+    assert harness.worked == [2]
     assert result.status == "completed"
     assert "faulty" in {error.source for error in result.errors}
 
@@ -231,12 +231,12 @@ async def test_a_failure_inside_on_error_fails_the_run_and_does_not_fire_it_agai
     fired = []
     count = hook(ON_ERROR, priority=1)(lambda ctx, failure: fired.append(failure.where))
     answer = hook(ON_ERROR, priority=-1)(lambda ctx, failure: HookResult.answer("mended"))
-    world = World(count, faulty(ON_ERROR, fault), answer, turns=[RuntimeError("down"), "done"])
-    result = await world.run()
+    harness = Harness(count, faulty(ON_ERROR, fault), answer, turns=[RuntimeError("down"), "done"])
+    result = await harness.run()
     assert fired == ["model"]
     assert result.status == "failed"
     assert "faulty" in [error.source for error in result.errors]
-    assert "mended" not in world.contents
+    assert "mended" not in harness.contents
 
 
 @each_fault
@@ -244,13 +244,13 @@ async def test_a_failure_inside_on_error_fails_the_run_and_does_not_fire_it_agai
 async def test_a_closed_observer_ends_the_run_where_nothing_can_be_decided(point: Any, fault: Any) -> None:
     ask = guard(BEFORE_TOOL)(lambda ctx, request: HookResult.ask("?"))
     approve = hook(APPROVAL_REQUESTED)(lambda ctx, request: HookResult.approve())
-    world = World(ask, approve, faulty(point, fault, on_failure="closed"))
-    result = await world.run()
+    harness = Harness(ask, approve, faulty(point, fault, on_failure="closed"))
+    result = await harness.run()
     assert result.status == "failed"
-    assert "'faulty'" in str(world.error)
-    assert len(world.model.requests) == (point != SESSION_START)
+    assert "'faulty'" in str(harness.error)
+    assert len(harness.model.requests) == (point != SESSION_START)
     if point != ON_PROGRESS:
-        assert not world.worked
+        assert not harness.worked
 
 
 @each_fault
@@ -260,12 +260,12 @@ async def test_a_blocking_failure_blocks_that_call_and_no_other(phase: str, faul
     watch = observer(BEFORE_TOOL)(lambda ctx, request, verdict: seen.append(verdict.action))
     results = []
     after = observer(AFTER_TOOL)(lambda ctx, result: results.append(result.outcome))
-    world = World(watch, after, turns=[[call("work", n=1), call("other"), call("work", n=2)], "done"])
-    world.agent.tools._tools["other"] = world.agent.tools.get("work")
-    world.agent.register_hook(faulty(BEFORE_TOOL, fault, phase=phase, on_failure="block", tools="other"))
-    result = await world.run()
+    harness = Harness(watch, after, turns=[[call("work", n=1), call("other"), call("work", n=2)], "done"])
+    harness.agent.tools._tools["other"] = harness.agent.tools.get("work")
+    harness.agent.register_hook(faulty(BEFORE_TOOL, fault, phase=phase, on_failure="block", tools="other"))
+    result = await harness.run()
     assert result.status == "completed"
-    assert sorted(world.worked) == [1, 2]
+    assert sorted(harness.worked) == [1, 2]
     assert seen == ["cont", "block", "cont"]
     assert results == ["ok", "blocked", "ok"]
     assert "faulty" in {error.source for error in result.errors}
@@ -278,13 +278,13 @@ async def test_an_open_failure_is_reported_and_the_run_continues(point: Any, pha
     if phase == "guard" and point.model != "pipeline":
         pytest.skip("no guards here")
     errors = []
-    told = observer(ON_ERROR)(lambda ctx, failure: errors.extend(e.source for e in failure.errors))
-    world = World(faulty(point, fault, phase=phase, on_failure="open"), told)
-    result = await world.run()
+    reported = observer(ON_ERROR)(lambda ctx, failure: errors.extend(e.source for e in failure.errors))
+    harness = Harness(faulty(point, fault, phase=phase, on_failure="open"), reported)
+    result = await harness.run()
     assert result.status == "completed"
-    assert sorted(world.worked) == [1, 2]
+    assert sorted(harness.worked) == [1, 2]
     assert set(errors) == {"faulty"}
-    assert len(errors) == len(world.log.of(Failed))
+    assert len(errors) == len(harness.log.of(Failed))
 
 
 @each_fault
@@ -309,9 +309,9 @@ def test_no_other_hook_gets_a_call_past_a_guard_that_failed(
     specs: list[HookSpec], fault: Any, priority: int, policy: str
 ) -> None:
     hooks = [spec.build(f"{spec.say}_{i}") for i, spec in enumerate(specs)]
-    world = World(*hooks, faulty(BEFORE_TOOL, fault, phase="guard", priority=priority, on_failure=policy))
-    asyncio.run(world.run())
-    assert not world.worked
+    harness = Harness(*hooks, faulty(BEFORE_TOOL, fault, phase="guard", priority=priority, on_failure=policy))
+    asyncio.run(harness.run())
+    assert not harness.worked
 
 
 VERBS = {
@@ -343,11 +343,11 @@ async def test_observers_are_called_after_every_decision(verb: str, phase: str) 
         seen.append(f"second {verdict.action}")
 
     decide = hook(point, phase=phase)(lambda ctx, payload: speak())
-    world = World(decide, first, second)
-    await world.run()
+    harness = Harness(decide, first, second)
+    await harness.run()
     word = verb.split()[0]
     assert seen[:2] == [f"first {word}", f"second {word}"]
-    assert len(seen) == 2 * len([event for event in world.log.of(PointFired) if event.point == point])
+    assert len(seen) == 2 * len([event for event in harness.log.of(PointFired) if event.point == point])
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -358,7 +358,7 @@ async def test_observers_are_called_though_the_run_is_being_cancelled(number: in
         seen.append(step.index)
 
     cancel = guard(BEFORE_STEP)(lambda ctx, step: ctx.interrupt.cancel())
-    result = await World(cancel, *(observer(BEFORE_STEP)(look) for _ in range(number))).run()
+    result = await Harness(cancel, *(observer(BEFORE_STEP)(look) for _ in range(number))).run()
     assert result.status == "cancelled"
     assert seen == [0] * number
 
@@ -370,20 +370,20 @@ async def test_a_refused_call_inside_on_error_does_not_hide_the_failure() -> Non
     async def explain(ctx: Any, failure: Any) -> None:
         await ctx.llm.complete("what went wrong?")
 
-    result = await World(stop, faulty(BEFORE_PROMPT_BUILD, fails), explain).run()
+    result = await Harness(stop, faulty(BEFORE_PROMPT_BUILD, fails), explain).run()
     assert result.status == "failed"
 
 
 @pytest.mark.parametrize("layer", ["agent", "conversation", "run"])
 async def test_a_guard_of_any_layer_guards_alone(layer: str) -> None:
-    world, bad = World(), faulty(BEFORE_TOOL, fails, phase="guard")
+    harness, bad = Harness(), faulty(BEFORE_TOOL, fails, phase="guard")
     options: dict[str, Any] = {}
     if layer == "agent":
-        world.agent.register_hook(bad)
+        harness.agent.register_hook(bad)
     elif layer == "conversation":
         options["ctx"] = AgentContext(hooks=[bad])
     else:
         options["hooks"] = [bad]
     with pytest.raises(RunFailedError, match="faulty"):
-        await world.agent.arun("a task", **options)
-    assert not world.worked
+        await harness.agent.arun("a task", **options)
+    assert not harness.worked

@@ -63,7 +63,7 @@ class Seen:
     usage: Usage = Usage()
     ran: list[int] = field(default_factory=list)
     judged: list[int] = field(default_factory=list)
-    told: Counter[tuple[str, str]] = field(default_factory=Counter)
+    reported: Counter[tuple[str, str]] = field(default_factory=Counter)
     results: list[AgentResult] = field(default_factory=list)
     events: list[Any] = field(default_factory=list)
     number: int = 0
@@ -138,7 +138,7 @@ def watchers(seen: Seen, faults: list[Fault], blocked: int, cancel: Any) -> list
 
     @observer(*WATCHED)
     def tell(point: str, ctx: Any, payload: Any) -> None:
-        seen.told[str(point), payload.child.run_id] += 1
+        seen.reported[str(point), payload.child.run_id] += 1
 
     @observer(ON_RUN_END)
     def end(ctx: Any, result: Any) -> None:
@@ -196,9 +196,9 @@ async def test_a_tree_of_runs_keeps_every_promise(node, faults, blocked, cancel_
     assert [parent for parent in parents.values() if parent not in parents] == [""]
 
     # Every run except the root was spawned, and ended once.
-    spawned = {run for point, run in seen.told if point == SUBAGENT_SPAWNED}
-    assert spawned == {run for point, run in seen.told if point == SUBAGENT_ENDED}
-    assert set(seen.told.values()) <= {1}
+    spawned = {run for point, run in seen.reported if point == SUBAGENT_SPAWNED}
+    assert spawned == {run for point, run in seen.reported if point == SUBAGENT_ENDED}
+    assert set(seen.reported.values()) <= {1}
     assert set(started) - {seen.root.ids.run_id} <= spawned
 
     # Every call has one result, in order.

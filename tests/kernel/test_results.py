@@ -609,8 +609,8 @@ async def test_a_block_without_a_message_elsewhere_names_the_hook():
 async def test_a_block_keeps_its_message_reason_and_state():
     for message in ("no", ""):
         ctx = BaseContext()
-        told = HookResult.block(message, reason="why", state=ctx.state.with_metadata(seen=True))
-        verdict = await fire("before_tool", told, ctx=ctx)
+        reported = HookResult.block(message, reason="why", state=ctx.state.with_metadata(seen=True))
+        verdict = await fire("before_tool", reported, ctx=ctx)
         assert verdict.reason == "why"
         assert ctx.state.metadata == {"seen": True}
     assert (await fire("before_tool", HookResult.block(" no "))).value == " no "

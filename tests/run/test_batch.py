@@ -695,7 +695,7 @@ def seen_path(seen):
 # Whatever happens to a batch
 
 
-def told(turns, hooks=(), tools=(add,), **options):
+def reported(turns, hooks=(), tools=(add,), **options):
     """A run: its result, the payloads of ``on_progress`` and ``after_tool``, and the events."""
     progress, settled, log = [], [], EventLog()
 
@@ -729,7 +729,7 @@ def test_the_end_of_a_run_during_judging_cancels_all_calls_even_blocked_ones(how
             raise ValueError("broken")
         return HookResult.end("over")
 
-    result, progress, settled, log = told([TWO], [judge])
+    result, progress, settled, log = reported([TWO], [judge])
     assert result.status == {"end": "ended", "raise": "failed"}[how]
     assert settled == [(IDS[0], "cancelled"), (IDS[1], "cancelled")]
     assert progress == [("tool_end", each, "cancelled") for each in IDS]
@@ -742,7 +742,7 @@ def test_a_call_that_was_judged_keeps_its_outcome_when_the_run_is_stopped_and_th
     def judge(ctx, request):
         return HookResult.block("no") if request.id == IDS[0] else HookResult.stop("enough")
 
-    result, progress, settled, _ = told([TWO], [judge])
+    result, progress, settled, _ = reported([TWO], [judge])
     assert (result.status, result.stop.message) == ("stopped", "enough")
     assert settled == [(IDS[0], "blocked"), (IDS[1], "cancelled")]
     assert progress == [("tool_end", IDS[0], "blocked"), ("tool_end", IDS[1], "cancelled")]
@@ -753,7 +753,7 @@ def test_the_end_of_a_blocked_call_is_reported_before_the_others_start():
     def judge(ctx, request):
         return HookResult.block("no") if request.id == IDS[1] else None
 
-    _, progress, settled, _ = told([TWO, reply("x")], [judge])
+    _, progress, settled, _ = reported([TWO, reply("x")], [judge])
     assert progress == [
         ("tool_end", IDS[1], "blocked"),
         ("tool_start", IDS[0], None),
@@ -771,7 +771,7 @@ def test_invalid_calls_are_reported_at_on_error_with_their_id():
 
     for hooks in ([watch], [watch, guard(BEFORE_TOOL)(lambda ctx, request: None)]):
         failures.clear()
-        result, _, settled, _ = told([[call("nope"), call("add", a="x")], reply("x")], hooks)
+        result, _, settled, _ = reported([[call("nope"), call("add", a="x")], reply("x")], hooks)
         assert settled == [(IDS[0], "error"), (IDS[1], "error")]
         texts = [m.content for m in result.messages if m.role == "tool"]
         assert [error for failure in failures for error in failure.errors] == list(result.errors)
@@ -793,7 +793,7 @@ def test_a_call_whose_arguments_are_no_object_does_not_run_though_its_tool_needs
         return "pong"
 
     garbage = ToolCall("c", "ping", "not json" * 100)
-    result, _, settled, _ = told([garbage, reply("x")], tools=[ping])
+    result, _, settled, _ = reported([garbage, reply("x")], tools=[ping])
     assert (settled, ran) == ([("c", "error")], [])
     assert "not a JSON object" in result.messages[2].content
     assert "not json" in result.messages[2].content
@@ -803,7 +803,7 @@ def test_a_call_whose_arguments_are_no_object_does_not_run_though_its_tool_needs
     def mend(ctx, request):
         return request.replace(arguments={"a": 1, "b": 2})
 
-    result, _, settled, _ = told([ToolCall("c", "add", "a=1, b=2"), reply("x")], [mend])
+    result, _, settled, _ = reported([ToolCall("c", "add", "a=1, b=2"), reply("x")], [mend])
     assert settled == [("c", "ok")]
     assert result.messages[2].content == "3"
 
@@ -821,7 +821,7 @@ def test_an_edited_call_that_is_asked_about_again_counts_as_approved_and_an_answ
     def edit(ctx, payload):
         return HookResult.edit({"a": 2, "b": 2})
 
-    result, _, settled, _ = told([ADD, reply("x")], [ask, cache, edit])
+    result, _, settled, _ = reported([ADD, reply("x")], [ask, cache, edit])
     assert settled == [(IDS[0], "answered")]
     assert result.messages[2].content == "known"
 
@@ -830,7 +830,7 @@ def test_an_edited_call_that_is_asked_about_again_counts_as_approved_and_an_answ
 def test_calls_over_the_limit_are_cancelled_and_the_signal_is_recorded_once(limit, ran):
     calls = [call("add", a=n) for n in range(4)]
     ctx = AgentContext(budget=Budget(Limits(tool_calls=limit)))
-    result, progress, settled, log = told([calls, reply("x")], ctx=ctx)
+    result, progress, settled, log = reported([calls, reply("x")], ctx=ctx)
     assert [outcome for _, outcome in settled] == ["ok"] * ran + ["cancelled"] * (4 - ran)
     assert (result.status, result.stop.kind) == ("stopped", "tool_calls_limit")
     assert [event.signal.kind for event in log.of(Signalled)] == ["tool_calls_limit"]
@@ -846,7 +846,7 @@ def test_a_blocked_call_does_not_count_against_the_limit():
         return HookResult.block("no") if request.id == IDS[0] else None
 
     ctx = AgentContext(budget=Budget(Limits(tool_calls=5)))
-    told([TWO, reply("x")], [judge], ctx=ctx)
+    reported([TWO, reply("x")], [judge], ctx=ctx)
     assert ctx.budget.tool_calls == 1
 
 
@@ -871,7 +871,7 @@ def test_an_ignored_retry_is_reported_with_the_reason(said, why):
     calls = [ADD]
     if said == "stop":
         hooks, calls = [again, stop], TWO
-    *_, log = told([calls, reply("x")], hooks)
+    *_, log = reported([calls, reply("x")], hooks)
     assert log.of(RetryIgnored)[-1].why == why
 
 
@@ -904,7 +904,7 @@ def test_the_result_of_a_failed_after_tool_is_withheld_and_the_run_fails():
     def fail(ctx, done):
         raise ValueError("no")
 
-    result, *_ = told([ADD], [fail])
+    result, *_ = reported([ADD], [fail])
     assert result.status == "failed"
     assert "3" not in result.messages[2].content
     assert "withheld" in result.messages[2].content
@@ -925,7 +925,7 @@ def test_a_tool_may_report_from_a_thread_and_after_its_call_has_ended():
     def too_late(ctx, done):
         late[0].progress(0.5, "too late")
 
-    result, progress, _, log = told([call("work"), reply("x")], [too_late], tools=[work])
+    result, progress, _, log = reported([call("work"), reply("x")], [too_late], tools=[work])
     assert [(e.fraction, e.call_id, e.tool) for e in log.of(ToolProgressed)] == [(0.25, IDS[0], "work")]
     assert [phase for phase, *_ in progress] == ["tool_start", "progress", "tool_end"]
     late[0].progress(0.75)  # the run has ended: ignored
@@ -945,7 +945,7 @@ def test_a_call_that_ran_before_the_limit_was_met_is_not_run_again():
         return HookResult.retry() if done.outcome == "ok" else None
 
     ctx = AgentContext(budget=Budget(Limits(tool_calls=1)))
-    result, _, settled, log = told([TWO, reply("x")], [again], ctx=ctx)
+    result, _, settled, log = reported([TWO, reply("x")], [again], ctx=ctx)
     assert settled == [(IDS[0], "ok"), (IDS[1], "cancelled")]
     assert [event.why for event in log.of(RetryIgnored)] == ["the run is ending"]
 
@@ -956,7 +956,7 @@ def test_a_cancelled_error_raised_by_a_tool_is_its_error():
         """Raise CancelledError."""
         raise asyncio.CancelledError
 
-    result, _, settled, _ = told([call("odd"), reply("x")], tools=[odd])
+    result, _, settled, _ = reported([call("odd"), reply("x")], tools=[odd])
     assert (result.status, settled) == ("completed", [("call_0_0", "error")])
 
 
@@ -1065,7 +1065,7 @@ def test_the_calls_of_a_stopping_run_are_not_judged(why):
 
     budget = Budget(Limits(tokens=100))
     ctx = AgentContext(budget=budget if why == "limit" else None)
-    result, _, settled, _ = told([TWO, reply("x")], [judge, stop], ctx=ctx)
+    result, _, settled, _ = reported([TWO, reply("x")], [judge, stop], ctx=ctx)
     assert (result.status, [outcome for _, outcome in settled]) == ("stopped", ["cancelled", "cancelled"])
     assert judged == []
 
@@ -1167,13 +1167,13 @@ def test_a_rewriter_that_changes_the_arguments_in_place_changes_nothing():
 
 
 def test_progress_is_reported_before_the_result_even_if_start_and_end_are_not_wanted():
-    told = []
+    reported = []
 
     class Sink:
         events = frozenset((ToolProgressed, ToolSettled))
 
         def __call__(self, event):
-            told.append(type(event))
+            reported.append(type(event))
 
     @tool
     async def work(ctx: AgentContext) -> str:
@@ -1182,7 +1182,7 @@ def test_progress_is_reported_before_the_result_even_if_start_and_end_are_not_wa
         return "done"
 
     scripted_agent([call("work"), reply("x")], tools=[work]).run("x", sinks=[Sink()])
-    assert told == [ToolProgressed, ToolSettled]
+    assert reported == [ToolProgressed, ToolSettled]
 
 
 def test_a_closed_failure_at_tool_end_with_path_fails_the_run_and_the_results_are_recorded():

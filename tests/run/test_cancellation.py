@@ -246,13 +246,13 @@ async def test_cancelling_the_conversation_cancels_all_its_runs():
 
 
 async def test_a_failing_watcher_does_not_prevent_the_cancellation(caplog):
-    ctx, told = AgentContext(), []
+    ctx, reported = AgentContext(), []
     ctx.interrupt.subscribe(lambda reason: 1 / 0)
     run = Agent("a", llm=ScriptedModel([call("wait")]), tools=[wait]).start("x", ctx=ctx)
-    ctx.interrupt.subscribe(told.append)
+    ctx.interrupt.subscribe(reported.append)
     await asyncio.sleep(0.02)
     ctx.interrupt.cancel("enough")
-    assert told == ["enough"]
+    assert reported == ["enough"]
     assert (await run.result()).status == "cancelled"
     assert "a watcher of an interrupt failed" in caplog.text
 

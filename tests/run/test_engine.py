@@ -145,7 +145,7 @@ def test_a_model_call_at_such_a_point_is_refused_while_the_run_stops(checked):
 @pytest.mark.parametrize(("closed", "fatal"), [("refused", False), ("the run fails", True)])
 def test_a_closed_failure_at_such_a_point_is_fatal_if_the_point_declares_it(own_points, closed, fatal):
     point = Point(f"test_course_{fatal}", RunStart, closed=closed)
-    told = []
+    reported = []
 
     @hook(point, name="broken")
     def broken(ctx, payload):
@@ -153,7 +153,7 @@ def test_a_closed_failure_at_such_a_point_is_fatal_if_the_point_declares_it(own_
 
     @observer(ON_ERROR)
     def watch(ctx, failure):
-        told.append((failure.fatal, failure.errors[0].source))
+        reported.append((failure.fatal, failure.errors[0].source))
 
     @tool
     async def ask(ctx) -> str:
@@ -166,7 +166,7 @@ def test_a_closed_failure_at_such_a_point_is_fatal_if_the_point_declares_it(own_
 
     result = scripted_agent([call("ask"), reply("x")], tools=[ask], hooks=[broken, watch]).run("x")
     assert result.messages[2].content == "refused by broken"
-    assert told == [(fatal, "broken")]
+    assert reported == [(fatal, "broken")]
 
 
 # What else was said where something failed
@@ -538,7 +538,7 @@ def test_a_hook_is_skipped_only_for_its_own_model_call():
     assert seen == [("b", "a"), ("a", "b"), ("a", "step"), ("b", "step")]
 
 
-# Failures of those who are told of failures
+# Failures at on_error
 
 
 def closed(ctx):
@@ -556,7 +556,7 @@ async def stopped(ctx):
 
 @pytest.mark.parametrize("second", [closed, refused, stopped])
 def test_of_two_failures_the_first_one_counts_and_on_error_fires_once(second):
-    told = []
+    reported = []
 
     @hook(BEFORE_STEP, name="first")
     def first(ctx, step):
@@ -564,7 +564,7 @@ def test_of_two_failures_the_first_one_counts_and_on_error_fires_once(second):
 
     @hook(ON_ERROR, name="second")
     async def mend(ctx, failure):
-        told.append(failure.errors[0].source)
+        reported.append(failure.errors[0].source)
         made = second(ctx)
         if made is not None:
             await made
@@ -580,13 +580,13 @@ def test_of_two_failures_the_first_one_counts_and_on_error_fires_once(second):
     agent = scripted_agent([reply("x")], hooks=[first, mend, wall, shaky])
     with pytest.raises(RunFailedError, match="'first' failed at before_step") as failed:
         agent.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=60))))
-    assert told == ["first"]
+    assert reported == ["first"]
     assert {"first", "shaky"} <= {error.source for error in failed.value.result.errors}
     assert failed.value.result.errors[0].message == str(failed.value.__cause__)
 
 
 def test_a_failing_observer_at_on_error_is_recorded_and_not_reported_again():
-    told = []
+    reported = []
 
     @hook(BEFORE_STEP, on_failure="open", name="first")
     def first(ctx, step):
@@ -594,18 +594,18 @@ def test_a_failing_observer_at_on_error_is_recorded_and_not_reported_again():
 
     @observer(ON_ERROR, name="shaky")
     def shaky(ctx, failure):
-        told.append(failure.errors[0].source)
+        reported.append(failure.errors[0].source)
         raise OSError("second")
 
     result = scripted_agent([reply("x")], hooks=[first, shaky]).run("x")
-    assert told == ["first"]
+    assert reported == ["first"]
     assert [(error.source, error.fatal) for error in result.errors] == [("first", False), ("shaky", False)]
     assert result.status == "completed"
 
 
 @pytest.mark.parametrize("second", [closed, refused, stopped])
 def test_a_failure_at_on_error_does_not_hide_the_closed_failure(second):
-    told = []
+    reported = []
 
     @guard(BEFORE_STEP, priority=2, on_failure="open", name="shaky")
     def shaky(ctx, step):
@@ -617,7 +617,7 @@ def test_a_failure_at_on_error_does_not_hide_the_closed_failure(second):
 
     @hook(ON_ERROR, name="second")
     async def mend(ctx, failure):
-        told.append(failure.errors[0].source)
+        reported.append(failure.errors[0].source)
         if failure.errors[0].source == "shaky" and (made := second(ctx)) is not None:
             await made
 
@@ -628,7 +628,7 @@ def test_a_failure_at_on_error_does_not_hide_the_closed_failure(second):
     agent = scripted_agent([reply("x")], hooks=[shaky, first, mend, wall])
     with pytest.raises(RunFailedError, match="'first' failed at before_step"):
         agent.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=60))))
-    assert told == ["first", "shaky"]
+    assert reported == ["first", "shaky"]
 
 
 def test_of_two_failures_in_one_step_the_first_one_gives_the_reason():
@@ -857,15 +857,15 @@ def engine_of(**options):
 
 
 async def test_children_are_cancelled_at_the_end_of_a_run_and_awaited():
-    engine, told = engine_of(), []
-    over, going = engine.add_child(told.append), engine.add_child(told.append)
+    engine, reported = engine_of(), []
+    over, going = engine.add_child(reported.append), engine.add_child(reported.append)
     over.set_result(None)
     asyncio.get_running_loop().call_soon(going.set_result, None)
     await engine.cancel_children()
-    assert told == ["the run has ended"]
+    assert reported == ["the run has ended"]
     assert going.done()
     await engine.cancel_children()
-    assert told == ["the run has ended"]
+    assert reported == ["the run has ended"]
 
 
 async def test_a_child_that_does_not_end_is_awaited_for_half_of_the_grace_period(monkeypatch):
@@ -897,10 +897,10 @@ def test_the_context_of_a_closed_engine_is_still_readable():
 def test_the_interrupt_is_cancelled_at_the_end_of_an_interrupted_run():
     engine = engine_of()
     engine.cancellation.interrupted_work = True
-    interrupt, told = engine.ctx.interrupt, []
-    interrupt.subscribe(told.append)
+    interrupt, reported = engine.ctx.interrupt, []
+    interrupt.subscribe(reported.append)
     engine.close()
-    assert told == ["the run has ended"]
+    assert reported == ["the run has ended"]
 
 
 async def test_a_run_does_not_wait_forever_for_its_children(monkeypatch):

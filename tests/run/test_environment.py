@@ -86,7 +86,7 @@ async def test_validation_and_tool_calls_pass_the_boundary():
 
 
 async def test_approvals_pass_the_boundary_which_may_report_a_failure():
-    environment, told = Noting(), []
+    environment, reported = Noting(), []
 
     @guard(BEFORE_TOOL)
     def careful(ctx, request):
@@ -98,13 +98,13 @@ async def test_approvals_pass_the_boundary_which_may_report_a_failure():
 
     @observer(ON_ERROR)
     def watch(ctx, failure):
-        told.append(failure.errors[0].message)
+        reported.append(failure.errors[0].message)
 
     agent = scripted_agent([call("double", n=4), reply("done")], tools=[double], hooks=[careful, decide, watch])
     result = await agent.arun("x", hooks=[environment])
     assert result.messages[2].content == "8"
     assert ("approve", "double") in environment.seen
-    assert told == ["the line is bad"]
+    assert reported == ["the line is bad"]
 
 
 async def test_the_boundary_gets_steering_messages():

@@ -57,37 +57,37 @@ def contents(result):
 
 def watched():
     """An observer that records the interrupt of its run and the calls of a watcher."""
-    kept, told = [], []
+    kept, reported = [], []
 
     @observer(ON_RUN_START)
     def subscribe(ctx, start):
         kept.append(ctx.interrupt)
-        ctx.interrupt.subscribe(told.append)
+        ctx.interrupt.subscribe(reported.append)
 
-    return subscribe, kept, told
+    return subscribe, kept, reported
 
 
 async def test_the_interrupt_of_a_run_that_completed_is_not_cancelled():
-    subscribe, kept, told = watched()
+    subscribe, kept, reported = watched()
     result = await scripted_agent([reply("x")], hooks=[subscribe]).arun("x")
     (interrupt,) = kept
     assert result.status == "completed"
-    assert told == []
+    assert reported == []
     assert not interrupt.cancelled
     assert not interrupt.cancel_token.is_set()
 
 
 @pytest.mark.parametrize("ending", ["stop", "end"])
 async def test_the_interrupt_of_a_run_that_a_hook_ended_is_not_cancelled_either(ending):
-    subscribe, kept, told = watched()
+    subscribe, kept, reported = watched()
     say = hook(BEFORE_LLM)(lambda ctx, request: getattr(HookResult, ending)("enough"))
     await scripted_agent([reply("x")], hooks=[subscribe, say]).arun("x")
-    assert told == []
+    assert reported == []
     assert not kept[0].cancel_token.is_set()
 
 
 async def test_the_interrupt_of_a_run_that_was_interrupted_is_cancelled():
-    subscribe, kept, told = watched()
+    subscribe, kept, reported = watched()
 
     @tool
     async def wait() -> str:
@@ -98,12 +98,12 @@ async def test_the_interrupt_of_a_run_that_was_interrupted_is_cancelled():
 
     run = scripted_agent([call("wait")], tools=[wait], hooks=[subscribe]).start("x")
     assert (await run.result()).status == "cancelled"
-    assert told == ["enough"]
+    assert reported == ["enough"]
     assert kept[0].cancel_token.is_set()
 
 
 async def test_the_interrupt_of_a_run_that_a_time_limit_interrupted_is_cancelled():
-    subscribe, kept, told = watched()
+    subscribe, kept, reported = watched()
 
     @tool
     async def wait() -> str:
@@ -114,7 +114,7 @@ async def test_the_interrupt_of_a_run_that_a_time_limit_interrupted_is_cancelled
     agent = scripted_agent([call("wait")], tools=[wait], hooks=[subscribe])
     result = await agent.arun("x", ctx=AgentContext(budget=Budget(Limits(seconds=0.02))))
     assert result.status == "stopped"
-    assert told == ["the run has ended"]
+    assert reported == ["the run has ended"]
     assert kept[0].cancel_token.is_set()
 
 
@@ -438,7 +438,7 @@ def test_a_tool_that_a_hook_took_out_of_the_request_does_not_run():
     def secret() -> str:
         """Tell."""
         ran.append(True)
-        return "told"
+        return "reported"
 
     @hook(BEFORE_LLM)
     def hide(ctx, request):

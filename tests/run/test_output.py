@@ -375,11 +375,11 @@ def test_an_invalid_reply_is_requested_again_with_the_problem():
 def test_when_no_retries_are_left_the_run_fails_with_the_last_reply():
     agent = scripted_agent(["one", "two", "three", "four"], output_type=City)
     session = Session("s")
-    told = []
+    reported = []
 
     @observer(ON_ERROR)
     def watch(ctx, failure):
-        told.append((failure.where, failure.fatal, failure.errors[0].type))
+        reported.append((failure.where, failure.fatal, failure.errors[0].type))
 
     with pytest.raises(RunFailedError) as failed:
         agent.run("x", session=session, hooks=[watch])
@@ -390,7 +390,7 @@ def test_when_no_retries_are_left_the_run_fails_with_the_last_reply():
     result = failed.value.result
     assert (result.status, result.output, result.reply) == ("failed", None, "")
     assert [(error.where, error.type) for error in result.errors] == [("output", "OutputError")]
-    assert told == [("output", True, "OutputError")]
+    assert reported == [("output", True, "OutputError")]
     assert list(session.messages) == [Message("user", "x")]
     assert len(agent.model.requests) == 3
 
@@ -646,8 +646,8 @@ def test_a_stream_discards_the_text_of_a_rejected_reply():
     agent = scripted_agent(["no", "3"], output_type=int)
     agent.run("x", sinks=[log])
     kinds = (TextDelta, OutputChecked, Discarded, ModelReplied)
-    told = [event for event in log if isinstance(event, kinds)]
-    assert [type(event) for event in told] == [
+    reported = [event for event in log if isinstance(event, kinds)]
+    assert [type(event) for event in reported] == [
         TextDelta,
         OutputChecked,
         Discarded,
@@ -695,9 +695,9 @@ def test_a_subagent_whose_output_failed_is_an_error_for_the_one_that_asked():
         output_type=int,
     )
     result = boss.run("x")
-    told = next(message for message in result.messages if message.role == "tool")
-    assert told.is_error
-    assert "the final reply is no City" in told.content
+    reported = next(message for message in result.messages if message.role == "tool")
+    assert reported.is_error
+    assert "the final reply is no City" in reported.content
     assert result.output == 3
 
 

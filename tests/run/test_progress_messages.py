@@ -24,7 +24,7 @@ from hookline.testing import EventLog, scripted_agent
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ({}, "t started"),
         ({"path": "notes.txt"}, "t: notes.txt"),
@@ -39,8 +39,8 @@ from hookline.testing import EventLog, scripted_agent
         ({"text": "x" * 10**6}, f"t: {'x' * 59}…"),
     ],
 )
-def test_the_start_message_summarises_the_arguments(arguments, told):
-    assert started_text(ToolCallRequest("c", "t", arguments)) == told
+def test_the_start_message_summarises_the_arguments(arguments, message):
+    assert started_text(ToolCallRequest("c", "t", arguments)) == message
 
 
 def test_the_start_message_contains_the_attempt():
@@ -48,7 +48,7 @@ def test_the_start_message_contains_the_attempt():
 
 
 @pytest.mark.parametrize(
-    ("note", "fraction", "told"),
+    ("note", "fraction", "message"),
     [
         ("half way", 0.5, "t: half way (50%)"),
         ("", 0.5, "t: 50%"),
@@ -56,12 +56,12 @@ def test_the_start_message_contains_the_attempt():
         ("", None, "t is running"),
     ],
 )
-def test_the_progress_message_contains_the_note_and_the_fraction(note, fraction, told):
-    assert progressed_text(ToolCallRequest("c", "t"), note, fraction) == told
+def test_the_progress_message_contains_the_note_and_the_fraction(note, fraction, message):
+    assert progressed_text(ToolCallRequest("c", "t"), note, fraction) == message
 
 
 @pytest.mark.parametrize(
-    ("outcome", "options", "told"),
+    ("outcome", "options", "message"),
     [
         ("ok", {"ran": True}, "t finished in 0.2 s"),
         ("error", {"ran": True}, "t failed after 0.2 s"),
@@ -74,8 +74,8 @@ def test_the_progress_message_contains_the_note_and_the_fraction(note, fraction,
         ("cancelled", {"ran": False}, "t was cancelled"),
     ],
 )
-def test_the_end_message_contains_the_outcome_and_its_author(outcome, options, told):
-    assert ended_text(ToolCallResult("c", "t", outcome=outcome, duration=0.2), **options) == told
+def test_the_end_message_contains_the_outcome_and_its_author(outcome, options, message):
+    assert ended_text(ToolCallResult("c", "t", outcome=outcome, duration=0.2), **options) == message
 
 
 def test_the_end_message_does_not_contain_the_result():
@@ -103,7 +103,7 @@ def test_every_message_is_one_short_printable_line(name, arguments):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "message"),
     [
         (0, "0 ms"),
         (0.0000123, "12 µs"),
@@ -117,8 +117,8 @@ def test_every_message_is_one_short_printable_line(name, arguments):
         (1e7, "2,777 h 46 min"),
     ],
 )
-def test_a_duration_is_shown_in_a_suitable_unit(seconds, told):
-    assert duration_text(seconds) == told
+def test_a_duration_is_shown_in_a_suitable_unit(seconds, message):
+    assert duration_text(seconds) == message
 
 
 async def test_the_events_of_a_run_contain_the_messages():

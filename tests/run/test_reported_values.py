@@ -159,7 +159,7 @@ CALLS = ModelResponse("", (READ,), Usage(7, 3, 1), "tool_calls", 0.25, "m-1", "o
 WORDS = ModelResponse("all good", (), Usage(9, 2, 2), "stop", 0.5)
 
 
-def world(*replies, hooks=(), fails=False):
+def make_agent(*replies, hooks=(), fails=False):
     """Create an agent with one tool that takes two seconds, and a context with known ids and times."""
     clock = Clock()
 
@@ -192,9 +192,9 @@ def world(*replies, hooks=(), fails=False):
     return agent, ctx
 
 
-def told(*replies, hooks=(), fails=False, sinks=()):
+def reported(*replies, hooks=(), fails=False, sinks=()):
     watch = Watch()
-    agent, ctx = world(*replies, hooks=[watch, *hooks], fails=fails)
+    agent, ctx = make_agent(*replies, hooks=[watch, *hooks], fails=fails)
     result = agent.run("go", ctx=ctx, task_id="task", correlation_id="corr", sinks=sinks)
     return watch.seen, result, agent
 
@@ -215,7 +215,7 @@ def request_of(agent, *messages, hop=0):
 
 
 def test_the_payloads_of_a_run_are_exact():
-    seen, result, agent = told(CALLS, WORDS)
+    seen, result, agent = reported(CALLS, WORDS)
     user, asked = Message("user", "go"), Message("assistant", "", (READ,))
     answered = Message("tool", "text", (), "c1", "read")
     first, second = request_of(agent, user), request_of(agent, user, asked, answered, hop=1)
@@ -297,7 +297,7 @@ def kinds(log, *without):
 
 def test_the_events_of_a_run_are_exact():
     log = EventLog()
-    _, result, _ = told(CALLS, WORDS, sinks=[log])
+    _, result, _ = reported(CALLS, WORDS, sinks=[log])
     assert [event.seq for event in log] == list(range(1, len(log) + 1))
     made = {"call_id": "c1", "tool": "read"}
     expected = [
@@ -345,7 +345,7 @@ def test_the_events_of_a_run_are_exact():
 
 def test_the_failure_of_a_tool_is_reported_with_its_call():
     log = EventLog()
-    seen, result, _ = told(CALLS, WORDS, fails=True, sinks=[log])
+    seen, result, _ = reported(CALLS, WORDS, fails=True, sinks=[log])
     error = ErrorInfo("tool", "ValueError", "no such file", "read", "c1")
     assert seen[ON_ERROR] == [Failure((error,), "tool", ids=IDS)]
     assert [event.error for event in log.of(Failed)] == [error]
@@ -368,7 +368,7 @@ def again(ctx, failure):
 
 
 def test_the_failure_of_a_model_is_reported_with_its_request():
-    seen, _, agent = told(RuntimeError("offline"), WORDS, hooks=[again])
+    seen, _, agent = reported(RuntimeError("offline"), WORDS, hooks=[again])
     first = request_of(agent, Message("user", "go"))
     error = ErrorInfo("model", "RuntimeError", "offline", "m", fatal=True)
     assert seen[ON_ERROR] == [Failure((error,), "model", True, "step", 0, 1, first, IDS)]
@@ -383,7 +383,7 @@ def test_a_rejected_reply_and_the_note_are_only_in_the_next_request():
         return HookResult.retry("in words") if answer.attempt == 1 else None
 
     log = EventLog()
-    seen, result, agent = told(replace(CALLS, content="look"), WORDS, hooks=[reject], sinks=[log])
+    seen, result, agent = reported(replace(CALLS, content="look"), WORDS, hooks=[reject], sinks=[log])
     first = request_of(agent, Message("user", "go"))
     rejected = Message("assistant", 'look\nread({"path":"a.txt"})')
     second = replace(first, attempt=2, messages=(*first.messages, rejected, Message("user", "in words")))
@@ -402,7 +402,7 @@ def test_an_answer_is_reported_with_its_hook():
         return HookResult.answer("from me")
 
     log = EventLog()
-    seen, result, agent = told(hooks=[shortcut], sinks=[log])
+    seen, result, agent = reported(hooks=[shortcut], sinks=[log])
     first = request_of(agent, Message("user", "go"))
     assert seen[AFTER_LLM] == [
         ModelReply("from me", cost=0.0, model="m", provider="prov", request=first, source="shortcut", ids=IDS)
@@ -430,7 +430,7 @@ def careful(ctx, request):
 
 def approval(answer, *hooks):
     log = EventLog()
-    seen, result, _ = told(CALLS, WORDS, hooks=[careful, Boss(answer), *hooks], sinks=[log])
+    seen, result, _ = reported(CALLS, WORDS, hooks=[careful, Boss(answer), *hooks], sinks=[log])
     return seen, result, log
 
 
@@ -493,7 +493,7 @@ def test_an_invalid_edit_is_an_error_and_is_reported():
 
 
 def test_a_call_without_approval_is_denied():
-    seen, result, _ = told(CALLS, WORDS, hooks=[careful])
+    seen, result, _ = reported(CALLS, WORDS, hooks=[careful])
     assert [(d.decision, d.by) for d in seen[APPROVAL_DECIDED]] == [("denied", "")]
     assert result.messages[2].is_error
     assert seen[AFTER_TOOL][0].outcome == "blocked"
@@ -504,7 +504,7 @@ def test_a_failing_approver_denies_and_is_reported_as_not_fatal():
     def broken(ctx, payload):
         raise ValueError("no line")
 
-    seen, result, _ = told(CALLS, WORDS, hooks=[careful, broken])
+    seen, result, _ = reported(CALLS, WORDS, hooks=[careful, broken])
     assert [(d.decision, d.by) for d in seen[APPROVAL_DECIDED]] == [("denied", "broken")]
     failed, blocked = result.errors
     assert (failed.where, failed.type, failed.source, failed.fatal) == ("hook", "ValueError", "broken", False)
@@ -518,7 +518,7 @@ def test_a_block_is_reported_with_its_hook():
     def wall(ctx, request):
         return HookResult.block("not here")
 
-    seen, result, _ = told(CALLS, WORDS, hooks=[wall])
+    seen, result, _ = reported(CALLS, WORDS, hooks=[wall])
     assert seen[AFTER_TOOL] == [
         ToolCallResult("c1", "read", {"path": "a.txt"}, None, "not here", "blocked", 0.0, 0, 1, IDS)
     ]
@@ -533,7 +533,7 @@ def test_an_answered_call_is_reported_with_its_hook():
     def cache(ctx, request):
         return HookResult.answer({"known": 1})
 
-    seen, result, _ = told(CALLS, WORDS, hooks=[cache])
+    seen, result, _ = reported(CALLS, WORDS, hooks=[cache])
     assert seen[AFTER_TOOL] == [
         ToolCallResult("c1", "read", {"path": "a.txt"}, {"known": 1}, None, "answered", 0.0, 0, 1, IDS)
     ]
@@ -564,7 +564,7 @@ def test_a_second_attempt_of_a_call_is_reported_as_one():
         return HookResult.retry() if done.attempt == 1 else None
 
     log = EventLog()
-    seen, result, _ = told(CALLS, WORDS, hooks=[retry], sinks=[log])
+    seen, result, _ = reported(CALLS, WORDS, hooks=[retry], sinks=[log])
     assert [(r.id, r.hop, r.attempt) for r in seen[BEFORE_TOOL]] == [("c1", 0, 1), ("c1", 0, 2)]
     assert [(d.hop, d.attempt, d.duration) for d in seen[AFTER_TOOL]] == [(0, 1, 2.0), (0, 2, 2.0)]
     assert [(p.phase, p.attempt) for p in seen[ON_PROGRESS]] == [
@@ -598,7 +598,7 @@ def test_the_model_call_of_a_hook_is_reported_like_every_call():
     answers = []
     log = EventLog()
     verdict = ModelResponse("yes", (), Usage(4, 1, 0), "stop", 0.125)
-    seen, result, agent = told(verdict, CALLS, WORDS, hooks=[judge], sinks=[log])
+    seen, result, agent = reported(verdict, CALLS, WORDS, hooks=[judge], sinks=[log])
     asked = ModelRequest((Message("user", "fine?"),), (spec,), "m", 0, 1, "judge", {"a": 1}, "none", {"b": 2}, IDS)
     assert seen[BEFORE_LLM][0] == asked
     assert answers == [
@@ -617,7 +617,7 @@ def test_the_model_call_of_a_hook_is_reported_like_every_call():
 
 def silent(*replies, hooks=(), fails=False, sinks=()):
     """Run without a consumer of all events."""
-    agent, ctx = world(*replies, hooks=hooks, fails=fails)
+    agent, ctx = make_agent(*replies, hooks=hooks, fails=fails)
     return agent.run("go", ctx=ctx, task_id="task", correlation_id="corr", sinks=sinks)
 
 
@@ -653,7 +653,7 @@ def test_tool_settled_contains_the_outcome_and_the_text_for_the_model():
         return done.replace(error="try later")
 
     log = EventLog()
-    _, result, _ = told(CALLS, WORDS, hooks=[reword], fails=True, sinks=[log])
+    _, result, _ = reported(CALLS, WORDS, hooks=[reword], fails=True, sinks=[log])
     (event,) = log.of(ToolSettled)
     assert (event.call_id, event.tool, event.outcome, event.text) == ("c1", "read", "error", "try later")
     assert result.messages[2].content == "try later"
@@ -665,7 +665,7 @@ def test_the_message_of_a_plain_error_is_passed_on_unchanged():
         """Refuse."""
         raise PlainError("closed on Sundays")
 
-    agent, ctx = world(replace(CALLS, tool_calls=(ToolCall("c1", "refuse"),)), WORDS)
+    agent, ctx = make_agent(replace(CALLS, tool_calls=(ToolCall("c1", "refuse"),)), WORDS)
     agent = Agent("a", llm=agent.model, tools=[refuse])
     result = agent.run("go", ctx=ctx)
     assert result.messages[2].content == "closed on Sundays"
@@ -685,6 +685,6 @@ def test_wrap_gets_the_judged_request():
             self.seen.append(payload)
 
     outside = Around()
-    seen, _, _ = told(CALLS, WORDS, hooks=[outside])
+    seen, _, _ = reported(CALLS, WORDS, hooks=[outside])
     first, second = seen[BEFORE_LLM]
     assert outside.seen == [RunStart("go", IDS), first, seen[BEFORE_TOOL][0], second]

@@ -33,13 +33,13 @@ def test_its_metadata_is_a_frozen_copy():
 
 def test_first_run_is_true_once_even_with_many_threads():
     session = Session()
-    told = []
-    threads = [threading.Thread(target=lambda: told.append(session.first_run())) for _ in range(20)]
+    reported = []
+    threads = [threading.Thread(target=lambda: reported.append(session.first_run())) for _ in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(told) == [False] * 19 + [True]
+    assert sorted(reported) == [False] * 19 + [True]
 
 
 def test_a_session_with_messages_has_had_its_first_run():
