@@ -71,7 +71,7 @@ class Serving:
         self.url = told[0]["message"].split()[2].rstrip(",")
 
     def lines(self):
-        """What it has logged, but for a line that is being written."""
+        """Return the complete lines of the log."""
         return [json.loads(line) for line in self.log.read_text().split("\n")[:-1]]
 
     def hookline(self, *args):
@@ -263,7 +263,7 @@ def until(condition):
         time.sleep(0.01)
 
 
-# What it cannot do.
+# Invalid options and missing packages.
 
 
 @pytest.fixture
@@ -321,7 +321,7 @@ def test_a_missing_package_is_reported(here, monkeypatch, package):
     assert "[server]" in text
 
 
-# What is shown.
+# The live view.
 
 NOW = 1_000_000.0
 

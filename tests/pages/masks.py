@@ -16,7 +16,7 @@ _AS = {
 
 
 def pattern(line):
-    """What a line of a page matches."""
+    """Return the pattern that a line of a page stands for."""
     parts, end = [], 0
     for found in _VARY.finditer(line):
         parts += re.escape(line[end : found.start()]), _AS[found.lastgroup]
