@@ -36,7 +36,7 @@ def channel(broker):
 
 
 async def said(client, *wanted):
-    """The next messages that a device hears."""
+    """The next messages that a device receives."""
     messages = client.messages
     return [await anext(messages) for _ in wanted]
 

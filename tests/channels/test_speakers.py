@@ -1,4 +1,4 @@
-"""Who speaks is told to the channel, with every message that somebody says."""
+"""Every reply carries the name of its speaker."""
 
 import json
 

@@ -53,7 +53,7 @@ class TestConformance(Conformance):
 
 
 async def heard(channel, api, *updates):
-    """What the gateway gets of these messages."""
+    """The messages that the gateway receives."""
     inbox = Inbox()
     await ready(channel, inbox)
     for update in updates:
