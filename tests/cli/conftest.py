@@ -78,9 +78,16 @@ def hookline(env, folder, forked):
     def run(*args, input=None, cwd=folder, **more):
         stdin = {"input": input} if input is not None else {"stdin": subprocess.DEVNULL}
         return subprocess.run(
-            [*forked, *args], capture_output=True, text=True, cwd=cwd, env=env | more, timeout=60, check=False,
-            start_new_session=True, **stdin,
-        )  # fmt: skip
+            [*forked, *args],
+            capture_output=True,
+            text=True,
+            cwd=cwd,
+            env=env | more,
+            timeout=60,
+            check=False,
+            start_new_session=True,
+            **stdin,
+        )
 
     return run
 
@@ -92,9 +99,15 @@ def start(env, folder):
 
     def begin(*args, stdin=subprocess.DEVNULL):
         process = subprocess.Popen(
-            [*COMMAND, *args], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            cwd=folder, env=env, start_new_session=True,
-        )  # fmt: skip
+            [*COMMAND, *args],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            env=env,
+            start_new_session=True,
+        )
         begun.append(process)
         return process
 

@@ -7,8 +7,12 @@ _VARY = re.compile(
     r"|(?P<number>\d[\d.,:]*)|(?P<space> {2,})"
 )
 _AS = {
-    "any": ".*", "id": "[0-9a-f]+", "time": r"\d[\d.]* (µs|ms|s)", "number": r"\d[\d.,:]*", "space": " +",
-}  # fmt: skip
+    "any": ".*",
+    "id": "[0-9a-f]+",
+    "time": r"\d[\d.]* (µs|ms|s)",
+    "number": r"\d[\d.,:]*",
+    "space": " +",
+}
 
 
 def pattern(line):
