@@ -173,8 +173,9 @@ async def test_calls_allowed_for_the_session_or_permanently_are_not_requested_ag
         await setup.say("write notes/d", chat="third", sender="bob")
         await setup.wait_for_text("The tool said", "third")
         assert [(grant.scope, grant.by) for grant in setup.store.grants(owner="channel:memory")] == [
-            ("always", "memory:ada"), ("session", "memory:ada")
-        ]  # fmt: skip
+            ("always", "memory:ada"),
+            ("session", "memory:ada"),
+        ]
 
 
 async def test_a_decision_made_elsewhere_wins_and_a_later_answer_here_is_out_of_date(tmp_path, monkeypatch):

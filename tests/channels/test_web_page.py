@@ -316,8 +316,10 @@ async def test_the_page_shows_the_activity_while_more_messages_are_sent(page, tm
         await says(page, "")
         replies = page.locator(".message.out:not(.progress)")
         assert [text.split(":")[0] for text in await replies.locator(".text").all_inner_texts()] == [
-            "/stop", "echo first", "echo second"
-        ]  # fmt: skip
+            "/stop",
+            "echo first",
+            "echo second",
+        ]
         assert await page.locator(".message .quote").all_inner_texts() == ["first"]
         assert await page.locator(".message.live").count() == 0
         assert set(await page.locator(".message.progress .text").all_inner_texts()) == {"Steps"}

@@ -56,9 +56,12 @@ async def main(folder):
     platform = Platform(folder)
     agent = Agent("bot", llm=ScriptedModel([lambda r: f"echo {r.messages[-1].content}"], loop=True, delay=0.001))
     gateway = Gateway(
-        agent, [platform], mailbox=Mailbox(folder / "gateway.db"), sessions=SqliteSessionStore(folder / "sessions.db"),
+        agent,
+        [platform],
+        mailbox=Mailbox(folder / "gateway.db"),
+        sessions=SqliteSessionStore(folder / "sessions.db"),
         options=GatewayOptions(max_waiting=None, max_queued=None),
-    )  # fmt: skip
+    )
     await gateway.start()
     await platform.say_all()
     await asyncio.Event().wait()
