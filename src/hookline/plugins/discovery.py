@@ -1,4 +1,4 @@
-"""Finding plugins: in installed packages, in a folder of plugins, and at given paths. No code of theirs runs."""
+"""Find plugins in installed packages, in a folder of plugins, and at given paths, without running their code."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def find_plugins(
 ) -> list[FoundPlugin]:
     """Find all plugins, including those that cannot be used.
 
-    Of two plugins with the same id, a ``named`` one is used; otherwise neither is, because the id is ambiguous.
+    If two plugins have the same id, the ``named`` one is used; if none is named, neither is used.
 
     Args:
         folder: a folder whose subfolders with a manifest are plugins.

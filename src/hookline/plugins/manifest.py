@@ -283,7 +283,7 @@ def settings_schema(table: Mapping[str, Any]) -> dict[str, Setting]:
 
 
 def check_settings(schema: Mapping[str, Setting], values: Any, where: str) -> Mapping[str, Any]:
-    """The effective values: those given, else those of environment variables, else the defaults.
+    """Return the effective values: the given ones, else those of environment variables, else the defaults.
 
     Raises:
         RegistrationError: a setting is unknown, invalid, or required and missing.

@@ -1,4 +1,4 @@
-"""Personality: its fields, and reading them from files."""
+"""The fields of a personality, and reading them from files."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class PersonalityFiles(Frozen, frozen=True):
         return Personality(**fields, file=str(self.main))
 
     def _table(self) -> dict[str, Any]:
-        if not self.data.strip():  # also for a moment while an editor saves it
+        if not self.data.strip():  # a file may also be empty for a moment while an editor saves it
             raise ConfigError(f'{self.main} is empty: add at least a line such as description = "..."')
         try:
             return tomllib.loads(self.data.decode())
