@@ -38,20 +38,33 @@ with the page.
 
 GROUPS = {
     "Safety": (
-        "keep_to_office_hours", "ask_a_second_person", "ask_a_policy_server", "judge_calls_with_a_model",
-        "distrust_after_reading_the_web", "dry_run", "stop_at_a_kill_switch", "end_when_a_canary_leaks",
+        "keep_to_office_hours",
+        "ask_a_second_person",
+        "ask_a_policy_server",
+        "judge_calls_with_a_model",
+        "distrust_after_reading_the_web",
+        "dry_run",
+        "stop_at_a_kill_switch",
+        "end_when_a_canary_leaks",
     ),
     "Limits": ("limit_calls_per_tool", "limit_spending_per_user", "cache_tool_results"),
     "Rewriting": (
-        "hide_secrets_in_results", "redact_while_streaming", "correct_arguments", "tell_who_the_user_is",
-        "try_two_prompts", "translate_the_reply",
+        "hide_secrets_in_results",
+        "redact_while_streaming",
+        "correct_arguments",
+        "tell_who_the_user_is",
+        "try_two_prompts",
+        "translate_the_reply",
     ),
     "Quality": ("insist_on_sources", "run_tests_before_stopping", "survive_an_outage"),
     "Observing": ("write_json_lines", "show_progress", "tag_log_lines"),
     "Beyond one agent": (
-        "brief_subagents", "answer_commands_without_a_model", "declare_your_own_point", "bundle_a_plugin",
+        "brief_subagents",
+        "answer_commands_without_a_model",
+        "declare_your_own_point",
+        "bundle_a_plugin",
     ),
-}  # fmt: skip
+}
 """All programs by topic; it is an error if one is missing."""
 
 

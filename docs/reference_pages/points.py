@@ -37,8 +37,17 @@ Observers are called last at every point, whatever was decided. Names in other s
 """
 
 VALUES: tuple[type[Frozen], ...] = (
-    Ids, Usage, Message, ToolCall, ToolSpec, StopSignal, ErrorInfo, Question, InboundMessage, OutboundMessage,
-)  # fmt: skip
+    Ids,
+    Usage,
+    Message,
+    ToolCall,
+    ToolSpec,
+    StopSignal,
+    ErrorInfo,
+    Question,
+    InboundMessage,
+    OutboundMessage,
+)
 
 MODELS = {
     "merge": "A hook returns these fields, as a mapping or `HookResult.merge(...)`",

@@ -43,11 +43,15 @@ class ApprovalSetup:
             "bot", llm=ScriptedModel(turns or [play], loop=True), tools=[write], hooks=[PlanModeHook(["write"]), *hooks]
         )
         self.gateway = Gateway(
-            agent, [self.channel],
-            mailbox=Mailbox(folder / "gateway.db"), sessions=SqliteSessionStore(folder / "sessions.db"),
+            agent,
+            [self.channel],
+            mailbox=Mailbox(folder / "gateway.db"),
+            sessions=SqliteSessionStore(folder / "sessions.db"),
             options=GatewayOptions(**{"grace": 5.0, **options}),
-            access={self.channel.name: Access(mention=False, approve=approve)}, approvals=self.store, servers=servers,
-        )  # fmt: skip
+            access={self.channel.name: Access(mention=False, approve=approve)},
+            approvals=self.store,
+            servers=servers,
+        )
 
     async def __aenter__(self):
         await self.gateway.start()

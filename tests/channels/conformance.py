@@ -1,4 +1,4 @@
-"""What every channel must do: a test module subclasses :class:`Conformance` and gives it a fixture ``rig``."""
+"""Tests that every channel must pass: subclass :class:`Conformance` and provide a fixture ``rig``."""
 
 import asyncio
 from collections import Counter
@@ -13,18 +13,18 @@ from .platforms import Inbox
 
 
 class Rig:
-    """A channel and the platform behind it. Subclasses say how that platform is used."""
+    """A channel and its platform. Subclasses implement the platform."""
 
     channel: Channel
     chat = "kitchen"
-    """A chat that exists."""
+    """The chat of the tests."""
 
     async def say(self, text: str) -> None:
-        """Someone says something in that chat."""
+        """Write a message in the chat as a person."""
         raise NotImplementedError
 
     async def heard(self) -> list[str]:
-        """The texts that people have seen in it so far."""
+        """The texts that people have seen in the chat."""
         raise NotImplementedError
 
     @property

@@ -15,7 +15,7 @@ MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sb
 
 
 class Inbox:
-    """What a channel sees of a gateway: it stores messages, tells known ones apart, and can be made to fail."""
+    """A ``deliver`` function that stores messages, recognizes duplicates, and can fail."""
 
     def __init__(self):
         self.messages, self.offered, self.failures = [], Counter(), []
@@ -39,7 +39,7 @@ class Inbox:
 
 
 class Mosquitto:
-    """A broker of our own that keeps on disk what it has acknowledged."""
+    """A local broker that keeps its data on disk."""
 
     def __init__(self, folder: Path, extra: str = "", anonymous: bool = True):
         with socket.socket() as probe:
@@ -75,7 +75,7 @@ class Mosquitto:
 
     @asynccontextmanager
     async def client(self, *topics, **options):
-        """A device, that hears these topics."""
+        """A device that subscribes to these topics."""
         options = {"timeout": 60, **options}
         async with aiomqtt.Client("127.0.0.1", self.port, **options) as client:
             for topic in topics:

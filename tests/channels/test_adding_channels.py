@@ -1,4 +1,4 @@
-"""Channels that come and go while the gateway runs, and those that are not there any more."""
+"""Channels that are added and removed while the gateway runs."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ from .helpers import SECRET, signed
 
 
 class Slow:
-    """Holds up the answer to ``slow`` until it is let go on."""
+    """A model that answers ``slow`` once ``go`` is set."""
 
     points = frozenset({BEFORE_LLM})
 

@@ -18,12 +18,28 @@ VALUES = st.recursive(TEXTS | st.integers() | st.booleans() | st.none(), lambda 
 def row_of(arguments=None, **fields):
     now = time.time()
     values = {
-        "id": "appr_1", "run_id": "r", "root_id": "r", "call_id": "c", "attempt": 1, "tool": "write",
-        "arguments": arguments or {}, "questions": (Question("May it?", "guard", "it is new"),), "digest": "d",
-        "agent": "bot", "session_id": "s", "owner": "channel:x", "correlation_id": "m", "asked": now,
-        "expires": now + 60, "status": "pending", "decided": None, "by": "", "message": "", "edit": None,
+        "id": "appr_1",
+        "run_id": "r",
+        "root_id": "r",
+        "call_id": "c",
+        "attempt": 1,
+        "tool": "write",
+        "arguments": arguments or {},
+        "questions": (Question("May it?", "guard", "it is new"),),
+        "digest": "d",
+        "agent": "bot",
+        "session_id": "s",
+        "owner": "channel:x",
+        "correlation_id": "m",
+        "asked": now,
+        "expires": now + 60,
+        "status": "pending",
+        "decided": None,
+        "by": "",
+        "message": "",
+        "edit": None,
         "remember": "once",
-    }  # fmt: skip
+    }
     return ApprovalRow(**values | fields)
 
 

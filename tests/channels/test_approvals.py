@@ -1,4 +1,4 @@
-"""Calls that wait for approval, decided in the conversation that they belong to."""
+"""Approvals that are decided in the conversation of the call."""
 
 import asyncio
 import re
@@ -173,8 +173,9 @@ async def test_calls_allowed_for_the_session_or_permanently_are_not_requested_ag
         await setup.say("write notes/d", chat="third", sender="bob")
         await setup.wait_for_text("The tool said", "third")
         assert [(grant.scope, grant.by) for grant in setup.store.grants(owner="channel:memory")] == [
-            ("always", "memory:ada"), ("session", "memory:ada")
-        ]  # fmt: skip
+            ("always", "memory:ada"),
+            ("session", "memory:ada"),
+        ]
 
 
 async def test_a_decision_made_elsewhere_wins_and_a_later_answer_here_is_out_of_date(tmp_path, monkeypatch):
@@ -253,7 +254,7 @@ async def test_a_restart_leads_to_a_new_request_and_invalidates_the_old_code(tmp
     async with ApprovalSetup(tmp_path, grace=600) as first:
         await first.say("write a", message_id="m1")
         (old,) = await first.wait_for_requests()
-        async with asyncio.timeout(60):  # nobody could answer any more: there is nothing to wait for
+        async with asyncio.timeout(60):  # the grace period must not apply: nobody can answer any more
             await first.gateway.stop()
         assert first.store.rows()[0].status == "cancelled"
         assert f"{old}: this request is out of date" in first.channel.texts()[-1]
@@ -273,7 +274,7 @@ async def test_a_request_after_a_crash_names_the_invalid_code(tmp_path):
     await first.gateway.start()
     await first.say("write a", message_id="m1")
     (old,) = await first.wait_for_requests()
-    gateway = first.gateway  # as kill -9 would end it: it has begun the run, and says nothing more
+    gateway = first.gateway
     await gateway._mailbox.transact(lambda db: db.execute("DELETE FROM programs"))
     await crash(gateway)
     async with ApprovalSetup(tmp_path) as second:

@@ -1,4 +1,4 @@
-"""Whatever a channel does, it ends no gateway, loses no message and holds up no other channel."""
+"""A misbehaving channel ends no gateway, loses no message and blocks no other channel."""
 
 import asyncio
 import math
@@ -101,7 +101,7 @@ async def test_a_channel_with_a_broken_ended_property_does_not_stop_polling(gate
 
 
 class Deaf(MemoryChannel):
-    """A channel that takes no notice of being cancelled."""
+    """Work that ignores its cancellation."""
 
     async def hang(self):
         while not self.over:

@@ -1,4 +1,4 @@
-"""What happens to messages while the agent is at work, and to the work when people interfere."""
+"""Messages and commands that arrive during a run."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from ..waiting import wait_until
 
 
 class Held(ScriptedModel):
-    """Answers with what was said, when it is let go; ``asked`` holds what it was asked so far."""
+    """A model that repeats the message once ``go`` is set; ``asked`` holds the messages so far."""
 
     def __init__(self):
         super().__init__()
@@ -206,7 +206,7 @@ async def test_a_stopping_gateway_lets_runs_finish_and_keeps_waiting_messages(he
     await channel.say("two")
     stopping = asyncio.create_task(gateway.stop(grace=30))
     await wait_until(lambda: gateway._runner.queues._paused)
-    assert await channel.say("three")  # what arrives now is kept, too
+    assert await channel.say("three")  # messages are still stored
     model.go.set()
     await stopping
     assert channel.texts() == ["echo one"]
@@ -241,7 +241,7 @@ async def test_a_second_stop_without_grace_ends_the_grace_period(held):
 
 
 class Watching(MemoryChannel):
-    """Notes what it is told of the work in its conversations."""
+    """A channel that records the activity of its conversations."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Replies are posted to a URL, signed, and what its server says is understood."""
+"""Replies are posted to a callback, signed, and its responses are respected."""
 
 import asyncio
 from email.utils import formatdate
@@ -21,7 +21,7 @@ NEWS = Address("webhook", "c1", "t")
 
 
 class Receiver:
-    """Somebody's server: says what it is told to, and remembers what it got."""
+    """A callback server with configurable responses that records requests."""
 
     def __init__(self):
         self.got, self.status, self.headers, self.hang = [], 200, {}, None

@@ -1,15 +1,14 @@
-import asyncio
 import io
 
 from hookline.channels.console import ConsoleChannel
 from hookline.channels.receiving import Backoff
 
+from ..waiting import wait_until
 
-async def heard(channel, deliver):
+
+async def read_all(channel, deliver):
     await channel.start(deliver)
-    async with asyncio.timeout(30):
-        while not channel.ended:
-            await asyncio.sleep(0.01)
+    await wait_until(lambda: channel.ended)
     await channel.stop()
 
 
@@ -21,7 +20,7 @@ async def test_an_undecodable_line_does_not_end_the_channel():
         return True
 
     lines = io.TextIOWrapper(io.BytesIO("eins\r\nzwei \udcff\ndrei ü".encode(errors="surrogateescape")), "utf-8")
-    await heard(ConsoleChannel(reads=lines, writes=io.StringIO()), deliver)
+    await read_all(ConsoleChannel(reads=lines, writes=io.StringIO()), deliver)
     assert heard_texts == ["eins", "zwei �", "drei ü"]
 
 
@@ -38,7 +37,7 @@ async def test_delivery_of_a_line_is_retried(monkeypatch):
         return True
 
     channel = ConsoleChannel(reads=io.StringIO("one\ntwo\n"), writes=io.StringIO())
-    await heard(channel, deliver)
+    await read_all(channel, deliver)
     assert [text for text, _ in kept] == ["one", "two"]
     assert len({id for _, id in kept}) == 2
     assert healths == [False, True]

@@ -36,7 +36,7 @@ def channel(broker):
 
 
 async def said(client, *wanted):
-    """The next messages that a device hears."""
+    """The next messages that a device receives."""
     messages = client.messages
     return [await anext(messages) for _ in wanted]
 
@@ -75,8 +75,12 @@ async def test_each_device_has_its_own_conversation(broker, version):
         by_chat = {message.chat_id: message for message in inbox.messages}
         plain, formed = by_chat["robot 1"], by_chat["türe"]
         assert (plain.text, plain.sender, plain.thread_id, plain.platform, plain.direct) == (
-            "hello", "robot 1", "", "mqtt", True,
-        )  # fmt: skip
+            "hello",
+            "robot 1",
+            "",
+            "mqtt",
+            True,
+        )
         assert (formed.text, formed.message_id, formed.sender, formed.thread_id) == ("hi 🌱", "7", "türe/anna", "t")
         address = Address("farm", "robot 1", "t")
         assert await channel.send(address, OutboundMessage("done", reply_to="7"), key="key-1") == "key-1"

@@ -17,7 +17,7 @@ from .platforms import MOSQUITTO, Mosquitto
 
 @pytest.fixture
 async def serve(tmp_path):
-    """Put a gateway behind a channel: an agent that repeats what it hears."""
+    """A gateway with an agent that repeats each message."""
     made = []
 
     async def start(channel):

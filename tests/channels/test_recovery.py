@@ -1,4 +1,4 @@
-"""Nothing is lost and nothing is out of order, whatever fails and whoever ends."""
+"""Recovery after crashes: no message is lost, and the order is kept."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from itertools import groupby
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from hookline.channels.runner import MAX_TRIES
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sessions import SqliteSessionStore
 
+from ..waiting import block_until
 from .helpers import crash
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ WORKER = Path(__file__).with_name("worker.py")
 
 
 class Forgetful(Mailbox):
-    """A mailbox of a program that is gone: its lease has run out."""
+    """A mailbox whose lease ends when its process does."""
 
     async def detach(self):
         await self.transact(lambda db: db.execute("DELETE FROM programs WHERE id = ?", (self._me,)))
@@ -345,7 +345,7 @@ def test_every_message_is_answered_in_order_despite_failures(actions):
             given_up = ("Sorry, something went wrong",) if actions.count(("crash", "")) >= MAX_TRIES else ()
             assert len(told) == count
             assert all(text == f"echo {n}" or text.startswith(given_up) for n, text in enumerate(told, 1)), told
-            assert len(set(seen)) == count  # what arrived twice has the same key
+            assert len(set(seen)) == count  # a message that arrived twice has the same key
 
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(main(Path(folder)))
@@ -371,24 +371,19 @@ def arrived(folder):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def wait_for(condition):
-    while not condition():
-        time.sleep(0.02)
-
-
 def test_killed_and_concurrent_processes_lose_nothing_and_keep_the_order(tmp_path, workers):
     said = {f"chat{n}": 20 for n in range(20)}
     (tmp_path / "said").write_text(json.dumps(said))
     for least in (30, 120):
         process = workers()
-        wait_for(lambda: len(arrived(tmp_path)) >= least or process.poll() is not None)
+        block_until(lambda: len(arrived(tmp_path)) >= least or process.poll() is not None)
         process.send_signal(signal.SIGKILL)
         process.wait()
     processes = [workers(), workers()]
-    wait_for(lambda: len(arrived(tmp_path)) >= 220)
+    block_until(lambda: len(arrived(tmp_path)) >= 220)
     processes[0].send_signal(signal.SIGKILL)
     processes[0].wait()
-    wait_for(lambda: len({key for _, _, key in arrived(tmp_path)}) >= sum(said.values()))
+    block_until(lambda: len({key for _, _, key in arrived(tmp_path)}) >= sum(said.values()))
     sent = arrived(tmp_path)
     for chat, count in said.items():
         mine = [(text, key) for where, text, key in sent if where == chat]

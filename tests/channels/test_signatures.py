@@ -1,4 +1,4 @@
-"""Only who has the secret can sign, and only for now."""
+"""Signatures require the secret and expire."""
 
 import pytest
 from hypothesis import given, settings

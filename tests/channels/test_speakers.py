@@ -1,4 +1,4 @@
-"""Who speaks is told to the channel, with every message that somebody says."""
+"""Every reply carries the name of its speaker."""
 
 import json
 
@@ -68,9 +68,13 @@ async def test_a_stored_reply_without_a_speaker_is_still_sent(gateways, tmp_path
     key = json.dumps(["memory", "", "chat", ""])
     await box.transact(lambda db: db.execute("INSERT INTO conversations (key) VALUES (?)", (key,)))
     old = json.dumps({"text": "from before", "reply_to": "", "thread_id": ""})
-    await box.transact(lambda db: db.execute(
-        "INSERT INTO outbox (key, channel, message, token, notice, at, state, holder) "
-        "VALUES (?, 'memory', ?, 't', 0, 9e9, 'waiting', '')", (key, old)))  # fmt: skip
+    await box.transact(
+        lambda db: db.execute(
+            "INSERT INTO outbox (key, channel, message, token, notice, at, state, holder) "
+            "VALUES (?, 'memory', ?, 't', 0, 9e9, 'waiting', '')",
+            (key, old),
+        )
+    )
     await box.close()
     _, channel = await gateways(channel=MemoryChannel())
     assert await channel.replies(1) == ["from before"]

@@ -23,7 +23,7 @@ pieces = st.sampled_from(
         "\u1112\u1161\u11ab",
         "x" * 30,
         "\t",
-    ]  # fmt: skip
+    ]
 )
 plain = st.lists(pieces, max_size=40).map("".join)
 lengths = st.sampled_from([len, lambda text: len(text.encode()), lambda text: len(text.encode("utf-16-le")) // 2])

@@ -53,7 +53,7 @@ class TestConformance(Conformance):
 
 
 async def heard(channel, api, *updates):
-    """What the gateway gets of these messages."""
+    """The messages that the gateway receives."""
     inbox = Inbox()
     await ready(channel, inbox)
     for update in updates:
@@ -74,8 +74,13 @@ async def test_a_message_has_its_sender_and_chat(channel, api):
         channel, api, *({"message": one} for one in (topic, thread, anonymous, api.message("hi 👋")))
     )
     assert (private.text, private.chat_id, private.sender, private.direct, private.mentioned, private.bot) == (
-        "hi 👋", "7", "7", True, False, "4711",
-    )  # fmt: skip
+        "hi 👋",
+        "7",
+        "7",
+        True,
+        False,
+        "4711",
+    )
     assert private.platform == "telegram"
     assert {(m.text, m.thread_id, m.sender, m.direct) for m in group} == {
         ("in a topic", "9", "7", False),
@@ -116,12 +121,15 @@ async def test_a_mention_in_a_group_is_recognized(channel, api, fields, text):
         {
             "text": "in a topic that we opened",
             "reply_to_message": {
-                "message_id": 1, "date": 1, "chat": GROUP, "from": ME,
+                "message_id": 1,
+                "date": 1,
+                "chat": GROUP,
+                "from": ME,
                 "forum_topic_created": {"name": "t", "icon_color": 1},
             },
         },
     ],
-)  # fmt: skip
+)
 async def test_other_group_messages_do_not_mention_the_bot(channel, api, fields):
     (message,) = await heard(channel, api, {"message": {**api.message(chat=GROUP), **fields}})
     assert (message.text, message.mentioned) == (fields["text"], False)

@@ -1,4 +1,4 @@
-"""The web chat's side of the server: nothing said is lost or doubled, and nobody gets in who may not."""
+"""The server of the web chat: messages are neither lost nor duplicated, and access is checked."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ async def url(channel, deliver):
 
 
 class Page:
-    """What the page does, without a page."""
+    """A WebSocket client that behaves like the page."""
 
     def __init__(self, socket):
         self.socket, self.rev = socket, 0
@@ -52,7 +52,7 @@ class Page:
         await self.socket.send(json.dumps(frame))
 
     async def hear(self, *types):
-        """The next frame of one of these types."""
+        """Receive the next frame of one of these types."""
         async with asyncio.timeout(60):
             while True:
                 frame = json.loads(await self.socket.recv())
@@ -323,7 +323,7 @@ async def test_the_title_is_escaped(tmp_path):
     assert "&lt;b&gt;&quot;A &amp; B&quot;&lt;/b&gt; $max" in page
 
 
-# Who may use it
+# Access
 
 
 async def test_without_a_token_only_the_local_machine_can_use_the_page(url):

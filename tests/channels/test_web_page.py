@@ -48,7 +48,7 @@ def one_loop():
 
 @pytest.fixture(scope="module")
 def browser(one_loop):
-    """One browser for all tests: to start it takes most of the time."""
+    """One browser for all tests, because starting it is slow."""
 
     async def begin():
         driver = await playwright.async_playwright().start()
@@ -65,7 +65,7 @@ def browser(one_loop):
 
 
 def in_browser(test):
-    """Run an async test in the loop that the browser lives in."""
+    """Run an async test in the event loop of the browser."""
 
     def run(browser, one_loop, tmp_path):
         async def whole():
@@ -243,7 +243,7 @@ async def test_a_run_is_shown_and_can_be_stopped(page, tmp_path):
 
 
 class Held(ScriptedModel):
-    """Uses a tool, then answers with what was said when it is let go."""
+    """A model that calls a tool, then repeats the message once ``go`` is set."""
 
     def __init__(self):
         super().__init__()
@@ -278,7 +278,7 @@ async def office(folder, model, port=0):
         servers=[host],
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hookline.channels.activity.TYPING_INTERVAL", 600.0)  # what is shown does not depend on it
+        patch.setattr("hookline.channels.activity.TYPING_INTERVAL", 600.0)  # the page must not depend on it
         await gateway.start()
         try:
             yield host
@@ -287,7 +287,7 @@ async def office(folder, model, port=0):
 
 
 async def says(page, text):
-    """Wait until the sign of work says this, and can be stopped."""
+    """Wait until the activity line shows this text."""
     await page.wait_for_function("text => document.getElementById('working-text').textContent === text", arg=text)
     assert await page.locator("#stop").is_visible() == bool(text)
 
@@ -316,8 +316,10 @@ async def test_the_page_shows_the_activity_while_more_messages_are_sent(page, tm
         await says(page, "")
         replies = page.locator(".message.out:not(.progress)")
         assert [text.split(":")[0] for text in await replies.locator(".text").all_inner_texts()] == [
-            "/stop", "echo first", "echo second"
-        ]  # fmt: skip
+            "/stop",
+            "echo first",
+            "echo second",
+        ]
         assert await page.locator(".message .quote").all_inner_texts() == ["first"]
         assert await page.locator(".message.live").count() == 0
         assert set(await page.locator(".message.progress .text").all_inner_texts()) == {"Steps"}

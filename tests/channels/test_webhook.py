@@ -1,4 +1,4 @@
-"""A webhook takes what is signed, once, and gives replies back."""
+"""The webhook channel accepts each signed message once and returns replies."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A gateway in a process of its own, whose platform is two files: what is said, and what arrived."""
+"""A gateway in its own process. Its platform consists of two files: messages to deliver, and sent replies."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ class Platform:
         return Health(True)
 
     async def say_all(self):
-        """Deliver everything from the beginning, as a platform does that was never told what arrived."""
+        """Deliver all messages again, like a platform that got no acknowledgement."""
 
         async def chat(name, count):
             for number in range(count):
@@ -56,9 +56,12 @@ async def main(folder):
     platform = Platform(folder)
     agent = Agent("bot", llm=ScriptedModel([lambda r: f"echo {r.messages[-1].content}"], loop=True, delay=0.001))
     gateway = Gateway(
-        agent, [platform], mailbox=Mailbox(folder / "gateway.db"), sessions=SqliteSessionStore(folder / "sessions.db"),
+        agent,
+        [platform],
+        mailbox=Mailbox(folder / "gateway.db"),
+        sessions=SqliteSessionStore(folder / "sessions.db"),
         options=GatewayOptions(max_waiting=None, max_queued=None),
-    )  # fmt: skip
+    )
     await gateway.start()
     await platform.say_all()
     await asyncio.Event().wait()

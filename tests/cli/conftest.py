@@ -1,4 +1,4 @@
-"""The real program, as a process of its own: with pipes, or at a terminal."""
+"""Run the real program in its own process, with pipes or at a terminal."""
 
 import fcntl
 import json
@@ -25,7 +25,7 @@ COMMAND = [sys.executable, "-m", "hookline"]
 
 
 def clean():
-    """An environment in which nothing of the developer's own shows."""
+    """Return an environment without the settings and keys of the developer."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOOKLINE_", "XDG_", "OPENAI_"))}
     for name in ("NO_COLOR", "ANTHROPIC_API_KEY", "COLUMNS"):
         kept.pop(name, None)
@@ -45,10 +45,10 @@ def forked(tmp_path_factory):
     """The command that runs the program in a fork; a test of how it starts up takes COMMAND."""
     folder = tmp_path_factory.mktemp("forks")
     (folder / "client.py").write_text(CLIENT)
-    command = [sys.executable, Path(__file__).with_name("forks.py"), folder / "door"]
+    command = [sys.executable, Path(__file__).with_name("forks.py"), folder / "socket"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=clean()) as server:
         assert server.stdout.readline() == b"ready\n"
-        yield [sys.executable, "-IS", folder / "client.py", folder / "door"]
+        yield [sys.executable, "-IS", folder / "client.py", folder / "socket"]
         server.stdin.close()
 
 
@@ -78,9 +78,16 @@ def hookline(env, folder, forked):
     def run(*args, input=None, cwd=folder, **more):
         stdin = {"input": input} if input is not None else {"stdin": subprocess.DEVNULL}
         return subprocess.run(
-            [*forked, *args], capture_output=True, text=True, cwd=cwd, env=env | more, timeout=60, check=False,
-            start_new_session=True, **stdin,
-        )  # fmt: skip
+            [*forked, *args],
+            capture_output=True,
+            text=True,
+            cwd=cwd,
+            env=env | more,
+            timeout=60,
+            check=False,
+            start_new_session=True,
+            **stdin,
+        )
 
     return run
 
@@ -92,9 +99,15 @@ def start(env, folder):
 
     def begin(*args, stdin=subprocess.DEVNULL):
         process = subprocess.Popen(
-            [*COMMAND, *args], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            cwd=folder, env=env, start_new_session=True,
-        )  # fmt: skip
+            [*COMMAND, *args],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            env=env,
+            start_new_session=True,
+        )
         begun.append(process)
         return process
 

@@ -1,4 +1,4 @@
-"""What a person is shown before approving a call."""
+"""The text that a person reads before approving a call."""
 
 from hookline.cli.approval_prompt import describe_call
 from hookline.payloads import Question

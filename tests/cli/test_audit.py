@@ -163,7 +163,7 @@ def test_records_are_shown_newest_last_without_control_characters(run, made):
         (["--until", "2020-01-01T00:00"], []),
         (["--run", "none"], []),
     ],
-)  # fmt: skip
+)
 def test_filters(run, made, args, expected):
     code, out, err = run("audit", "show", "audit.jsonl", *args)
     assert (code, shown(out)) == (0, expected)

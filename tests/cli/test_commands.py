@@ -84,9 +84,12 @@ def test_without_a_file_the_configured_hooks_are_shown_and_the_guards_that_are_a
     _, out, _ = hookline("hooks", "--json")
     shown = [(row["point"], row["hook"]) for row in json.loads(out)]
     assert shown == [
-        ("after_llm", "ObservabilityHook"), ("before_tool", "first"), ("before_tool", "PathGuard"),
-        ("on_run_end", "ObservabilityHook"), ("approval_requested", "approver"),
-    ]  # fmt: skip
+        ("after_llm", "ObservabilityHook"),
+        ("before_tool", "first"),
+        ("before_tool", "PathGuard"),
+        ("on_run_end", "ObservabilityHook"),
+        ("approval_requested", "approver"),
+    ]
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -191,8 +194,12 @@ def test_files_written_by_new_work_and_their_test_passes(hookline, here, kind):
     assert f"--{kind}s made/my_thing.py" in out
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "made/test_my_thing.py"],
-        capture_output=True, text=True, check=False, cwd=here, env={"PYTHONPATH": str(ROOT / "src")},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=here,
+        env={"PYTHONPATH": str(ROOT / "src")},
+    )
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout
     if kind == "hook":
@@ -211,9 +218,24 @@ def test_new_overwrites_nothing_and_wants_an_identifier(hookline, here):
 
 @pytest.mark.parametrize("kind", ["hook", "tool"])
 @pytest.mark.parametrize(
-    "name", ["tool", "call", "reply", "hook", "guard", "fire_hook", "json", "HookResult", "result", "len", "hookline",
-             "pytest", "test_it", "NAME"],
-)  # fmt: skip
+    "name",
+    [
+        "tool",
+        "call",
+        "reply",
+        "hook",
+        "guard",
+        "fire_hook",
+        "json",
+        "HookResult",
+        "result",
+        "len",
+        "hookline",
+        "pytest",
+        "test_it",
+        "NAME",
+    ],
+)
 def test_new_rejects_names_that_conflict_with_others(hookline, here, kind, name):
     code, _, err = hookline("new", kind, name)
     assert code == 2

@@ -65,8 +65,9 @@ def test_the_list_shows_all_but_the_keys(keys, store):
     assert not [key for key in made if key[12:] in out]
     listed = json.loads(keys("list", "--json")[1])
     assert [(row["name"], row["state"], row["last_used"] is None) for row in listed] == [
-        ("ci", "active", False), ("old", "revoked", True),
-    ]  # fmt: skip
+        ("ci", "active", False),
+        ("old", "revoked", True),
+    ]
     assert listed == json.loads(keys("--json")[1])
 
 

@@ -38,10 +38,14 @@ def test_a_new_plugin_works_and_its_test_passes(hookline, here):
     code, out, _ = hookline("plugins", "check", "./plugins/word-watch")
     assert (code, out.splitlines()[0]) == (0, "word-watch 0.1.0: no problems found")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "plugins"], cwd=here, capture_output=True,
-        text=True, env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "src"), "HOME": str(here)}, check=False,
+        [sys.executable, "-m", "pytest", "-q", "plugins"],
+        cwd=here,
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "src"), "HOME": str(here)},
+        check=False,
         timeout=100,
-    )  # fmt: skip
+    )
     assert "4 passed" in done.stdout, done.stdout + done.stderr
 
 
@@ -60,9 +64,7 @@ def test_a_new_plugin_overwrites_nothing(hookline, here):
 
 @pytest.mark.slow
 def test_a_plugin_is_enabled_used_and_disabled(hookline, here):
-    (here / "turns.json").write_text(
-        json.dumps([{"tool": "count_words", "arguments": {"text": "a password"}}, "done"])
-    )  # fmt: skip
+    (here / "turns.json").write_text(json.dumps([{"tool": "count_words", "arguments": {"text": "a password"}}, "done"]))
     (here / "hookline.toml").write_text('# mine\nmodel = "scripted:turns.json"  # a script\n')
     hookline("new", "plugin", "word-watch")
     code, out, _ = hookline("plugins", "enable", "word-watch", "--yes")

@@ -71,7 +71,7 @@ class Serving:
         self.url = told[0]["message"].split()[2].rstrip(",")
 
     def lines(self):
-        """What it has logged, but for a line that is being written."""
+        """Return the complete lines of the log."""
         return [json.loads(line) for line in self.log.read_text().split("\n")[:-1]]
 
     def hookline(self, *args):
@@ -130,8 +130,10 @@ def test_the_example_on_the_embedded_model_is_watched_approved_cancelled_and_sto
                     assert client.get(f"/runs/{run['id']}").json()["status"] == "waiting"
                     assert "approved" in serving.hookline("approvals", "approve", call["id"][5:17])
             assert [each["message"] for each in seen if each["type"] == "tool_progressed"] == [
-                "deploy: building shop (0%)", "deploy: testing shop (33%)", "deploy: switching over shop (67%)",
-            ]  # fmt: skip
+                "deploy: building shop (0%)",
+                "deploy: testing shop (33%)",
+                "deploy: switching over shop (67%)",
+            ]
             assert (seen[-1]["type"], seen[-1]["status"]) == ("run_closed", "completed")
             assert seen[-1]["reply"] == "shop runs version 42 now."
 
@@ -178,10 +180,17 @@ def test_no_key_is_ever_in_the_log_whose_lines_tell_which_request_and_run_they_a
             client.get(path, headers=good)
             client.post(path, headers=good, json={"task": key})
         for headers in (
-            {"Authorization": f"Bearer {wrong}"}, {"X-API-Key": wrong}, {"X-API-Key": useless}, {"Authorization": key},
-            {"Authorization": f"Basic {key}"}, {**good, "X-Correlation-ID": key}, {**good, "User-Agent": key},
-            {**good, "Cookie": f"key={key}"}, {**good, "Host": key}, {**good, "Last-Event-ID": key},
-        ):  # fmt: skip
+            {"Authorization": f"Bearer {wrong}"},
+            {"X-API-Key": wrong},
+            {"X-API-Key": useless},
+            {"Authorization": key},
+            {"Authorization": f"Basic {key}"},
+            {**good, "X-Correlation-ID": key},
+            {**good, "User-Agent": key},
+            {**good, "Cookie": f"key={key}"},
+            {**good, "Host": key},
+            {**good, "Last-Event-ID": key},
+        ):
             client.get(f"/runs/{run['id']}/events", headers=headers)
             client.post("/runs", headers=headers, content=b'{"task": "' + key.encode())
             client.post("/a2a/hookline", headers=headers, content=f'{{"jsonrpc": "{key}"}}')
@@ -254,7 +263,7 @@ def until(condition):
         time.sleep(0.01)
 
 
-# What it cannot do.
+# Invalid options and missing packages.
 
 
 @pytest.fixture
@@ -312,7 +321,7 @@ def test_a_missing_package_is_reported(here, monkeypatch, package):
     assert "[server]" in text
 
 
-# What is shown.
+# The live view.
 
 NOW = 1_000_000.0
 
@@ -321,10 +330,18 @@ def shown(width=80, height=45, **fields):
     from rich.console import Console
 
     given = {
-        "state": "running", "url": "http://127.0.0.1:8420", "needs_keys": False,
+        "state": "running",
+        "url": "http://127.0.0.1:8420",
+        "needs_keys": False,
         "agents": (ServedAgent("desk\x1b[2J"),),
-        "runs": (), "approvals": (), "streams": 0, "requests": 0, "refused": 0, "per_second": 0.0, "problem": "",
-    }  # fmt: skip
+        "runs": (),
+        "approvals": (),
+        "streams": 0,
+        "requests": 0,
+        "refused": 0,
+        "per_second": 0.0,
+        "problem": "",
+    }
     console = Console(width=width, force_terminal=False)
     with console.capture() as text:
         status = Status(**{**given, **fields})
@@ -343,11 +360,28 @@ def run_of(number, **fields):
 
 def call_of(number):
     return ApprovalRow(
-        id=f"appr_{number:024d}", run_id="r", root_id="r", call_id="c", attempt=1, tool="deploy",
-        arguments={"service": "shop\x1b[2J" + "x" * 200}, questions=(Question("plan", "May it?", ""),), digest="d",
-        agent="desk", session_id="s", owner="o", correlation_id="c", asked=NOW - 5, expires=NOW + 7200,
-        status="pending", decided=None, by="", message="", edit=None, remember="once",
-    )  # fmt: skip
+        id=f"appr_{number:024d}",
+        run_id="r",
+        root_id="r",
+        call_id="c",
+        attempt=1,
+        tool="deploy",
+        arguments={"service": "shop\x1b[2J" + "x" * 200},
+        questions=(Question("plan", "May it?", ""),),
+        digest="d",
+        agent="desk",
+        session_id="s",
+        owner="o",
+        correlation_id="c",
+        asked=NOW - 5,
+        expires=NOW + 7200,
+        status="pending",
+        decided=None,
+        by="",
+        message="",
+        edit=None,
+        remember="once",
+    )
 
 
 @pytest.mark.parametrize("width", [80, 140])
@@ -374,10 +408,13 @@ def test_the_view_shows_whether_other_machines_can_connect():
 @pytest.mark.parametrize("height", [24, 45])
 def test_the_view_of_a_busy_server_fits_the_terminal(height):
     many = shown(
-        height=height, agents=tuple(ServedAgent(f"a{n}") for n in range(30)), problem="the disk is full\x1b[2J",
-        runs=tuple((run_of(n), "step 1", "ci") for n in range(2000)), approvals=tuple(map(call_of, range(6))),
+        height=height,
+        agents=tuple(ServedAgent(f"a{n}") for n in range(30)),
+        problem="the disk is full\x1b[2J",
+        runs=tuple((run_of(n), "step 1", "ci") for n in range(2000)),
+        approvals=tuple(map(call_of, range(6))),
         state="stopping",
-    )  # fmt: skip
+    )
     assert len(many.splitlines()) <= height + 5
     assert "http://127.0.0.1:8420 is stopping" in many
     assert "Ctrl-C stops it at once" in many

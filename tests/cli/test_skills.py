@@ -12,9 +12,12 @@ from hookline.stores.skills import QueuedRun, SkillQueue
 
 EVIL = "evil\x1b[2J\x1b]0;X\x07<!-- hidden -->"
 FOUND = {
-    "reusable": True, "name": "read-notes", "description": "Read all the notes.", "when": "Notes are asked for.",
+    "reusable": True,
+    "name": "read-notes",
+    "description": "Read all the notes.",
+    "when": "Notes are asked for.",
     "steps": ["List the notes with list_files.", "Read each of them with read_file."],
-}  # fmt: skip
+}
 
 
 @pytest.fixture

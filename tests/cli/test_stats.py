@@ -68,9 +68,23 @@ def test_statistics_are_complete_and_control_characters_are_escaped(stats, recor
     code, out, _ = stats()
     assert code == 0
     words = (
-        "2 runs in runs.db", "completed 1", "failed 1", "$0.5000", "Models", "scripted", "Tools", "add", "Hooks",
-        "no_nines", "block 1", "Blocked by hooks", "nines", "Errors", "TimeoutError", "InvalidCall",
-    )  # fmt: skip
+        "2 runs in runs.db",
+        "completed 1",
+        "failed 1",
+        "$0.5000",
+        "Models",
+        "scripted",
+        "Tools",
+        "add",
+        "Hooks",
+        "no_nines",
+        "block 1",
+        "Blocked by hooks",
+        "nines",
+        "Errors",
+        "TimeoutError",
+        "InvalidCall",
+    )
     for word in words:
         assert word in out, word
     assert r"evil\x1b[2J" in out

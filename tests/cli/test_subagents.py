@@ -1,4 +1,4 @@
-"""What the views show of runs inside a run."""
+"""Views of runs with subagents."""
 
 import asyncio
 import io

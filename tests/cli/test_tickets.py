@@ -60,9 +60,13 @@ def test_a_person_creates_shows_lists_and_moves_tickets(tickets, board):
     assert tickets("move", "t-1", "needs_revision", "--reason", "too long")[0] == 0
     code, out, _ = tickets("show", "1")
     for words in (
-        "T-1  needs_revision  Write it", "assignee bob · tier review · created by person:ann", "More\nof it",
-        "  1. it runs\n  2. it is short", "Rejected\ntoo long", "running → needs_revision  too long",
-    ):  # fmt: skip
+        "T-1  needs_revision  Write it",
+        "assignee bob · tier review · created by person:ann",
+        "More\nof it",
+        "  1. it runs\n  2. it is short",
+        "Rejected\ntoo long",
+        "running → needs_revision  too long",
+    ):
         assert words in out
     assert board.history("T-1")[-1].by == "person:ann"
 

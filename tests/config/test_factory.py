@@ -48,9 +48,13 @@ def test_code_that_the_settings_run_is_not_the_agents_to_change(script, tmp_path
     monkeypatch.chdir(tmp_path)
     (tmp_path / "server.py").write_text("")
     settings = Settings(
-        model=script("hi"), folder=str(tmp_path), write=True, shell=True, tools=("mytools:look", "other.py:look"),
+        model=script("hi"),
+        folder=str(tmp_path),
+        write=True,
+        shell=True,
+        tools=("mytools:look", "other.py:look"),
         mcp=("python server.py", "python -m serving.main"),
-    )  # fmt: skip
+    )
     registry, _ = build_hooks(settings, tmp_path)
 
     def outcome(path):
@@ -190,9 +194,12 @@ def test_skills_bring_their_list_their_tool_and_a_guard_around_their_folder(scri
     hidden = {"path": "skills/.proposed/tidy-notes.md", "content": "Obey."}
     turns = [[{"tool": "write_file", "arguments": arguments} for arguments in (path, hidden)], "ok"]
     settings = Settings(
-        model=script(*turns), folder=str(tmp_path), write=True, skills=str(tmp_path / "skills"),
+        model=script(*turns),
+        folder=str(tmp_path),
+        write=True,
+        skills=str(tmp_path / "skills"),
         hooks=("SkillEvolverHook",),
-    )  # fmt: skip
+    )
     agent = build_agent(settings)
     assert "read_skill" in agent.tools
     hooks = {type(hook).__name__: hook for hook in agent.hooks}
@@ -234,9 +241,10 @@ def test_a_board_of_tickets_brings_its_tools_and_rules_and_is_not_the_agents_to_
     assert [type(hook).__name__ for hook in agent.hooks] == ["PathGuard", "TicketRules"]
     for name in ("board.db", "board.db-wal"):
         made = scripted_agent(
-            [call("write_file", path=name, content="x"), reply("x")], tools=file_tools(tmp_path, write=True),
+            [call("write_file", path=name, content="x"), reply("x")],
+            tools=file_tools(tmp_path, write=True),
             hooks=build_hooks(settings, tmp_path)[0],
-        )  # fmt: skip
+        )
         assert made.run("x").steps[0].outcomes == ("blocked",)
 
 

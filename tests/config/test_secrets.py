@@ -1,4 +1,4 @@
-"""What may be shown of settings."""
+"""Secrets in settings are masked."""
 
 import pytest
 

@@ -243,7 +243,9 @@ def test_a_context_accepts_no_new_attributes() -> None:
         AgentContext().mine = 1  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("name", ["append", "open", "set_signals", "charge", "owe", "outside", "heir"])
+@pytest.mark.parametrize(
+    "name", ["append", "open_calls", "set_signals", "charge", "record_cause", "environment", "add_child"]
+)
 def test_the_context_has_no_attributes_of_the_loop(name: str) -> None:
     assert not hasattr(AgentContext(), name)
 

@@ -1,4 +1,4 @@
-"""What the tests of the pages share: one process whose forks run the programs of all pages."""
+"""Fixtures for the tests of pages: one process whose forks run the programs of all pages."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ PROGRAMS = ("hookline", "python", "pytest", "twice")
 def programs(tmp_path_factory):
     """A folder with programs that start at once, for PATH."""
     folder = tmp_path_factory.mktemp("bin")
-    path = folder / "door"  # short, as the paths of sockets must be
+    path = folder / "socket"  # short, as the paths of sockets must be
     server = subprocess.Popen(
         [sys.executable, Path(__file__).with_name("forks.py"), path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

@@ -1,4 +1,4 @@
-"""What stands in the console blocks of pages: commands, and what they write."""
+"""Parse the console blocks of pages into commands and their output."""
 
 import re
 import shlex

@@ -7,12 +7,16 @@ _VARY = re.compile(
     r"|(?P<number>\d[\d.,:]*)|(?P<space> {2,})"
 )
 _AS = {
-    "any": ".*", "id": "[0-9a-f]+", "time": r"\d[\d.]* (µs|ms|s)", "number": r"\d[\d.,:]*", "space": " +",
-}  # fmt: skip
+    "any": ".*",
+    "id": "[0-9a-f]+",
+    "time": r"\d[\d.]* (µs|ms|s)",
+    "number": r"\d[\d.,:]*",
+    "space": " +",
+}
 
 
 def pattern(line):
-    """What a line of a page matches."""
+    """Return the pattern that a line of a page stands for."""
     parts, end = [], 0
     for found in _VARY.finditer(line):
         parts += re.escape(line[end : found.start()]), _AS[found.lastgroup]

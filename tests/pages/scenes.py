@@ -1,4 +1,4 @@
-"""What each page's commands need: the files, the model, and the things that the page expects to have happened.
+"""Preconditions for the commands of each page: files, the model, and earlier events that the page relies on.
 
 A page that is not here begins in an empty folder, with a model that answers everything with "Done.".
 """

@@ -41,9 +41,15 @@ class Shell:
         if "PYTHONPATH" in os.environ:
             ours["PYTHONPATH"] = os.environ["PYTHONPATH"]
         self._bash = subprocess.Popen(
-            ["bash", "--norc", "--noprofile"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
-            cwd=self.folder, env=ours | env, start_new_session=True,
-        )  # fmt: skip
+            ["bash", "--norc", "--noprofile"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            cwd=self.folder,
+            env=ours | env,
+            start_new_session=True,
+        )
         self._count = 0
         self.run("set -o pipefail")
 

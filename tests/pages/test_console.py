@@ -35,13 +35,13 @@ def not_run(command):
 
 
 def best(table, command):
-    """What a table says of commands that begin so; the longest beginning counts."""
+    """Return the entry of a table for a command; the longest matching prefix counts."""
     fitting = [start for start in table if command.startswith(start)]
     return table[max(fitting, key=len)] if fitting else None
 
 
 def stays(command, scene):
-    """What a command that stays writes when it is ready."""
+    """Return the output that a long-running command prints when it is ready."""
     if re.search(r"(^|/)hookline (serve|gateway)( --.*)?$", bare(command)):
         return READY
     return best(scene.stays, command)

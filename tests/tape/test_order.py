@@ -416,7 +416,7 @@ async def test_a_nested_run_that_a_hook_no_longer_starts_is_a_difference(tmp_pat
     await recorded(agent(True), path)
     assert (await areplay(path, agent(True))).same
     again = await areplay(path, agent(False))
-    assert again.first_difference == "then run; now nothing"
+    assert again.first_difference == "recorded: run; replayed: nothing"
     assert again.result.status == "completed"
 
 

@@ -447,11 +447,15 @@ def test_a_changed_hook_is_reported_with_both_decisions(path: Path) -> None:
     record(path, [[call("add", a=1, b=2), call("add", a=3, b=4)], "done"], no_ones)
     gone = replay(path, [milder])
     assert not gone.same
-    assert [str(each) for each in gone.differences] == ["then before_tool no_ones: block (rule 1); now nothing"]
+    assert [str(each) for each in gone.differences] == [
+        "recorded: before_tool no_ones: block (rule 1); replayed: nothing"
+    ]
     assert gone.stop_reason == "add was not called at this position in the recording"
     more = replay(path, [no_ones, no_threes])
-    assert [str(each) for each in more.differences] == ["now before_tool no_threes: block (rule 3); then nothing"]
-    assert more.first_difference.startswith("then before_tool: allowed; now before_tool no_threes")
+    assert [str(each) for each in more.differences] == [
+        "recorded: nothing; replayed: before_tool no_threes: block (rule 3)"
+    ]
+    assert more.first_difference.startswith("recorded: before_tool: allowed; replayed: before_tool no_threes")
     assert more.stop_reason == "the request to the model has other messages"
     assert more.result.status == "cancelled"
 

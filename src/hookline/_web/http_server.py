@@ -47,7 +47,7 @@ class WebComponent(Protocol):
     """
 
     def routes(self) -> Sequence[Any]:
-        """The Starlette routes to serve."""
+        """Return the Starlette routes to serve."""
         ...
 
 

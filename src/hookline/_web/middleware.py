@@ -227,13 +227,13 @@ class _Exchange:
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """A request header: ``None`` if it is absent, empty if it occurs more than once."""
+    """Return a request header: ``None`` if it is absent, empty if it occurs more than once."""
     found = [value for key, value in scope["headers"] if key == name]
     return None if not found else found[0].decode("latin-1") if len(found) == 1 else ""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, with or without a port, can only be this machine."""
+    """Return whether a host, with or without a port, can only be this machine."""
     try:
         name, _ = parse_host(bracketed(host) if host.count(":") > 1 and not host.startswith("[") else host)
     except UrlError:
@@ -242,7 +242,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_local(scope: Scope) -> bool:
-    """Whether a request comes directly from this machine, not through a proxy."""
+    """Return whether a request comes directly from this machine, not through a proxy."""
     address = str((scope.get("client") or ("",))[0])
     proxied = any(key in _PROXY_HEADERS or key.startswith(b"x-forwarded-") for key, _ in scope["headers"])
     return is_loopback(address) and is_loopback(header(scope, b"host") or "") and not proxied

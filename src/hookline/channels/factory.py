@@ -78,12 +78,16 @@ def build_gateway(
     channels = [load_channel(item, home, offered) for item in declared]
     access = {channel.name: _access(item) for item, channel in zip(declared, channels, strict=True)}
     return Gateway(
-        answerer, channels,
+        answerer,
+        channels,
         mailbox=Mailbox(database_path(options, home), lease=options.lease, keep_days=options.keep_days),
-        sessions=session_store_at(settings.sessions), options=options, access=access,
-        context=lambda session: make_context(settings, session), metadata=settings.metadata,
+        sessions=session_store_at(settings.sessions),
+        options=options,
+        access=access,
+        context=lambda session: make_context(settings, session),
+        metadata=settings.metadata,
         approvals=_approvals(settings),
-    )  # fmt: skip
+    )
 
 
 def follow_plugins(gateway: Gateway, plugins: PluginManager, settings: Settings, *, home: Path | None = None) -> None:

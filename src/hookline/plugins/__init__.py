@@ -1,4 +1,4 @@
-"""Plugins: defining, finding and loading them, and switching them on and off."""
+"""Define, find and load plugins, and switch them on and off."""
 
 from .._base.lazy import attach
 

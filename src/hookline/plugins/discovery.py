@@ -1,4 +1,4 @@
-"""Finding plugins: in installed packages, in a folder of plugins, and at given paths. No code of theirs runs."""
+"""Find plugins in installed packages, in a folder of plugins, and at given paths, without running their code."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class FoundPlugin(msgspec.Struct, frozen=True):
 
 
 def installed_plugins() -> dict[str, Any]:
-    """The entry points of installed plugins by name, without loading them."""
+    """Return the entry points of installed plugins by name, without loading them."""
     from importlib.metadata import entry_points
 
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def is_path(name: str) -> bool:
-    """Whether the name of a plugin is a path."""
+    """Return whether the name of a plugin is a path."""
     return os.sep in name or "/" in name or name.startswith(("~", "."))
 
 
@@ -54,7 +54,7 @@ def find_plugins(
 ) -> list[FoundPlugin]:
     """Find all plugins, including those that cannot be used.
 
-    Of two plugins with the same id, a ``named`` one is used; otherwise neither is, because the id is ambiguous.
+    If two plugins have the same id, the ``named`` one is used; if none is named, neither is used.
 
     Args:
         folder: a folder whose subfolders with a manifest are plugins.
@@ -111,7 +111,7 @@ def _installed() -> list[FoundPlugin]:
 
 
 def _package_folder(module: str) -> Path | None:
-    """The folder of a package with a manifest, without importing the package."""
+    """Return the folder of a package with a manifest, without importing the package."""
     top, _, rest = module.partition(".")
     try:
         spec = importlib.util.find_spec(top)

@@ -10,4 +10,4 @@ class LoadError(HooklineError, ImportError):
 
 
 class PluginError(LoadError, RegistrationError):
-    """A plugin cannot be found, loaded or switched on. It is completely off."""
+    """A plugin cannot be found, loaded or switched on. No part of it is active."""

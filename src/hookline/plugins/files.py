@@ -1,4 +1,4 @@
-"""Loading Python files by path. A file is executed once, and removed again if it fails."""
+"""Load Python files by path. A file is executed once; if it fails, its module is removed again."""
 
 from __future__ import annotations
 

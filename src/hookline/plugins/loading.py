@@ -1,4 +1,4 @@
-"""Loading plugins: importing their code in isolation, and assembling a :class:`Plugin` from it."""
+"""Load plugins: import their code in isolation, and assemble a :class:`Plugin` from it."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def _function(code: PluginCode, kind: str, text: str) -> Any:
 
 
 class _SourceLoader(importlib.machinery.SourceFileLoader):
-    """Loads source files without a bytecode cache, which could be out of date and would stay behind in the folder."""
+    """Loads source files without a bytecode cache, which could be out of date and would be left in the folder."""
 
     def path_stats(self, path: Any) -> Any:
         raise OSError("no bytecode cache")
@@ -294,7 +294,11 @@ class PluginCode:
                 self._modules[name] = module
 
     def resolve(self, kind: str, references: Iterable[str]) -> list[Any]:
-        """The objects that references name; ``kind`` is the manifest field they are in. Call it inside :meth:`load`.
+        """Return the objects that references name. Call this method inside :meth:`load`.
+
+        Args:
+            kind: the manifest field that contains the references, for error messages.
+            references: the references.
 
         Raises:
             LoadError: a reference names nothing, or its code fails.
@@ -379,7 +383,7 @@ class PluginCode:
 
 
 def _is_factory(value: Any) -> bool:
-    """Whether a value makes hooks or tools: a class, or a function whose only parameter is ``settings``."""
+    """Return whether a value makes hooks or tools: a class, or a function whose only parameter is ``settings``."""
     if isinstance(value, type):
         return True
     return inspect.isfunction(value) and list(inspect.signature(value).parameters) == ["settings"]

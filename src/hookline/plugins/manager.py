@@ -1,4 +1,4 @@
-"""PluginManager: finds plugins and switches them on and off for agents and registries."""
+"""Find plugins, and switch them on and off for agents and registries."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class PluginManager:
                     mine.unplug(plugin.name)
 
     def watch(self, watcher: Callable[[Plugin, bool], None]) -> None:
-        """Call ``watcher(plugin, True)`` after a plugin is switched on, and ``(plugin, False)`` before it is off."""
+        """Call ``watcher(plugin, on)`` after a plugin is switched on (true), and before it is switched off (false)."""
         self._watchers.append(watcher)
 
     def activate(self, name: str) -> Plugin:
@@ -231,7 +231,11 @@ class PluginManager:
                     new = self.reload(name)
                     notes.append(f"plugin {name!r} was reloaded, version {new.version}")
                 except PluginError as error:
-                    state = "the old version stays" if name in self._active else "it is off, the old version fails too"
+                    state = (
+                        "the old version stays"
+                        if name in self._active
+                        else "it is off, because the old version fails too"
+                    )
                     notes.append(f"plugin {name!r} has changed, but {state}: {error_text(error)}")
         return notes
 
@@ -270,7 +274,9 @@ class PluginManager:
         if found.problem:
             raise PluginError(f"plugin {name!r}: {found.problem}")
         if found.id != name:
-            raise PluginError(f"plugin {name!r} now has the id {found.id!r}: deactivate the one, activate the other")
+            raise PluginError(
+                f"plugin {name!r} now has the id {found.id!r}: deactivate {name!r}, then activate {found.id!r}"
+            )
         return found
 
     def _switch_on(self, plugin: Plugin) -> None:
@@ -283,7 +289,7 @@ class PluginManager:
                 done.append(host)
         except BaseException:
             for host in done:
-                with suppress(Exception):  # report the first failure
+                with suppress(Exception):  # the first failure is reported
                     host.unplug(plugin.name)
             with suppress(Exception):
                 plugin.release()
@@ -292,7 +298,7 @@ class PluginManager:
         self._notify(plugin, True)
 
     def _switch_off(self, name: str) -> str:
-        """Switch a plugin off in any case, and return the error, if there was one."""
+        """Switch a plugin off even if a step fails, and return the error, if there was one."""
         plugin, problem = self._active[name], ""
         self._notify(plugin, False)
         del self._active[name]
@@ -350,7 +356,7 @@ def _folder_of(plugin: Plugin) -> Path | None:
 
 
 def _stamp(folder: Path | None) -> Stamp:
-    """Path, time and size of the files in a folder, without bytecode."""
+    """Return the path, time and size of each file in a folder, without bytecode."""
     if folder is None:
         return frozenset()
     found = set()

@@ -99,7 +99,7 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         return f"expected {self.type}" if self.secret else f"expected {self.type}; got {value!r:.80} ({problem})"
 
     def from_env(self) -> Any:
-        """The value of the environment variable, ``None`` if it is not set.
+        """Return the value of the environment variable, ``None`` if it is not set.
 
         Raises:
             ValueError: it does not have this type.
@@ -213,7 +213,7 @@ def check_api(name: str, api: Any) -> None:
 
 
 def permission_meaning(permission: str) -> str:
-    """The description of a permission.
+    """Return the description of a permission.
 
     Raises:
         RegistrationError: there is no such permission.
@@ -283,7 +283,7 @@ def settings_schema(table: Mapping[str, Any]) -> dict[str, Setting]:
 
 
 def check_settings(schema: Mapping[str, Setting], values: Any, where: str) -> Mapping[str, Any]:
-    """The effective values: those given, else those of environment variables, else the defaults.
+    """Return the effective values: the given ones, else those of environment variables, else the defaults.
 
     Raises:
         RegistrationError: a setting is unknown, invalid, or required and missing.

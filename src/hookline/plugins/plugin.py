@@ -71,11 +71,11 @@ class Modules(Protocol):
     folder: Path | None
 
     def unload(self) -> None:
-        """Remove them from ``sys.modules``."""
+        """Remove the modules from ``sys.modules``."""
         ...
 
     def put_back(self) -> None:
-        """Put them into ``sys.modules`` again."""
+        """Put the modules into ``sys.modules`` again."""
         ...
 
 
@@ -163,10 +163,10 @@ class Plugin:
         return self
 
     def acquire(self) -> None:
-        """Count one more user. The first one switches the plugin on: points are declared, ``activate`` is called.
+        """Count one more user. For the first one, switch the plugin on: declare its points, call ``activate``.
 
         Raises:
-            RegistrationError: it cannot be switched on. It is completely off then.
+            RegistrationError: the plugin cannot be switched on. No part of it is active then.
         """
         with self._lock:
             if not self._users:
@@ -174,7 +174,7 @@ class Plugin:
             self._users += 1
 
     def release(self) -> None:
-        """Count one user less. The last one switches the plugin off: ``deactivate`` is called, points are withdrawn.
+        """Count one user less. After the last one, switch the plugin off: call ``deactivate``, withdraw its points.
 
         Raises:
             RegistrationError: ``deactivate`` failed. The plugin is off nevertheless.
@@ -264,7 +264,7 @@ _owners: dict[str, list[object]] = {}
 def capture_points() -> Iterator[list[Point[Any]]]:
     """Collect the points that are declared inside the block, and remove them from the table after it."""
     found: list[Point[Any]] = []
-    import_declarations()  # else a plugin that imports a point of a channel would seem to declare it
+    import_declarations()  # otherwise a plugin that imports a point of a channel would seem to declare it
     with _points_lock:
         points, names = dict(TABLE), dict(NAMES)
         try:

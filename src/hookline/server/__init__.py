@@ -1,4 +1,4 @@
-"""Agents over HTTP: one service of runs, and the transports that use it."""
+"""Serve agents over HTTP: one service that executes runs, and the APIs on top of it."""
 
 from .._base.lazy import attach
 

@@ -1,4 +1,4 @@
-"""The agents of a server, by name."""
+"""Look up the agents of a server by name."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Agents:
     """The served agents, rosters and teams by name. Each personality of a roster is served under its own name.
 
     Args:
-        answerers: an ``Agent``, or an object that starts runs like one, by name. For a roster, the key is the name of
-            its base agent.
+        answerers: the agents by name, or other objects that start runs like an ``Agent``. For a roster, the key is the
+            name of its base agent.
         only: the names to serve; all if empty.
     """
 
@@ -36,11 +36,14 @@ class Agents:
         self._only = wanted
 
     def list(self) -> list[ServedAgent]:
-        """The current descriptions of all served agents."""
+        """Return the current descriptions of all served agents."""
         return [_describe(name, answerer, id) for name, (answerer, id) in self._all().items()]
 
     def find(self, name: str = "") -> tuple[ServedAgent, Any, str]:
-        """An agent by name, the object that answers for it, and its personality; the first agent without a name.
+        """Find an agent by name; without a name, the first agent.
+
+        Returns:
+            The description of the agent, the object that runs it, and the id of its personality.
 
         Raises:
             UnknownAgentError: there is no agent with this name.

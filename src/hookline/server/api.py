@@ -54,7 +54,7 @@ class RunsApi:
         self._service = service
 
     def endpoints(self) -> list[Endpoint]:
-        """The endpoints."""
+        """Return the endpoints."""
         read, run = ("read",), ("run",)
         all_read = ResponseSpec(204, "The run is over, and the client has read all of its events.")
         return [
@@ -232,7 +232,7 @@ class RunsApi:
 
 
 def _resume_after(header: str | None, after: int) -> int:
-    """The event number to continue after. A browser that reconnects sends it in a header, with the same URL."""
+    """Return the number of the last event that the client has. A reconnecting browser sends it in a header."""
     if header is None or header == "":
         return after
     if not _EVENT_ID.fullmatch(header):

@@ -1,4 +1,4 @@
-"""The server: all APIs of one run service, behind one gate, on one port."""
+"""Serve all APIs of one run service on one port, behind the gate that authenticates requests."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from .routing import Endpoint, Gate
 from .runs import RunService
 
 REQUEST_SECONDS = 5.0
-"""How long requests get to finish once all runs have ended."""
+"""Seconds that open requests get to finish once all runs have ended."""
 
 
 class Api(Protocol):
     """A set of endpoints for the run service.
 
-    It may also have coroutine methods ``open()`` and ``close()`` for work besides its endpoints: ``open()`` is called
+    It may also have coroutine methods ``open()`` and ``close()`` for background work: ``open()`` is called
     when the service accepts runs, ``close()`` when all runs have ended.
     """
 
     def endpoints(self) -> Sequence[Endpoint]:
-        """The endpoints."""
+        """Return the endpoints."""
         ...
 
 
 class Status(msgspec.Struct, frozen=True):
-    """What a server is doing. ``runs`` are the unfinished runs, each with its activity and the name of its owner."""
+    """The status of a server. ``runs`` are the unfinished runs, each with its activity and the name of its owner."""
 
     state: str
     url: str
@@ -76,7 +76,7 @@ class Server:
         gate: authenticates requests.
         options: the address to listen on, and limits.
         keys: the API keys that the gate uses. There must be one if other machines can reach the server.
-        metrics: the metrics for ``/metrics``, which is missing without them.
+        metrics: the metrics for ``/metrics``; without them, there is no such endpoint.
         traffic: counts the requests of the gate.
         closing: called after the server has stopped, to close its stores.
 
@@ -131,17 +131,17 @@ class Server:
         return self._http.url
 
     def endpoints(self) -> list[Endpoint]:
-        """The endpoints of all APIs."""
+        """Return the endpoints of all APIs."""
         return [endpoint for api in self.apis for endpoint in api.endpoints()]
 
     def routes(self) -> list[Any]:
-        """The Starlette routes, all behind the gate."""
+        """Return the Starlette routes, all behind the gate."""
         return [*self.gate.routes(self.endpoints()), self.gate.fallback()]
 
     async def start(self) -> None:
-        """Start to listen and to accept runs. Until this returns, ``/readyz`` reports that the server is starting.
+        """Start listening and accepting runs. Until this returns, ``/readyz`` reports that the server is starting.
 
-        If the server is stopped before or meanwhile, it does not start.
+        A server that is stopped before this returns does not start.
 
         Raises:
             ConfigError: other machines can reach the server, but there is no key.
@@ -183,7 +183,7 @@ class Server:
         await self._lifecycle.wait()
 
     async def status(self, approvals: int = 20) -> Status:
-        """The current status, with at most this many waiting approvals."""
+        """Return the current status, with at most ``approvals`` waiting approvals."""
         agents, waiting, names = await in_thread(self._stored_status, approvals)
         runs = [(run, activity, names.get(run.owner, run.owner)) for run, activity in self.service.unfinished()]
         return Status(
@@ -202,7 +202,7 @@ class Server:
         )
 
     def _stored_status(self, limit: int) -> tuple[tuple[ServedAgent, ...], tuple[ApprovalRow, ...], dict[str, str]]:
-        """The part of the status that has to be read from files."""
+        """Return the part of the status that has to be read from files."""
         waiting: tuple[ApprovalRow, ...] = ()
         names: dict[str, str] = {}
         with suppress(StoreError):
@@ -227,7 +227,7 @@ class Server:
 
 
 def _host_names(options: ServerOptions) -> list[str]:
-    """The host names that the server accepts."""
+    """Return the host names that the server accepts."""
     own = [] if is_loopback(options.host) else [options.host]
     return [*options.hosts, *([parse_url(options.public_url).host] if options.public_url else []), *own]
 

@@ -108,7 +108,7 @@ class ApprovalView(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, row: ApprovalRow) -> Self:
-        """The view of a stored call."""
+        """Return the view of a stored call."""
         questions = tuple(QuestionView(each.text, each.hook, each.reason) for each in row.questions)
         own: dict[str, Any] = {"run_id": row.root_id, "asked_in": row.run_id, "questions": questions}
         return cls(**{name: getattr(row, name) for name in cls.__struct_fields__ if name not in own}, **own)
@@ -136,7 +136,7 @@ class GrantView(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, row: GrantRow) -> Self:
-        """The view of a stored permission."""
+        """Return the view of a stored permission."""
         return cls(**{name: getattr(row, name) for name in cls.__struct_fields__})
 
 
@@ -147,7 +147,7 @@ class GrantsPage(msgspec.Struct, frozen=True):
 
 
 class GrantAudit:
-    """Audit standing permissions that are given or revoked through the server. Runs audit the decisions themselves.
+    """Audit standing permissions that are given or revoked through the server. Runs audit the decisions about calls.
 
     Args:
         store: the store of permissions.
@@ -159,12 +159,12 @@ class GrantAudit:
         self._audit = audit
 
     async def decided(self, row: ApprovalRow, correlation_id: str) -> None:
-        """Audit the permission that a decision created, if it did."""
+        """Audit the permission that a decision created, if it created one."""
         if self._audit is None or row.remember == "once":
             return
         try:
             grants = await asyncio.to_thread(self._store.grants, owner=row.owner)
-        except StoreError as error:  # the decision stands all the same
+        except StoreError as error:  # the decision is valid even if it is not audited
             log.error("the permission created by %s is not in the audit log: %s", row.id, error_text(error))
             return
         for grant in grants:
@@ -196,7 +196,7 @@ class GrantAudit:
 
 
 def caller_label(caller: Caller) -> str:
-    """The name of a caller in decisions and audit records."""
+    """Return the name of a caller in decisions and audit records."""
     return "somebody at this machine" if caller.id == LOCAL else f"key {caller.name} ({caller.id})"
 
 
@@ -219,7 +219,7 @@ class ApprovalsApi:
         self._grant_audit = GrantAudit(service.approvals, audit)
 
     def endpoints(self) -> list[Endpoint]:
-        """The endpoints."""
+        """Return the endpoints."""
         see, decide = ("read", "approve"), ("approve",)
         return [
             Endpoint(

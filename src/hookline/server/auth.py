@@ -31,7 +31,7 @@ LOCAL = "local"
 """The id of a caller on this machine, where no key is needed."""
 
 PUBLIC: tuple[str, ...] = ("public",)
-"""The scopes of an endpoint that needs no key. It is not empty, so that forgetting the scopes makes nothing public."""
+"""The scopes of an endpoint that needs no key. Missing scopes are an error, so they never make an endpoint public."""
 
 CLIENT_DISCONNECTED = 499
 """The status, in logs, of a request whose client disconnected before the response."""
@@ -50,7 +50,7 @@ class Caller(Frozen, frozen=True):
     metadata: Mapping[str, Any] = EMPTY
 
     def may(self, *scopes: str) -> bool:
-        """Whether the caller has at least one of these rights."""
+        """Return whether the caller has at least one of these rights."""
         return not self.scopes.isdisjoint(scopes)
 
     @property
@@ -94,7 +94,7 @@ class RequestInfo(msgspec.Struct):
 
     @property
     def is_old(self) -> bool:
-        """Whether the request began so long ago that its key may have been revoked meanwhile."""
+        """Whether the request started so long ago that its key must be checked again."""
         return time.monotonic() > self.began + CACHE_SECONDS
 
 
@@ -103,7 +103,7 @@ class KeyRevokedError(Exception):
 
 
 class Authenticator:
-    """Decide who may send a request, and audit each decision.
+    """Authenticate and authorize requests, and audit each decision.
 
     Args:
         keys: the API keys; ``None`` if there are none.
@@ -125,7 +125,7 @@ class Authenticator:
 
     @property
     def needs_keys(self) -> bool:
-        """Whether callers need a key, as far as is known."""
+        """Whether callers need a key, according to the last check of the key store."""
         return self._keys_required or (self._keys is not None and not self._keys.is_empty)
 
     async def admit(self, scope: Scope, request: RequestInfo, operation: Operation | None) -> None:
@@ -178,7 +178,7 @@ class Authenticator:
         if keys.problem is not None:
             raise keys.problem
         if not keys.is_empty:
-            self._keys_required = True  # it stays true: emptying the key file must not open the server
+            self._keys_required = True  # it never becomes false again: emptying the key file must not open the server
 
     def _authenticate(self, scope: Scope, request: RequestInfo, operation: Operation | None, network: str) -> None:
         secret, problem = secret_of(scope)
@@ -192,7 +192,7 @@ class Authenticator:
                 return
             problem = f"the key is {state}"
         elif secret is not None:
-            self._wrong_keys.add(network)  # a revoked or expired key is not counted: it was no guess
+            self._wrong_keys.add(network)  # a revoked or expired key does not count as a guess
             problem = "no such key"
         rejection = _unauthorized("a key is needed" if secret is None else "this key is not valid")
         raise self._reject_unknown(request, operation, problem, network) or rejection
@@ -258,14 +258,14 @@ class Authenticator:
         raise KeyRevokedError(reason)
 
     def client_scope(self, scope: Scope, request: RequestInfo) -> dict[str, Any]:
-        """The client address and the scheme of a request as they were before trusted proxies."""
+        """Return the ASGI fields ``client`` and ``scheme`` of the client's own connection, before trusted proxies."""
         peer = scope.get("client")
         same = not request.address or (peer is not None and peer[0] == request.address)
         return {"client": peer if same else (request.address, 0), "scheme": self._proxies.scheme(scope)}
 
 
 def secret_of(scope: Scope) -> tuple[str | None, str]:
-    """The key in a request's headers; ``None`` and the problem if there is none, or more than one."""
+    """Return the key in a request's headers; ``None`` and the problem if there is none, or more than one."""
     found = set()
     for key, value in scope["headers"]:
         if key == b"authorization":

@@ -38,7 +38,7 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
 
     Args:
         settings: the settings, above all the table ``server``.
-        answerer: the agent to serve, or a roster, of which each personality is served under its name.
+        answerer: the agent to serve, or a roster; each personality of a roster is served under its own name.
         home: the folder for relative paths; the working directory if left out.
 
     Raises:
@@ -96,7 +96,7 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
 
 
 def _audit_log(settings: Settings, answerer: Any) -> AuditLog | None:
-    """The audit log of the runs, which the server writes to as well; ``None`` if there is none."""
+    """Return the audit log of the runs, which the server writes to as well; ``None`` if the runs have none."""
     logs = [hook.log for hook in answerer.hooks if isinstance(hook, AuditLogHook)]
     if not settings.audit:
         return logs[0] if logs else None

@@ -12,7 +12,7 @@ class RunSlots:
     """A semaphore for running runs, first come, first served.
 
     A run that waits for a person releases its slot and takes it back with :meth:`acquire_now` when it continues.
-    There may then be more running runs than slots for a while, but no run gets stuck.
+    For a while there may then be more running runs than slots, but no run gets stuck.
 
     Args:
         count: the number of slots.

@@ -62,7 +62,7 @@ class RunExecutor:
     async def execute(
         self, live: LiveRun, caller: Caller, answerer: Any, personality: str, session: Session | None
     ) -> None:
-        """Execute a run when its session and a slot are free. The run is finished afterwards, whatever happens.
+        """Execute a run once its session and a slot are free. The run is always finished when this returns.
 
         Args:
             live: the run.
@@ -110,7 +110,7 @@ class RunExecutor:
         status, fields = outcome_of(results, problem)
         if follow_up_error:  # the replies so far are kept
             status, fields["error"] = "failed", follow_up_error
-        if task is not None and status == "completed":  # the next agent never began
+        if task is not None and status == "completed":  # the next agent has not started
             status, fields["reason"] = "stopped", f"handed over more than {MAX_FOLLOW_UPS} times"
             status = "cancelled" if live.stop_reason else status
         if live.stop_reason and status == "cancelled":
@@ -156,7 +156,7 @@ class RunExecutor:
         return result
 
     async def _save(self, session: Session) -> str:
-        """Save a session. Returns the problem if that fails: the reply is valid all the same."""
+        """Save a session. Return the error as text if that fails; the reply is still valid."""
         try:
             await asyncio.to_thread(self._sessions.save, session)
         except StoreError as error:
@@ -166,7 +166,7 @@ class RunExecutor:
 
 
 def outcome_of(results: Sequence[AgentResult[Any]], problem: str = "") -> tuple[str, dict[str, Any]]:
-    """The final status and fields of a served run, from the results of its agents."""
+    """Return the final status and fields of a served run, from the results of its agents."""
     last, costs = results[-1], [result.cost for result in results]
     fatal = [f"{error.type}: {error.message}" for error in last.errors if error.fatal]
     stop = "" if last.stop is None else f"{last.stop.kind}: {last.stop.message}".removesuffix(": ")
@@ -185,7 +185,7 @@ def outcome_of(results: Sequence[AgentResult[Any]], problem: str = "") -> tuple[
 
 
 def _first_id(run_id: str) -> Callable[[str], str]:
-    """An id factory that returns a given id for the first run."""
+    """Return an id factory that uses a given id for the first run."""
     given = [run_id]
 
     def make(prefix: str = "id") -> str:

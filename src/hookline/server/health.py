@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 RATE_WINDOW = 10.0
-"""Over how many seconds the current request rate is measured."""
+"""Seconds over which the current request rate is measured."""
 _BUCKET_SECONDS = 0.5
 
 
@@ -59,7 +59,7 @@ class HealthApi:
         metrics.gauge("hookline_server_info", "Version of the server.", lambda: {__version__: 1.0}, ["version"])
 
     def endpoints(self) -> list[Endpoint]:
-        """The endpoints."""
+        """Return the endpoints."""
         found = [
             Endpoint(
                 "GET", "/healthz", self._healthz, PUBLIC, "health", "Check that the server is alive", response=Health
@@ -83,7 +83,7 @@ class HealthApi:
         return found
 
     def problem(self) -> str:
-        """Why no runs are accepted, in words that may be public; empty if they are."""
+        """Return why no runs are accepted, without private details; empty if runs are accepted."""
         state = self._state()
         if state != "running":
             return f"the server is {state}"
@@ -116,14 +116,14 @@ class Traffic:
     """Count requests, for the terminal view and for Prometheus. The gate calls it after every request.
 
     Args:
-        metrics: gets the numbers too.
+        metrics: a registry that gets the numbers too.
         clock: returns the time in seconds.
     """
 
     def __init__(self, metrics: MetricsHook | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.total = 0
         self.refused = 0
-        """How many requests got status 401, 403 or 429."""
+        """The number of requests that got status 401, 403 or 429."""
         self._clock = clock
         self._started = clock()
         self._buckets: deque[tuple[int, int]] = deque()
@@ -150,7 +150,7 @@ class Traffic:
             self._seconds.observe(seconds, route)
 
     def per_second(self) -> float:
-        """The current request rate per second."""
+        """Return the current request rate per second."""
         now = self._clock()
         self._drop_old(int(now / _BUCKET_SECONDS))
         return sum(count for _, count in self._buckets) / max(1.0, min(RATE_WINDOW, now - self._started))

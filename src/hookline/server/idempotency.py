@@ -25,7 +25,7 @@ log = logging.getLogger("hookline")
 
 
 class IdempotencyKeys:
-    """The idempotency keys of callers. Each stands for one run.
+    """The idempotency keys of callers. Each key belongs to one run.
 
     Args:
         store: stores the keys, together with the runs.
@@ -37,7 +37,7 @@ class IdempotencyKeys:
 
     @asynccontextmanager
     async def run_of(self, owner: str, key: str, request: Any, fresh: str) -> AsyncIterator[str]:
-        """The id of the run that a key stands for: ``fresh`` if it is new. If the block fails, the key is released.
+        """Reserve a key and yield the id of its run: ``fresh`` if the key is new. If the block fails, release the key.
 
         Args:
             owner: the id of the caller.

@@ -1,4 +1,4 @@
-"""Runs of this process: their state, their events, and storing and reading these."""
+"""Runs of this process: their state, and writing and reading their events."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from .events import RunClosed
 log = logging.getLogger("hookline")
 
 KEPT_EVENTS = 256
-"""How many stored events of a run are kept in memory for readers."""
+"""Maximum number of stored events of a run that are kept in memory for readers."""
 KEPT_BYTES = 500_000
-"""How many bytes of them."""
+"""Maximum size in bytes of the stored events of a run that are kept in memory."""
 PAGE_EVENTS = 200
-"""How many events a reader returns at once."""
+"""Maximum number of events that a reader returns at once."""
 PAGE_BYTES = 256_000
-"""How many bytes of events a reader returns at once. A client that does not read holds up to this and one event."""
+"""Maximum size in bytes of the events that a reader returns at once, not counting the last event."""
 POLL_SECONDS = 0.5
-"""Polling interval for a run of another process."""
+"""Polling interval in seconds for a run of another process."""
 COLLECT_SECONDS = 0.005
-"""How long events are collected before they are written: one transaction costs as much as many rows."""
+"""Seconds for which events are collected before they are written: one transaction costs as much as many rows."""
 RETRY_SECONDS = 1.0
-"""How long to wait before writing is tried again after an error."""
+"""Seconds to wait after a write error before the next attempt."""
 
 Put = Callable[[RunRecord | None, StoredEvent | None], None]
 
@@ -76,7 +76,7 @@ class LiveRun:
         """The status that a stopped run gets instead of ``cancelled``."""
         self.closed = False
         self.unread = 0
-        """How many messages of callers the run has not read yet."""
+        """The number of messages from callers that the run has not read yet."""
         self.pending: dict[tuple[str, str], str] = {}
         self._steps = 0
         self._tools: dict[tuple[str, str], str] = {}
@@ -120,7 +120,7 @@ class LiveRun:
 
     @property
     def activity(self) -> str:
-        """What the run is doing now, for people."""
+        """A description of what the run is doing now, for people."""
         if self.pending:
             return f"asks for {', '.join(self.pending.values())}"
         return ", ".join(self._tools.values()) or (f"step {self._steps}" if self._steps else "")
@@ -176,13 +176,13 @@ class LiveRun:
         self._first_seq += drop
 
     def events_after(self, seq: int, limit: int) -> Sequence[StoredEvent] | None:
-        """The events after ``seq``; ``None`` if they are no longer in memory."""
+        """Return the events after ``seq``; ``None`` if they are no longer in memory."""
         start = seq + 1 - self._first_seq
         last = self.record.last_seq if self._is_stuck() else self._stored_seq
         return None if start < 0 else self._events[start : min(start + limit, last + 1 - self._first_seq)]
 
     def is_read(self, seq: int) -> bool:
-        """Whether there is nothing after ``seq``, now or later."""
+        """Return whether ``seq`` is the last event: no further event exists or will follow."""
         return self.closed and seq >= self.record.last_seq
 
     def finish(self, status: str, **fields: Any) -> None:
@@ -214,7 +214,7 @@ class LiveRun:
         self.stop("the server stopped")
 
     async def changed(self, timeout: float | None) -> bool:
-        """Wait for an event or the end of the run; false after a timeout."""
+        """Wait for an event or the end of the run. Return false after a timeout."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
@@ -225,7 +225,7 @@ class LiveRun:
         return bool(done)
 
     def wake_readers(self) -> None:
-        """Let all readers look for events again."""
+        """Wake all readers so that they check for new events."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
@@ -233,7 +233,7 @@ class LiveRun:
 
 
 def closing_event(run: RunRecord) -> RunClosed:
-    """The last event of a finished run."""
+    """Return the last event of a finished run."""
     return RunClosed(
         at=run.ended or 0.0,
         run_id=run.id,
@@ -373,7 +373,7 @@ class EventReader:
         self._live: LiveRun | None = None
 
     async def more(self, timeout: float | None = None) -> Sequence[StoredEvent] | None:
-        """The next events, as soon as there are some; none after ``timeout`` seconds; ``None`` after the last event.
+        """Wait for the next events. Return an empty list after ``timeout`` seconds, and ``None`` after the last event.
 
         ``None`` is also returned when the server stops while the run goes on in another process. Events that have
         happened but are not in the file yet are waited for regardless of the timeout.

@@ -78,7 +78,7 @@ class logging_with:  # noqa: N801 - used like a function
     def __exit__(self, *_: object) -> None:
         token, self._token = self._token, None
         if token is not None:
-            with suppress(ValueError):  # a generator may be closed in another context, where the fields are not set
+            with suppress(ValueError):  # a generator may be closed in another context, which does not have these fields
                 log_fields.reset(token)
 
 
@@ -113,7 +113,7 @@ def redacted(text: str, max_length: int = _MAX_MESSAGE) -> str:
 
 
 class _Formatter(logging.Formatter):
-    """A formatter that never raises, so that an odd value cannot lose a record."""
+    """A formatter that never raises, so that no record is lost because of an unusual value."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record."""
@@ -228,7 +228,7 @@ def setup_logs(
 
 
 def message_of(record: logging.LogRecord) -> str:
-    """The message of a record, without secrets."""
+    """Return the message of a record, without secrets."""
     try:
         message = record.getMessage()
     except Exception:  # noqa: BLE001 - the arguments may not fit the format, or fail to print
@@ -237,7 +237,7 @@ def message_of(record: logging.LogRecord) -> str:
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """The ids of the request and the run, and the ``extra`` fields of a record."""
+    """Return the ids of the request and the run, and the ``extra`` fields of a record."""
     fields = {name: _KEY.sub("[api-key]", _text(value)[:_MAX_NAME]) for name, value in log_fields.get().items()}
     for given, value in vars(record).items():
         if given not in _STANDARD:
@@ -247,7 +247,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def trace_of(record: logging.LogRecord) -> str:
-    """The traceback of a record, without secrets; only the end of a long one."""
+    """Return the traceback of a record, without secrets; only the end of a long one."""
     error = _error_of(record)
     if error is None:
         return ""
@@ -294,7 +294,7 @@ def _encodable(value: Any) -> Any:
 
 
 def _printable(text: str) -> str:
-    """The text in one line, with control characters escaped."""
+    """Return the text in one line, with control characters escaped."""
     return text if text.isprintable() else re.sub(r"[^ -~]", _escaped, text)
 
 

@@ -45,7 +45,7 @@ class OpenApi:
         self._document: bytes | None = None
 
     def endpoints(self) -> list[Endpoint]:
-        """The endpoint."""
+        """Return the endpoint of the description."""
         summary = "Get this description"
         return [Endpoint("GET", "/openapi.json", self._get, RIGHTS, "openapi", summary, response=dict[str, Any])]
 
@@ -87,7 +87,7 @@ def describe(endpoints: Iterable[Endpoint], *, url: str = "") -> dict[str, Any]:
 
 
 def _types(endpoint: Endpoint) -> Iterator[Any]:
-    """The types of an endpoint, in the order in which :func:`_operation` needs their schemas."""
+    """Return the types of an endpoint, in the order in which :func:`_operation` needs their schemas."""
     for kind in (endpoint.query, endpoint.headers, _body(endpoint)[0]):
         if kind is not None:
             yield kind
@@ -97,7 +97,7 @@ def _types(endpoint: Endpoint) -> Iterator[Any]:
 
 
 def _body(endpoint: Endpoint) -> tuple[Any, bool]:
-    """The type of a request body, and whether it is required."""
+    """Return the type of a request body, and whether it is required."""
     kinds = get_args(endpoint.body)
     if NoneType not in kinds:
         return endpoint.body, True
@@ -152,7 +152,7 @@ def _description(endpoint: Endpoint) -> str:
 
 
 def _parameters(place: str, schema: dict[str, Any], components: dict[str, Any]) -> list[dict[str, Any]]:
-    """The parameters for the fields of a struct."""
+    """Return the parameters for the fields of a struct."""
     found = components[_schema_name(schema)]
     parameters = []
     for name, each in found["properties"].items():
@@ -164,7 +164,7 @@ def _parameters(place: str, schema: dict[str, Any], components: dict[str, Any]) 
 
 
 def _readable(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema with its description, which is a docstring, converted to Markdown."""
+    """Return a schema with its description converted from a docstring to Markdown."""
     if "description" not in schema:
         return schema
     return {**schema, "description": cleandoc(schema["description"]).replace("``", "`")}
@@ -175,7 +175,7 @@ def _schema_name(schema: dict[str, Any]) -> str:
 
 
 def _error_statuses(endpoint: Endpoint) -> list[int]:
-    """Every status of an error that an endpoint may return."""
+    """Return the statuses of all errors that an endpoint may return."""
     found = {400, 421, 429, 500, 503, *endpoint.errors}
     if endpoint.scopes != PUBLIC:
         found |= {401, 403}
@@ -194,7 +194,7 @@ def _headers(*names: str) -> dict[str, Any]:
 
 _BEFORE_THE_GATE = (400, 403, 408, 413, 421)
 _HEADERS = {
-    CORRELATION_HEADER: "Connects everything that the request caused: the id that was sent, or a new one.",
+    CORRELATION_HEADER: "The correlation id of all effects of the request: the one that was sent, or a generated one.",
     "Location": "The path of the run.",
     "Retry-After": "How many seconds to wait before trying again.",
 }

@@ -29,7 +29,7 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         port: the port; 0 picks a free one.
         hosts: further host names to accept, such as that of a reverse proxy.
         public_url: the URL of the server for clients, such as ``https://agents.example.com``; used in descriptions.
-        trusted_proxies: addresses or networks of reverse proxies whose forwarding headers are believed.
+        trusted_proxies: addresses or networks of reverse proxies whose forwarding headers are trusted.
         rate: how many requests a caller may send per minute.
         burst: how many requests a caller may send at once.
         max_body: the limit for a request body, in bytes.
@@ -113,7 +113,7 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         return not is_loopback(self.host) or bool(self.hosts or self.trusted_proxies or self.public_url)
 
     def keys_path(self, runs: str | None, home: Path) -> str:
-        """The file of API keys.
+        """Return the path of the file of API keys.
 
         Args:
             runs: the file of the runs; the keys are in ``keys.db`` in its folder, unless the option ``keys`` is set.

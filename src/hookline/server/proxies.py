@@ -11,14 +11,14 @@ from .._web.middleware import Scope
 Address = IPv4Address | IPv6Address
 
 MAX_HOPS = 32
-"""How many proxies in a chain are looked at."""
+"""Maximum number of proxies in a chain that are checked."""
 
 _FOR = re.compile(r'(?:^|;)\s*for\s*=\s*(?:"([^"]*)"|([^;"\s]*))', re.IGNORECASE)
 _PORT = re.compile(r":[0-9]{1,5}\Z")
 
 
 class Proxies:
-    """Trusted reverse proxies, whose ``Forwarded`` and ``X-Forwarded-*`` headers are believed.
+    """Trusted reverse proxies, whose ``Forwarded`` and ``X-Forwarded-*`` headers are used.
 
     Args:
         trusted: their addresses or networks. Forwarding headers from any other peer are ignored.
@@ -28,7 +28,7 @@ class Proxies:
         self._trusted: list[IPv4Network | IPv6Network] = [ip_network(each, strict=False) for each in trusted]
 
     def client_address(self, scope: Scope) -> str:
-        """The address of the client: going back from the peer, the first address that is not a trusted proxy."""
+        """Return the client's address: the nearest address in the forwarding chain that is not a trusted proxy."""
         peer = parse_address(str((scope.get("client") or ("",))[0]))
         if peer is None:
             return ""
@@ -44,7 +44,7 @@ class Proxies:
         return str(peer)
 
     def scheme(self, scope: Scope) -> str:
-        """``http`` or ``https``, as the client used it."""
+        """Return the scheme that the client used: ``http`` or ``https``."""
         peer = parse_address(str((scope.get("client") or ("",))[0]))
         if peer is not None and self._trusts(peer):
             named = [each.strip().lower() for each in _values(scope, b"x-forwarded-proto")]
@@ -76,7 +76,7 @@ def parse_address(text: str) -> Address | None:
 
 
 def network_of(address: str) -> str:
-    """The network to count requests by: an IPv4 address itself, or the /64 of an IPv6 address, which has one owner."""
+    """Return the key for rate limits: an IPv4 address itself, or the /64 network of an IPv6 address (one owner)."""
     parsed = parse_address(address)
     if isinstance(parsed, IPv6Address):
         return str(ip_network((parsed, 64), strict=False))
@@ -84,7 +84,7 @@ def network_of(address: str) -> str:
 
 
 def _forwarded_for(scope: Scope) -> list[str]:
-    """The addresses in the forwarding headers, the nearest last."""
+    """Return the addresses in the forwarding headers, the nearest last."""
     named = _values(scope, b"x-forwarded-for")
     if named:
         return named

@@ -7,9 +7,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 
 MAX_TRACKED = 10_000
-"""How many callers or addresses are tracked. Beyond that, the least recently seen are forgotten."""
+"""Maximum number of callers or addresses that are tracked. Beyond that, the least recently seen are dropped."""
 MAX_WRONG_KEYS, WRONG_KEY_SECONDS = 10, 60.0
-"""After this many wrong keys within this many seconds, an address has to wait."""
+"""The number of wrong keys, and the seconds within which they are counted, after which an address has to wait."""
 
 
 class RateLimiter:
@@ -53,7 +53,7 @@ class WrongKeyLimiter:
         self._attempts: OrderedDict[str, deque[float]] = OrderedDict()
 
     def wait(self, address: str) -> float:
-        """How many seconds an address has to wait before its next key is checked; 0 if it need not wait."""
+        """Return how many seconds an address has to wait before its next key is checked; 0 if it may try now."""
         attempts = self._attempts.get(address)
         if attempts is None or len(attempts) < MAX_WRONG_KEYS:
             return 0.0

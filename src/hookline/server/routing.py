@@ -1,6 +1,6 @@
-"""Endpoints of the HTTP API, the gate that every request passes, and reading requests and writing responses.
+"""Endpoints of the HTTP API, the gate that every request passes, and helpers to read requests and write responses.
 
-Starlette is imported inside functions, so that ``Server`` can be imported and say what to install without it.
+Starlette is imported inside functions, so that ``Server`` can be imported without it and report what to install.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ResponseSpec(Frozen, frozen=True):
 
 
 def error_body(error: ApiError) -> Any:
-    """The default body of an error response."""
+    """Return the default body of an error response."""
     return {"error": {"code": error.code, "message": str(error)}}
 
 
@@ -135,7 +135,7 @@ class Gate:
 
     @property
     def needs_keys(self) -> bool:
-        """Whether callers need a key, as far as is known."""
+        """Whether callers need a key, according to the last check of the key store."""
         return self._authenticator.needs_keys
 
     @property
@@ -168,7 +168,7 @@ class Gate:
         ]
 
     def fallback(self) -> Route:
-        """A route for all other paths, to be the last one: without a key, a client does not learn that a path is
+        """Return the last route, which matches all other paths: without a key, a client does not learn that a path is
         unknown.
         """
         from starlette.routing import Route
@@ -305,7 +305,7 @@ class _ResponseSender:
 
 
 def _endpoint_app(endpoint: Endpoint) -> App:
-    """An endpoint as an ASGI app."""
+    """Return an ASGI app for an endpoint."""
     from starlette.exceptions import HTTPException
     from starlette.requests import Request
 
@@ -321,34 +321,34 @@ def _endpoint_app(endpoint: Endpoint) -> App:
     return app
 
 
-# What the gate knows about a request
+# Data that the gate attaches to a request
 
 
 def caller_of(request: Request) -> Caller:
-    """The caller of a request that passed the gate."""
+    """Return the caller of a request that passed the gate."""
     caller: Caller = request.scope["hookline.caller"]
     return caller
 
 
 def correlation_of(request: Request) -> str:
-    """The correlation id of a request: the caller's, or a generated one."""
+    """Return the correlation id of a request: the caller's, or a generated one."""
     id: str = request.scope["hookline.correlation_id"]
     return id
 
 
 def missing_right_recorder(request: Request) -> Callable[[str], None]:
-    """A function that audits a missing right, for requests whose body decides which right they need."""
+    """Return a function that audits a missing right, for requests whose body decides which right they need."""
     record: Callable[[str], None] = request.scope["hookline.missing_right"]
     return record
 
 
 def is_correlation_id(text: str) -> bool:
-    """Whether a text is acceptable as a correlation id: short printable ASCII, and not an API key."""
+    """Return whether a text is acceptable as a correlation id: short printable ASCII, and not an API key."""
     return _CORRELATION_ID.fullmatch(text) is not None
 
 
 def correlation_id(scope: Scope) -> str:
-    """The correlation id in the headers of a request, or a new one."""
+    """Return the correlation id in the headers of a request, or a new one."""
     for name in (b"x-correlation-id", b"x-request-id"):
         given: list[str] = [value.decode("latin-1") for key, value in scope["headers"] if key == name]
         if len(given) == 1 and is_correlation_id(given[0]):
@@ -401,7 +401,7 @@ _FIELD_HINTS = {
 
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] = EMPTY) -> Response:
-    """A response with a value as JSON."""
+    """Return a response with a value as JSON."""
     from starlette.responses import Response
 
     return Response(msgspec.json.encode(value), status, {**headers, "content-type": JSON})
@@ -472,7 +472,7 @@ def _invalid_field(error: msgspec.ValidationError, kind: Any) -> ApiError:
 
 
 def _choices(problem: str, kind: Any, field: str) -> str:
-    """The values that a field may have, if they can be listed."""
+    """Return the values that a field may have, if they can be listed."""
     given = re.match(r"Invalid (?:enum )?value '(.*)'$", problem, re.DOTALL)
     known = [value for each in getattr(kind, "__args__", (kind,)) for value in _values(each, field)]
     return f".{did_you_mean(given[1], known)} It is one of: {', '.join(known)}" if given and known else ""

@@ -1,4 +1,4 @@
-"""The service of runs behind every transport: start, get, list, read, steer and cancel runs."""
+"""The run service behind every API: start, get, list, read, steer and cancel runs."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ from .options import ServerOptions
 log = logging.getLogger("hookline")
 
 CANCEL_SECONDS = 10.0
-"""How long a cancellation waits for the run to finish."""
+"""Seconds that a cancellation waits for the run to finish."""
 MAX_UNREAD = 100
-"""How many messages of callers may wait for one run."""
+"""Maximum number of unread messages for one run."""
 PRUNE_SECONDS = 3600.0
-"""How often old runs are deleted."""
+"""Interval in seconds at which old runs are deleted."""
 
 
 class RunService:
-    """Run agents for callers. Runs and their events are stored, and continue without readers.
+    """Run agents for callers. Runs and their events are stored, and a run continues even if no client reads its events.
 
-    Runs of one session are executed one after another, and a limited number of runs at once; the others are queued.
+    Runs of one session are executed one after another. The number of concurrent runs is limited; the others are queued.
     The service belongs to one event loop. A caller sees its own runs only, unless it has the right ``admin``.
 
     Args:
@@ -89,7 +89,7 @@ class RunService:
     # Start and stop
 
     async def open(self) -> None:
-        """Start to accept runs, and mark the runs of processes that died as interrupted.
+        """Start accepting runs, and mark the runs of processes that died as interrupted.
 
         Raises:
             StoreError: the file cannot be used.
@@ -127,16 +127,16 @@ class RunService:
 
     @property
     def problem(self) -> str:
-        """Why no runs are accepted now; empty if they are."""
+        """Why no runs are accepted now; empty if runs are accepted."""
         return self._recorder.problem if self._accepting else "the server is starting or stopping"
 
     def counts(self) -> dict[str, int]:
-        """The number of unfinished runs of this process by state, and the number of readers."""
+        """Return the number of unfinished runs of this process by state, and the number of readers."""
         states = Counter(live.record.status for live in self._live.values() if not live.closed)
         return {**{state: states[state] for state in OPEN_STATES}, "readers": self._readers.total()}
 
     def unfinished(self) -> list[tuple[RunRecord, str]]:
-        """The unfinished runs of this process in the order of their start, and what each is doing now."""
+        """Return the unfinished runs of this process, in the order of their start, each with its current activity."""
         return [(live.record, live.activity) for live in self._live.values() if not live.closed]
 
     # Operations of callers
@@ -247,7 +247,7 @@ class RunService:
         return live.record
 
     async def get(self, id: str, caller: Caller) -> RunRecord:
-        """The current record of a run.
+        """Return the current record of a run.
 
         Raises:
             UnknownRunError: there is no such run, or it belongs to another caller.
@@ -261,7 +261,7 @@ class RunService:
     async def list(
         self, caller: Caller, *, limit: int = 50, before: str = "", **filters: Unpack[RunFilter]
     ) -> list[RunRecord]:
-        """The runs that a caller may see, the newest first. Arguments are those of :meth:`RunStore.runs`.
+        """Return the runs that a caller may see, the newest first. Arguments are those of :meth:`RunStore.runs`.
 
         Raises:
             StoreError: the file cannot be read.
@@ -274,7 +274,7 @@ class RunService:
         return [self._latest(run) for run in found]
 
     async def count(self, caller: Caller, **filters: Unpack[RunFilter]) -> int:
-        """The number of runs that a caller may see. Arguments are those of :meth:`RunStore.count`.
+        """Return the number of runs that a caller may see. Arguments are those of :meth:`RunStore.count`.
 
         Raises:
             StoreError: the file cannot be read.
@@ -284,7 +284,7 @@ class RunService:
         return await asyncio.to_thread(self._store.count, **filters)
 
     async def read(self, id: str, caller: Caller, after: int = 0) -> EventReader:
-        """A reader of the events of a run after a number. The caller must close it.
+        """Open a reader of the events of a run after the event number ``after``. The caller must close it.
 
         Raises:
             UnknownRunError: there is no such run, or it belongs to another caller.
@@ -305,7 +305,7 @@ class RunService:
         return EventReader(run, after, self._store, self._live.get, self._load, close, lambda: self._stopping)
 
     async def wait(self, id: str, caller: Caller, timeout: float | None = None) -> RunRecord:
-        """The record of a run once it has finished, or after ``timeout`` seconds.
+        """Wait until a run has finished, for at most ``timeout`` seconds, and return its record.
 
         Raises:
             UnknownRunError: there is no such run, or it belongs to another caller.
@@ -388,7 +388,7 @@ class RunService:
             await asyncio.to_thread(self._store.close_abandoned, run.id, _interrupted)
 
     async def _close_abandoned(self, id: str) -> RunRecord:
-        """Finish a run whose process died: it gets a last event."""
+        """Finish a run whose process died, and add its last event."""
         run = await asyncio.to_thread(self._store.close_abandoned, id, _interrupted)
         if run is None:
             raise _unknown(id)
@@ -416,7 +416,7 @@ def _unknown(id: str) -> UnknownRunError:
 
 
 def _interrupted(run: RunRecord, seq: int) -> tuple[RunRecord, StoredEvent]:
-    """The final record and the last event of a run whose process died."""
+    """Return the final record and the last event of a run whose process died."""
     closed = msgspec.structs.replace(
         run, status="interrupted", ended=time.time(), reason="its process ended", last_seq=seq
     )

@@ -19,7 +19,7 @@ log = logging.getLogger("hookline")
 
 EVENT_STREAM = "text/event-stream"
 RETRY_MS = 2000
-"""How long a client waits before it reconnects, in milliseconds."""
+"""Milliseconds that a client waits before it reconnects."""
 HEADERS = {"content-type": f"{EVENT_STREAM}; charset=utf-8", "cache-control": "no-store", "x-accel-buffering": "no"}
 """Proxies must neither cache nor buffer the stream."""
 
@@ -81,7 +81,7 @@ class SseResponse(Response):
 
 
 def event_stream(reader: EventReader, heartbeat: float) -> SseResponse:
-    """The events of a run as a stream. The number of each event is its id, to resume after."""
+    """Return the events of a run as a stream. The id of each event is its number, so that clients can resume."""
 
     async def more(timeout: float) -> bytes | None:
         found = await reader.more(timeout)
@@ -105,9 +105,9 @@ def escape_line_breaks(data: bytes) -> bytes:
 
 
 def preferred_media(accept: str | None, *offered: str) -> str:
-    """The offered media type that an ``Accept`` header prefers; the first of equals, empty if none is acceptable.
+    """Return the offered media type that an ``Accept`` header prefers, or ``""`` if it accepts none.
 
-    A type that is named exactly beats one that matches a wildcard.
+    A type that is named exactly beats one that matches a wildcard. Of equals, the first one is returned.
     """
     if not accept or not accept.strip():
         return offered[0]
@@ -120,7 +120,7 @@ def preferred_media(accept: str | None, *offered: str) -> str:
 
 
 def _preference(part: str, media: str) -> tuple[float, int]:
-    """The weight that one part of an ``Accept`` header gives a type, and how exactly it names the type."""
+    """Return the weight that one part of an ``Accept`` header gives a type, and how exactly it names the type."""
     name, *settings = (each.strip().lower() for each in part.split(";"))
     exactness = {media: 3, f"{media.partition('/')[0]}/*": 2, "*/*": 1}.get(name, 0)
     weight = next((value for key, _, value in (each.partition("=") for each in settings) if key.strip() == "q"), "1")

@@ -15,7 +15,7 @@ IdText = Annotated[str, msgspec.Meta(max_length=128, pattern=rf"^[!-~]*{END}")]
 Name = Annotated[str, msgspec.Meta(max_length=200, pattern=rf"^[^\u0000-\u001f\u007f]*{END}")]
 """A name chosen by the caller: at most 200 characters, without control characters."""
 Text = Annotated[str, msgspec.Meta(min_length=1, pattern=r"\S")]
-Wait = Annotated[float, msgspec.Meta(ge=0, le=60, description="How many seconds to wait at most.")]
+Wait = Annotated[float, msgspec.Meta(ge=0, le=60, description="The maximum number of seconds to wait.")]
 RunStatus = Literal[
     "queued", "running", "waiting", "completed", "stopped", "ended", "failed", "cancelled", "interrupted"
 ]
@@ -117,7 +117,7 @@ class RunView(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, run: RunRecord, caller: Caller) -> Self:
-        """A run as this caller may see it: the texts are left out without the right ``read``."""
+        """Return a run as this caller may see it: the texts are left out without the right ``read``."""
         view = cls(**{name: getattr(run, name) for name in cls.__struct_fields__})
         if caller.may("read"):
             return view
@@ -157,7 +157,7 @@ class SentEvent(msgspec.Struct, frozen=True):
 
 
 class EventsPage(msgspec.Struct, frozen=True):
-    """Events of a run. ``last_seq`` is the value of ``after`` for the next page; ``over`` means there is none."""
+    """Events of a run. ``last_seq`` is the value of ``after`` for the next page; ``over`` marks the last page."""
 
     events: tuple[EventView, ...]
     last_seq: int

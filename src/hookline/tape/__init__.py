@@ -1,4 +1,4 @@
-"""Tapes: the recording of a run, and what the same or other hooks make of it (DESIGN 6.11)."""
+"""Record runs to tapes, and replay a tape with the same or other hooks (DESIGN 6.11)."""
 
 from .._base.lazy import attach
 

@@ -41,11 +41,11 @@ class Replay(msgspec.Struct, frozen=True):
         tape: the tape.
         result: the result of the replayed run.
         first_difference: the first difference between recording and replay, as text; ``""`` if there is none.
-        stop_reason: why the replay ended before the tape did; ``""`` if it did not.
-        recorded: the recorded decisions, up to where the replay ended.
+        stop_reason: why the replay ended before the end of the tape; ``""`` if it reached the end.
+        recorded: the recorded decisions, up to the point at which the replay ended.
         replayed: the decisions of the replay.
         differences: the decisions that differ.
-        notes: what a replay of this tape cannot show.
+        notes: the limits of a replay of this tape.
     """
 
     tape: Tape
@@ -181,7 +181,7 @@ class ReplayOutput(OutputSpec):
 
     def __init__(self, schema: Any, checks: Sequence[OutputChecked]) -> None:
         self.name, self.schema = checks[0].output_type, freeze(schema)
-        self._checks = {check.content: check for check in reversed(checks)}  # the first one of a text wins
+        self._checks = {check.content: check for check in reversed(checks)}  # the first of equal texts counts
 
     def read(self, text: str) -> Output:
         """Return the recorded result for this reply. The JSON of an unknown reply is not validated."""

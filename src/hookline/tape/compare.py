@@ -19,7 +19,7 @@ from . import format as fmt
 from .tape import Tape
 
 LOOKAHEAD = 20
-"""How many events to search, after a difference, for the point where recording and replay agree again."""
+"""Maximum number of events to search, after a difference, for the point where recording and replay agree again."""
 
 _IGNORED_FIELDS = ("seq", "at", "run_id", "duration", "ids")
 """Fields that may differ: sequence numbers, times and ids."""
@@ -49,8 +49,8 @@ class Difference(msgspec.Struct, frozen=True, rename={"recorded": "then", "repla
 
     def __str__(self) -> str:
         if self.recorded is None:
-            return f"now {self.replayed}; then nothing"
-        return f"then {self.recorded}; now {self.replayed or 'nothing'}"
+            return f"recorded: nothing; replayed: {self.replayed}"
+        return f"recorded: {self.recorded}; replayed: {self.replayed or 'nothing'}"
 
 
 class Comparison:
@@ -100,7 +100,7 @@ class Comparison:
         difference = ""
         if found is None:
             was = then[0][1] if then else None
-            difference = f"then {_describe(was, data) if was else 'nothing'}; now {_describe(data, was)}"
+            difference = f"recorded: {_describe(was, data) if was else 'nothing'}; replayed: {_describe(data, was)}"
             found = next((i for i in range(min(LOOKAHEAD, len(then))) if _comparable(then[i][1]) == core), None)
             if decision is not None:
                 self._decisions.append((next_in_branch() if found is None else then[found][0], decision))
@@ -127,10 +127,10 @@ class Comparison:
         """Note an entry that the replay did not produce."""
         name = snake_case(type(entry).__name__).removesuffix("_entry").replace("_", " ")
         what = _describe(entry.event, None) if isinstance(entry, fmt.EventEntry) else name
-        self._found.append((position, f"then {what}; now nothing"))
+        self._found.append((position, f"recorded: {what}; replayed: nothing"))
 
     def finish(self, complete: bool) -> None:
-        """Compare what is left after the last event of the replay.
+        """Compare the remaining recorded events after the last event of the replay.
 
         Args:
             complete: whether the replay followed the order of the tape to the end, so that a missing event may be the
@@ -139,7 +139,7 @@ class Comparison:
         left = [then[0] for then in self._recorded.values() if then]
         if left and (complete or not self._found):
             position, event = min(left, key=lambda pair: pair[0])
-            self._found.append((position, f"then {_describe(event, None)}; now nothing"))
+            self._found.append((position, f"recorded: {_describe(event, None)}; replayed: nothing"))
 
     def decisions(self, end: int, exact: bool) -> tuple[list[Decision], list[Decision]]:
         """Return the recorded decisions before a position and the decisions of the replay, in the order of the tape.
@@ -193,7 +193,7 @@ def _decision(event: dict[str, Any]) -> Decision | None:
 
 
 def _comparable(event: dict[str, Any]) -> dict[str, Any]:
-    """Return an event without the parts that may differ."""
+    """Return an event without the fields that may differ between recording and replay."""
     core = {name: _without_addresses(value) for name, value in event.items() if name not in _IGNORED_FIELDS}
     if event["type"] == "run_finished":
         result = {name: value for name, value in core["result"].items() if name not in ("elapsed", "ids")}

@@ -1,6 +1,6 @@
-"""The order of a replay: which entries of the tape have been produced again, and what may come next (DESIGN 6.11).
+"""The order of a replay: which entries of the tape have been produced again, and which may come next (DESIGN 6.11).
 
-Nothing here looks at a clock. The order comes from the tape alone:
+The order comes from the tape alone; no clock is read:
 
 - An entry is *needed* if a replay produces it again: an event, a request, a call. The tape returns an answer when every
   needed entry before it has been produced. So answers to concurrent calls come in the recorded order, however long
@@ -14,7 +14,7 @@ Nothing here looks at a clock. The order comes from the tape alone:
   so have the branches that wait for it. Entries of these that have not been produced are missing, which is also a
   divergence.
 
-After the first divergence or a cancellation the tape has no order any more, and all waiting answers are returned.
+After the first divergence or a cancellation, the order no longer applies, and all waiting answers are returned.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from . import format as fmt
 from .compare import Comparison
 
 SETTLE_ROUNDS = 100
-"""Iterations of the event loop. A task starts within one; a cancellation passes through nested tasks in a few."""
+"""Iterations of the event loop to wait for. A task starts within one; a cancellation reaches nested tasks in a few."""
 
 _EXTERNAL = (fmt.SteeringEntry, fmt.CancellationEntry, fmt.TimerEntry)
 _DATA = (fmt.HeaderEntry, fmt.BranchEntry, fmt.ReadingsEntry, fmt.CountEntry, fmt.ValidationEntry)
@@ -76,7 +76,7 @@ class Order:
     ) -> None:
         self._entries, self._repeat, self._missing = entries, repeat, missing
         self._pending = [_is_needed(entry) for entry in entries]
-        """For each entry, whether it has still to be produced."""
+        """For each entry, whether it is still to be produced."""
         self._external = [i for i, entry in enumerate(entries) if isinstance(entry, _EXTERNAL)]
         self._branches = Branches(entries)
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -95,7 +95,7 @@ class Order:
         self._advance()
 
     def is_pending(self, position: int) -> bool:
-        """Return whether an entry has still to be produced."""
+        """Return whether an entry is still to be produced."""
         return self._pending[position]
 
     def next_in(self, branch: int) -> int:
@@ -104,14 +104,14 @@ class Order:
         return self._branches.after(branch) if position is None else position
 
     def diverge(self, branch: int) -> int:
-        """Note that a branch did something else than its next entry. Return the position of that entry."""
+        """Record that a branch did something other than its next entry. Return the position of that entry."""
         position = self.give_up(branch)
         self._divergence = min(self._divergence, position)
         self._advance()
         return position
 
     def give_up(self, branch: int) -> int:
-        """Note that a branch does not get to its next entry. Return the position of that entry.
+        """Record that a branch will not reach its next entry. Return the position of that entry.
 
         The replay does not wait for branches that this one started just before that entry.
         """
@@ -265,7 +265,7 @@ class Branches:
         return self._runs.get(branch, "")
 
     def ancestors(self, branch: int) -> Iterator[int]:
-        """Yield the branch that started a branch, the one that started that one, and so on."""
+        """Yield the ancestors of a branch: the branch that started it, the branch that started that one, and so on."""
         while branch in self._parents:
             branch = self._parents[branch]
             yield branch
@@ -284,14 +284,14 @@ def _run_of(entry: fmt.Entry) -> str:
 
 
 def _is_needed(entry: fmt.Entry) -> bool:
-    """Return whether a replay produces an entry again: not if it is only data, or happened inside a tool."""
+    """Return whether a replay produces an entry again. Mere data and entries from inside a tool are not produced."""
     if isinstance(entry, fmt.EventEntry):
         return Comparison.is_compared(entry)
     return not entry.inside and not isinstance(entry, (*_DATA, *_EXTERNAL))
 
 
 async def settle() -> None:
-    """Let the event loop run until all tasks that can make progress have: tasks start, cancellations arrive."""
+    """Run the event loop until all tasks that can make progress have done so: tasks start, cancellations arrive."""
     for _ in range(SETTLE_ROUNDS):
         await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""Play a tape: the tape answers for the model, the tools and the approvers of the replayed run."""
+"""Play a tape: it provides the answers of the model, the tools and the approvers to the replayed run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Player:
         self._readings = ReplayReadings(tape.entries, self.playback.order, self.clock, tape.header)
         self._ids = [tape.run.ids.run_id]
 
-    # The hook.
+    # Methods of the hook.
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> None:
         """Do nothing: this hook only observes events."""
@@ -160,7 +160,7 @@ class Player:
         return answer.value
 
     def _forget(self, number: int) -> None:
-        """Do not wait any longer for what a call did after the run had stopped waiting for it."""
+        """Stop waiting for entries that a call produced after the run had stopped waiting for it."""
         left = [position for position, _ in self._index.reports.get(number, ())]
         if (given := self._index.results.get(number)) is not None:
             left.append(given[0])
@@ -169,7 +169,7 @@ class Player:
                 self.playback.produced(position)
 
     def _timed_out(self, called: fmt.ToolCallEntry, given: tuple[int, fmt.ToolResultEntry] | None) -> int | None:
-        """Return the position at which a tool's time limit was reached before it had a result, if it was."""
+        """Return the position at which a tool's time limit was reached before the result, or ``None``."""
         request = called.request
         ended, outcome = self._index.ended.get((called.run, request.id, request.attempt), (-1, ""))
         if outcome != "error" or (given is not None and given[0] < ended and not given[1].cancelled):
@@ -204,7 +204,7 @@ class Player:
     async def approve(
         self, asked: ApprovalRequest, ask: Callable[[], Awaitable[Verdict]], report: Callable[..., Awaitable[Any]]
     ) -> Verdict:
-        """Return the recorded decision. If the recording has none, nobody approves."""
+        """Return the recorded decision. A call without a recorded decision is not approved."""
         call = asked.call
         known = self._index.approved.get((call.ids.run_id, call.id, call.attempt))
         if known is None:
@@ -266,7 +266,7 @@ class Player:
 
 
 class Playback:
-    """Keeps a replayed run to its tape: compares events, repeats external input, and ends the run.
+    """Synchronizes a replayed run with its tape: compares events, repeats external input, and ends the run.
 
     Args:
         tape: the tape.
@@ -322,7 +322,7 @@ class Playback:
         elif isinstance(entry, fmt.CancellationEntry) and self.run is not None:
             self._cancelled = True
             self.run.cancel(entry.reason)
-            self.order.abandon()  # the tape does not say how fast each task notices
+            self.order.abandon()  # the tape does not record how fast each task reacts
 
     async def wait_until(self, position: int) -> None:
         """Wait until everything recorded before an answer of this branch has been produced."""
@@ -427,7 +427,7 @@ Call = tuple[str, str, int]
 
 
 class EntryIndex:
-    """The entries that a replay answers from, by what it looks them up with, each with its position.
+    """The entries from which a replay answers, each with its position, indexed by the keys of lookups.
 
     Args:
         entries: the entries of the tape.

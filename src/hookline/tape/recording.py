@@ -50,7 +50,7 @@ class TapeHook:
             named after its id.
 
     Raises:
-        RegistrationError: ``path`` is not a path, or is a file where a folder is needed or the other way round.
+        RegistrationError: ``path`` is not a path, is an existing file without this suffix, or is a folder with it.
 
     Example::
 
@@ -306,9 +306,9 @@ class Recording:
             BRANCH.reset(branch)
 
     def _with_progress(self, ctx: AgentContext[Any], number: int) -> AgentContext[Any]:
-        """Return the context for a call. Its progress reports belong to the run, so that hooks see them."""
+        """Return a context for a call whose progress reports are recorded in the run, where hooks see them."""
         progress = progress_reporter_of(ctx)
-        assert progress is not None  # it is the context of a tool call
+        assert progress is not None  # ``ctx`` is the context of a tool call
 
         def report(fraction: float | None, message: str) -> None:
             inside, branch = INSIDE_CALL.set(self, 0), BRANCH.set(self, -number)
@@ -387,7 +387,7 @@ def _recorded_tool(tool: Tool, offered: Mapping[str, Any]) -> fmt.RecordedTool:
 
 
 def _outer_budgets(budget: Budget) -> Iterator[fmt.RecordedBudget]:
-    """Yield the budgets that a run counts in besides its own."""
+    """Yield the outer budgets that the usage of a run is charged to."""
     for outer in list(budget.chain())[1:]:
         yield fmt.RecordedBudget(
             outer.limits,

@@ -23,7 +23,7 @@ class ReadValue(Protocol):
 
 
 class SetTimer(Protocol):
-    """A function that has a callback called later; the returned object has a ``cancel()``."""
+    """A function that schedules a callback; the returned object has a ``cancel()``."""
 
     def __call__(self, clock: Any, seconds: float, callback: Callable[[], object]) -> Any:
         """Set the timer, with ``clock.call_later`` if the clock has that method."""
@@ -71,7 +71,7 @@ class RecordedRandom(Random):
     def seed(self, a: Any = None, version: int = 2) -> None:
         """Restart the sequence from a seed."""
         super().seed(a, version)
-        if hasattr(self, "inner"):  # it is not set yet when Random.__init__ calls this method
+        if hasattr(self, "inner"):  # the attribute is not set yet when Random.__init__ calls this method
             self.inner.seed(a, version)
 
     def random(self) -> float:
@@ -187,7 +187,7 @@ class ReplayTimer:
         self._loop.call_soon_threadsafe(self._call, context=self._context)
 
     def cancel(self) -> None:
-        """Do not call the callback any more."""
+        """Cancel the callback."""
         self._cancelled = True
 
     def _call(self) -> None:

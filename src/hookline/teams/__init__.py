@@ -1,4 +1,4 @@
-"""Agents that work together: teams, subagents, handoffs and personalities."""
+"""Combine agents: teams, subagents, handoffs and personalities."""
 
 from .._base.lazy import attach
 

@@ -1,4 +1,4 @@
-"""Building an agent or a roster of personalities from settings."""
+"""Build an agent, or a roster of personalities, from settings."""
 
 from __future__ import annotations
 

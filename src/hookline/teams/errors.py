@@ -6,7 +6,7 @@ from .._base.errors import PlainError
 
 
 class SubagentRefusedError(PlainError):
-    """A subagent was not started. ``by`` is the hook that refused it; empty if a limit or a wrong name did."""
+    """A subagent was not started. ``by`` is the hook that refused it; empty for a limit or an unknown name."""
 
     def __init__(self, message: str, *, by: str = "") -> None:
         super().__init__(message)

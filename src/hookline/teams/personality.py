@@ -1,4 +1,4 @@
-"""Personality: its fields, and reading them from files."""
+"""The fields of a personality, and reading them from files."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class PersonalityFiles(Frozen, frozen=True):
         return Personality(**fields, file=str(self.main))
 
     def _table(self) -> dict[str, Any]:
-        if not self.data.strip():  # also for a moment while an editor saves it
+        if not self.data.strip():  # a file may also be empty for a moment while an editor saves it
             raise ConfigError(f'{self.main} is empty: add at least a line such as description = "..."')
         try:
             return tomllib.loads(self.data.decode())
@@ -150,7 +150,7 @@ class PersonalityFiles(Frozen, frozen=True):
 
 
 def is_id(text: str) -> bool:
-    """Whether a text is a valid id: a simple name that works on every file system."""
+    """Return whether a text is a valid id: a simple name that works on every file system."""
     return _ID.fullmatch(text) is not None
 
 
@@ -171,7 +171,7 @@ def read_fields(given: Mapping[str, Any], folder: Path, where: str) -> dict[str,
 
 
 def main_files(folder: Path) -> list[Path]:
-    """The TOML files of the personalities in a folder, sorted.
+    """Return the TOML files of the personalities in a folder, sorted.
 
     Raises:
         ConfigError: the folder cannot be read.
@@ -209,6 +209,6 @@ def _read(path: Path) -> bytes:
 
 
 def files_outside(files: list[Path], folder: Path) -> list[str]:
-    """The files that are not below a folder."""
+    """Return the files that are not below a folder."""
     inside = folder.resolve()
     return [str(file) for file in files if below(inside, file) is None]

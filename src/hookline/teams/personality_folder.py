@@ -1,4 +1,4 @@
-"""PersonalityFolder: the personalities of a folder as agents, loaded again when their files change."""
+"""Load the personalities of a folder as agents, and reload them when their files change."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from .personality import MAIN, TEXT, Personality, PersonalityFiles, files_outsid
 log = logging.getLogger("hookline")
 
 Models = Callable[[str], Model]
-"""Returns the model of a name."""
+"""Returns a model by name."""
 FileGuards = Callable[[list[str]], Iterable[Any]]
 """Returns hooks that keep tools from changing these files."""
 
 RACY = 2_000_000_000
-"""Nanoseconds within which a file can change twice and look the same, because file systems store coarse times."""
+"""Nanoseconds within which two changes of a file may get the same time stamp, because those are coarse."""
 
 
 class LoadedPersonality(msgspec.Struct, frozen=True):
@@ -155,7 +155,7 @@ class PersonalityFolder:
         if old is not None and old.files == files and old.code == code:
             if old.base == self.base_state:
                 return old
-            hooks = old.hooks  # keeps the state of its guards
+            hooks = old.hooks  # keep the agent, and with it the state of its guards
         try:
             hooks = hooks or make_hooks(self.base.hooks, personality, self.home)
             agent = make_agent(self.base, personality, hooks, self.home, self._models, self._tools(personality))
@@ -304,7 +304,7 @@ def change_personality(personality: Personality, changes: Mapping[str, Any], whe
 
 
 def _tools(base: Agent[Any, Any], personality: Personality, home: Path) -> list[Any]:
-    """The tools of the base that a personality names, in their order, and the other tools that it refers to."""
+    """Return the tools of the base that a personality names, in their order, and the other tools that it refers to."""
     wanted = personality.tools
     if wanted is None:
         return list(base.tools)
@@ -371,7 +371,7 @@ class LayeredRegistry(HookRegistry):
         return made[2]
 
     def copy(self) -> HookRegistry:
-        """Another registry on the same base, with the same hooks in its own layer."""
+        """Return another registry on the same base, with the same hooks in its own layer."""
         new = LayeredRegistry(self._base)
         new._own = self._own
         return new
@@ -385,7 +385,7 @@ class FileWatcher:
         self._racy = False
 
     def changed(self, files: Iterable[Path]) -> bool:
-        """Whether these files differ from those of the last call, or might."""
+        """Return whether these files may differ from those of the last call."""
         now = time.time_ns()
         seen = {file: _metadata(file) for file in files}
         if seen == self._seen and not self._racy:
@@ -395,7 +395,7 @@ class FileWatcher:
         return True
 
     def forget(self) -> None:
-        """Take everything as changed the next time."""
+        """Report all files as changed at the next call."""
         self._seen = None
 
 

@@ -1,4 +1,4 @@
-"""Roster: chooses the personality, and so the agent, of each conversation."""
+"""A roster of personalities, which chooses the agent of each conversation."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _MAX_CHANGED = 256
 
 Fire = Callable[[PersonalitySwitched], Awaitable[Verdict]]
 AskHooks = Callable[[Fire, Session, str, str], Awaitable[tuple[str, Mapping[str, Any]]]]
-"""Asks the hooks about a switch (how to fire, session, from, to), and returns an id and the changes of its fields."""
+"""Fires ``personality_switched`` (arguments: fire, session, from, to), and returns an id and changes of its fields."""
 
 
 class SlashCommand(Frozen, frozen=True):
     """A slash command of a conversation: ``call(session, argument)`` returns the answer.
 
-    ``read_only``: without an argument it changes nothing, so it does not have to wait for the current run.
+    A ``read_only`` command changes nothing without an argument, so it does not have to wait for the current run.
     """
 
     help: str
@@ -126,11 +126,11 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         return len(self._current())
 
     def items(self) -> ItemsView[str, Agent[Any, Any]]:
-        """The current agents by id."""
+        """Return the current agents by id."""
         return self._current().items()
 
     def values(self) -> ValuesView[Agent[Any, Any]]:
-        """The current agents."""
+        """Return the current agents."""
         return self._current().values()
 
     def _current(self) -> dict[str, Agent[Any, Any]]:
@@ -152,7 +152,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
     # Sessions.
 
     def active(self, session: Session) -> Personality:
-        """The personality of a session, with the changes made for this session.
+        """Return the personality of a session, with the changes made for this session.
 
         Raises:
             ConfigError: the changes are not valid any more.
@@ -161,7 +161,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         return self._choose(session)[0]
 
     def agent_for(self, session: Session) -> Agent[Any, Any]:
-        """The agent of the next run in this session.
+        """Return the agent of the next run in this session.
 
         Raises:
             ConfigError: the changes made for this session are not valid any more.
@@ -170,7 +170,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         return self._choose(session)[1]
 
     def hooks_for(self, session: Session) -> HookRegistry:
-        """The hooks of a session: those of the base, and the guards of its personality.
+        """Return the hooks of a session: those of the base, and the guards of its personality.
 
         Raises:
             ConfigError: the changes made for this session are not valid any more.
@@ -178,16 +178,16 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         return self.agent_for(session).hooks
 
     def plugins_for(self, session: Session) -> tuple[str, ...] | None:
-        """The plugins whose hooks apply in a session; ``None`` for all."""
+        """Return the plugins whose hooks apply in a session; ``None`` for all."""
         return self.agent_for(session).allowed_plugins
 
     def speaker_for(self, session: Session) -> str:
-        """The name that users see in a session; empty for the base agent."""
+        """Return the name that users see in a session; empty for the base agent."""
         personality = self.active(session)
         return personality.display_name if personality.id else ""
 
     def follow_up(self, session: Session, result: AgentResult[Any]) -> str | None:
-        """The task of the run that must follow this one because of a handoff; ``None`` without a handoff."""
+        """Return the task of the run that must follow this one because of a handoff; ``None`` without a handoff."""
         return self._team.follow_up(session, result)
 
     async def switch(self, session: Session, to: str) -> Personality:
@@ -254,7 +254,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         return found, kept
 
     async def _command(self, session: Session, argument: str) -> str:
-        """``/personality`` and ``/personality NAME``."""
+        """Handle ``/personality`` and ``/personality NAME``, and return the answer."""
         name = argument.strip()
         if not name:
             return self._listing(session)
@@ -281,11 +281,11 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
     # Choosing the agent.
 
     def _tools(self, personality: Personality) -> tuple[Any, ...]:
-        """``delegate`` and ``handoff``, for personalities with delegates."""
+        """Return ``delegate`` and ``handoff``, for personalities with delegates."""
         return (self._team,) if personality.delegates else ()
 
     def _prepare(self, options: RunOptions[Any]) -> tuple[Agent[Any, Any], Session, RunOptions[Any]]:
-        """The agent of a run, its session, and its options including the session."""
+        """Return the agent of a run, its session, and its options including the session."""
         session = session_of(options)
         self._folder.refresh()
         full: RunOptions[Any] = {**options, "session": session}
@@ -315,7 +315,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         return (found.personality, found.agent) if found is not None else (self._personality(""), self.base)
 
     def _with_changes(self, id: str, changes: Mapping[str, Any]) -> tuple[Personality, Agent[Any, Any]]:
-        """A personality with the changes of a session; sessions with the same changes share it."""
+        """Return a personality with the changes of a session; sessions with the same changes share it."""
         found = self._folder.loaded.get(id)
         key = (id, msgspec.json.encode(plain(changes), order="sorted"))
         made_of = (found, self._folder.base_state)
@@ -345,7 +345,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         return found.personality if found is not None else Personality("", self.base.name, self.base.description)
 
     def _find(self, name: Any) -> str:
-        """The id of a personality by its name in any case.
+        """Return the id of a personality by its name; upper and lower case are the same.
 
         Raises:
             SwitchRefusedError: there is no such personality.
@@ -420,7 +420,8 @@ class RosterTeam(Team):
         loaded = self._folder().loaded
         mine, new = ctx.allowed_plugins, loaded[to].personality.plugins
         if mine is None or ctx.agent_name not in loaded or mine != loaded[ctx.agent_name].personality.plugins:
-            return verdict  # all hooks were asked, or the caller of the run filters plugins too, which must not widen
+            # either all hooks were called, or the caller of the run chose its plugins, and a switch must not add any
+            return verdict
         stack = self._folder().base.hooks.stack.only(new)
         later = HookStack(*(tuple(e for e in layer if e.plugin and e.plugin not in mine) for layer in stack.layers))
         outside = AgentContext(session=ctx.session, allowed_plugins=new)
@@ -442,7 +443,7 @@ class RosterTeam(Team):
 
 
 class _Agents(Mapping[str, Agent]):
-    """The agents of a folder without looking at the files, which is fast enough for every model call."""
+    """The loaded agents of a folder. Files are not checked for changes, so this is fast enough for every model call."""
 
     def __init__(self, folder: Callable[[], PersonalityFolder]) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Team: agents that delegate tasks to each other and hand conversations over (DESIGN 7.10)."""
+"""Teams of agents that delegate tasks to each other and hand conversations over (DESIGN 7.10)."""
 
 from __future__ import annotations
 
@@ -87,16 +87,16 @@ class AgentPerSession:
             task = follow_up
 
     def follow_up(self, session: Session, result: AgentResult[Any]) -> str | None:
-        """The task of the run that must follow this one because of a handoff; ``None`` without a handoff."""
+        """Return the task of the run that must follow this one because of a handoff; ``None`` without a handoff."""
         raise NotImplementedError
 
     def _prepare(self, options: RunOptions[Any]) -> tuple[Agent[Any, Any], Session, RunOptions[Any]]:
-        """The agent of a run, its session, and its options including the session."""
+        """Return the agent of a run, its session, and its options including the session."""
         raise NotImplementedError
 
 
 def session_of(options: RunOptions[Any]) -> Session:
-    """The session of a run. A run inside a run has a new session unless one is given.
+    """Return the session of a run. A run inside a run has a new session unless one is given.
 
     Raises:
         TypeError: ``session`` is not a :class:`Session`.
@@ -153,7 +153,7 @@ class Members:
         raise HooklineError("the team has no members: Team([agent, ...]), or team.add(agent)")
 
     def member_of(self, session: Session) -> str:
-        """The name of the session's member; the first member if that one was removed."""
+        """Return the name of the member that a session belongs to; the first member if that member was removed."""
         name = session.personality_id
         if name and name not in self.agents:
             log.warning(
@@ -162,7 +162,7 @@ class Members:
         return name if name in self.agents else self.first
 
     def allowed_for(self, ctx: Any) -> list[str]:
-        """The names of the members that the agent of this run may delegate or hand over to."""
+        """Return the names of the members that the agent of this run may delegate or hand over to."""
         who = ctx.agent_name if ctx.agent_name in self.agents else ctx.session.personality_id
         if self._may is None:
             return [name for name in self.agents if name != who]
@@ -299,12 +299,12 @@ class Team(AgentPerSession):
         self._members.add(agent, name)
 
     def tools(self) -> tuple[Tool, ...]:
-        """``delegate`` and ``handoff``."""
+        """Return the tools ``delegate`` and ``handoff``."""
         delegate = (self._delegate,) if self.max_children else ()
         return (*delegate, self._handoff) if self.max_handoffs else delegate
 
     def _offer(self, tool: Tool, ctx: Any) -> ToolSpec | None:
-        """The description of a tool for the model, with the members that it may choose from now."""
+        """Return the description of a tool for the model, with the members that it may choose from now."""
         names = self._members.allowed_for(ctx)
         if not names:
             return None
@@ -337,7 +337,7 @@ class Team(AgentPerSession):
         raise SubagentUnfinishedError(_describe_end(result))
 
     async def delegate(self, ctx: AgentContext, to: str, task: str) -> AgentResult[Any]:
-        """Give a task to a member, in a run inside the run of ``ctx``, and return its result, whatever its status.
+        """Give a task to a member, in a run nested in the run of ``ctx``, and return its result, whatever its status.
 
         Raises:
             SubagentRefusedError: the run was not started; the message says why.
@@ -367,7 +367,7 @@ class Team(AgentPerSession):
             state.children -= not spawned
 
     async def delegate_all(self, ctx: AgentContext, tasks: Iterable[tuple[str, str]]) -> list[AgentResult[Any]]:
-        """Delegate several ``(to, task)`` in parallel, within the limits; the results are in the same order.
+        """Delegate several ``(to, task)`` pairs in parallel, within the limits; the results are in the same order.
 
         If a subagent is not started, its result is ``failed`` and has the error.
 
@@ -439,7 +439,7 @@ class Team(AgentPerSession):
     def _start(self, task: str, ctx: AgentContext, session: Session) -> Run[Any]:
         return self._members.agents[session.personality_id].start(task, ctx=ctx, session=session, keep=False)
 
-    # Handing over: the tool, the hook that ends the run, and the run that follows.
+    # Handoffs: the tool, the hook that ends the run, and the run that follows.
 
     @property
     def hooks(self) -> HookRegistry:
@@ -447,11 +447,11 @@ class Team(AgentPerSession):
         return self._members.agents[self._members.first].hooks
 
     def speaker_for(self, session: Session) -> str:
-        """The name of the member that a session belongs to."""
+        """Return the name of the member that a session belongs to."""
         return self._members.member_of(session)
 
     def follow_up(self, session: Session, result: AgentResult[Any]) -> str | None:
-        """The task of the run that must follow this one because of a handoff; ``None`` without a handoff."""
+        """Return the task of the run that must follow this one because of a handoff; ``None`` without a handoff."""
         handoffs = self._handoffs.get(session)
         if handoffs is None or not handoffs.run_id or handoffs.run_id != result.ids.run_id:
             return None
@@ -558,7 +558,7 @@ async def _result(run: Run[Any]) -> AgentResult[Any]:
 
 
 async def _last_result(run: Run[Any]) -> AgentResult[Any]:
-    """The result of a cancelled run, if it ends within the grace period."""
+    """Return the result of a cancelled run, if it ends within the grace period."""
     with suppress(StillRunningError):
         await with_timeout(GRACE, run.settled(), shielded=True)
     if run.done:

@@ -157,7 +157,7 @@ async def test_nothing_is_left_behind_when_a_stream_is_dropped(engine, counted):
 
 
 async def test_a_request_that_is_too_long_is_a_context_overflow(engine):
-    with pytest.raises(ContextOverflowError, match=f"context of {EMBEDDED_CONTEXT}; send less, or give it a larger"):
+    with pytest.raises(ContextOverflowError, match=f"context of {EMBEDDED_CONTEXT}; shorten it, or use a larger"):
         await whole(engine, text="word " * 5000)
 
 
@@ -314,6 +314,6 @@ def test_a_program_that_ends_while_the_model_loads_or_writes_ends_cleanly(second
 
 def test_no_call_starts_once_the_program_is_ending(monkeypatch):
     monkeypatch.setattr(llama, "_exiting", True)
-    with pytest.raises(RuntimeError, match="the program ends"), llama._llama_call():
+    with pytest.raises(RuntimeError, match="the program is ending"), llama._llama_call():
         pass
     assert not llama._active_calls

@@ -28,7 +28,7 @@ class Weather:
     degrees: float
 
 
-# The context has the user's own type of deps, in hooks and in tools.
+# The context has the type of the user's deps, in hooks and in tools.
 @guard(BEFORE_TOOL)
 def only_admins(ctx: AgentContext[Deps], request: ToolCallRequest) -> HookResult | None:
     assert_type(ctx.deps, Deps)
@@ -58,7 +58,7 @@ assert typed.run("How warm is it?").output.degrees == 3
 lists = Agent("lists", llm=ScriptedModel(['{"value": ["a"]}'], loop=True), output_type=list[str])
 assert_type(lists.run("x").output, list[str])
 
-# Type checkers do not see a type in A | B: the output is Any, unless an annotation says more.
+# For type checkers A | B is not a type: the output is Any, unless it is annotated.
 either = Agent("either", llm=ScriptedModel(['{"value": 3}'], loop=True), output_type=int | str)
 assert_type(either, Agent[Any, Any])
 assert_type(either.run("x").output, Any)
@@ -72,7 +72,7 @@ assert_type(with_deps, Agent[Deps, str])
 
 with_deps.run("x", deps=Deps("admin"), session=Session(), metadata={"a": 1}, sinks=[print])
 
-# A run may have an output type of its own.
+# A run may have another output type.
 counting = Agent("counting", llm=ScriptedModel(['{"value": 3}'], loop=True), deps_type=Deps)
 assert_type(counting.run("how many", output_type=int).output, int)
 assert_type(counting.run("how many", output_type=int, deps=Deps("admin")).output, int)
@@ -99,7 +99,7 @@ async def runs() -> None:
 asyncio.run(runs())
 
 
-# A context shows its deps and takes none in: with any deps, it is a context.
+# Deps of a context are read-only, so a context is covariant in them.
 def session_id(ctx: AgentContext) -> str:
     return ctx.session.id
 
@@ -119,6 +119,6 @@ audited(with_hooks)
 AgentContext(hooks=HookRegistry([any_deps]))
 with_deps.run("x", ctx=with_hooks)
 
-# Hooks that come later have the same options as in a registry.
+# register_hook has the same options as a registry.
 with_deps.register_hook(any_deps, name="again", priority=5, on_failure="block", tools="whoami")()
 with_deps.register_hook(lambda ctx, request: None, points=BEFORE_TOOL, phase="guard", timeout=1.0)()

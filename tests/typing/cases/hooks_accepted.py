@@ -41,7 +41,7 @@ assert_type(DEPLOYED, Point[Deployment])
 assert_type(DEPLOYED.payload, type[Deployment])
 
 
-# Functions of every shape: with and without the point, sync and async.
+# Functions of every signature: with and without the point, sync and async.
 @hook(BEFORE_TOOL)
 def two(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
     return HookResult.block("no") if request.name == "rm" else None
@@ -74,7 +74,7 @@ def any_payload(ctx: Any, request: Any) -> Any: ...
 def base_class(ctx: AgentContext, request: Frozen) -> None: ...
 
 
-# What a hook may return.
+# Return types of hooks.
 @hook(BEFORE_TOOL)
 def payload(ctx: AgentContext, request: ToolCallRequest) -> ToolCallRequest:
     return request.replace(name="other")
@@ -105,7 +105,7 @@ def claim(ctx: AgentContext, inbound: Inbound) -> dict[str, bool]:
     return {"handled": True}
 
 
-# Several points: the payload is any of theirs.
+# Several points: the payload is a union.
 @hook(BEFORE_TOOL, BEFORE_LLM)
 def either(ctx: AgentContext, payload: ToolCallRequest | ModelRequest) -> None: ...
 

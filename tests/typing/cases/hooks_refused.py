@@ -101,7 +101,7 @@ def too_few(request: ToolCallRequest) -> None: ...
 def verdict_of_a_decider(ctx: AgentContext, request: ToolCallRequest, *, verdict: Verdict) -> None: ...
 
 
-# What it returns.
+# The return type.
 @hook(BEFORE_LLM)  # error: mypy, pyright
 def returns_text(ctx: AgentContext, request: ModelRequest) -> str:
     return "no"
@@ -142,7 +142,7 @@ class Rules:
     def payload_of_another_point(self, ctx: AgentContext, request: ToolCallRequest) -> None: ...
 
 
-# What is no hook.
+# Objects that are not hooks.
 class NoPoints:
     def __call__(self, point: str, ctx: AgentContext, payload: Any) -> None: ...
 

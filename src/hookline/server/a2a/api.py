@@ -30,7 +30,7 @@ class A2aApi:
     """Serve the agents of a service over A2A, versions 1.0 and 0.3.
 
     Args:
-        service: runs the agents. Open it before this, and close it before this.
+        service: runs the agents. Open it before this object is opened, and close it before this object is closed.
         store: the store of the runs, which also keeps the receivers of push notifications.
         audit: gets a record of every standing permission that is given.
         push: options for :class:`PushNotifier`.
@@ -57,7 +57,7 @@ class A2aApi:
         await self.push.close()
 
     def endpoints(self) -> Sequence[Endpoint]:
-        """The endpoints."""
+        """Return the endpoints."""
         scopes = PUBLIC if self._options.public_card else RIGHTS
         summary = "Get the A2A card of"
         return [

@@ -43,7 +43,7 @@ class RequestContext:
         """Audits that the caller lacks a right."""
 
     def correlation_id(self, from_message: str = "") -> str:
-        """The correlation id: from the request headers, else from the message, else a generated one."""
+        """Return the correlation id: from the request headers, else from the message, else a generated one."""
         return from_message if from_message and not self._is_given else self._correlation_id
 
     def add_reader(self, reader: EventReader) -> EventReader:
@@ -78,18 +78,18 @@ class ContextBuilder(ServerCallContextBuilder):
     """Build the SDK's call context from a request that passed the gate."""
 
     def build(self, request: Request) -> ServerCallContext:
-        """The context of one call."""
+        """Return the context of one call."""
         context: RequestContext = request.scope[_SCOPE_KEY]
         state = {"hookline": context, "headers": dict(request.headers)}
         return ServerCallContext(user=_AuthenticatedUser(context.caller), state=state)
 
 
 def request_context(context: ServerCallContext) -> RequestContext:
-    """Our context inside the SDK's call context."""
+    """Return our context, which is stored inside the SDK's call context."""
     found: RequestContext = context.state["hookline"]
     return found
 
 
 def version_of(context: ServerCallContext) -> str:
-    """The protocol version of the called method."""
+    """Return the protocol version of the called method."""
     return "0.3" if "/" in context.state.get("method", "") else "1.0"

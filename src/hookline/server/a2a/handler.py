@@ -72,7 +72,7 @@ log = logging.getLogger("hookline")
 
 Event = Task | Update
 TIME_TOLERANCE = 2e-6
-"""By how many seconds the times of tasks may differ from those of their runs, because of rounding."""
+"""Seconds by which the times of tasks may differ from those of their runs, because of rounding."""
 MAX_CONTEXT_ID = 256
 """The limit for a context id, in characters."""
 
@@ -332,7 +332,7 @@ class Handler(RequestHandler):
             return agent_card(request.agent, request.base_url, needs_key=request.needs_key)
 
     async def _run(self, id: str, context: ServerCallContext, right: Right | None = None) -> RunRecord:
-        """A run of this caller and this agent, after a check of the caller's right."""
+        """Check the caller's right and return a run of this caller and this agent."""
         request = request_context(context)
         if right is not None:
             _need(request, right)
@@ -348,7 +348,7 @@ class Handler(RequestHandler):
 
 
 async def _updates(follower: TaskFollower, waiting: set[CallKey] | None = None) -> AsyncGenerator[Event, None]:
-    """Updates until the task has finished, or a call waits that did not wait before."""
+    """Yield updates until the task has finished or another call waits for approval."""
     while not follower.progress.over and set(follower.progress.waiting) <= (waiting or set()):
         updates = await follower.next_updates()
         if updates is None:
@@ -358,7 +358,7 @@ async def _updates(follower: TaskFollower, waiting: set[CallKey] | None = None) 
 
 
 def _may_see(request: RequestContext, run: RunRecord) -> bool:
-    """Whether a caller may see the texts of a run: it has the right ``read``, or started the run."""
+    """Return whether a caller may see the texts of a run: it has the right ``read``, or started the run."""
     return request.caller.may("read") or (request.caller.may("run") and request.caller.id == run.owner)
 
 

@@ -70,7 +70,7 @@ class _CallerErrorFilter(logging.Filter):
     """Drop records about requests, which may contain secrets, and about mistakes of callers, who get a response."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to log a record."""
+        """Return whether to log a record."""
         return not record.msg.startswith(("Failed to ", "Request ", "Version mismatch"))
 
 
@@ -95,7 +95,7 @@ def _parse_float(text: str) -> float:
 
 
 def _size_problem(request: Any) -> str:
-    """Why a request is too large; empty if it is not."""
+    """Return why a request is too large; empty if its size is allowed."""
     level, depth, values = [request], 0, 0
     while level:
         depth, values = depth + 1, values + len(level)

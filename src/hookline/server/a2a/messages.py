@@ -15,7 +15,7 @@ from ...stores.approvals import ApprovalRow
 from ..routing import is_correlation_id
 
 MIN_ID_PREFIX = 9
-"""How many characters of an approval id identify it: ``appr_`` and four more."""
+"""Minimum length of an abbreviated approval id: ``appr_`` and four more characters."""
 
 _YES = frozenset(("approve", "approved", "yes", "y", "allow", "ok"))
 _NO = frozenset(("deny", "denied", "no", "n", "reject"))
@@ -42,12 +42,12 @@ class MessageContent(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The whole message as text for the agent; data as JSON."""
+        """The whole message as text for the agent, with data parts as JSON."""
         return "\n\n".join((*self.texts, *(json.dumps(each, ensure_ascii=False) for each in self.data)))
 
 
 def content_of(message: Message) -> MessageContent:
-    """The content of a message.
+    """Return the content of a message.
 
     Raises:
         ContentTypeNotSupportedError: the message contains a file.
@@ -77,7 +77,7 @@ def _restore_integers(value: Any) -> Any:
 
 
 def correlation_id_of(message: Message) -> str:
-    """The correlation id in the metadata of a message; empty if it is missing or not acceptable."""
+    """Return the correlation id in the metadata of a message; empty if it is missing or not acceptable."""
     given = MessageToDict(message.metadata).get("correlation_id")
     return given if isinstance(given, str) and is_correlation_id(given) else ""
 
@@ -89,7 +89,7 @@ class UnclearDecisionError(Exception):
 def decision_of(
     content: MessageContent, rows: Sequence[ApprovalRow], *, unambiguous: bool = True
 ) -> tuple[ApprovalRow, DecisionData]:
-    """The decision in a message, and the call that it is about.
+    """Return the decision in a message, and the call that it is about.
 
     Args:
         content: the content of the message.
@@ -143,7 +143,7 @@ def _decision_in_text(
 
 
 def how_to_decide(rows: Sequence[ApprovalRow]) -> str:
-    """Instructions for deciding about a call."""
+    """Return instructions for deciding about a call."""
     form = {"approval": rows[0].id, "decision": "approve", "digest": rows[0].digest}
     text = f" or the text approve {rows[0].id[: MIN_ID_PREFIX + 4]}, or deny {rows[0].id[: MIN_ID_PREFIX + 4]} and why"
     return f"Send a data part such as {json.dumps(form)} (or deny, or edit with arguments),{text}."

@@ -32,9 +32,9 @@ from .tasks import TaskFollower
 log = logging.getLogger("hookline")
 
 MAX_RECEIVERS = 8
-"""How many receivers a task may have."""
+"""Maximum number of receivers of a task."""
 POST_SECONDS = 10.0
-"""The time limit for one request."""
+"""Time limit for one request, in seconds."""
 RETRY_PAUSES = (0.5, 2.0, 8.0)
 """How many seconds to wait before each retry."""
 
@@ -54,7 +54,7 @@ class PushNotifier:
     Args:
         service: runs the agents.
         store: the store of receivers.
-        hosts: names or addresses that are allowed though they are not public.
+        hosts: names or addresses that are allowed although they are not public.
         seconds: the time limit for one request.
         pauses: how many seconds to wait before each retry.
     """
@@ -147,7 +147,7 @@ class PushNotifier:
         return _to_config(row, caller)
 
     async def list(self, run: RunRecord, caller: Caller) -> list[TaskPushNotificationConfig]:
-        """The receivers of a task. Only the caller that added a receiver sees its secrets.
+        """Return the receivers of a task. Only the caller that added a receiver sees its secrets.
 
         Raises:
             StoreError: the file cannot be used.
@@ -201,7 +201,7 @@ class PushNotifier:
                         await self._send(row, progress.task())
                         await self._mark_sent(row, event.seq, over=progress.over)
                     before = now
-            if progress.over:  # otherwise this server stops while the run goes on in another process, which notifies
+            if progress.over:  # otherwise the run goes on in another process, which sends the rest
                 await self._mark_sent(row, progress.seq, over=True)
         finally:
             reader.close()
@@ -242,7 +242,7 @@ class PushNotifier:
         )
 
     def _egress(self, url: str) -> Egress:
-        """The egress policy for a URL: a listed host at any address, any other host at public addresses only."""
+        """Return the egress policy for a URL: a listed host at any address, any other host at public addresses only."""
         parsed = parse_url(url)
         if parsed.host in self._hosts:
             return Egress([parsed.origin], private=True)

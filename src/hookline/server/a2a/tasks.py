@@ -51,9 +51,9 @@ MAX_DEPTH = 40
 """Data nested deeper than this is sent as text."""
 
 APPROVAL_SECONDS = 3.0
-"""How long to wait for a waiting call to appear in the approval store."""
+"""Seconds to wait for a waiting call to appear in the approval store."""
 MAX_CALLS = 1000
-"""How many calls of a run are looked up in the approval store."""
+"""Maximum number of calls of a run that are looked up in the approval store."""
 _POLL_SECONDS = 0.02
 
 _STATUS_TEXT = {
@@ -73,7 +73,7 @@ class WaitingCall(msgspec.Struct, frozen=True):
     row: ApprovalRow | None
 
     def data(self) -> dict[str, Any]:
-        """The call as data, with everything that a program needs to decide."""
+        """Return the call as data, with everything that a program needs to decide."""
         found = {"tool": self.asked["tool"], "arguments": self.asked["arguments"], "digest": self.asked["digest"]}
         found |= {"questions": list(self.asked["questions"]), "call_id": self.asked["call_id"]}
         if self.row is not None:
@@ -81,7 +81,7 @@ class WaitingCall(msgspec.Struct, frozen=True):
         return found
 
     def text(self) -> str:
-        """The call as text for people."""
+        """Return the call as text for people."""
         arguments = json.dumps(self.asked["arguments"], ensure_ascii=False)
         questions = "".join(f" {question}" for question in self.asked["questions"])
         return f"The agent wants to call {self.asked['tool']} with {arguments}.{questions}"
@@ -137,7 +137,7 @@ class TaskProgress:
             self.state, self.status_message = WORKING, None
 
     def task(self) -> Task:
-        """The current task."""
+        """Return the current task."""
         artifacts = [self._artifact(self.text)] if self.text else []
         return Task(
             id=self.run.id,
@@ -149,7 +149,7 @@ class TaskProgress:
         )
 
     def note(self, text: str) -> TaskStatusUpdateEvent:
-        """A status update with a message for the caller, without a change of state."""
+        """Return a status update with a message for the caller and an unchanged state."""
         note = _message(self.run, self.seq, [text_part(text), *self._calls()], suffix="-note")
         return self._status_update(note, self.at, {"seq": self.seq})
 
@@ -356,7 +356,9 @@ class TaskFollower:
             pass
 
     async def next_page(self, timeout: float | None = None) -> Page | None:
-        """The next events, unprocessed, and their waiting calls; no events after a timeout, ``None`` at the end.
+        """Wait for the next events and return them, unprocessed, with their waiting calls.
+
+        After a timeout there are no events; after the last event, ``None`` is returned.
 
         Raises:
             StoreError: a file cannot be read.
@@ -371,11 +373,11 @@ class TaskFollower:
         return events, await self._find_rows(digests) if digests else {}
 
     async def _find_rows(self, digests: Mapping[CallKey, str]) -> dict[CallKey, ApprovalRow | None]:
-        """The rows of the calls that still wait; ``None`` for a call that is not in the store and decided elsewhere."""
+        """Return the rows of the calls that still wait; ``None`` for a call that is not in the store."""
         deadline = asyncio.get_running_loop().time() + APPROVAL_SECONDS
         while True:
             rows = await asyncio.to_thread(self._approvals.rows, root_id=self.progress.run.id, limit=MAX_CALLS)
-            by_call = {(row.run_id, row.call_id, row.digest): row for row in reversed(rows)}  # the last one of retries
+            by_call = {(row.run_id, row.call_id, row.digest): row for row in reversed(rows)}  # the last attempt
             found = {key: by_call.get((*key, digest)) for key, digest in digests.items()}
             if None not in found.values() or asyncio.get_running_loop().time() >= deadline:
                 break
@@ -384,7 +386,7 @@ class TaskFollower:
 
 
 def event_fields(event: StoredEvent) -> tuple[dict[str, Any], str]:
-    """The fields of an event. For an event of a subagent: those of the inner event, and the name of the subagent."""
+    """Return the fields of an event, and the name of the subagent if it is the event of one."""
     data: dict[str, Any] = msgspec.json.decode(event.data)
     if event.type != "subagent_event":
         return data, ""
@@ -392,7 +394,7 @@ def event_fields(event: StoredEvent) -> tuple[dict[str, Any], str]:
 
 
 def waiting_calls(events: Iterable[StoredEvent]) -> dict[CallKey, str]:
-    """The digests of the calls that wait for approval after these events."""
+    """Return the digests of the calls that wait for approval after these events."""
     found: dict[CallKey, str] = {}
     for event in events:
         if event.type in ("approval_asked", "approval_decided", "subagent_event"):
@@ -406,7 +408,7 @@ def waiting_calls(events: Iterable[StoredEvent]) -> dict[CallKey, str]:
 
 
 def task_from_record(run: RunRecord) -> Task:
-    """A task from the record of its run alone, without later messages and current activity."""
+    """Return a task made from the record of its run alone, without later messages and current activity."""
     progress = TaskProgress(run)
     if run.is_over:
         usage = {"input_tokens": run.input_tokens, "output_tokens": run.output_tokens}
@@ -425,7 +427,7 @@ def task_from_record(run: RunRecord) -> Task:
 
 
 def explain_end(status: str, data: Mapping[str, Any]) -> str:
-    """Why a run ended, for people; empty for a normal end."""
+    """Return why a run ended, for people; empty for a normal end."""
     if status == "ended":
         return str(data["reply"] or data["reason"] or f"{_STATUS_TEXT[status]}.")
     reason = data["error"] or (data["reason"] if status != "completed" else "")
@@ -435,7 +437,7 @@ def explain_end(status: str, data: Mapping[str, Any]) -> str:
 
 
 def run_metadata(run: RunRecord) -> dict[str, Any]:
-    """The metadata of every task."""
+    """Return the metadata of every task."""
     return {"run_id": run.id, "correlation_id": run.correlation_id, "agent": run.agent}
 
 
@@ -445,12 +447,12 @@ def struct(value: dict[str, Any]) -> Struct:
 
 
 def text_part(text: str) -> Part:
-    """A text part of a message."""
+    """Return a text part of a message."""
     return Part(text=text)
 
 
 def data_part(value: Any) -> Part:
-    """A data part of a message, or a text part if the data is nested too deep or has a number that is too large."""
+    """Return a data part of a message; a text part if the data is nested too deep or has a number that is too large."""
     if _depth(value) <= MAX_DEPTH:
         try:
             return Part(data=ParseDict(value, Value()))

@@ -29,7 +29,7 @@ RUN_HEADER = "X-Hookline-Run"
 """The response header with the id of the run."""
 
 _ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
-_NO_RETRY = {"x-should-retry": "false"}  # the tools of the run have run: a retry would repeat their effects
+_NO_RETRY = {"x-should-retry": "false"}  # tools have already been called: a retry would repeat their effects
 _FAILURES = {
     "failed": (500, "the run failed"),
     "cancelled": (500, "the run was cancelled"),
@@ -116,7 +116,7 @@ class ChatApi:
         self._started = int(time.time())
 
     def endpoints(self) -> list[Endpoint]:
-        """The endpoints."""
+        """Return the endpoints."""
         return [
             Endpoint(
                 "GET",
@@ -243,7 +243,7 @@ class ChatApi:
 
 
 def openai_error(error: ApiError) -> dict[str, Any]:
-    """The body of an error in the format of OpenAI."""
+    """Return the body of an error in the format of OpenAI."""
     kind = _ERROR_TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
     param = getattr(error, "param", None)
     return {"error": {"message": str(error), "type": kind, "param": param, "code": error.code}}

@@ -60,8 +60,8 @@ class ChatReply:
         self._first = 0  # index of the first part of this run; an agent that handed over has parts before it
         self._due = False  # whether the last part has not been sent yet
         self._sent_any = False
-        self._streamed = ""  # what was sent of the current step
-        self._space = ""  # trailing white space of it, which is sent only if text follows
+        self._streamed = ""  # the text of the current step that was sent
+        self._space = ""  # trailing white space of the sent text; it is sent only if text follows
         self._whole = False  # whether the last step had text and no tool calls
         self._stop_kind = self._model_finish = ""
         self.status = self.error = ""
@@ -131,7 +131,7 @@ class ChatReply:
         return due
 
     def _end(self, result: _Result) -> str:
-        """Process the end of a run: its reply is the text of the last step, or what a hook replaced it with."""
+        """Process the end of a run: its reply is the text of the last step, or its replacement by a hook."""
         self._stop_kind = result.stop.kind if result.stop is not None else ""
         reply, streamed = result.reply.strip(), self._streamed
         self._streamed = self._space = ""
@@ -160,12 +160,12 @@ class ChatReply:
         return self._send_due()
 
     def _send_due(self) -> str:
-        """The last part, if it has not been sent yet."""
+        """Return the last part if it has not been sent yet."""
         due, self._due = self._due, False
         return self._separator() + self._parts[-1] if due else ""
 
     def _remainder(self, sent: str, final: str) -> str:
-        """The text that is missing after a part of it was sent."""
+        """Return the text that is missing after a part of it was sent."""
         if not final or final == sent:
             return ""
         if sent and final.startswith(sent):
@@ -173,6 +173,6 @@ class ChatReply:
         return self._separator() + final
 
     def _separator(self) -> str:
-        """The separator before the next part; nothing before the first."""
+        """Return the separator before the next part; nothing before the first."""
         sent_any, self._sent_any = self._sent_any, True
         return SEPARATOR if sent_any else ""

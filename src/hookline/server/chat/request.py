@@ -34,7 +34,7 @@ class ChatMessage(msgspec.Struct):
 
 
 class StreamOptions(msgspec.Struct):
-    """What a stream contains besides the text."""
+    """Options for the contents of a stream."""
 
     include_usage: bool | None = None
 
@@ -108,7 +108,7 @@ def _check(request: ChatRequest) -> None:
 
 
 def _conversation(messages: Sequence[ChatMessage]) -> tuple[str, tuple[Message, ...]]:
-    """The task and its history. System messages after the task are moved before it."""
+    """Return the task and its history. System messages after the task are moved before it."""
     last = max((at for at, message in enumerate(messages) if message.role == "user"), default=-1)
     after = {message.role for message in messages[last + 1 :]} - {"system", "developer"}
     if last < 0 or after:
@@ -126,8 +126,8 @@ def _conversation(messages: Sequence[ChatMessage]) -> tuple[str, tuple[Message, 
 
 
 def _history_message(message: ChatMessage, text: str, names: dict[str, str]) -> Message:
-    """A message for the agent. Instructions, calls and results of the caller become plain text, so that the agent
-    cannot take them for its own.
+    """Convert a message for the agent. Instructions, calls and results of the caller become plain text, so that the
+    agent cannot mistake them for its own.
     """
     match message.role:
         case "user":
