@@ -47,8 +47,8 @@ class ApprovalsHook:
     """Puts each call that needs approval into a store, and waits until a person decides about it.
 
     A person decides with ``hookline approvals`` in any terminal, or a program with ``store.decide(...)``. A decision
-    that was remembered for the session, or permanently, applies at once. A call without a decision in time is denied. If
-    the store cannot be used, the call is denied and the error is reported.
+    that was remembered for the session, or permanently, applies at once. A call that is not decided in time is denied.
+    If the store cannot be used, the call is denied and the error is reported.
 
     Example::
 

@@ -449,7 +449,7 @@ class Mailbox:
             raise LeaseLostError(f"another process has claimed the conversation {key}")
 
     def _take_inbox(self, db: sqlite3.Connection, key: str, new: int = 0) -> list[InboxItem]:
-        """Hold the inbox items of a conversation; return the items not held before, and the item with number ``new``."""
+        """Hold the inbox items of a conversation; return the items not held before, and the one numbered ``new``."""
         rows = db.execute(
             "SELECT seq, channel, message, tries, base, holder FROM inbox "
             "WHERE key = ? AND state = 'waiting' AND (holder != ? OR seq = ?) ORDER BY seq",

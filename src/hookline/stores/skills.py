@@ -588,7 +588,7 @@ class SkillQueue:
         return found
 
     def _note(self, outcome: AnalysisOutcome) -> None:
-        """Store an outcome. If two processes do so concurrently, one outcome may be lost, and its run is analysed again."""
+        """Store an outcome. If two processes do so at once, one may be lost, and its run is analysed again."""
         lines = [msgspec.json.encode(one) for one in (*self.outcomes()[1 - MAX_OUTCOMES :], outcome)]
         replace_file(self._file("outcomes", "jsonl"), b"\n".join(lines) + b"\n", 0o600, sync=False)
 

@@ -1,4 +1,4 @@
-"""Check the arguments of allowed programs, with extra checks for those with their own language, such as sed."""
+"""Check the arguments of allowed programs, with extra checks for those with their own language."""
 
 from __future__ import annotations
 

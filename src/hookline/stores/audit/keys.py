@@ -60,7 +60,8 @@ def load_signer(path: str | os.PathLike[str]) -> Signer:
         private = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError) as error:
         raise StoreError(
-            f"{path} does not contain a private key without a password ({error}): make one with hookline audit keygen FILE"
+            f"{path} does not contain a private key without a password ({error}): "
+            "make one with hookline audit keygen FILE"
         ) from None
     if not isinstance(private, ed25519.Ed25519PrivateKey):
         raise StoreError(f"{path} is not an Ed25519 key: make one with hookline audit keygen FILE")
