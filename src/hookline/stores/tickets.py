@@ -555,8 +555,8 @@ class TicketBoard:
             expected: move the ticket only if it is in this column.
 
         Raises:
-            TicketError: the ticket is already in the column or not in the expected one, ``running`` lacks an assignee, or
-                the assignee accepts their own work.
+            TicketError: the ticket is already in the column or not in the expected one, ``running`` lacks an assignee,
+                or the assignee accepts their own work.
             StoreError: the file cannot be used.
         """
         who, why = _checked_name(by, "name of the person who moves it"), _checked_text(reason, "reason", MAX_TEXT)
