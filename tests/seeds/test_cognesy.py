@@ -1162,7 +1162,7 @@ async def test_every_successful_hook_execution_is_reported_when_a_consumer_asks(
 
 async def test_the_pass_through_interceptor_disables_all_hooks():
     recorder = Recorder()
-    with pytest.raises(RegistrationError, match="takes the place of hooks="):
+    with pytest.raises(RegistrationError, match="replaces hooks="):
         make(two_steps(), hooks=[recorder], interceptor=PassThrough())
     result = await make(two_steps(), interceptor=PassThrough()).arun("x")
     assert recorder.seen == []

@@ -207,7 +207,7 @@ async def test_a_verifier_that_breaks_completes_nothing(board):
         raise RuntimeError("the tests cannot be run")
 
     texts = await work(board, START, complete(), hooks=[verify, note(seen, "after_ticket_revision")])
-    assert "T-1 is not done: it could not be checked" in texts[1]
+    assert "T-1 is not done: the check failed" in texts[1]
     assert (board.get("T-1").column, seen) == ("running", [])
 
 
