@@ -1,7 +1,6 @@
 """``hookline approvals``, and questions that can be answered elsewhere."""
 
 import json
-import time
 
 import pytest
 
@@ -9,6 +8,8 @@ from hookline._kernel.payloads import ApprovalRequest, ToolCallRequest
 from hookline.cli import approval_prompt
 from hookline.payloads import Ids, Question
 from hookline.stores import ApprovalStore
+
+from ..waiting import block_until
 
 CALL = {"tool": "calculate", "arguments": {"expression": "6*7"}}
 RULES = """
@@ -52,11 +53,8 @@ def ask(store, tool="write_file", hook="careful", **arguments):
 
 def waiting(store):
     """The call that another program has put into the file."""
-    end = time.monotonic() + 60
-    while not (rows := store.rows(status="pending")):
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    return rows[0]
+    block_until(lambda: store.rows(status="pending"))
+    return store.rows(status="pending")[0]
 
 
 def decide(store, row, decision="approve", **more):

@@ -24,6 +24,7 @@ from hookline.stores.approvals import ApprovalRow
 from hookline.stores.keys import KeyStore
 from hookline.stores.runs import RunRecord, RunStore
 
+from ..waiting import block_until
 from .conftest import COMMAND, ROOT
 
 pytestmark = pytest.mark.slow
@@ -63,12 +64,10 @@ class Serving:
             self.process = subprocess.Popen(
                 [*COMMAND, "serve", *args], cwd=folder, env=self.env, stdin=subprocess.DEVNULL, stderr=out, text=True
             )
-        end = time.monotonic() + 60
-        while not (told := [line for line in self.lines() if "listening at" in line["message"]]):
+        while not (started := [line for line in self.lines() if "listening at" in line["message"]]):
             assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < end, self.log.read_text()
             time.sleep(0.02)
-        self.url = told[0]["message"].split()[2].rstrip(",")
+        self.url = started[0]["message"].split()[2].rstrip(",")
 
     def lines(self):
         """Return the complete lines of the log."""
@@ -245,22 +244,15 @@ def stopped_twice(serving, headers):
     """Stop it while a run goes on, and then at once; the id of the run."""
     with httpx.Client(base_url=serving.url, timeout=60, headers=headers) as client:
         run = client.post("/runs", json={"task": "wait"}).json()["id"]
-        until(lambda: client.get(f"/runs/{run}").json()["status"] == "running")
+        block_until(lambda: client.get(f"/runs/{run}").json()["status"] == "running")
         serving.process.send_signal(signal.SIGTERM)
-        until(lambda: client.get("/readyz").status_code == 503)
+        block_until(lambda: client.get("/readyz").status_code == 503)
         refused = client.post("/runs", json={"task": "hi"})
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
     assert serving.stop(signal.SIGINT) == 0
     assert serving.lines()[-2]["message"] == "stopping now"
     assert serving.lines()[-1]["message"].startswith("stopped: ")
     return run
-
-
-def until(condition):
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 # Invalid options and missing packages.

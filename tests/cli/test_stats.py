@@ -3,7 +3,6 @@
 import json
 import re
 import sqlite3
-import time
 from datetime import datetime
 from pathlib import Path
 
@@ -20,6 +19,8 @@ from hookline.config.sources import load
 from hookline.hooks import ObservabilityHook
 from hookline.stores.paths import default_runs_path
 from hookline.testing import scripted_agent
+
+from ..waiting import block_until
 
 EVIL = "evil\x1b[2J\x1b]0;X\x07"
 
@@ -279,10 +280,7 @@ def test_a_killed_run_is_shown_as_interrupted(hookline, script, start, folder):
     )
     model = script({"tool": "wait", "arguments": {}})
     process = start("run", "hi", "--model", model, "--tools", "slow.py", "--runs", "r.db")
-    end = time.monotonic() + 30
-    while "running" not in hookline("stats", "r.db").stdout if (folder / "r.db").exists() else True:
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    block_until(lambda: (folder / "r.db").exists() and "running" in hookline("stats", "r.db").stdout)
     process.kill()
     process.wait()
     assert "interrupted 1" in hookline("stats", "r.db").stdout

@@ -23,7 +23,7 @@ def default_runs_path(project: str | os.PathLike[str]) -> Path:
 
     Example::
 
-        default_runs_path("/work/shop")  # ~/.local/share/hookline/runs-shop-7d4c1a90b2.db
+        default_runs_path("/srv/shop")  # ~/.local/share/hookline/runs-shop-7d4c1a90b2.db
     """
     from hashlib import sha256
     from pathlib import Path
