@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf, isfinite, isnan
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -37,7 +38,7 @@ _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 
 
-class _Metric:
+class _Metric(ABC):
     """A metric with at most ``limit`` sets of label values. The last ``fixed`` labels are never replaced."""
 
     def __init__(self, metrics: Metrics, name: str, text: str, labels: Sequence[str], fixed: int = 0) -> None:
@@ -50,8 +51,8 @@ class _Metric:
         self._children = {}
         self._metric = self._make(registry)
 
-    def _make(self, registry: CollectorRegistry) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _make(self, registry: CollectorRegistry) -> Any: ...
 
     def label_sets(self) -> list[Labels]:
         """Return the sets of label values so far."""

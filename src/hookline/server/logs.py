@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar, Token
@@ -112,7 +113,7 @@ def redacted(text: str, max_length: int = _MAX_MESSAGE) -> str:
     return cut if len(text) <= max_length else f"{cut}... ({len(text) - max_length:,} more characters)"
 
 
-class _Formatter(logging.Formatter):
+class _Formatter(logging.Formatter, ABC):
     """A formatter that never raises, so that no record is lost because of an unusual value."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -124,9 +125,9 @@ class _Formatter(logging.Formatter):
             message = f"a record of {_text(record.name)} could not be formatted: {type(error).__name__}"
             return self.write(logging.makeLogRecord({**given, "msg": message}))
 
+    @abstractmethod
     def write(self, record: logging.LogRecord) -> str:
         """Format a record; exceptions are handled by :meth:`format`."""
-        raise NotImplementedError
 
 
 class JsonFormatter(_Formatter):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any, ClassVar, TypedDict, Unpack, overload
@@ -46,7 +47,7 @@ log = logging.getLogger("hookline")
 Fire = Callable[[Point[Any], Any], Awaitable[Verdict]]
 
 
-class AgentPerSession:
+class AgentPerSession(ABC):
     """Base class for objects that run like an agent and choose the agent by the session."""
 
     def start(
@@ -86,13 +87,13 @@ class AgentPerSession:
                 return result
             task = follow_up
 
+    @abstractmethod
     def follow_up(self, session: Session, result: AgentResult[Any]) -> str | None:
         """Return the task of the run that must follow this one because of a handoff; ``None`` without a handoff."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _prepare(self, options: RunOptions[Any]) -> tuple[Agent[Any, Any], Session, RunOptions[Any]]:
         """Return the agent of a run, its session, and its options including the session."""
-        raise NotImplementedError
 
 
 def session_of(options: RunOptions[Any]) -> Session:
