@@ -223,7 +223,7 @@ def test_without_the_file_the_question_is_still_asked(terminal, script, folder, 
         screen.send("yes\n")
     assert screen.end() == 0
     assert screen.text.count("tool calculate ok: 42") == 2
-    assert screen.text.count("cannot decide this call") == 1
+    assert screen.text.count("can only be decided here") == 1
 
 
 @pytest.mark.slow
