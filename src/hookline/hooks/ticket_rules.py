@@ -37,7 +37,7 @@ class TicketRules:
     Args:
         board: a ``TicketBoard``, or the path of its file.
         may: actions (``create``, ``assign``, ``list``, ``show``, ``start``, ``complete``, ``comment``, ``release``),
-            each with globs of the agents that may do it. All agents may do the actions that are not listed.
+            each with globs of the agents that may take it. All agents may take actions that are not listed.
         key: the metadata key of the user's role, or list of roles.
 
     Raises:
