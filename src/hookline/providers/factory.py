@@ -27,7 +27,7 @@ class ModelOptions(TypedDict, total=False):
     max_retries: int
     """``openai``, ``anthropic``: how often the client retries after a temporary failure."""
     api: Literal["chat", "responses"]
-    """``openai``: which of its two APIs."""
+    """``openai``: the API to use, ``"chat"`` or ``"responses"``."""
     organization: str | None
     """``openai``: the organization to bill."""
     max_tokens: int
