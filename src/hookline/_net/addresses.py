@@ -34,7 +34,7 @@ _NEVER: tuple[Network, ...] = tuple(
 
 
 def reach(address: Address) -> Reach:
-    """Classify an address. One that embeds another (IPv4 in IPv6) gets the more restrictive class of both."""
+    """Classify an address. An IPv6 address that embeds an IPv4 address gets the more restrictive class of the two."""
     found = {_own_reach(address), *map(_own_reach, _embedded(address))}
     return "never" if "never" in found else "private" if "private" in found else "public"
 

@@ -1,4 +1,4 @@
-"""A list of hosts that a program may connect to, and HTTP requests that follow it."""
+"""An allowlist of hosts, and HTTP requests that obey it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .pages import FetchedPage, is_page, is_redirect, page_of
 from .urls import PORTS, Url, UrlError, address_of, parse_host, parse_url
 
 SECONDS = 20.0
-"""Time limit for a whole fetch."""
+"""Time limit for a whole fetch, in seconds."""
 MAX_BYTES = 1_000_000
-"""Maximum size of a page."""
+"""Maximum size of a page, in bytes."""
 MAX_REDIRECTS = 5
 """Maximum number of redirects."""
 
@@ -232,7 +232,7 @@ class Egress:
                     cutoff=cutoff,
                     tls=self.tls,
                     max_bytes=max_bytes,
-                    wanted=is_page,
+                    reads_body=is_page,
                 )
                 if not is_redirect(reply.status, reply.headers.get("location")):
                     return page_of(where, reply)
@@ -349,8 +349,8 @@ async def post(egress: Egress, url: str, body: bytes, *, headers: Mapping[str, s
                 cutoff=cutoff,
                 tls=egress.tls,
                 max_bytes=0,
-                wanted=lambda response: False,
-                send=body,
+                reads_body=lambda response: False,
+                data=body,
             )
 
     try:

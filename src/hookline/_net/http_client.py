@@ -1,4 +1,4 @@
-"""One HTTP request to an address that was chosen before: no DNS lookup, no proxy, and limits on everything.
+"""Send one HTTP request to a given address, without a DNS lookup or a proxy, and with limits on time and size.
 
 The standard library's client is used because it lets the caller choose the address and close the socket from another
 thread.
@@ -73,7 +73,7 @@ class Cutoff:
             self.why = self.why or why
             if self._socket is not None:
                 with suppress(OSError):
-                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # the TLS layer is not safe from here
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # not thread-safe with TLS
 
     def watch(self, sock: socket.socket | None) -> None:
         """Close this socket when the time is up; ``None`` stops that.
@@ -88,7 +88,7 @@ class Cutoff:
 
     @property
     def left(self) -> float:
-        """How many seconds are left, at least a little more than 0."""
+        """Seconds left, always a little more than 0."""
         return max(self._end - time.monotonic(), 0.001)
 
     def bounded(self, fn: Callable[..., T], *args: Any) -> T:
@@ -146,7 +146,7 @@ class _Response(HTTPResponse):
 
     def _read_next_chunk_size(self) -> int:
         size: int = super()._read_next_chunk_size()  # type: ignore[misc]
-        if size < 0:  # http.client would read everything
+        if size < 0:  # http.client would read to the end of the stream
             raise HTTPException("a chunk has a negative size")
         return size
 
@@ -215,19 +215,21 @@ def send_request(
     cutoff: Cutoff,
     tls: ssl.SSLContext | None,
     max_bytes: int,
-    wanted: Callable[[HTTPResponse], bool],
-    send: bytes | None = None,
+    reads_body: Callable[[HTTPResponse], bool],
+    data: bytes | None = None,
 ) -> Reply:
-    """Send a GET request, or a POST request with the body ``send``. The body of the response is read if ``wanted``.
+    """Send a GET request, or a POST request if there is ``data``.
+
+    The body of the response is read if ``reads_body(response)`` is true.
 
     Raises:
         FetchError: the request failed.
     """
     connection = PinnedConnection(url, addresses, tls, cutoff.left + 1, cutoff.watch)
     try:
-        connection.request("GET" if send is None else "POST", url.target, body=send, headers=dict(headers))
+        connection.request("GET" if data is None else "POST", url.target, body=data, headers=dict(headers))
         response = connection.getresponse()
-        body, cut = _body(response, max_bytes) if wanted(response) else (b"", False)
+        body, cut = _body(response, max_bytes) if reads_body(response) else (b"", False)
         if cutoff.why is not None:  # a closed connection looks like the end of the body
             raise FetchError(cutoff.why)
         named = {name.lower(): value for name, value in reversed(response.headers.items())}

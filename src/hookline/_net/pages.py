@@ -1,4 +1,4 @@
-"""Pages of text from HTTP responses, and the text of HTML pages."""
+"""Convert HTTP responses to pages of text, and HTML to plain text."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _visible(page: str) -> str:
         end = "-->" if name == "!--" else f"</{name}"
         found = -1 if end in absent else lower.find(end, opened.end())
         start = opened.end()
-        if found < 0:  # it is not closed: keep what follows
+        if found < 0:  # the element is not closed: keep its content
             absent.add(end)
             continue
         kept.append(page[at : opened.start()])

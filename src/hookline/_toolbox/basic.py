@@ -1,4 +1,4 @@
-"""Tools that need nothing but this machine: a calculator and a clock."""
+"""Tools without files or a network: a calculator and a clock."""
 
 from __future__ import annotations
 

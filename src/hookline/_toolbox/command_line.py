@@ -28,7 +28,7 @@ Expansion = Literal["variable", "tilde", "glob", "brace", "history"]
 
 
 class CommandError(ValueError):
-    """A command line that cannot be parsed. The message says what and where, and what to write instead."""
+    """A command line that cannot be parsed. The message names the problem, its position, and what to write instead."""
 
 
 class Word(msgspec.Struct, frozen=True):
@@ -102,7 +102,7 @@ def check_characters(text: str) -> None:
     """Check that a text has no characters that cannot be run, or would be displayed as something else.
 
     Raises:
-        CommandError: it has one.
+        CommandError: the text has such a character.
     """
     if found := _NEVER.search(text):
         raise _error(f"the character U+{ord(found[0]):04X}", found.start(), "leave it out")
@@ -328,7 +328,7 @@ class _WordBuilder:
         self._last = ""
 
     def plain(self, piece: str) -> None:
-        """Add unquoted characters, of which only ``]``, ``,`` and ``..`` may be special."""
+        """Add unquoted characters. Only ``]``, ``,`` and ``..`` among them may be special."""
         if self._bracket and "]" in piece:
             self.expansions.add("glob")
         if self._brace and ("," in piece or ".." in piece or (self._last == "." and piece[0] == ".")):

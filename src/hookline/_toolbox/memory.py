@@ -1,4 +1,4 @@
-"""Tools with which a model stores and finds facts."""
+"""Tools that let a model store and find facts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAX_RECALLED = 50
 
 
 class FactStore(Protocol):
-    """The methods of a memory that the tools need."""
+    """The methods that the tools need of a memory."""
 
     def add_fact(self, key: str, value: Any, *, source: str = "") -> Any:
         """Record a fact."""

@@ -116,7 +116,7 @@ class Job:
         self._stopped = False
 
     def stop(self) -> None:
-        """Kill everything now, and start nothing any more."""
+        """Kill all processes now, and start no more."""
         with self._lock:
             self._stopped = True
             _kill_all({process.pid for process in self._running}, self.mark)

@@ -31,7 +31,7 @@ _SET = {
     "GIT_PAGER": "cat",
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_OPTIONAL_LOCKS": "0",
-    # A data folder that looks like a bare repository is not used as one, and reading a repository runs no program.
+    # Git must not use a data folder as a bare repository, and must not start programs when it reads a repository.
     "GIT_CONFIG_COUNT": "2",
     "GIT_CONFIG_KEY_0": "safe.bareRepository",
     "GIT_CONFIG_VALUE_0": "explicit",
@@ -244,7 +244,7 @@ class _CommandRun:
 
 
 class _CommandFailedError(Exception):
-    """A command that could not be started. The message is what a shell would print."""
+    """A command that could not be started. The message is the one that a shell would print."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -255,7 +255,7 @@ def _check(line: CommandLine) -> None:
     """Check that the tool can run a command line.
 
     Raises:
-        CommandError: it cannot.
+        CommandError: the tool cannot run it.
     """
     if "&" in line.operators:
         raise CommandError("'&' is not supported: commands cannot run in the background; leave it out")

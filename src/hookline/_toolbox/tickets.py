@@ -1,4 +1,4 @@
-"""Tools with which agents work on a board of tickets."""
+"""Tools that let agents work on a board of tickets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def actor_of(ctx: Any) -> str:
 
 
 def ticket_tools(board: TicketBoard, *, tier: str = "auto") -> tuple[Tool, ...]:
-    """Make the tools with which an agent works on a board of tickets.
+    """Make the tools that let an agent work on a board of tickets.
 
     They are ``ticket_create``, ``ticket_list``, ``ticket_show``, ``ticket_start``, ``ticket_complete``,
     ``ticket_comment`` and ``ticket_release``. ``ticket_complete`` fires ``before_ticket_complete``; a hook that claims
@@ -257,7 +257,7 @@ def ticket_line(ticket: TicketRow) -> str:
 
 
 def ticket_text(board: TicketBoard, ticket: TicketRow) -> str:
-    """Return everything about a ticket that matters for working on it."""
+    """Return the details of a ticket that an agent needs to work on it."""
     parts = [ticket_line(ticket)]
     if ticket.description:
         parts.append(ticket.description)

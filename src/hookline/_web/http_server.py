@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("hookline")
 
 MAX_BODY = 1_000_000
-"""Bytes of a request body or of a WebSocket message."""
+"""Maximum size of a request body or a WebSocket message, in bytes."""
 BODY_SECONDS = 20.0
-"""How long a client may take to send a request body."""
+"""Seconds that a client may take to send a request body."""
 KEEP_ALIVE_SECONDS = 60
-"""How long an idle connection stays open. Longer than clients reuse one, or they would find it closed."""
+"""Seconds that an idle connection stays open: longer than clients wait before they reuse a connection."""
 MAX_CONNECTIONS = 2000
-"""How many connections may be open. Further requests get status 503."""
+"""Maximum number of open connections. Further requests get status 503."""
 
 
 class WebError(HooklineError):
@@ -210,7 +210,7 @@ class HttpServer:
 
 
 def _uvicorn_server(app: App, *, max_message: int, grace: float) -> Server:
-    """A uvicorn server that leaves signals to the program it runs in."""
+    """Return a uvicorn server that leaves signals to the program it runs in."""
     import uvicorn
 
     class Server(uvicorn.Server):

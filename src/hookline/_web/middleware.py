@@ -30,10 +30,10 @@ HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
     "cache-control": "no-store",
 }
-"""Added to every response that does not set them itself."""
+"""Headers that are added to every response that does not set them itself."""
 
 SEND_SECONDS = 60.0
-"""How long one piece of a response may wait for a client that does not read. Then the response is abandoned."""
+"""Seconds that one piece of a response may wait for a client that does not read, before the response is abandoned."""
 
 _HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 _SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
@@ -161,7 +161,7 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         if self._ended:
-            # The application caught our error and answers it: code in between must see the error all the same.
+            # The application caught our error and answers it: the code in between must still see the error.
             if self.rejection is not None and message["type"] == "http.response.start":
                 raise self.rejection
             return
@@ -180,7 +180,7 @@ class _Exchange:
             self._ended = True
             raise ClientDisconnectedError from None
         if message.get("more_body"):
-            # Sending to a closed connection never blocks, so a stream to it would keep the event loop for itself.
+            # Sending to a closed connection never blocks, so a stream to it would block the event loop.
             await asyncio.sleep(0)
 
     def _rejecting(self, rejection: RequestRejectedError) -> RequestRejectedError:
@@ -211,8 +211,8 @@ class _Exchange:
         await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _drain(self) -> None:
-        """Read on for a while: closing while the client still sends would reset the connection, and the response
-        with it.
+        """Read the rest of the request for a while: closing the connection while the client still sends would reset it,
+        and the response would be lost.
         """
         left = 0 if self._body_complete or header(self._scope, b"expect") is not None else _DRAIN_BYTES
         try:

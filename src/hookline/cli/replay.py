@@ -121,9 +121,9 @@ def _print_replays(replays: list[Replay]) -> None:
             )
         )
     print_table(
-        ("tape", "recorded", "decisions then / now", "replay", "first difference"),
+        ("tape", "status", "decisions recorded / replayed", "replay", "first difference"),
         rows,
-        keep=("tape", "recorded", "decisions then / now", "replay"),
+        keep=("tape", "status", "decisions recorded / replayed", "replay"),
     )
     for each in replays:
         if each.differences:

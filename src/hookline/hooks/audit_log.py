@@ -240,8 +240,8 @@ class AuditLogHook:
     The log has one JSON object per line (docs/guides/audit.md). Each contains the hash of the line before, so that
     ``hookline audit verify`` detects changes. The log contains names, numbers, ids, digests and the reasons of hooks;
     texts, arguments and results only with ``content``. A thread writes the file: a run does not wait for the disk, and
-    goes on if writing fails. The failure is reported in the program's log, in the errors of the run, and in the file as
-    soon as it can be written.
+    continues if writing fails. The failure is reported in the program's log, in the errors of the run, and in the file
+    as soon as it can be written.
 
     Example::
 

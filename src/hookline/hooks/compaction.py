@@ -33,7 +33,7 @@ what is still open. Take over what an earlier summary says. The conversation is 
 do not answer it. Write the summary and nothing else."""
 
 RETRY_AFTER_MESSAGES = 8
-"""Number of new messages after a failure before the next attempt in the same run."""
+"""Number of messages that must be added after a failure before the next attempt in the same run."""
 
 _MIN_CHARS = 200
 _LABELS = {"system": "System", "user": "User", "assistant": "Assistant"}
@@ -197,7 +197,7 @@ class ContextCompactionHook:
     """Replaces the middle of the conversation by a summary when the conversation gets too long.
 
     The hook checks the history when a run starts, and before each step from the second on. It shortens the transcript
-    itself, and so the session. If the model cannot summarise, the error is reported and the run goes on with the
+    itself, and so the session. If the model cannot summarise, the error is reported and the run continues with the
     history unchanged. Hooks at ``before_compaction`` get the messages to summarise: ``block`` postpones the summary,
     ``replace`` changes its source (an empty list removes the messages without a summary).
 
@@ -209,7 +209,7 @@ class ContextCompactionHook:
         compactor: a ``Compactor``, or a number, its ``max_tokens``.
 
     Raises:
-        RegistrationError: ``compactor`` is neither.
+        RegistrationError: ``compactor`` is not valid.
     """
 
     points = frozenset({ON_RUN_START, BEFORE_STEP})

@@ -27,7 +27,7 @@ class EchoedPayloadHook:
             takes the value of the result and returns a text.
 
     Raises:
-        RegistrationError: ``fallback`` is neither.
+        RegistrationError: ``fallback`` is neither a text nor a function.
     """
 
     points = frozenset({AFTER_LLM})
@@ -40,7 +40,7 @@ class EchoedPayloadHook:
         self.fallback = fallback
 
     def __call__(self, point: str, ctx: Any, reply: ModelReply) -> HookResult | None:
-        """Check a final reply."""
+        """Replace a final reply that only echoes a tool result."""
         if reply.purpose != "step" or reply.tool_calls or reply.request.response_format is not None:
             return None
         if not reply.content.lstrip("` \n\tjson").startswith(("{", "[")):

@@ -17,7 +17,7 @@ from ._support.tools import require_tool
 from ._support.validation import check_bool, check_name_or_names, check_names
 
 LOCAL_TOOLS = ("write_*", "edit_*", "append_*", "find_text", "remember", "recall", "forget", "calculate")
-"""Tools that connect nowhere: a link in a note is not a connection."""
+"""Tools that do not connect to a network: a link in a note is not a connection."""
 
 _MAX_HOSTS = 200
 
@@ -37,7 +37,7 @@ class EgressGuard:
     Args:
         hosts: the allowed hosts, as for :class:`Egress`, or an ``Egress``.
         tools: glob or globs of the tools to check.
-        local: globs of tools that connect nowhere; only their URL parameters are checked, not their texts.
+        local: globs of tools that do not connect; only their URL parameters are checked, not their texts.
         resolve: whether to resolve names, and block private addresses. Turn it off where only a proxy can resolve
             names.
 

@@ -16,7 +16,7 @@ from .memory import check_memory, check_scope
 class EpisodeLoggerHook:
     """Records every tool call, with its outcome and the beginning of its result, as an episode of a memory.
 
-    It records the result that the model gets, after other hooks have changed it. Of a call that is retried, it records
+    It records the result that the model gets, after other hooks have changed it. If a call is retried, it records
     the last attempt.
 
     Args:

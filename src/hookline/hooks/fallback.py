@@ -23,7 +23,7 @@ class FallbackModelHook:
 
     The fallback call passes all hooks and counts in the budget. The answer itself has no usage, so that nothing counts
     twice. The hook runs after :class:`ModelRetryHook`, so retries come first. If all fallback models fail, the
-    original error stands.
+    original error remains.
 
     Example::
 

@@ -21,8 +21,8 @@ _MAX_RESULT = 20_000
 class GroundedReplyHook:
     """Adds the result of the last tool call to a final reply that omits its new information.
 
-    Small models often end with "It is done." or invent a number. The new information is what the result says and the
-    request did not: all of its numbers and ids if there are few, else at least one of its words. The reply stays
+    Small models often end with "It is done." or invent a number. The new information is the part of the result that is
+    not in the request: all of its numbers and ids if there are few, else at least one of its words. The reply stays
     unchanged if there is no new information, if the call failed, and if there is a ``response_format``. Do not use it
     with tools whose results the user must not see.
 
@@ -35,7 +35,7 @@ class GroundedReplyHook:
     on_failure = "open"
 
     def __call__(self, point: str, ctx: Any, reply: ModelReply) -> HookResult | None:
-        """Check a final reply."""
+        """Add the tool result to a final reply that omits it."""
         if reply.purpose != "step" or reply.tool_calls or not reply.content or reply.request.response_format:
             return None
         messages = ctx.state.messages

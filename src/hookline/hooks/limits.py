@@ -37,7 +37,7 @@ class _LimitHook:
         return getattr(ctx.budget, self.meter.used)  # type: ignore[no-any-return]
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
-        """Stop at the limit. This matters under ``shadow``, where the budget does not know the limit."""
+        """Stop at the limit. This is needed in ``shadow`` mode, where the budget does not enforce the limit."""
         used = self.used(ctx)
         if used < self.limit:
             return None

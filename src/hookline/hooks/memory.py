@@ -36,7 +36,7 @@ class MemoryInjectionHook:
     """Adds facts, preferences and the latest episodes of a memory to the system message of every step.
 
     The memory is read once in each run, before its first model call, so all model calls of the run get the same text.
-    If the memory cannot be read, the error is reported and the run goes on without it.
+    If the memory cannot be read, the error is reported and the run continues without it.
 
     Args:
         memory: a ``MemoryStore`` or the path of its file; by default ``ctx.memory``.

@@ -36,7 +36,7 @@ APPROVAL_SECONDS = (1, 5, 15, 30, 60, 300, 900, 1800, 3600, 14_400, 86_400)
 class MetricsHook:
     """Counts runs, steps, model calls, tokens, cost, tool calls, verdicts, approvals and errors for Prometheus.
 
-    One object may serve many agents and threads. Runs inside a run count as runs of their own, and what they spend
+    One object may serve many agents and threads. Nested runs count as separate runs, and their usage
     counts once. A forked process begins at zero.
 
     Example:
@@ -211,7 +211,7 @@ class MetricsHook:
 
     def _tool_ended(self, event: ToolEnded) -> None:
         self._tool_calls.add(event.tool, event.outcome)
-        if event.duration > 0 or event.outcome == "ok":  # else the tool did not run
+        if event.duration > 0 or event.outcome == "ok":  # otherwise the tool did not run
             self._tool_seconds.observe(event.duration, event.tool)
 
     def _hook_executed(self, event: HookExecuted) -> None:

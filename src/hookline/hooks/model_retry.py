@@ -20,8 +20,8 @@ class ModelRetryHook:
     """Retries a model call after a transient error, with exponential backoff.
 
     The delay is at least the ``retry_after`` of the provider. If the delay would exceed ``max_delay`` or the time that
-    the run has left, the error stands, and later hooks may handle it. All retries of a call count together, including
-    those that hooks request at ``after_llm``.
+    the run has left, there is no retry, and later hooks may handle the error. All retries of a call count together,
+    including those that hooks request at ``after_llm``.
 
     Args:
         max_retries: maximum number of retries of one call, at most 2.

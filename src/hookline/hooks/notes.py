@@ -19,7 +19,7 @@ class NotesInjectorHook:
     """Adds the end of a notes file to the system message of every step.
 
     The file is read once in each run, before its first model call, so all model calls of the run get the same text.
-    If the file cannot be read, the error is reported and the run goes on without it.
+    If the file cannot be read, the error is reported and the run continues without it.
 
     Args:
         notes: a ``NotesFile`` or its path.

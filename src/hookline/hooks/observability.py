@@ -78,7 +78,7 @@ class ObservabilityHook:
         self._begin()
 
     def _begin(self) -> None:
-        """Start empty, also after a fork: the parent process writes what it has seen."""
+        """Start without records, also after a fork: the parent process writes its own records."""
         self._pid = os.getpid()
         self._born = process_start(self._pid)
         self._runs: deque[RunRecord] = deque()

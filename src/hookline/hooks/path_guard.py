@@ -39,7 +39,7 @@ class PathGuard:
 
     The guard finds paths by the types, names and values of a tool's parameters (:meth:`Tool.paths`), and resolves them
     as the tool would: from the tool's folder, with ``..``, links, ``~``, variables, wildcards and ``file:``. It only
-    sees the arguments of the call: it does not know what else a tool does, and does not see hard links.
+    sees the arguments of the call: it does not see other actions of the tool, or hard links.
 
     Example::
 

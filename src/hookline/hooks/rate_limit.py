@@ -29,7 +29,7 @@ class _AllowedCall(msgspec.Struct):
 class RateLimitHook:
     """Blocks tool calls above a limit per run, per tool or per minute.
 
-    The model gets the reason and may go on without the call. Calls that a hook blocks or answers do not count. An
+    The model gets the reason and may continue without the call. Calls that a hook blocks or answers do not count. An
     edited call counts once; each retry counts again.
 
     Args:
@@ -72,7 +72,7 @@ class RateLimitHook:
         self._lock = threading.Lock()
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
-        """Count a call before it runs, and uncount it if it did not run."""
+        """Count a call before it runs, and undo the count if it did not run."""
         with self._lock:
             allowed: dict[tuple[str, int], _AllowedCall] = ctx.hook_state.setdefault(id(self), {})
             if point == BEFORE_TOOL:
@@ -86,7 +86,7 @@ class RateLimitHook:
         key = request.id, request.attempt
         if key in allowed:  # the call was edited
             return None
-        if request.attempt == 1:  # no call of its batch has run yet: those blocked by now will not run
+        if request.attempt == 1:  # no call of its batch has run yet: calls that are already blocked will not run
             for error in ctx.state.errors if allowed else ():
                 before = allowed.get((error.call_id, 1)) if error.type == "Blocked" else None
                 if before is not None and before.hop == request.hop:

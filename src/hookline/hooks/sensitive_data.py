@@ -53,9 +53,9 @@ class _RunState(msgspec.Struct):
 class SensitiveDataHook:
     """Finds personal data and secrets in tasks, replies, tool calls and results, and redacts or blocks them.
 
-    The values are in no transcript, event or output, even if a reply is streamed: text that may become a value is held
-    back. See :class:`Redactor` for the replacements. With ``block``, a value in the task or in a reply ends the run
-    with ``reply``; a tool result is withheld, and a call with such arguments does not run and gets an error result.
+    No transcript, event or output contains the values, even if a reply is streamed: text that may become a value is
+    held back. See :class:`Redactor` for the replacements. With ``block``, a value in the task or in a reply ends the
+    run with ``reply``; a tool result is withheld, and a call with such arguments does not run and gets an error result.
 
     Example:
         >>> hook = SensitiveDataHook(actions={"email": "mask"}, allow=["acme.com"])
@@ -132,7 +132,7 @@ class SensitiveDataHook:
         }
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
-        """Clean the payload of a point."""
+        """Redact or block the sensitive values in a payload."""
         return self._handlers[point](ctx, payload)
 
     def _state(self, ctx: Any) -> _RunState:

@@ -20,8 +20,8 @@ _EXPECTED = "store must be a JsonSessionStore, a SqliteSessionStore or its path"
 class PersistSessionHook:
     """Saves the session, with the whole conversation so far, at the end of every run.
 
-    It does so however the run ended. If saving fails, the error is reported and the result of the run stands. Sessions
-    of subagents are saved only if the subagent has such a hook.
+    It does so whatever the status of the run. If saving fails, the error is reported and the result of the run is
+    unchanged. Sessions of subagents are saved only if the subagent has such a hook.
 
     Args:
         store: a session store, or its path: a SQLite file if it ends in ``.db``, ``.sqlite`` or ``.sqlite3``, else a
@@ -54,5 +54,5 @@ class PersistSessionHook:
         await asyncio.to_thread(self._save, ctx.session)
 
     def _save(self, session: Session) -> None:
-        with self._lock:  # runs that end at the same time must not overtake each other
+        with self._lock:  # one at a time: a run must not overwrite the session with older messages
             self.store.save(session if self.session_id is None else session.renamed(self.session_id))

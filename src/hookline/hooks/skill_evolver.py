@@ -28,7 +28,7 @@ from .skills import check_skill_store
 log = logging.getLogger("hookline")
 
 EXIT_SECONDS = 2.0
-"""Time that the exit of the program waits for a running analysis to be cancelled, in seconds."""
+"""Time that the program waits at exit for a running analysis to be cancelled, in seconds."""
 
 _EXIT_REASON = "the program ends"
 

@@ -35,7 +35,7 @@ class SkillsHook:
     The agent reads a skill with the tool ``read_skill``, so give it the store too: ``tools=[store]``. In runs without
     that tool the hook does nothing. The folder is read once in each run: a skill that is accepted meanwhile is listed
     from the next run on. A skill that cannot be read is skipped. If the folder cannot be read, the error is reported
-    and the run goes on without skills.
+    and the run continues without skills.
 
     Example::
 

@@ -58,7 +58,7 @@ class TerminalGuard:
         deny: patterns of commands that must not run; they take precedence.
         ask: patterns of commands that need approval.
         writes: whether ``>`` may write files in the folder.
-        unknown: what to do with commands on no list: ``block``, or ``ask`` for approval.
+        unknown: the treatment of commands that are on no list: ``block``, or ``ask`` for approval.
         secrets: globs of files and folders that must not be touched, such as ``.env`` or ``.git/config``; a glob
             that begins with ``!`` names exceptions.
         protect: globs or paths of files and folders that ``>`` must not write.
@@ -122,7 +122,7 @@ class TerminalGuard:
         """Check every command. Problems that a person may overrule are added to ``undecided``.
 
         Raises:
-            BlockedError: a command is blocked for good.
+            BlockedError: a command is blocked, and a person cannot overrule that.
         """
         group: list[Pipeline] = []
         certain = True

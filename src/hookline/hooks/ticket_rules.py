@@ -1,4 +1,4 @@
-"""Restrict what agents may do with tickets, and ask for approval where a ticket needs it."""
+"""Restrict the actions of agents on tickets, and ask for approval where a ticket requires it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROLE = "role:"
 
 
 class TicketRules:
-    """Blocks ticket actions that an agent may not do, and asks for approval of tickets with the tier ``ask``.
+    """Blocks ticket actions that an agent may not take, and asks for approval of tickets with the tier ``ask``.
 
     An agent is identified by its personality, if it has one, else by its name. A rule ``role:NAME`` is about the user's
     role in ``ctx.state.metadata`` instead. Only the assignee may complete a ticket.
@@ -37,7 +37,7 @@ class TicketRules:
     Args:
         board: a ``TicketBoard``, or the path of its file.
         may: actions (``create``, ``assign``, ``list``, ``show``, ``start``, ``complete``, ``comment``, ``release``),
-            each with globs of the agents that may do it. All agents may do the actions that are not listed.
+            each with globs of the agents that may take it. All agents may take actions that are not listed.
         key: the metadata key of the user's role, or list of roles.
 
     Raises:

@@ -55,9 +55,9 @@ class TimingHook:
     """Measures how long models and tools take, alone and including hooks and approvals.
 
     The kind ``tool`` is the time in the tool. ``tool, whole`` is the time from the end of the hooks before a call to
-    the end of those after it: it includes approvals, the wait for other calls of a batch, and hooks; likewise models.
-    Each attempt counts. A blocked or answered call counts only as ``whole``. One object may serve many runs at
-    once; its memory is bounded.
+    the end of those after it: it includes approvals, the wait for other calls of a batch, and hooks. The kinds
+    ``model`` and ``model, whole`` are the same for models. Each attempt counts. A blocked or answered call counts only
+    as ``whole``. One object may serve many runs at once; its memory is bounded.
 
     Example:
         >>> timing = TimingHook()
@@ -74,7 +74,7 @@ class TimingHook:
         self._lock = threading.Lock()
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> None:
-        """Record the time."""
+        """Measure the time between two points."""
         now = ctx.clock.monotonic()
         begun = ctx.hook_state.get(id(self))
         if begun is None:

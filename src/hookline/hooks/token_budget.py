@@ -95,7 +95,7 @@ class TokenBudgetHook:
     async def _shortened(
         self, ctx: Any, request: ModelRequest, messages: Sequence[Message]
     ) -> tuple[Sequence[Message] | None, int]:
-        """Shorten tool results until the messages fit, or return ``None``; and the tokens of the shortest form."""
+        """Shorten tool results until the messages fit. Return them or ``None``, and the tokens of the shortest form."""
         longest = max((len(m.content) for m in messages if m.role == "tool"), default=0)
 
         async def count(limit: int) -> int:
@@ -122,7 +122,7 @@ class TokenBudgetHook:
 
 
 def _end(parts: Sequence[MessageGroup], transcript: Sequence[Message]) -> int:
-    """Return the number of groups up to the newest of the transcript; hooks have added those after it."""
+    """Return the number of groups up to the newest of the transcript; hooks added the groups after it."""
     newest = next((message for message in reversed(transcript) if message.role != "tool"), None)
     calls = [call.id for call in newest.tool_calls] if newest is not None else []
     for i in range(len(parts) - 1, -1, -1):

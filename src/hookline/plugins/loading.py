@@ -37,7 +37,7 @@ _numbers = itertools.count(1)
 
 
 def load_plugins(plugins: Any) -> tuple[Plugin, ...]:
-    """Load the installed plugins among these; :class:`Plugin` objects are returned as they are.
+    """Load plugins that are given by name; :class:`Plugin` objects are returned unchanged.
 
     Raises:
         RegistrationError: an entry is neither a plugin nor its name; the message says what to write.

@@ -36,10 +36,10 @@ from .error_mapping import (
 from .prices import cost_of, load_prices
 
 NO_KEY = "no-key-needed"
-"""Sent to servers that need no key, because the vendors' clients always send one."""
+"""The key for servers that need none, because the vendors' clients always send one."""
 
 MAX_RETRY_WAIT = 60.0
-"""If a vendor asks to wait longer than this many seconds, the client does not retry, and the run's owner decides."""
+"""If a vendor asks to wait for more seconds than this, the client does not retry, and the caller of the run decides."""
 
 _END = object()
 _JSON = {"headers": {"Content-Type": "application/json"}}
@@ -215,7 +215,7 @@ def _is_url(text: str) -> bool:
 
 
 def _make_client(connect: Callable[[Any], Any], endpoint: Endpoint) -> Any:
-    load_prices()  # here in a worker thread, because it is slow
+    load_prices()  # this is slow, so it runs here, in a worker thread
     http = import_module(endpoint.provider).DefaultAsyncHttpxClient
     return connect(http(event_hooks={"response": [_disable_long_retries]}, timeout=client_timeout(endpoint)))
 

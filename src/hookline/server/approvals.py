@@ -197,7 +197,7 @@ class GrantAudit:
 
 def caller_label(caller: Caller) -> str:
     """Return the name of a caller in decisions and audit records."""
-    return "somebody at this machine" if caller.id == LOCAL else f"key {caller.name} ({caller.id})"
+    return "a local user" if caller.id == LOCAL else f"key {caller.name} ({caller.id})"
 
 
 _DECIDE = """The first decision counts. `digest` must be that of the call as the caller saw it, or the decision is

@@ -129,7 +129,7 @@ class Authenticator:
         return self._keys_required or (self._keys is not None and not self._keys.is_empty)
 
     async def admit(self, scope: Scope, request: RequestInfo, operation: Operation | None) -> None:
-        """Identify the caller and check its rights. Returns if the request is allowed.
+        """Identify the caller and check its rights. Return normally if the request is allowed.
 
         Args:
             scope: the ASGI scope.
@@ -236,7 +236,7 @@ class Authenticator:
         self._record(request, msgspec.structs.replace(operation, scopes=(right,)), _MISSING_RIGHT)
 
     async def check_still_valid(self, request: RequestInfo) -> None:
-        """Check the key of a long request again, so that a revoked key gets nothing more.
+        """Check the key of a long request again, so that requests with a revoked key end.
 
         Raises:
             KeyRevokedError: the key is no longer valid, or the keys cannot be read.

@@ -184,7 +184,7 @@ def setup_logs(
     stream: TextIO | None = None,
     handler: logging.Handler | None = None,
 ) -> Callable[[], None]:
-    """Write the logs of this program to stderr. Returns a function that restores the previous configuration.
+    """Write the logs of this program to stderr. Return a function that restores the previous configuration.
 
     Example::
 

@@ -30,7 +30,7 @@ class RateLimiter:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, caller: str) -> float:
-        """Take one token. Returns 0, or the seconds until the next token if the bucket is empty."""
+        """Take one token. Return 0, or the seconds until the next token if the bucket is empty."""
         now = self._clock()
         left, at = self._buckets.pop(caller, (self._burst, now))
         left = min(self._burst, left + max(0.0, now - at) * self._per_second)

@@ -144,7 +144,7 @@ class Gate:
         return self._audit is not None
 
     def routes(self, endpoints: Iterable[Endpoint]) -> list[Route]:
-        """Starlette routes for endpoints, one for each path.
+        """Return Starlette routes for endpoints, one for each path.
 
         Raises:
             ValueError: an endpoint has neither valid scopes nor ``PUBLIC``, or is defined twice.

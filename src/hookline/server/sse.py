@@ -91,7 +91,7 @@ def event_stream(reader: EventReader, heartbeat: float) -> SseResponse:
 
 
 def encode_events(events: Iterable[StoredEvent]) -> bytes:
-    """Events in the wire format."""
+    """Convert events to the wire format."""
     return escape_line_breaks(
         b"".join(b"id: %d\nevent: %b\ndata: %b\n\n" % (each.seq, each.type.encode(), each.data) for each in events)
     )

@@ -46,12 +46,12 @@ def mcp(
 
     If the server dies, its open calls fail, and the next call restarts it, once. Each answered call allows another
     restart. If the server dies without having answered a call, or cannot be restarted, it stays down and calls fail. A
-    lost HTTP session counts the same.
+    lost HTTP session is treated like a dead server.
 
     Args:
         target: a command (a string, split like in a shell, or a list), or the URL of a streamable HTTP server.
         name: the name in error messages; if omitted, the address, or the command and the script or package it runs.
-        env: environment variables for the command; of yours it gets only ``HOME``, ``PATH`` and the like.
+        env: environment variables for the command; from yours it inherits only ``HOME``, ``PATH`` and the like.
         cwd: the folder in which the command runs.
         headers: HTTP headers, such as ``Authorization``.
         timeout: seconds that the server may take to start and list its tools.
@@ -116,7 +116,7 @@ class McpServer:
         self.close()
 
     def tools(self) -> Sequence[Tool]:
-        """Return its tools. The first call starts the server and blocks until it has listed them.
+        """Return the tools of the server. The first call starts the server and blocks until it has listed them.
 
         Raises:
             McpError: the server cannot be started or reached, or is not an MCP server.

@@ -154,7 +154,7 @@ def _starts(text: str) -> Iterator[int]:
         colon = mark.start()
         scheme = _SCHEME.search(text, max(last, colon - _MAX_SCHEME), colon)
         if count > _MAX_LINKS:
-            yield colon  # not a URL, so it is rejected: no honest text has this many
+            yield colon  # this is not a URL, so the text is rejected: no legitimate text has this many
             return
         if scheme is not None and colon - scheme.start() > 1:  # a single letter is a drive letter
             yield scheme.start()

@@ -20,7 +20,7 @@ from .._base.text import describe
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 
 SILENCE = 300.0
-"""Seconds without data after which an HTTP server counts as dead, if calls have a time limit that is not longer."""
+"""Seconds without data after which an HTTP server counts as dead, at least. Calls with a long time limit extend it."""
 _CLOSING = 6.0  # a server gets 2 s each to exit by itself, after SIGTERM, and after SIGKILL
 _MAX_TAIL, _MAX_LINES = 600, 6
 _ENDING = "the connection is closing"

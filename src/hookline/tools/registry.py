@@ -19,7 +19,7 @@ class Toolset(Protocol):
     """
 
     def tools(self) -> Iterable[Tool | Callable[..., Any]]:
-        """Return its tools, the same ones each time."""
+        """Return the tools, the same ones each time."""
         ...
 
 

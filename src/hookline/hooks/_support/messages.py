@@ -87,7 +87,7 @@ def omission_mark(count: int, hint: str = "") -> str:
 async def add_system_text(hook: object, ctx: Any, request: ModelRequest, make: Callable[[], str]) -> HookResult | None:
     """Add a hook's text to the system message of a step's request.
 
-    ``make`` runs in a thread, once for each run. If it raises, the error is raised once and the run goes on without
+    ``make`` runs in a thread, once for each run. If it raises, the error is raised once and the run continues without
     the text. A request that already contains the text is not changed.
     """
     if request.purpose != "step":

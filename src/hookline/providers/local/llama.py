@@ -28,7 +28,7 @@ _active_calls: set[threading.Event] = set()
 _exit_lock = threading.Lock()
 _exiting = False
 _EXIT_WAIT = 30.0
-"""How many seconds the end of the program waits for llama.cpp, which can be stopped after each token or batch."""
+"""Seconds that the end of the program waits for llama.cpp, which can be stopped after each token or batch."""
 
 
 @contextmanager

@@ -135,7 +135,7 @@ class Handler(RequestHandler):
                 yield event
 
     async def _send(self, params: SendMessageRequest, context: ServerCallContext) -> tuple[TaskFollower, str]:
-        """Deliver a message. Returns the follower of the task, and a note if the message had no effect."""
+        """Deliver a message. Return the follower of the task, and a note if the message had no effect."""
         request, message = request_context(context), params.message
         content = content_of(message)
         validate_history_length(params.configuration)
@@ -190,7 +190,7 @@ class Handler(RequestHandler):
         )
 
     async def _deliver(self, follower: TaskFollower, content: MessageContent, request: RequestContext) -> str:
-        """Send a message to a running task, or read it as a decision if a call waits. Returns a note to the caller."""
+        """Send a message to a running task, or read it as a decision if a call waits. Return a note to the caller."""
         progress = follower.progress
         if not progress.waiting and any(isinstance(each, dict) and "decision" in each for each in content.data):
             return "No call waits for approval now, so the decision has no effect."

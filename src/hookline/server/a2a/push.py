@@ -155,7 +155,7 @@ class PushNotifier:
         return [_to_config(row, caller) for row in await asyncio.to_thread(self._store.for_run, run.id)]
 
     async def delete(self, run: RunRecord, id: str) -> bool:
-        """Delete a receiver. Returns false if there is none with this id.
+        """Delete a receiver. Return false if there is none with this id.
 
         Raises:
             StoreError: the file cannot be used.

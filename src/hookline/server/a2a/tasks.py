@@ -132,7 +132,7 @@ class TaskProgress:
         return updates
 
     def mark_decided(self, key: CallKey) -> None:
-        """Note that a call was decided, before its event arrives."""
+        """Mark a call as decided before its event arrives."""
         if self.waiting.pop(key, None) is not None and not self.waiting:
             self.state, self.status_message = WORKING, None
 
