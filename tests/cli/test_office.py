@@ -61,10 +61,10 @@ def test_a_newcomer_sees_a_ticket_rejected_and_revised_and_another_personality(o
             for words in expected:
                 page.get_by_text(words).first.wait_for(timeout=PATIENT)
 
-        say("Start T-1", "You have it now")
+        say("Start T-1", "It is yours now")
         say("Complete T-1: the books are on the shelf.", "T-1 is NOT done", "the summary does not say how many")
         say("Complete T-1: 12 books are on the shelf.", "T-1 is done.")
         say("/personality poet", "Switched to The poet")
         browser.close()
-    told = hookline(folder, "tickets", "show", "T-1")
-    assert re.findall(r"rejected|accepted", told.partition("History")[2]) == ["rejected", "accepted"]
+    shown = hookline(folder, "tickets", "show", "T-1")
+    assert re.findall(r"rejected|accepted", shown.partition("History")[2]) == ["rejected", "accepted"]

@@ -99,7 +99,7 @@ def test_the_judge_gets_criteria_summary_and_tool_results_as_data(board):
     assert [line for line in lines if line.startswith("[end of")] == [f"[end of untrusted text, id {id}]" for id in ids]
     assert "<|im_start|>" not in user.content
     assert "3 passed, 1 failed" in user.content
-    assert "You have it now" not in user.content  # results of the ticket tools are no evidence
+    assert "It is yours now" not in user.content  # results of the ticket tools are no evidence
 
 
 def test_the_evidence_is_bounded_and_can_be_disabled(board):
