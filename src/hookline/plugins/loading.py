@@ -52,7 +52,7 @@ def without_plugins(hooks: Any) -> Any:
     """Return the hooks unchanged if there is no plugin among them.
 
     Raises:
-        RegistrationError: there is one.
+        RegistrationError: one of the hooks is a plugin.
     """
     if isinstance(hooks, (str, HookRegistry)) or not isinstance(hooks, Iterable):
         return hooks

@@ -141,7 +141,7 @@ class PluginManager:
         """Switch a plugin on by its id or its folder. An active plugin stays unchanged.
 
         Raises:
-            PluginError: it cannot be switched on, and is completely off. ``problems`` has the error too.
+            PluginError: the plugin cannot be switched on, and no part of it is active. ``problems`` has the error too.
         """
         with self._lock:
             found = None
@@ -175,7 +175,7 @@ class PluginManager:
         If its own ``deactivate`` function fails, the error is in ``problems``.
 
         Raises:
-            PluginError: it is not active.
+            PluginError: the plugin is not active.
         """
         with self._lock:
             if name not in self._active:
@@ -197,7 +197,7 @@ class PluginManager:
         The plugin is off while it is reloaded.
 
         Raises:
-            PluginError: it is not active, or cannot be loaded.
+            PluginError: the plugin is not active, or cannot be loaded.
         """
         with self._lock:
             old = self._active.get(name)

@@ -63,7 +63,7 @@ Decision = Approve | Deny | Edit
 
 
 class ApprovalsQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Which calls to list; ``all`` includes those that were decided."""
+    """A filter for calls; the status ``all`` includes decided calls."""
 
     status: ApprovalStatus | Literal["all"] = "pending"
     run: Annotated[Name, msgspec.Meta(description="List calls of this run and of the runs inside it only.")] = ""

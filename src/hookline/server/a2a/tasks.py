@@ -104,7 +104,7 @@ class TaskProgress:
         self.status_message: Message | None = None
         self.waiting: dict[CallKey, WaitingCall] = {}
         self.deciders: set[str] = set()
-        """Who decided about calls so far."""
+        """The people and hooks that have decided about calls so far."""
         self.text = ""
         self._history = [_message(run, 0, [text_part(run.task)], Role.ROLE_USER)]
         self._outcome: dict[str, Any] = {}
