@@ -339,7 +339,8 @@ def resolve_paths(key: str, value: Any, folder: Path) -> Any:
 
 def _resolve_item(item: Any, folder: Path) -> Any:
     if not isinstance(item, str):
-        use = SHORT_NAMES.get(item.use, item.use)
+        name: str = item.use
+        use = SHORT_NAMES.get(name, name)
         built_in = use in BUILTINS or re.match(r"hookline[.:]", use) is not None
         args = {k: _path(k, v, folder) for k, v in item.args.items()} if built_in else item.args
         return msgspec.structs.replace(item, use=_resolve_item(item.use, folder), args=args)

@@ -100,7 +100,7 @@ class A2aApi:
             return JSONResponse(error.response)
         context.attach(request)
         try:
-            response = await until_disconnect(request.receive, self._dispatcher.handle_requests(request))
+            response: Any = await until_disconnect(request.receive, self._dispatcher.handle_requests(request))
         except BaseException:
             context.close()
             raise
