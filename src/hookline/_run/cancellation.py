@@ -227,7 +227,7 @@ class Interrupt:
 
         interrupt = Interrupt()
         run = agent.start("Summarise the report.", ctx=AgentContext(interrupt=interrupt))
-        interrupt.cancel("not needed any more")
+        interrupt.cancel("no longer needed")
     """
 
     __slots__ = ("_lock", "_token", "_watchers", "cancelled", "reason")
