@@ -194,7 +194,7 @@ def test_without_the_hook_of_the_team_the_error_says_what_is_missing():
 def test_a_session_of_a_removed_member_continues_with_the_first(caplog):
     team, _, _ = pair(["hello"])
     assert team.run("x", session=Session(personality_id="ghost")).ids.agent == "desk"
-    assert "not a member any more" in caplog.text
+    assert "no longer a member" in caplog.text
 
 
 def test_the_first_member_can_be_chosen():

@@ -61,7 +61,7 @@ def page_of(where: Url, reply: Reply) -> FetchedPage:
     """Return the page in a reply.
 
     Raises:
-        FetchError: it is not text.
+        FetchError: the reply is not text.
     """
     kind = _kind(reply.headers)
     if not _is_text(kind) or (not kind and b"\0" in reply.body):

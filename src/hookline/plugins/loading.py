@@ -37,7 +37,7 @@ _numbers = itertools.count(1)
 
 
 def load_plugins(plugins: Any) -> tuple[Plugin, ...]:
-    """Load the installed plugins among these; :class:`Plugin` objects are returned as they are.
+    """Load plugins that are given by name; :class:`Plugin` objects are returned unchanged.
 
     Raises:
         RegistrationError: an entry is neither a plugin nor its name; the message says what to write.
@@ -52,7 +52,7 @@ def without_plugins(hooks: Any) -> Any:
     """Return the hooks unchanged if there is no plugin among them.
 
     Raises:
-        RegistrationError: there is one.
+        RegistrationError: one of the hooks is a plugin.
     """
     if isinstance(hooks, (str, HookRegistry)) or not isinstance(hooks, Iterable):
         return hooks

@@ -86,7 +86,7 @@ class PluginManager:
         return {name: make for plugin in self.active for name, make in plugin.channels.items()}
 
     def found(self) -> list[FoundPlugin]:
-        """Find all plugins, including those that cannot be used. None of their code runs."""
+        """Find all plugins, including those that cannot be used. Their code is not run."""
         return find_plugins(self.folder, self.named, installed=self._installed, trust=self._trust)
 
     def find(self, name: str) -> FoundPlugin:
@@ -141,7 +141,7 @@ class PluginManager:
         """Switch a plugin on by its id or its folder. An active plugin stays unchanged.
 
         Raises:
-            PluginError: it cannot be switched on, and is completely off. ``problems`` has the error too.
+            PluginError: the plugin cannot be switched on, and no part of it is active. ``problems`` has the error too.
         """
         with self._lock:
             found = None
@@ -175,7 +175,7 @@ class PluginManager:
         If its own ``deactivate`` function fails, the error is in ``problems``.
 
         Raises:
-            PluginError: it is not active.
+            PluginError: the plugin is not active.
         """
         with self._lock:
             if name not in self._active:
@@ -192,10 +192,12 @@ class PluginManager:
                 self.deactivate(plugin.name)
 
     def reload(self, name: str) -> Plugin:
-        """Load a plugin again from its files. It is off meanwhile. If that fails, the old version is switched on again.
+        """Reload a plugin from its files. If that fails, the old version is switched on again.
+
+        The plugin is off while it is reloaded.
 
         Raises:
-            PluginError: it is not active, or cannot be loaded.
+            PluginError: the plugin is not active, or cannot be loaded.
         """
         with self._lock:
             old = self._active.get(name)
@@ -270,7 +272,7 @@ class PluginManager:
         if found is None and folder is not None:
             found = plugin_in_folder(folder)  # it was activated by its path
         if found is None:
-            raise PluginError(f"plugin {name!r} is not installed any more")
+            raise PluginError(f"plugin {name!r} is no longer installed")
         if found.problem:
             raise PluginError(f"plugin {name!r}: {found.problem}")
         if found.id != name:

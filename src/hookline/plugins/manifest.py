@@ -80,7 +80,7 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         """Return the value if it is valid.
 
         Raises:
-            ValueError: it is not; the message says what is expected.
+            ValueError: the value is invalid; the message says what is expected.
         """
         try:
             checked = msgspec.convert(plain(value), _TYPES[self.type])
@@ -102,7 +102,7 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         """Return the value of the environment variable, ``None`` if it is not set.
 
         Raises:
-            ValueError: it does not have this type.
+            ValueError: the variable does not have the type of the setting.
         """
         text = os.environ.get(self.env) if self.env else None
         if text is None or self.type == "string":
@@ -200,7 +200,7 @@ def check_api(name: str, api: Any) -> None:
     """Check that a plugin was written for this version of the plugin API.
 
     Raises:
-        RegistrationError: it was not; the message says what to do.
+        RegistrationError: the plugin was written for another version; the message says what to do.
     """
     if api == HOOKLINE_API:
         return

@@ -82,7 +82,7 @@ def get_model(name: str, **options: Unpack[ModelOptions]) -> Model:
 
 
 def resolve_model(given: Model | str) -> Model:
-    """Return a model as it is, or create it from its name.
+    """Return a given model, or create one from its name.
 
     Raises:
         RegistrationError: the argument is not a model; and as for :func:`get_model`.

@@ -63,7 +63,7 @@ Decision = Approve | Deny | Edit
 
 
 class ApprovalsQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Which calls to list; ``all`` includes those that were decided."""
+    """A filter for calls; the status ``all`` includes decided calls."""
 
     status: ApprovalStatus | Literal["all"] = "pending"
     run: Annotated[Name, msgspec.Meta(description="List calls of this run and of the runs inside it only.")] = ""
@@ -197,7 +197,7 @@ class GrantAudit:
 
 def caller_label(caller: Caller) -> str:
     """Return the name of a caller in decisions and audit records."""
-    return "somebody at this machine" if caller.id == LOCAL else f"key {caller.name} ({caller.id})"
+    return "a local user" if caller.id == LOCAL else f"key {caller.name} ({caller.id})"
 
 
 _DECIDE = """The first decision counts. `digest` must be that of the call as the caller saw it, or the decision is

@@ -14,7 +14,7 @@ from ..stores.errors import StoreError
 log = logging.getLogger("hookline")
 
 RETRY_SECONDS = 5.0
-"""How long a client should wait before it tries again, unless the error says otherwise."""
+"""Seconds that a client should wait before it tries again, unless the error has its own value."""
 
 
 class ServiceError(HooklineError):

@@ -29,11 +29,11 @@ from .options import ServerOptions
 log = logging.getLogger("hookline")
 
 MAX_FOLLOW_UPS = 8
-"""How many times the agents of one served run may hand over to another."""
+"""Maximum number of handoffs in one served run."""
 
 
 class RunExecutor:
-    """Execute runs: at most ``options.max_runs`` at once, and those of one session one after another.
+    """Execute runs: at most ``options.max_runs`` at once, and the runs of one session one after another.
 
     Args:
         approvals: the store of calls that wait for approval.

@@ -163,7 +163,7 @@ class LiveRun:
                 slots.release()
 
     def mark_stored(self, seq: int) -> None:
-        """Note that all events up to ``seq`` are stored, drop those that need not stay in memory, and wake readers."""
+        """Mark all events up to ``seq`` as stored, drop events that need not stay in memory, and wake readers."""
         self._stored_seq = seq
         self.wake_readers()
         count = min(seq, self.record.last_seq - KEPT_EVENTS) + 1 - self._first_seq
@@ -272,7 +272,7 @@ class RunRecorder:
         """Why the file cannot be written now; empty if it can."""
 
     def put(self, run: RunRecord | None = None, event: StoredEvent | None = None) -> None:
-        """Queue a run as it is now, an event, or both."""
+        """Queue the current state of a run, an event, or both, for writing."""
         if run is not None:
             self._runs[run.id] = run
         if event is not None:
@@ -293,7 +293,7 @@ class RunRecorder:
         await done
 
     async def close(self, seconds: float) -> None:
-        """Write the rest, for at most ``seconds``."""
+        """Write all queued items, for at most ``seconds``, and stop."""
         if self._task is not None:
             await asyncio.wait([self._task], timeout=seconds)
         if self._task is not None:

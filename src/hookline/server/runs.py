@@ -98,7 +98,7 @@ class RunService:
         self._accepting = True
 
     async def drain(self) -> None:
-        """Accept no more runs, interrupt those that have not begun, and wait until the others have finished."""
+        """Accept no more runs, interrupt queued runs, and wait until running runs have finished."""
         self._accepting, self._stopping = False, True
         for live in list(self._live.values()):
             if live.run is None and not live.closed:
@@ -117,7 +117,7 @@ class RunService:
         if tasks := self._tasks():
             await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
         for live in list(self._live.values()):
-            if not live.closed and live.task is not None:  # it ignored its cancellation
+            if not live.closed and live.task is not None:  # the run ignored its cancellation
                 live.finish("interrupted", reason="the server stopped")
                 live.task.cancel()
         await self._recorder.close(self.options.grace)
@@ -321,7 +321,7 @@ class RunService:
         return run
 
     async def cancel(self, id: str, caller: Caller, reason: str = "") -> RunRecord:
-        """Cancel a run and return its record. A finished run stays as it is.
+        """Cancel a run and return its record. A finished run is not changed.
 
         Raises:
             UnknownRunError: there is no such run, or it belongs to another caller.

@@ -62,13 +62,13 @@ class ResumeHeader(msgspec.Struct, rename={"seq": "Last-Event-ID"}):
 
 
 class WaitQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """How long to wait for the run to finish."""
+    """The time to wait for the run to finish."""
 
     wait: Wait = 0.0
 
 
 class ListQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Which runs to list."""
+    """A filter for runs, and the position of a page."""
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
     before: Annotated[Name, msgspec.Meta(description="The id of a run: list older runs only.")] = ""
@@ -78,7 +78,7 @@ class ListQuery(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class EventsQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Which events to read. ``limit`` and ``wait`` apply to JSON responses only."""
+    """The range of events to read. ``limit`` and ``wait`` apply to JSON responses only."""
 
     after: Sequence = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 200

@@ -116,7 +116,7 @@ class Comparison:
         return position, difference
 
     def differ(self, position: int, difference: str) -> None:
-        """Note a difference."""
+        """Record a difference."""
         self._found.append((position, difference))
 
     def forget(self) -> None:
@@ -124,7 +124,7 @@ class Comparison:
         self._found.clear()
 
     def missing(self, position: int, entry: fmt.Entry) -> None:
-        """Note an entry that the replay did not produce."""
+        """Record an entry that the replay did not produce."""
         name = snake_case(type(entry).__name__).removesuffix("_entry").replace("_", " ")
         what = _describe(entry.event, None) if isinstance(entry, fmt.EventEntry) else name
         self._found.append((position, f"recorded: {what}; replayed: nothing"))

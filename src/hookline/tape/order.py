@@ -68,7 +68,7 @@ class Order:
     Args:
         entries: the entries of the tape.
         repeat: repeats an external input.
-        missing: called with the position of an entry that cannot be produced any more.
+        missing: called with the position of an entry that can no longer be produced.
     """
 
     def __init__(

@@ -194,7 +194,7 @@ class Player:
         """Charge the budget for the calls inside a tool, which a replay does not make."""
         for entry in self._index.inside.get(called.number, ()):
             engine = CURRENT.get()
-            assert isinstance(engine, Engine)  # the run whose tool this is
+            assert isinstance(engine, Engine)  # the run that called the tool
             if isinstance(entry, fmt.ToolCallEntry):
                 engine.budget.count_tool_call()
             elif (known := self._index.replies.get(entry.number)) and (response := known[1].response) is not None:

@@ -272,7 +272,7 @@ class Recording:
         return RecordedModel(self, model if self.inner is None else self.inner.model(model))
 
     def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> CheckedArguments | str:
-        """Validate arguments with the tool, and record what it changes or rejects."""
+        """Validate arguments with the tool, and record arguments that it changes or rejects."""
         checked = tool.validate(arguments) if self.inner is None else self.inner.validate(tool, arguments)
         if isinstance(checked, str):
             self.write(fmt.ValidationEntry(tool=tool.name, arguments=arguments, problem=checked))

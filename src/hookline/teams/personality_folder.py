@@ -95,7 +95,7 @@ class PersonalityFolder:
         self.refresh()
 
     def refresh(self) -> None:
-        """Load the personalities again whose files have changed."""
+        """Reload the personalities whose files have changed."""
         with self._lock:
             try:
                 mains = main_files(self.folder)

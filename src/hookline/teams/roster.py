@@ -155,7 +155,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         """Return the personality of a session, with the changes made for this session.
 
         Raises:
-            ConfigError: the changes are not valid any more.
+            ConfigError: the changes are no longer valid.
         """
         self._folder.refresh()
         return self._choose(session)[0]
@@ -164,7 +164,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         """Return the agent of the next run in this session.
 
         Raises:
-            ConfigError: the changes made for this session are not valid any more.
+            ConfigError: the changes made for this session are no longer valid.
         """
         self._folder.refresh()
         return self._choose(session)[1]
@@ -173,7 +173,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         """Return the hooks of a session: those of the base, and the guards of its personality.
 
         Raises:
-            ConfigError: the changes made for this session are not valid any more.
+            ConfigError: the changes made for this session are no longer valid.
         """
         return self.agent_for(session).hooks
 
@@ -294,7 +294,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         return self._choose(session)[1], session, full
 
     def _reset_deleted(self, session: Session) -> str:
-        """Reset a session whose personality was deleted to the first one, and return a note for the user."""
+        """Switch a session whose personality was deleted to the first personality, and return a note for the user."""
         deleted = session.personality_id
         if not deleted or deleted in self._folder.loaded:
             session.personality_id = deleted or self.first

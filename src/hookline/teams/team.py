@@ -157,7 +157,7 @@ class Members:
         name = session.personality_id
         if name and name not in self.agents:
             log.warning(
-                "session %s belongs to %r, which is not a member any more; %r continues", session.id, name, self.first
+                "session %s belongs to %r, which is no longer a member; %r continues", session.id, name, self.first
             )
         return name if name in self.agents else self.first
 
@@ -409,7 +409,7 @@ class Team(AgentPerSession):
         return subagent.replace(prompt=prompt, personality_id=who)
 
     async def _run_subagent(self, ctx: AgentContext, subagent: Subagent) -> AgentResult[Any]:
-        """Run a subagent to its end. ``subagent_ended`` fires in any case, also if the caller is cancelled."""
+        """Run a subagent to its end. ``subagent_ended`` always fires, even if the caller is cancelled."""
         engine = services_of(ctx).run
         assert isinstance(engine, Engine)  # subagent_spawning was fired with it
         fire = engine.fire_from_hook

@@ -675,4 +675,4 @@ async def test_a_given_permission_is_in_the_audit_log(tmp_path):
     audit.close()
     (record,) = [each for each in (tmp_path / "audit.jsonl").read_text().splitlines() if '"grant"' in each]
     assert asked["approval"] in record
-    assert "somebody at this machine" in record
+    assert "a local user" in record

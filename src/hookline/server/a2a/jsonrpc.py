@@ -8,11 +8,11 @@ import math
 from typing import Any
 
 MAX_ID = 256
-"""The limit for the id of a request, in characters."""
+"""Maximum length of the id of a request, in characters."""
 MAX_DEPTH = 60
-"""The limit for the nesting of a request."""
+"""Maximum depth of nesting in a request."""
 MAX_VALUES = 5_000
-"""The limit for the values in a request: the SDK converts them slowly, and blocks the event loop meanwhile."""
+"""Maximum number of values in a request: the SDK converts them slowly, and blocks the event loop while it does."""
 MAX_INTEGER = 2**53
 
 PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS = -32700, -32600, -32602

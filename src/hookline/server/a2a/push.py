@@ -36,7 +36,7 @@ MAX_RECEIVERS = 8
 POST_SECONDS = 10.0
 """Time limit for one request, in seconds."""
 RETRY_PAUSES = (0.5, 2.0, 8.0)
-"""How many seconds to wait before each retry."""
+"""Seconds to wait before each retry."""
 
 _SELF = Caller("push", "push", frozenset(("read", "admin")))
 _ID = re.compile(r"[!-~]{1,128}")

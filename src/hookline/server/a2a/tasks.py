@@ -104,7 +104,7 @@ class TaskProgress:
         self.status_message: Message | None = None
         self.waiting: dict[CallKey, WaitingCall] = {}
         self.deciders: set[str] = set()
-        """Who decided about calls so far."""
+        """The people and hooks that have decided about calls so far."""
         self.text = ""
         self._history = [_message(run, 0, [text_part(run.task)], Role.ROLE_USER)]
         self._outcome: dict[str, Any] = {}
@@ -132,7 +132,7 @@ class TaskProgress:
         return updates
 
     def mark_decided(self, key: CallKey) -> None:
-        """Note that a call was decided, before its event arrives."""
+        """Mark a call as decided before its event arrives."""
         if self.waiting.pop(key, None) is not None and not self.waiting:
             self.state, self.status_message = WORKING, None
 

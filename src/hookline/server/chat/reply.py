@@ -51,7 +51,7 @@ class ChatReply:
     exception: if a hook rejects or changes a reply that was streamed already, the valid text follows it.
 
     Args:
-        live: return text while the model writes it; otherwise when it is settled and no hook can change it any more.
+        live: whether to return text while the model writes it; if false, once no hook can change it any more.
     """
 
     def __init__(self, *, live: bool) -> None:
