@@ -30,7 +30,7 @@ class Cancellation:
         self.requested = False
         """Whether the owner or the caller cancelled the run."""
         self.by_caller = 0
-        """How often the caller cancelled the task. The caller sees these cancellations when the run has ended."""
+        """Number of cancellations by the caller, who sees them when the run has ended."""
         self.deadline: float | None = None
         """Monotonic time at which hooks must have finished; ``None`` before a cancellation."""
         self.triggered = False

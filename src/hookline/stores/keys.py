@@ -30,7 +30,7 @@ RIGHTS: tuple[Right, ...] = get_args(Right)
 """Rights of a caller: read runs, start and cancel runs, decide approvals; ``admin`` covers runs of all callers."""
 
 CACHE_SECONDS = 0.25
-"""How long keys are cached. A key that another process revoked is accepted for at most this time."""
+"""Seconds that keys are cached. A key that another process revoked is accepted for at most this time."""
 USED_SECONDS = 60.0
 """Minimum time between two updates of ``last_used``."""
 MAX_NAME, MAX_METADATA = 64, 4096

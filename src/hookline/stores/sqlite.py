@@ -22,7 +22,7 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], Any]
 
 BUSY_SECONDS = 5.0
-"""How long to wait while another process locks the file."""
+"""Seconds to wait while another process locks the file."""
 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _ADVICE = {

@@ -44,9 +44,9 @@ Position = tuple[int, str]
 """Number and hash of a record."""
 
 LOCK_SECONDS = 5.0
-"""How long to wait while another process writes."""
+"""Seconds to wait while another process writes."""
 STALL_SECONDS = 5.0
-"""How long to wait while the reader of a pipe does not read."""
+"""Seconds to wait while the reader of a pipe does not read."""
 CHECKPOINT_SECONDS = 1.0
 """Maximum age of the checkpoint while records are written."""
 
