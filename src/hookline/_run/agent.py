@@ -199,7 +199,7 @@ class Agent(Generic[DepsT, OutputT]):
             self.plug(plugin)
 
     def plug(self, plugin: Plugin | str) -> None:
-        """Add a plugin, an installed one by its name.
+        """Add a plugin: an object, or the name of an installed plugin.
 
         Its hooks take part from the next fire of every run, its tools from the next step, and the ``on_event`` of a
         hook from the next run.
