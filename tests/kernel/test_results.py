@@ -298,7 +298,7 @@ async def test_a_model_cannot_be_answered_with_anything_else(value, message):
 @pytest.mark.parametrize("where", ["tool", "hook"])
 async def test_only_model_failures_take_a_verb_at_on_error(verb, where):
     message = await refused(ON_ERROR, VERBS[verb](), payload=sample(ON_ERROR, where=where))
-    assert f"only for model failures (this one: where='{where}')" in message
+    assert f"only for model failures, not for where='{where}'" in message
     assert (await fire(ON_ERROR, HookResult.cont(), payload=sample(ON_ERROR, where=where))).action == "cont"
 
 

@@ -1,1 +1,1 @@
-"""Helpers below the kernel: frozen data, threads, tasks, texts, files. They know nothing about hooks."""
+"""Helpers below the kernel: frozen data, threads, tasks, texts, files. They do not depend on hooks."""

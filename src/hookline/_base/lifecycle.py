@@ -15,9 +15,9 @@ log = logging.getLogger("hookline")
 State = Literal["new", "starting", "running", "stopping", "stopped"]
 
 CANCEL_START_SECONDS = 1.0
-"""How long a shutdown waits for a start that it cancelled. A start that ignores the cancellation is abandoned."""
+"""Seconds that a shutdown waits for a cancelled start. A start that ignores the cancellation is abandoned."""
 STOP_SECONDS = 15.0
-"""How long :func:`stop_component` waits by default."""
+"""Default timeout of :func:`stop_component` in seconds."""
 
 
 class Lifecycle:

@@ -1,1 +1,1 @@
-"""The hook system: points, payloads, hooks, registry and dispatch. It knows no vendors, files or networks."""
+"""The hook system: points, payloads, hooks, registry and dispatch. It does not depend on vendors, files or networks."""

@@ -294,7 +294,7 @@ class Failure(Frozen, frozen=True):
 
     def refuses(self, verb: str) -> str | None:
         """Reject every verb unless a model failed."""
-        return None if self.where == "model" else f"only for model failures (this one: where={self.where!r})"
+        return None if self.where == "model" else f"only for model failures, not for where={self.where!r}"
 
 
 class Compaction(Frozen, frozen=True):

@@ -133,7 +133,7 @@ def _chain(entries: list[Entry]) -> Chain:
 class HookRegistry:
     """A mutable collection of hooks. A change takes effect with the next fire of a point.
 
-    The class attribute ``changes`` counts the changes of all registries, so that a run notices one cheaply.
+    The class attribute ``changes`` counts the changes of all registries, so that a run can detect a change cheaply.
 
     Example::
 
@@ -223,7 +223,7 @@ class HookRegistry:
 
     def unregister(self, hook: Any) -> None:
         """Remove a hook from all points."""
-        is_method = ismethod(hook)  # obj.method is a new object each time, but an equal one
+        is_method = ismethod(hook)  # each access to obj.method creates a new object, so compare by equality
         self._change(lambda all_: tuple(e for e in all_ if not (e.hook is hook or (is_method and e.hook == hook))))
 
     def unregister_plugin(self, plugin: str) -> None:

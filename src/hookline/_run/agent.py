@@ -83,12 +83,13 @@ class Agent(Generic[DepsT, OutputT]):
         allowed_plugins: the plugins that take part in its runs; ``None`` for all. A run may allow fewer.
         limits: the limits of each run. Without a step limit, a run stops after 20 steps.
         max_steps: short for ``limits=Limits(steps=max_steps)``. If both are given, the lower one applies.
-        max_parallel_tools: how many tool calls of one reply run concurrently.
+        max_parallel_tools: maximum number of tool calls of one reply that run concurrently.
         params: settings that are sent to the model with every request.
         response_format: a JSON schema for the replies. The replies are not validated against it.
         output_type: the type of ``result.output``: a pydantic model, a dataclass, a ``TypedDict``, a
             ``msgspec.Struct``, a plain type such as ``list[str]``, or a union of these. Text by default.
-        output_retries: how often the model is asked again if its final reply does not match ``output_type``.
+        output_retries: maximum number of times that the model is asked again if its final reply does not match
+            ``output_type``.
         interceptor: an object with ``intercept(point, payload, ctx)``, which is called at every point instead of
             ``hooks`` and ``plugins``.
         sinks: callables that get every event of every run.
@@ -198,7 +199,7 @@ class Agent(Generic[DepsT, OutputT]):
             self.plug(plugin)
 
     def plug(self, plugin: Plugin | str) -> None:
-        """Add a plugin, an installed one by its name.
+        """Add a plugin: an object, or the name of an installed plugin.
 
         Its hooks take part from the next fire of every run, its tools from the next step, and the ``on_event`` of a
         hook from the next run.

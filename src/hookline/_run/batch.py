@@ -432,7 +432,7 @@ class Batch:
 
 
 async def _abandon(tasks: Sequence[asyncio.Future[Any]]) -> None:
-    """Cancel tasks and let cooperative ones finish. The others are abandoned."""
+    """Cancel tasks and let the cooperative ones finish. Tasks that ignore the cancellation are abandoned."""
     for task in tasks:
         abandon(task)
     if tasks:

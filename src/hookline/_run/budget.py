@@ -20,7 +20,7 @@ from .._kernel.registry import HookStack
 from .._kernel.values import StopKind, StopSignal, Usage
 
 DEFAULT_STEPS = 20
-"""The step limit of a run without an explicit one."""
+"""The step limit of a run that sets no other step limit."""
 
 
 class Clock(Protocol):

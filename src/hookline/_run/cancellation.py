@@ -30,7 +30,7 @@ class Cancellation:
         self.requested = False
         """Whether the owner or the caller cancelled the run."""
         self.by_caller = 0
-        """How often the caller cancelled the task. The caller sees these cancellations when the run has ended."""
+        """Number of cancellations by the caller, who sees them when the run has ended."""
         self.deadline: float | None = None
         """Monotonic time at which hooks must have finished; ``None`` before a cancellation."""
         self.triggered = False
@@ -227,7 +227,7 @@ class Interrupt:
 
         interrupt = Interrupt()
         run = agent.start("Summarise the report.", ctx=AgentContext(interrupt=interrupt))
-        interrupt.cancel("not needed any more")
+        interrupt.cancel("no longer needed")
     """
 
     __slots__ = ("_lock", "_token", "_watchers", "cancelled", "reason")

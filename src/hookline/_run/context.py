@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from .._kernel.hook import Hook
 
-    # Type variables with defaults come with Python 3.13; type checkers know them from typing_extensions.
+    # Type variables with defaults need Python 3.13; for type checkers, typing_extensions provides them.
     DepsT = TypeVar("DepsT", default=object)
     DepsT_co = TypeVar("DepsT_co", default=object, covariant=True)
 else:

@@ -43,7 +43,7 @@ class Boundary(Protocol):
         ask: Callable[[], Awaitable[Verdict]],
         report: Callable[..., Awaitable[Verdict | None]],
     ) -> Awaitable[Verdict]:
-        """Return the verdict of the approvers. ``ask()`` calls them; ``report(error)`` reports a failure of theirs."""
+        """Return the verdict of the approvers. ``ask()`` calls them; ``report(error)`` reports a failure."""
         ...
 
     def steered(self, run_id: str, text: str) -> None:

@@ -166,7 +166,7 @@ def find_json(text: str) -> bytes:
 
 
 def _objects(text: str) -> Iterator[str]:
-    """Yield the parts of a text between matching outermost braces, in one pass: a reply may be long and hostile."""
+    """Yield the parts of a text between matching outermost braces, in one pass: a reply may be long or malicious."""
     depth = begin = at = 0
     while (mark := _STRUCTURE.search(text, at)) is not None:
         at = mark.end()

@@ -109,7 +109,7 @@ class Run(Generic[OutputT]):
         return self._future is not None and self._future.done()
 
     async def events(self, after: int = 0) -> AsyncIterator[Event]:
-        """Yield the events of the run, live, from the one with ``seq`` above ``after`` to the last."""
+        """Yield the events of the run with a ``seq`` above ``after``, live, until the run ends."""
         async for event in self._engine.events.read(after):
             yield event
 

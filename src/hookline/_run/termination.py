@@ -61,7 +61,7 @@ def status_of(cause: BaseException | None) -> Status:
 
 
 def stronger_cause(old: BaseException | None, new: BaseException) -> BaseException:
-    """Return the cause that determines the status. Of two equal ones, the first wins."""
+    """Return the cause that determines the status. If two are equally strong, the first one wins."""
     return new if old is None or _STATUS_RANK[status_of(new)] > _STATUS_RANK[status_of(old)] else old
 
 

@@ -23,7 +23,7 @@ PROGRESS_INTERVAL = 1.5
 """Seconds between two edits of the progress message."""
 
 MAX_LINES = 5
-"""How many calls the progress message shows: the latest ones."""
+"""Maximum number of calls in the progress message; the latest calls are shown."""
 
 
 class ActivityIndicator:

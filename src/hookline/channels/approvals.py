@@ -42,10 +42,10 @@ SEND_TIMEOUT = 5.0
 """Seconds that a decision waits for the request itself, if that is still being sent."""
 
 RECENT_SECONDS = 15.0
-"""How long a plain "yes" may still be meant for a call that has just stopped waiting for another reason."""
+"""Seconds after a call stopped waiting in which a plain "yes" may still refer to that call."""
 
 HISTORY_LIMIT = 500
-"""How many past calls of a channel are searched for an unknown code."""
+"""Maximum number of past calls of a channel that are searched for an unknown code."""
 
 MIN_CODE_LENGTH = 4
 """Shortest length of a code, in characters."""

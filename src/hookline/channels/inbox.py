@@ -33,7 +33,7 @@ BUILT_IN_COMMANDS = {
 }
 
 MAX_ECHO = 60
-"""How many characters of an unknown command are repeated in the reply."""
+"""Maximum number of characters of an unknown command that the reply repeats."""
 
 
 class Inbox:

@@ -18,10 +18,10 @@ class GatewayOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     Args:
         database: the SQLite file for messages and pairings.
-        max_concurrent: how many runs may be active at once.
-        max_waiting: how many messages of all conversations may wait for a run; ``None`` for no limit.
-        max_queued: how many messages of one conversation may wait; ``None`` for no limit.
-        when_full: what happens to further messages: ``refuse`` rejects them, ``queue`` keeps them. Both send
+        max_concurrent: maximum number of active runs.
+        max_waiting: maximum number of messages of all conversations that wait for a run; ``None`` for no limit.
+        max_queued: maximum number of waiting messages of one conversation; ``None`` for no limit.
+        when_full: the treatment of further messages: ``refuse`` rejects them, ``queue`` keeps them. Both send
             ``busy_reply``.
         busy_reply: the reply to these messages; a standard text if empty.
         when_busy: a message that arrives during a run of its conversation waits (``queue``) or is added to the run

@@ -15,7 +15,7 @@ log = logging.getLogger("hookline")
 T = TypeVar("T")
 
 CANCEL_SECONDS = 5.0
-"""How long to wait for cancelled work. Work that ignores the cancellation is abandoned."""
+"""Time in seconds to wait for cancelled work. Work that ignores the cancellation is abandoned."""
 
 
 class _Queue(Generic[T]):
@@ -32,7 +32,7 @@ class ConversationQueues(Generic[T]):
 
     Args:
         process: processes one item. An exception is logged, and the queue continues with the next item.
-        limit: how many items of all conversations may be processed at once. Waiting items hold no slot.
+        limit: maximum number of items, of all conversations, that are processed at once. Waiting items hold no slot.
         changed: called with the key of a conversation whenever its current item or its number of waiting items changes.
     """
 

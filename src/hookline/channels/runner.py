@@ -31,10 +31,10 @@ from .queues import ConversationQueues
 log = logging.getLogger("hookline")
 
 MAX_TRIES = 3
-"""How many runs are started for one message if the process ends during each of them."""
+"""Maximum number of runs that are started for one message if the process ends during each of them."""
 
 MAX_FOLLOW_UPS = 8
-"""How many runs may follow one message without another message."""
+"""Maximum number of follow-up runs after one message, for example after handoffs."""
 
 CommandCall = Callable[[Session], Awaitable[str]]
 """A command that waits in the queue like a message; it returns the reply."""

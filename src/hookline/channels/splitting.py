@@ -14,7 +14,7 @@ _BREAKS = (
 )
 _FENCE = re.compile(r"(?m)^[ ]{0,3}(`{3,}|~{3,})([^\n`]*)$")
 _MIN_FILL = 0.3
-"""How much of a part must be filled to cut it at a better break; otherwise the next kind of break is tried."""
+"""Minimum fraction of a part that must be filled to cut it at a better break; otherwise the next kind is tried."""
 
 
 def split(text: str, limit: int | None, length: Callable[[str], int] = len) -> list[str]:

@@ -228,7 +228,7 @@ class Approver:
             sys.stderr.write(
                 f"denied: {name} needs approval, and there is no terminal to ask at (see --yes and --wait)\n"
             )
-            return HookResult.deny("Nobody is there to approve this call.", by="no terminal")
+            return HookResult.deny("There is no terminal at which this call could be approved.", by="no terminal")
         try:
             result: HookResult = await self._store_hook().wait_for_decision(ctx, request)
         except StoreError as error:

@@ -18,7 +18,7 @@ from .text import SubagentTotals, arguments_text, printable, run_summary, short
 _VERBS = {
     "replace": "rewrites",
     "block": "blocks",
-    "answer": "answers in its place",
+    "answer": "answers instead",
     "retry": "requests a retry",
     "stop": "stops the run",
     "end": "ends the run",

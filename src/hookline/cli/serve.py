@@ -319,9 +319,9 @@ def _runs(status: Status, now: float, limit: int) -> Any:
     return found
 
 
-def _run_row(run: RunRecord, doing: str, caller: str, now: float) -> list[Text]:
+def _run_row(run: RunRecord, activity: str, caller: str, now: float) -> list[Text]:
 
-    text = doing or short(run.task, 200)
+    text = activity or short(run.task, 200)
     return [
         Text(run.id[:16]),
         Text(printable(run.agent, keep="")),

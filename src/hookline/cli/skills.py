@@ -200,14 +200,14 @@ def review_all(store: SkillStore, queue: SkillQueue) -> int:
     return COMPLETED
 
 
-def _review_one(store: SkillStore, skill: Skill, terminal: Terminal, which: str) -> str:
+def _review_one(store: SkillStore, skill: Skill, terminal: Terminal, position: str) -> str:
     """Show one proposal, and apply the user's decision."""
     with Draft() as draft:
-        return _ask_and_apply(store, skill, terminal, which, draft)
+        return _ask_and_apply(store, skill, terminal, position, draft)
 
 
-def _ask_and_apply(store: SkillStore, skill: Skill, terminal: Terminal, which: str, draft: Draft) -> str:
-    show_skill(skill, store, which)
+def _ask_and_apply(store: SkillStore, skill: Skill, terminal: Terminal, position: str, draft: Draft) -> str:
+    show_skill(skill, store, position)
     while True:
         answer = (asyncio.run(terminal.ask(QUESTION)) or "quit").lower()
         try:
@@ -227,7 +227,7 @@ def _ask_and_apply(store: SkillStore, skill: Skill, terminal: Terminal, which: s
             if answer in ("e", "edit"):
                 skill = store.revise(skill.name, draft.edited(store.raw(skill)))
                 draft.drop()
-                show_skill(skill, store, which)
+                show_skill(skill, store, position)
             else:
                 terminal.show("Type accept, edit, reject, later or quit.\n")
         except StoreError as error:
@@ -286,7 +286,7 @@ class Draft:
             self.path = None
 
 
-def show_skill(skill: Skill, store: SkillStore, which: str = "") -> None:
+def show_skill(skill: Skill, store: SkillStore, position: str = "") -> None:
     """Print a skill: its origin, and the whole text that a model gets."""
     items = [
         ("for", skill.description),
@@ -297,7 +297,7 @@ def show_skill(skill: Skill, store: SkillStore, which: str = "") -> None:
         ("with task", short(skill.source_task, 300)),
         ("with tools", ", ".join(skill.source_tools)),
     ]
-    title = f"{skill.name}  ({which})" if which else skill.name
+    title = f"{skill.name}  ({position})" if position else skill.name
     print_facts(title, [(label, printable(text, keep="")) for label, text in items if text])
     lines = Text()
     for line in printable(skill.text).splitlines():

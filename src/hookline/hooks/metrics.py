@@ -113,7 +113,7 @@ class MetricsHook:
         _INSTANCES.add(self)
 
     def __call__(self, point: str, ctx: Any, reply: ModelReply) -> None:
-        """Count a reply of a model, but not an answer that a hook gave in its place."""
+        """Count a reply of a model, but not an answer that a hook gave instead."""
         if reply.source != "model":
             return
         model, provider, usage = reply.model, reply.provider, reply.usage

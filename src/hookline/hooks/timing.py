@@ -14,7 +14,7 @@ from .._kernel.payloads import ModelReply, ModelRequest, ToolCallRequest
 from .._kernel.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL
 
 RECENT = 1000
-"""Number of the last calls that percentiles are computed from."""
+"""Maximum number of recent calls from which percentiles are computed."""
 
 MAX_NAMES, OTHERS = 500, "(others)"
 _MAX_OPEN = 1000

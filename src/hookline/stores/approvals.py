@@ -29,7 +29,7 @@ from .sqlite import Database, storable
 log = logging.getLogger("hookline")
 
 KEEP_DAYS = 90.0
-"""How long decided calls and grants for a session are kept."""
+"""Days that decided calls, and grants for a session, are kept."""
 POLL_SECONDS = 0.5
 """Polling interval for decisions of other processes."""
 MAX_MESSAGE = 4000

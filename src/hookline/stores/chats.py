@@ -15,7 +15,7 @@ from .sqlite import Database, storable
 MAX_MESSAGES = 500
 """Maximum number of messages per chat."""
 KEEP_DAYS = 30.0
-"""How long a message is kept."""
+"""Days that a message is kept."""
 
 _SCHEMA = (
     """CREATE TABLE messages (
@@ -58,7 +58,7 @@ class ChatStore:
     Args:
         path: the file, created when first used; ``:memory:`` keeps everything in memory.
         max_messages: maximum number of messages per chat.
-        keep_days: how long a message is kept.
+        keep_days: days that a message is kept.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ RIGHTS: tuple[Right, ...] = get_args(Right)
 """Rights of a caller: read runs, start and cancel runs, decide approvals; ``admin`` covers runs of all callers."""
 
 CACHE_SECONDS = 0.25
-"""How long keys are cached. A key that another process revoked is accepted for at most this time."""
+"""Seconds that keys are cached. A key that another process revoked is accepted for at most this time."""
 USED_SECONDS = 60.0
 """Minimum time between two updates of ``last_used``."""
 MAX_NAME, MAX_METADATA = 64, 4096
@@ -160,22 +160,22 @@ class KeyStore:
             rows = db.execute(f"SELECT {_COLUMNS} FROM keys ORDER BY created, rowid").fetchall()
         return [_row(row)[0] for row in rows]
 
-    def revoke(self, which: str) -> KeyRow:
+    def revoke(self, id_or_name: str) -> KeyRow:
         """Revoke a key, given its id or its name. It stays in the list.
 
         Raises:
             StoreError: the key does not exist or is already revoked, or the file cannot be used.
         """
         found = self.keys()
-        row = next((key for key in found if key.id == which), None)
-        row = row or next((key for key in found if key.name == which and key.revoked is None), None)
-        if row is None and any(key.name == which for key in found):
-            raise StoreError(f"the key {which!r} is already revoked")
+        row = next((key for key in found if key.id == id_or_name), None)
+        row = row or next((key for key in found if key.name == id_or_name and key.revoked is None), None)
+        if row is None and any(key.name == id_or_name for key in found):
+            raise StoreError(f"the key {id_or_name!r} is already revoked")
         if row is None:
-            hint = did_you_mean(which, [name for key in found for name in (key.id, key.name)])
-            raise StoreError(f"there is no key {which!r:.80}.{hint} hookline keys shows all")
+            hint = did_you_mean(id_or_name, [name for key in found for name in (key.id, key.name)])
+            raise StoreError(f"there is no key {id_or_name!r:.80}.{hint} hookline keys shows all")
         if row.revoked is not None:
-            raise StoreError(f"the key {which!r} is already revoked")
+            raise StoreError(f"the key {id_or_name!r} is already revoked")
         now = self._clock()
         with self._database.transaction(write=True) as db:
             db.execute("UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL", (now, row.id))
@@ -209,7 +209,7 @@ class KeyStore:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the cache holds no key, not even a revoked one."""
+        """Whether the cache contains no key, not even a revoked one."""
         return not self._cache
 
     def refresh(self) -> None:

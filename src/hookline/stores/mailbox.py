@@ -25,7 +25,7 @@ LEASE = 30.0
 """Seconds after which other processes may claim the conversations of a process that has stopped renewing its lease."""
 
 KEEP_DAYS = 7.0
-"""How long finished messages stay known, so that a message that is delivered again is not answered again.
+"""Days that the ids of finished messages are kept, so that a redelivered message is not answered again.
 
 Their texts are deleted at once.
 """

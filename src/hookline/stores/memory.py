@@ -408,7 +408,7 @@ class MemoryStore:
     def erase(self, scope: str, key: str | None = None) -> int:
         """Delete the facts of a scope with all their history, its preferences and its episodes.
 
-        The file is rewritten, so that the deleted bytes are gone from it too. That takes a while for a large file.
+        The file is rewritten, so that it no longer contains the deleted bytes. That takes a while for a large file.
 
         Args:
             scope: the scope; ``""`` for entries without a scope.

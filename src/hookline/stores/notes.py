@@ -15,7 +15,7 @@ from .errors import StoreError
 from .paths import checked_path
 
 LOCK_SECONDS = 5.0
-"""How long to wait while another process locks the file."""
+"""Seconds to wait while another process locks the file."""
 
 _SHOWN = 8_000
 _NOT_BLOCKING = getattr(os, "O_NONBLOCK", 0)  # opening a pipe must not block

@@ -15,7 +15,7 @@ from .errors import StoreError
 from .sqlite import Database
 
 VALID_SECONDS = 3600.0
-"""How long a code is valid."""
+"""Seconds that a code is valid."""
 
 MAX_PENDING = 20
 """Maximum number of unused codes of one channel. Other senders get no code until one is used or expires."""

@@ -102,7 +102,7 @@ class PushSubscriptionStore:
             return found.rowcount > 0
 
     def claim_abandoned(self) -> list[PushSubscription]:
-        """Take over the unfinished subscriptions whose process is gone, and return them.
+        """Take over the unfinished subscriptions whose process has ended, and return them.
 
         Raises:
             StoreError: the file cannot be used.

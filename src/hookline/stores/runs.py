@@ -114,7 +114,7 @@ _SERVED_FORMAT = (  # a separate file of a server
 )
 
 _CHUNKS = (256, 32, 4, 1)
-"""Rows per statement: other threads may run between two statements, so many small ones take longer."""
+"""Rows per statement. Small statements take longer in total, because other threads may run between them."""
 _PRUNED_AT_ONCE = 200
 """Served runs that are deleted in one transaction."""
 _LARGEST = 2**63 - 1
@@ -132,7 +132,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     ``last_seq`` is the number of the last stored event. ``host``, ``pid`` and ``born`` identify the process.
     ``observed`` says whether an :class:`ObservabilityHook` recorded the run.
 
-    ``status`` is one of ``STATES``. A run without an end whose process is gone is ``interrupted``.
+    ``status`` is one of ``STATES``. A run without an end whose process has ended is ``interrupted``.
     """
 
     id: str = msgspec.field(name="run_id")
@@ -173,7 +173,7 @@ class RunRecord(msgspec.Struct, frozen=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has ended, or its process is gone."""
+        """Whether the run has ended, or its process has ended."""
         return self.status not in OPEN_STATES
 
     @property
@@ -184,7 +184,7 @@ class RunRecord(msgspec.Struct, frozen=True):
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether the process of the run is gone, and the end of the run is not stored yet."""
+        """Whether the process of the run has ended, and the end of the run is not stored yet."""
         return self.ended is None and self.status == "interrupted"
 
 
@@ -351,7 +351,7 @@ class RunStore:
     def close_abandoned(
         self, id: str, last: Callable[[RunRecord, int], tuple[RunRecord, StoredEvent]]
     ) -> RunRecord | None:
-        """End a served run whose process is gone, unless it has ended meanwhile; return the stored run.
+        """End a served run whose process has ended, unless it has ended meanwhile; return the stored run.
 
         Args:
             id: the id of the run.
@@ -588,7 +588,7 @@ def _record(row: Sequence[Any]) -> RunRecord:
 
 
 def _records(rows: Iterable[Sequence[Any]]) -> Iterator[RunRecord]:
-    """Decode rows of the table. Unfinished runs whose process is gone become ``interrupted``."""
+    """Decode rows of the table. Unfinished runs whose process has ended become ``interrupted``."""
     known: dict[tuple[Any, ...], bool] = {}  # many open runs may belong to one process: check it once
     for row in rows:
         fields: list[Any] = [*row[:-1], bool(row[-1])]
@@ -614,7 +614,7 @@ def _chosen(chosen: RunFilter) -> tuple[str, list[Any]]:
     if states:
         wanted.append((f"status IN ({','.join('?' * len(states))})", states))
         if set(states) <= {*OPEN_STATES}:
-            # Few runs are open at any time. SQLite does not know that and would scan all runs of an owner.
+            # Few runs are open at any time. Without this hint, SQLite would scan all runs of an owner.
             table = "runs INDEXED BY open_runs"
             wanted.append(("ended IS NULL", ()))
         elif not {*states} & {*OPEN_STATES}:

@@ -184,7 +184,7 @@ def _checked_id(id: str) -> str:
 
 
 LOCK_SECONDS = 5.0
-"""How long to wait while another process locks the folder."""
+"""Seconds to wait while another process locks the folder."""
 
 SQLITE = (".db", ".sqlite", ".sqlite3")
 """File name extensions of SQLite files."""

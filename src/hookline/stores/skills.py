@@ -169,7 +169,7 @@ def _text(value: Any) -> str:
 
 
 LOCK_SECONDS = 10.0
-"""How long to wait while another process changes the folder."""
+"""Seconds to wait while another process changes the folder."""
 
 FILE = "SKILL.md"
 STATES: tuple[SkillState, ...] = ("accepted", "proposed", "rejected")

@@ -22,7 +22,7 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], Any]
 
 BUSY_SECONDS = 5.0
-"""How long to wait while another process locks the file."""
+"""Seconds to wait while another process locks the file."""
 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _ADVICE = {
@@ -40,8 +40,8 @@ _inherited: list[sqlite3.Connection] = []  # of the parent process, see Database
 class Database:
     """A connection to a SQLite file, opened when first used and usable from any thread.
 
-    If the file at the path was moved, deleted or replaced since it was opened, the next transaction opens the file that
-    is there now, or creates a new one.
+    If the file at the path was moved, deleted or replaced since it was opened, the next transaction opens the new
+    file, or creates one.
 
     Args:
         path: the file, or ``:memory:``. The file and its folder are created when first used, for this user only.

@@ -243,7 +243,7 @@ def _condition(columns: Iterable[str], assignee: str | None, text: str) -> tuple
 
 
 _BOARD = "board"
-"""Author of changes that the board makes by itself."""
+"""Author of changes that the board makes automatically."""
 
 
 class TicketBoard:

@@ -13,13 +13,13 @@ _START, _HELP = "/start", "/help"  # the app sends /start when a person opens a 
 _ATTACHMENTS = frozenset(kind.value for kind in MessageAttachmentType)
 
 
-def to_inbound(message: Message, me: User) -> InboundMessage | None:
+def to_inbound(message: Message, bot: User) -> InboundMessage | None:
     """Convert a message for the gateway; ``None`` if it is not meant for the bot, such as "Anna joined the group"."""
     sender = message.from_user
     if message.is_automatic_forward or (sender and sender.is_bot and not message.sender_chat):
         return None
     text, mentioned, for_others = _strip_mention(
-        message.text or message.caption or "", message.entities or message.caption_entities, me
+        message.text or message.caption or "", message.entities or message.caption_entities, bot
     )
     if for_others:
         return None
@@ -38,24 +38,24 @@ def to_inbound(message: Message, me: User) -> InboundMessage | None:
         sender=str(author.id),
         message_id=str(message.message_id),
         thread_id=str(message.message_thread_id) if message.is_topic_message and message.message_thread_id else "",
-        bot=str(me.id),
+        bot=str(bot.id),
         direct=message.chat.type == ChatType.PRIVATE,
-        mentioned=mentioned or _is_reply_to_bot(message.reply_to_message, me),
+        mentioned=mentioned or _is_reply_to_bot(message.reply_to_message, bot),
     )
 
 
-def _is_reply_to_bot(earlier: Message | None, me: User) -> bool:
+def _is_reply_to_bot(earlier: Message | None, bot: User) -> bool:
     """Whether a message replies to the bot. In a topic that the bot opened, every message replies to the opening."""
-    return bool(earlier and not earlier.forum_topic_created and earlier.from_user and earlier.from_user.id == me.id)
+    return bool(earlier and not earlier.forum_topic_created and earlier.from_user and earlier.from_user.id == bot.id)
 
 
-def _strip_mention(text: str, entities: tuple[MessageEntity, ...], me: User) -> tuple[str, bool, bool]:
+def _strip_mention(text: str, entities: tuple[MessageEntity, ...], bot: User) -> tuple[str, bool, bool]:
     """Remove the bot's name from the beginning or end.
 
     Returns:
         the text, whether it mentions the bot, and whether it is a command for another bot.
     """
-    units, mentioned, name = text.encode("utf-16-le", "surrogatepass"), False, f"@{me.username}".lower()
+    units, mentioned, name = text.encode("utf-16-le", "surrogatepass"), False, f"@{bot.username}".lower()
     for entity in sorted(entities, key=lambda each: each.offset, reverse=True):
         start, end = 2 * entity.offset, 2 * (entity.offset + entity.length)
         words = _text(units[start:end])
@@ -66,7 +66,7 @@ def _strip_mention(text: str, entities: tuple[MessageEntity, ...], me: User) -> 
             elif start == 0:
                 return text, mentioned, True
         elif (entity.type == MessageEntity.MENTION and words.lower() == name) or (
-            entity.type == MessageEntity.TEXT_MENTION and entity.user is not None and entity.user.id == me.id
+            entity.type == MessageEntity.TEXT_MENTION and entity.user is not None and entity.user.id == bot.id
         ):
             mentioned = True
             before, after = _text(units[:start]), _text(units[end:])

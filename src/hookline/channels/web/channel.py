@@ -46,7 +46,7 @@ log = logging.getLogger("hookline")
 MAX_TEXT = 32_000
 """Longest message, in characters."""
 MAX_PAGES = 1000
-"""How many pages may be connected."""
+"""Maximum number of connected pages."""
 HELLO_SECONDS = 15.0
 """Seconds within which a page must send its first frame."""
 POLL_INTERVAL = 1.0

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 COOKIE_DAYS = 30
-"""How long a browser stays logged in."""
+"""Days that a browser stays logged in."""
 MAX_WRONG = 10
-"""How many wrong tokens are accepted per minute, from all browsers together."""
+"""Maximum number of login attempts with a wrong token per minute, from all browsers together."""
 
 
 class _Credentials(msgspec.Struct):

@@ -200,7 +200,8 @@ class WebhookChannel:
     async def _accept(self, message: InboundMessage) -> bool:
         """Deliver a message and return whether it is new.
 
-        The gateway ignores an id that it knows. An id that was used for a different message is an error of the sender.
+        The gateway ignores an id that it has already received. An id that was used for a different message is an error
+        of the sender.
         """
         identity = (message.chat_id, message.message_id)
         digest = sha256(repr((message.text, message.sender, message.thread_id)).encode()).digest()

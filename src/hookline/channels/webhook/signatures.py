@@ -12,7 +12,7 @@ from ..._kernel.errors import HooklineError
 
 HEADER = "Hookline-Signature"
 TOLERANCE = 300.0
-"""How many seconds the time of a signature may differ from our clock."""
+"""Maximum difference in seconds between the time of a signature and our clock."""
 
 _SIGNATURE = re.compile(r"t=([0-9]{1,12})((?:,v1=[0-9a-f]{64}){1,5})")
 

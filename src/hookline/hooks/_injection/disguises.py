@@ -60,12 +60,12 @@ def word_starts(words: Iterable[str]) -> set[str]:
     return set().union(*([word[:length] for word in different] for length in _LENGTHS))
 
 
-def spellings(text: str, telling: frozenset[str], words: Collection[str]) -> Iterator[str]:
+def spellings(text: str, prefixes: frozenset[str], words: Collection[str]) -> Iterator[str]:
     """Yield readings of a folded text with look-alike letters, leetspeak or spaced letters undone.
 
     Args:
         text: the folded text.
-        telling: prefixes of words; digits are read as letters only if a word with such a prefix results.
+        prefixes: prefixes of words; digits are read as letters only if a word with such a prefix results.
         words: the words of the text.
     """
     if not text.isascii() and (latin := text.translate(_LOOKALIKES)) != text:
@@ -77,7 +77,7 @@ def spellings(text: str, telling: frozenset[str], words: Collection[str]) -> Ite
         mixed = {word for word in _WORD.findall(text) if not word.isalpha() and _MIXED.search(word)}
         for table in _LEET:
             respelt = {word: word.translate(table) for word in mixed}
-            if not telling.isdisjoint(word_starts(respelt.values()) - word_starts(mixed)):
+            if not prefixes.isdisjoint(word_starts(respelt.values()) - word_starts(mixed)):
                 yield _WORD.sub(lambda word, respelt=respelt: respelt.get(word[0], word[0]), text)  # type: ignore[misc]
     if "\1\1\1\1" in "".join(map(chr, map(len, words))) and _SPACED.search(text):
         yield _SPACED.sub(lambda run: _SEPARATORS.sub("", run[0]), text)

@@ -70,7 +70,7 @@ class _Markup:
     Args:
         kind: the kind of attack it indicates.
         weight: how strongly, from 0 to 1.
-        required: substrings of which a matching text contains at least one; checking them first is faster.
+        required: substrings. A matching text contains at least one of them; checking that first is faster.
         alternatives: regular expressions over folded text; any of them is a match.
         on: ``text`` searches the text as one line, ``lines`` searches it as it is, so that ``^`` starts a line.
     """

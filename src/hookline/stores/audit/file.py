@@ -44,9 +44,9 @@ Position = tuple[int, str]
 """Number and hash of a record."""
 
 LOCK_SECONDS = 5.0
-"""How long to wait while another process writes."""
+"""Seconds to wait while another process writes."""
 STALL_SECONDS = 5.0
-"""How long to wait while the reader of a pipe does not read."""
+"""Seconds to wait while the reader of a pipe does not read."""
 CHECKPOINT_SECONDS = 1.0
 """Maximum age of the checkpoint while records are written."""
 
@@ -192,8 +192,8 @@ class AuditFile:
     def _read_end(self, file: _Handle, size: int) -> None:
         """Find the last record of the file, after opening it and after another process has written to it.
 
-        The chain never continues before the last record that this process or the checkpoint knows. If records were cut
-        off, the gap in the numbers stays visible.
+        The chain always continues after the last record that this process or the checkpoint has stored. So if records
+        were cut off, the gap in the numbers stays visible.
         """
         if size:
             end = find_end(file.fd, size)

@@ -51,7 +51,7 @@ def load_signer(path: str | os.PathLike[str]) -> Signer:
     """Load a private key from a PEM file.
 
     Raises:
-        StoreError: the file holds no usable key.
+        StoreError: the file does not contain a usable key.
         NotInstalledError: the package ``cryptography`` is missing.
     """
     ed25519, serialization = _crypto()
@@ -72,7 +72,7 @@ def load_verifier(path: str | os.PathLike[str]) -> Verifier:
     """Load a public key from a PEM file, which may also hold the private key.
 
     Raises:
-        StoreError: the file holds no usable key.
+        StoreError: the file does not contain a usable key.
         NotInstalledError: the package ``cryptography`` is missing.
     """
     ed25519, serialization = _crypto()

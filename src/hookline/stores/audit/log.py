@@ -32,7 +32,7 @@ log = logging.getLogger("hookline")
 MAX_QUEUED_BYTES = 32 << 20
 """Maximum size of the records that wait to be written."""
 EXIT_SECONDS = 2.0
-"""How long the process waits at exit for the last records and the checkpoint."""
+"""Seconds that the process waits at exit for the last records and the checkpoint."""
 MIN_FILE_BYTES = 4096
 """Smallest value of ``max_bytes``."""
 
