@@ -60,8 +60,8 @@ def _strip_mention(text: str, entities: tuple[MessageEntity, ...], bot: User) ->
         start, end = 2 * entity.offset, 2 * (entity.offset + entity.length)
         words = _text(units[start:end])
         if entity.type == MessageEntity.BOT_COMMAND and "@" in words:
-            command, _, bot = words.partition("@")
-            if f"@{bot}".lower() == name:
+            command, _, addressee = words.partition("@")
+            if f"@{addressee}".lower() == name:
                 mentioned, units = True, units[: start + 2 * len(command)] + units[end:]
             elif start == 0:
                 return text, mentioned, True
