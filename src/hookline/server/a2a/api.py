@@ -100,15 +100,16 @@ class A2aApi:
             return JSONResponse(error.response)
         context.attach(request)
         try:
-            response: Any = await until_disconnect(request.receive, self._dispatcher.handle_requests(request))
+            response = await until_disconnect(request.receive, self._dispatcher.handle_requests(request))
         except BaseException:
             context.close()
             raise
         if not hasattr(response, "ping_interval"):
             context.close()
             return response
-        response.ping_interval = self._options.heartbeat
-        return _Stream(response, context)
+        stream: Any = response  # the class of streams is private to the SDK
+        stream.ping_interval = self._options.heartbeat
+        return _Stream(stream, context)
 
     def _context(self, request: Request) -> RequestContext:
         caller = caller_of(request)
