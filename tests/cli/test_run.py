@@ -118,7 +118,7 @@ def test_an_open_pipe_on_stdin_gets_one_notice_and_is_read_to_its_end(start, scr
     process = start("run", "task", "-m", script("done"), "--quiet", stdin=subprocess.PIPE)
     assert select.select([process.stderr], [], [], 30)[0]
     assert process.stderr.readline() == "still reading stdin; if you have no input for it, add: < /dev/null\n"
-    out, err = process.communicate("more", timeout=30)
+    out, err = process.communicate("more", timeout=60)
     assert (process.returncode, out, err) == (0, "done\n", "")
 
 
@@ -179,7 +179,7 @@ def test_ctrl_c_cancels_cleanly_and_shows_the_summary(start, script, rules, fold
     process = start("run", "task", "-m", script("word " * 500, delay=0.05), "--hooks", "rules.py:note")
     assert process.stderr.readline() == "step 1\n"
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err.splitlines()[-1].startswith("cancelled · ")
     assert (folder / "ended.txt").read_text() == "cancelled"
@@ -201,7 +201,7 @@ def test_a_closed_pipe_ends_the_run_without_an_error_message(start, script, rule
     process = start("run", "task", "-m", script("word " * 500, delay=0.05), "--json", "--hooks", "rules.py:note")
     process.stdout.readline()
     process.stdout.close()
-    assert process.wait(timeout=30) == 141
+    assert process.wait(timeout=60) == 141
     assert process.stderr.read() == ""
     assert (folder / "ended.txt").read_text() == "cancelled"
 

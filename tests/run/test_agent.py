@@ -123,7 +123,7 @@ async def test_a_handle_can_be_read_by_many_and_again_from_any_seq():
 
 def test_start_without_a_loop_runs_in_the_background_and_wait_blocks():
     run = scripted_agent([reply("hi")]).start("x")
-    assert run.wait(timeout=5).reply == "hi"
+    assert run.wait(timeout=60).reply == "hi"
     assert threading.current_thread() is threading.main_thread()
 
 
@@ -194,7 +194,7 @@ def test_a_forked_process_gets_a_loop_of_its_own():
     pid = os.fork()
     if pid == 0:
         try:
-            done = scripted_agent([reply("child")]).start("x").wait(timeout=5).reply == "child"
+            done = scripted_agent([reply("child")]).start("x").wait(timeout=60).reply == "child"
         finally:
             os._exit(0 if done else 1)
     assert os.waitpid(pid, 0)[1] == 0

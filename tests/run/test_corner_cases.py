@@ -774,7 +774,7 @@ def test_a_forked_process_can_still_run_sync_tools():
     if pid == 0:
         done = False
         try:
-            done = agent.start("x").wait(timeout=5).steps[0].outcomes == ("ok",)
+            done = agent.start("x").wait(timeout=60).steps[0].outcomes == ("ok",)
         finally:
             os._exit(0 if done else 1)
     assert os.waitpid(pid, 0)[1] == 0
