@@ -18,6 +18,8 @@ from ..tools._tool import Tool
 from .errors import StoreError
 from .sqlite import Database
 
+_MAX_RECALLED = 50
+
 _MAX_LINE = 500
 
 
@@ -461,9 +463,41 @@ class MemoryStore:
 
     @cached_property
     def _tools(self) -> tuple[Tool, ...]:
-        from .._toolbox.memory import memory_tools  # imported here because it is in a layer above
+        def remember(key: str, value: str) -> str:
+            """Remember a fact for later conversations.
 
-        return memory_tools(self)
+            Args:
+                key: what the fact is about, in a word or two
+                value: the fact
+            """
+            self.add_fact(key.strip(), value, source="remember")
+            return f"Remembered: {key.strip()}."
+
+        def recall(query: str = "") -> str:
+            """Recall facts that were remembered.
+
+            Args:
+                query: words to search for; leave it empty for all facts
+            """
+            words = query.casefold().split()
+            lines = [fact_line(fact.key, fact.value) for fact in self.facts(scope="")]
+            found = [item for item in lines if all(word in item.casefold() for word in words)]
+            more = (
+                [f"({len(found) - _MAX_RECALLED} more: give words to search for)"] if len(found) > _MAX_RECALLED else []
+            )
+            return "\n".join([*map(bullet, found[:_MAX_RECALLED]), *more]) or "Nothing is remembered about that."
+
+        def forget(key: str) -> str:
+            """Forget a fact that is no longer true.
+
+            Args:
+                key: the key of the fact, as recall shows it
+            """
+            if self.forget_fact(key.strip()):
+                return f"Forgotten: {key.strip()}."
+            raise ValueError(f"there is no fact {key!r:.80}; use recall to see the facts")
+
+        return Tool(remember), Tool(recall), Tool(forget)
 
     def close(self) -> None:
         """Close the file."""
