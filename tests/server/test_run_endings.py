@@ -218,6 +218,26 @@ async def test_numbers_too_large_for_the_store_do_not_affect_other_runs(tmp_path
         assert service.problem == ""
 
 
+async def test_waiting_for_writes_in_progress_causes_no_empty_write(tmp_path):
+    writes, free = [], threading.Event()
+
+    class Store:
+        def write(self, runs, events):
+            writes.append(list(runs))
+            free.wait()
+
+    writer = RunRecorder(Store(), lambda events: None, lambda: None)
+    writer.put(left_behind())
+    await wait_until(lambda: writes)
+    flushed = asyncio.create_task(writer.flushed())
+    await asyncio.sleep(0)
+    free.set()
+    await flushed
+    assert len(writes) == 1
+    assert writer.problem == ""
+    await writer.close(1)
+
+
 async def test_an_unknown_write_error_loses_no_event(tmp_path, monkeypatch):
     monkeypatch.setattr("hookline.server.live_run.RETRY_SECONDS", 0.01)
     real, broken = RunStore.write, []

@@ -311,7 +311,10 @@ class RunRecorder:
                 runs, events, waiters = self._runs, self._events, self._waiters
                 self._runs, self._events, self._waiters = {}, [], []
                 try:
-                    await loop.run_in_executor(self._thread, self._store.write, runs.values(), events)
+                    # A caller may wait for writes that are done by now. An empty write could fail without anything left
+                    # to try again, and the problem would stay.
+                    if runs or events:
+                        await loop.run_in_executor(self._thread, self._store.write, runs.values(), events)
                 except BaseException as error:
                     self._runs, self._events = {**runs, **self._runs}, [*events, *self._events]
                     if not isinstance(error, Exception):
