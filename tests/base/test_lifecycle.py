@@ -181,8 +181,11 @@ async def test_cancelling_wait_stops_the_component():
 async def test_wait_returns_once_the_component_has_stopped():
     component = Component()
     waiting = asyncio.create_task(component.lifecycle.wait())
+    await asyncio.sleep(0)
+    assert not waiting.done()
     await component.lifecycle.stop(grace=0)
     await waiting
+    assert component.lifecycle.state == "stopped"
 
 
 async def fails():

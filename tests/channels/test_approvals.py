@@ -181,7 +181,7 @@ async def test_calls_allowed_for_the_session_or_permanently_are_not_requested_ag
 async def test_a_decision_made_elsewhere_wins_and_a_later_answer_here_is_out_of_date(tmp_path, monkeypatch):
     async with ApprovalSetup(tmp_path) as setup:
         find = setup.store.find
-        monkeypatch.setattr(setup.store, "find", lambda id: (time.sleep(0.2), find(id))[1])  # it is told in order still
+        monkeypatch.setattr(setup.store, "find", lambda id: (time.sleep(0.2), find(id))[1])  # events stay in order
         await setup.say("write a")
         (code,) = await setup.wait_for_requests()
         (row,) = setup.store.rows()
