@@ -5,6 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
 TOUR = Path(__file__).parents[2] / "examples/tour"
 
 

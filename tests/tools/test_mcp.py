@@ -18,6 +18,9 @@ from hookline.tools._tool import CheckedArguments
 
 from ..waiting import block_until
 
+pytestmark = pytest.mark.slow
+
+
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
 
 
