@@ -1,8 +1,8 @@
 """Do a dry run.
 
 Before an agent works on a real system, you want to see what it would do. In a dry run every tool that may do
-more than read is answered instead of being run, so the model continues as if it had worked. The hook is given to that one
-run (`agent.run(..., hooks=[...])`). `PlanModeHook` asks for approval instead.
+more than read is answered instead of being run, so the model continues as if it had worked. The hook is given to
+that one run (`agent.run(..., hooks=[...])`). `PlanModeHook` asks for approval instead.
 """
 
 from hookline import BEFORE_TOOL, Agent, AgentContext, HookResult, ScriptedModel, ToolCallRequest, call, guard, tool

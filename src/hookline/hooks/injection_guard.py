@@ -216,9 +216,9 @@ class InjectionGuard:
         taint = state.taint
         if taint is None or not self._is_dangerous(ctx, request.name):
             return None
-        if not taint.suspicious and self.taint_steps is not None:
-            if self.taint_steps == 0 or request.hop > taint.hop + self.taint_steps:
-                return None
+        over = self.taint_steps is not None and (self.taint_steps == 0 or request.hop > taint.hop + self.taint_steps)
+        if over and not taint.suspicious:
+            return None
         what = "suspicious text" if taint.suspicious else "text"
         source = taint.source if taint.source == TASK else f"the tool {taint.source}"
         question = (
