@@ -121,7 +121,8 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         keep += [settings.personalities, os.path.realpath(settings.personalities)]
     keep += [kept for hook in (*own, *(each.hook for each in loaded)) for kept in getattr(hook, "own_files", ())]
     folder, write = work_folder(settings), settings.write
-    registry = HookRegistry([PathGuard(folder, write=write, protect=keep), *own])
+    commands = ["shell"] if settings.shell else []  # judged by the TerminalGuard
+    registry = HookRegistry([PathGuard(folder, write=write, protect=keep, commands=commands), *own])
     if settings.shell:
         from ..hooks.terminal_guard import TerminalGuard
 
@@ -163,7 +164,7 @@ def build_file_guards(settings: Settings, files: Iterable[str]) -> list[Any]:
     from ..hooks.path_guard import PathGuard
 
     folder, write, keep = work_folder(settings), settings.write, list(files)
-    found: list[Any] = [PathGuard(folder, write=write, protect=keep)]
+    found: list[Any] = [PathGuard(folder, write=write, protect=keep, commands=["shell"] if settings.shell else [])]
     if settings.shell:
         from ..hooks.terminal_guard import TerminalGuard
 
@@ -185,7 +186,7 @@ def code_files(references: Iterable[str], home: Path) -> list[str]:
 def _tool_code_files(settings: Settings, home: Path) -> list[str]:
     """Return the files and folders whose code runs as a tool or as an MCP server."""
     modules, files = [], []
-    for target in settings.mcp:
+    for target in (*settings.mcp, *settings.trusted_mcp):
         words = target.split()
         modules += [Path(name.replace(".", "/")).resolve() for mark, name in pairwise(words) if mark == "-m"]
         files += [Path(word).resolve() for word in (word.strip("\"'") for word in words) if Path(word).is_file()]
@@ -233,10 +234,11 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
         from ..stores.tickets import TicketBoard
 
         tools += ticket_tools(TicketBoard(settings.tickets))
-    if settings.mcp:
+    if settings.mcp or settings.trusted_mcp:
         from ..tools._mcp import mcp
 
         tools += [mcp(target) for target in settings.mcp]
+        tools += [mcp(target, trusted=True) for target in settings.trusted_mcp]
     return tools
 
 

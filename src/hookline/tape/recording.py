@@ -385,6 +385,7 @@ def _recorded_tool(tool: Tool, offered: Mapping[str, Any]) -> fmt.RecordedTool:
         None if tool.effects is None else tuple(sorted(tool.effects)),
         tool.sandbox,
         tuple(sorted(tool._path_params)),
+        tuple(sorted(tool.texts)),
     )
 
 
