@@ -4,6 +4,7 @@ Each command once ran a program, changed a file or printed a secret under these 
 files are as they were, and no canary text reaches the model.
 """
 
+import gzip
 import io
 import os
 import re
@@ -31,9 +32,10 @@ def git(folder, *words):
     subprocess.run(["git", *words], cwd=folder, env={**os.environ, **identity}, check=True, capture_output=True)
 
 
-@pytest.fixture
-def repository(tmp_path):
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
     """A repository with canaries, in which the agent's folder ``work`` has a repository ``own`` of its own."""
+    tmp_path = tmp_path_factory.mktemp("attacks")
     top = tmp_path / "top"
     work = top / "work"
     (work / "src").mkdir(parents=True)
@@ -52,8 +54,6 @@ def repository(tmp_path):
     (work / "left" / "above.txt").symlink_to("../../above.txt")
     (work / "right" / "above.txt").write_text("tea\n")
     (work / "above.txt").write_text("tea\n")
-    import gzip
-
     (tmp_path / "outside.gz").write_bytes(gzip.compress(CANARY.encode()))
     (work / "note.gz").symlink_to(tmp_path / "outside.gz")
     (work / "sums").write_text(f"{'0' * 32}  ../above.txt\n")
@@ -250,16 +250,17 @@ def test_settings_of_git_in_a_home_folder_that_the_agent_can_write_are_not_used(
     (tmp_path / "a.txt").write_text("tea\n")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "first")
-    (tmp_path / "a.txt").write_text("coffee\n")
+    (tmp_path / "a.txt").write_text("tee\n")
     (tmp_path / "run").write_text("#!/bin/sh\ntouch made\n")
     (tmp_path / "run").chmod(0o755)
-    (tmp_path / ".gitconfig").write_text(
-        f"[gpg]\nprogram = {tmp_path}/run\n[format]\npretty = %G?\n[diff]\nexternal = {tmp_path}/run\n"
-    )
+    (tmp_path / ".gitattributes").write_text("* filter=x\n")
+    settings = f'[filter "x"]\nclean = {tmp_path}/run\n[diff]\nexternal = {tmp_path}/run\n'
+    (tmp_path / ".gitconfig").write_text(settings)
     shell = unconfined_shell(tmp_path, env={"HOME": str(tmp_path)})
     commands = ["git log", "git diff", "git status", "git show"]
     turns = [[call("shell", command=command) for command in commands], reply("Done.")]
-    scripted_agent(turns, tools=[shell], hooks=[TerminalGuard(tmp_path)]).run("x")
+    result = scripted_agent(turns, tools=[shell], hooks=[TerminalGuard(tmp_path)]).run("x")
+    assert result.steps[0].outcomes == ("ok", "blocked", "ok", "blocked")
     assert not (tmp_path / "made").exists()
 
 

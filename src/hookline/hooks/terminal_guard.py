@@ -134,8 +134,8 @@ class TerminalGuard:
         tool = find_tool(ctx, request.name)
         if self.profile == "developer" and not (tool is not None and tool.sandbox):
             message = (
-                f"The tool {request.name} has no sandbox, which the developer profile needs. Its owner must give it one "
-                "(shell_tool with sandbox='auto'), or use TerminalGuard with profile='strict'."
+                f"The tool {request.name} has no sandbox, which the developer profile needs. Its owner must give it "
+                "one (shell_tool with sandbox='auto'), or use TerminalGuard with profile='strict'."
             )
             return HookResult.block(message, reason="no sandbox")
         start = tool.folder if tool is not None else self.folder or os.getcwd()
