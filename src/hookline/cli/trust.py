@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterable
@@ -220,15 +221,25 @@ def _show(check: TrustCheck, config: Configuration | None) -> None:
             f"    {name} = {printable(first, keep='')}",
             *(f"        {printable(line, keep='')}" for line in more),
         ]
+    known = [file for file, state in check.states.items() if state == "trusted"]
     for file, state in check.states.items():
-        lines.append(f"  {state:<8} {printable(short_path(str(file)), keep='')}")
+        if state != "trusted" or len(known) == len(check.states):
+            lines.append(f"  {state:<8} {printable(short_path(str(file)), keep='')}")
+    if 0 < len(known) < len(check.states):
+        lines.append(f"  and {counted(len(known), 'file')} that you trust already")
     sys.stderr.write("\n".join(lines) + "\n")
 
 
 def _explain(check: TrustCheck) -> str:
-    changed = [short_path(str(file)) for file, state in check.states.items() if state == "changed"]
-    why = f"has changed since you trusted it ({', '.join(changed)})" if changed else "is not trusted yet"
-    return f"{check.path} {why}. Read it and its files, then run 'hookline trust', or pass --trust for this run only"
+    open_files = ", ".join(short_path(str(file)) for file, state in check.states.items() if state != "trusted")
+    if check.states[check.path] == "new":
+        why = "is not trusted"
+    elif "changed" in check.states.values():
+        why = f"or its code has changed since you trusted it: {open_files}"
+    else:
+        why = f"loads code that is not trusted: {open_files}"
+    run = f"hookline trust {shlex.quote(str(check.path))}"
+    return f"{check.path} {why}. Read the files, then run '{run}'; --trust uses them for this run only"
 
 
 def _has_terminal() -> bool:
