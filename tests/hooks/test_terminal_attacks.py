@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import tarfile
-from functools import partial
 from pathlib import Path
 
 import pytest

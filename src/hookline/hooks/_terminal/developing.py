@@ -50,10 +50,10 @@ _RULES: dict[str, str] = {
     ),
     "needs the network": (
         "git fetch; git pull; git clone; git ls-remote; git submodule update; git submodule add; git remote update; "
-        "pip* install; pip* download; pip* wheel; uv add; uv sync; uv lock; uv pip install; uv tool; uv python install; "
-        "poetry add; poetry install; poetry update; poetry lock; pdm add; pdm install; pipenv install; conda install; "
-        "conda create; npm install; npm i; npm ci; npm add; npm update; npm create; yarn add; yarn install; pnpm add; "
-        "pnpm install; pnpm i; cargo install; cargo add; cargo update; cargo fetch; go get; go install; gem install; "
+        "pip* install; pip* download; pip* wheel; uv add; uv sync; uv lock; uv pip install; uv tool; "
+        "uv python install; poetry add; poetry install; poetry update; poetry lock; pdm add; pdm install; pipenv install; "
+        "conda install; conda create; npm install; npm i; npm ci; npm add; npm update; npm create; yarn add; yarn install; "
+        "pnpm add; pnpm install; pnpm i; cargo install; cargo add; cargo update; cargo fetch; go get; go install; gem install; "
         "bundle install; bundle update; composer install; composer require; composer update; apt; apt-get; apk; dnf; "
         "yum; brew; pacman; snap; curl; wget; aria2c; ssh; scp; sftp; rsync *:*; nc; ncat; netcat; telnet; ftp; socat; "
         "ping; dig; nslookup; gh; glab; aws; az; gcloud; kubectl; helm; docker; podman; terraform; ansible*"
