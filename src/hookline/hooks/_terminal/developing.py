@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from itertools import product
 
 from ..._toolbox.command_line import Word
 from .errors import ApprovalNeededError, BlockedError
@@ -33,34 +34,58 @@ _NEEDS_RIGHTS = frozenset(
 
 _MAX_WORDS = 2000
 _RULES: dict[str, str] = {
-    "sends commits to another machine": "git push; git send-email",
-    "discards changes that are not committed": (
-        "git reset --hard; git clean; git checkout --force; git checkout -f; git checkout .; git restore .; "
-        "git stash drop; git stash clear"
-    ),
-    "removes commits or their history": (
-        "git branch -D; git filter-branch; git filter-repo; git reflog expire; git reflog delete; git update-ref -d; "
-        "git gc --prune=now; git prune"
-    ),
+    "sends commits to another machine": "git push|send-email",
+    "discards changes that are not committed": """
+        git reset --hard
+        git clean
+        git checkout --force|-f|.
+        git restore .
+        git stash drop|clear
+    """,
+    "removes commits or their history": """
+        git branch -D
+        git filter-branch|filter-repo|prune
+        git reflog expire|delete
+        git update-ref -d
+        git gc --prune=now
+    """,
     "removes all files that it finds": "find -delete",
-    "publishes something": (
-        "npm publish; npm unpublish; npm deprecate; npm dist-tag; yarn publish; pnpm publish; cargo publish; "
-        "cargo yank; gem push; twine upload; poetry publish; uv publish; flit publish; hatch publish; pdm publish; "
-        "mvn deploy; gradle publish*; ./gradlew publish*"
-    ),
-    "needs the network": (
-        "git fetch; git pull; git clone; git ls-remote; git submodule update; git submodule add; git remote update; "
-        "pip* install; pip* download; pip* wheel; uv add; uv sync; uv lock; uv pip install; uv tool; "
-        "uv python install; poetry add; poetry install; poetry update; poetry lock; pdm add; pdm install; pipenv install; "
-        "conda install; conda create; npm install; npm i; npm ci; npm add; npm update; npm create; yarn add; yarn install; "
-        "pnpm add; pnpm install; pnpm i; cargo install; cargo add; cargo update; cargo fetch; go get; go install; gem install; "
-        "bundle install; bundle update; composer install; composer require; composer update; apt; apt-get; apk; dnf; "
-        "yum; brew; pacman; snap; curl; wget; aria2c; ssh; scp; sftp; rsync *:*; nc; ncat; netcat; telnet; ftp; socat; "
-        "ping; dig; nslookup; gh; glab; aws; az; gcloud; kubectl; helm; docker; podman; terraform; ansible*"
-    ),
+    "publishes something": """
+        npm publish|unpublish|deprecate|dist-tag
+        yarn|pnpm|cargo|poetry|uv|flit|hatch|pdm publish
+        cargo yank
+        gem push
+        twine upload
+        mvn deploy
+        gradle|gradlew publish*
+    """,
+    "needs the network": """
+        git fetch|pull|clone|ls-remote
+        git submodule update|add
+        git remote update
+        pip* install|download|wheel
+        uv add|sync|lock|tool
+        uv pip|python install
+        poetry|pdm add|install|update|lock
+        conda install|create|update
+        npm install|i|ci|add|update|create
+        yarn|pnpm add|install|i|up
+        cargo install|add|update|fetch
+        go get|install
+        gem|bundle install|update
+        composer install|require|update
+        apt|apt-get|apk|dnf|yum|brew|pacman|snap
+        curl|wget|aria2c|ssh|scp|sftp|nc|ncat|netcat|telnet|ftp|socat|ping|dig|nslookup
+        rsync *:*
+        gh|glab|aws|az|gcloud|kubectl|helm|docker|podman|terraform
+    """,
 }
+"""Commands that need approval, by reason. ``a|b`` are alternatives."""
 _ASKED: list[tuple[Pattern, str]] = [
-    (tuple(pattern.split()), reason) for reason, patterns in _RULES.items() for pattern in patterns.split(";")
+    (pattern, reason)
+    for reason, lines in _RULES.items()
+    for line in lines.strip().split("\n")
+    for pattern in product(*(word.split("|") for word in line.split()))
 ]
 _OFFLINE = ("--no-index", "--offline", "--frozen", "--local", "*localhost*", "*127.0.0.1*")
 """Words with which a command does not use the network."""
