@@ -126,7 +126,7 @@ class ChannelGuard:
         self._bot_turns = _window(loop_turns, "loop_turns", loop_window)
         self._recent = _RecentTexts(loop_window)
         self._redactor = _redactor(redact)
-        self._redacted: deque[str] = deque(maxlen=1000)
+        self._redacted: deque[int] = deque(maxlen=1000)  # hashes of the latest redacted texts
         self._lock = threading.Lock()
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> Any:
@@ -226,7 +226,7 @@ class ChannelGuard:
                 text = WITHHELD.format(kinds=", ".join(refused))
         if not kinds:
             return None
-        self._redacted.append(text)
+        self._redacted.append(hash(text))
         return HookResult.merge(
             message=outbound.message.replace(text=text), reason=f"found: {', '.join(sorted(kinds))}"
         )
@@ -234,7 +234,8 @@ class ChannelGuard:
     def _check_sent(self, outbound: Outbound, now: float) -> HookResult | None:
         """Suppress a message in which another hook of ``message_sending`` put sensitive values, and remember others."""
         text = outbound.message.text
-        if self._redactor is not None and text not in self._redacted:  # a replacement may look like a secret itself
+        # The replacement of a value may look like a value itself, so texts that were just redacted are not checked again.
+        if self._redactor is not None and hash(text) not in self._redacted:
             cleaned, kinds = self._redactor.clean(text)
             if cleaned != text:
                 found = ", ".join(sorted(kinds))
