@@ -181,6 +181,19 @@ async def test_release_reports_conversations_that_another_process_has_claimed(bo
     assert await suspended.release([KEY]) == {KEY}
 
 
+async def test_removing_a_channel_does_not_release_messages_that_another_process_holds(boxes):
+    one, two = await boxes(), await boxes()
+    other_chat = '["c", "", "2", ""]'
+    (mine,) = (await one.accept(KEY, "c", received("m1"))).inbox
+    (theirs,) = (await two.accept(other_chat, "c", received("m2").replace(chat_id="2"))).inbox
+    await one.release_channel("c")
+    await two.begin_attempt(theirs, 0)
+    (reply,) = await two.complete(other_chat, "c", [theirs], [OutboundMessage("done")])
+    await one.release_channel("c")
+    await two.mark_sending(reply)
+    assert [item.seq for item in (await two.poll(["c"])).inbox] == [mine.seq]
+
+
 async def test_finished_messages_are_deleted_after_keep_days(boxes):
     box = await boxes(keep_days=1)
     for id in ("old", "new"):

@@ -88,7 +88,7 @@ def shell_tool(
     if not isinstance(shell, bool):
         raise RegistrationError(f"shell= must be True or False, not {shell!r:.80}")
     runner = _Shell(root, float(timeout), max_output, given, shell)
-    return Tool(runner.shell, folder=root, dangerous=True, untrusted=True)
+    return Tool(runner.shell, folder=root, effects=["execute"])
 
 
 class _Shell:
@@ -107,6 +107,8 @@ class _Shell:
         """
         env = {name: value for name in _INHERITED if (value := os.environ.get(name))}
         env |= {"PATH": search_path(), **_SET, **self._env}
+        if f"{os.path.realpath(env.get('HOME', '/'))}/".startswith(f"{self._root}/"):
+            env["GIT_CONFIG_GLOBAL"] = os.devnull  # the agent can write them, and git would run what they name
         try:
             line: CommandLine | None = parse_command(command)
             assert line is not None
