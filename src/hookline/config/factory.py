@@ -79,6 +79,7 @@ def build_agent(
         plugins=bundles,
         max_steps=settings.max_steps,
         params=settings.params,
+        stream=settings.stream,
     )
     plugins = build_plugins(settings, home) if plugins is None else plugins
     for note in use_plugins(plugins, agent, settings.plugins):
