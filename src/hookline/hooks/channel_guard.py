@@ -234,7 +234,7 @@ class ChannelGuard:
     def _check_sent(self, outbound: Outbound, now: float) -> HookResult | None:
         """Suppress a message in which another hook of ``message_sending`` put sensitive values, and remember others."""
         text = outbound.message.text
-        # The replacement of a value may look like a value itself, so texts that were just redacted are not checked again.
+        # A replacement may look like a value itself, so a text that was just redacted is not checked again.
         if self._redactor is not None and hash(text) not in self._redacted:
             cleaned, kinds = self._redactor.clean(text)
             if cleaned != text:
