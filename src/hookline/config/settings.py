@@ -179,6 +179,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Mapping[str, Any],
         KeyInfo("metadata of the user for hooks, such as user_role=admin", CONTROL, "--metadata", "KEY=VALUE"),
     ] = EMPTY
+    stream: Annotated[
+        Literal["safe", "live"],
+        KeyInfo(
+            "when text is shown: safe (once no hook can reject it any more) or live (at once)",
+            CONTROL,
+            "--stream",
+            "MODE",
+        ),
+    ] = "safe"
     approvals: Annotated[
         Literal["ask", "wait", "yes", "deny"],
         KeyInfo("reaction to calls that need approval", CONTROL, "--ask/--wait/--yes/--deny"),

@@ -239,6 +239,7 @@ class Recording:
                 limits=budget.without_hooks,
                 budgets=tuple(_outer_budgets(budget)),
                 allowed_plugins=ctx.allowed_plugins,
+                stream="live" if engine.live else "safe",
             )
         )
 
