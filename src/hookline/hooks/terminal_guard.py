@@ -316,7 +316,7 @@ def _check_words(command: Command, scope: PathScope) -> None:
 
 def _check_secrets(words: Sequence[Word], scope: PathScope) -> None:
     """Check that no argument names a secret file: itself, or after a letter or sign (``-Tfile``, ``@file``)."""
-    for text in (word.text for word in words[1:]):
+    for text in dict.fromkeys(word.text for word in words[1:]):
         signs = [found.end() for found in _SIGN.finditer(text)][:20]
         for at in [0, *([2] if text.startswith("-") else []), *signs]:
             scope.check_not_secret(text[at:])
