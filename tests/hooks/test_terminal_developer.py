@@ -257,7 +257,7 @@ def test_an_agent_finds_fixes_tests_and_commits_in_the_sandbox(project, tmp_path
     shutil.copytree(project, folder)
     (folder / "calc.py").write_text("def add(a, b):\n    return a - b\n")
     failing, fix, passing, commit = (
-        "python3 -m unittest -q", "sed -i 's/a - b/a + b/' calc.py", "make test", "git commit -qam 'Add again'",
+        "python3 -m unittest -q", "sed -i 's/a - b/(a + b)/' calc.py", "make test", "git commit -qam 'Add again'",
     )  # fmt: skip
     turns = [*(call("shell", command=command) for command in (failing, fix, passing, commit)), reply("Done.")]
     guard = TerminalGuard(folder, profile="developer")
@@ -506,7 +506,7 @@ def test_a_person_who_approves_lets_an_asked_command_run(project, tmp_path):
 
     @hook("approval_requested")
     def person(ctx, request):
-        seen.append(request.reason)
+        seen.append(request.questions[0].reason)
         return {"handled": True, "approve": True}
 
     turns = [call("shell", command="git reset --hard"), reply("Done.")]

@@ -50,6 +50,7 @@ _HINTS = {
     "env": "Ask for the value you need",
     "less": "Use head, tail or sed -n '1,100p'",
     "more": "Use head, tail or sed -n '1,100p'",
+    "rg": "Use grep -rn",
     "printenv": "Ask for the value you need",
     "tee": "Print it, without writing",
     "test": "Use ls",
