@@ -18,7 +18,7 @@ from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from ..tools._tool import Tool
 from .command_line import Command, CommandError, CommandLine, Pipeline, Redirect, Word, parse_command
-from .processes import MAX_READ, FileRedirect, Job, JobStoppedError, ProcessSpec, search_path
+from .processes import FileRedirect, Job, JobStoppedError, ProcessSpec, search_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,8 +135,8 @@ class _CommandRun:
             code = self._list(line) if line is not None else self._by_shell(command)
         except TimeoutError:
             return self._result(f"stopped after {seconds:g} s, because it took too long")
-        except OverflowError:
-            return self._result(f"stopped after {MAX_READ} bytes, because it printed too much")
+        except OverflowError as error:
+            return self._result(f"stopped {error}")
         except JobStoppedError:
             return self._result("stopped")
         if code < 0:

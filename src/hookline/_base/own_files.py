@@ -1,0 +1,79 @@
+"""The files that Hookline itself uses: its code, its configuration and its stores.
+
+A sandbox keeps commands from writing to them. They are not listed by name: code is found in the modules that this
+process has loaded, and whatever opens a file of Hookline registers it here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .files import user_folder
+
+
+class OwnFile(NamedTuple):
+    """A file or folder that Hookline uses.
+
+    ``beside`` means that further files beside it belong to it, such as the journal of a database.
+    """
+
+    path: str
+    what: str
+    beside: bool = False
+    is_folder: bool = False
+
+
+_registered: weakref.WeakKeyDictionary[object, tuple[OwnFile, ...]] = weakref.WeakKeyDictionary()
+
+
+def register_own_file(owner: object, file: OwnFile) -> None:
+    """Register a file that Hookline uses, for as long as its ``owner`` exists."""
+    _registered[owner] = (*_registered.get(owner, ()), file._replace(path=os.path.realpath(file.path)))
+
+
+def own_files() -> Iterator[OwnFile]:
+    """Return the files and folders that this process uses, with links resolved. Some may not exist yet."""
+    for files in list(_registered.values()):
+        yield from files
+    for kind in ("data", "cache"):
+        yield OwnFile(os.path.realpath(user_folder(kind)), "the user's data of Hookline", is_folder=True)  # type: ignore[arg-type]
+    for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
+        yield OwnFile(os.path.realpath(prefix), "the Python environment", is_folder=True)
+    for folder in dict.fromkeys(sys.path):
+        place = os.path.realpath(folder)
+        if os.path.exists(place):
+            yield OwnFile(place, "a folder from which Python imports modules (sys.path)", is_folder=os.path.isdir(place))
+    for place, is_folder in _loaded_code():
+        yield OwnFile(place, "code that this program has loaded", is_folder=is_folder)
+
+
+def _loaded_code() -> Iterator[tuple[str, bool]]:
+    """Return the folders from which modules were imported, and the files that were loaded by their path."""
+    found = set()
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str):
+            continue
+        if getattr(module, "__spec__", None) is None:  # a script, or a file of hooks
+            found.add((_real(file), False))
+            continue
+        # The folder that was searched: a package or a compiled module there would be found before the module.
+        depth = name.count(".") + (os.path.basename(file).partition(".")[0] == "__init__")
+        folder = os.path.dirname(file)
+        for _ in range(depth):
+            folder = os.path.dirname(folder)
+        found.add((_real(folder), True))
+    yield from found
+
+
+_resolved: dict[str, str] = {}
+
+
+def _real(path: str) -> str:
+    if path not in _resolved:
+        _resolved[path] = os.path.realpath(path)
+    return _resolved[path]
