@@ -18,7 +18,12 @@ from .files import user_folder
 class OwnFile(NamedTuple):
     """A file or folder that Hookline uses.
 
-    ``beside`` means that further files beside it belong to it, such as the journal of a database.
+    Args:
+        path: the path.
+        what: a description, for messages.
+        beside: whether Hookline replaces the file, or makes others beside it, such as the journal of a database. Then
+            protecting the file alone is not enough.
+        is_folder: whether it is a folder, which may not exist yet.
     """
 
     path: str
@@ -46,7 +51,9 @@ def own_files() -> Iterator[OwnFile]:
     for folder in dict.fromkeys(sys.path):
         place = os.path.realpath(folder)
         if os.path.exists(place):
-            yield OwnFile(place, "a folder from which Python imports modules (sys.path)", is_folder=os.path.isdir(place))
+            yield OwnFile(
+                place, "a folder from which Python imports modules (sys.path)", is_folder=os.path.isdir(place)
+            )
     for place, is_folder in _loaded_code():
         yield OwnFile(place, "code that this program has loaded", is_folder=is_folder)
 

@@ -1,8 +1,8 @@
 """Confine this process, then run a program: ``python -I -S _sandbox_launcher.py SPEC PROGRAM ARGUMENTS...``.
 
 It runs as its own program, between Hookline and the confined command, because a process can only confine itself, and
-because Python code between ``fork`` and ``exec`` (``preexec_fn``) may hang in a program with threads. It imports nothing
-but the standard library, and runs without site packages.
+because Python code between ``fork`` and ``exec`` (``preexec_fn``) may hang in a program with threads. It imports only
+the standard library, and runs without site packages.
 
 Landlock and seccomp are called through ``ctypes``: the bindings for Python need a compiler or ``libseccomp`` on the
 user's machine, and this file needs six system calls.
@@ -209,8 +209,8 @@ def _set_limits(spec: dict[str, Any]) -> None:
         if most is None:
             continue
         hard = resource.getrlimit(kind)[1]
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(kind, (most, most))
+        limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (limit, limit))
 
 
 def _drop_capabilities() -> None:
@@ -240,7 +240,7 @@ def _restrict(spec: dict[str, Any]) -> None:
 
 class _PathBeneath(ctypes.Structure):
     _pack_ = 1
-    _fields_ = [("rights", ctypes.c_uint64), ("folder", ctypes.c_int32)]  # noqa: RUF012
+    _fields_ = [("rights", ctypes.c_uint64), ("folder", ctypes.c_int32)]
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
@@ -283,7 +283,7 @@ def _filter(families: list[int], shared: bool) -> None:
     buffer = ctypes.create_string_buffer(packed, len(packed))
 
     class Program(ctypes.Structure):
-        _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]  # noqa: RUF012
+        _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
 
     program = Program(len(code), ctypes.cast(buffer, ctypes.c_void_p))
     _checked(_libc.prctl(_SET_SECCOMP, 2, ctypes.byref(program), 0, 0), "seccomp")

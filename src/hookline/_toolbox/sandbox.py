@@ -1,12 +1,12 @@
 """A sandbox for commands, enforced by the kernel: Landlock, seccomp and, where installed, bubblewrap.
 
-A guard can only predict what a command will do. The sandbox does not predict: it decides what the processes of a command
-can do, whatever they are. There are two levels:
+A guard can only predict what a command will do. The sandbox decides what its processes can do, whatever the command
+is. There are two levels:
 
 - ``bubblewrap``: the command gets its own view of the file system, its own processes and its own network, made by the
   program ``bwrap``. Inside, Landlock and seccomp confine it a second time.
-- ``landlock``: Landlock decides which files may be read and written, and seccomp denies sockets. It needs no program, but
-  cannot hide that a file exists.
+- ``landlock``: Landlock decides which files may be read and written, and seccomp denies sockets. It needs no program,
+  but cannot hide that a file exists.
 
 Both are set up by ``_sandbox_launcher.py``, which then starts the command.
 """
@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -45,11 +44,15 @@ _ANSWER = "the sandbox works"
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
 # Programs need these to find libraries, users, time zones, certificates and each other. The rest of /etc may be secret.
-_ETC = (
-    "alternatives bash.bashrc ca-certificates debian_version fonts gitconfig group hosts inputrc java localtime ld.so.cache "
-    "ld.so.conf ld.so.conf.d locale.alias mime.types nsswitch.conf os-release passwd pki profile protocols python3 "
-    "resolv.conf services ssl terminfo timezone"
-).split()
+_ETC = tuple(
+    f"/etc/{name}"
+    for name in (
+        *("alternatives", "bash.bashrc", "ca-certificates", "debian_version", "fonts", "gitconfig", "group", "hosts"),
+        *("inputrc", "java", "localtime", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "mime.types"),
+        *("nsswitch.conf", "os-release", "passwd", "pki", "profile", "protocols", "python3", "resolv.conf", "services"),
+        *("ssl", "terminfo", "timezone"),
+    )
+)
 _DEVICES = [f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty")]
 _GIT_CODE = ("config", "hooks")
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
@@ -180,12 +183,17 @@ class ConfinedFolder:
         if place == root or not _is_inside(place, root):
             raise RegistrationError(
                 f"{file.path} is {file.what}, and commands could change it, because they may write to {root}. Put the "
-                "work into a subfolder, move this file into a subfolder or out of the folder, or let commands only read "
-                "with Sandbox(write=False)"
+                "work into a subfolder, move this file into a subfolder or out of the folder, or let commands only "
+                "read with Sandbox(write=False)"
             )
         if whole_folder:
             os.makedirs(place, mode=0o700, exist_ok=True)
         return place
+
+    @property
+    def search_path(self) -> str:
+        """The folders of programs: first those of this Python environment, so that ``python`` and ``pytest`` work."""
+        return os.pathsep.join((os.path.join(sys.prefix, "bin"), search_path()))
 
     @contextmanager
     def process(
@@ -195,7 +203,7 @@ class ConfinedFolder:
 
         Args:
             argv: the program's path and its arguments.
-            env: the environment variables, without those of the sandbox.
+            env: the environment variables; the sandbox adds its own ``HOME`` and ``TMPDIR``.
             seconds: the time limit; no process gets more processor time.
             folder: the working folder.
 
@@ -205,9 +213,9 @@ class ConfinedFolder:
         """
         private = self._private_folder()
         home, tmp = os.path.join(private, "home"), os.path.join(private, "tmp")
-        env = {**env, "HOME": home, "TMPDIR": tmp if self.level == "landlock" else "/tmp"}
+        env = {"HOME": home, "TMPDIR": tmp if self.level == "landlock" else "/tmp", **env}
         spec: dict[str, Any] = {
-            "read": [*map(_in_etc, _ETC), *_SYSTEM, *self._readable, "/proc"],
+            "read": [*_ETC, *_SYSTEM, *self._readable, "/proc"],
             "write": [*self._writable, home],
             "devices": _DEVICES,
             "landlock": True,
@@ -225,7 +233,7 @@ class ConfinedFolder:
             spec["write"].append(tmp)
             yield self._launch([], spec, argv, env, folder)
             return
-        spec["read"].append("/dev")
+        spec["read"] = ["/"]  # only what bubblewrap shows
         spec["write"] += ["/tmp", "/dev/shm"]
         spec["devices"] = ["/dev"]
         spec["landlock"] = _landlock_version() > 0
@@ -268,7 +276,7 @@ class ConfinedFolder:
                 words += ["--symlink", os.readlink(path), path]
             elif os.path.isdir(path):
                 words += ["--ro-bind", path, path]
-        for path in map(_in_etc, _ETC):
+        for path in _ETC:
             if os.path.exists(path):
                 words += ["--ro-bind", os.path.realpath(path), path]
         words += ["--dev", "/dev", "--proc", "/proc", "--bind", tmp, "/tmp"]
@@ -350,10 +358,14 @@ def _requirement(level: Level) -> str:
         return "the Python interpreter is unknown (sys.executable), so the launcher cannot be started"
     if level == "bubblewrap":
         found = _bubblewrap_program()
-        return "" if found else "the program bwrap is missing: install it (apt install bubblewrap, dnf install bubblewrap)"
+        return (
+            "" if found else "the program bwrap is missing: install it (apt install bubblewrap, dnf install bubblewrap)"
+        )
     version = _landlock_version()
     if version == 0:
-        return "this kernel has no Landlock, or it is not in the boot option lsm=: use Linux 6.12 or later, or bubblewrap"
+        return (
+            "this kernel has no Landlock, or it is not in the boot option lsm=: use Linux 6.12 or later, or bubblewrap"
+        )
     if version < _LANDLOCK_VERSION:
         return f"this kernel has version {version} of Landlock, and 6 is needed: use Linux 6.12 or later, or bubblewrap"
     return ""
@@ -383,7 +395,11 @@ def _failure(level: Level) -> str:
     said = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
     advice = "the system may forbid user namespaces: set the sysctl kernel.unprivileged_userns_clone=1, on Ubuntu "
     advice += "kernel.apparmor_restrict_unprivileged_userns=0, or in Docker --security-opt seccomp=unconfined"
-    return f"it does not work here ({said:.200}); {advice}" if level == "bubblewrap" else f"it does not work here ({said:.200})"
+    return (
+        f"it does not work here ({said:.200}); {advice}"
+        if level == "bubblewrap"
+        else f"it does not work here ({said:.200})"
+    )
 
 
 class _Probe(ConfinedFolder):
@@ -456,10 +472,6 @@ def _process_limit(processes: int) -> int | None:
         except OSError:
             continue  # it has ended
     return running + 16 * processes
-
-
-def _in_etc(name: str) -> str:
-    return f"/etc/{name}"
 
 
 def _is_inside(path: str, folder: str) -> bool:

@@ -148,7 +148,8 @@ class _Connection(socketserver.StreamRequestHandler):
         # Only this one request is passed on: another one on the same connection could name another host.
         size = headers.get("Content-Length", "0")
         if "Transfer-Encoding" in headers or not (size.isascii() and size.isdecimal()):
-            return self._refuse(411, "Hookline: send the length of the body in Content-Length")
+            self._refuse(411, "Hookline: send the length of the body in Content-Length")
+            return
         kept = [f"{name}: {value}" for name, value in headers.items() if name.lower() not in _OWN_HEADERS]
         host = where.origin.partition("://")[2]
         lines = [f"{method} {where.target} HTTP/1.1", f"Host: {host}", *kept, "Connection: close", "", ""]
@@ -161,7 +162,9 @@ class _Connection(socketserver.StreamRequestHandler):
 
     def _refuse(self, status: int, why: str) -> None:
         body = f"{why}\n".encode()
-        head = f"HTTP/1.1 {status} Refused\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body)}\r\n"
+        head = (
+            f"HTTP/1.1 {status} Refused\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body)}\r\n"
+        )
         with suppress(OSError):
             self.wfile.write(f"{head}Connection: close\r\n\r\n".encode() + body)
 
