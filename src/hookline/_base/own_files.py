@@ -10,6 +10,7 @@ import os
 import sys
 import weakref
 from collections.abc import Iterator
+from itertools import count
 from typing import NamedTuple
 
 from .files import user_folder
@@ -32,18 +33,20 @@ class OwnFile(NamedTuple):
     is_folder: bool = False
 
 
-_registered: weakref.WeakKeyDictionary[object, tuple[OwnFile, ...]] = weakref.WeakKeyDictionary()
+_registered: dict[int, OwnFile] = {}
+_numbers = count()
 
 
 def register_own_file(owner: object, file: OwnFile) -> None:
     """Register a file that Hookline uses, for as long as its ``owner`` exists."""
-    _registered[owner] = (*_registered.get(owner, ()), file._replace(path=os.path.realpath(file.path)))
+    number = next(_numbers)
+    _registered[number] = file._replace(path=os.path.realpath(file.path))
+    weakref.finalize(owner, _registered.pop, number, None).atexit = False
 
 
 def own_files() -> Iterator[OwnFile]:
     """Return the files and folders that this process uses, with links resolved. Some may not exist yet."""
-    for files in list(_registered.values()):
-        yield from files
+    yield from list(_registered.values())
     for kind in ("data", "cache"):
         yield OwnFile(os.path.realpath(user_folder(kind)), "the user's data of Hookline", is_folder=True)  # type: ignore[arg-type]
     for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):

@@ -7,7 +7,7 @@ the standard library, and runs without site packages.
 Landlock and seccomp are called through ``ctypes``: the bindings for Python need a compiler or ``libseccomp`` on the
 user's machine, and this file needs six system calls.
 
-SPEC is JSON:
+SPEC is a dictionary, written by ``marshal`` in hexadecimal digits, because importing ``json`` takes too long:
 
 - ``read``, ``write``: folders and files that may be read, or read and written; ``devices``: device files.
 - ``landlock``: whether to use Landlock.
@@ -19,12 +19,11 @@ SPEC is JSON:
 
 from __future__ import annotations
 
+import _signal as signal  # the module signal imports enum, which takes as long as starting Python
 import ctypes
-import json
+import marshal
 import os
-import platform
 import resource
-import signal
 import sys
 
 TYPE_CHECKING = False  # this program starts with every command, so it does not import typing
@@ -82,12 +81,12 @@ def landlock_version() -> int:
 
 def architecture() -> tuple[int, int] | None:
     """Return the column of the tables of system calls, and the number of the architecture, if it is supported."""
-    return _ARCHITECTURES.get(platform.machine()) if sys.maxsize > 2**32 else None
+    return _ARCHITECTURES.get(os.uname().machine) if sys.maxsize > 2**32 else None
 
 
 def main() -> None:
     """Read the spec, confine this process, and run the program."""
-    spec, program = json.loads(sys.argv[1]), sys.argv[2:]
+    spec, program = marshal.loads(bytes.fromhex(sys.argv[1])), sys.argv[2:]
     if spec["stay"] or spec["proxy"]:
         _stay(spec, program)
     _run(spec, program)
@@ -259,7 +258,7 @@ def _filter(families: list[int], shared: bool) -> None:
     """Install a seccomp filter."""
     found = architecture()
     if found is None:
-        _fail(f"this architecture is not supported: {platform.machine()}", 125)
+        _fail(f"this architecture is not supported: {os.uname().machine}", 125)
     column, number = found
     load, equal, above, any_bit, give = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, kill = 0x7FFF0000, 0x80000000

@@ -13,7 +13,7 @@ Both are set up by ``_sandbox_launcher.py``, which then starts the command.
 
 from __future__ import annotations
 
-import json
+import marshal
 import math
 import os
 import shutil
@@ -265,7 +265,15 @@ class ConfinedFolder:
             wrapper = [*wrapper, "--ro-bind", _LAUNCHER, _LAUNCHER_INSIDE]
             wrapper += ["--remount-ro", "/", "--chdir", folder, "--"]
             launcher = _LAUNCHER_INSIDE
-        words = (*wrapper, os.path.realpath(sys.executable), "-I", "-S", launcher, json.dumps(spec), *argv)
+        words = (
+            *wrapper,
+            os.path.realpath(sys.executable),
+            "-I",
+            "-S",
+            launcher,
+            marshal.dumps(dict(spec)).hex(),
+            *argv,
+        )
         return ProcessSpec(words[0], words, folder, env)
 
     def _bubblewrap(self, protected: Iterable[str], home: str, tmp: str) -> list[str]:

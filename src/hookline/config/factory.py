@@ -6,10 +6,11 @@ import os
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from .._base.own_files import OwnFile, register_own_file
 from .._base.text import did_you_mean
 from .._kernel.hook import Hook
 from .._kernel.registry import HookRegistry
@@ -26,7 +27,7 @@ from ..plugins.plugin import Plugin
 from ..providers.factory import get_model
 from .errors import ConfigError
 from .loading import load_hooks, load_tools, source_location
-from .settings import DeclaredHook, Settings
+from .settings import DeclaredHook, Settings, parse_table
 from .sources import FILE, SHARED_FILE, distrust_reason, parse_reference
 
 if TYPE_CHECKING:
@@ -122,6 +123,9 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     keep += [kept for hook in (*own, *(each.hook for each in loaded)) for kept in getattr(hook, "own_files", ())]
     folder, write = work_folder(settings), settings.write
     registry = HookRegistry([PathGuard(folder, write=write, protect=keep), *own])
+    for path in filter(os.path.isabs, keep):
+        if os.path.exists(path):
+            register_own_file(registry, OwnFile(path, "code or data of the agent", is_folder=os.path.isdir(path)))
     if settings.shell:
         from ..hooks.terminal_guard import TerminalGuard
 
@@ -216,9 +220,7 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
         files = file_tools(work_folder(settings), write=settings.write, hide=SECRET_FILES)
         tools += [*files, calculator, clock]
     if settings.shell:
-        from .._toolbox.shell import shell_tool
-
-        tools.append(shell_tool(work_folder(settings)))
+        tools.append(_build_shell(settings))
     tools += load_tools(settings.tools, home)
     if settings.hosts:
         from .._toolbox.web import fetch_tool
@@ -238,6 +240,39 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
 
         tools += [mcp(target) for target in settings.mcp]
     return tools
+
+
+class SandboxOptions(msgspec.Struct, frozen=True):
+    """The setting ``sandbox``: the options of :class:`hookline.tools.Sandbox`, or the level ``off``."""
+
+    level: Literal["auto", "bubblewrap", "landlock", "off"] = "auto"
+    writable: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    memory: int | None = None
+    processes: int | None = None
+    file_size: int | None = None
+
+
+def _build_shell(settings: Settings) -> Any:
+    """Build the shell tool. Without the setting ``write``, its commands can only read the folder."""
+    from .._toolbox.sandbox import Sandbox
+    from .._toolbox.shell import shell_tool
+
+    options = parse_table(SandboxOptions, "sandbox", settings.sandbox)
+    folder = work_folder(settings)
+    if options.level == "off":
+        return shell_tool(folder, sandbox="off")
+    limits = {name: getattr(options, name) for name in ("memory", "processes", "file_size")}
+    sandbox = Sandbox(
+        options.level,
+        write=settings.write,
+        writable=options.writable,
+        readable=options.readable,
+        hosts=options.hosts,
+        **{name: value for name, value in limits.items() if value is not None},
+    )
+    return shell_tool(folder, sandbox=sandbox)
 
 
 def work_folder(settings: Settings) -> Path:

@@ -156,6 +156,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "offer a shell in that folder; commands that do more than read need approval", WORK, "--shell/--no-shell"
         ),
     ] = False
+    sandbox: Annotated[
+        Mapping[str, Any],
+        KeyInfo(
+            "sandbox of the shell: level=auto, bubblewrap, landlock or off; and hosts, readable, writable",
+            WORK,
+            "--sandbox",
+            "KEY=VALUE",
+        ),
+    ] = EMPTY
     max_steps: Annotated[
         Count | Unlimited | None,
         KeyInfo("at most N model replies in a run; 20 unless a plugin sets another limit", LIMITS, "--max-steps", "N"),
@@ -189,7 +198,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     debug: Annotated[bool, KeyInfo("show full tracebacks", CONTROL, "--debug")] = False
 
     def __post_init__(self) -> None:
-        for name in ("params", "metadata", "plugin_settings", "gateway", "server"):
+        for name in ("params", "metadata", "plugin_settings", "gateway", "server", "sandbox"):
             msgspec.structs.force_setattr(self, name, freeze(getattr(self, name)))
         if not self.sessions:
             msgspec.structs.force_setattr(self, "sessions", str(user_folder("data") / "sessions"))
