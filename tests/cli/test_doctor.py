@@ -14,6 +14,17 @@ def fresh_checks():
 
 
 @pytest.fixture
+def hookline(in_process):
+    return in_process
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def all_levels():
     for level in LEVELS:
         if problem := level_state(level).problem:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from .._base.files import distrust_reason
 from .._base.own_files import OwnFile, register_own_file
 from .._base.text import did_you_mean
 from .._kernel.hook import Hook
@@ -28,7 +29,8 @@ from ..providers.factory import get_model
 from .errors import ConfigError
 from .loading import load_hooks, load_tools, source_location
 from .settings import DeclaredHook, Settings, parse_table
-from .sources import FILE, SHARED_FILE, distrust_reason, parse_reference
+from .sources import FILE, SHARED_FILE, parse_reference
+from .trust import TrustStore
 
 if TYPE_CHECKING:
     from ..hooks.observability import ObservabilityHook
@@ -116,7 +118,7 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         given = [each.hook.board.path for each in loaded if isinstance(each.hook, TicketRules)]
         own += [] if rules.board.path in given else [rules]
     # The agent must not change the files that configure it, record it, or run as code.
-    keep = [FILE, SHARED_FILE, ".git", "*.tape", *files]
+    keep = [FILE, SHARED_FILE, ".git", "*.tape", str(TrustStore().path), *files]
     own += _skill_hooks(settings, [each.hook for each in loaded])
     if settings.personalities:
         keep += [settings.personalities, os.path.realpath(settings.personalities)]
