@@ -214,6 +214,7 @@ def test_processes_outside_are_invisible_with_bubblewrap(bubblewrap, folder):
         ("python -c 'import asyncio; asyncio.run(asyncio.sleep(0))'", "[exit code 0]"),
         ("git init -q . && git add a.txt && git commit -qm first && git log --format=%s", "first\n[exit code 0]"),
         ("cat", "[exit code 0]"),
+        ("yes | head -1", "y\n[exit code 0]"),
         ("sh -c 'exit 7'", "[exit code 7]"),
         ("nosuchprogram 2> /dev/null", "[exit code 127]"),
         ("kill -TERM $$; sleep 9", "[exit code 143]"),

@@ -47,16 +47,14 @@ def register_own_file(owner: object, file: OwnFile) -> None:
 def own_files() -> Iterator[OwnFile]:
     """Return the files and folders that this process uses, with links resolved. Some may not exist yet."""
     yield from list(_registered.values())
-    for kind in ("data", "cache"):
-        yield OwnFile(os.path.realpath(user_folder(kind)), "the user's data of Hookline", is_folder=True)  # type: ignore[arg-type]
+    for folder in (user_folder("data"), user_folder("cache")):
+        yield OwnFile(os.path.realpath(folder), "the user's data of Hookline", is_folder=True)
     for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
         yield OwnFile(os.path.realpath(prefix), "the Python environment", is_folder=True)
-    for folder in dict.fromkeys(sys.path):
-        place = os.path.realpath(folder)
-        if os.path.exists(place):
-            yield OwnFile(
-                place, "a folder from which Python imports modules (sys.path)", is_folder=os.path.isdir(place)
-            )
+    for entry in dict.fromkeys(sys.path):
+        place = os.path.realpath(entry)
+        what = "a place from which Python imports modules (sys.path)"
+        yield OwnFile(place, what, is_folder=os.path.isdir(place))
     for place, is_folder in _loaded_code():
         yield OwnFile(place, "code that this program has loaded", is_folder=is_folder)
 

@@ -19,7 +19,7 @@ SPEC is a dictionary, written by ``marshal`` in hexadecimal digits, because impo
 
 from __future__ import annotations
 
-import _signal as signal  # the module signal imports enum, which takes as long as starting Python
+import _signal as signal  # type: ignore[import-not-found] # signal imports enum, which takes long
 import ctypes
 import marshal
 import os
@@ -76,7 +76,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def landlock_version() -> int:
     """Return the version of Landlock in this kernel; 0 if it is missing or switched off."""
-    return max(_libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1), 0)
+    version: int = _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
+    return max(version, 0)
 
 
 def architecture() -> tuple[int, int] | None:
@@ -99,6 +100,8 @@ def _run(spec: dict[str, Any], program: list[str]) -> NoReturn:
     if spec["landlock"]:
         _restrict(spec)
     _filter(spec["sockets"], bool(spec["stay"]))
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python; programs expect the default
+        signal.signal(ignored, signal.SIG_DFL)
     try:
         os.execv(program[0], program)
     except OSError as error:
@@ -177,8 +180,12 @@ def _forward(listening: socket.socket, path: str) -> None:
             while data := source.recv(65_536):
                 target.sendall(data)
             target.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
+        except OSError:  # one of them is broken, so the other is of no use
+            for connection in (source, target):
+                try:
+                    connection.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    continue
 
     def accept() -> None:
         while True:
