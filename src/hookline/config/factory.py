@@ -80,6 +80,7 @@ def build_agent(
         plugins=bundles,
         max_steps=settings.max_steps,
         params=settings.params,
+        stream=settings.stream,
     )
     plugins = build_plugins(settings, home) if plugins is None else plugins
     for note in use_plugins(plugins, agent, settings.plugins):
@@ -124,7 +125,8 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         keep += [settings.personalities, os.path.realpath(settings.personalities)]
     keep += [kept for hook in (*own, *(each.hook for each in loaded)) for kept in getattr(hook, "own_files", ())]
     folder, write = work_folder(settings), settings.write
-    registry = HookRegistry([PathGuard(folder, write=write, protect=keep), *own])
+    commands = ["shell"] if settings.shell else []  # judged by the TerminalGuard
+    registry = HookRegistry([PathGuard(folder, write=write, protect=keep, commands=commands), *own])
     for path in filter(os.path.isabs, keep):
         if os.path.exists(path):
             register_own_file(registry, OwnFile(path, "code or data of the agent", is_folder=os.path.isdir(path)))
@@ -169,7 +171,7 @@ def build_file_guards(settings: Settings, files: Iterable[str]) -> list[Any]:
     from ..hooks.path_guard import PathGuard
 
     folder, write, keep = work_folder(settings), settings.write, list(files)
-    found: list[Any] = [PathGuard(folder, write=write, protect=keep)]
+    found: list[Any] = [PathGuard(folder, write=write, protect=keep, commands=["shell"] if settings.shell else [])]
     if settings.shell:
         from ..hooks.terminal_guard import TerminalGuard
 
@@ -191,7 +193,7 @@ def code_files(references: Iterable[str], home: Path) -> list[str]:
 def _tool_code_files(settings: Settings, home: Path) -> list[str]:
     """Return the files and folders whose code runs as a tool or as an MCP server."""
     modules, files = [], []
-    for target in settings.mcp:
+    for target in (*settings.mcp, *settings.trusted_mcp):
         words = target.split()
         modules += [Path(name.replace(".", "/")).resolve() for mark, name in pairwise(words) if mark == "-m"]
         files += [Path(word).resolve() for word in (word.strip("\"'") for word in words) if Path(word).is_file()]
@@ -237,10 +239,11 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
         from ..stores.tickets import TicketBoard
 
         tools += ticket_tools(TicketBoard(settings.tickets))
-    if settings.mcp:
+    if settings.mcp or settings.trusted_mcp:
         from ..tools._mcp import mcp
 
         tools += [mcp(target) for target in settings.mcp]
+        tools += [mcp(target, trusted=True) for target in settings.trusted_mcp]
     return tools
 
 

@@ -125,6 +125,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         bool, KeyInfo("offer the file tools, the calculator and the clock", WORK, "--default-tools/--no-default-tools")
     ] = True
     mcp: Annotated[tuple[str, ...], KeyInfo("MCP servers: a command or a URL", WORK, "--mcp", "TARGET")] = ()
+    trusted_mcp: Annotated[
+        tuple[str, ...],
+        KeyInfo(
+            "MCP servers that are believed about what their tools do: a command or a URL",
+            WORK,
+            "--trusted-mcp",
+            "TARGET",
+        ),
+    ] = ()
     hosts: Annotated[
         tuple[str, ...],
         KeyInfo("hosts that the fetch tool may access; without hosts there is no fetch tool", WORK, "--host", "HOST"),
@@ -179,6 +188,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Mapping[str, Any],
         KeyInfo("metadata of the user for hooks, such as user_role=admin", CONTROL, "--metadata", "KEY=VALUE"),
     ] = EMPTY
+    stream: Annotated[
+        Literal["safe", "live"],
+        KeyInfo(
+            "when text is shown: safe (once no hook can reject it any more) or live (at once)",
+            CONTROL,
+            "--stream",
+            "MODE",
+        ),
+    ] = "safe"
     approvals: Annotated[
         Literal["ask", "wait", "yes", "deny"],
         KeyInfo("reaction to calls that need approval", CONTROL, "--ask/--wait/--yes/--deny"),

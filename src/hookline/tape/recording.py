@@ -242,6 +242,7 @@ class Recording:
                 limits=budget.without_hooks,
                 budgets=tuple(_outer_budgets(budget)),
                 allowed_plugins=ctx.allowed_plugins,
+                stream="live" if engine.live else "safe",
             )
         )
 
@@ -388,6 +389,7 @@ def _recorded_tool(tool: Tool, offered: Mapping[str, Any]) -> fmt.RecordedTool:
         None if tool.effects is None else tuple(sorted(tool.effects)),
         tool.sandbox,
         tuple(sorted(tool._path_params)),
+        tuple(sorted(tool.texts)),
     )
 
 
