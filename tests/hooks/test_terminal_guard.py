@@ -609,6 +609,15 @@ def test_denied_commands_are_blocked_with_any_words_in_between(place, command):
     assert judged("cat a.txt", place, deny=["cat *"])[0] == "block"
 
 
+@pytest.mark.parametrize("wrapper", ["timeout 5", "nice -n 3", "env X=1", "time", "xargs", "nohup", "find . -exec"])
+def test_a_denied_command_is_blocked_behind_a_program_that_runs_it(place, wrapper):
+    allow = [f"{wrapper.split()[0]} *"]
+    assert judged(f"{wrapper} rm a.txt", place, allow=allow, deny=["rm *"]) == ("block", "denied: rm *")
+    assert judged(f"{wrapper} rm a.txt", place, unknown="ask", deny=["rm *"]) == ("block", "denied: rm *")
+    assert judged(f"{wrapper} rm a.txt", place, allow=allow, ask=["rm *"])[0] == "ask" or wrapper == "nohup"
+    assert judged(f"{wrapper} cat a.txt", place, allow=allow, deny=["rm *"]) == (None, "")
+
+
 def test_commands_in_ask_need_approval(place):
     assert judged("git push origin main", place, ask=["git push *"])[0] == "ask"
     assert judged("ls; git push", place, ask=["git push *"], allow=["git *"])[0] == "ask"
