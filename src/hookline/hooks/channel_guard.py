@@ -154,7 +154,8 @@ class ChannelGuard:
         if not self._may_write(inbound):
             return
         message, conversation = inbound.message, _conversation_of(inbound)
-        id: Hashable = message.message_id or object()  # a message that is processed again counts once
+        # A message that is processed again counts once. Platforms number the messages of each chat.
+        id: Hashable = (message.chat_id, message.message_id) if message.message_id else object()
         if self._per_sender is not None:
             sender = _sender_of(inbound)
             self._per_sender.add(sender, id, now)
