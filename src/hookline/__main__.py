@@ -1,12 +1,10 @@
 """``python -m hookline``."""
 
-import os
 import sys
 
-if not sys.flags.safe_path and sys.path[:1] == [os.getcwd()]:
-    del sys.path[0]  # a file named like a library, in a folder that someone else wrote, must not run in its place
-
-from .cli.main import main
-
 if __name__ == "__main__":
+    # ``python -m`` would search the working folder for modules, before all others. An agent may write files there.
+    sys.path[:] = sys.path[1:] if not sys.flags.safe_path else sys.path
+    from .cli.main import main
+
     main()
