@@ -812,7 +812,7 @@ def test_an_approved_command_runs_and_an_edited_one_is_judged_again(place):
 
     turns = [call("shell", command="mkdir made"), call("shell", command="rmdir made"), reply("ok")]
     hooks = [TerminalGuard(place, unknown="ask"), person]
-    result = scripted_agent(turns, tools=[shell_tool(place)], hooks=hooks).run("go")
+    result = scripted_agent(turns, tools=[shell_tool(place, sandbox="off")], hooks=hooks).run("go")
     assert [step.outcomes for step in result.steps[:2]] == [("ok",), ("blocked",)]
     assert (place / "made").is_dir()
     (place / "made").rmdir()
@@ -881,7 +881,7 @@ def test_commands_that_pass_change_nothing(tmp_path, parts, joint):
     if judged(command, folder)[0] is None:
         before = snapshot(tmp_path)
         try:
-            asyncio.run(shell_tool(folder, timeout=2)(command))
+            asyncio.run(shell_tool(folder, sandbox="off", timeout=2)(command))
         except ValueError:
             pass  # the tool cannot run all harmless commands
         assert snapshot(tmp_path) == before, command
@@ -903,7 +903,7 @@ def test_git_does_not_take_a_folder_of_data_for_a_repository(tmp_path):
         call("write_file", path="data/config", content=config),
         call("shell", command="cd data && sleep 0.3 && git status"),
     ]
-    tools = [shell_tool(tmp_path), *file_tools(tmp_path, write=True)]
+    tools = [shell_tool(tmp_path, sandbox="off"), *file_tools(tmp_path, write=True)]
     hooks = [TerminalGuard(tmp_path, allow=["git status"]), PathGuard(tmp_path, write=True)]
     result = scripted_agent([calls, reply("Done.")], tools=tools, hooks=hooks).run("x")
     assert result.steps[0].outcomes == ("ok", "ok")
@@ -957,7 +957,9 @@ async def test_an_edit_with_a_path_outside_the_folder_does_not_run(place):
         return {"handled": True, "edit": {"command": "touch ../escaped"}}
 
     turns = [call("shell", command="touch x"), reply("ok")]
-    agent = scripted_agent(turns, tools=[shell_tool(place)], hooks=[TerminalGuard(place, unknown="ask"), person])
+    agent = scripted_agent(
+        turns, tools=[shell_tool(place, sandbox="off")], hooks=[TerminalGuard(place, unknown="ask"), person]
+    )
     result = await agent.arun("go")
     assert result.steps[0].outcomes == ("blocked",)
     assert not (place.parent / "escaped").exists()
