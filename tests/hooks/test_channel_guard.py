@@ -296,6 +296,7 @@ async def test_commands_are_carried_out_in_a_loop_and_do_not_end_it():
         await chat.receive("beep", automated=True)
     assert await chat.is_answered("/stop")
     assert not await chat.is_answered("beep", automated=True)
+    assert not await chat.is_answered("/help", automated=True)
 
 
 # Secrets in messages to send.

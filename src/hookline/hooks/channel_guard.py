@@ -163,7 +163,7 @@ class ChannelGuard:
                 return  # the others in the conversation may go on
         if self._per_conversation is not None:
             self._per_conversation.add(conversation, id, now)
-        if self._bot_turns is None or _is_command(message):
+        if self._bot_turns is None or self._is_command_of_person(inbound):
             return
         if self._recent.looks_automatic(conversation, message, now) or self._is_bot(inbound):
             self._bot_turns.add(conversation, id, now)
@@ -174,7 +174,7 @@ class ChannelGuard:
         message, conversation = inbound.message, _conversation_of(inbound)
         if not self._may_write(inbound):
             return HookResult.claim(reason="the sender is not allowed")
-        is_command = _is_command(message)  # people must be able to stop a run and to deny a call
+        is_command = self._is_command_of_person(inbound)
         if not is_command and self._bot_turns is not None and self._bot_turns.is_above(conversation, now):
             if self._bot_turns.is_first_notice(conversation):
                 log.warning(
@@ -213,6 +213,10 @@ class ChannelGuard:
         if any(entry.matches(inbound) for entry in self._deny):
             return False
         return self._allow is None or any(entry.matches(inbound) for entry in self._allow)
+
+    def _is_command_of_person(self, inbound: Inbound) -> bool:
+        """Whether it is a command such as ``/stop`` or ``/deny``, which must work in a loop and above a limit."""
+        return _is_command(inbound.message) and not self._is_bot(inbound)
 
     def _is_bot(self, inbound: Inbound) -> bool:
         return inbound.message.automated or any(entry.matches(inbound) for entry in self._bots)
