@@ -43,11 +43,22 @@ def test_the_shell_comes_with_its_guard(script, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "path", ["mytools.py", "mytools/__init__.py", "other.py", "server.py", "serving/main.py", "hookline.toml"]
+    "path",
+    [
+        "mytools.py",
+        "mytools/__init__.py",
+        "other.py",
+        "server.py",
+        "serving/main.py",
+        "hookline.toml",
+        "hookline/trust.json",
+    ],
 )
 @pytest.mark.parametrize("name", ["write_file", "shell"])
 def test_code_that_the_settings_run_is_not_the_agents_to_change(script, tmp_path, monkeypatch, path, name):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    (tmp_path / "hookline").mkdir()
     (tmp_path / "server.py").write_text("")
     settings = Settings(
         model=script("hi"),
