@@ -5,7 +5,7 @@ import re
 import pytest
 
 from hookline import Agent, AgentContext, ScriptedModel
-from hookline.errors import RegistrationError
+from hookline.errors import HookError, RegistrationError
 from hookline.hooks import ChannelGuard, Redactor, hook
 from hookline.payloads import Inbound, InboundMessage, Outbound, OutboundMessage
 from hookline.points import BEFORE_DISPATCH, INBOUND_CLAIM, MESSAGE_RECEIVED, MESSAGE_SENDING
@@ -127,6 +127,18 @@ async def test_a_message_that_is_processed_again_counts_once():
     assert [await chat.is_answered("The same long message", id="m1") for _ in range(5)] == [True] * 5
 
 
+async def test_messages_of_two_chats_with_the_same_id_are_counted_separately():
+    chat = Chat(ChannelGuard(per_sender=2))
+    assert [await chat.is_answered(chat=name, id="1") for name in ("a", "b", "c")] == [True, True, False]
+
+
+async def test_a_message_that_is_processed_again_is_not_a_repetition():
+    chat = Chat(ChannelGuard(loop_turns=1))
+    for _ in range(2):
+        await chat.receive(LONG, id="m1")
+    assert [await chat.is_answered(LONG, id=id) for id in ("m2", "m3")] == [True, False]
+
+
 async def test_messages_that_another_hook_claims_count_too():
     @hook(INBOUND_CLAIM, priority=1000)
     def opening_hours(ctx, inbound):
@@ -155,6 +167,13 @@ async def test_the_memory_of_senders_is_bounded(monkeypatch):
         await chat.send("Hello.", chat="one")
     assert [len(window._found) for window in windows] == [1, 1, 1]
     assert max(len(guard._recent._sent), len(guard._recent._received)) == 1
+
+
+async def test_a_message_that_cannot_be_counted_is_not_handled():
+    chat = Chat(ChannelGuard())
+    chat.clock = None
+    with pytest.raises(HookError):
+        await chat.fire(MESSAGE_RECEIVED, Inbound(InboundMessage("Hello"), channel="memory"))
 
 
 # Which content.
@@ -266,11 +285,18 @@ async def test_short_repetitions_count_only_if_the_replies_repeat_too():
     assert answered[-1] is False
 
 
-async def test_people_can_repeat_commands_and_stop_a_loop():
+async def test_the_same_text_of_two_people_is_no_repetition():
+    chat = Chat(ChannelGuard(loop_turns=1))
+    assert [await chat.is_answered(LONG, sender=sender, direct=False) for sender in "abcde"] == [True] * 5
+
+
+async def test_commands_are_carried_out_in_a_loop_and_do_not_end_it():
     chat = Chat(ChannelGuard(loop_turns=1))
     for _ in range(3):
         await chat.receive("beep", automated=True)
     assert await chat.is_answered("/stop")
+    assert not await chat.is_answered("beep", automated=True)
+    assert not await chat.is_answered("/help", automated=True)
 
 
 # Secrets in messages to send.
@@ -288,6 +314,12 @@ async def test_a_redacted_message_is_not_taken_for_a_secret_again(text, action):
     sent = await Chat(ChannelGuard(redact=Redactor(["secret"], action))).send(text)
     assert sent is not None
     assert KEY not in sent
+
+
+async def test_a_replacement_that_is_found_again_is_sent():
+    redactor = Redactor([], "hash", extra={"id": r"\[?id\S*"})
+    assert redactor.apply(redactor.apply("See id-77")) != redactor.apply("See id-77")
+    assert await Chat(ChannelGuard(redact=redactor)).send("See id-77") == redactor.apply("See id-77")
 
 
 async def test_the_kinds_can_be_chosen_and_switched_off():

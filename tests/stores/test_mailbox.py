@@ -47,6 +47,16 @@ async def test_a_message_that_is_delivered_twice_is_accepted_once(boxes):
     assert (await box.accept(KEY, "c", received("m1").replace(chat_id="2"))).is_new
 
 
+async def test_a_message_is_read_back_with_all_its_fields(boxes):
+    box = await boxes()
+    message = received("m1").replace(automated=True, attachments=("photo", "voice"))
+    (item,) = (await box.accept(KEY, "c", message)).inbox
+    assert item.message == message
+    await box.close()
+    (item,) = (await (await boxes()).poll(["c"])).inbox
+    assert item.message == message
+
+
 async def test_replies_are_stored_together_with_the_end_of_their_messages(boxes):
     box = await boxes()
     (item,) = (await box.accept(KEY, "c", received("m1"))).inbox

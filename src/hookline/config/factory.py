@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from .._base.files import distrust_reason
+from .._base.own_files import OwnFile, register_own_file
 from .._base.text import did_you_mean
 from .._kernel.hook import Hook
 from .._kernel.registry import HookRegistry
@@ -28,7 +29,7 @@ from ..providers.factory import get_model
 from ..stores.paths import is_default_audit_path
 from .errors import ConfigError
 from .loading import load_hooks, load_tools, source_location
-from .settings import DeclaredHook, Settings
+from .settings import DeclaredHook, Settings, parse_table
 from .sources import FILE, SHARED_FILE, parse_reference
 from .trust import TrustStore
 
@@ -126,7 +127,11 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         keep += [settings.personalities, os.path.realpath(settings.personalities)]
     keep += [kept for hook in (*own, *(each.hook for each in loaded)) for kept in getattr(hook, "own_files", ())]
     folder, write = work_folder(settings), settings.write
-    registry = HookRegistry([PathGuard(folder, write=write, protect=keep), *own])
+    commands = ["shell"] if settings.shell else []  # judged by the TerminalGuard
+    registry = HookRegistry([PathGuard(folder, write=write, protect=keep, commands=commands), *own])
+    for path in filter(os.path.isabs, keep):
+        if os.path.exists(path):
+            register_own_file(registry, OwnFile(path, "code or data of the agent", is_folder=os.path.isdir(path)))
     if settings.shell:
         from ..hooks.terminal_guard import TerminalGuard
 
@@ -181,7 +186,7 @@ def build_file_guards(settings: Settings, files: Iterable[str]) -> list[Any]:
     from ..hooks.path_guard import PathGuard
 
     folder, write, keep = work_folder(settings), settings.write, list(files)
-    found: list[Any] = [PathGuard(folder, write=write, protect=keep)]
+    found: list[Any] = [PathGuard(folder, write=write, protect=keep, commands=["shell"] if settings.shell else [])]
     if settings.shell:
         from ..hooks.terminal_guard import TerminalGuard
 
@@ -203,7 +208,7 @@ def code_files(references: Iterable[str], home: Path) -> list[str]:
 def _tool_code_files(settings: Settings, home: Path) -> list[str]:
     """Return the files and folders whose code runs as a tool or as an MCP server."""
     modules, files = [], []
-    for target in settings.mcp:
+    for target in (*settings.mcp, *settings.trusted_mcp):
         words = target.split()
         modules += [Path(name.replace(".", "/")).resolve() for mark, name in pairwise(words) if mark == "-m"]
         files += [Path(word).resolve() for word in (word.strip("\"'") for word in words) if Path(word).is_file()]
@@ -234,9 +239,7 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
         files = file_tools(work_folder(settings), write=settings.write, hide=SECRET_FILES)
         tools += [*files, calculator, clock]
     if settings.shell:
-        from .._toolbox.shell import shell_tool
-
-        tools.append(shell_tool(work_folder(settings)))
+        tools.append(_build_shell(settings))
     tools += load_tools(settings.tools, home)
     if settings.hosts:
         from .._toolbox.web import fetch_tool
@@ -251,11 +254,45 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
         from ..stores.tickets import TicketBoard
 
         tools += ticket_tools(TicketBoard(settings.tickets))
-    if settings.mcp:
+    if settings.mcp or settings.trusted_mcp:
         from ..tools._mcp import mcp
 
         tools += [mcp(target) for target in settings.mcp]
+        tools += [mcp(target, trusted=True) for target in settings.trusted_mcp]
     return tools
+
+
+class SandboxOptions(msgspec.Struct, frozen=True):
+    """The setting ``sandbox``: the options of :class:`hookline.tools.Sandbox`, or the level ``off``."""
+
+    level: Literal["auto", "bubblewrap", "landlock", "off"] = "auto"
+    writable: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    memory: int | None = None
+    processes: int | None = None
+    file_size: int | None = None
+
+
+def _build_shell(settings: Settings) -> Any:
+    """Build the shell tool. Without the setting ``write``, its commands can only read the folder."""
+    from .._toolbox.sandbox import Sandbox
+    from .._toolbox.shell import shell_tool
+
+    options = parse_table(SandboxOptions, "sandbox", settings.sandbox)
+    folder = work_folder(settings)
+    if options.level == "off":
+        return shell_tool(folder, sandbox="off")
+    limits = {name: getattr(options, name) for name in ("memory", "processes", "file_size")}
+    sandbox = Sandbox(
+        options.level,
+        write=settings.write,
+        writable=options.writable,
+        readable=options.readable,
+        hosts=options.hosts,
+        **{name: value for name, value in limits.items() if value is not None},
+    )
+    return shell_tool(folder, sandbox=sandbox)
 
 
 def work_folder(settings: Settings) -> Path:

@@ -13,6 +13,7 @@ import msgspec
 
 from .._base.files import distrust_reason
 from .._base.frozen import EMPTY
+from .._base.own_files import OwnFile, register_own_file
 from .._base.text import closest_match, did_you_mean, error_text
 from ..hooks._catalog import BUILTINS
 from ..plugins.discovery import is_path
@@ -40,7 +41,7 @@ class Flag(msgspec.Struct, frozen=True):
     value: Any
 
 
-class Configuration(msgspec.Struct, frozen=True):
+class Configuration(msgspec.Struct, frozen=True, weakref=True):
     """The effective settings, the source of each, the file that was read, and notes about ignored files.
 
     ``declared`` are the settings in the file, and ``digest`` is the digest of the text that they were read from.
@@ -112,7 +113,10 @@ def load(
     for name, default in (("runs", default_runs_path), ("audit", default_audit_path)):
         if values.get(name, "") == "":
             values[name] = str(default(project))
-    return Configuration(Settings(**values), origins, path, tuple(notes), declared, seen)
+    found = Configuration(Settings(**values), origins, path, tuple(notes), declared, seen)
+    if path is not None:
+        register_own_file(found, OwnFile(str(path), "the configuration file"))
+    return found
 
 
 def _model_first(given: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -357,6 +361,9 @@ def resolve_paths(key: str, value: Any, folder: Path) -> Any:
         return value if kind is None else f"{kind}{folder / Path(value.removeprefix(kind)).expanduser()}"
     if key == "plugins":
         return tuple(str(folder / Path(item).expanduser()) if is_path(item) else item for item in value)
+    if key == "sandbox":
+        paths = {name: value[name] for name in ("writable", "readable") if isinstance(value.get(name), (list, tuple))}
+        return {**value, **{name: [_path("path", item, folder) for item in items] for name, items in paths.items()}}
     if key in ("hooks", "tools", "channels"):
         return tuple(_resolve_item(item, folder) for item in value)
     return value

@@ -126,7 +126,7 @@ class ChannelGuard:
         self._bot_turns = _window(loop_turns, "loop_turns", loop_window)
         self._recent = _RecentTexts(loop_window)
         self._redactor = _redactor(redact)
-        self._redacted: deque[str] = deque(maxlen=1000)
+        self._redacted: deque[int] = deque(maxlen=1000)  # hashes of the latest redacted texts
         self._lock = threading.Lock()
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> Any:
@@ -154,7 +154,8 @@ class ChannelGuard:
         if not self._may_write(inbound):
             return
         message, conversation = inbound.message, _conversation_of(inbound)
-        id: Hashable = message.message_id or object()  # a message that is processed again counts once
+        # A message that is processed again counts once. Platforms number the messages of each chat.
+        id: Hashable = (message.chat_id, message.message_id) if message.message_id else object()
         if self._per_sender is not None:
             sender = _sender_of(inbound)
             self._per_sender.add(sender, id, now)
@@ -162,7 +163,7 @@ class ChannelGuard:
                 return  # the others in the conversation may go on
         if self._per_conversation is not None:
             self._per_conversation.add(conversation, id, now)
-        if self._bot_turns is None or _is_command(message):
+        if self._bot_turns is None or self._is_command_of_person(inbound):
             return
         if self._recent.looks_automatic(conversation, message, now) or self._is_bot(inbound):
             self._bot_turns.add(conversation, id, now)
@@ -173,7 +174,7 @@ class ChannelGuard:
         message, conversation = inbound.message, _conversation_of(inbound)
         if not self._may_write(inbound):
             return HookResult.claim(reason="the sender is not allowed")
-        is_command = _is_command(message)  # people must be able to stop a run and to deny a call
+        is_command = self._is_command_of_person(inbound)
         if not is_command and self._bot_turns is not None and self._bot_turns.is_above(conversation, now):
             if self._bot_turns.is_first_notice(conversation):
                 log.warning(
@@ -213,6 +214,10 @@ class ChannelGuard:
             return False
         return self._allow is None or any(entry.matches(inbound) for entry in self._allow)
 
+    def _is_command_of_person(self, inbound: Inbound) -> bool:
+        """Whether it is a command such as ``/stop`` or ``/deny``, which must work in a loop and above a limit."""
+        return _is_command(inbound.message) and not self._is_bot(inbound)
+
     def _is_bot(self, inbound: Inbound) -> bool:
         return inbound.message.automated or any(entry.matches(inbound) for entry in self._bots)
 
@@ -226,7 +231,7 @@ class ChannelGuard:
                 text = WITHHELD.format(kinds=", ".join(refused))
         if not kinds:
             return None
-        self._redacted.append(text)
+        self._redacted.append(hash(text))
         return HookResult.merge(
             message=outbound.message.replace(text=text), reason=f"found: {', '.join(sorted(kinds))}"
         )
@@ -234,7 +239,8 @@ class ChannelGuard:
     def _check_sent(self, outbound: Outbound, now: float) -> HookResult | None:
         """Suppress a message in which another hook of ``message_sending`` put sensitive values, and remember others."""
         text = outbound.message.text
-        if self._redactor is not None and text not in self._redacted:  # a replacement may look like a secret itself
+        # A replacement may look like a value itself, so a text that was just redacted is not checked again.
+        if self._redactor is not None and hash(text) not in self._redacted:
             cleaned, kinds = self._redactor.clean(text)
             if cleaned != text:
                 found = ", ".join(sorted(kinds))

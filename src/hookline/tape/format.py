@@ -89,6 +89,7 @@ class RecordedTool(Frozen, frozen=True, omit_defaults=True):
     effects: tuple[Effect, ...] | None = None
     sandbox: str = ""
     paths: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
 
 
 class RecordedBudget(Frozen, frozen=True, omit_defaults=True):

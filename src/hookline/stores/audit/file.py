@@ -17,6 +17,7 @@ from typing import Literal
 import msgspec
 
 from ..._base.files import locked, replace_file
+from ..._base.own_files import OwnFile, register_own_file
 from ..._base.package import __version__
 from .format import (
     START,
@@ -109,6 +110,8 @@ class AuditFile:
     ) -> None:
         self.path, self.checkpoint, self.max_bytes, self.fsync = path, checkpoint, max_bytes, fsync
         self._keep_files = keep_files
+        for own in (path, checkpoint):
+            register_own_file(self, OwnFile(str(own), "Hookline's audit log", beside=True))
         self._signer, self._every, self._on_head = signer, every, on_head
         self._handle: _Handle | None = None
         self._last_written: Position = (0, START)
