@@ -37,7 +37,7 @@ Exit codes:
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    settings = with_settings("hooks", "folder", "write", "shell", "skills", "debug")
+    settings = with_settings("hooks", "folder", "write", "shell", "shell_profile", "skills", "debug")
     app.command("replay", cls=Command, epilog=EPILOG)(settings(replay))
 
 

@@ -135,7 +135,9 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     if settings.shell:
         from ..hooks.terminal_guard import TerminalGuard
 
-        registry.register(TerminalGuard(folder, writes=write, unknown="ask", protect=keep))
+        registry.register(
+            TerminalGuard(folder, profile=settings.shell_profile, writes=write, unknown="ask", protect=keep)
+        )
     for hook in loaded:
         hook.register(registry)
     return registry, plugins
@@ -190,7 +192,7 @@ def build_file_guards(settings: Settings, files: Iterable[str]) -> list[Any]:
     if settings.shell:
         from ..hooks.terminal_guard import TerminalGuard
 
-        found.append(TerminalGuard(folder, writes=write, unknown="ask", protect=keep))
+        found.append(TerminalGuard(folder, profile=settings.shell_profile, writes=write, unknown="ask", protect=keep))
     return found
 
 
@@ -281,6 +283,8 @@ def _build_shell(settings: Settings) -> Any:
 
     options = parse_table(SandboxOptions, "sandbox", settings.sandbox)
     folder = work_folder(settings)
+    if options.level == "off" and settings.shell_profile == "developer":
+        raise ConfigError("shell_profile: developer needs a sandbox, and sandbox.level is off. Remove one of them")
     if options.level == "off":
         return shell_tool(folder, sandbox="off")
     limits = {name: getattr(options, name) for name in ("memory", "processes", "file_size")}

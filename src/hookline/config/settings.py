@@ -165,6 +165,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "offer a shell in that folder; commands that do more than read need approval", WORK, "--shell/--no-shell"
         ),
     ] = False
+    shell_profile: Annotated[
+        Literal["strict", "developer"],
+        KeyInfo(
+            "commands that run without a question: strict (those that only read) or developer (ordinary work in the "
+            "sandbox)",
+            WORK,
+            "--shell-profile",
+            "NAME",
+        ),
+    ] = "strict"
     sandbox: Annotated[
         Mapping[str, Any],
         KeyInfo(
