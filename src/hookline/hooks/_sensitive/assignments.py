@@ -13,7 +13,17 @@ from .words import IS, IS_WITHOUT_SPACES, KEYS, PASSWORDS, SENTENCE, STATES, VAR
 CJK = r"⺀-\U0010ffff"
 """Scripts without spaces. Values end before them, so that streamed text can be cut there."""
 
-_PASSWORD_WORDS = frozenset(chain.from_iterable(PASSWORDS.values()))
+
+def lower(text: str) -> str:
+    """Return the text in lower case, with the same length."""
+    low = text.lower()
+    if text.isascii():
+        return low
+    low = low.replace("\u03c2", "\u03c3")  # the two forms of the Greek sigma
+    return low if len(low) == len(text) else "".join(sign.lower() if len(sign.lower()) == 1 else sign for sign in text)
+
+
+_PASSWORD_WORDS = frozenset(map(lower, chain.from_iterable(PASSWORDS.values())))
 _WORDS = sorted({*_PASSWORD_WORDS, *chain.from_iterable(KEYS.values())}, key=lambda word: (-len(word), word))
 _ENGLISH = ("pass", "pwd", "secret", "token", "key", "authorization")
 _ALL_NAMES = (*_ENGLISH, *(word for word in _WORDS if not word.startswith("pass")))
@@ -50,11 +60,11 @@ _KEY_BEFORE = re.compile(rf"(?i){_SORT_OF_KEY}\Z")
 _NO_VALUE = re.compile(
     r"(?i)(?:[*x._-]+|<.*|\$\{.*|\$\(.*|\$[a-z_]+|%\w+%|%[sd(].*|[{(\[].*|\.{0,2}/.*|~/.*|[\w.+-]+://.*|your.*|"
     r"my[_-]?(?:passw|secret|token|key|api).*|change[_-]?(?:me|it).*|"
-    r"(?:the|an?|this|some|any|my|enter|please|must|should|not|no|for|from|with|and|or|in|on)\b.*|"
     r"none|null|nil|true|false|undefined|redacted|hidden|(?:example|sample|dummy|placeholder)\w*|todo|tbd|"
     r"string|str|text|bytes|int|optional|required|pass(?:word|wd)?s?|pass(?:word|wd)?[_-].*|pwd|secret|token|bearer|basic|"
     r"(?:os|env|process|self|settings|config|secrets?|var|data|local|args|request|ctx)\.[a-z_].*|vault:.*)\Z"
 )
+_PHRASE = re.compile(r"(?i)(?:the|an?|this|some|any|my|enter|please|must|should|not|no|for|from|with|and|or|in|on)\b")
 _IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z_$]*[0-9]{0,3}(?:[.-][A-Za-z_$]*[0-9]{0,3})*\Z")
 _TYPE = re.compile(r"(?:[A-Z][a-z]+[0-9]*){2,}\Z")
 _PIECES = re.compile("[A-Z]?[a-z]+|[A-Z]+")
@@ -146,15 +156,15 @@ def _after(text: str, low: str, word: str) -> Iterator[tuple[int, int]]:
 def name_of_secret(field: str) -> str:
     """Return the kind of secret that a field of this name contains, such as ``"password"``; empty if it has none."""
     found = _FIELD.search(field[-100:])
-    return found["name"].lower() if found else ""
+    return lower(found["name"]) if found else ""
 
 
 def may_name_a_secret(low: str) -> bool:
-    """Whether a text in lower case has a word that names a secret, a cookie header, or a command with a login."""
+    """Whether a text in lower case has a word that names a secret, or a command that can have a password."""
     for word in _names(low):  # a loop and any() differ by a factor of two here, and streams ask for every word
         if word in low:
             return True
-    return "cookie" in low
+    return any(command in low for command in _COMMANDS)
 
 
 def is_secret(name: str, value: str) -> bool:
@@ -168,7 +178,9 @@ def is_secret(name: str, value: str) -> bool:
 
 def is_value(value: str) -> bool:
     """Whether a text can be a secret, not a placeholder."""
-    return len(value) >= 4 and not is_placeholder(value) and value.lower() not in _PASSWORD_WORDS
+    if len(value) < 4 or is_placeholder(value) or value.lower() in _PASSWORD_WORDS:
+        return False
+    return not _PHRASE.match(value) or (" " in value and not _is_sentence(value))
 
 
 def is_placeholder(value: str) -> bool:
@@ -186,11 +198,11 @@ def _is_password(name: str) -> bool:
 
 
 def _value(text: str, found: re.Match[str]) -> tuple[int, int] | None:
-    name = found["name"].lower()
+    name = lower(found["name"])
     is_password = _is_password(name)
     if found["quoted"] is not None:
         value, start = found["quoted"][1:], found.start("quoted") + 1
-        in_words = " " in value and name != "passphrase" and _is_sentence(value)
+        in_words = " " in value and found["sep"].strip() and name != "passphrase" and _is_sentence(value)
         return (start, start + len(value)) if not in_words and is_secret(name, value) else None
     value, start = found["bare"].rstrip(".!?:\\"), found.start("bare")
     after = text[found.end() : found.end() + 1]
@@ -200,6 +212,8 @@ def _value(text: str, found: re.Match[str]) -> tuple[int, int] | None:
     if is_option and (value.lower() in SENTENCE or value.lower() in STATES or (value.isupper() and value.isalpha())):
         return None
     if is_password and (is_option or _is_setting(text, found, value, after)):
+        return span
+    if name == "authorization" and len(value) >= 8 and is_mixed(value) and text[start - 1] in " \t":
         return span
     digits, has_letter = len(DIGIT.findall(value)), value.lower() != value.upper()
     in_code = digits < 4 and ("." in value or not is_password) and _IDENTIFIER.match(value) is not None
@@ -285,7 +299,7 @@ def command_logins_in(text: str, low: str) -> Iterator[tuple[int, int]]:
                     break
                 value = found[found.lastindex or 0]
                 password = value.partition(":")[2] if _LOGIN in option.pattern else value
-                if not is_placeholder(password) and password.lower() not in STATES:
+                if not is_placeholder(value) and not is_placeholder(password) and password.lower() not in STATES:
                     yield found.span(found.lastindex or 0)
 
 
@@ -329,9 +343,3 @@ def _open_quote(window: str) -> int:
 
 def _names(text: str) -> tuple[str, ...]:
     return _ASCII_NAMES if text.isascii() else _ALL_NAMES
-
-
-def lower(text: str) -> str:
-    """Return the text in lower case, with the same length."""
-    low = text.lower()
-    return low if len(low) == len(text) else "".join(sign.lower() if len(sign.lower()) == 1 else sign for sign in text)

@@ -57,9 +57,9 @@ IS = ("is", "was", "ist", "lautet", "est", "es", "é", "è", "jest", "это", "
 IS_WITHOUT_SPACES = ("是", "为", "為", "は", "은", "는")
 
 _SENTENCE_TEXT = """
-a about again all already also an and any are as at be been before but by can cannot could did different do does
+about again all already also an and any are as at be been before but by can cannot could did different do does
 empty enter expired field for forgot forgotten from had has have here how if in incorrect invalid into is it its
-least less long longer match may minimum more must my need new no not of off on only optional or our please
+least less long longer match may minimum more must need new no not of off on only optional or our please
 required reset same set should show so than that the their them then there these they this to too try type up use
 used user using valid was we were what when where which will with wrong you your
 aber bitte das dein den der die ein eine eingeben für ihr ist kein mit muss nicht oder und vergessen wird zu
@@ -70,12 +70,15 @@ SENTENCE = frozenset(_SENTENCE_TEXT.split())
 """Words of sentences and labels: a quoted text with one of them is not a passphrase."""
 
 _STATES_TEXT = """
-accepted active any array bcrypt blank bool boolean buffer bytes changed char confirmed correct default
+accept accepted active any array bcrypt blank bool boolean buffer bytes changed char confirmed correct default
 denied disabled empty enabled encrypted expired expires failed failure false field generated hash hashed
 hidden incorrect input integer invalid login logout masked missing never none null number object omitted
 option optional param parameter plain plaintext prompt protected provided recovery rejected required reset
 rotate rotated saved set stored string strong success text true type unchanged unknown unset updated user
 username valid validated value varchar verified weak wrong
+abgelaufen erforderlich falsch geändert leer ungültig vergessen incorrect modifié oublié requis obligatoire invalide
+obligatoria obligatorio requerida requerido incorrecta olvidada obbligatoria obbligatorio errata obrigatória obrigatório
+incorreta verplicht vergeten onjuist wymagane puste błędne обязательно обязателен неверный неверно забыли пусто
 """
 STATES = frozenset(_STATES_TEXT.split())
 """Words that describe a password or its field: in ``password: required`` nothing is secret."""
