@@ -40,23 +40,40 @@ _numbers = count()
 def register_own_file(owner: object, file: OwnFile) -> None:
     """Register a file that Hookline uses, for as long as its ``owner`` exists."""
     number = next(_numbers)
-    _registered[number] = file._replace(path=os.path.realpath(file.path))
+    _registered[number] = file._replace(path=os.path.abspath(file.path))
     weakref.finalize(owner, _registered.pop, number, None).atexit = False
 
 
 def own_files() -> Iterator[OwnFile]:
-    """Return the files and folders that this process uses, with links resolved. Some may not exist yet."""
-    yield from list(_registered.values())
-    for folder in (user_folder("data"), user_folder("cache")):
-        yield OwnFile(os.path.realpath(folder), "the user's data of Hookline", is_folder=True)
-    for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
-        yield OwnFile(os.path.realpath(prefix), "the Python environment", is_folder=True)
-    for entry in dict.fromkeys(sys.path):
-        place = os.path.realpath(entry)
-        what = "a place from which Python imports modules (sys.path)"
-        yield OwnFile(place, what, is_folder=os.path.isdir(place))
+    """Return the files and folders that this process uses, with links resolved. Some may not exist yet.
+
+    A link on the way to a file is one of them, because replacing the link replaces the file.
+    """
+    for file in (*list(_registered.values()), *_environment()):
+        yield file._replace(path=os.path.realpath(file.path))
+        for link in _links(file.path):
+            yield OwnFile(link, f"a link to {file.what}", beside=True)
     for place, is_folder in _loaded_code():
         yield OwnFile(place, "code that this program has loaded", is_folder=is_folder)
+
+
+def _environment() -> Iterator[OwnFile]:
+    for folder in (user_folder("data"), user_folder("cache")):
+        yield OwnFile(str(folder), "the user's data of Hookline", is_folder=True)
+    for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
+        yield OwnFile(prefix, "the Python environment", is_folder=True)
+    for entry in dict.fromkeys(sys.path):
+        what = "a place from which Python imports modules (sys.path)"
+        yield OwnFile(os.path.abspath(entry), what, is_folder=os.path.isdir(entry or "."))
+
+
+def _links(path: str) -> Iterator[str]:
+    """Return the links on the way to a path."""
+    place, *names = path.split(os.sep)
+    for name in names:
+        place = os.path.join(os.path.realpath(place or os.sep), name)
+        if os.path.islink(place):
+            yield place
 
 
 def _loaded_code() -> Iterator[tuple[str, bool]]:
