@@ -500,7 +500,10 @@ def test_loaded_code_and_its_folder_are_read_only(bubblewrap, folder):
     ("prepare", "says"),
     [
         ("sys.path.append('work')", "sys.path"),
-        ("sys.path.append('work'); import mine; sys.path.pop()", "code that this program has loaded"),
+        (
+            "sys.path.append('work'); import mine; sys.path.pop()",
+            "the folder from which this program has imported mine",
+        ),
     ],
 )
 def test_a_folder_from_which_code_is_imported_is_refused(bubblewrap, folder, prepare, says):

@@ -53,8 +53,7 @@ def own_files() -> Iterator[OwnFile]:
         yield file._replace(path=os.path.realpath(file.path))
         for link in _links(file.path):
             yield OwnFile(link, f"a link to {file.what}", beside=True)
-    for place, is_folder in _loaded_code():
-        yield OwnFile(place, "code that this program has loaded", is_folder=is_folder)
+    yield from _loaded_code()
 
 
 def _environment() -> Iterator[OwnFile]:
@@ -76,23 +75,24 @@ def _links(path: str) -> Iterator[str]:
             yield place
 
 
-def _loaded_code() -> Iterator[tuple[str, bool]]:
+def _loaded_code() -> Iterator[OwnFile]:
     """Return the folders from which modules were imported, and the files that were loaded by their path."""
-    found = set()
+    found: dict[str, OwnFile] = {}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if not isinstance(file, str):
             continue
         if getattr(module, "__spec__", None) is None:  # a script, or a file of hooks
-            found.add((_real(file), False))
+            found.setdefault(file, OwnFile(_real(file), "code that this program has loaded"))
             continue
         # The folder that was searched: a package or a compiled module there would be found before the module.
         depth = name.count(".") + (os.path.basename(file).partition(".")[0] == "__init__")
         folder = os.path.dirname(file)
         for _ in range(depth):
             folder = os.path.dirname(folder)
-        found.add((_real(folder), True))
-    yield from found
+        what = f"the folder from which this program has imported {name.partition('.')[0]}"
+        found.setdefault(folder, OwnFile(_real(folder), what, is_folder=True))
+    yield from found.values()
 
 
 _resolved: dict[str, str] = {}
