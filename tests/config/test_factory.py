@@ -11,7 +11,7 @@ import pytest
 from hookline import RegistrationError, call, observer, reply
 from hookline._toolbox.sandbox import level_state
 from hookline.config.errors import ConfigError
-from hookline.config.factory import build_agent, build_hooks, build_tools, make_context
+from hookline.config.factory import build_agent, build_file_guards, build_hooks, build_tools, make_context
 from hookline.config.loading import load_hooks
 from hookline.config.settings import DeclaredHook, Settings
 from hookline.config.sources import Flag, load
@@ -97,12 +97,32 @@ def test_the_shell_can_write_what_the_settings_allow_but_not_the_settings(projec
     assert (project / "new").exists() == write
 
 
+def test_the_profile_of_the_shell_is_a_setting(script, tmp_path):
+    settings = Settings(model=script("hi"), folder=str(tmp_path), shell=True, shell_profile="developer")
+    guards = [hook for hook in build_agent(settings).hooks if type(hook).__name__ == "TerminalGuard"]
+    assert [guard.profile for guard in guards] == ["developer"]
+    assert [guard.profile for guard in build_file_guards(settings, []) if hasattr(guard, "profile")] == ["developer"]
+    with pytest.raises(ConfigError, match="shell_profile: developer needs a sandbox"):
+        build_agent(msgspec.structs.replace(settings, sandbox={"level": "off"}))
+
+
 @pytest.mark.parametrize(
-    "path", ["mytools.py", "mytools/__init__.py", "other.py", "server.py", "serving/main.py", "hookline.toml"]
+    "path",
+    [
+        "mytools.py",
+        "mytools/__init__.py",
+        "other.py",
+        "server.py",
+        "serving/main.py",
+        "hookline.toml",
+        "hookline/trust.json",
+    ],
 )
 @pytest.mark.parametrize("name", ["write_file", "shell"])
 def test_code_that_the_settings_run_is_not_the_agents_to_change(script, tmp_path, monkeypatch, path, name):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    (tmp_path / "hookline").mkdir()
     (tmp_path / "server.py").write_text("")
     settings = Settings(
         model=script("hi"),
