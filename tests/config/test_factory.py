@@ -9,7 +9,7 @@ import pytest
 
 from hookline import RegistrationError, call, observer, reply
 from hookline.config.errors import ConfigError
-from hookline.config.factory import build_agent, build_hooks, build_tools, make_context
+from hookline.config.factory import build_agent, build_file_guards, build_hooks, build_tools, make_context
 from hookline.config.settings import DeclaredHook, Settings
 from hookline.config.sources import Flag, load
 from hookline.plugins.errors import LoadError
@@ -40,6 +40,15 @@ def test_the_shell_comes_with_its_guard(script, tmp_path):
     assert [tool.name for tool in agent.tools] == ["shell"]
     assert [type(hook).__name__ for hook in agent.hooks] == ["PathGuard", "TerminalGuard"]
     assert "shell" not in build_agent(Settings(model=script("hi"), folder=str(tmp_path))).tools
+
+
+def test_the_profile_of_the_shell_is_a_setting(script, tmp_path):
+    settings = Settings(model=script("hi"), folder=str(tmp_path), shell=True, shell_profile="developer")
+    guards = [hook for hook in build_agent(settings).hooks if type(hook).__name__ == "TerminalGuard"]
+    assert [guard.profile for guard in guards] == ["developer"]
+    assert [guard.profile for guard in build_file_guards(settings, []) if hasattr(guard, "profile")] == ["developer"]
+    with pytest.raises(ConfigError, match="shell_profile: developer needs a sandbox"):
+        build_agent(msgspec.structs.replace(settings, sandbox={"level": "off"}))
 
 
 @pytest.mark.parametrize(
