@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hookline.config.errors import ConfigError
 from hookline.config.settings import KEYS, DeclaredHook, Settings
 from hookline.config.sources import Flag, load
-from hookline.stores.paths import default_runs_path
+from hookline.stores.paths import default_audit_path, default_runs_path
 
 words = st.text("abcdef", min_size=1, max_size=6)
 VALUES = {
@@ -58,7 +58,7 @@ def test_the_later_source_wins_and_is_remembered(given_by):
         env = {KEYS[key].env: as_text(value) for key, value in in_env.items()}
         flags = [Flag(key, f"--{key}", value) for key, value in in_flags.items()]
         config = load(flags, folder=folder, env=env)
-        default = Settings(runs=str(default_runs_path(folder)))
+        default = Settings(runs=str(default_runs_path(folder)), audit=str(default_audit_path(folder)))
     expected = {**in_file, **in_env, **in_flags}
     for key in KEYS:
         assert getattr(config.settings, key) == expected.get(key, getattr(default, key))
@@ -119,7 +119,7 @@ def test_a_named_file_is_read_instead(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["hookline.toml", "pyproject.toml"])
-def test_a_world_writable_file_is_ignored_with_a_note_unless_it_is_named(tmp_path, name):
+def test_a_world_writable_file_is_ignored_with_a_note_and_refused_if_it_is_named(tmp_path, name):
     below = tmp_path / "below"
     below.mkdir()
     table = "" if name == "hookline.toml" else "[tool.hookline]\n"
@@ -129,11 +129,21 @@ def test_a_world_writable_file_is_ignored_with_a_note_unless_it_is_named(tmp_pat
     open_file.chmod(0o646)
     config = load(folder=below, env={})
     assert config.settings.max_steps == 3
-    assert config.notes == (f"{open_file} is ignored: every user may write to it; use --config FILE to read it anyway",)
-    named = load(file=open_file, folder=below, env={})
-    assert (named.settings.max_steps, named.notes) == (4, ())
-    open_file.chmod(0o664)
+    (note,) = config.notes
+    assert note.startswith(f"{open_file} is ignored: every user may write to it; ")
+    with pytest.raises(ConfigError, match="is not used: every user may write to it"):
+        load(file=open_file, folder=below, env={})
+    open_file.chmod(0o644)
     assert load(folder=below, env={}).settings.max_steps == 4
+
+
+def test_the_digest_of_a_pyproject_covers_only_the_settings(tmp_path):
+    file = tmp_path / "pyproject.toml"
+    digests = []
+    for version, steps in ((1, 3), (2, 3), (2, 4)):
+        file.write_text(f'[project]\nversion = "{version}"\n[tool.hookline]\nmax_steps = {steps}\n')
+        digests.append(load(folder=tmp_path, env={}).digest)
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_files_of_others_that_do_not_speak_of_us_are_not_worth_a_word(tmp_path):

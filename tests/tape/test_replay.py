@@ -242,6 +242,20 @@ def test_streamed_text_comes_in_the_same_pieces(path: Path) -> None:
     assert then == now == ["one", " two", " three", ""]
 
 
+@pytest.mark.parametrize("mode", ["safe", "live"])
+def test_held_and_live_text_is_shown_at_the_same_time_in_a_replay(path: Path, mode: Any) -> None:
+    @guard(AFTER_LLM)
+    def reject(ctx: Any, payload: Any) -> HookResult | None:
+        return HookResult.retry("No.") if "bad" in payload.content else None
+
+    agent = Agent("a", llm=ScriptedModel(["so bad", "so good"]), hooks=[TapeHook(path), reject], stream=mode)
+    assert agent.run("x").reply == "so good"
+    check(path, reject)
+    events = [entry.event for entry in Tape.load(path).entries if isinstance(entry, fmt.EventEntry)]
+    shown = [event["text"] for event in events if event["type"] == "text_delta"]
+    assert shown == (["so good"] if mode == "safe" else ["so", " bad", "so", " good"])
+
+
 def test_a_stream_that_a_hook_closed_is_closed_again(path: Path) -> None:
     @guard(ON_TOKEN)
     def enough(ctx: Any, payload: Any) -> HookResult | None:
@@ -533,6 +547,35 @@ def test_a_tape_can_be_replayed_many_times(path: Path) -> None:
     record(path, [call("add", a=1, b=2), "done"], no_ones)
     tape = Tape.load(path)
     assert all(replay(tape, [no_ones]).same for _ in range(3))
+
+
+def test_a_replayed_tool_has_the_recorded_effects_and_one_of_an_older_tape_keeps_its_recorded_flags(path: Path) -> None:
+    seen: list[Any] = []
+
+    @observer(BEFORE_TOOL)
+    def look(ctx: Any, request: Any) -> None:
+        found = ctx.tool_registry.get(request.name)
+        seen.append((found.effects, found.dangerous, found.untrusted, found.sandbox))
+
+    @tool(effects=["read", "write"], untrusted=True)
+    def edit() -> str:
+        """Edit."""
+        return "edited"
+
+    edit.sandbox = "landlock"
+    hooks = [look, TapeHook(path)]
+    Agent("a", llm=ScriptedModel([call("edit"), "done"]), tools=[edit], hooks=hooks).run("go")
+    replay(path, [look])
+    expected = (frozenset({"read", "write"}), True, True, "landlock")
+    assert seen == [expected, expected]
+    text = path.read_text()
+    older = text.replace('"effects":["read","write"],"sandbox":"landlock",', "").replace(
+        ',"effects":["read","write"],"sandbox":"landlock"', ""
+    )
+    assert older != text
+    path.write_text(older)
+    replay(path, [look])
+    assert seen[-1] == (None, True, True, "")
 
 
 async def test_two_tapes_of_one_run_are_both_complete(tmp_path: Path) -> None:

@@ -7,20 +7,22 @@ import decimal
 import enum
 import functools
 import json
+import os
 import pathlib
 import threading
 import uuid
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Optional
+from typing import Annotated, Any, Literal, NamedTuple, NewType, Optional, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, WithJsonSchema
+from typing_extensions import TypeAliasType, TypedDict
 
 from hookline import RegistrationError, ToolCallResult, call, tool
 from hookline._base.frozen import FrozenDict, freeze
-from hookline.tools import Tool
+from hookline.tools import Effect, Tool
 from hookline.tools._tool import CheckedArguments, jsonable
 
 
@@ -691,12 +693,128 @@ def not_paths(profile: str, pathology: str, text: str, count: int, file: int): .
         (anything, {"source": "wikipedia", "target": "de", "uri": "https://x.org/a", "root": 3, "src": ""}, []),
         (anything, {"url": "file:///1", "q": [" file:../2", "File: a note", "file:"]}, ["file:///1", " file:../2"]),
         (anything, {"path": {"/1": 1, "name": "2"}, "edits": {"file:///3": {"x/y": "z/w"}}}, ["/1", "2", "file:///3"]),
-        (anything, {"text": "/etc/passwd", "resource": "a/b"}, []),
+        (anything, {"text": "/etc/passwd", "resource": "a/b"}, ["/etc/passwd"]),
         (anything, {"edits": [{"path": "1", "text": "x"}, {"path": "2"}], "file": {"name": "3"}}, list("123")),
     ],
 )
 def test_paths_are_found_by_the_parameters_types_and_names(fn, arguments, paths):
     assert Tool(fn).paths(freeze(arguments)) == paths
+
+
+class Parcel(BaseModel):
+    at: pathlib.Path
+    note: str = ""
+    inner: list["Parcel"] = []
+    renamed: pathlib.Path | None = Field(default=None, alias="spot")
+    model_config = {"populate_by_name": True}
+
+
+@dataclasses.dataclass
+class Spot:
+    at: os.PathLike[str]
+    label: str = ""
+
+
+class Listing(TypedDict):
+    first: pathlib.Path
+    note: str
+
+
+class Pair(NamedTuple):
+    label: str
+    at: pathlib.PurePath
+
+
+AliasedPath = TypeAliasType("AliasedPath", pathlib.Path)
+NewPath = NewType("NewPath", pathlib.Path)
+Nested = TypeAliasType("Nested", "list[Nested] | str")
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "paths"),
+    [
+        (os.PathLike, "a", ["a"]),
+        (os.PathLike[str], "a", ["a"]),
+        (AliasedPath, "a", ["a"]),
+        (list[AliasedPath], ["a", "b"], ["a", "b"]),
+        (NewPath, "a", ["a"]),
+        (str | pathlib.Path, "a", ["a"]),
+        (Annotated[pathlib.Path, WithJsonSchema({"type": "string"})], "a", ["a"]),
+        (Parcel, {"at": "a", "note": "x", "inner": [{"at": "b", "note": "y"}]}, ["a", "b"]),
+        (Parcel, {"at": "a", "spot": "b"}, ["a", "b"]),
+        (Parcel | None, {"at": "a"}, ["a"]),
+        (list[Spot], [{"at": "a", "label": "x"}], ["a"]),
+        (dict[str, Spot], {"k": {"at": "a"}}, ["a"]),
+        (Listing, {"first": "a", "note": "x"}, ["a"]),
+        (Pair, ["x", "a"], ["a"]),
+        (tuple[int, pathlib.Path], [1, "a"], ["a"]),
+        (dict[pathlib.Path, str], {"a": "x"}, ["a"]),
+        (dict[str, pathlib.Path], {"x": "a"}, ["a"]),
+        (Nested, [["x"]], []),
+        (list[str], ["x"], []),
+    ],
+)
+def test_paths_are_found_by_type_under_any_name_and_at_any_depth(hint, value, paths):
+    def take(x): ...
+
+    take.__annotations__["x"] = hint
+    for effects in (None, []):
+        made = Tool(take, effects=effects)
+        checked = made.validate({"x": value})
+        assert not isinstance(checked, str), checked
+        assert made.paths(checked.arguments) == paths
+
+
+def test_the_type_of_further_keyword_arguments_counts():
+    def take(**given: pathlib.Path): ...
+
+    assert Tool(take, effects=[]).paths(freeze({"x": "a", "y": "b"})) == ["a", "b"]
+
+
+LOOKS = [
+    "/etc/passwd", "/", "~", "~/x", "~root/x", "../x", "..", "a/../../x", "..\\x", "file:x", "FILE:///x", "C:\\x",
+    "c:/x", "\\\\server\\share", "$HOME/x", "${HOME}/x", " /etc/passwd", "'/etc/passwd'", '"~/x"', "%2fetc%2fpasswd",
+    "%2e%2e/x", "/home/me/My Documents/x.txt", "//server/x", "/*", "/*/passwd", "/" + "a/../" * 2000 + "etc",
+]  # fmt: skip
+OTHERS = [
+    "hello", "and/or", "text/plain", "https://x.org/a", "1/2", "// a comment", "/* a comment */", "/*! a licence",
+    "/** docs */", "...", "~5 minutes", "see ../x for more", "a..b", "$5", "12:30", "no / yes", "profile:x", "",
+    "/9j/" + "4AAQSkZJRgABAQ" * 1000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("effects", [None, ["read"], ["write"], ["delete", "network"], ["execute"]])
+def test_paths_are_found_by_look_under_any_name_at_any_depth(effects):
+    made = Tool(anything, effects=effects)
+    assert made.paths(freeze({f"x{n}": text for n, text in enumerate(LOOKS + OTHERS)})) == LOOKS
+    assert made.paths(freeze({"x": [{"y": LOOKS + OTHERS}]})) == LOOKS
+
+
+@pytest.mark.parametrize("effects", [[], ["network"]])
+def test_a_tool_that_declares_to_touch_no_files_has_paths_by_type_and_name_only(effects):
+    made = Tool(anything, effects=effects)
+    assert made.paths(freeze({"route": "/users/1", "text": "/help me", "path": "/etc", "x": "file:///x"})) == [
+        "/etc",
+        "file:///x",
+    ]
+
+
+def test_every_line_of_a_text_must_look_like_a_path():
+    made = Tool(anything)
+    assert made.paths(freeze({"x": "/etc/passwd\n\n ../x\n"})) == ["/etc/passwd", " ../x"]
+    assert made.paths(freeze({"x": "/etc/passwd\nis a file"})) == []
+
+
+def test_a_parameter_that_holds_text_is_not_searched_for_paths():
+    def put(path: str, content: str): ...
+
+    made = tool(effects=["write"], texts=["content"])(put)
+    assert made.paths(freeze({"path": "a", "content": "/etc/hosts"})) == ["a"]
+    assert made.paths(freeze({"path": "a", "content": "file:///etc/hosts"})) == ["a", "file:///etc/hosts"]
+    with pytest.raises(RegistrationError, match="'body', which is not one of its parameters"):
+        tool(texts=["body"])(put)
+    with pytest.raises(RegistrationError, match="texts must be a list"):
+        tool(texts="content")(put)
 
 
 def test_options_work_with_and_without_the_function_argument():
@@ -706,11 +824,56 @@ def test_options_work_with_and_without_the_function_argument():
     assert tool(look, name="see", timeout=2).name == tool(name="see")(look).name == "see"
 
 
-def test_a_tool_is_trusted_and_harmless_unless_it_says_otherwise():
-    def look(at: str) -> str:
-        return at
+def look(at: str) -> str:
+    return at
 
-    plain, marked = Tool(look), tool(untrusted=True, dangerous=True)(look)
-    assert (plain.untrusted, plain.dangerous) == (False, False)
-    assert (marked.untrusted, marked.dangerous) == (True, True)
-    assert "untrusted" not in str(marked.spec)  # the model does not see it
+
+@pytest.mark.parametrize(
+    ("effects", "dangerous", "untrusted"),
+    [
+        (None, True, True),
+        ([], False, False),
+        (["read"], False, False),
+        (["write"], True, False),
+        (["read", "delete"], True, False),
+        (["execute"], True, True),
+        (["network"], True, True),
+    ],
+)
+def test_dangerous_and_untrusted_follow_from_the_effects(effects, dangerous, untrusted):
+    declared = tool(effects=effects)(look)
+    assert (declared.dangerous, declared.untrusted) == (dangerous, untrusted)
+
+
+@pytest.mark.parametrize("flag", [True, False])
+@pytest.mark.parametrize("effects", [None, [], ["write", "network"]])
+def test_an_explicit_flag_wins_over_the_effects(effects, flag):
+    marked = Tool(look, effects=effects, dangerous=flag, untrusted=flag)
+    assert (marked.dangerous, marked.untrusted) == (flag, flag)
+
+
+def test_an_undeclared_tool_may_do_everything_and_a_declared_one_only_what_it_says():
+    undeclared, pure, reader = Tool(look), Tool(look, effects=[]), Tool(look, effects=("read", "read"))
+    assert (undeclared.effects, pure.effects, reader.effects) == (None, frozenset(), frozenset({"read"}))
+    assert all(undeclared.may(effect) for effect in get_args(Effect))
+    assert not any(pure.may(effect) for effect in get_args(Effect))
+    assert [effect for effect in get_args(Effect) if reader.may(effect)] == ["read"]
+    assert reader.may("write", "read")
+    assert not reader.may("write", "delete")
+    assert "read" not in str(reader.spec)  # the model does not see it
+
+
+@pytest.mark.parametrize("wrong", [["raed"], ["read", "exec"], [None], [["read"]]])
+def test_an_unknown_effect_is_rejected_with_the_effects_that_exist(wrong):
+    with pytest.raises(RegistrationError, match="There are read, write, delete, execute, network"):
+        tool(effects=wrong)(look)
+
+
+@pytest.mark.parametrize("wrong", ["read", 5])
+def test_effects_are_a_list(wrong):
+    with pytest.raises(RegistrationError, match="effects must be a list"):
+        Tool(look, effects=wrong)
+
+
+def test_a_tool_runs_in_no_sandbox_unless_it_says_so():
+    assert Tool(look).sandbox == ""

@@ -5,20 +5,32 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, get_args, get_origin, get_type_hints, overload
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 import msgspec
 
 from .._base.frozen import FrozenDict, freeze, freeze_flat, scrub, thaw
-from .._base.text import describe
+from .._base.text import describe, did_you_mean
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.values import ToolSpec
-from .arguments import paths_in, url_properties, urls_in
+from .arguments import has_path_format, paths_in, url_properties, urls_in
 
 if TYPE_CHECKING:  # with defaults, so that ``Tool`` alone means any tool; ``typing`` has them from Python 3.13 on
     from typing_extensions import ParamSpec, TypeVar
@@ -30,6 +42,11 @@ else:
 
     P = ParamSpec("P")
     R_co = TypeVar("R_co", covariant=True)
+
+Effect = Literal["read", "write", "delete", "execute", "network"]
+"""What a tool may do outside the run: read, write or delete files and other data, run code, or use a network."""
+
+EFFECTS: tuple[Effect, ...] = get_args(Effect)
 
 _NATIVE: tuple[Any, ...] = (str, int, float, bool, type(None))
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
@@ -51,8 +68,15 @@ class Tool(Generic[P, R_co]):
         description: the description; from the docstring if omitted.
         timeout: seconds after which a call fails.
         folder: the folder to which relative paths in the arguments refer; the working directory if omitted.
-        untrusted: whether results come from outside, such as a web page, and may contain anything.
-        dangerous: whether the tool may do harm, such as write or send; guards may ask for approval first.
+        effects: what the tool may do outside the run: any of ``read``, ``write``, ``delete``, ``execute`` (which counts
+            as everything that code can do) and ``network``. An empty list declares a pure computation. If omitted, the
+            tool is undeclared, and guards treat it as if it did all of this.
+        untrusted: whether results come from outside, such as a web page, and may contain anything. If omitted, true for
+            tools that may use the network or run code.
+        dangerous: whether the tool may do harm; guards may ask for approval first. If omitted, true for tools that may
+            do more than read.
+        texts: the parameters that hold text and never a path, such as the content of a file. Guards do not take a text
+            in them for a path because it looks like one.
         offer: ``offer(ctx)`` returns the spec that the model sees in this step, or ``None`` to hide the tool; if
             omitted, the model always sees ``spec``.
 
@@ -62,7 +86,7 @@ class Tool(Generic[P, R_co]):
             "Add two numbers."
             return a + b
 
-        agent = Agent("bob", llm="local", tools=[Tool(add, timeout=5)])
+        agent = Agent("bob", llm="local", tools=[Tool(add, timeout=5, effects=[])])
     """
 
     runs_agents = False
@@ -70,6 +94,9 @@ class Tool(Generic[P, R_co]):
 
     A replay calls such a tool, because the calls of its agents are on the tape.
     """
+
+    sandbox = ""
+    """The sandbox in which the tool runs commands, ``landlock`` or ``bubblewrap``; empty if there is none."""
 
     def __init__(
         self,
@@ -79,8 +106,10 @@ class Tool(Generic[P, R_co]):
         description: str | None = None,
         timeout: float | None = None,
         folder: str | os.PathLike[str] | None = None,
-        untrusted: bool = False,
-        dangerous: bool = False,
+        effects: Iterable[Effect] | None = None,
+        untrusted: bool | None = None,
+        dangerous: bool | None = None,
+        texts: Iterable[str] = (),
         offer: Callable[[Any], ToolSpec | None] | None = None,
     ) -> None:
         self.fn = fn
@@ -90,7 +119,10 @@ class Tool(Generic[P, R_co]):
             raise RegistrationError(f"tool name {self.name!r}: use letters, digits, '_', '-' or '.', at most 64")
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
             raise RegistrationError(f"tool {self.name!r}: timeout must be a positive number of seconds")
-        self.timeout, self.untrusted, self.dangerous = timeout, untrusted, dangerous
+        self.timeout = timeout
+        self.effects = None if effects is None else _checked_effects(self.name, effects)
+        self.untrusted = self.may("network") if untrusted is None else untrusted
+        self.dangerous = self.may("write", "delete", "network") if dangerous is None else dangerous
         self._folder = None if folder is None else os.fspath(folder)
         self.is_async = inspect.iscoroutinefunction(fn)
         self._params = dict(inspect.signature(fn).parameters)
@@ -98,6 +130,7 @@ class Tool(Generic[P, R_co]):
         for param in self._params.values():
             if param.kind in (param.VAR_POSITIONAL, param.POSITIONAL_ONLY):
                 raise RegistrationError(f"tool {self.name!r}: parameter {param} cannot be given by name")
+        self.texts = _checked_texts(self.name, texts, self._params)
         self._description = description
         self.__doc__ = fn.__doc__
 
@@ -107,6 +140,13 @@ class Tool(Generic[P, R_co]):
 
     def __repr__(self) -> str:
         return f"<tool {self.name}>"
+
+    def may(self, *effects: Effect) -> bool:
+        """Return whether the tool may have one of these effects.
+
+        A tool that is undeclared, or that runs code, may have all of them.
+        """
+        return self.effects is None or not self.effects.isdisjoint((*effects, "execute"))
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -173,12 +213,18 @@ class Tool(Generic[P, R_co]):
     def paths(self, arguments: Mapping[str, Any]) -> list[str]:
         """Return the paths in these arguments, at any depth.
 
-        A text is a path if its parameter has the type or the name of one (``path``, ``out_dir``), or if it starts with
-        ``file:``. If the parameter is named like a location (``source``, ``target``, ``uri``), and for keys of an
-        object that is named like a path, a text is a path if it looks like one: it has a separator, starts with ``~``
-        or ``$``, or is ``..``.
+        A text is a path if it has the type of one (``Path``, ``os.PathLike``, the JSON schema format ``path``), also
+        inside models, lists and the like; if its parameter has the name of one (``path``, ``out_dir``); or if it starts
+        with ``file:``. If the parameter is named like a location (``source``, ``target``, ``uri``), and for keys of an
+        object that is named like a path, a text is a path if it has a separator, starts with ``~`` or ``$``, or is
+        ``..``.
+
+        In a tool that may read, write or delete, a text of any other parameter is a path if it looks like one: it
+        starts with ``/``, ``~/``, ``$NAME/``, ``../`` or a drive letter, or has ``/../`` in it. A text of several lines
+        counts if all of them do. ``texts=`` names the parameters to which this does not apply.
         """
-        return paths_in(arguments, self._path_params)
+        touches_files = self.may("read", "write", "delete")
+        return paths_in(arguments, self._path_params, self._path_schemas, touches_files, self.texts)
 
     def urls(self, arguments: Mapping[str, Any], *, free: bool = True) -> Iterator[str]:
         """Return the URLs and hosts in these arguments, at any depth, as they are written.
@@ -205,14 +251,16 @@ class Tool(Generic[P, R_co]):
 
     @cached_property
     def _path_params(self) -> frozenset[str]:
-        from pathlib import PurePath
+        """The parameters with the type of a path, even if its JSON schema does not say so."""
+        return frozenset(name for name, hint in self._hints.items() if _is_path(hint))
 
-        def is_path(hint: Any) -> bool:
-            if isinstance(hint, type):
-                return issubclass(hint, PurePath)
-            return any(is_path(arg) for arg in get_args(hint))
-
-        return frozenset(name for name, hint in self._hints.items() if is_path(hint))
+    @cached_property
+    def _path_schemas(self) -> tuple[Any, ...]:
+        """The schemas of the arguments that mention paths: with the names that models send, and that guards see."""
+        schemas = [self.spec.parameters]
+        if not self._native:
+            schemas.append(self._adapter.json_schema(by_alias=False))
+        return tuple(schema for schema in schemas if has_path_format(schema))
 
     @cached_property
     def _url_params(self) -> frozenset[str]:
@@ -251,7 +299,7 @@ class Tool(Generic[P, R_co]):
 
     @cached_property
     def _adapter(self) -> Any:
-        from typing import Annotated, NotRequired, Required
+        from typing import NotRequired, Required
 
         from pydantic import ConfigDict, Field, TypeAdapter
         from typing_extensions import TypedDict
@@ -296,6 +344,37 @@ class Tool(Generic[P, R_co]):
         return f"Invalid arguments for {self.name}: " + "; ".join(problems)
 
 
+def _checked_effects(name: str, effects: Iterable[Effect]) -> frozenset[Effect]:
+    if isinstance(effects, str) or not isinstance(effects, Iterable):
+        raise RegistrationError(f"tool {name!r}: effects must be a list such as ['read'], not {effects!r:.80}")
+    found = tuple(effects)
+    for effect in found:
+        if effect not in EFFECTS:
+            raise RegistrationError(
+                f"tool {name!r}: there is no effect {effect!r:.80}.{did_you_mean(str(effect), EFFECTS)} "
+                f"There are {', '.join(EFFECTS)}; an empty list declares a pure computation"
+            )
+    return frozenset(found)
+
+
+def _checked_texts(name: str, texts: Iterable[str], params: Iterable[str]) -> frozenset[str]:
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise RegistrationError(f"tool {name!r}: texts must be a list of parameters, not {texts!r:.80}")
+    found = frozenset(texts)
+    for text in found.difference(params):
+        raise RegistrationError(f"tool {name!r}: texts names {text!r:.80}, which is not one of its parameters")
+    return found
+
+
+def _is_path(hint: Any) -> bool:
+    """Return whether a type is a path. Paths inside other types are found in the JSON schema."""
+    origin = get_origin(hint) or hint
+    if origin in (Union, UnionType):
+        return any(map(_is_path, get_args(hint)))
+    inner = getattr(hint, "__origin__", None) if origin is Annotated else getattr(hint, "__supertype__", None)
+    return (isinstance(origin, type) and issubclass(origin, os.PathLike)) or (inner is not None and _is_path(inner))
+
+
 def _has_description(hint: Any) -> bool:
     return any(getattr(extra, "description", None) for extra in getattr(hint, "__metadata__", ()))
 
@@ -322,8 +401,10 @@ def tool(
     description: str | None = None,
     timeout: float | None = None,
     folder: str | os.PathLike[str] | None = None,
-    untrusted: bool = False,
-    dangerous: bool = False,
+    effects: Iterable[Effect] | None = None,
+    untrusted: bool | None = None,
+    dangerous: bool | None = None,
+    texts: Iterable[str] = (),
 ) -> Tool[P, R_co]: ...
 @overload
 def tool(
@@ -332,8 +413,10 @@ def tool(
     description: str | None = None,
     timeout: float | None = None,
     folder: str | os.PathLike[str] | None = None,
-    untrusted: bool = False,
-    dangerous: bool = False,
+    effects: Iterable[Effect] | None = None,
+    untrusted: bool | None = None,
+    dangerous: bool | None = None,
+    texts: Iterable[str] = (),
 ) -> Callable[[Callable[P, R_co]], Tool[P, R_co]]: ...
 def tool(
     fn: Callable[..., Any] | None = None,
@@ -343,8 +426,10 @@ def tool(
     description: str | None = None,
     timeout: float | None = None,
     folder: str | os.PathLike[str] | None = None,
-    untrusted: bool = False,
-    dangerous: bool = False,
+    effects: Iterable[Effect] | None = None,
+    untrusted: bool | None = None,
+    dangerous: bool | None = None,
+    texts: Iterable[str] = (),
 ) -> Any:
     """Make a function a tool: ``@tool``, or ``@tool(timeout=...)`` with the options of :class:`Tool`.
 
@@ -352,7 +437,7 @@ def tool(
 
     Example::
 
-        @tool(dangerous=True, timeout=10)
+        @tool(effects=["network"], timeout=10)
         def send(to: str, text: str) -> str:
             "Send a message."
             return f"sent to {to}"
@@ -365,8 +450,10 @@ def tool(
             description=description,
             timeout=timeout,
             folder=folder,
+            effects=effects,
             untrusted=untrusted,
             dangerous=dangerous,
+            texts=texts,
         )
 
     return made if fn is None else made(fn)
