@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hookline.config.errors import ConfigError
 from hookline.config.settings import KEYS, DeclaredHook, Settings
 from hookline.config.sources import Flag, load
-from hookline.stores.paths import default_runs_path
+from hookline.stores.paths import default_audit_path, default_runs_path
 
 words = st.text("abcdef", min_size=1, max_size=6)
 VALUES = {
@@ -58,7 +58,7 @@ def test_the_later_source_wins_and_is_remembered(given_by):
         env = {KEYS[key].env: as_text(value) for key, value in in_env.items()}
         flags = [Flag(key, f"--{key}", value) for key, value in in_flags.items()]
         config = load(flags, folder=folder, env=env)
-        default = Settings(runs=str(default_runs_path(folder)))
+        default = Settings(runs=str(default_runs_path(folder)), audit=str(default_audit_path(folder)))
     expected = {**in_file, **in_env, **in_flags}
     for key in KEYS:
         assert getattr(config.settings, key) == expected.get(key, getattr(default, key))

@@ -26,6 +26,7 @@ from ..plugins.errors import LoadError, PluginError
 from ..plugins.manager import Host, PluginManager
 from ..plugins.plugin import Plugin
 from ..providers.factory import get_model
+from ..stores.paths import is_default_audit_path
 from .errors import ConfigError
 from .loading import load_hooks, load_tools, source_location
 from .settings import DeclaredHook, Settings, parse_table
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 
 
 NAME = "hookline"
+AUDIT_BYTES = 20_000_000
+"""Maximum size of a file of a project's audit log."""
+AUDIT_FILES = 9
+"""Number of full files of a project's audit log that are kept: about half a million records."""
 KEEP_DAYS = 365
 """Days for which the command line keeps recorded runs."""
 
@@ -108,10 +113,7 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     files += _tool_code_files(settings, home)
     files += [str(plugin.folder) for plugin in build_plugins(settings, home).found() if plugin.folder is not None]
     own: list[Any] = []
-    if settings.audit:
-        from ..hooks.audit_log import AuditLogHook
-
-        own.append(AuditLogHook(settings.audit))
+    own += _audit_hooks(settings, [each.hook for each in loaded])
     if settings.tickets:
         from ..hooks.ticket_rules import TicketRules
 
@@ -139,6 +141,19 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     for hook in loaded:
         hook.register(registry)
     return registry, plugins
+
+
+def _audit_hooks(settings: Settings, hooks: Iterable[Any]) -> list[Any]:
+    """Return the hook that writes the audit log; none without a log, or if the settings declare a log of their own."""
+    if not settings.audit:
+        return []
+    from ..hooks.audit_log import AuditLogHook
+
+    if not is_default_audit_path(settings.audit):
+        return [AuditLogHook(settings.audit)]
+    if any(isinstance(hook, AuditLogHook) for hook in hooks):
+        return []
+    return [AuditLogHook(settings.audit, max_bytes=AUDIT_BYTES, keep_files=AUDIT_FILES)]
 
 
 def _skill_hooks(settings: Settings, hooks: Iterable[Any]) -> list[Any]:

@@ -218,7 +218,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sessions: Annotated[
         str, KeyInfo("folder for saved sessions, or a SQLite file (.db)", CONTROL, "--sessions", "PATH")
     ] = ""
-    audit: Annotated[str, KeyInfo("write an audit log to this file", CONTROL, "--audit", "FILE")] = ""
+    audit: Annotated[
+        str | None,
+        KeyInfo("file of the audit log; by default one per project, 'none' for no log", CONTROL, "--audit", "FILE"),
+    ] = ""
     runs: Annotated[
         str | None,
         KeyInfo("SQLite file of recorded runs, for hookline stats and hookline serve", CONTROL, "--runs", "FILE.db"),
