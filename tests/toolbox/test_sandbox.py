@@ -162,6 +162,7 @@ def test_no_spelling_writes_outside(level, folder, command):
         SYSCALL.format("unshare", "0x10000000"),
         "import os; os.setuid(12345)",
         "import os; os.chroot('.')",
+        "open('/proc/sys/kernel/core_pattern', 'r+')",
         "import os; os.mknod('device', 0o60600, os.makedev(8, 0)); open('device')",
     ],
 )
@@ -448,6 +449,17 @@ def test_a_store_directly_in_the_folder_is_refused(bubblewrap, folder):
     del store
 
 
+@pytest.mark.parametrize("link", ["hookline.toml", "conf"])
+def test_a_link_to_a_file_of_hookline_is_refused(bubblewrap, folder, link):
+    (folder / "real").mkdir()
+    (folder / "real" / "hookline.toml").write_text("")
+    (folder / link).symlink_to("real" if link == "conf" else "real/hookline.toml")
+    owner = uses(folder / link / "hookline.toml" if link == "conf" else folder / link)
+    with pytest.raises(RegistrationError, match="a link to a file of the test"):
+        shell_tool(folder, sandbox="bubblewrap")
+    del owner
+
+
 def test_a_file_that_is_used_later_is_protected_too(bubblewrap, folder):
     tool = shell_tool(folder, sandbox="bubblewrap")
     (folder / "late.toml").write_text("mine")
@@ -488,7 +500,10 @@ def test_loaded_code_and_its_folder_are_read_only(bubblewrap, folder):
     ("prepare", "says"),
     [
         ("sys.path.append('work')", "sys.path"),
-        ("sys.path.append('work'); import mine; sys.path.pop()", "code that this program has loaded"),
+        (
+            "sys.path.append('work'); import mine; sys.path.pop()",
+            "the folder from which this program has imported mine",
+        ),
     ],
 )
 def test_a_folder_from_which_code_is_imported_is_refused(bubblewrap, folder, prepare, says):

@@ -437,7 +437,7 @@ def _chosen_level(sandbox: Sandbox) -> Level:
     problems = "; ".join(f"{state.level}: {state.problem}" for state in states)
     raise RegistrationError(
         f"commands cannot be confined on this machine. {problems}. 'hookline doctor' shows details. To run commands "
-        "with all your rights, write sandbox='off'"
+        "with all your rights, write sandbox='off', or on the command line --sandbox level=off"
     )
 
 
@@ -456,11 +456,10 @@ def _bubblewrap_program() -> str:
 def _programs() -> list[str]:
     """Return the folders of programs on the search path, and of the Python environment."""
     home = os.path.realpath(os.path.expanduser("~"))
-    places = [os.path.realpath(folder) for folder in search_path().split(os.pathsep) if os.path.isdir(folder)]
+    folders = [*search_path().split(os.pathsep), sys.prefix, sys.base_prefix, sys.exec_prefix]
+    places = dict.fromkeys(os.path.realpath(folder) for folder in folders if os.path.isdir(folder))
     # A folder that contains the home folder has more in it than programs.
-    places = [place for place in places if not _is_inside(home, place)]
-    places += [os.path.realpath(folder) for folder in (sys.prefix, sys.base_prefix, sys.exec_prefix)]
-    return [place for place in dict.fromkeys(places) if place != "/"]
+    return [place for place in places if not _is_inside(home, place)]
 
 
 def _process_limit(processes: int) -> int | None:
