@@ -637,6 +637,7 @@ PATHS = {
 }
 FLAGS = {
     "AuditLogHook.content",
+    "ChannelGuard.attachments",
     "EgressGuard.resolve",
     "InjectionGuard.judge",
     "InjectionGuard.task",
@@ -662,6 +663,7 @@ FUNCTIONS = {
 }
 AMOUNTS = {
     "ApprovalsHook.seconds",
+    "ChannelGuard.loop_window",
     "InjectionGuard.judge_timeout",
     "CostLimitHook.max_cost",
     "ExecutionTimeLimitHook.max_seconds",
@@ -703,6 +705,10 @@ SENSIBLE: dict[str, set[str]] = {
         "ToolRetryHook.base_delay",
     },
     "None": {
+        "ChannelGuard.loop_turns",
+        "ChannelGuard.max_length",
+        "ChannelGuard.per_conversation",
+        "ChannelGuard.per_sender",
         "InjectionGuard.taint_steps",
         "RateLimitHook.max_calls_per_run",
         "guards.finish_reasons",
@@ -711,6 +717,12 @@ SENSIBLE: dict[str, set[str]] = {
         "guards.max_tokens",
     },
     "[]": {
+        "ChannelGuard.allow",
+        "ChannelGuard.blocklist",
+        "ChannelGuard.bots",
+        "ChannelGuard.deny",
+        "ChannelGuard.links",
+        "ChannelGuard.redact",
         "EgressGuard.hosts",
         "EgressGuard.local",
         "InjectionGuard.dangerous",

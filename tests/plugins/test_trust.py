@@ -76,6 +76,17 @@ def test_forged_bytecode_does_not_run_in_place_of_the_source(project, trusting):
         assert load_file(project / "rules.py")[0].ran == "as trusted"
 
 
+def test_a_link_that_leads_out_of_the_project_needs_trust(project, trusting, tmp_path):
+    outside = tmp_path / "outside.py"
+    outside.write_text("text = 'from outside'\n")
+    (project / "helper_of_rules.py").unlink()
+    (project / "helper_of_rules.py").symlink_to(outside)
+    with trusting("rules.py"), pytest.raises(LoadError, match=r"outside\.py is not trusted"):
+        load_file(project / "rules.py")
+    with trusting("rules.py", "helper_of_rules.py"):
+        assert load_file(project / "rules.py")[0].ran == "from outside"
+
+
 def test_bytecode_without_source_needs_trust(project, trusting):
     py_compile.compile(str(project / "helper_of_rules.py"), str(project / "helper_of_rules.pyc"))
     (project / "helper_of_rules.py").unlink()

@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from .._base.files import distrust_reason
+from .._base.own_files import OwnFile, register_own_file
 from .._base.text import did_you_mean
 from .._kernel.hook import Hook
 from .._kernel.registry import HookRegistry
@@ -25,9 +26,10 @@ from ..plugins.errors import LoadError, PluginError
 from ..plugins.manager import Host, PluginManager
 from ..plugins.plugin import Plugin
 from ..providers.factory import get_model
+from ..stores.paths import is_default_audit_path
 from .errors import ConfigError
 from .loading import load_hooks, load_tools, source_location
-from .settings import DeclaredHook, Settings
+from .settings import DeclaredHook, Settings, parse_table
 from .sources import FILE, SHARED_FILE, parse_reference
 from .trust import TrustStore
 
@@ -36,6 +38,10 @@ if TYPE_CHECKING:
 
 
 NAME = "hookline"
+AUDIT_BYTES = 20_000_000
+"""Maximum size of a file of a project's audit log."""
+AUDIT_FILES = 9
+"""Number of full files of a project's audit log that are kept: about half a million records."""
 KEEP_DAYS = 365
 """Days for which the command line keeps recorded runs."""
 
@@ -107,10 +113,7 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     files += _tool_code_files(settings, home)
     files += [str(plugin.folder) for plugin in build_plugins(settings, home).found() if plugin.folder is not None]
     own: list[Any] = []
-    if settings.audit:
-        from ..hooks.audit_log import AuditLogHook
-
-        own.append(AuditLogHook(settings.audit))
+    own += _audit_hooks(settings, [each.hook for each in loaded])
     if settings.tickets:
         from ..hooks.ticket_rules import TicketRules
 
@@ -126,13 +129,31 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     folder, write = work_folder(settings), settings.write
     commands = ["shell"] if settings.shell else []  # judged by the TerminalGuard
     registry = HookRegistry([PathGuard(folder, write=write, protect=keep, commands=commands), *own])
+    for path in filter(os.path.isabs, keep):
+        if os.path.exists(path):
+            register_own_file(registry, OwnFile(path, "code or data of the agent", is_folder=os.path.isdir(path)))
     if settings.shell:
         from ..hooks.terminal_guard import TerminalGuard
 
-        registry.register(TerminalGuard(folder, writes=write, unknown="ask", protect=keep))
+        registry.register(
+            TerminalGuard(folder, profile=settings.shell_profile, writes=write, unknown="ask", protect=keep)
+        )
     for hook in loaded:
         hook.register(registry)
     return registry, plugins
+
+
+def _audit_hooks(settings: Settings, hooks: Iterable[Any]) -> list[Any]:
+    """Return the hook that writes the audit log; none without a log, or if the settings declare a log of their own."""
+    if not settings.audit:
+        return []
+    from ..hooks.audit_log import AuditLogHook
+
+    if not is_default_audit_path(settings.audit):
+        return [AuditLogHook(settings.audit)]
+    if any(isinstance(hook, AuditLogHook) for hook in hooks):
+        return []
+    return [AuditLogHook(settings.audit, max_bytes=AUDIT_BYTES, keep_files=AUDIT_FILES)]
 
 
 def _skill_hooks(settings: Settings, hooks: Iterable[Any]) -> list[Any]:
@@ -171,7 +192,7 @@ def build_file_guards(settings: Settings, files: Iterable[str]) -> list[Any]:
     if settings.shell:
         from ..hooks.terminal_guard import TerminalGuard
 
-        found.append(TerminalGuard(folder, writes=write, unknown="ask", protect=keep))
+        found.append(TerminalGuard(folder, profile=settings.shell_profile, writes=write, unknown="ask", protect=keep))
     return found
 
 
@@ -220,9 +241,7 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
         files = file_tools(work_folder(settings), write=settings.write, hide=SECRET_FILES)
         tools += [*files, calculator, clock]
     if settings.shell:
-        from .._toolbox.shell import shell_tool
-
-        tools.append(shell_tool(work_folder(settings)))
+        tools.append(_build_shell(settings))
     tools += load_tools(settings.tools, home)
     if settings.hosts:
         from .._toolbox.web import fetch_tool
@@ -243,6 +262,41 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
         tools += [mcp(target) for target in settings.mcp]
         tools += [mcp(target, trusted=True) for target in settings.trusted_mcp]
     return tools
+
+
+class SandboxOptions(msgspec.Struct, frozen=True):
+    """The setting ``sandbox``: the options of :class:`hookline.tools.Sandbox`, or the level ``off``."""
+
+    level: Literal["auto", "bubblewrap", "landlock", "off"] = "auto"
+    writable: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    memory: int | None = None
+    processes: int | None = None
+    file_size: int | None = None
+
+
+def _build_shell(settings: Settings) -> Any:
+    """Build the shell tool. Without the setting ``write``, its commands can only read the folder."""
+    from .._toolbox.sandbox import Sandbox
+    from .._toolbox.shell import shell_tool
+
+    options = parse_table(SandboxOptions, "sandbox", settings.sandbox)
+    folder = work_folder(settings)
+    if options.level == "off" and settings.shell_profile == "developer":
+        raise ConfigError("shell_profile: developer needs a sandbox, and sandbox.level is off. Remove one of them")
+    if options.level == "off":
+        return shell_tool(folder, sandbox="off")
+    limits = {name: getattr(options, name) for name in ("memory", "processes", "file_size")}
+    sandbox = Sandbox(
+        options.level,
+        write=settings.write,
+        writable=options.writable,
+        readable=options.readable,
+        hosts=options.hosts,
+        **{name: value for name, value in limits.items() if value is not None},
+    )
+    return shell_tool(folder, sandbox=sandbox)
 
 
 def work_folder(settings: Settings) -> Path:

@@ -13,11 +13,12 @@ import msgspec
 
 from .._base.files import distrust_reason
 from .._base.frozen import EMPTY
+from .._base.own_files import OwnFile, register_own_file
 from .._base.text import closest_match, did_you_mean, error_text
 from ..hooks._catalog import BUILTINS
 from ..plugins.discovery import is_path
 from ..plugins.trust import digest
-from ..stores.paths import default_runs_path
+from ..stores.paths import default_approvals_path, default_audit_path, default_runs_path
 from .errors import ConfigError
 from .secrets import mask
 from .settings import KEYS, DeclaredChannel, DeclaredHook, Key, Settings
@@ -40,7 +41,7 @@ class Flag(msgspec.Struct, frozen=True):
     value: Any
 
 
-class Configuration(msgspec.Struct, frozen=True):
+class Configuration(msgspec.Struct, frozen=True, weakref=True):
     """The effective settings, the source of each, the file that was read, and notes about ignored files.
 
     ``declared`` are the settings in the file, and ``digest`` is the digest of the text that they were read from.
@@ -107,10 +108,16 @@ def load(
     for flag in sorted(flags, key=lambda flag: flag.key != "model"):
         value = resolve_paths(flag.key, parse_value(KEYS[flag.key], flag.value, flag.name), here)
         assign(flag.key, value, f"flag:{flag.name}")
-    if values.get("runs", "") == "":
-        project = path.parent.resolve() if path is not None else here
-        values["runs"] = str(default_runs_path(project if here.is_relative_to(project) else here))
-    return Configuration(Settings(**values), origins, path, tuple(notes), declared, seen)
+    project = path.parent.resolve() if path is not None else here
+    project = project if here.is_relative_to(project) else here
+    defaults = {"runs": default_runs_path, "audit": default_audit_path, "approval_file": default_approvals_path}
+    for name, default in defaults.items():
+        if values.get(name, "") == "":
+            values[name] = str(default(project))
+    found = Configuration(Settings(**values), origins, path, tuple(notes), declared, seen)
+    if path is not None:
+        register_own_file(found, OwnFile(str(path), "the configuration file"))
+    return found
 
 
 def _model_first(given: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -355,6 +362,9 @@ def resolve_paths(key: str, value: Any, folder: Path) -> Any:
         return value if kind is None else f"{kind}{folder / Path(value.removeprefix(kind)).expanduser()}"
     if key == "plugins":
         return tuple(str(folder / Path(item).expanduser()) if is_path(item) else item for item in value)
+    if key == "sandbox":
+        paths = {name: value[name] for name in ("writable", "readable") if isinstance(value.get(name), (list, tuple))}
+        return {**value, **{name: [_path("path", item, folder) for item in items] for name, items in paths.items()}}
     if key in ("hooks", "tools", "channels"):
         return tuple(_resolve_item(item, folder) for item in value)
     return value

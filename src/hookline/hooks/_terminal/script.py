@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from itertools import takewhile
 from typing import NamedTuple
 
 from ..._toolbox.command_line import MAX_LENGTH, CommandError, Word, check_characters
@@ -24,7 +25,8 @@ _REDIRECT = re.compile(r"(?:[0-9]+(?=[<>]))?(<<<|<<-?|<>|<&|<(?!\()|>>|>&|>\||>(
 _PLAIN = re.compile(r"[^\s;&|<>()'\"\\$`*?\[{]+")
 _BRACES = re.compile(r"\{[^\s{}'\"]*\}")
 _PARAMETER = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])")
-_ARITHMETIC = re.compile(r"\$\(\(([^()'\"`\\;\n]|\([^()'\"`\\;\n]*\))*\)\)")
+_TERM = r"[^()'\"`\\;\n$]|\$(?!\()"
+_ARITHMETIC = re.compile(rf"\$\(\((?:{_TERM}|\((?:{_TERM})*\))*\)\)")
 _SPECIAL = re.compile(r"([*?[])")
 
 
@@ -134,7 +136,7 @@ class _Scanner:
             self.at += 1
             return []
         self.commands(")")
-        return words
+        return [] if words and words[0].raw == "case" else words  # brackets around a pattern of case
 
     def _skip_blanks(self) -> None:
         while self.text[self.at : self.at + 1] in (" ", "\t"):
@@ -147,6 +149,9 @@ class _Scanner:
         target = self._word()
         if operator in ("<<", "<<-"):
             self._documents.append(_HereDocument(target.text, operator == "<<-", target.raw != target.text, words))
+        elif operator == "<<<":
+            if _runs_shell(words):
+                _Scanner(target.text, self.found, self.depth).commands("")
         elif ">" in operator and not (operator == ">&" and re.fullmatch("[0-9]+|-", target.text)):
             self.found.written.append(target)
 
@@ -164,7 +169,7 @@ class _Scanner:
             body = "\n".join(lines)
             if not document.quoted:
                 _Scanner(body, self.found, self.depth).quoted("")
-            if any(os.path.basename(word.text) in SHELLS for word in document.command):
+            if _runs_shell(document.command):
                 _Scanner(body, self.found, self.depth).commands("")
         self._documents = []
 
@@ -202,12 +207,13 @@ class _Scanner:
                 pieces.append((braces[0], "*"))
                 self.at = braces.end()
             else:
-                pieces.append((char, "*" if char == "[" else char))  # a set may match anything
+                pieces.append((char, char))
                 self.at += 1
         if self.at == start:
             raise CommandError(f"a word is missing at position {start + 1}")
         plain_text = "".join(piece for piece, _ in pieces)
-        pattern = "".join(pattern for _, pattern in pieces)
+        pattern = "".join(pattern for _, pattern in takewhile(lambda piece: piece != ("[", "["), pieces))
+        pattern += "*" if ("[", "[") in pieces else ""  # a set, which may have quotes, and what follows
         raw = text[start : self.at]
         if raw in ("[", "[[") or pattern == _SPECIAL.sub(r"[\1]", plain_text):
             return Word(plain_text, raw, start)
@@ -287,6 +293,10 @@ class _Scanner:
                 self.at += 2 if char == "\\" else 1
         self.at += 1
         self.depth -= 1
+
+
+def _runs_shell(words: list[Word]) -> bool:
+    return any(os.path.basename(word.text) in SHELLS for word in words)
 
 
 def _literal(text: str) -> tuple[str, str]:
