@@ -44,7 +44,11 @@ keys are not settings either: they stay in the environment (`OPENAI_API_KEY`, `A
 GROUPS = {"The model": MODEL, "Tools and hooks": WORK, "Limits": LIMITS, "Control": CONTROL}
 TYPES = {str: "text", bool: "true or false", int: "whole number", float: "number", dict: "table", Any: "any"}
 JSON = {"True": "true", "False": "false"}
-IN_DATA_FOLDER = {"sessions": "sessions", "runs": "runs-PROJECT-DIGEST.db", "approval_file": "approvals.db"}
+IN_DATA_FOLDER = {
+    "sessions": "sessions",
+    "runs": "runs-PROJECT-DIGEST.db",
+    "approval_file": "approvals-PROJECT-DIGEST.db",
+}
 
 
 def page(_: str) -> str:

@@ -41,7 +41,7 @@ hooks = [{ use = "PlanModeHook", args = { confirm = ["read_note"] } }]
 NOTES = """
 from hookline import tool
 
-@tool
+@tool(effects=["read"])
 def read_note(path: str) -> str:
     return "Hello."
 """

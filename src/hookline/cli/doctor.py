@@ -115,7 +115,7 @@ def run_checks(config: Configuration) -> Iterator[Check]:
     for name in KEYS:
         there = bool(os.environ.get(name))
         yield GOOD if there else NOTE, name, "set" if there else "not set"
-    found = short_path(str(config.file)) if config.file else "no file found; using the defaults"
+    found = f"{short_path(str(config.file))}, trusted" if config.file else "no file found; using the defaults"
     yield GOOD if config.file else NOTE, "configuration", found
     yield _audit_check(config)
     if sys.stdout.isatty():

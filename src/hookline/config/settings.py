@@ -11,7 +11,7 @@ import msgspec
 from .._base.files import user_folder
 from .._base.frozen import EMPTY, freeze, thaw
 from .._base.text import did_you_mean
-from ..stores.paths import default_runs_path
+from ..stores.paths import default_approvals_path, default_runs_path
 from .errors import ConfigError
 
 INSTRUCTIONS = (
@@ -234,7 +234,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if not self.sessions:
             msgspec.structs.force_setattr(self, "sessions", str(user_folder("data") / "sessions"))
         if not self.approval_file:
-            msgspec.structs.force_setattr(self, "approval_file", str(user_folder("data") / "approvals.db"))
+            msgspec.structs.force_setattr(self, "approval_file", str(default_approvals_path(".")))
         if self.runs == "":
             msgspec.structs.force_setattr(self, "runs", str(default_runs_path(".")))
 

@@ -18,7 +18,7 @@ from .._base.text import closest_match, did_you_mean, error_text
 from ..hooks._catalog import BUILTINS
 from ..plugins.discovery import is_path
 from ..plugins.trust import digest
-from ..stores.paths import default_audit_path, default_runs_path
+from ..stores.paths import default_approvals_path, default_audit_path, default_runs_path
 from .errors import ConfigError
 from .secrets import mask
 from .settings import KEYS, DeclaredChannel, DeclaredHook, Key, Settings
@@ -110,7 +110,8 @@ def load(
         assign(flag.key, value, f"flag:{flag.name}")
     project = path.parent.resolve() if path is not None else here
     project = project if here.is_relative_to(project) else here
-    for name, default in (("runs", default_runs_path), ("audit", default_audit_path)):
+    defaults = {"runs": default_runs_path, "audit": default_audit_path, "approval_file": default_approvals_path}
+    for name, default in defaults.items():
         if values.get(name, "") == "":
             values[name] = str(default(project))
     found = Configuration(Settings(**values), origins, path, tuple(notes), declared, seen)

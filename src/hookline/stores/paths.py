@@ -28,6 +28,21 @@ def default_runs_path(project: str | os.PathLike[str]) -> Path:
     return user_folder("data") / f"runs-{_project_name(project)}.db"
 
 
+def default_approvals_path(project: str | os.PathLike[str]) -> Path:
+    """Return path of the approvals of a project, beside its run store (:func:`default_runs_path`).
+
+    Projects do not share it: a permanent permission for an agent is not one for the agent of that name elsewhere.
+
+    Args:
+        project: folder of the project.
+
+    Example::
+
+        default_approvals_path("/srv/shop")  # ~/.local/share/hookline/approvals-shop-7d4c1a90b2.db
+    """
+    return user_folder("data") / f"approvals-{_project_name(project)}.db"
+
+
 def default_audit_path(project: str | os.PathLike[str]) -> Path:
     """Return path of the audit log of a project, beside its run store (:func:`default_runs_path`).
 
