@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from datetime import datetime
 from importlib import import_module
 from types import SimpleNamespace
