@@ -568,6 +568,8 @@ NEEDED: dict[str, Any] = {
 """Something sensible for each argument that cannot be left out."""
 
 BESIDES: dict[str, dict[str, Any]] = {
+    "PlanModeHook.approver": {"confirm": ["x"]},
+    "PlanModeHook.question": {"confirm": ["x"]},
     "RateLimitHook.max_calls_per_run": {"per_minute": 10},
     "SafetyGuardrailHook.allowlist": {"blocklist": ["x"]},
     "SafetyGuardrailHook.reply": {"blocklist": ["x"]},
@@ -608,6 +610,7 @@ TEXTS = {
     "EpisodeLoggerHook.scope",
     "MemoryInjectionHook.scope",
     "PersistSessionHook.session_id",
+    "PathGuard.commands",
     "PlanModeHook.question",
     "RoleBasedAccessHook.key",
     "TicketRules.key",
@@ -726,6 +729,7 @@ SENSIBLE: dict[str, set[str]] = {
         "InjectionGuard.untrusted",
         "PathGuard.protect",
         "PathGuard.read",
+        "PathGuard.commands",
         "PathGuard.secrets",
         "PathGuard.write",
         "PathGuard.write_tools",

@@ -18,8 +18,10 @@ from hookline._base.own_files import OwnFile, register_own_file
 from hookline._toolbox import sandbox as module
 from hookline._toolbox.sandbox import LEVELS, level_state
 from hookline._toolbox.sandbox_canaries import run_canaries
-from hookline.stores import JsonSessionStore, MemoryStore
-from hookline.tools import Sandbox, shell_tool
+from hookline.hooks import AuditLogHook
+from hookline.stores import ArtifactStore, JsonSessionStore, MemoryStore, NotesFile, SkillStore
+from hookline.tape import TapeHook
+from hookline.tools import Sandbox, mcp, shell_tool
 
 from ..waiting import block_until
 
@@ -429,6 +431,11 @@ def test_with_bubblewrap_a_file_of_hookline_cannot_be_changed_or_replaced(bubble
 STORES = {
     "database": lambda folder: MemoryStore(folder / "data" / "memory.db"),
     "sessions": lambda folder: JsonSessionStore(folder / "data"),
+    "artifacts": lambda folder: ArtifactStore(folder / "data"),
+    "skills": lambda folder: SkillStore(folder / "data"),
+    "notes": lambda folder: NotesFile(folder / "data" / "notes.md"),
+    "audit": lambda folder: AuditLogHook(folder / "data" / "audit.jsonl"),
+    "tape": lambda folder: TapeHook(folder / "data" / "run.tape"),
 }
 
 
@@ -440,6 +447,15 @@ def test_the_folder_of_a_store_is_read_only(bubblewrap, folder, kind):
     with pytest.raises(RegistrationError, match="Hookline's"):
         shell_tool(folder, sandbox="landlock")
     del store
+
+
+def test_the_script_of_an_mcp_server_is_read_only(bubblewrap, folder):
+    (folder / "server.py").write_text("")
+    server = mcp(f"{PYTHON} {folder / 'server.py'}")
+    run(folder, "echo x > server.py; rm -f server.py; echo ok > free", "bubblewrap")
+    assert (folder / "server.py").read_text() == ""
+    assert (folder / "free").exists()
+    del server
 
 
 def test_a_store_directly_in_the_folder_is_refused(bubblewrap, folder):
@@ -571,9 +587,7 @@ curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not inst
 FETCH = "python -c 'import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())'"
 
 
-@pytest.mark.parametrize(
-    "client", [pytest.param("curl -sS --noproxy ''", marks=curl), f"env -u no_proxy -u NO_PROXY {FETCH}"]
-)
+@pytest.mark.parametrize("client", [pytest.param("curl -sS", marks=curl), FETCH])
 def test_only_listed_hosts_are_reached(bubblewrap, folder, servers, client):
     listed, other = servers
     sandbox = Sandbox("bubblewrap", hosts=[f"http://127.0.0.1:{listed.server_port}"])
@@ -590,7 +604,7 @@ def test_only_listed_hosts_are_reached(bubblewrap, folder, servers, client):
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("curl -sS --noproxy '' -p http://127.0.0.1:{other}/", "CONNECT tunnel failed, response 403"),
+        ("curl -sS -p http://127.0.0.1:{other}/", "CONNECT tunnel failed, response 403"),
         ("curl -sS https://evil.example/", "403"),
         ("curl -sS http://evil.example/", "evil.example is not one of the allowed hosts"),
         ("curl -sS --noproxy '*' http://127.0.0.1:{listed}/", "(7)"),

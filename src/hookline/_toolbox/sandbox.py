@@ -16,6 +16,7 @@ from __future__ import annotations
 import marshal
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,7 +32,6 @@ from .._base.own_files import OwnFile, own_files
 from .._kernel.errors import RegistrationError
 from .._net.egress import Egress
 from .processes import ProcessSpec, search_path
-from .sandbox_proxy import serve_proxy
 
 Level = Literal["bubblewrap", "landlock"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -56,6 +56,7 @@ _ETC = tuple(
 _DEVICES = [f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty")]
 _GIT_CODE = ("config", "hooks")
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
+_LOCAL = re.compile(r"localhost|127\.|::1")
 
 
 class Sandbox:
@@ -243,12 +244,16 @@ class ConfinedFolder:
         if not self.sandbox.egress.hosts:
             yield self._launch(wrapper, spec, argv, env, folder)
             return
+        from .sandbox_proxy import serve_proxy
+
         with serve_proxy(self.sandbox.egress, private) as proxy:
             wrapper += ["--ro-bind", proxy, _PROXY_INSIDE]
             spec["proxy"] = _PROXY_INSIDE
             url = f"http://127.0.0.1:{_PROXY_PORT}"
             names = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy")
-            env |= dict.fromkeys(names, url) | dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
+            env |= dict.fromkeys(names, url)
+            if not any(_LOCAL.search(host) for host in self.sandbox.egress.hosts):
+                env |= dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
             yield self._launch(wrapper, spec, argv, env, folder)
 
     def _launch(
@@ -297,7 +302,8 @@ class ConfinedFolder:
                     modes.setdefault(str(parent), "--bind")
             modes[path] = "--ro-bind"
         for path in sorted(modes):  # a folder before its contents
-            if not any(_is_inside(path, system) for system in _SYSTEM):
+            is_there = any(_is_inside(path, system) for system in _SYSTEM)
+            if not is_there or any(_is_inside(path, root) for root in self._writable):
                 words += [modes[path], path, path]
         return words
 

@@ -167,9 +167,10 @@ def belongs_to(path: Path, folders: Iterable[Path]) -> bool:
 
     A link that leads out of the project is a file of the project, because its author chose the target.
     """
+    if is_installed(path.absolute()):  # most imports end here
+        return False
     forms = {path.absolute(), path.resolve()}
-    inside = any(form.is_relative_to(folder) for form in forms for folder in folders)
-    return inside and not any(map(is_installed, forms))
+    return any(form.is_relative_to(folder) for form in forms for folder in folders) and not is_installed(path.resolve())
 
 
 def is_installed(path: Path) -> bool:
