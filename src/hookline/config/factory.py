@@ -143,6 +143,14 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     return registry, plugins
 
 
+def audit_path(settings: Settings) -> str | None:
+    """Return the path of the audit log that the settings name or declare as a hook; ``None`` without one."""
+    declared = [each for each in settings.hooks if isinstance(each, DeclaredHook) and each.use == "AuditLogHook"]
+    if declared and (not settings.audit or is_default_audit_path(settings.audit)):
+        return next((str(each.args["path"]) for each in declared if each.args.get("path")), None)
+    return settings.audit or None
+
+
 def _audit_hooks(settings: Settings, hooks: Iterable[Any]) -> list[Any]:
     """Return the hook that writes the audit log; none without a log, or if the settings declare a log of their own."""
     if not settings.audit:
