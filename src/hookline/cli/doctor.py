@@ -74,7 +74,7 @@ def doctor(
         ),
     ] = True,
 ) -> int:
-    """Check the installation, try to get out of the shell's sandbox, and ask the configured model for one word."""
+    """Check the installation and the shell's sandbox, and ask the configured model for one word."""
     print_table(
         ("", "what", "state"), ((_mark(mark), what, state) for mark, what, state in run_checks(config)), keep=("what",)
     )
