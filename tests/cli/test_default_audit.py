@@ -74,6 +74,8 @@ def test_a_log_that_is_declared_as_a_hook_replaces_the_log_of_the_project(hookli
     assert hookline("run", "Hi.", "--model", script("Hello.")).returncode == 0
     assert logs() == []
     assert "run_end" in types(folder / "mine.jsonl")
+    assert "mine.jsonl" in hookline("audit", "verify").stdout
+    assert "mine.jsonl" in hookline("doctor", "--no-model", COLUMNS="200").stdout
 
 
 def test_the_commands_find_the_log_of_the_project(hookline, script, logs):

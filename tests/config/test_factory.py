@@ -15,7 +15,7 @@ from hookline.config.factory import build_agent, build_file_guards, build_hooks,
 from hookline.config.loading import load_hooks
 from hookline.config.settings import DeclaredHook, Settings
 from hookline.config.sources import Flag, load
-from hookline.plugins.errors import LoadError
+from hookline.plugins.errors import LoadError, UntrustedFileError
 from hookline.stores import Skill, SkillStore
 from hookline.testing import scripted_agent
 from hookline.tools import ToolRegistry, file_tools, shell_tool
@@ -154,6 +154,15 @@ def test_only_a_trusted_server_is_believed_about_its_tools(script, tmp_path):
             assert ToolRegistry([tools]).get("peek").effects == effects
         (guard, *_) = build_agent(settings, home=tmp_path).hooks
         assert str(server) in guard.protect  # the agent must not change its code
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX permissions")
+def test_a_server_whose_script_others_could_have_written_is_not_started(script, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "server.py").write_text("")
+    (tmp_path / "server.py").chmod(0o666)
+    with pytest.raises(UntrustedFileError, match=r"server\.py is not used: every user may write to it"):
+        build_agent(Settings(model=script("hi"), folder=str(tmp_path), mcp=("python server.py",)))
 
 
 def test_a_guard_declared_in_a_file_blocks_without_any_python_of_the_users_own(script, tmp_path):

@@ -76,16 +76,17 @@ def test_the_later_source_wins_and_is_remembered(given_by):
             assert config.origins[key] == "default"
 
 
-def test_the_default_file_of_runs_belongs_to_the_folder_of_the_configuration(tmp_path):
+@pytest.mark.parametrize(("name", "default"), [("runs", default_runs_path), ("audit", default_audit_path)])
+def test_the_default_files_belong_to_the_folder_of_the_configuration(tmp_path, name, default):
     below = tmp_path / "project" / "below"
     below.mkdir(parents=True)
-    assert load(folder=below, env={}).settings.runs == str(default_runs_path(below))
+    assert getattr(load(folder=below, env={}).settings, name) == str(default(below))
     (tmp_path / "project" / "hookline.toml").write_text("")
-    assert load(folder=below, env={}).settings.runs == str(default_runs_path(tmp_path / "project"))
+    assert getattr(load(folder=below, env={}).settings, name) == str(default(tmp_path / "project"))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "all.toml").write_text("")
     config = load(file=tmp_path / "mine" / "all.toml", folder=below, env={})
-    assert config.settings.runs == str(default_runs_path(below))
+    assert getattr(config.settings, name) == str(default(below))
 
 
 def test_projects_do_not_share_their_approvals(tmp_path):

@@ -115,6 +115,23 @@ def test_a_file_that_cannot_be_parsed_is_found_and_stops_nothing(home, text):
     assert names(home, load(folder=home, env={})) == {"rules.py"}
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        f'hooks = ["{"x" * 5000}.py"]',
+        f'mcp = ["{"x" * 5000}", "python {"x" * 5000}.py", "unclosed \\"quote"]',
+        'hooks = ["cycle.py", "folder.py", "no\\u0000name.py"]',
+        'hooks = ["cycle:one", "..:x", "a..b:x", ":x", "no\\u0000name:x"]',
+        'plugins = ["./cycle.py", "./missing", "./folder.py"]',
+    ],
+)
+def test_references_that_lead_nowhere_are_no_files_and_no_error(home, settings):
+    (home / "cycle.py").symlink_to(home / "cycle.py")
+    (home / "folder.py").mkdir()
+    (home / "hookline.toml").write_text(settings)
+    assert names(home, load(folder=home, env={})) == set()
+
+
 def test_data_that_a_server_gets_as_an_argument_is_not_code(home):
     (home / "notes.db").write_text("")
     (home / "server.sh").write_text("")

@@ -4,6 +4,7 @@ Tables of cases keep several cases on a line (``fmt: skip``), so that they can b
 """
 
 import os
+import shlex
 import shutil
 import subprocess
 
@@ -313,7 +314,8 @@ BLOCKED = {
     "program name": ["$X ls", "$(echo ls)", "l[s]", "{ls,-l}", "$'ls'", "./$x", "`echo ls`"],
     "not understood": [
         "echo 'x", 'echo "x', "echo $(ls", "(ls", "ls)", "echo `ls", "echo ${x", "((1 << 2))", "ls >", "", "  ",
-        "ls\x00", "ls \u202e", "echo ${x:-'}'}", "cat <<", "echo " + "$(" * 50 + "ls" + ")" * 50, "(" * 40_000,
+        "ls\x00", "ls \u202e", "echo ${x:-'}'}", "cat <<", "git &>log push", "ls &>> log",
+        "cat <<A\nA\\\n\ngit push\n", "echo " + "$(" * 50 + "ls" + ")" * 50, "(" * 40_000,
         "echo " + "${x:-" * 9000, "`" * 999, "echo $((1 + $(git push)))", "x" * 200_000,
     ],
     "nested": ["eval " * 12 + "ls"],
@@ -420,6 +422,12 @@ find . -exec git push ;
 uv run git push
 npx git push
 busybox timeout 5 git push
+timeout 5 {git,push}
+eval git push$x
+eval "git push $x"
+sh -c "git $(echo push)"
+!\@ git push
+i\@f true; then git push; fi
 [ -f x ] || git push
 [[ -f x && -f y ]] && git push
 ls # comment@git push
@@ -439,6 +447,24 @@ def test_a_denied_command_is_blocked_however_it_is_written(project, command):
     verb, reason = judged(command, project, deny=["git push *"], allow=["git *", "sh *", "eval *"])
     assert verb == "block"
     assert reason == "denied: git push *" or reason == "program name"
+
+
+AROUND = [
+    "true; {}", "( {}\n)", "{{ {}\n}}", "echo $({}\n)", 'echo "a $({}\n) b"', "if true; then {}\nfi", "x=$({}\n)",
+    "for i in 1 2; do {}\ndone", "while {}\ndo break; done", "case a in b) ls ;; *) {}\n;; esac", "f() {{ {}\n}}; f",
+    "cat <<END\n$({}\n)\nEND", "cat <<'END'\nit's $( \nEND\n{}", "# it's (\n{}", "echo ${{x:-$({}\n)}}", "cat <({}\n)",
+    "echo 'a' \"it's\" \\' $x {{1,2}} [a-z] ; {}", "echo $(( (1 + 2) * $x )) | {}", "{}\nls", "false || {}",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(AROUND), max_size=6), st.sampled_from([None, "sh -c", "eval", "timeout 5 bash -c"]))
+def test_a_denied_command_is_found_in_any_nesting(around, runner):
+    command = "git push"
+    for form in around:
+        command = form.format(command)
+    if runner:
+        command = f"{runner} {shlex.quote(command)}"
+    assert judged(command, "/", deny=["git push *"])[0] == "block"
 
 
 @pytest.mark.parametrize(

@@ -84,15 +84,17 @@ def project_log(config: Configuration) -> str:
     """Return the path of the audit log of this project.
 
     Raises:
-        ConfigError: there is none, or it is declared as a hook.
+        ConfigError: there is none.
     """
-    path = config.settings.audit
-    if not path:
+    from ..config.factory import audit_path
+
+    path = audit_path(config.settings)
+    if path is None:
         raise ConfigError("this project has no audit log (audit = none): give the path of a log")
     if not Path(path).exists():
         raise ConfigError(
-            f"this project has no audit log yet at {short_path(path)}: it begins with the first run. "
-            "If a hook writes the log to another file, give its path"
+            f"this project has no audit log yet at {short_path(path)}: it begins with the first run, "
+            "unless a hook writes it to another file: then give the path of that file"
         )
     return path
 

@@ -74,7 +74,7 @@ def doctor(
         ),
     ] = True,
 ) -> int:
-    """Check the installation, try to get out of the shell's sandbox, and ask the configured model for one word."""
+    """Check the installation and the shell's sandbox, and ask the configured model for one word."""
     print_table(
         ("", "what", "state"), ((_mark(mark), what, state) for mark, what, state in run_checks(config)), keep=("what",)
     )
@@ -127,8 +127,10 @@ def run_checks(config: Configuration) -> Iterator[Check]:
 
 
 def _audit_check(config: Configuration) -> Check:
-    path = config.settings.audit
-    if not path:
+    from ..config.factory import audit_path
+
+    path = audit_path(config.settings)
+    if path is None:
         return NOTE, "audit log", "off (audit = none)"
     size = os.path.getsize(path) if os.path.isfile(path) else 0
     return GOOD, "audit log", f"{short_path(path)}, {size:,} bytes" if size else f"{short_path(path)}, no records yet"

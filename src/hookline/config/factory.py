@@ -25,13 +25,14 @@ from ..plugins.discovery import is_path
 from ..plugins.errors import LoadError, PluginError
 from ..plugins.manager import Host, PluginManager
 from ..plugins.plugin import Plugin
+from ..plugins.trust import check_file
 from ..providers.factory import get_model
 from ..stores.paths import is_default_audit_path
 from .errors import ConfigError
 from .loading import load_hooks, load_tools, source_location
 from .settings import DeclaredHook, Settings, parse_table
 from .sources import FILE, SHARED_FILE, parse_reference
-from .trust import TrustStore
+from .trust import TrustStore, mcp_scripts
 
 if TYPE_CHECKING:
     from ..hooks.observability import ObservabilityHook
@@ -141,6 +142,14 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     for hook in loaded:
         hook.register(registry)
     return registry, plugins
+
+
+def audit_path(settings: Settings) -> str | None:
+    """Return the path of the audit log that the settings name or declare as a hook; ``None`` without one."""
+    declared = [each for each in settings.hooks if isinstance(each, DeclaredHook) and each.use == "AuditLogHook"]
+    if declared and (not settings.audit or is_default_audit_path(settings.audit)):
+        return next((str(each.args["path"]) for each in declared if each.args.get("path")), None)
+    return settings.audit or None
 
 
 def _audit_hooks(settings: Settings, hooks: Iterable[Any]) -> list[Any]:
@@ -259,6 +268,8 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
     if settings.mcp or settings.trusted_mcp:
         from ..tools._mcp import mcp
 
+        for script in mcp_scripts(settings.mcp, home):
+            check_file(script, script.read_bytes())
         tools += [mcp(target) for target in settings.mcp]
         tools += [mcp(target, trusted=True) for target in settings.trusted_mcp]
     return tools

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib.abc
 import importlib.machinery
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -59,9 +60,8 @@ class TrustedFiles:
         if not belongs_to(path, self.folders) or not self._named.isdisjoint((real, *real.parents)):
             return
         if not self._is_trusted(real, digest(data)):
-            raise UntrustedFileError(
-                f"{real} is not trusted, or has changed since: read it, then run 'hookline trust {real}'"
-            )
+            run = f"hookline trust {shlex.quote(str(real))}"
+            raise UntrustedFileError(f"{real} is not trusted, or has changed since: read it, then run '{run}'")
 
 
 _current: TrustedFiles | None = None
@@ -167,9 +167,10 @@ def belongs_to(path: Path, folders: Iterable[Path]) -> bool:
 
     A link that leads out of the project is a file of the project, because its author chose the target.
     """
+    if is_installed(path.absolute()):  # most imports end here
+        return False
     forms = {path.absolute(), path.resolve()}
-    inside = any(form.is_relative_to(folder) for form in forms for folder in folders)
-    return inside and not any(map(is_installed, forms))
+    return any(form.is_relative_to(folder) for form in forms for folder in folders) and not is_installed(path.resolve())
 
 
 def is_installed(path: Path) -> bool:

@@ -136,11 +136,11 @@ def scripts_in(words: Sequence[Word]) -> list[str]:
     """Return the scripts among the arguments of a shell or ``eval``."""
     name = os.path.basename(words[0].text)
     if name == "eval":
-        return [" ".join(word.text for word in words[1:] if not word.pattern)]
+        return [" ".join(word.text for word in words[1:])]
     if name not in SHELLS:
         return []
     option = next((at for at, word in enumerate(words) if re.fullmatch("-[A-Za-z]*c[A-Za-z]*", word.text)), len(words))
-    return [word.text for word in words[option + 1 :] if not word.text.startswith("-") and not word.pattern][:1]
+    return [word.text for word in words[option + 1 :] if not word.text.startswith("-")][:1]
 
 
 def check_policy(words: Sequence[Word], folder: str) -> None:

@@ -12,7 +12,7 @@ import re
 from itertools import takewhile
 from typing import NamedTuple
 
-from ..._toolbox.command_line import MAX_LENGTH, CommandError, Word, check_characters
+from ..._toolbox.command_line import MAX_LENGTH, CommandError, Expansion, Word, check_characters
 
 SHELLS = frozenset({"ash", "bash", "dash", "ksh", "mksh", "sh", "zsh"})
 """Programs that run a script."""
@@ -21,7 +21,7 @@ _MAX_DEPTH = 25
 _KEYWORDS = frozenset({"if", "then", "else", "elif", "fi", "while", "until", "do", "done", "coproc", "!", "{", "}"})
 _LISTS = frozenset({"for", "select", "case"})
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
-_REDIRECT = re.compile(r"(?:[0-9]+(?=[<>]))?(<<<|<<-?|<>|<&|<(?!\()|>>|>&|>\||>(?!\()|&>>?)")
+_REDIRECT = re.compile(r"(?:[0-9]+(?=[<>]))?(<<<|<<-?|<>|<&|<(?!\()|>>|>&|>\||>(?!\()|&>)")
 _PLAIN = re.compile(r"[^\s;&|<>()'\"\\$`*?\[{]+")
 _BRACES = re.compile(r"\{[^\s{}'\"]*\}")
 _PARAMETER = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])")
@@ -63,16 +63,12 @@ def find_commands(text: str) -> Script:
 
 class _Scanner:
     def __init__(self, text: str, found: Script, depth: int) -> None:
-        if depth > _MAX_DEPTH:
-            raise CommandError(f"commands are nested more than {_MAX_DEPTH} deep: write simpler commands")
         self.text, self.at, self.found, self.depth = text, 0, found, depth
         self._documents: list[_HereDocument] = []
 
     def commands(self, end: str) -> None:
         """Scan commands until the bracket that ends them, or the end of the text."""
-        self.depth += 1
-        if self.depth > _MAX_DEPTH:
-            raise CommandError(f"commands are nested more than {_MAX_DEPTH} deep: write simpler commands")
+        self._enter()
         words: list[Word] = []
         cases = 0
         while self.at < len(self.text):
@@ -115,11 +111,16 @@ class _Scanner:
                     continue
                 cases += (word.raw == "case" and not words) - (word.raw == "esac" and not words)
                 if words or not _ASSIGNMENT.match(word.raw):
-                    words.append(word)
+                    words += [word] * (word.raw.count(",") + 1 if "brace" in word.expansions else 1)
         if end:
             raise CommandError(f"a {end!r} is missing")
         self._finish(words)
         self.depth -= 1
+
+    def _enter(self) -> None:
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise CommandError(f"commands are nested more than {_MAX_DEPTH} deep: write simpler commands")
 
     def _finish(self, words: list[Word]) -> list[Word]:
         if words and words[0].raw not in _LISTS and words[0].raw != "esac":
@@ -144,6 +145,8 @@ class _Scanner:
 
     def _redirect(self, found: re.Match[str], words: list[Word]) -> None:
         operator = found[1]
+        if operator == "&>":
+            raise CommandError("'&>' does not mean the same in all shells: write > FILE 2>&1")
         self.at = found.end()
         self._skip_blanks()
         target = self._word()
@@ -165,6 +168,8 @@ class _Scanner:
                 self.at += len(line) + 1
                 if (line.lstrip("\t") if document.tabs else line) == document.end:
                     break
+                if line.endswith("\\") and not document.quoted:
+                    raise CommandError(f"a \\ at the end of a line is not supported here: write <<'{document.end}'")
                 lines.append(line)
             body = "\n".join(lines)
             if not document.quoted:
@@ -214,10 +219,11 @@ class _Scanner:
         plain_text = "".join(piece for piece, _ in pieces)
         pattern = "".join(pattern for _, pattern in takewhile(lambda piece: piece != ("[", "["), pieces))
         pattern += "*" if ("[", "[") in pieces else ""  # a set, which may have quotes, and what follows
-        raw = text[start : self.at]
+        raw = text[start : self.at].replace("\\\n", "")
         if raw in ("[", "[[") or pattern == _SPECIAL.sub(r"[\1]", plain_text):
             return Word(plain_text, raw, start)
-        return Word(plain_text, raw, start, frozenset({"variable"}), pattern)
+        kind: Expansion = "brace" if any(piece[:1] == "{" and other == "*" for piece, other in pieces) else "variable"
+        return Word(plain_text, raw, start, frozenset({kind}), pattern)
 
     def quoted(self, end: str) -> list[tuple[str, str]]:
         """Scan text in double quotes, or of a here-document, until the quote that ends it."""
@@ -274,9 +280,7 @@ class _Scanner:
 
     def _parameter(self) -> None:
         """Scan ``${...}``."""
-        self.depth += 1
-        if self.depth > _MAX_DEPTH:
-            raise CommandError(f"commands are nested more than {_MAX_DEPTH} deep: write simpler commands")
+        self._enter()
         self.at += 2
         while self.text[self.at : self.at + 1] != "}":
             char = self.text[self.at : self.at + 1]
