@@ -1,8 +1,8 @@
 """Do a dry run.
 
-Before an agent works on a real system, you want to see what it would do. In a dry run every tool that is marked
-`dangerous` is answered instead of being run, so the model continues as if it had worked. The hook is given to that one
-run (`agent.run(..., hooks=[...])`). `PlanModeHook` asks for approval instead.
+Before an agent works on a real system, you want to see what it would do. In a dry run every tool that may do
+more than read is answered instead of being run, so the model continues as if it had worked. The hook is given to
+that one run (`agent.run(..., hooks=[...])`). `PlanModeHook` asks for approval instead.
 """
 
 from hookline import BEFORE_TOOL, Agent, AgentContext, HookResult, ScriptedModel, ToolCallRequest, call, guard, tool
@@ -17,13 +17,13 @@ def dry_run(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
     return None
 
 
-@tool
+@tool(effects=["read"])
 def list_tables() -> list[str]:
     """List the tables."""
     return ["orders", "orders_old"]
 
 
-@tool(dangerous=True)
+@tool(effects=["delete"])
 def drop_table(name: str) -> str:
     """Remove a table."""
     return f"{name} is gone"

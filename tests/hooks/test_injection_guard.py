@@ -42,7 +42,7 @@ FENCE = re.compile(
 
 
 def fetch_giving(value, **options):
-    @tool(untrusted=True, **options)
+    @tool(effects=["read"], untrusted=True, **options)
     def fetch(url: str = "") -> object:
         """Fetch a page."""
         if isinstance(value, Exception):
@@ -52,13 +52,13 @@ def fetch_giving(value, **options):
     return fetch
 
 
-@tool(dangerous=True)
+@tool(effects=["write"])
 def send(text: str) -> str:
     """Send a message."""
     return f"sent {text}"
 
 
-@tool
+@tool(effects=[])
 def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
@@ -163,7 +163,7 @@ def test_an_answer_in_place_of_an_untrusted_tool_is_fenced():
 def test_untrusted_text_cannot_close_its_own_fence():
     seen = []
 
-    @tool(untrusted=True)
+    @tool(effects=["read"], untrusted=True)
     def fetch(ctx) -> str:
         """Return the end lines of all fences so far, as an attacker with access to the transcript could."""
         known = [message.content for message in ctx.state.messages if message.role == "tool"]
@@ -302,7 +302,7 @@ def test_globs_make_further_tools_dangerous():
         (None, "Sunny.", "blocked"),
         (0, "Sunny.", "ok"),
         (2, ATTACK, "blocked"),
-        (0, ATTACK, "ok"),
+        (0, ATTACK, "blocked"),
     ],
 )
 def test_approvals_are_needed_for_taint_steps_and_after_a_suspicious_result_until_the_end(steps, value, outcome):
@@ -314,7 +314,7 @@ def test_approvals_are_needed_for_taint_steps_and_after_a_suspicious_result_unti
 def test_newer_untrusted_text_restarts_the_count_but_does_not_replace_suspicious_text():
     pages = iter(["Sunny.", "Rain.", ATTACK, "Snow."])
 
-    @tool(untrusted=True)
+    @tool(effects=["read"], untrusted=True)
     def look() -> str:
         """Look out."""
         return next(pages)

@@ -18,7 +18,7 @@ def quiet(ctx, request):
 TOOLS = """
 from hookline import tool
 
-@tool
+@tool(effects=[])
 def shout(text: str) -> str:
     '''Shout.'''
     return text.upper()

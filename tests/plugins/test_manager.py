@@ -242,7 +242,7 @@ class Raises:
     def wrap(self, ctx, payload): raise OSError("around")
 class Set:
     def tools(self): return [fall]
-@tool
+@tool(effects=[])
 def fall() -> str:
     raise OSError("fell")
 def off(): raise OSError("at the end")

@@ -75,6 +75,17 @@ def test_a_plugin_that_needs_another_permission_is_rejected(write, permission):
     assert load_plugin(folder).permissions == (permission,)
 
 
+def test_a_tool_that_declares_no_effects_counts_as_dangerous_and_the_error_says_how_to_declare_them(write):
+    code = "from hookline import tool\n@tool\ndef part(): ..."
+    folder = write("p", 'tools = ["parts.py:part"]\n', parts=code)
+    with pytest.raises(
+        PluginError, match=r"'part' .*declares no effects.*permissions.*or declare .*effects=\['read'\]"
+    ):
+        load_plugin(folder)
+    write("p", 'tools = ["parts.py:part"]\n', parts=code.replace("@tool", "@tool(effects=['read'])"))
+    assert load_plugin(folder).permissions == ()
+
+
 def test_hooks_added_by_activate_need_permissions_too(write, scripted_agent):
     code = NEEDS["rewrite"] + "\ndef activate(api): api.add_hook(part)"
     plugin = load_plugin(write("p", 'activate = "parts.py:activate"', parts=code))

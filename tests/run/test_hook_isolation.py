@@ -95,7 +95,7 @@ async def test_the_tools_of_a_run_are_read_only():
 
     await scripted_agent([call("pay", amount=1), "done"], tools=[pay], hooks=[nosy]).arun("x")
     assert ran == [1]
-    assert seen == [("pay", False, 1, True), "pay"]
+    assert seen == [("pay", True, 1, True), "pay"]
 
 
 async def test_a_cancel_from_another_thread_counts_at_the_next_checkpoint_though_nothing_yields():

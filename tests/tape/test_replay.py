@@ -535,6 +535,35 @@ def test_a_tape_can_be_replayed_many_times(path: Path) -> None:
     assert all(replay(tape, [no_ones]).same for _ in range(3))
 
 
+def test_a_replayed_tool_has_the_recorded_effects_and_one_of_an_older_tape_keeps_its_recorded_flags(path: Path) -> None:
+    seen: list[Any] = []
+
+    @observer(BEFORE_TOOL)
+    def look(ctx: Any, request: Any) -> None:
+        found = ctx.tool_registry.get(request.name)
+        seen.append((found.effects, found.dangerous, found.untrusted, found.sandbox))
+
+    @tool(effects=["read", "write"], untrusted=True)
+    def edit() -> str:
+        """Edit."""
+        return "edited"
+
+    edit.sandbox = "landlock"
+    hooks = [look, TapeHook(path)]
+    Agent("a", llm=ScriptedModel([call("edit"), "done"]), tools=[edit], hooks=hooks).run("go")
+    replay(path, [look])
+    expected = (frozenset({"read", "write"}), True, True, "landlock")
+    assert seen == [expected, expected]
+    text = path.read_text()
+    older = text.replace('"effects":["read","write"],"sandbox":"landlock",', "").replace(
+        ',"effects":["read","write"],"sandbox":"landlock"', ""
+    )
+    assert older != text
+    path.write_text(older)
+    replay(path, [look])
+    assert seen[-1] == (None, True, True, "")
+
+
 async def test_two_tapes_of_one_run_are_both_complete(tmp_path: Path) -> None:
     paths = [tmp_path / "first.tape", tmp_path / "second.tape"]
     started = asyncio.Event()

@@ -11,7 +11,7 @@ import pathlib
 import threading
 import uuid
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Optional
+from typing import Annotated, Any, Literal, Optional, get_args
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 
 from hookline import RegistrationError, ToolCallResult, call, tool
 from hookline._base.frozen import FrozenDict, freeze
-from hookline.tools import Tool
+from hookline.tools import Effect, Tool
 from hookline.tools._tool import CheckedArguments, jsonable
 
 
@@ -706,11 +706,56 @@ def test_options_work_with_and_without_the_function_argument():
     assert tool(look, name="see", timeout=2).name == tool(name="see")(look).name == "see"
 
 
-def test_a_tool_is_trusted_and_harmless_unless_it_says_otherwise():
-    def look(at: str) -> str:
-        return at
+def look(at: str) -> str:
+    return at
 
-    plain, marked = Tool(look), tool(untrusted=True, dangerous=True)(look)
-    assert (plain.untrusted, plain.dangerous) == (False, False)
-    assert (marked.untrusted, marked.dangerous) == (True, True)
-    assert "untrusted" not in str(marked.spec)  # the model does not see it
+
+@pytest.mark.parametrize(
+    ("effects", "dangerous", "untrusted"),
+    [
+        (None, True, True),
+        ([], False, False),
+        (["read"], False, False),
+        (["write"], True, False),
+        (["read", "delete"], True, False),
+        (["execute"], True, True),
+        (["network"], True, True),
+    ],
+)
+def test_dangerous_and_untrusted_follow_from_the_effects(effects, dangerous, untrusted):
+    declared = tool(effects=effects)(look)
+    assert (declared.dangerous, declared.untrusted) == (dangerous, untrusted)
+
+
+@pytest.mark.parametrize("flag", [True, False])
+@pytest.mark.parametrize("effects", [None, [], ["write", "network"]])
+def test_an_explicit_flag_wins_over_the_effects(effects, flag):
+    marked = Tool(look, effects=effects, dangerous=flag, untrusted=flag)
+    assert (marked.dangerous, marked.untrusted) == (flag, flag)
+
+
+def test_an_undeclared_tool_may_do_everything_and_a_declared_one_only_what_it_says():
+    undeclared, pure, reader = Tool(look), Tool(look, effects=[]), Tool(look, effects=("read", "read"))
+    assert (undeclared.effects, pure.effects, reader.effects) == (None, frozenset(), frozenset({"read"}))
+    assert all(undeclared.may(effect) for effect in get_args(Effect))
+    assert not any(pure.may(effect) for effect in get_args(Effect))
+    assert [effect for effect in get_args(Effect) if reader.may(effect)] == ["read"]
+    assert reader.may("write", "read")
+    assert not reader.may("write", "delete")
+    assert "read" not in str(reader.spec)  # the model does not see it
+
+
+@pytest.mark.parametrize("wrong", [["raed"], ["read", "exec"], [None], [["read"]]])
+def test_an_unknown_effect_is_rejected_with_the_effects_that_exist(wrong):
+    with pytest.raises(RegistrationError, match="There are read, write, delete, execute, network"):
+        tool(effects=wrong)(look)
+
+
+@pytest.mark.parametrize("wrong", ["read", 5])
+def test_effects_are_a_list(wrong):
+    with pytest.raises(RegistrationError, match="effects must be a list"):
+        Tool(look, effects=wrong)
+
+
+def test_a_tool_runs_in_no_sandbox_unless_it_says_so():
+    assert Tool(look).sandbox == ""

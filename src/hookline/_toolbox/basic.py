@@ -65,7 +65,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-@tool(name="calculate")
+@tool(name="calculate", effects=[])
 def calculator(expression: Annotated[str, Field(examples=["12 * 4"])]) -> str:
     """Calculate an arithmetic expression.
 
@@ -116,7 +116,7 @@ def _value(node: ast.expr) -> Any:
     return result
 
 
-@tool(name="now")
+@tool(name="now", effects=[])
 def clock(timezone: str = "local", ctx: Any = None) -> str:  # noqa: D417 - a model does not see the context
     """Tell what time it is, and the date.
 

@@ -60,8 +60,8 @@ def file_tools(folder: str | os.PathLike[str], write: bool = False, *, hide: Ite
         raise RegistrationError(f"the folder {str(folder)!r} does not exist")
     files = _Files(root, hidden)
     made: list[Callable[..., str]] = [files.list_files, files.read_file, files.find_text]
-    tools = [Tool(fn, folder=root) for fn in made]
-    return [*tools, Tool(files.write_file, folder=root, dangerous=True)] if write else tools
+    tools = [Tool(fn, folder=root, effects=["read"]) for fn in made]
+    return [*tools, Tool(files.write_file, folder=root, effects=["write"])] if write else tools
 
 
 class _Files:

@@ -88,7 +88,7 @@ def shell_tool(
     if not isinstance(shell, bool):
         raise RegistrationError(f"shell= must be True or False, not {shell!r:.80}")
     runner = _Shell(root, float(timeout), max_output, given, shell)
-    return Tool(runner.shell, folder=root, dangerous=True, untrusted=True)
+    return Tool(runner.shell, folder=root, effects=["execute"])
 
 
 class _Shell:

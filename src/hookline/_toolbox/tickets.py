@@ -164,13 +164,13 @@ def ticket_tools(board: TicketBoard, *, tier: str = "auto") -> tuple[Tool, ...]:
         return await _complete(ctx, board, id, summary)
 
     return (
-        Tool(ticket_create),
-        Tool(ticket_list),
-        Tool(ticket_show),
-        Tool(ticket_start),
-        Tool(ticket_complete),
-        Tool(ticket_comment),
-        Tool(ticket_release),
+        Tool(ticket_create, effects=[]),
+        Tool(ticket_list, effects=[]),
+        Tool(ticket_show, effects=[]),
+        Tool(ticket_start, effects=[]),
+        Tool(ticket_complete, effects=[]),
+        Tool(ticket_comment, effects=[]),
+        Tool(ticket_release, effects=[]),
     )
 
 

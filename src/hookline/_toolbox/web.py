@@ -62,4 +62,4 @@ def fetch_tool(
         head = f"{page.status} {page.reason}".strip()
         return "\n".join([f"{head}, {page.content_type}, {page.url}", "", shown or "The page is empty.", *notes])
 
-    return Tool(fetch, untrusted=True)
+    return Tool(fetch, effects=["network"], dangerous=False)  # it sends nothing but the URL

@@ -166,7 +166,7 @@ def test_files_in_tmp_may_be_deleted():
 def test_other_files_are_not_deleted():
     deleted = []
 
-    @tool
+    @tool(effects=["delete"])
     def delete_file(path: str) -> str:
         """Delete one file."""
         deleted.append(path)
@@ -183,7 +183,7 @@ TOOL = '''"""A tool: the model sees its name, its parameters and its docstring."
 from hookline import tool
 
 
-@tool
+@tool(effects=[])  # a pure computation; otherwise any of read, write, delete, execute, network
 def NAME(text: str, longest: bool = False) -> str:
     """Count the words of a text.
 
@@ -270,7 +270,7 @@ PLUGIN_TOOLS = '''"""A tool: the model sees its name, its parameters and its doc
 from hookline import tool
 
 
-@tool
+@tool(effects=[])  # a pure computation; otherwise any of read, write, delete, execute, network
 def count_words(text: str) -> str:
     """Count the words of a text.
 

@@ -58,8 +58,8 @@ class InjectionGuard:
     text, such as a number, stays unchanged. While untrusted text is in the conversation, a dangerous tool needs an
     approval.
 
-    Tools declare themselves ``untrusted`` or ``dangerous``; tools of MCP servers are marked automatically. An unknown
-    tool counts as both.
+    Tools are ``untrusted`` or ``dangerous`` by their declared effects. A tool that declares none, and an unknown one,
+    counts as both.
 
     Example:
         >>> agent = Agent("helper", llm="openai:gpt-5-mini", hooks=[InjectionGuard(untrusted=["fetch*"])])
@@ -71,7 +71,8 @@ class InjectionGuard:
             ``end`` withholds it and ends the run.
         threshold: the score (0 to 1) from which a text is suspicious.
         taint_steps: the number of steps after an untrusted result in which dangerous calls need an approval; ``None``
-            for the rest of the run, 0 for never. After a suspicious result it is the rest of the conversation.
+            for the rest of the run, 0 for never. After a suspicious result, dangerous calls always need one, for the
+            rest of the conversation.
         judge: a model, or its name, that judges texts whose score is in ``judge_when``; ``True`` for the run's own
             model. Its answer decides; if it fails or is unclear, the text is suspicious.
         judge_when: the lowest and the highest score that are judged; ``(0, 1)`` for all.
@@ -213,9 +214,10 @@ class InjectionGuard:
     def _check_call(self, ctx: Any, state: _RunState, request: ToolCallRequest) -> HookResult | None:
         """Ask about a dangerous call while untrusted text is in the conversation."""
         taint = state.taint
-        if taint is None or self.taint_steps == 0 or not self._is_dangerous(ctx, request.name):
+        if taint is None or not self._is_dangerous(ctx, request.name):
             return None
-        if not taint.suspicious and self.taint_steps is not None and request.hop > taint.hop + self.taint_steps:
+        over = self.taint_steps is not None and (self.taint_steps == 0 or request.hop > taint.hop + self.taint_steps)
+        if over and not taint.suspicious:
             return None
         what = "suspicious text" if taint.suspicious else "text"
         source = taint.source if taint.source == TASK else f"the tool {taint.source}"

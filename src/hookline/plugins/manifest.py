@@ -26,7 +26,7 @@ _ID = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 PERMISSIONS = {
     "rewrite": "change tasks, prompts, requests, replies, tool calls or results",
     "approve": "answer for you when a hook asks for approval",
-    "dangerous": "add dangerous tools, such as tools that write or send",
+    "dangerous": "add dangerous tools: tools that write, send or run code, and tools that do not declare their effects",
     "network": "connect to other computers",
     "files:read": "read your files",
     "files:write": "write or delete your files",
@@ -241,13 +241,18 @@ def check_permissions(granted: Collection[str], hooks: Iterable[Any], tools: Ite
             elif entry.phase == "rewrite":
                 _require("rewrite", granted, f"hook {entry.name!r} rewrites at {entry.point}")
     for tool in tools:
-        if tool.dangerous:
-            _require("dangerous", granted, f"tool {tool.name!r} is marked as dangerous")
+        if tool.effects is None and tool.dangerous:
+            advice = (
+                ", or declare what the tool does, such as @tool(effects=['read']) or, for a computation, effects=[]"
+            )
+            _require("dangerous", granted, f"tool {tool.name!r} may be dangerous: it declares no effects", advice)
+        elif tool.dangerous:
+            _require("dangerous", granted, f"tool {tool.name!r} is dangerous")
 
 
-def _require(permission: str, granted: Collection[str], reason: str) -> None:
+def _require(permission: str, granted: Collection[str], reason: str, advice: str = "") -> None:
     if permission not in granted:
-        raise RegistrationError(f'{reason}: add permissions = ["{permission}"] to plugin.toml')
+        raise RegistrationError(f'{reason}: add permissions = ["{permission}"] to plugin.toml{advice}')
 
 
 def settings_schema(table: Mapping[str, Any]) -> dict[str, Setting]:

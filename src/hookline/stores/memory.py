@@ -497,7 +497,7 @@ class MemoryStore:
                 return f"Forgotten: {key.strip()}."
             raise ValueError(f"there is no fact {key!r:.80}; use recall to see the facts")
 
-        return Tool(remember), Tool(recall), Tool(forget)
+        return tuple(Tool(fn, effects=[]) for fn in (remember, recall, forget))
 
     def close(self) -> None:
         """Close the file."""

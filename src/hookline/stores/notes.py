@@ -131,7 +131,7 @@ class NotesFile:
             """Read the newest notes."""
             return self.tail(_SHOWN) or "There are no notes."
 
-        return Tool(add_note), Tool(read_notes)
+        return Tool(add_note, effects=[]), Tool(read_notes, effects=[])
 
     def _end(self, size: int | None) -> tuple[bytes, bool]:
         """Return the last ``size`` bytes, or all for ``None``, and whether there are more before them."""

@@ -353,7 +353,7 @@ class SkillStore:
                 return f"{skill.text[:_MAX_READ]}\n[{len(skill.text) - _MAX_READ} characters left out]"
             return skill.text
 
-        return (Tool(read_skill),)
+        return (Tool(read_skill, effects=[]),)
 
     def _undecided(self, name: str, states: tuple[SkillState, ...] = ("proposed", "rejected")) -> Skill:
         for state in states:

@@ -225,9 +225,10 @@ class ReplayTool(Tool):
             folder=recorded.folder,
             untrusted=recorded.untrusted,
             dangerous=recorded.dangerous,
+            effects=recorded.effects,
             offer=None if recorded.offered else lambda ctx: None,
         )
-        self.spec = recorded.spec
+        self.spec, self.sandbox = recorded.spec, recorded.sandbox
         self._recorded_tool, self._checks, self.takes_ctx = recorded, checks, True
 
     def validate(self, arguments: Mapping[str, Any]) -> CheckedArguments | str:

@@ -17,6 +17,7 @@ from .._kernel.payloads import ApprovalAnswer, ModelRequest, ToolCallRequest
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec, Usage
 from .._run.budget import NO_LIMITS, Limits
 from ..models.errors import ProviderError
+from ..tools._tool import Effect
 
 VERSION = 2
 """The version of the format. Hookline reads only this version."""
@@ -73,7 +74,10 @@ class RecordedSession(Frozen, frozen=True, omit_defaults=True):
 
 
 class RecordedTool(Frozen, frozen=True, omit_defaults=True):
-    """The properties of a tool that guards use. ``offered`` says whether the model saw the tool."""
+    """The properties of a tool that guards use. ``offered`` says whether the model saw the tool.
+
+    Tapes of earlier versions have no ``effects``: their tools are undeclared, and keep the flags that were recorded.
+    """
 
     spec: ToolSpec
     offered: bool = True
@@ -81,6 +85,8 @@ class RecordedTool(Frozen, frozen=True, omit_defaults=True):
     timeout: float | None = None
     untrusted: bool = False
     dangerous: bool = False
+    effects: tuple[Effect, ...] | None = None
+    sandbox: str = ""
     paths: tuple[str, ...] = ()
 
 

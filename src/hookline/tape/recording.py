@@ -382,6 +382,8 @@ def _recorded_tool(tool: Tool, offered: Mapping[str, Any]) -> fmt.RecordedTool:
         tool.timeout,
         tool.untrusted,
         tool.dangerous,
+        None if tool.effects is None else tuple(sorted(tool.effects)),
+        tool.sandbox,
         tuple(sorted(tool._path_params)),
     )
 

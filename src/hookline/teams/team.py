@@ -284,8 +284,10 @@ class Team(AgentPerSession):
         self.max_depth, self.max_children, self.max_parallel = max_depth, max_children, max_parallel
         self.max_handoffs = max_handoffs
         self._members = Members(members, first, may)
-        self._delegate = Tool(self._delegate_tool, name="delegate", offer=self._offer_delegate)
-        self._handoff = Tool(self._handoff_tool, name="handoff", offer=lambda ctx: self._offer(self._handoff, ctx))
+        self._delegate = Tool(self._delegate_tool, name="delegate", effects=[], offer=self._offer_delegate)
+        self._handoff = Tool(
+            self._handoff_tool, name="handoff", effects=[], offer=lambda ctx: self._offer(self._handoff, ctx)
+        )
         self._delegate.runs_agents = self._handoff.runs_agents = True
         self.tool_hooks = (TeamHook(self._handle),)
         self._handoffs: WeakKeyDictionary[Session, _Handoffs] = WeakKeyDictionary()

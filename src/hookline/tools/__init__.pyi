@@ -9,6 +9,7 @@ from .._toolbox.shell import shell_tool as shell_tool
 from .._toolbox.web import fetch_tool as fetch_tool
 from ._mcp import McpServer as McpServer
 from ._mcp import mcp as mcp
+from ._tool import Effect as Effect
 from ._tool import Tool as Tool
 from ._tool import tool as tool
 from .mcp_connection import McpError as McpError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from functools import cached_property, partial
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, get_args, get_origin, g
 import msgspec
 
 from .._base.frozen import FrozenDict, freeze, freeze_flat, scrub, thaw
-from .._base.text import describe
+from .._base.text import describe, did_you_mean
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.values import ToolSpec
@@ -30,6 +30,11 @@ else:
 
     P = ParamSpec("P")
     R_co = TypeVar("R_co", covariant=True)
+
+Effect = Literal["read", "write", "delete", "execute", "network"]
+"""What a tool may do outside the run: read, write or delete files and other data, run code, or use a network."""
+
+EFFECTS: tuple[Effect, ...] = get_args(Effect)
 
 _NATIVE: tuple[Any, ...] = (str, int, float, bool, type(None))
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
@@ -51,8 +56,13 @@ class Tool(Generic[P, R_co]):
         description: the description; from the docstring if omitted.
         timeout: seconds after which a call fails.
         folder: the folder to which relative paths in the arguments refer; the working directory if omitted.
-        untrusted: whether results come from outside, such as a web page, and may contain anything.
-        dangerous: whether the tool may do harm, such as write or send; guards may ask for approval first.
+        effects: what the tool may do outside the run: any of ``read``, ``write``, ``delete``, ``execute`` (which counts
+            as everything that code can do) and ``network``. An empty list declares a pure computation. If omitted, the
+            tool is undeclared, and guards treat it as if it did all of this.
+        untrusted: whether results come from outside, such as a web page, and may contain anything. If omitted, true for
+            tools that may use the network or run code.
+        dangerous: whether the tool may do harm; guards may ask for approval first. If omitted, true for tools that may
+            do more than read.
         offer: ``offer(ctx)`` returns the spec that the model sees in this step, or ``None`` to hide the tool; if
             omitted, the model always sees ``spec``.
 
@@ -62,7 +72,7 @@ class Tool(Generic[P, R_co]):
             "Add two numbers."
             return a + b
 
-        agent = Agent("bob", llm="local", tools=[Tool(add, timeout=5)])
+        agent = Agent("bob", llm="local", tools=[Tool(add, timeout=5, effects=[])])
     """
 
     runs_agents = False
@@ -70,6 +80,9 @@ class Tool(Generic[P, R_co]):
 
     A replay calls such a tool, because the calls of its agents are on the tape.
     """
+
+    sandbox = ""
+    """The sandbox in which the tool runs commands, ``landlock`` or ``bubblewrap``; empty if there is none."""
 
     def __init__(
         self,
@@ -79,8 +92,9 @@ class Tool(Generic[P, R_co]):
         description: str | None = None,
         timeout: float | None = None,
         folder: str | os.PathLike[str] | None = None,
-        untrusted: bool = False,
-        dangerous: bool = False,
+        effects: Iterable[Effect] | None = None,
+        untrusted: bool | None = None,
+        dangerous: bool | None = None,
         offer: Callable[[Any], ToolSpec | None] | None = None,
     ) -> None:
         self.fn = fn
@@ -90,7 +104,10 @@ class Tool(Generic[P, R_co]):
             raise RegistrationError(f"tool name {self.name!r}: use letters, digits, '_', '-' or '.', at most 64")
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
             raise RegistrationError(f"tool {self.name!r}: timeout must be a positive number of seconds")
-        self.timeout, self.untrusted, self.dangerous = timeout, untrusted, dangerous
+        self.timeout = timeout
+        self.effects = None if effects is None else _checked_effects(self.name, effects)
+        self.untrusted = self.may("network", "execute") if untrusted is None else untrusted
+        self.dangerous = self.may("write", "delete", "execute", "network") if dangerous is None else dangerous
         self._folder = None if folder is None else os.fspath(folder)
         self.is_async = inspect.iscoroutinefunction(fn)
         self._params = dict(inspect.signature(fn).parameters)
@@ -107,6 +124,10 @@ class Tool(Generic[P, R_co]):
 
     def __repr__(self) -> str:
         return f"<tool {self.name}>"
+
+    def may(self, *effects: Effect) -> bool:
+        """Return whether the tool may have one of these effects. An undeclared tool may have all of them."""
+        return self.effects is None or not self.effects.isdisjoint(effects)
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -296,6 +317,19 @@ class Tool(Generic[P, R_co]):
         return f"Invalid arguments for {self.name}: " + "; ".join(problems)
 
 
+def _checked_effects(name: str, effects: Iterable[Effect]) -> frozenset[Effect]:
+    if isinstance(effects, str) or not isinstance(effects, Iterable):
+        raise RegistrationError(f"tool {name!r}: effects must be a list such as ['read'], not {effects!r:.80}")
+    found = tuple(effects)
+    for effect in found:
+        if effect not in EFFECTS:
+            raise RegistrationError(
+                f"tool {name!r}: there is no effect {effect!r:.80}.{did_you_mean(str(effect), EFFECTS)} "
+                f"There are {', '.join(EFFECTS)}; an empty list declares a pure computation"
+            )
+    return frozenset(found)
+
+
 def _has_description(hint: Any) -> bool:
     return any(getattr(extra, "description", None) for extra in getattr(hint, "__metadata__", ()))
 
@@ -322,8 +356,9 @@ def tool(
     description: str | None = None,
     timeout: float | None = None,
     folder: str | os.PathLike[str] | None = None,
-    untrusted: bool = False,
-    dangerous: bool = False,
+    effects: Iterable[Effect] | None = None,
+    untrusted: bool | None = None,
+    dangerous: bool | None = None,
 ) -> Tool[P, R_co]: ...
 @overload
 def tool(
@@ -332,8 +367,9 @@ def tool(
     description: str | None = None,
     timeout: float | None = None,
     folder: str | os.PathLike[str] | None = None,
-    untrusted: bool = False,
-    dangerous: bool = False,
+    effects: Iterable[Effect] | None = None,
+    untrusted: bool | None = None,
+    dangerous: bool | None = None,
 ) -> Callable[[Callable[P, R_co]], Tool[P, R_co]]: ...
 def tool(
     fn: Callable[..., Any] | None = None,
@@ -343,8 +379,9 @@ def tool(
     description: str | None = None,
     timeout: float | None = None,
     folder: str | os.PathLike[str] | None = None,
-    untrusted: bool = False,
-    dangerous: bool = False,
+    effects: Iterable[Effect] | None = None,
+    untrusted: bool | None = None,
+    dangerous: bool | None = None,
 ) -> Any:
     """Make a function a tool: ``@tool``, or ``@tool(timeout=...)`` with the options of :class:`Tool`.
 
@@ -352,7 +389,7 @@ def tool(
 
     Example::
 
-        @tool(dangerous=True, timeout=10)
+        @tool(effects=["network"], timeout=10)
         def send(to: str, text: str) -> str:
             "Send a message."
             return f"sent to {to}"
@@ -365,6 +402,7 @@ def tool(
             description=description,
             timeout=timeout,
             folder=folder,
+            effects=effects,
             untrusted=untrusted,
             dangerous=dangerous,
         )
