@@ -14,10 +14,10 @@ TRUSTED = frozenset(("get_current_day", "get_balance", "get_iban", "get_user_inf
 """Tools that return only facts of the user and of the program. The results of all others can contain others' text."""
 
 EFFECTS: dict[str, tuple[Effect, ...]] = {
-    # Mail and contacts. Marking a mail as read is not counted as an effect.
+    # Mail and contacts. Unread mails are marked as read.
     "send_email": SEND,
     "delete_email": DELETE,
-    "get_unread_emails": READ,
+    "get_unread_emails": ("read", "write"),
     "get_sent_emails": READ,
     "get_received_emails": READ,
     "get_draft_emails": READ,
