@@ -3,55 +3,62 @@
 Runs in the environment that `make agentdojo` creates: `python measure.py banking,slack`.
 """
 
+import contextlib
+import io
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
-from pairs import ATTACKS, Outcome, pairs, run
+from pairs import Outcome, pairs, run
 
 from hookline.hooks import InjectionGuard, ProvenanceGuard
 
-Hooks = Callable[[], Sequence[Any]]
-SETUPS: dict[str, Hooks] = {
-    "no hooks": lambda: [],
-    "`InjectionGuard`": lambda: [InjectionGuard()],
-    "`ProvenanceGuard`": lambda: [ProvenanceGuard()],
-    "both": lambda: [InjectionGuard(action="withhold"), ProvenanceGuard()],
+
+
+class Setup(NamedTuple):
+    """The hooks of a measurement, how the attack is worded, and whether a person answers questions."""
+
+    hooks: Callable[[], Sequence[Any]]
+    attack: str = "plain"
+    person: bool = False
+
+
+def guard_set() -> Sequence[Any]:
+    """The documented guard set."""
+    return [InjectionGuard(action="withhold", taint_steps=0), ProvenanceGuard()]
+
+
+SETUPS = {
+    "none": Setup(lambda: []),
+    "injection": Setup(lambda: [InjectionGuard()]),
+    "injection_person": Setup(lambda: [InjectionGuard()], person=True),
+    "guards": Setup(guard_set),
+    "guards_person": Setup(guard_set, person=True),
+    "guards_important": Setup(guard_set, attack="important"),
 }
-"""The hooks that are compared."""
-ANSWERS = {"nobody answers": False, "a person answers": True}
 
-Job = tuple[str, str, str, tuple[str, str, str]]
+Job = tuple[str, tuple[str, str, str]]
 
 
-def jobs(suites: Sequence[str], setups: Iterable[str], attacks: Iterable[str]) -> list[Job]:
-    """Return every combination of hooks, wording of the attack, approver and pair of tasks."""
-    return [
-        (setup, attack, answers, pair)
-        for setup in setups
-        for attack in attacks
-        for answers in (ANSWERS if SETUPS[setup]() else ("nobody answers",))
-        for pair in pairs(suites)
-    ]
-
-
-def measure(job: Job) -> tuple[Job, Outcome]:
-    """Run one combination."""
-    setup, attack, answers, pair = job
-    return job, run(pair, attack, SETUPS[setup](), ANSWERS[answers])
+def measure(job: Job) -> tuple[str, Outcome]:
+    """Run one pair of tasks with one setup."""
+    name, pair = job
+    hooks, attack, person = SETUPS[name]
+    with contextlib.redirect_stdout(io.StringIO()):  # some checks of AgentDojo print
+        return name, run(pair, attack, hooks(), person)
 
 
 def main(suites: Sequence[str]) -> None:
-    work = jobs(suites, SETUPS, ATTACKS)
+    work = [(name, pair) for name in SETUPS for pair in pairs(suites)]
     found: dict[str, list[Outcome]] = {}
     with ProcessPoolExecutor() as pool:
-        for done, (job, outcome) in enumerate(pool.map(measure, work, chunksize=20)):
-            found.setdefault("|".join(job[:3]), []).append(outcome)
+        for done, (name, outcome) in enumerate(pool.map(measure, work, chunksize=20)):
+            found.setdefault(name, []).append(outcome)
             if done % 20 == 0:
-                print(json.dumps([job[0], done, len(work)]), flush=True)
-    print(json.dumps({key: figures(outcomes) for key, outcomes in found.items()}))
+                print(json.dumps([name, done, len(work)]), flush=True)
+    print(json.dumps({name: figures(outcomes) for name, outcomes in found.items()}))
 
 
 def figures(outcomes: Sequence[Outcome]) -> dict[str, dict[str, int]]:

@@ -29,9 +29,9 @@ from ._kernel.values import StopSignal as StopSignal
 from ._kernel.values import ToolCall as ToolCall
 from ._kernel.values import ToolSpec as ToolSpec
 from ._kernel.values import Usage as Usage
-from .channels.points import Inbound as Inbound
-from .channels.points import MessageChange as MessageChange
-from .channels.points import Outbound as Outbound
+from .stores.channel_points import Inbound as Inbound
+from .stores.channel_points import MessageChange as MessageChange
+from .stores.channel_points import Outbound as Outbound
 from .stores.messages import InboundMessage as InboundMessage
 from .stores.messages import OutboundMessage as OutboundMessage
 from .stores.ticket_points import Ticket as Ticket

@@ -19,11 +19,11 @@ from ._kernel.points import SESSION_START as SESSION_START
 from ._kernel.points import TOOL_END_WITH_PATH as TOOL_END_WITH_PATH
 from ._kernel.points import Point as Point
 from ._kernel.points import resolve as resolve
-from .channels.points import BEFORE_DISPATCH as BEFORE_DISPATCH
-from .channels.points import INBOUND_CLAIM as INBOUND_CLAIM
-from .channels.points import MESSAGE_RECEIVED as MESSAGE_RECEIVED
-from .channels.points import MESSAGE_SENDING as MESSAGE_SENDING
-from .channels.points import MESSAGE_SENT as MESSAGE_SENT
+from .stores.channel_points import BEFORE_DISPATCH as BEFORE_DISPATCH
+from .stores.channel_points import INBOUND_CLAIM as INBOUND_CLAIM
+from .stores.channel_points import MESSAGE_RECEIVED as MESSAGE_RECEIVED
+from .stores.channel_points import MESSAGE_SENDING as MESSAGE_SENDING
+from .stores.channel_points import MESSAGE_SENT as MESSAGE_SENT
 from .stores.ticket_points import AFTER_TICKET_REVISION as AFTER_TICKET_REVISION
 from .stores.ticket_points import BEFORE_TICKET_COMPLETE as BEFORE_TICKET_COMPLETE
 from .teams.points import PERSONALITY_SWITCHED as PERSONALITY_SWITCHED

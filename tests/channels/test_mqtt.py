@@ -85,7 +85,13 @@ async def test_each_device_has_its_own_conversation(broker, version):
         address = Address("farm", "robot 1", "t")
         assert await channel.send(address, OutboundMessage("done", reply_to="7"), key="key-1") == "key-1"
         reply = await anext(robot.messages)
-        assert json.loads(reply.payload) == {"id": "key-1", "text": "done", "reply_to": "7", "thread": "t"}
+        assert json.loads(reply.payload) == {
+            "id": "key-1",
+            "text": "done",
+            "reply_to": "7",
+            "thread": "t",
+            "automated": True,
+        }
         if version == "5":
             assert ("id", "key-1") in reply.properties.UserProperty
     await channel.stop()

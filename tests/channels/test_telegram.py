@@ -147,6 +147,7 @@ async def test_attachments_are_received_as_a_note(channel, api):
     )
     assert (first.text, first.mentioned) == ("[photo: not readable here] look!", True)
     assert second.text == "[voice: not readable here]"
+    assert (first.attachments, second.attachments) == (("photo",), ("voice",))
 
 
 @pytest.mark.parametrize("text", ["/start", "/start campaign-7", "/start@Agent_Bot"])

@@ -29,7 +29,7 @@ def clean():
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOOKLINE_", "XDG_", "OPENAI_"))}
     for name in ("NO_COLOR", "ANTHROPIC_API_KEY", "COLUMNS"):
         kept.pop(name, None)
-    return kept | {"PYTHONPATH": str(ROOT / "src"), "TERM": "dumb"}
+    return kept | {"PYTHONPATH": str(ROOT / "src"), "TERM": "dumb", "HOOKLINE_TRUST": "1"}
 
 
 @pytest.fixture

@@ -245,7 +245,7 @@ def test_new_rejects_names_that_conflict_with_others(hookline, here, kind, name)
 
 def test_doctor_lists_missing_parts_and_never_shows_a_key(hookline, here, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-hunter2")
-    code, out, _ = hookline("doctor", "--no-model")
+    code, out, _ = hookline("doctor", "--no-model", "--no-sandbox")
     assert code == 0
     lines = {" ".join(line.split()[1:3]): line for line in out.splitlines()}
     assert "OPENAI_API_KEY set" in lines
@@ -262,17 +262,17 @@ def test_doctor_knows_every_extra_there_is():
 def test_doctor_asks_the_model_and_fails_if_it_does_not_answer(hookline, here):
     (here / "good.json").write_text('["Yes."]')
     (here / "bad.json").write_text('[{"error": "UnreachableError", "message": "there is no connection"}]')
-    code, out, _ = hookline("doctor", "-m", "scripted:good.json")
+    code, out, _ = hookline("doctor", "--no-sandbox", "-m", "scripted:good.json")
     assert code == 0
     assert "good.json (scripted) answered 'Yes.' after" in out
-    code, out, _ = hookline("doctor", "-m", "scripted:bad.json")
+    code, out, _ = hookline("doctor", "--no-sandbox", "-m", "scripted:bad.json")
     assert code == 2
     assert "no answer: there is no connection" in out
 
 
 def test_doctor_escapes_control_characters_in_model_names(hookline, here):
     (here / "evil\x1b[2J.json").write_text('["Yes."]')
-    code, out, _ = hookline("doctor", "-m", "scripted:evil\x1b[2J.json")
+    code, out, _ = hookline("doctor", "--no-sandbox", "-m", "scripted:evil\x1b[2J.json")
     assert code == 0
     assert r"evil\x1b[2J.json (scripted) answered 'Yes.'" in out
     assert "\x1b" not in out

@@ -40,6 +40,6 @@ def test_one_task_on_the_embedded_model_with_the_default_tools(hookline, folder)
 
 
 def test_doctor_says_which_model_answered(hookline):
-    done = hookline("doctor")
+    done = hookline("doctor", "--no-sandbox")
     assert done.returncode == 0, done.stdout
     assert "SmolLM2-135M-Instruct (local) answered " in done.stdout

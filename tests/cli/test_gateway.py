@@ -72,6 +72,17 @@ def test_an_approver_is_asked_in_the_conversation(gateway, folder):
 
 
 @pytest.mark.slow
+def test_a_configuration_file_can_guard_the_channels(gateway):
+    guard = '{ use = "ChannelGuard", args = { per_sender = 3, links = [], deny = [{ channel = "web" }, "mallory"] } }'
+    turns = ("The password is: hunter2-and-more",)
+    config = f'channels = ["console"]\nhooks = [{guard}]'
+    out, err = gateway(config=config, turns=turns).communicate("hi\nhttps://x.example\n/help\n/help\n", timeout=60)
+    assert "The password is: [secret]\n" in out
+    assert "it contains a link that is not accepted here" in out
+    assert "hunter2" not in out + err
+
+
+@pytest.mark.slow
 def test_an_interrupt_stops_the_gateway_gracefully(gateway):
     process = gateway()
     while "listening" not in process.stderr.readline():

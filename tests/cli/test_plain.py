@@ -129,16 +129,20 @@ def test_a_hook_that_judges_before_a_rewrite_is_reported_at_guarded_points(lines
     assert (f"  early judged at {point} before late changed it; use @guard" in shown) is told
 
 
-def test_a_streamed_reply_that_a_hook_changed_is_shown_again():
+def test_a_chat_shows_a_reply_that_a_hook_changed_once_and_withdraws_live_text():
     @hook("after_llm")
     def polite(ctx, answer):
         return answer.replace(content="Good day.")
 
-    out, notes = io.StringIO(), io.StringIO()
-    view = StreamView(out, notes)
-    result = scripted_agent([reply("Hi you.")], hooks=[polite], sinks=[view]).run("hello")
-    view.finish(result.reply)
-    assert out.getvalue() == "Hi you.\nGood day.\n"
+    def shown(mode):
+        out, notes = io.StringIO(), io.StringIO()
+        view = StreamView(out, notes)
+        result = scripted_agent([reply("Hi you.")], hooks=[polite], sinks=[view]).run("hello", stream=mode)
+        view.finish(result.reply)
+        return out.getvalue(), "the text above was rejected, and replaced by this:" in notes.getvalue()
+
+    assert shown("safe") == ("Good day.\n", False)
+    assert shown("live") == ("Hi you.\nGood day.\n", True)
 
 
 def test_control_characters_in_names_are_escaped_in_plain_lines():

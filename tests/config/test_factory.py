@@ -1,19 +1,21 @@
 """An agent from settings."""
 
 import json
+import sys
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from hookline import RegistrationError, call, observer, reply
 from hookline.config.errors import ConfigError
-from hookline.config.factory import build_agent, build_hooks, make_context
+from hookline.config.factory import build_agent, build_hooks, build_tools, make_context
 from hookline.config.settings import DeclaredHook, Settings
 from hookline.config.sources import Flag, load
 from hookline.plugins.errors import LoadError
 from hookline.stores import Skill, SkillStore
 from hookline.testing import scripted_agent
-from hookline.tools import file_tools, shell_tool
+from hookline.tools import ToolRegistry, file_tools, shell_tool
 
 
 @pytest.fixture
@@ -64,6 +66,19 @@ def test_code_that_the_settings_run_is_not_the_agents_to_change(script, tmp_path
 
     assert outcome(path) == ("blocked",)
     assert outcome("notes.py") == ("ok",)
+
+
+@pytest.mark.slow
+def test_only_a_trusted_server_is_believed_about_its_tools(script, tmp_path):
+    server = Path(__file__).parents[1] / "tools" / "mcp_server.py"
+    target = f"{sys.executable} {server} {tmp_path / 'notes'}"
+    for names, effects in (("mcp", None), ("trusted_mcp", {"read"})):
+        settings = Settings(model=script("hi"), folder=str(tmp_path), default_tools=False, **{names: (target,)})
+        (tools,) = build_tools(settings, tmp_path)
+        with tools:
+            assert ToolRegistry([tools]).get("peek").effects == effects
+        (guard, *_) = build_agent(settings, home=tmp_path).hooks
+        assert str(server) in guard.protect  # the agent must not change its code
 
 
 def test_a_guard_declared_in_a_file_blocks_without_any_python_of_the_users_own(script, tmp_path):
@@ -140,9 +155,9 @@ def test_the_step_limit_of_guards_holds_unless_a_stricter_one_is_set(script, tmp
 
 
 def test_a_hook_that_cannot_be_loaded_is_reported_with_the_configuration_file(script, tmp_path):
-    (tmp_path / "hookline.toml").write_text(f'model = "{script("hi")}"\nhooks = ["PlanModeHook"]\n')
+    (tmp_path / "hookline.toml").write_text(f'model = "{script("hi")}"\nhooks = ["EgressGuard"]\n')
     config = load(folder=tmp_path, env={})
-    with pytest.raises(LoadError, match=r"hookline\.toml: hooks: PlanModeHook needs confirm"):
+    with pytest.raises(LoadError, match=r"hookline\.toml: hooks: EgressGuard needs hosts"):
         build_agent(config.settings, home=config.home, file=config.hooks_file)
     several = load([Flag("hooks", "--hooks", ["TimingHook"])], folder=tmp_path, env={})
     assert several.hooks_file is None

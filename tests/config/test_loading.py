@@ -164,7 +164,8 @@ def test_a_plain_function_is_a_hook_where_its_points_are_declared(folder):
         ("rules.py:number", "is a int, not a hook"),
         ("rules.py:plain", "is a function, not a hook"),
         ("rules.py:Limit", 'rules.py:Limit needs most: { use = "rules.py:Limit", args = { most = ... } }'),
-        ("PlanModeHook", 'PlanModeHook needs confirm: { use = "PlanModeHook", args = { confirm = ... } }'),
+        ("EgressGuard", 'EgressGuard needs hosts: { use = "EgressGuard", args = { hosts = ... } }'),
+        ("PlanModeHook", "give at least one tool as confirm=['write_*'], or one effect as effects=['write']"),
         (
             DeclaredHook("guards", {"max_step": 50}),
             "guards has no argument 'max_step'. Did you mean 'max_steps'? It takes max_steps, max_tokens,",

@@ -119,7 +119,7 @@ def test_a_named_file_is_read_instead(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["hookline.toml", "pyproject.toml"])
-def test_a_world_writable_file_is_ignored_with_a_note_unless_it_is_named(tmp_path, name):
+def test_a_world_writable_file_is_ignored_with_a_note_and_refused_if_it_is_named(tmp_path, name):
     below = tmp_path / "below"
     below.mkdir()
     table = "" if name == "hookline.toml" else "[tool.hookline]\n"
@@ -129,11 +129,21 @@ def test_a_world_writable_file_is_ignored_with_a_note_unless_it_is_named(tmp_pat
     open_file.chmod(0o646)
     config = load(folder=below, env={})
     assert config.settings.max_steps == 3
-    assert config.notes == (f"{open_file} is ignored: every user may write to it; use --config FILE to read it anyway",)
-    named = load(file=open_file, folder=below, env={})
-    assert (named.settings.max_steps, named.notes) == (4, ())
-    open_file.chmod(0o664)
+    (note,) = config.notes
+    assert note.startswith(f"{open_file} is ignored: every user may write to it; ")
+    with pytest.raises(ConfigError, match="is not used: every user may write to it"):
+        load(file=open_file, folder=below, env={})
+    open_file.chmod(0o644)
     assert load(folder=below, env={}).settings.max_steps == 4
+
+
+def test_the_digest_of_a_pyproject_covers_only_the_settings(tmp_path):
+    file = tmp_path / "pyproject.toml"
+    digests = []
+    for version, steps in ((1, 3), (2, 3), (2, 4)):
+        file.write_text(f'[project]\nversion = "{version}"\n[tool.hookline]\nmax_steps = {steps}\n')
+        digests.append(load(folder=tmp_path, env={}).digest)
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_files_of_others_that_do_not_speak_of_us_are_not_worth_a_word(tmp_path):

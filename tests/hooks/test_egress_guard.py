@@ -151,9 +151,26 @@ def test_links_in_notes_are_allowed(tmp_path):
     text = {"path": "links.md", "content": "See https://evil.com"}
     tools = file_tools(tmp_path, write=True)
     assert outcome(text, tools=tools, name="write_file") == "ok"
-    assert outcome(text, EgressGuard(GOOD, local=(), resolve=False), tools, "write_file") == "blocked"
+    assert outcome(text, EgressGuard(GOOD, local=(), resolve=False), tools, "write_file") == "ok"
     writer = Tool(lambda url, text: "sent", name="write_to")
     assert outcome({"url": "https://evil.com", "text": "x"}, tools=[writer], name="write_to") == "blocked"
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        (None, "blocked"),
+        (["network"], "blocked"),
+        (["execute"], "blocked"),
+        (["read", "write", "delete"], "ok"),
+        ([], "ok"),
+    ],
+)
+def test_texts_are_searched_unless_the_tool_declares_that_it_does_not_connect(declared, expected):
+    note = Tool(lambda note: "noted", name="put", effects=declared)
+    assert outcome({"note": "See https://evil.com"}, tools=[note], name="put") == expected
+    named = Tool(lambda url: "noted", name="put", effects=declared)
+    assert outcome({"url": "https://evil.com"}, tools=[named], name="put") == "blocked"
 
 
 def test_only_chosen_tools_are_judged():

@@ -29,13 +29,13 @@ def place(tmp_path, monkeypatch):
     return folder
 
 
-@tool
+@tool(effects=["read"])
 def open_file(path: str) -> str:
     """Open a file."""
     return f"opened {path}"
 
 
-@tool
+@tool(effects=["write"])
 def write_it(path: str) -> str:
     """Write a file."""
     return f"wrote {path}"
@@ -97,7 +97,7 @@ def test_a_path_outside_the_folder_is_blocked_with_advice(place, monkeypatch, pa
 
 
 def test_every_path_of_a_call_is_judged(place):
-    @tool
+    @tool(effects=["read"])
     def copy(source_file: str, target_dir: str, edits: list[dict[str, str]]) -> str:
         return "copied"
 
@@ -116,11 +116,12 @@ def test_every_path_of_a_call_is_judged(place):
     [
         {"src": "/etc/passwd"}, {"source": ["a.txt", "../secret"]}, {"uri": "file:///etc/passwd"}, {"cwd": "out"},
         {"anything": " File:///etc/passwd"}, {"path": {"/etc/passwd": 1}}, {"target": {"~root/x": 1}},
-        {"uri": "x://../../../secret"},
+        {"uri": "x://../../../secret"}, {"text": "/etc/passwd"}, {"x": [{"y": "~root/.ssh"}]},
+        {"q": "sub/../../secret"}, {"q": "a b/../../secret"},
     ],
 )  # fmt: skip
 def test_a_path_is_found_in_any_argument(place, arguments):
-    @tool
+    @tool(effects=["read"])
     def do(**given: Any) -> str:
         return "did it"
 
@@ -129,10 +130,10 @@ def test_a_path_is_found_in_any_argument(place, arguments):
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"src": "sub/a", "dst": "b"}, {"source": "wikipedia"}, {"uri": "https://x.org/etc"}, {"text": "/etc/passwd"}],
+    [{"src": "sub/a", "dst": "b"}, {"source": "wikipedia"}, {"uri": "https://x.org/etc"}, {"text": "and/or"}],
 )
 def test_values_that_are_no_paths_or_inside_paths_pass(place, arguments):
-    @tool
+    @tool(effects=["read"])
     def do(**given: Any) -> str:
         return "did it"
 
@@ -166,11 +167,72 @@ def test_writing_is_blocked_unless_it_is_allowed(place):
     assert outcomes == ("ok", "blocked", "blocked")
     assert texts[1] == "write_it is not allowed: files may only be read. Go on without writing."
     assert run(calls, PathGuard(place, write=True))[0] == ("ok", "ok", "blocked")
-    assert run(calls, PathGuard(place, write_tools=["open_*"]))[0] == ("blocked", "ok", "blocked")
+    assert run(calls, PathGuard(place, write_tools=["open_*"]))[0] == ("blocked", "blocked", "blocked")
+
+
+@pytest.mark.parametrize(
+    ("effects", "expected"),
+    [
+        (["read"], "ok"),
+        (["network"], "ok"),
+        ([], "ok"),
+        (["write"], "blocked"),
+        (["read", "delete"], "blocked"),
+        (["execute"], "blocked"),
+        (None, "blocked"),
+    ],
+)
+@pytest.mark.parametrize("spot", ["a.txt", "{place}/a.txt"])
+def test_write_protection_follows_the_declared_effects(place, effects, expected, spot):
+    @tool(name="mcp__fs__touch", effects=effects)
+    def touch(path: str) -> str:
+        (place / "changed").write_text(path)
+        return "touched"
+
+    calls = [call("mcp__fs__touch", path=spot.format(place=place))]
+    outcomes, (text,) = run(calls, PathGuard(place), [touch])
+    assert outcomes == (expected,)
+    assert (place / "changed").exists() == (expected == "ok")
+    assert ("does not declare that it only reads" in text) == (effects is None)
+    assert run(calls, PathGuard(place, write=True), [touch])[0] == ("ok",)
+
+
+def test_an_undeclared_tool_without_a_path_runs_and_one_that_declares_to_write_does_not(place):
+    undeclared = tool(name="guess")(lambda text: "guessed")
+    writer = tool(name="guess", effects=["write"])(lambda text: "guessed")
+    assert run([call("guess", text="hello")], PathGuard(place), [undeclared])[0] == ("ok",)
+    assert run([call("guess", text="hello")], PathGuard(place), [writer])[0] == ("blocked",)
+    assert run([call("guess", text=str(place / "a.txt"))], PathGuard(place), [undeclared])[0] == ("blocked",)
+
+
+def test_an_undeclared_tool_may_only_use_the_folders_that_may_be_written(place):
+    undeclared = tool(name="guess")(lambda path: "guessed")
+    guard = PathGuard(place, write=[place / "sub"], protect=["sub/kept"])
+    calls = [call("guess", path=path) for path in ("a.txt", "sub/a.txt", str(place / "sub" / "kept"))]
+    assert run(calls, guard, [undeclared])[0] == ("blocked", "ok", "blocked")
+
+
+def test_a_name_that_says_write_counts_whatever_the_tool_declares(place):
+    liar = tool(name="write_note", effects=["read"])(lambda path: "wrote")
+    assert run([call("write_note", path="a.txt")], PathGuard(place), [liar])[0] == ("blocked",)
+
+
+def test_a_command_tool_is_left_to_the_terminal_guard(place):
+    runner = tool(name="shell", effects=["execute"])(lambda command: "ran")
+    assert run([call("shell", command="ls")], PathGuard(place), [runner])[0] == ("ok",)
+    assert run([call("shell", command="ls")], PathGuard(place, commands=[]), [runner])[0] == ("blocked",)
+    undeclared = tool(name="shell")(lambda path: "ran")
+    assert run([call("shell", path="a.txt")], PathGuard(place), [undeclared])[0] == ("blocked",)
+
+
+def test_text_that_looks_like_a_path_is_allowed_where_the_tool_says_that_it_is_text(place):
+    tools = file_tools(place, write=True)
+    calls = [call("write_file", path="b.txt", content="/etc/hosts"), call("find_text", text="/etc")]
+    assert run(calls, PathGuard(place, write=True), tools)[0] == ("ok", "ok")
 
 
 def test_tools_without_paths_pass(place):
-    @tool
+    @tool(effects=["read"])
     def add(a: int, b: int) -> int:
         return a + b
 

@@ -188,6 +188,33 @@ async def test_two_plan_modes_must_both_approve(second, decision):
     assert (await outcome(lambda request: True, other))[2] == decision
 
 
+@pytest.mark.parametrize(
+    ("declared", "asked"),
+    [
+        (None, True),
+        (["write"], True),
+        (["read", "delete"], True),
+        (["execute"], True),
+        ([], False),
+        (["read"], False),
+        (["network"], False),
+    ],
+)
+def test_an_effect_selects_every_tool_that_may_have_it(declared, asked):
+    work = tool(name="work", effects=declared)(lambda: "done")
+    plan = PlanModeHook(effects=["write", "delete"])
+    result = scripted_agent([call("work"), reply("x")], tools=[work], hooks=[plan]).run("x")
+    assert result.steps[0].outcomes == ("blocked" if asked else "ok",)
+
+
+def test_a_tool_is_asked_about_if_its_name_or_its_effects_say_so():
+    plan = PlanModeHook(["look"], effects=["delete"])
+    look = tool(name="look", effects=[])(lambda: "seen")
+    drop = tool(name="drop", effects=["delete"])(lambda: "gone")
+    result = scripted_agent([[call("look"), call("drop")], reply("x")], tools=[look, drop], hooks=[plan]).run("x")
+    assert result.steps[0].outcomes == ("blocked", "blocked")
+
+
 # Batches, retries, runs.
 
 
@@ -253,6 +280,9 @@ def test_it_is_a_guard_at_100_that_fails_closed():
     [
         (("deploy",), {}, r"confirm must be a list: \['deploy'\]"),
         (([],), {}, "at least one"),
+        ((), {}, "at least one tool .* or one effect"),
+        ((), {"effects": "write"}, "effects must be a list of read, write"),
+        ((), {"effects": ["writes"]}, "effects must be a list of read, write"),
         (([3],), {}, "list of names"),
         ((["x"], "yes"), {}, "approver must be a function"),
         ((["x"], lambda: True), {}, r"must take \(request\) or \(ctx, request\)"),

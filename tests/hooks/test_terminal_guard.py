@@ -49,7 +49,6 @@ HARMLESS = """
 ls
 ls -la
 ls -lah src
-ls --color=never -1
 ls *.txt
 ls src/*.py
 ls -R | head -50
@@ -72,7 +71,6 @@ wc -l *.txt
 grep x a.txt
 grep -rn "TODO" .
 grep -rn --include="*.py" "def " src
-grep -rnI --include=*.py import .
 grep -E "a|b" a.txt
 grep -E 'foo$|^bar' a.txt
 grep -i -A 3 -B2 x a.txt
@@ -85,17 +83,14 @@ grep foo$ a.txt
 rg -n "class " src
 rg --type py -l import
 find . -name "*.py"
-find . -name *.md
 find . -type f -size +1M
 find src -maxdepth 2 -type d
 find . -mtime -7 -print
 find . \\( -name a -o -name b \\) -not -path './.git/*'
 find . ! -name '*.txt' -type f | wc -l
-find . -type f -printf '%s %p\\n' | sort -n | tail -5
 sort a.txt
 sort -k2,2 -t, -nr a.txt
 sort -u a.txt b.txt
-uniq -c a.txt
 cut -d: -f1 a.txt
 cut -d' ' -f 2- a.txt
 cut -d / -f 1 a.txt
@@ -105,7 +100,6 @@ diff a.txt b.txt
 diff -u a.txt b.txt
 cmp a.txt b.txt
 comm -12 a.txt b.txt
-paste -sd+ a.txt
 file a.txt
 stat -c '%s' a.txt
 du -sh .
@@ -119,19 +113,68 @@ printf '%s\\n' one two
 date
 date +%Y-%m-%d
 date -u "+%H:%M"
-date -d yesterday +%F
 whoami
 id -un
 uname -a
-hostname
 which python3 git
 basename src/main.py .py
 dirname src/main.py
 realpath a.txt
-readlink -f a.txt
 tree -L 2
 sed -n '1,20p' a.txt
 sed -n 5p a.txt
+md5sum a.txt
+git status
+git status -sb
+git log --oneline -5
+git branch -a
+git ls-files | wc -l
+git rev-parse --abbrev-ref HEAD
+git -C src log --oneline
+git --no-pager log -3
+true && echo yes || echo no
+! grep -q x a.txt
+sleep 0.1
+nl a.txt
+cd src && ls
+cd src && cat ../README.md
+cd src/deep && cat ../../a.txt | head -3
+ls src 2>/dev/null
+ls nothing 2>&1 | head
+cat a.txt > /dev/null
+/bin/ls -l
+git status --short
+git log --oneline --graph -20
+git ls-files -m
+uniq -c < a.txt
+cut -f1 a.txt | sort | uniq -d
+diff -u a.txt src/main.py | head
+find . -path './src/*' -empty
+grep -l x *.txt
+grep -m 1 -r x src
+"""
+HARMLESS = [*HARMLESS.strip().split("\n"), "ls \\\n  -l", "# list\nls", "ls\n\npwd\n", "echo 'two\nlines'"]
+
+
+@pytest.mark.parametrize("command", HARMLESS)
+def test_daily_work_passes(place, command):
+    assert judged(command, place) == (None, "")
+
+
+def test_there_are_enough_harmless_commands():
+    assert len(HARMLESS) >= 100
+
+
+LEFT_OUT = """
+ls --color=never -1
+grep -rnI --include=*.py import .
+find . -name *.md
+find . -type f -printf '%s %p\\n' | sort -n | tail -5
+uniq -c a.txt
+paste -sd+ a.txt
+date -d yesterday +%F
+hostname
+readlink -f a.txt
 sed -n '/start/,/end/p' a.txt
 sed 's/foo/bar/g' a.txt
 sed -e 's/a/b/' -e 's|x|y|g' a.txt
@@ -143,11 +186,7 @@ awk 'NR>1 && $3 >= 5 {sum += $3} END {print sum}' a.txt
 awk -v n=3 'NR==n || /x/' a.txt
 jq . data.json
 jq -r '.items[].name | ascii_downcase' data.json
-md5sum a.txt
 sha256sum -c a.txt
-git status
-git status -sb
-git log --oneline -5
 git log --since="2 weeks ago" --author=me --format='%h %s'
 git log -p -2 -- src/main.py
 git diff
@@ -157,28 +196,19 @@ git diff --cached --name-only
 git show HEAD
 git show HEAD:README.md
 git show HEAD@{1} --stat
-git branch -a
 git branch -vv
 git branch --list 'fix/*'
 git tag -l
 git remote -v
 git blame -L 1,5 a.txt
 git grep -n TODO
-git ls-files | wc -l
-git rev-parse --abbrev-ref HEAD
 git stash list
 git config --get user.name
 git config --local --list
 git config --get remote.origin.url
-git -C src log --oneline
-git --no-pager log -3
-true && echo yes || echo no
 [ -f a.txt ] && echo there
 test -d src
-! grep -q x a.txt
 seq 5 -1 1
-sleep 0.1
-nl a.txt
 tac a.txt
 rev a.txt
 column -t a.txt
@@ -197,32 +227,29 @@ uptime
 nproc
 fold -w 80 a.txt
 base64 a.txt
-cd src && ls
-cd src && cat ../README.md
 cd src; cat ../README.md
-cd src/deep && cat ../../a.txt | head -3
-ls src 2>/dev/null
-ls nothing 2>&1 | head
-cat a.txt > /dev/null
 LC_ALL=C sort a.txt
 TZ=Europe/Rome date
 timeout 5 grep -r x .
 nice -n 10 find . -name x
 time ls
-/bin/ls -l
 jq .env data.json
 sed 's/[[:space:]]*$//' a.txt
+ls ~
+grep -R x .
+ls -LR
+diff -r src dashes
+awk 1 /inet/tcp/0/example.com/80
 """
-HARMLESS = [*HARMLESS.strip().split("\n"), "ls \\\n  -l", "# list\nls", "ls\n\npwd\n", "echo 'two\nlines'"]
+LEFT_OUT = LEFT_OUT.strip().split("\n")
 
 
-@pytest.mark.parametrize("command", HARMLESS)
-def test_daily_work_passes(place, command):
-    assert judged(command, place) == (None, "")
-
-
-def test_there_are_enough_harmless_commands():
-    assert len(HARMLESS) >= 100
+@pytest.mark.parametrize("command", LEFT_OUT)
+def test_programs_and_options_that_are_not_needed_are_not_on_the_list(place, command):
+    """Each would need rules of its own; a person can allow them, and the developer profile does."""
+    assert judged(command, place)[0] == "block"
+    assert judged(command, None, place)[0] == "block"
+    assert judged(command, place, unknown="ask")[0] in ("ask", "block")
 
 
 EVASIONS = {
@@ -543,9 +570,7 @@ def test_secrets_are_not_read_without_a_folder_either(tmp_path, command):
     assert judged(command, None, tmp_path)[0] == "block"
 
 
-@pytest.mark.parametrize(
-    "command", ["cat /etc/passwd", "ls ~", "ls /", "grep -R x .", "cat /x/id_rsa.pub", "cd / && ls"]
-)
+@pytest.mark.parametrize("command", ["cat /etc/passwd", "ls /", "cat /x/id_rsa.pub", "cd / && ls"])
 def test_without_a_folder_other_files_are_read_anywhere(tmp_path, command):
     assert judged(command, None, tmp_path) == (None, "")
 
@@ -569,7 +594,7 @@ def test_a_folder_that_matches_a_secret_glob_can_be_used(tmp_path):
         ("make test", True), ("make test all", False), ("make", False), ("pytest -x tests", True), ("pytest2", False),
         ("npm run build", True), ("npm run rm", False), ("git add .env", False), ("git add --x=.env", False),
         ("pytest $X", False), ("pytest `id`", False), ("pytest; rm x", False), ("pytest > x", False),
-        ("X=1 pytest", False), ("./run.sh a", True), ("timeout 9 pytest", True), ("/tmp/pytest", False),
+        ("X=1 pytest", False), ("./run.sh a", True), ("timeout 9 pytest", False), ("/tmp/pytest", False),
     ],
 )  # fmt: skip
 def test_only_allowed_commands_pass(place, command, passes):
@@ -644,9 +669,9 @@ def test_git_is_blocked_if_the_repository_settings_run_programs(tmp_path, config
     (tmp_path / "sub").mkdir()
     assert judged("git status", tmp_path) == (None, "")
     (tmp_path / ".git" / "config").write_text(config)
-    assert judged("git status", tmp_path) == ("block", "git settings")
-    assert judged("cd sub && git log", tmp_path) == ("block", "git settings")
-    assert judged("git -C sub log", tmp_path) == ("block", "git settings")
+    assert judged("git status", tmp_path) == ("block", "git repository")
+    assert judged("cd sub && git log", tmp_path) == ("block", "git repository")
+    assert judged("git -C sub log", tmp_path) == ("block", "git repository")
 
 
 def test_a_folder_that_looks_like_a_repository_is_checked(tmp_path):
@@ -654,60 +679,74 @@ def test_a_folder_that_looks_like_a_repository_is_checked(tmp_path):
         (tmp_path / "x" / name).mkdir(parents=True)
     (tmp_path / "x" / "HEAD").write_text("ref: refs/heads/main\n")
     (tmp_path / "x" / "config").write_text("[core]\nfsmonitor = ./evil\n")
-    assert judged("cd x && git status", tmp_path) == ("block", "git settings")
+    assert judged("cd x && git status", tmp_path) == ("block", "git repository")
     (tmp_path / "y").mkdir()
     (tmp_path / "y" / ".git").write_text("gitdir: ../x\n")
-    assert judged("git -C y status", tmp_path) == ("block", "git settings")
+    assert judged("git -C y status", tmp_path) == ("block", "git repository")
 
 
 def test_settings_are_found_where_git_skips_an_invalid_repository(tmp_path):
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / ".git" / "config").write_text("[core]\nfsmonitor = ./evil\n")
     (tmp_path / "sub" / ".git").mkdir(parents=True)
-    assert judged("cd sub && git status", tmp_path) == ("block", "git settings")
-    assert judged("git -C sub status", tmp_path) == ("block", "git settings")
+    assert judged("cd sub && git status", tmp_path) == ("block", "git repository")
+    assert judged("git -C sub status", tmp_path) == ("block", "git repository")
 
 
-def test_a_repository_with_parts_elsewhere_is_checked(tmp_path):
-    (tmp_path / "head").mkdir()
-    (tmp_path / "head" / "HEAD").write_text("ref: refs/heads/main\n")
-    (tmp_path / "head" / "commondir").write_text("../rest\n")
-    for name in ("objects", "refs"):
-        (tmp_path / "rest" / name).mkdir(parents=True)
-    assert judged("git -C head log -p", tmp_path) == (None, "")
-    (tmp_path / "rest" / "config").write_text('[diff "x"]\ntextconv = ./evil\n')
-    assert judged("git -C head log -p", tmp_path) == ("block", "git settings")
+@pytest.mark.parametrize(
+    "part", ["commondir", "config.worktree", "modules", "objects/info/alternates", "hooks/post-index-change"]
+)
+def test_a_repository_with_parts_elsewhere_is_not_used(tmp_path, part):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    assert judged("git log", tmp_path) == (None, "")
+    (tmp_path / ".git" / part).write_text("../../elsewhere\n")
+    assert judged("git log", tmp_path) == ("block", "git repository")
+
+
+@pytest.mark.parametrize("part", ["config", "HEAD", "objects", "refs", ""])
+def test_a_repository_that_is_reached_by_a_link_is_not_used(tmp_path, part):
+    subprocess.run(["git", "init", "-q", str(tmp_path / "other")], check=True)
+    subprocess.run(["git", "init", "-q", str(tmp_path / "work")], check=True)
+    given = tmp_path / "work" / ".git" / part
+    given.rename(tmp_path / "kept")
+    given.symlink_to(tmp_path / "other" / ".git" / part)
+    assert judged("git status", tmp_path / "work") == ("block", "git repository")
+
+
+def test_a_repository_with_a_submodule_is_not_used(tmp_path):
+    """Git would run itself there, with the settings of the submodule."""
+    for folder in (tmp_path, tmp_path / "lib"):
+        subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    inner = ["git", "-c", "user.name=x", "-c", "user.email=x@x"]
+    subprocess.run([*inner, "commit", "-qm", "x", "--allow-empty"], cwd=tmp_path / "lib", check=True)
+    assert judged("git status", tmp_path) == (None, "")
+    subprocess.run([*inner, "-c", "advice.addEmbeddedRepo=false", "add", "lib"], cwd=tmp_path, check=True)
+    assert judged("git status", tmp_path) == ("block", "git repository")
+
+
+@pytest.mark.parametrize("command", ["git log", "git status", "cd sub && git branch", "git -C sub ls-files"])
+def test_a_repository_above_the_folder_is_not_used(tmp_path, command):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / "work" / "sub").mkdir(parents=True)
+    assert judged(command, tmp_path / "work") == ("block", "git repository")
+    assert judged(command, tmp_path, tmp_path / "work") == (None, "")
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        "echo x > bare/config && git -C bare status", "git -C bare status | echo x > bare/config",
-        "echo x > bare/config | git -C bare status", "cd bare; echo x >> config; git status",
-        "echo x > notes.txt; git -C linked status", "echo x > bare/commondir; git -C bare log",
-        "echo x > fresh/HEAD; echo x > fresh/config; git -C fresh status",
+        "echo x > .git/config && git status", "git status | echo x >> .git/HEAD", "echo x > a.txt; git -C bare status",
+        "echo x > bare/config && cd bare && git log",
     ],
 )  # fmt: skip
-def test_settings_of_git_that_the_same_command_writes_are_not_used(tmp_path, command):
-    for name in ("bare", "linked", "fresh"):
-        for part in ("objects", "refs"):
-            (tmp_path / name / part).mkdir(parents=True)
-    for name in ("bare", "linked"):
-        (tmp_path / name / "HEAD").write_text("ref: refs/heads/main\n")
-    (tmp_path / "linked" / "config").symlink_to("../notes.txt")
-    assert judged(command, tmp_path, writes=True) == ("block", "git settings")
-    for usual in ("git log | head > log.txt", "echo x > notes.txt && git status", "git diff > a.patch; git status"):
-        assert judged(usual, tmp_path, writes=True) == (None, "")
-
-
-def test_the_settings_of_submodules_are_checked(tmp_path):
+def test_a_command_cannot_write_the_settings_of_git_that_it_uses(tmp_path, command):
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
-    inner = tmp_path / ".git" / "modules" / "lib"
-    inner.mkdir(parents=True)
-    (inner / "config").write_text("[core]\n\tworktree = ../../../lib\n")
-    assert judged("git status", tmp_path) == (None, "")
-    (inner / "config").write_text("[core]\n\tfsmonitor = ./evil\n")
-    assert judged("git status", tmp_path) == ("block", "git settings")
+    for part in ("objects", "refs"):
+        (tmp_path / "bare" / part).mkdir(parents=True)
+    (tmp_path / "bare" / "HEAD").write_text("ref: refs/heads/main\n")
+    assert judged(command, tmp_path, writes=True)[0] == "block"
+    for usual in ("git log | head > log.txt", "echo x > notes.txt && git status"):
+        assert judged(usual, tmp_path, writes=True) == (None, "")
 
 
 def test_a_program_in_the_folder_is_not_a_system_program(place, monkeypatch):
@@ -773,7 +812,7 @@ def test_an_approved_command_runs_and_an_edited_one_is_judged_again(place):
 
     turns = [call("shell", command="mkdir made"), call("shell", command="rmdir made"), reply("ok")]
     hooks = [TerminalGuard(place, unknown="ask"), person]
-    result = scripted_agent(turns, tools=[shell_tool(place)], hooks=hooks).run("go")
+    result = scripted_agent(turns, tools=[shell_tool(place, sandbox="off")], hooks=hooks).run("go")
     assert [step.outcomes for step in result.steps[:2]] == [("ok",), ("blocked",)]
     assert (place / "made").is_dir()
     (place / "made").rmdir()
@@ -842,7 +881,7 @@ def test_commands_that_pass_change_nothing(tmp_path, parts, joint):
     if judged(command, folder)[0] is None:
         before = snapshot(tmp_path)
         try:
-            asyncio.run(shell_tool(folder, timeout=2)(command))
+            asyncio.run(shell_tool(folder, sandbox="off", timeout=2)(command))
         except ValueError:
             pass  # the tool cannot run all harmless commands
         assert snapshot(tmp_path) == before, command
@@ -862,10 +901,10 @@ def test_git_does_not_take_a_folder_of_data_for_a_repository(tmp_path):
     config = '[core]\nrepositoryformatversion=0\nfsmonitor="touch ran; false"\nworktree=..\n'
     calls = [
         call("write_file", path="data/config", content=config),
-        call("shell", command="sleep 0.3; cd data && git status"),
+        call("shell", command="cd data && sleep 0.3 && git status"),
     ]
-    tools = [shell_tool(tmp_path), *file_tools(tmp_path, write=True)]
-    hooks = [TerminalGuard(tmp_path), PathGuard(tmp_path, write=True)]
+    tools = [shell_tool(tmp_path, sandbox="off"), *file_tools(tmp_path, write=True)]
+    hooks = [TerminalGuard(tmp_path, allow=["git status"]), PathGuard(tmp_path, write=True)]
     result = scripted_agent([calls, reply("Done.")], tools=tools, hooks=hooks).run("x")
     assert result.steps[0].outcomes == ("ok", "ok")
     assert not (tmp_path / "ran").exists()
@@ -880,22 +919,12 @@ def test_secrets_in_arguments_of_allowed_commands_are_found_behind_signs_and_let
     assert judged("curl -da=@a.txt -o out.txt https://example.com:443", place, allow=["curl *"]) == (None, "")
 
 
-def test_folders_are_compared_if_links_are_not_followed(place):
-    assert judged("diff -r src dashes", place) == ("block", "option: diff -r")
-    assert judged("diff -r --no-dereference src dashes", place) == (None, "")
-    assert judged("diff -r --no-dereference src out", place) == ("block", "outside the folder")
-    assert judged("diff -r src dashes", None, place) == (None, "")
-
-
-@pytest.mark.parametrize("program", ["awk", "gawk", "mawk"])
-def test_awk_does_not_read_from_a_network(tmp_path, program):
-    assert judged(f"{program} 1 /inet/tcp/0/example.com/80", None, tmp_path) == ("block", f"operands: {program}")
-
-
-@pytest.mark.parametrize("command", ["ls -LR", "ls -R -L .", "ls -lLR src"])
-def test_links_out_of_the_folder_are_not_followed_by_ls(place, command):
-    assert judged(command, place) == ("block", "option: ls -L")
-    assert judged(command, None, place) == (None, "")
+@pytest.mark.parametrize("operands", ["src dashes", "src a.txt", "a.txt src", "a.txt nothing", "*.txt", "a.txt src/*"])
+@pytest.mark.parametrize("program", ["diff", "cmp", "comm"])
+def test_only_files_are_compared_because_links_in_folders_would_be_followed(place, program, operands):
+    assert judged(f"{program} {operands}", place)[0] == "block"
+    assert judged(f"{program} {operands}", None, place)[0] == "block"
+    assert judged(f"cat a.txt | {program} - src/main.py", place) == (None, "")
 
 
 OUTWARD = [
@@ -911,7 +940,8 @@ OUTWARD = [
 
 @pytest.mark.parametrize("command", OUTWARD)
 def test_an_unknown_program_with_a_path_outside_the_folder_is_blocked(command, place):
-    assert judged(command, place, unknown="ask") == ("block", "outside the folder")
+    rule = "expansion" if "~" in command else "outside the folder"
+    assert judged(command, place, unknown="ask") == ("block", rule)
 
 
 @pytest.mark.parametrize(
@@ -927,7 +957,9 @@ async def test_an_edit_with_a_path_outside_the_folder_does_not_run(place):
         return {"handled": True, "edit": {"command": "touch ../escaped"}}
 
     turns = [call("shell", command="touch x"), reply("ok")]
-    agent = scripted_agent(turns, tools=[shell_tool(place)], hooks=[TerminalGuard(place, unknown="ask"), person])
+    agent = scripted_agent(
+        turns, tools=[shell_tool(place, sandbox="off")], hooks=[TerminalGuard(place, unknown="ask"), person]
+    )
     result = await agent.arun("go")
     assert result.steps[0].outcomes == ("blocked",)
     assert not (place.parent / "escaped").exists()

@@ -18,8 +18,8 @@ from hookline import (
 )
 from hookline._kernel.payloads import Compaction
 from hookline._kernel.values import StopSignal
-from hookline.channels.points import Outbound
 from hookline.payloads import AgentState, ToolCall
+from hookline.stores.channel_points import Outbound
 
 OPENAI = [
     {"role": "developer", "content": "Be brief."},

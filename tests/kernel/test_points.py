@@ -372,7 +372,7 @@ def run_alone(code):
     return done.stdout.split()
 
 
-OTHERS = ["channels.points", "teams.points", "stores.ticket_points"]
+OTHERS = ["stores.channel_points", "teams.points", "stores.ticket_points"]
 
 
 def test_the_kernel_declares_the_points_of_a_run_only():

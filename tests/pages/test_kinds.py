@@ -73,7 +73,7 @@ def test_settings_are_taken_by_the_code_that_reads_them(block, tmp_path):
         read_manifest(tmp_path / "plugin.toml")
     else:
         (tmp_path / "hookline.toml").write_text(block.text)
-        settings = read_file(tmp_path / "hookline.toml")
+        settings, _ = read_file(tmp_path / "hookline.toml")
         ServerOptions.of(settings.get("server", {}))
         make_keys(tmp_path / "audit.key")
         GatewayOptions.of(settings.get("gateway", {}))

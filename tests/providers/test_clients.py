@@ -10,10 +10,12 @@ import warnings
 import pytest
 
 from hookline import Agent, Message, ModelRequest
+from hookline.models import ProviderError
+from hookline.providers.anthropic import AnthropicModel
 from hookline.providers.openai import OpenAIModel
 from hookline.providers.remote import LoopClients
 
-from .servers import sse, whole
+from .servers import Said, Script, sse, whole
 
 REQUEST = ModelRequest((Message("user", "Hi."),))
 REPLY = {"choices": [{"message": {"content": "Hello."}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 1}}
@@ -110,6 +112,8 @@ def test_a_program_that_ends_leaves_nothing_open(script):
     script.say(whole(REPLY))
     program = f"""
 from hookline import Agent
+from hookline.models import ProviderError
+from hookline.providers.anthropic import AnthropicModel
 from hookline.providers.openai import OpenAIModel
 agent = Agent("a", llm=OpenAIModel("m", base_url={script.url!r}))
 agent.itself = agent
@@ -166,3 +170,22 @@ def test_a_stream_whose_reader_is_cancelled_is_closed(script, no_warnings):
         assert await asyncio.to_thread(script.gone.wait, 20)
 
     asyncio.run(leave())
+
+
+@pytest.mark.parametrize(("make", "variable"), [(OpenAIModel, "OPENAI_API_KEY"), (AnthropicModel, "ANTHROPIC_API_KEY")])
+def test_a_redirect_to_another_server_does_not_take_the_key_along(script, monkeypatch, make, variable):
+    monkeypatch.setenv(variable, "sk-the-key-of-the-user")
+    with Script() as other:
+        thread = threading.Thread(target=other.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        try:
+            other.say(whole(REPLY))
+            script.say(Said([], 307, {"Location": f"{other.url}/v1/chat/completions"}))
+            with pytest.raises(ProviderError) as failed:
+                asyncio.run(make("m", base_url=script.url, max_retries=0).complete(REQUEST))
+        finally:
+            other.shutdown()
+            thread.join()
+    assert "sk-the-key-of-the-user" in str(script.requests[0][1])
+    assert other.requests == []
+    assert "redirect" in str(failed.value)

@@ -17,6 +17,7 @@ from hookline import (
     RunFailedError,
     ScriptedModel,
     call,
+    guard,
     hook,
     observer,
     reply,
@@ -69,7 +70,7 @@ def test_on_token_gets_the_whole_text_at_once_when_nothing_streamed():
     assert seen == [("all at once", "all at once", True)]
 
 
-def test_on_token_determines_the_shown_text_and_after_llm_the_recorded_reply():
+def test_text_that_after_llm_changes_is_shown_as_changed_after_on_token_has_seen_it():
     @hook(ON_TOKEN)
     def hide(ctx, token):
         return token.replace(delta=token.delta.replace("secret", "***"))
@@ -80,8 +81,24 @@ def test_on_token_determines_the_shown_text_and_after_llm_the_recorded_reply():
 
     log = EventLog()
     result = scripted_agent([reply("a secret b")], hooks=[hide, hide_too], sinks=[log]).run("x")
-    assert "".join(event.text for event in log.of(TextDelta)) == "a *** b"
+    assert [event.text for event in log.of(TextDelta)] == ["a ### b"]
     assert result.reply == "a ### b"
+
+
+def test_text_that_only_on_token_changes_is_shown_as_changed_and_recorded_as_it_was():
+    @hook(ON_TOKEN)
+    def hide(ctx, token):
+        return token.replace(delta=token.delta.replace("secret", "***"))
+
+    @guard(AFTER_LLM)
+    def allow(ctx, answer):
+        return None
+
+    for hooks in ([hide], [hide, allow]):
+        log = EventLog()
+        result = scripted_agent([reply("a secret b")], hooks=hooks, sinks=[log]).run("x")
+        assert "".join(event.text for event in log.of(TextDelta)) == "a *** b"
+        assert result.reply == "a secret b"
 
 
 def test_text_held_back_can_be_shown_at_the_final_piece():
@@ -232,10 +249,13 @@ def test_a_rejected_reply_emits_discarded():
     def check(ctx, answer):
         return HookResult.retry() if answer.attempt == 1 else None
 
-    log = EventLog()
-    scripted_agent([reply("bad"), reply("good")], hooks=[check], sinks=[log]).run("x")
-    kinds = [type(e).__name__ for e in log if isinstance(e, (TextDelta, Discarded, ModelReplied))]
-    assert kinds == ["TextDelta", "Discarded", "TextDelta", "ModelReplied"]
+    def kinds(stream):
+        log = EventLog()
+        scripted_agent([reply("bad"), reply("good")], hooks=[check], sinks=[log]).run("x", stream=stream)
+        return [type(e).__name__ for e in log if isinstance(e, (TextDelta, Discarded, ModelReplied))]
+
+    assert kinds("live") == ["TextDelta", "Discarded", "TextDelta", "ModelReplied"]
+    assert kinds("safe") == ["Discarded", "TextDelta", "ModelReplied"]
 
 
 def test_a_model_call_is_retried_at_most_twice_and_then_the_chain_continues():

@@ -843,7 +843,7 @@ async def test_the_terminal_guard_allows_by_command_before_the_call(tmp_path):
     guard = TerminalGuard(tmp_path)
     assert BEFORE_TOOL in guard.points
     turns = [[call("shell", command=command) for command in commands], reply("x")]
-    agent = Agent("a", llm=ScriptedModel(turns), tools=[shell_tool(tmp_path)], hooks=[guard])
+    agent = Agent("a", llm=ScriptedModel(turns), tools=[shell_tool(tmp_path, sandbox="off")], hooks=[guard])
     result = await agent.arun("x")
     assert result.steps[0].outcomes == ("ok", "blocked", "blocked")
     assert [message.is_error for message in result.messages if message.role == "tool"] == [False, True, True]

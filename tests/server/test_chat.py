@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hookline import (
     AFTER_LLM,
     BEFORE_TOOL,
+    ON_RUN_END,
     ON_RUN_START,
     Agent,
     HookResult,
@@ -268,20 +269,52 @@ def redact(ctx, payload):
     ("hooked", "counts", "finish"),
     [(polite, "My dear.", "stop"), (strict, "I cannot say that.", "content_filter"), (redact, "You ***.", "stop")],
 )
-async def test_text_rejected_by_a_hook_is_in_no_completion_and_no_settled_stream(tmp_path, hooked, counts, finish):
-    def agent():
+async def test_text_rejected_by_a_hook_is_in_no_completion_and_in_no_stream(tmp_path, hooked, counts, finish):
+    def agent(**options):
         model = ScriptedModel(
             [lambda request: reply("My dear." if "Be polite." in request.messages[-1].content else "You fool.")],
             loop=True,
         )
-        return Agent("helper", llm=model, hooks=[hooked])
+        return Agent("helper", llm=model, hooks=[hooked], **options)
 
-    async with chatting(tmp_path / "live", agent()) as place:
+    async with chatting(tmp_path / "safe", agent()) as place:
         assert await whole(place) == (counts, finish)
-        assert await streamed(place) == (f"You fool.\n\n{counts}", finish)
+        assert await streamed(place) == (counts, finish)
     async with chatting(tmp_path / "settled", agent(), chat_stream="settled") as place:
         assert await whole(place) == (counts, finish)
         assert await streamed(place) == (counts, finish)
+    async with chatting(tmp_path / "live", agent(stream="live")) as place:
+        assert await streamed(place) == (f"You fool.\n\n{counts}", finish)
+        assert await kept(place) == counts
+
+
+async def kept(place):
+    """The text of a stream for a client that takes back what a chunk withdraws."""
+    text = ""
+    async for chunk in await place.client.chat.completions.create(model="helper", messages=HI, stream=True):
+        if withdrawn := (chunk.model_extra or {}).get("withdrawn"):
+            text = text[:-withdrawn]
+        text += "".join(choice.delta.content or "" for choice in chunk.choices)
+    return text.strip()
+
+
+async def test_a_client_can_take_back_what_the_end_of_a_run_replaced(tmp_path):
+    @hook(ON_RUN_END)
+    def last_word(ctx, result):
+        return result.replace(reply=result.reply + " Really.")
+
+    async with chatting(tmp_path, make([reply("Yes.")] * 2, hooks=[last_word])) as place:
+        assert await kept(place) == "Yes. Really."
+
+
+async def test_a_rejection_withdraws_nothing_of_an_earlier_step(tmp_path):
+    @hook(AFTER_LLM)
+    def polite(ctx, payload):
+        return HookResult.retry("Be polite.") if "fool" in payload.content else None
+
+    turns = [["Let me look.", call("look", place="x")], reply("You fool."), reply("Dark.")]
+    async with chatting(tmp_path, make(turns, tools=[look], hooks=[polite])) as place:
+        assert await kept(place) == "Let me look.\n\nDark."
 
 
 async def test_a_run_stopped_by_a_limit_has_the_finish_reason_length(tmp_path):

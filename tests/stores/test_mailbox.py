@@ -47,6 +47,16 @@ async def test_a_message_that_is_delivered_twice_is_accepted_once(boxes):
     assert (await box.accept(KEY, "c", received("m1").replace(chat_id="2"))).is_new
 
 
+async def test_a_message_is_read_back_with_all_its_fields(boxes):
+    box = await boxes()
+    message = received("m1").replace(automated=True, attachments=("photo", "voice"))
+    (item,) = (await box.accept(KEY, "c", message)).inbox
+    assert item.message == message
+    await box.close()
+    (item,) = (await (await boxes()).poll(["c"])).inbox
+    assert item.message == message
+
+
 async def test_replies_are_stored_together_with_the_end_of_their_messages(boxes):
     box = await boxes()
     (item,) = (await box.accept(KEY, "c", received("m1"))).inbox
@@ -179,6 +189,19 @@ async def test_release_reports_conversations_that_another_process_has_claimed(bo
     assert await suspended.release([KEY]) == set()
     await take_over(suspended, running)
     assert await suspended.release([KEY]) == {KEY}
+
+
+async def test_removing_a_channel_does_not_release_messages_that_another_process_holds(boxes):
+    one, two = await boxes(), await boxes()
+    other_chat = '["c", "", "2", ""]'
+    (mine,) = (await one.accept(KEY, "c", received("m1"))).inbox
+    (theirs,) = (await two.accept(other_chat, "c", received("m2").replace(chat_id="2"))).inbox
+    await one.release_channel("c")
+    await two.begin_attempt(theirs, 0)
+    (reply,) = await two.complete(other_chat, "c", [theirs], [OutboundMessage("done")])
+    await one.release_channel("c")
+    await two.mark_sending(reply)
+    assert [item.seq for item in (await two.poll(["c"])).inbox] == [mine.seq]
 
 
 async def test_finished_messages_are_deleted_after_keep_days(boxes):

@@ -147,6 +147,18 @@ def test_symbolic_links_are_not_followed(store, tmp_path):
         store.get("file")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX permissions")
+@pytest.mark.parametrize("parts", [0, 1, 2])
+def test_a_skill_that_others_could_have_written_is_not_read(store, parts):
+    store.propose(TIDY)
+    store.accept(TIDY.name)
+    path = store.path(TIDY.name)
+    (path, *path.parents)[parts].chmod(0o777)
+    assert list(store.list()) == []
+    (problem,) = store.problems()
+    assert "every user may write to it" in problem
+
+
 def test_an_unreadable_skill_is_reported_and_hides_no_other(store):
     store.propose(TIDY)
     store.accept("tidy-notes")

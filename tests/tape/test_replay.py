@@ -242,6 +242,20 @@ def test_streamed_text_comes_in_the_same_pieces(path: Path) -> None:
     assert then == now == ["one", " two", " three", ""]
 
 
+@pytest.mark.parametrize("mode", ["safe", "live"])
+def test_held_and_live_text_is_shown_at_the_same_time_in_a_replay(path: Path, mode: Any) -> None:
+    @guard(AFTER_LLM)
+    def reject(ctx: Any, payload: Any) -> HookResult | None:
+        return HookResult.retry("No.") if "bad" in payload.content else None
+
+    agent = Agent("a", llm=ScriptedModel(["so bad", "so good"]), hooks=[TapeHook(path), reject], stream=mode)
+    assert agent.run("x").reply == "so good"
+    check(path, reject)
+    events = [entry.event for entry in Tape.load(path).entries if isinstance(entry, fmt.EventEntry)]
+    shown = [event["text"] for event in events if event["type"] == "text_delta"]
+    assert shown == (["so good"] if mode == "safe" else ["so", " bad", "so", " good"])
+
+
 def test_a_stream_that_a_hook_closed_is_closed_again(path: Path) -> None:
     @guard(ON_TOKEN)
     def enough(ctx: Any, payload: Any) -> HookResult | None:

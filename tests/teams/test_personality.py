@@ -133,7 +133,7 @@ def test_a_world_writable_file_is_not_trusted(tmp_path, name):
     main = written(tmp_path, 'description = "x"', "coder/personality.toml")
     written(tmp_path, "y", "coder/instructions.md")
     (tmp_path / name).chmod(0o666)
-    with pytest.raises(ConfigError, match="is ignored: every user may write to it"):
+    with pytest.raises(ConfigError, match="is not used: every user may write to it"):
         read(main)
     assert stat.S_IMODE(os.stat(tmp_path / name).st_mode) == 0o666
 

@@ -1,4 +1,4 @@
-"""The shell tool with real processes, none of which may be left behind."""
+"""The shell tool without a sandbox, with real processes, none of which may be left behind."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ def folder(tmp_path):
 
 def run(folder, command, **options):
     """Return the result of the tool."""
-    return asyncio.run(shell_tool(folder, **options)(command))
+    return asyncio.run(shell_tool(folder, sandbox="off", **options)(command))
 
 
 def is_alive(pid):
@@ -207,7 +207,9 @@ def test_no_process_outlives_its_command(folder, hide):
 @pytest.mark.parametrize("how", ["cancel", "interrupt", "task"])
 async def test_cancelling_the_run_kills_all_processes(folder, hide, how):
     agent = Agent(
-        "a", llm=ScriptedModel([call("shell", command=f"{hide} 600"), reply("no")]), tools=[shell_tool(folder)]
+        "a",
+        llm=ScriptedModel([call("shell", command=f"{hide} 600"), reply("no")]),
+        tools=[shell_tool(folder, sandbox="off")],
     )
     if how == "task":
         task = asyncio.create_task(agent.arun("go"))
@@ -227,7 +229,7 @@ async def test_cancelling_the_run_kills_all_processes(folder, hide, how):
 
 @linux
 def test_no_zombies_and_no_open_files_are_left(folder):
-    tool = shell_tool(folder, timeout=0.3)
+    tool = shell_tool(folder, sandbox="off", timeout=0.3)
 
     async def several():
         await asyncio.gather(
@@ -253,7 +255,7 @@ def test_the_shell_tool_works_in_sync_and_async_runs(folder):
     turns = [call("shell", command="echo hi | tr h H"), reply("ok")]
 
     def agent():
-        return Agent("a", llm=ScriptedModel(turns), tools=[shell_tool(folder)])
+        return Agent("a", llm=ScriptedModel(turns), tools=[shell_tool(folder, sandbox="off")])
 
     results = [agent().run("go"), asyncio.run(agent().arun("go")), agent().start("go").wait()]
     assert [result.messages[2].content for result in results] == ["Hi\n[exit code 0]"] * 3
@@ -261,7 +263,7 @@ def test_the_shell_tool_works_in_sync_and_async_runs(folder):
 
 def test_many_commands_run_at_once(folder):
     turns = [[call("shell", command=f"sleep 0.2; echo {n}") for n in range(8)], reply("ok")]
-    result = Agent("a", llm=ScriptedModel(turns), tools=[shell_tool(folder)]).run("go")
+    result = Agent("a", llm=ScriptedModel(turns), tools=[shell_tool(folder, sandbox="off")]).run("go")
     assert [message.content for message in result.messages[2:10]] == [f"{n}\n[exit code 0]" for n in range(8)]
 
 
@@ -269,12 +271,13 @@ def test_the_last_line_is_reported_as_progress(folder):
     log = EventLog()
     script = f"{sys.executable} -uc 'import time\nfor n in range(15): print(\"line\", n); time.sleep(0.1)'"
     model = ScriptedModel([call("shell", command=script), reply("ok")])
-    Agent("a", llm=model, tools=[shell_tool(folder)]).run("go", sinks=[log])
+    Agent("a", llm=model, tools=[shell_tool(folder, sandbox="off")]).run("go", sinks=[log])
     assert any(event.message.startswith("shell: line ") for event in log.of(ToolProgressed))
 
 
 def test_the_shell_tool_has_its_flags_and_description(folder):
-    tool = shell_tool(folder)
+    tool = shell_tool(folder, sandbox="off")
+    assert tool.sandbox == ""
     assert (tool.name, tool.dangerous, tool.untrusted, tool.folder) == ("shell", True, True, str(folder.resolve()))
     assert list(tool.spec.parameters["properties"]) == ["command"]
 
@@ -290,6 +293,9 @@ def test_the_shell_tool_has_its_flags_and_description(folder):
         {"env": {"a": 1}},
         {"env": {"a": "\0"}},
         {"shell": "yes"},
+        {"sandbox": "none"},
+        {"sandbox": True},
+        {"sandbox": None},
     ],
 )
 def test_invalid_options_are_rejected(folder, options):

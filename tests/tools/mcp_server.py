@@ -53,9 +53,19 @@ TOOLS = {
     "odd schema": {"type": "object", "properties": {"a": {"type": "no such type"}}},
     "far schema": {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/nowhere"}}},
     "bare": {"type": "object"},
+    "put": schema("spot", "words", spot={"type": "string", "format": "path"}, words={"type": "string"}),
+    "peek": schema("spot", spot={"$ref": "#/$defs/spot"})
+    | {"$defs": {"spot": {"type": "string", "format": "file-path"}}},
+    "post": schema("words", words={"type": "string"}),
     "env": schema(),
 }
-HINTS = {"add": types.ToolAnnotations(read_only_hint=True), "fail": types.ToolAnnotations(read_only_hint=False)}
+HINTS = {
+    "add": types.ToolAnnotations(read_only_hint=True),
+    "fail": types.ToolAnnotations(read_only_hint=False),
+    "put": types.ToolAnnotations(destructive_hint=False, open_world_hint=False),
+    "peek": types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
+    "post": types.ToolAnnotations(destructive_hint=False, open_world_hint=True),
+}
 OUTPUT = {"unfit": schema("n", n=NUMBER), "structured": {"type": "object"}}
 
 
@@ -85,6 +95,13 @@ async def call_tool(ctx, params):
     match params.name:
         case "add":
             content = [text(given["a"] + given["b"])]
+        case "put":
+            with open(given["spot"], "w") as file:
+                file.write(given["words"])
+            content = [text("written")]
+        case "peek":
+            with open(given["spot"]) as file:
+                content = [text(file.read())]
         case "fail":
             content, more = [text("out of paper")], {"is_error": True}
         case "broken":

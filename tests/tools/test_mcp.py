@@ -12,6 +12,7 @@ import pytest
 from hookline import Agent, HookResult, RegistrationError, ScriptedModel, call, guard, hook, observer, reply, tool
 from hookline.errors import NotInstalledError
 from hookline.events import ToolProgressed
+from hookline.hooks import PathGuard
 from hookline.tools import McpError, ToolRegistry, mcp, mcp_connection
 from hookline.tools._mcp import McpTool
 from hookline.tools._tool import CheckedArguments
@@ -53,6 +54,15 @@ def gone(pid):
 def shared(tmp_path_factory):
     """One server shared by tests that do not break it."""
     started = Started(tmp_path_factory.mktemp("mcp") / "notes")
+    with started.server:
+        started.server.tools()
+        yield started
+
+
+@pytest.fixture(scope="module")
+def trusted(tmp_path_factory):
+    """A server that is believed about its tools."""
+    started = Started(tmp_path_factory.mktemp("trusted") / "notes", trusted=True)
     with started.server:
         started.server.tools()
         yield started
@@ -102,15 +112,50 @@ def test_tools_of_a_server_are_listed_with_their_schemas(shared):
     assert specs["bare"].parameters == {"type": "object", "properties": {}}
 
 
-def test_tools_of_a_server_are_untrusted_and_dangerous_unless_declared_read_only(shared):
-    made = {made.name: made for made in shared.server.tools()}
-    assert all(tool.untrusted for tool in made.values())
-    assert [made[name].dangerous for name in ("add", "fail", "count")] == [False, True, True]
+def test_the_tools_of_a_server_are_undeclared_whatever_it_says_about_them(shared):
+    for made in shared.server.tools():
+        assert (made.effects, made.dangerous, made.untrusted) == (None, True, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "effects", "dangerous", "untrusted"),
+    [
+        ("count", {"read", "write", "delete", "network"}, True, True),  # it says nothing: the defaults of MCP
+        ("fail", {"read", "write", "delete", "network"}, True, True),
+        ("add", {"read", "network"}, False, True),
+        ("put", {"read", "write"}, True, False),
+        ("peek", {"read"}, False, False),
+        ("post", {"read", "write", "network"}, True, True),
+    ],
+)
+def test_a_trusted_server_declares_the_effects_of_its_tools(trusted, name, effects, dangerous, untrusted):
+    made = ToolRegistry([trusted.server]).get(name)
+    assert (made.effects, made.dangerous, made.untrusted) == (effects, dangerous, untrusted)
+
+
+def test_trusted_is_true_or_false():
+    with pytest.raises(RegistrationError, match="trusted must be True or False"):
+        mcp("python server.py", trusted="yes")
+
+
+def test_a_tool_that_writes_is_stopped_by_a_read_only_path_guard_whatever_its_name(shared, trusted, tmp_path):
+    canary = tmp_path / "canary"
+    canary.write_text("alive")
+    put, peek = call("put", spot=str(canary), words="dead"), call("peek", spot=str(canary))
+    for server in (shared.server, trusted.server):
+        assert run(server, put, hooks=[PathGuard(tmp_path)])[0].is_error
+        assert canary.read_text() == "alive"
+    assert run(shared.server, peek, hooks=[PathGuard(tmp_path)])[0].is_error  # it could write as well
+    assert texts(run(trusted.server, peek, hooks=[PathGuard(tmp_path)])) == ["alive"]
+    (tmp_path / "other").mkdir()
+    assert run(trusted.server, peek, hooks=[PathGuard(tmp_path / "other", write=True)])[0].is_error
+    assert texts(run(shared.server, put, hooks=[PathGuard(tmp_path, write=True)])) == ["written"]
+    assert canary.read_text() == "dead"
 
 
 def test_all_pages_of_the_list_are_read(shared):
     assert [made.name for made in shared.server.tools()][-1] == "env"
-    assert len(shared.server.tools()) == 17
+    assert len(shared.server.tools()) == 20
 
 
 def test_names_that_models_may_not_use_are_mapped(shared):
@@ -289,7 +334,9 @@ def test_references_in_a_schema_are_not_downloaded():
         thread.join()
 
 
-def test_paths_are_found_by_the_names_of_properties(shared):
+def test_paths_are_found_by_the_names_and_formats_of_properties(shared):
+    assert ToolRegistry([shared.server]).get("put").paths({"spot": "a", "words": "x"}) == ["a"]
+    assert ToolRegistry([shared.server]).get("peek").paths({"spot": "a"}) == ["a"]
     made = ToolRegistry([shared.server]).get("read_file_v2_")
     assert made.paths({"filePath": "/etc/passwd", "other": "x"}) == ["/etc/passwd"]
 
@@ -639,6 +686,6 @@ def test_nothing_is_left_behind_when_the_program_ends(tmp_path):
     code = f"from hookline.tools import mcp; print(len(mcp([{sys.executable!r}, {SERVER!r}, {str(notes)!r}]).tools()))"
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True, timeout=60)
-    assert (done.stdout, done.stderr) == ("17\n", "")
+    assert (done.stdout, done.stderr) == ("20\n", "")
     (pid,) = [int(line.split()[1]) for line in notes.read_text().splitlines()]
     assert gone(pid)

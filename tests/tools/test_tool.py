@@ -7,16 +7,18 @@ import decimal
 import enum
 import functools
 import json
+import os
 import pathlib
 import threading
 import uuid
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Optional, get_args
+from typing import Annotated, Any, Literal, NamedTuple, NewType, Optional, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, WithJsonSchema
+from typing_extensions import TypeAliasType, TypedDict
 
 from hookline import RegistrationError, ToolCallResult, call, tool
 from hookline._base.frozen import FrozenDict, freeze
@@ -691,12 +693,128 @@ def not_paths(profile: str, pathology: str, text: str, count: int, file: int): .
         (anything, {"source": "wikipedia", "target": "de", "uri": "https://x.org/a", "root": 3, "src": ""}, []),
         (anything, {"url": "file:///1", "q": [" file:../2", "File: a note", "file:"]}, ["file:///1", " file:../2"]),
         (anything, {"path": {"/1": 1, "name": "2"}, "edits": {"file:///3": {"x/y": "z/w"}}}, ["/1", "2", "file:///3"]),
-        (anything, {"text": "/etc/passwd", "resource": "a/b"}, []),
+        (anything, {"text": "/etc/passwd", "resource": "a/b"}, ["/etc/passwd"]),
         (anything, {"edits": [{"path": "1", "text": "x"}, {"path": "2"}], "file": {"name": "3"}}, list("123")),
     ],
 )
 def test_paths_are_found_by_the_parameters_types_and_names(fn, arguments, paths):
     assert Tool(fn).paths(freeze(arguments)) == paths
+
+
+class Parcel(BaseModel):
+    at: pathlib.Path
+    note: str = ""
+    inner: list["Parcel"] = []
+    renamed: pathlib.Path | None = Field(default=None, alias="spot")
+    model_config = {"populate_by_name": True}
+
+
+@dataclasses.dataclass
+class Spot:
+    at: os.PathLike[str]
+    label: str = ""
+
+
+class Listing(TypedDict):
+    first: pathlib.Path
+    note: str
+
+
+class Pair(NamedTuple):
+    label: str
+    at: pathlib.PurePath
+
+
+AliasedPath = TypeAliasType("AliasedPath", pathlib.Path)
+NewPath = NewType("NewPath", pathlib.Path)
+Nested = TypeAliasType("Nested", "list[Nested] | str")
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "paths"),
+    [
+        (os.PathLike, "a", ["a"]),
+        (os.PathLike[str], "a", ["a"]),
+        (AliasedPath, "a", ["a"]),
+        (list[AliasedPath], ["a", "b"], ["a", "b"]),
+        (NewPath, "a", ["a"]),
+        (str | pathlib.Path, "a", ["a"]),
+        (Annotated[pathlib.Path, WithJsonSchema({"type": "string"})], "a", ["a"]),
+        (Parcel, {"at": "a", "note": "x", "inner": [{"at": "b", "note": "y"}]}, ["a", "b"]),
+        (Parcel, {"at": "a", "spot": "b"}, ["a", "b"]),
+        (Parcel | None, {"at": "a"}, ["a"]),
+        (list[Spot], [{"at": "a", "label": "x"}], ["a"]),
+        (dict[str, Spot], {"k": {"at": "a"}}, ["a"]),
+        (Listing, {"first": "a", "note": "x"}, ["a"]),
+        (Pair, ["x", "a"], ["a"]),
+        (tuple[int, pathlib.Path], [1, "a"], ["a"]),
+        (dict[pathlib.Path, str], {"a": "x"}, ["a"]),
+        (dict[str, pathlib.Path], {"x": "a"}, ["a"]),
+        (Nested, [["x"]], []),
+        (list[str], ["x"], []),
+    ],
+)
+def test_paths_are_found_by_type_under_any_name_and_at_any_depth(hint, value, paths):
+    def take(x): ...
+
+    take.__annotations__["x"] = hint
+    for effects in (None, []):
+        made = Tool(take, effects=effects)
+        checked = made.validate({"x": value})
+        assert not isinstance(checked, str), checked
+        assert made.paths(checked.arguments) == paths
+
+
+def test_the_type_of_further_keyword_arguments_counts():
+    def take(**given: pathlib.Path): ...
+
+    assert Tool(take, effects=[]).paths(freeze({"x": "a", "y": "b"})) == ["a", "b"]
+
+
+LOOKS = [
+    "/etc/passwd", "/", "~", "~/x", "~root/x", "../x", "..", "a/../../x", "..\\x", "file:x", "FILE:///x", "C:\\x",
+    "c:/x", "\\\\server\\share", "$HOME/x", "${HOME}/x", " /etc/passwd", "'/etc/passwd'", '"~/x"', "%2fetc%2fpasswd",
+    "%2e%2e/x", "/home/me/My Documents/x.txt", "//server/x", "/*", "/*/passwd", "/" + "a/../" * 2000 + "etc",
+]  # fmt: skip
+OTHERS = [
+    "hello", "and/or", "text/plain", "https://x.org/a", "1/2", "// a comment", "/* a comment */", "/*! a licence",
+    "/** docs */", "...", "~5 minutes", "see ../x for more", "a..b", "$5", "12:30", "no / yes", "profile:x", "",
+    "/9j/" + "4AAQSkZJRgABAQ" * 1000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("effects", [None, ["read"], ["write"], ["delete", "network"], ["execute"]])
+def test_paths_are_found_by_look_under_any_name_at_any_depth(effects):
+    made = Tool(anything, effects=effects)
+    assert made.paths(freeze({f"x{n}": text for n, text in enumerate(LOOKS + OTHERS)})) == LOOKS
+    assert made.paths(freeze({"x": [{"y": LOOKS + OTHERS}]})) == LOOKS
+
+
+@pytest.mark.parametrize("effects", [[], ["network"]])
+def test_a_tool_that_declares_to_touch_no_files_has_paths_by_type_and_name_only(effects):
+    made = Tool(anything, effects=effects)
+    assert made.paths(freeze({"route": "/users/1", "text": "/help me", "path": "/etc", "x": "file:///x"})) == [
+        "/etc",
+        "file:///x",
+    ]
+
+
+def test_every_line_of_a_text_must_look_like_a_path():
+    made = Tool(anything)
+    assert made.paths(freeze({"x": "/etc/passwd\n\n ../x\n"})) == ["/etc/passwd", " ../x"]
+    assert made.paths(freeze({"x": "/etc/passwd\nis a file"})) == []
+
+
+def test_a_parameter_that_holds_text_is_not_searched_for_paths():
+    def put(path: str, content: str): ...
+
+    made = tool(effects=["write"], texts=["content"])(put)
+    assert made.paths(freeze({"path": "a", "content": "/etc/hosts"})) == ["a"]
+    assert made.paths(freeze({"path": "a", "content": "file:///etc/hosts"})) == ["a", "file:///etc/hosts"]
+    with pytest.raises(RegistrationError, match="'body', which is not one of its parameters"):
+        tool(texts=["body"])(put)
+    with pytest.raises(RegistrationError, match="texts must be a list"):
+        tool(texts="content")(put)
 
 
 def test_options_work_with_and_without_the_function_argument():

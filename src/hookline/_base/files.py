@@ -1,9 +1,10 @@
-"""Helpers for files: user folders, paths that stay inside a folder, globs, locks and atomic writes."""
+"""Helpers for files: user folders, owners, paths that stay inside a folder, globs, locks and atomic writes."""
 
 from __future__ import annotations
 
 import os
 import re
+import stat
 import string
 import sys
 import time
@@ -30,6 +31,85 @@ def user_folder(kind: Literal["cache", "data"]) -> Path:
         return Path.home() / _MAC[kind] / "hookline"
     variable, usual = (_WINDOWS if sys.platform == "win32" else _OTHERS)[kind]
     return Path(os.environ.get(variable) or Path.home() / usual) / "hookline"
+
+
+def distrust_reason(path: Path, top: Path | None = None) -> str | None:
+    """Return why another user could have written or replaced a file; ``None`` if only this user and root could.
+
+    A file that decides which code runs, or what a model is told, must not come from another user. The folder of the
+    file counts as well, because whoever may write to it can replace the file; so do the folders above it, up to
+    ``top``. In a folder with the sticky bit, such as ``/tmp``, only the owner of a file can replace it.
+
+    Always ``None`` on Windows, where these permissions do not exist.
+
+    Args:
+        path: the file or folder.
+        top: the last folder to check; by default, only the folder that contains ``path``.
+    """
+    if sys.platform == "win32":
+        return None
+    try:
+        real = path.resolve(strict=True)
+        for each in dict.fromkeys((path, real)):  # whoever owns a link chooses its target
+            if problem := _writer(each.lstat() if each is path else each.stat()):
+                return problem
+        for folder in _folders_above(path.absolute(), real, top):
+            state = folder.stat()
+            problem = _writer(state)
+            if problem and (not state.st_mode & stat.S_ISVTX or problem == _FOREIGN):
+                return f"its folder is {folder}, and {problem}"
+    except (OSError, RuntimeError) as error:  # a cycle of links
+        return f"its owner cannot be read: {getattr(error, 'strerror', None) or error}"
+    return None
+
+
+_FOREIGN = "it belongs to another user"
+
+
+def _folders_above(path: Path, real: Path, top: Path | None) -> Iterator[Path]:
+    limit = None if top is None else top.resolve()
+    for start in dict.fromkeys((path.parent, real.parent)):
+        yield start
+        if limit is not None and start.resolve().is_relative_to(limit):
+            for folder in start.resolve().parents:
+                if not folder.is_relative_to(limit):
+                    break
+                yield folder
+
+
+def _writer(state: os.stat_result) -> str:
+    """Return who else may write to a file or folder; empty if nobody."""
+    if state.st_uid not in (os.geteuid(), 0):
+        return _FOREIGN
+    if stat.S_ISLNK(state.st_mode):  # the permissions of a link have no effect
+        return ""
+    if state.st_mode & stat.S_IWOTH:
+        return "every user may write to it"
+    if state.st_mode & stat.S_IWGRP and not _is_private_group(state.st_gid, state.st_uid):
+        return f"the group {_group_name(state.st_gid)} may write to it"
+    return ""
+
+
+@lru_cache(64)
+def _is_private_group(group: int, user: int) -> bool:
+    """Whether a group is the user's own, which many systems create with the user: same name, no other members."""
+    import grp
+    import pwd
+
+    try:
+        owner, entry = pwd.getpwuid(user), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return owner.pw_gid == group and owner.pw_name == entry.gr_name and set(entry.gr_mem) <= {owner.pw_name}
+
+
+def _group_name(group: int) -> str:
+    import grp
+
+    try:
+        return grp.getgrgid(group).gr_name
+    except KeyError:
+        return str(group)
 
 
 def below(folder: Path, path: str | Path) -> Path | None:

@@ -59,6 +59,8 @@ def call_hooks(entries: Iterator[Entry], payload: Any, scope: Scope) -> HookOutc
 class Firing(Settlement):
     """One fire of one point: runs its phases and collects the results of the hooks."""
 
+    recorded = False
+
     def __init__(self, chain: Chain, point: Point[Any], payload: Any, scope: Scope, no_retry: str) -> None:
         self.chain = chain
         self.point = point
@@ -82,11 +84,16 @@ class Firing(Settlement):
             await self._observe(self.chain.observers, verdict)
             if self.failures is not verdict.failures:
                 verdict = msgspec.structs.replace(verdict, failures=self.failures)
-        if self.scope.recording:
-            self.scope.emit(PointFired, point=self.point, verb=verdict.action, hook=verdict.hook, reason=verdict.reason)
+        self.record(verdict)
         if self.error is not None:
             self.error.verdict = verdict
         return verdict
+
+    def record(self, verdict: Verdict) -> None:
+        """Emit the event of this fire, once, if a consumer wants it."""
+        if self.scope.recording and not self.recorded:
+            self.recorded = True
+            self.scope.emit(PointFired, point=self.point, verb=verdict.action, hook=verdict.hook, reason=verdict.reason)
 
     async def call_remaining(self, entries: Iterable[Entry], phase: Phase, first: HookOutcome | None = None) -> None:
         """Call hooks, await the async ones and apply their results, until one of them settles the point.

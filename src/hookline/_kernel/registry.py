@@ -11,7 +11,7 @@ from .._base.frozen import Frozen
 from .dispatch import Chain, fire
 from .errors import RegistrationError
 from .hook import Entry, Hook, OnFailure, Phase, PhaseOptions, compile_hook
-from .points import POINTS, Point, resolve
+from .points import AFTER_LLM, ON_TOKEN, POINTS, Point, resolve
 from .results import Verdict
 from .scope import CURRENT, Scope, scope_of
 
@@ -62,10 +62,11 @@ class HookStack:
 
     ``layers`` are the entries of the agent, the conversation and the run, as registered. ``points`` are the points that
     have hooks. Hooks with special methods: ``listeners`` have ``on_event``, ``wrappers`` have ``wrap``, ``instruments``
-    have ``instrument``, and ``limiting`` have ``limits``.
+    have ``instrument``, and ``limiting`` have ``limits``. ``holds_text`` is true if a hook may reject the text of a
+    reply after it was streamed, so that it must not be shown before (DESIGN 7.14).
     """
 
-    __slots__ = ("_chains", "instruments", "layers", "limiting", "listeners", "points", "wrappers")
+    __slots__ = ("_chains", "holds_text", "instruments", "layers", "limiting", "listeners", "points", "wrappers")
 
     def __init__(self, *layers: Iterable[Entry]) -> None:
         self.layers: tuple[tuple[Entry, ...], ...] = tuple(tuple(layer) for layer in layers)
@@ -75,6 +76,7 @@ class HookStack:
                 by_point.setdefault(entry.point, []).append(entry)
         self._chains = {point: _chain(entries) for point, entries in by_point.items()}
         self.points = frozenset(self._chains)
+        self.holds_text = AFTER_LLM in self.points and _holds_text(self.chain(AFTER_LLM), self.chain(ON_TOKEN))
         hooks = {id(e.hook): e.hook for layer in self.layers for e in layer}.values()
         names = ("on_event", "wrap", "instrument", "limits")
         self.listeners, self.wrappers, self.instruments, self.limiting = (
@@ -128,6 +130,20 @@ def _chain(entries: list[Entry]) -> Chain:
         tuple(entry for entry in entries if entry.phase == phase) for phase in ("rewrite", "guard", "observe")
     )
     return Chain(rewriters, guards, observers, simple=not guards and not observers)
+
+
+def _holds_text(replies: Chain, tokens: Chain) -> bool:
+    """Whether a hook decides at ``after_llm`` about text that it has not judged at ``on_token``.
+
+    A hook may declare the answer with an attribute ``holds_text``: ``False`` if it never rejects or changes text. An
+    interceptor is called at every point, so being called at ``on_token`` does not mean that it judges text there.
+    """
+    judges = {id(entry.hook) for entry in (*tokens.rewriters, *tokens.guards) if not hasattr(entry.hook, "interceptor")}
+    for entry in (*replies.rewriters, *replies.guards):
+        declared = getattr(getattr(entry.hook, "interceptor", entry.hook), "holds_text", None)
+        if (id(entry.hook) not in judges) if declared is None else declared:
+            return True
+    return False
 
 
 class HookRegistry:

@@ -25,7 +25,7 @@ from .budget import NO_LIMITS, Limits
 from .context import DepsT
 from .events import Sink
 from .loop import Loop
-from .options import Preparation, RunOptions, plugin_names
+from .options import STREAM_MODES, Preparation, RunOptions, StreamMode, plugin_names
 from .output import OUTPUT_RETRIES, OutputT, output_spec
 from .run import Run, background_loop, needs_own_loop, own_loop
 
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         output_retries: int
         interceptor: Interceptor | HookStack | None
         sinks: Sequence[Sink]
+        stream: StreamMode
 
     class AgentOptions(CommonAgentOptions[DepsT], Generic[DepsT], total=False):
         """The keyword options of :class:`Agent` except ``output_type``."""
@@ -93,6 +94,8 @@ class Agent(Generic[DepsT, OutputT]):
         interceptor: an object with ``intercept(point, payload, ctx)``, which is called at every point instead of
             ``hooks`` and ``plugins``.
         sinks: callables that get every event of every run.
+        stream: when the text of replies is shown. With ``safe``, text that a hook may still reject is held until it is
+            settled. With ``live``, it is shown at once, and taken back if it is rejected: see :class:`RunOptions`.
 
     Raises:
         RegistrationError: a hook, tool, plugin or option cannot work.
@@ -149,6 +152,7 @@ class Agent(Generic[DepsT, OutputT]):
         output_retries: int = OUTPUT_RETRIES,
         interceptor: Interceptor | HookStack | None = None,
         sinks: Sequence[Sink] = (),
+        stream: StreamMode = "safe",
     ) -> None:
         llm = resolve_model(llm)
         if isinstance(tools, Tool) or not isinstance(tools, Iterable):
@@ -160,6 +164,8 @@ class Agent(Generic[DepsT, OutputT]):
             raise RegistrationError(f"max_parallel_tools must be at least 1, not {max_parallel_tools!r}")
         if isinstance(output_retries, bool) or not isinstance(output_retries, int) or output_retries < 0:
             raise RegistrationError(f"output_retries must be a whole number, 0 or more, not {output_retries!r}")
+        if stream not in STREAM_MODES:
+            raise RegistrationError(f"stream must be one of {', '.join(STREAM_MODES)}, not {stream!r:.80}")
         if response_format is not None and output_type is not None:
             raise RegistrationError(
                 "response_format and output_type exclude each other: output_type sets the schema itself"
@@ -185,6 +191,7 @@ class Agent(Generic[DepsT, OutputT]):
         self.output_type, self.output_retries = output_type, output_retries
         self.output_spec = output_spec(output_type)
         self.sinks = tuple(sinks)
+        self.stream_mode: StreamMode = stream
         self.tools = ToolRegistry(tools)
         self.unchecked_globs = True
         self.tools.specs  # noqa: B018 - fail here, not in a run, if a tool has no valid schema

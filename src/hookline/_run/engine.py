@@ -91,6 +91,10 @@ class Engine(Scope):
         """The strongest cause for an early end of the run, which determines its status."""
         self.output: RunOutput | None = None
         """The required type of the final reply; ``None`` for text."""
+        self.live = False
+        """Whether text is shown at once even if a hook may still reject it: the option ``stream="live"``."""
+        self.shown: tuple[int, int] | None = None
+        """The hop and attempt of the last reply whose text was shown."""
         self.hop = 0
         self.generations = 0
         self.tools: ToolRegistry
@@ -143,6 +147,11 @@ class Engine(Scope):
             self.refresh()
         return point in self._listened_points
 
+    def holds_text(self) -> bool:
+        """Whether the text of a reply must not be shown before ``after_llm`` has settled it (DESIGN 7.14)."""
+        self.refresh()
+        return not self.live and self.hooks.callable().holds_text
+
     def start_firing(self, point: Point[Any], payload: Any) -> Firing:
         """Start firing a point. The caller runs the phases one by one and then calls :meth:`conclude`."""
         self.refresh()
@@ -167,9 +176,31 @@ class Engine(Scope):
         verdict, firing = await fire(self.hooks.chain(point), point, payload, self, no_retry)
         return verdict if firing is None or not firing.has_results else await self._act(firing, verdict, fatal=fatal)
 
-    async def observe(self, point: Point[Any], payload: Any) -> None:
-        """Call only the observers of a point."""
-        await self.conclude(self.start_firing(point, payload))
+    async def judge(self, point: Point[Any], payload: Any) -> Any:
+        """Call only the rewriters and guards of a point, and return the payload after them.
+
+        The caller calls :meth:`observe` later. After an end or a closed failure, the observers are called at once.
+
+        Raises:
+            RunEndedError, HookError, CallRefusedError, RunStoppedError: as for :meth:`fire`.
+        """
+        firing = self.start_firing(point, payload)
+        await firing.rewrite()
+        await firing.guard()
+        if firing.error is not None or not firing.is_open:
+            await self.conclude(firing)
+        else:
+            verdict = firing.verdict()
+            firing.record(verdict)
+            if firing.has_results:
+                await self._act(firing, verdict)
+        return firing.payload
+
+    async def observe(self, point: Point[Any], payload: Any, *, recorded: bool = False) -> None:
+        """Call only the observers of a point. ``recorded``: there is an event of this fire already."""
+        firing = self.start_firing(point, payload)
+        firing.recorded = recorded
+        await self.conclude(firing)
 
     async def conclude(self, firing: Firing) -> Verdict:
         """Finish a fire whose phases were run one by one: see :meth:`fire`."""

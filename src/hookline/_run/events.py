@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 from .._base.tasks import running_loop
 from .._kernel import events as kernel_events
@@ -57,7 +57,10 @@ class ModelCalled(Event, frozen=True):
 
 
 class TextDelta(Event, frozen=True):
-    """A piece of streamed text, after ``on_token``."""
+    """A piece of streamed text, after ``on_token``.
+
+    If a hook may still reject the reply at ``after_llm``, its text comes after that, in one piece (DESIGN 7.14).
+    """
 
     text: str = ""
     hop: int = 0
@@ -65,11 +68,17 @@ class TextDelta(Event, frozen=True):
 
 
 class Discarded(Event, frozen=True):
-    """The streamed text of this attempt is void, because the reply was rejected."""
+    """The streamed text of this attempt is void: take it back.
+
+    ``reason``: ``retry`` (the reply was rejected, and the model is asked again), ``replaced`` (a hook changed the
+    reply; the new text follows), ``rejected`` (a hook ended or failed the run because of the reply) or ``interrupted``
+    (the reply is incomplete: the model failed, the run was cancelled, or ``on_token`` ended it).
+    """
 
     hop: int = 0
     attempt: int = 1
     purpose: str = "step"
+    reason: Literal["retry", "replaced", "rejected", "interrupted"] = "retry"
 
 
 class OutputChecked(Event, frozen=True):

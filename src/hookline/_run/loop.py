@@ -37,7 +37,7 @@ from .._kernel.state import AgentResult
 from .._kernel.values import ErrorInfo, Message, Status, Step, StopSignal, Usage
 from .batch import Batch
 from .engine import DONE, Engine
-from .events import RunFinished, RunStarted, StepFinished, StepStarted, TaskTaken
+from .events import Discarded, RunFinished, RunStarted, StepFinished, StepStarted, TaskTaken
 from .model_call import call_model
 from .session import Session
 from .state import RunState
@@ -251,7 +251,11 @@ class Loop:
         saved = _SessionSaver(engine.services.session, self._base)
         saved.save(state, result.messages)
         if engine.has_listeners(ON_RUN_END):
-            result = await self._fire_run_end(result, saved)
+            settled = result
+            result = await self._fire_run_end(settled, saved)
+            if engine.shown is not None and result.reply != settled.reply and settled.status != "ended":
+                hop, attempt = engine.shown  # a hook rejected the text at the last moment; RunFinished has the new one
+                engine.emit(Discarded, hop=hop, attempt=attempt, reason="replaced")
         engine.emit(RunFinished, result=result)
         output = engine.output
         if output is not None and output.accepted is not None and result.status in _WITH_OUTPUT:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -30,6 +30,8 @@ from .termination import RunEndedError, RunStoppedError
 MAX_RETRIES = 2
 
 NOTHING = ModelResponse()
+
+_REJECTIONS = (RunEndedError, HookError, CallRefusedError)
 
 replace = msgspec.structs.replace
 
@@ -59,30 +61,41 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
         engine.checkpoint(inside_step=inside_step)
         generation = Generation(engine, verdict.payload, model, engine.environment.clock.monotonic())
         no_retry = "" if attempt - rejected <= MAX_RETRIES else "retry_limit"
-        if verdict.answer is not None:
-            await generation.use_answer(verdict.answer)
-        elif (retry := await _get_reply(generation, no_retry)) is not None:
-            attempt, extra = attempt + 1, retry
-            continue
-        received = generation.reply(for_hooks=engine.has_listeners(AFTER_LLM))
-        verdict = await engine.fire(AFTER_LLM, received, no_retry=no_retry)
-        reply: ModelReply = verdict.payload
-        if verdict.action is not HookAction.RETRY:
-            if reply.tool_calls is not received.tool_calls:
-                reply = replace(reply, tool_calls=_with_unique_ids(engine, reply.tool_calls))
-            elif reply.tool_calls is not generation.response.tool_calls:  # hooks got copies
-                reply = replace(reply, tool_calls=generation.response.tool_calls)
-            problem = ""
-            if inside_step and engine.output is not None:
-                problem = await _output_problem(engine, engine.output, reply, rejected)
-            if not problem:
-                _emit_reply(engine, reply)
-                return reply
-            rejected += 1
-            note = retry_note(problem)
-        else:
-            generation.discard()
-            note = verdict.value or "That reply was rejected. Try again."
+        complete = False
+        try:
+            if verdict.answer is not None:
+                await generation.use_answer(verdict.answer)
+            elif (retry := await _get_reply(generation, no_retry)) is not None:
+                attempt, extra = attempt + 1, retry
+                continue
+            complete = True
+            received = generation.reply(for_hooks=engine.has_listeners(AFTER_LLM))
+            verdict = await engine.fire(AFTER_LLM, received, no_retry=no_retry)
+            reply: ModelReply = verdict.payload
+            if verdict.action is not HookAction.RETRY:
+                if reply.tool_calls is not received.tool_calls:
+                    reply = replace(reply, tool_calls=_with_unique_ids(engine, reply.tool_calls))
+                elif reply.tool_calls is not generation.response.tool_calls:  # hooks got copies
+                    reply = replace(reply, tool_calls=generation.response.tool_calls)
+                problem = ""
+                if inside_step and engine.output is not None:
+                    problem = await _output_problem(generation, engine.output, reply, rejected)
+                if not problem:
+                    if engine.has_listeners(ON_TOKEN):
+                        await generation.settle(reply.content, changed=reply.content != received.content)
+                    if inside_step:
+                        engine.shown = (reply.hop, reply.attempt) if generation.shown else None
+                    _emit_reply(engine, reply)
+                    return reply
+                rejected += 1
+                note = retry_note(problem)
+            else:
+                generation.discard("retry")
+                note = verdict.value or "That reply was rejected. Try again."
+        except BaseException as cause:
+            if generation.shown:
+                generation.discard("rejected" if complete and isinstance(cause, _REJECTIONS) else "interrupted")
+            raise
         attempt, extra = attempt + 1, (_as_text(reply), Message("user", note))
 
 
@@ -103,8 +116,8 @@ async def _get_reply(generation: Generation, no_retry: str) -> tuple[Message, ..
         if isinstance(error, GeneratorExit) and is_being_closed(engine):
             raise
         verdict = await _fire_on_error(engine, error, request, generation.model, no_retry)
-        if generation.text:
-            generation.discard()
+        if generation.shown:
+            generation.discard("interrupted")
         if verdict.action is HookAction.RETRY:
             return (Message("user", verdict.value),) if verdict.value else ()
         if verdict.answer is None:
@@ -116,7 +129,11 @@ async def _get_reply(generation: Generation, no_retry: str) -> tuple[Message, ..
 
 
 class Generation(msgspec.Struct):
-    """One attempt to get a reply."""
+    """One attempt to get a reply.
+
+    ``text`` is what the model wrote, ``passed`` the part that ``on_token`` let through, and ``shown`` the part that
+    consumers of the stream got. They differ while ``held`` is true: a hook may still reject the reply.
+    """
 
     engine: Engine
     request: ModelRequest
@@ -126,7 +143,9 @@ class Generation(msgspec.Struct):
     response: ModelResponse = NOTHING
     source: str = "model"
     text: str = ""
+    passed: str = ""
     shown: str = ""
+    held: bool = False
 
     def announce(self) -> None:
         """Emit an event for the request."""
@@ -144,10 +163,10 @@ class Generation(msgspec.Struct):
             provider=self.model.provider,
         )
 
-    def discard(self) -> None:
+    def discard(self, reason: Literal["retry", "replaced", "rejected", "interrupted"]) -> None:
         """Emit an event that the streamed text is void."""
-        request = self.request
-        self.engine.emit(Discarded, hop=request.hop, attempt=request.attempt, purpose=request.purpose)
+        request, self.shown = self.request, ""
+        self.engine.emit(Discarded, hop=request.hop, attempt=request.attempt, purpose=request.purpose, reason=reason)
 
     async def ask(self) -> None:
         """Get the reply from the model, streamed if a hook or a consumer wants the pieces."""
@@ -193,7 +212,8 @@ class Generation(msgspec.Struct):
     async def use_answer(self, answer: HookAnswer) -> None:
         """Use the answer of a hook as the reply."""
         response: ModelResponse = answer.value
-        self.source, self.text = answer.hook, ""
+        self.source, self.text, self.passed = answer.hook, "", ""
+        self.number = 0  # hooks at on_token must not continue the text of a model that failed
         self.response = self._checked(response if response.cost is not None else replace(response, cost=0.0))
         if self.engine.has_listeners(ON_TOKEN):
             try:
@@ -228,20 +248,53 @@ class Generation(msgspec.Struct):
         )
 
     async def _show(self, delta: str, *, final: bool = False) -> None:
-        request, text = self.request, self.text or (delta if final else "")
+        engine, token = self.engine, self._token(delta, self.text or (delta if final else ""), final=final)
+        self.held = self.held or engine.holds_text()
+        if self.held:
+            self.passed += (await engine.judge(ON_TOKEN, token)).delta
+            return
+        delta = (await engine.fire(ON_TOKEN, token)).payload.delta
+        self.passed += delta
+        self._emit_text(delta)
+
+    async def settle(self, content: str, *, changed: bool) -> None:
+        """Show the text of a reply that no hook can reject any more, as far as it was not shown.
+
+        Args:
+            content: the text after ``after_llm``.
+            changed: whether a hook changed it there. Then it passes ``on_token`` like every other text that is shown.
+        """
+        if not changed:
+            if self.held:
+                token = self._token(self.passed, self.text or self.passed, final=True)
+                await self.engine.observe(ON_TOKEN, token, recorded=True)
+                self._emit_text(self.passed[len(self.shown) :])
+            return
+        if content == self.shown:
+            return
+        if not content.startswith(self.shown):
+            self.discard("replaced")
+        self.number = 0
+        rest = content[len(self.shown) :]
+        verdict = await self.engine.fire(ON_TOKEN, self._token(rest, content, final=True))
+        self._emit_text(verdict.payload.delta)
+
+    def _token(self, delta: str, text: str, *, final: bool) -> TokenDelta:
+        request = self.request
         if not self.number:
             self.engine.generations += 1
             self.number = self.engine.generations
-        verdict = await self.engine.fire(
-            ON_TOKEN, TokenDelta(delta, text, request.hop, final, request.purpose, request.ids, self.number)
-        )
-        if verdict.payload.delta:
-            self.shown += verdict.payload.delta
-            self.engine.emit(TextDelta, text=verdict.payload.delta, hop=request.hop, purpose=request.purpose)
+        return TokenDelta(delta, text, request.hop, final, request.purpose, request.ids, self.number)
+
+    def _emit_text(self, text: str) -> None:
+        if text:
+            request = self.request
+            self.shown += text
+            self.engine.emit(TextDelta, text=text, hop=request.hop, purpose=request.purpose)
 
     async def _observe_shown(self) -> None:
-        """Call the observers of ``after_llm`` with the shown part of a reply that ``on_token`` interrupted."""
-        self.response = replace(self.response, content=self.shown, tool_calls=())
+        """Call the observers of ``after_llm`` with the part of an interrupted reply that ``on_token`` let through."""
+        self.response = replace(self.response, content=self.passed, tool_calls=())
         await self.engine.observe(AFTER_LLM, self.reply())
 
     def _charge_partial(self) -> None:
@@ -309,7 +362,7 @@ async def _fire_on_error(
     return verdict or Verdict(failure)
 
 
-async def _output_problem(engine: Engine, output: RunOutput, reply: ModelReply, rejected: int) -> str:
+async def _output_problem(generation: Generation, output: RunOutput, reply: ModelReply, rejected: int) -> str:
     """Return why a final reply does not match the output type; empty if it matches or is not final.
 
     Raises:
@@ -318,7 +371,7 @@ async def _output_problem(engine: Engine, output: RunOutput, reply: ModelReply, 
     if reply.tool_calls:
         output.accepted = None
         return ""
-    left = output.retries - rejected
+    engine, left = generation.engine, output.retries - rejected
     failure: OutputError | None = None
     try:
         problem = output.check(reply.content)
@@ -337,7 +390,7 @@ async def _output_problem(engine: Engine, output: RunOutput, reply: ModelReply, 
         attempt=reply.attempt,
     )
     if problem:
-        engine.emit(Discarded, hop=reply.hop, attempt=reply.attempt, purpose=reply.purpose)
+        generation.discard("retry" if failure is None else "rejected")
     if failure is not None:
         with suppress(HookError, CallRefusedError):  # already reported; the failure of the output is raised
             await engine.report(ErrorInfo("output", "OutputError", error_text(failure), reply.model, fatal=True))

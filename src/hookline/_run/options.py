@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypedDict, get_args
 
 from .._base.frozen import freeze
 from .._kernel.errors import HooklineError
@@ -26,6 +26,11 @@ from .state import RunState
 
 if TYPE_CHECKING:
     from .._kernel.hook import Hook
+
+
+StreamMode = Literal["safe", "live"]
+"""When the text of a reply is shown: once no hook can reject it any more, or always at once."""
+STREAM_MODES: tuple[StreamMode, ...] = get_args(StreamMode)
 
 
 class RunOptions(TypedDict, Generic[DepsT], total=False):
@@ -51,6 +56,14 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     """Callables that get every event of the run."""
     every_call: bool
     """Whether every hook call becomes an event, not only those with a result."""
+    stream: StreamMode
+    """When text is shown; by default as the agent's ``stream`` says.
+
+    With ``safe``, the text of a reply is held until no hook can reject or change it: that is, if a hook decides at
+    ``after_llm`` and does not also judge ``on_token``. With ``live``, text is shown at once, and a
+    :class:`~hookline.events.Discarded` event takes back what was rejected. A nested run has the mode of its outer run
+    and may only choose ``safe``.
+    """
     inherit: bool
     """Whether a nested run inherits the hooks, budget, metadata and cancellation of the outer run; true by default.
 
@@ -78,6 +91,7 @@ class RunAgent(AgentSetup, Protocol):
     deps_type: Any
     allowed_plugins: tuple[str, ...] | None
     sinks: tuple[Sink, ...]
+    stream_mode: StreamMode
     unchecked_globs: bool
     """Whether the ``tools=`` globs of its hooks have not been checked against its tools yet."""
 
@@ -103,6 +117,8 @@ def check_options(task: object, options: Mapping[str, Any]) -> None:
         raise TypeError(f"session= takes a Session, not {type(session).__name__}")
     if metadata and not isinstance(metadata, Mapping):
         raise TypeError(f"metadata= takes a dict such as {{'user_role': 'admin'}}, not {metadata!r:.80}")
+    if (mode := options.get("stream", "safe")) not in STREAM_MODES:
+        raise TypeError(f"stream must be one of {', '.join(STREAM_MODES)}, not {mode!r:.80}")
 
 
 def plugin_names(allowed_plugins: Iterable[str] | None) -> tuple[str, ...] | None:
@@ -245,6 +261,10 @@ class Preparation:
             {} if shared is None else shared.scratch,
             every_call=every_call,
         )
+        # The text of a nested run is also in the stream of the outer run, so it is live only if that is.
+        outer_mode: StreamMode = "live" if self.outer is not None and self.outer.live else "safe"
+        mode = options.get("stream", outer_mode if self.outer is not None else agent.stream_mode)
+        engine.live = mode == "live" and (self.outer is None or self.outer.live)
         if output is not None:
             engine.output = RunOutput(output, agent.output_retries)
         services.llm = make_gated_model(engine, agent.model)

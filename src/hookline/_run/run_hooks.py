@@ -86,12 +86,16 @@ class RunHooks:
 
     def chain(self, point: Point[Any]) -> Chain:
         """Return the hooks to call at a point, without those that are running."""
+        return self.callable().chain(point)
+
+    def callable(self) -> HookStack:
+        """Return the hooks that may be called now: all except those that are running."""
         active = ACTIVE.get()
         if active is self.running or not active:
-            return self.stack.chain(point)
+            return self.stack
         if self._nested[0] is not self.stack or self._nested[1] != active:
             self._nested = self.stack, active, self.stack.without(active)
-        return self._nested[2].chain(point)
+        return self._nested[2]
 
 
 def _inheritable(hooks: HookStack) -> HookStack:

@@ -59,9 +59,12 @@ def file_tools(folder: str | os.PathLike[str], write: bool = False, *, hide: Ite
     if not root.is_dir():
         raise RegistrationError(f"the folder {str(folder)!r} does not exist")
     files = _Files(root, hidden)
-    made: list[Callable[..., str]] = [files.list_files, files.read_file, files.find_text]
+    made: list[Callable[..., str]] = [files.list_files, files.read_file]
     tools = [Tool(fn, folder=root, effects=["read"]) for fn in made]
-    return [*tools, Tool(files.write_file, folder=root, effects=["write"])] if write else tools
+    tools.append(Tool(files.find_text, folder=root, effects=["read"], texts=["text"]))
+    if write:
+        tools.append(Tool(files.write_file, folder=root, effects=["write"], texts=["content"]))
+    return tools
 
 
 class _Files:

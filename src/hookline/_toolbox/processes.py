@@ -22,6 +22,7 @@ MARK = "HOOKLINE_JOB"
 _USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
 _POLL = 0.05
 _PROGRESS_EVERY = 1.0
+_WATCH_EVERY = 0.25
 _PIECE = 65_536
 
 
@@ -104,13 +105,21 @@ class Job:
         limit: how many bytes of the output are kept.
         seconds: time limit for the whole job.
         progress: called from time to time with the last line of output.
+        watch: called from time to time with the ids of all processes of the job; a text is the reason to kill them.
     """
 
-    def __init__(self, limit: int, seconds: float, progress: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(
+        self,
+        limit: int,
+        seconds: float,
+        progress: Callable[[str], None] = lambda line: None,
+        watch: Callable[[Collection[int]], str | None] | None = None,
+    ) -> None:
         self.output = OutputBuffer(limit)
         self.mark = os.urandom(12).hex()
         self._end, self._progress = time.monotonic() + seconds, progress
-        self._last_progress = time.monotonic()
+        self._last_progress = self._last_watch = time.monotonic()
+        self._watch = watch
         self._lock = threading.Lock()
         self._running: list[subprocess.Popen[bytes]] = []
         self._stopped = False
@@ -126,7 +135,7 @@ class Job:
 
         Raises:
             TimeoutError: the time is up; everything was killed.
-            OverflowError: it printed too much; everything was killed.
+            OverflowError: it used or printed too much; everything was killed.
             JobStoppedError: :meth:`stop` was called.
             OSError: a file cannot be opened, or a program cannot be run.
         """
@@ -195,11 +204,12 @@ class Job:
             left = self._end - time.monotonic()
             if left <= 0:
                 raise TimeoutError
+            self._check_usage()
             data = reading.read(min(left, _POLL))
             if data:
                 self.output.add(data)
                 if self.output.read > MAX_READ:
-                    raise OverflowError
+                    raise OverflowError(f"after {MAX_READ} bytes, because it printed too much")
                 if time.monotonic() - self._last_progress > _PROGRESS_EVERY and not self._stopped:
                     self._last_progress = time.monotonic()
                     self._progress(self.output.last_line)
@@ -207,6 +217,14 @@ class Job:
                 break
             elif data == b"":  # all processes have closed the pipe, and some still run
                 time.sleep(min(left, _POLL / 5))
+
+    def _check_usage(self) -> None:
+        if self._watch is None or time.monotonic() - self._last_watch < _WATCH_EVERY:
+            return
+        problem = self._watch(_descendants({process.pid for process in self._running}, self.mark.encode()))
+        if problem is not None:
+            raise OverflowError(f"because it {problem}")
+        self._last_watch = time.monotonic()
 
 
 class _Pipe:
@@ -273,18 +291,18 @@ def _ended(process: subprocess.Popen[bytes]) -> bool:
 
 def _kill_all(leaders: Collection[int], mark: str) -> None:
     """Kill these processes, their groups and all their descendants."""
+    if sys.platform.startswith("linux") and leaders:
+        for _ in range(20):  # a process may start another one while we look
+            found = _descendants(leaders, mark.encode())
+            if not found:
+                break
+            # Descendants first: the leader of a sandbox stays the parent of those whose own parent has ended.
+            for pid in sorted(found, key=lambda pid: pid in leaders):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
     for leader in leaders:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
-    if not sys.platform.startswith("linux") or not leaders:
-        return
-    for _ in range(20):  # a process may start another one while we look
-        found = _descendants(leaders, mark.encode())
-        if not found:
-            break
-        for pid in found:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
 
 
 def _descendants(leaders: Collection[int], mark: bytes) -> set[int]:
@@ -299,15 +317,21 @@ def _descendants(leaders: Collection[int], mark: bytes) -> set[int]:
                 state, parent, _, session = file.read().rpartition(b")")[2].split()[:4]
             if state in (b"Z", b"X"):
                 continue
-            parents[int(name)] = int(parent)
-            with open(f"/proc/{name}/environ", "rb") as file:
-                marked = mark in file.read()
-        except (OSError, ValueError):  # it has ended, or belongs to another user
+        except (OSError, ValueError):  # it has ended
             continue
-        if marked or int(session) in leaders:
+        parents[int(name)] = int(parent)
+        if int(session) in leaders or _is_marked(name, mark):
             found.add(int(name))
     fresh = set(found)
     while fresh:
         fresh = {pid for pid, parent in parents.items() if parent in fresh} - found
         found |= fresh
     return found - {os.getpid()}
+
+
+def _is_marked(pid: str, mark: bytes) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return mark in file.read()
+    except OSError:  # it has ended, belongs to another user, or is in a sandbox
+        return False

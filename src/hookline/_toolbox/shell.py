@@ -1,4 +1,4 @@
-"""A tool that runs command lines without a shell."""
+"""A tool that runs command lines, in a sandbox or without one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -17,11 +17,23 @@ from .._base.text import is_number
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from ..tools._tool import Tool
-from .command_line import Command, CommandError, CommandLine, Pipeline, Redirect, Word, parse_command
-from .processes import MAX_READ, FileRedirect, Job, JobStoppedError, ProcessSpec, search_path
+from .command_line import (
+    MAX_LENGTH,
+    Command,
+    CommandError,
+    CommandLine,
+    Pipeline,
+    Redirect,
+    Word,
+    check_characters,
+    parse_command,
+)
+from .processes import FileRedirect, Job, JobStoppedError, ProcessSpec, search_path
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from .sandbox import ConfinedFolder, Sandbox
 
 _INHERITED = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "TMPDIR", "TZ", "USER")
 _SET = {
@@ -45,31 +57,41 @@ _MAX_NAMES = 20_000
 def shell_tool(
     folder: str | os.PathLike[str],
     *,
+    sandbox: Sandbox | Literal["auto", "bubblewrap", "landlock", "off"] = "auto",
     timeout: float = 60,
     max_output: int = 64_000,
     env: Mapping[str, str] | None = None,
     shell: bool = False,
 ) -> Tool:
-    """Make the tool ``shell``, which runs a command line in a folder. Use it with a :class:`TerminalGuard`.
+    """Make the tool ``shell``, which runs a command line in a folder, inside a sandbox that the kernel enforces.
 
-    The tool starts programs itself: it supports pipes, ``&&``, ``||``, ``;``, globs, ``~``, ``cd`` and redirects to
-    files. For anything else, such as variables and loops, the model gets an error that says what to write instead.
+    Command lines run in ``/bin/sh``, with its full syntax. Inside the sandbox they can write to the folder and to a
+    private home, can read the system's programs, and have no network; see :class:`Sandbox`. A :class:`TerminalGuard`
+    decides which commands may be tried, and which a person is asked about.
+
     Programs get a small environment without your keys, and an empty standard input. When the time is up, the run is
     cancelled or the command has ended, all processes that it started are killed.
 
+    With ``sandbox="off"`` commands have all your rights, so use a :class:`TerminalGuard`. The tool then starts programs
+    itself: it supports pipes, ``&&``, ``||``, ``;``, globs, ``~``, ``cd`` and redirects to files. For anything else,
+    such as variables and loops, the model gets an error that says what to write instead.
+
     Args:
-        folder: the folder in which commands run, which must exist. It does not confine them; guards do that.
+        folder: the folder in which commands run, which must exist.
+        sandbox: what commands can do, or a level with the defaults of :class:`Sandbox`. ``auto`` is the strongest level
+            that works on this machine; if none does, the tool is refused.
         timeout: seconds that one command line may take.
         max_output: maximum number of bytes of output that the model gets: the first and the last half of them.
         env: additional environment variables.
-        shell: whether command lines that the tool cannot run itself are passed to ``/bin/sh``.
+        shell: without a sandbox, whether command lines that the tool cannot run itself are passed to ``/bin/sh``.
 
     Raises:
-        RegistrationError: the folder does not exist, or an argument is invalid.
+        RegistrationError: the folder does not exist, the level of the sandbox is not available here, commands could
+            write files that Hookline uses, or an argument is invalid.
 
     Example::
 
-        agent = Agent("bob", llm="local", tools=[shell_tool("work")], hooks=[TerminalGuard()])
+        agent = Agent("bob", llm="local", tools=[shell_tool("work")], hooks=[TerminalGuard(profile="developer")])
     """
     from pathlib import Path
 
@@ -87,11 +109,58 @@ def shell_tool(
         raise RegistrationError("env= must be a mapping from names to strings")
     if not isinstance(shell, bool):
         raise RegistrationError(f"shell= must be True or False, not {shell!r:.80}")
-    runner = _Shell(root, float(timeout), max_output, given, shell)
-    return Tool(runner.shell, folder=root, effects=["execute"])
+    if sandbox == "off":
+        runner = _Shell(root, float(timeout), max_output, given, shell)
+        return Tool(runner.shell, folder=root, effects=["execute"])
+    from .sandbox import ConfinedFolder, Sandbox
+
+    if not isinstance(sandbox, (str, Sandbox)):
+        raise RegistrationError(f"sandbox= must be a Sandbox, a level or 'off', not {sandbox!r:.80}")
+    wanted = Sandbox(sandbox) if isinstance(sandbox, str) else sandbox
+    confined = ConfinedFolder(wanted, str(root))
+    tool = Tool(_ConfinedShell(confined, float(timeout), max_output, given).shell, folder=root, effects=["execute"])
+    tool.sandbox = confined.level
+    return tool
+
+
+class _ConfinedShell:
+    """The tool in a sandbox: ``/bin/sh`` runs the whole command line, redirects and globs included."""
+
+    def __init__(self, confined: ConfinedFolder, seconds: float, limit: int, env: dict[str, str]) -> None:
+        self._confined, self._seconds, self._limit, self._env = confined, seconds, limit, env
+
+    async def shell(self, command: Annotated[str, Field(examples=["ls -l"])], ctx: Any = None) -> str:  # noqa: D417
+        """Run a command line with /bin/sh in the working folder. Returns its output and exit code.
+
+        It runs in a sandbox: other folders are read-only or not there, except /tmp and the home folder, which are
+        private. Every call starts in the same folder and ends its background jobs.
+
+        Args:
+            command: the command line
+        """
+        if len(command) > MAX_LENGTH:
+            raise CommandError(f"the command has {len(command)} characters; at most {MAX_LENGTH} are allowed")
+        if not command.strip():
+            raise CommandError("the command is empty")
+        check_characters(command)
+        env = {name: value for name in _INHERITED if (value := os.environ.get(name)) and name not in ("HOME", "TMPDIR")}
+        env |= {"PATH": self._confined.search_path, **_SET, **self._env}
+        job = Job(self._limit, self._seconds, _reporter(ctx), self._confined.watch)
+
+        def work() -> str:
+            with self._confined.process(["/bin/sh", "-c", command], env, self._seconds) as start:
+                return _finish(job, lambda: job.run([start]), self._seconds)
+
+        try:
+            return await in_thread(work)  # type: ignore[no-any-return]
+        except asyncio.CancelledError:
+            job.stop()
+            raise
 
 
 class _Shell:
+    """The tool without a sandbox."""
+
     def __init__(self, root: Path, seconds: float, limit: int, env: dict[str, str], fallback: bool) -> None:
         self._root, self._seconds, self._limit, self._env = root, seconds, limit, env
         self._fallback = fallback
@@ -107,6 +176,8 @@ class _Shell:
         """
         env = {name: value for name in _INHERITED if (value := os.environ.get(name))}
         env |= {"PATH": search_path(), **_SET, **self._env}
+        if f"{os.path.realpath(env.get('HOME', '/'))}/".startswith(f"{self._root}/"):
+            env["GIT_CONFIG_GLOBAL"] = os.devnull  # the agent can write them, and git would run what they name
         try:
             line: CommandLine | None = parse_command(command)
             assert line is not None
@@ -115,13 +186,33 @@ class _Shell:
             if not self._fallback or "\0" in command:
                 raise
             line = None
-        job = Job(self._limit, self._seconds, lambda text: None if ctx is None else ctx.progress(message=text))
+        job = Job(self._limit, self._seconds, _reporter(ctx))
         turn = _CommandRun(job, str(self._root), env)
         try:
             return await in_thread(turn.run, line, command, self._seconds)  # type: ignore[no-any-return]
         except asyncio.CancelledError:
             job.stop()
             raise
+
+
+def _reporter(ctx: Any) -> Callable[[str], None]:
+    return lambda text: None if ctx is None else ctx.progress(message=text)
+
+
+def _finish(job: Job, run: Callable[[], int], seconds: float) -> str:
+    """Run a job, and return its output with a line that says how it ended."""
+    try:
+        code = run()
+    except TimeoutError:
+        how = f"stopped after {seconds:g} s, because it took too long"
+    except OverflowError as error:
+        how = f"stopped {error}"
+    except JobStoppedError:
+        how = "stopped"
+    else:
+        how = f"exit code {code}" if code >= 0 else f"ended by signal {-code}, {signal.strsignal(-code)}"
+    text = job.output.text
+    return f"{text}[{how}]" if not text or text.endswith("\n") else f"{text}\n[{how}]"
 
 
 class _CommandRun:
@@ -131,21 +222,7 @@ class _CommandRun:
         self._job, self._folder, self._env = job, folder, env
 
     def run(self, line: CommandLine | None, command: str, seconds: float) -> str:
-        try:
-            code = self._list(line) if line is not None else self._by_shell(command)
-        except TimeoutError:
-            return self._result(f"stopped after {seconds:g} s, because it took too long")
-        except OverflowError:
-            return self._result(f"stopped after {MAX_READ} bytes, because it printed too much")
-        except JobStoppedError:
-            return self._result("stopped")
-        if code < 0:
-            return self._result(f"ended by signal {-code}, {signal.strsignal(-code)}")
-        return self._result(f"exit code {code}")
-
-    def _result(self, how: str) -> str:
-        text = self._job.output.text
-        return f"{text}[{how}]" if not text or text.endswith("\n") else f"{text}\n[{how}]"
+        return _finish(self._job, lambda: self._by_shell(command) if line is None else self._list(line), seconds)
 
     def _print(self, text: str) -> None:
         self._job.output.add(f"{text}\n".encode(errors="replace"))

@@ -10,6 +10,7 @@ from contextlib import suppress
 from .._base.text import closest_match, error_text
 from .._kernel.errors import HookError
 from .._run.session import Session
+from ..stores.channel_points import INBOUND_CLAIM, MESSAGE_RECEIVED, Inbound
 from ..stores.errors import StoreError
 from ..stores.mailbox import InboxItem, LeaseLostError, Mailbox, PendingItems
 from ..stores.messages import InboundMessage, OutboundMessage
@@ -19,7 +20,6 @@ from .approvals import Approvals
 from .conversations import Conversations, key_of, label_of
 from .options import GatewayOptions
 from .outbox import Counters, Outbox
-from .points import INBOUND_CLAIM, MESSAGE_RECEIVED, Inbound
 from .protocol import Address, Answerer, Channel, ChannelError, Command
 from .queues import ConversationQueues
 from .runner import CommandCall, Runner
@@ -143,7 +143,7 @@ class Inbox:
             log.error("%s: %s", label_of(key), error_text(error))
             await self._reply(item, notices.FAILED)
             return
-        payload = Inbound(item.message, session.id)
+        payload = Inbound(item.message, session.id, item.channel)
         try:
             await self._conversations.fire(session, MESSAGE_RECEIVED, payload)
             verdict = await self._conversations.fire(session, INBOUND_CLAIM, payload)

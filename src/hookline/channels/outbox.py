@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 from .._base.text import describe, error_text, is_number
 from .._kernel.errors import HookError
 from .._run.session import Session
+from ..stores.channel_points import BEFORE_DISPATCH, MESSAGE_SENDING, MESSAGE_SENT, Outbound
 from ..stores.errors import StoreError
 from ..stores.mailbox import InboxItem, LeaseLostError, Mailbox, OutboxItem
 from ..stores.messages import OutboundMessage
 from .conversations import Conversations, address_of, label_of
 from .options import GatewayOptions
-from .points import BEFORE_DISPATCH, MESSAGE_SENDING, MESSAGE_SENT, Outbound
 from .protocol import Channel, ChannelError, UndeliverableError
 from .queues import ConversationQueues
 from .splitting import split
@@ -84,7 +84,7 @@ class Outbox:
         """Return the message as the hooks changed it, or ``None`` if a hook suppressed it or failed closed."""
         session, chat, platform = await self._context(key)
         try:
-            payload = Outbound(chat, message, platform)
+            payload = Outbound(chat, message, platform, channel=address_of(key).channel)
             verdict = await self._conversations.fire(session, MESSAGE_SENDING, payload)
             message = getattr(verdict.value, "message", None) or message
             verdict = await self._conversations.fire(session, BEFORE_DISPATCH, payload.replace(message=message))
@@ -225,7 +225,7 @@ class Outbox:
             return
         session, chat, platform = await self._context(item.key)
         try:
-            payload = Outbound(chat, item.message, platform, message_id)
+            payload = Outbound(chat, item.message, platform, message_id, item.channel)
             await self._conversations.fire(session, MESSAGE_SENT, payload)
         except HookError as error:
             log.error("after a message was sent to %s: %s", label_of(item.key), error_text(error))

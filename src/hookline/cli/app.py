@@ -32,6 +32,7 @@ COMMANDS = {
     "hooks": "Show which hooks run at which point, in order.",
     "new": "Write a hook, tool, plugin or personality to start from.",
     "config": "Show every setting, its value, and where it comes from.",
+    "trust": "Show a configuration file and the code that it loads, and trust them.",
     "models": "List, download or remove models.",
     "doctor": "Check the installation, and ask the configured model for one word.",
 }

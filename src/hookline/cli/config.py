@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
 
 from ..config.settings import KEYS
 from ..config.sources import Configuration
 from .help import Command
 from .options import with_settings
-from .output import print_table, short_path, write_json
+from .output import print_table, short_path, value_text, write_json
 
 EPILOG = """
 Settings come from hookline.toml or [tool.hookline] in pyproject.toml (in this folder or a parent),
@@ -25,7 +24,7 @@ Examples:
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("config", cls=Command, epilog=EPILOG)(with_settings()(config))
+    app.command("config", cls=Command, epilog=EPILOG)(with_settings(needs_trust=False)(config))
 
 
 def config(
@@ -42,24 +41,6 @@ def config(
         rows = [(name, value_text(value), _origin_text(config.origins[name])) for name, value in values.items()]
         print_table(("key", "value", "from"), rows, keep=("key",))
     return 0
-
-
-def value_text(value: Any) -> str:
-    """Return a value in a form close to TOML, with each item of a list on its own line."""
-    if value is None:
-        return "none"
-    if isinstance(value, list) and value:
-        return "\n".join(item if isinstance(item, str) else _inline(item) for item in value)
-    return value if isinstance(value, str) else _inline(value)
-
-
-def _inline(value: Any) -> str:
-    """Return a value in TOML, with spaces at which a table can wrap it."""
-    if isinstance(value, dict) and value:
-        return f"{{ {', '.join(f'{name} = {_inline(item)}' for name, item in value.items())} }}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_inline, value))}]"
-    return msgspec.json.encode(value).decode()
 
 
 def _origin_text(origin: str) -> str:

@@ -1,4 +1,4 @@
-"""``hookline doctor``: check the installation and the configured model."""
+"""``hookline doctor``: check the installation, the sandbox of the shell, and the configured model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..config.sources import Configuration
 from .errors import BAD_INPUT
 from .help import Command
 from .options import with_settings
-from .output import console, print_table, short_path
+from .output import console, print_problems, print_table, short_path
 from .terminal import can_move_cursor
 from .text import printable, short
 
@@ -31,6 +31,7 @@ Examples:
   hookline doctor
   hookline doctor --model openai:gpt-5-mini
   hookline doctor --no-model
+  hookline doctor --no-model --no-sandbox
 """
 
 EXTRAS = {
@@ -66,18 +67,25 @@ def doctor(
     ask: Annotated[
         bool, typer.Option("--model-test/--no-model", help="Ask the model for one word, or not. [default: ask]")
     ] = True,
+    try_sandbox: Annotated[
+        bool,
+        typer.Option(
+            "--sandbox-test/--no-sandbox", help="Try to get out of the shell's sandbox, or not. [default: try]"
+        ),
+    ] = True,
 ) -> int:
-    """Check the installation, and ask the configured model for one word."""
+    """Check the installation, try to get out of the shell's sandbox, and ask the configured model for one word."""
     print_table(
         ("", "what", "state"), ((_mark(mark), what, state) for mark, what, state in run_checks(config)), keep=("what",)
     )
+    confined = show_attempts() if try_sandbox else True
     if not ask:
-        return 0
+        return 0 if confined else BAD_INPUT
     out = console()
     out.print(f"\nAsking {printable(config.settings.model, keep='')} for one word …", markup=False)
     good, answer = ask_model(config)
     out.print(printable(answer, keep=""), style="green" if good else "red", markup=False)
-    return 0 if good else BAD_INPUT
+    return 0 if good and confined else BAD_INPUT
 
 
 def _mark(mark: str) -> Any:
@@ -99,6 +107,7 @@ def run_checks(config: Configuration) -> Iterator[Check]:
             if missing
             else (GOOD, f"extra {extra}", "installed")
         )
+    yield from _sandbox_checks()
     if weights.is_fetched():
         yield GOOD, "weights", f"{weights.NAME} in {short_path(str(weights.weights_path()))}"
     else:
@@ -114,6 +123,43 @@ def run_checks(config: Configuration) -> Iterator[Check]:
         yield GOOD, "terminal", f"{os.environ.get('TERM', 'unknown')}, {size.columns} by {size.lines}, {look}"
     else:
         yield NOTE, "terminal", "none: output is plain, and approval prompts are not possible"
+
+
+def _sandbox_checks() -> Iterator[Check]:
+    from .._toolbox.sandbox import LEVELS, level_state
+
+    states = [level_state(level) for level in LEVELS]
+    works = any(not state.problem for state in states)
+    for state in states:
+        mark = GOOD if not state.problem else NOTE if works else BAD
+        yield mark, f"sandbox {state.level}", state.problem or "works"
+    if not works:
+        yield BAD, "shell tool", 'refuses to start without a sandbox, unless it is switched off: level = "off"'
+
+
+def show_attempts() -> bool:
+    """Try to get out of the sandbox at each level that works here. Print the results, and return whether all held."""
+    from .._toolbox.sandbox import LEVELS, level_state
+    from .._toolbox.sandbox_canaries import run_canaries
+
+    levels = [level for level in LEVELS if not level_state(level).problem]
+    if not levels:
+        return True
+    results = [list(run_canaries(level)) for level in levels]
+    rows = []
+    for number, attempts in enumerate(zip(*results, strict=True)):
+        good, bad = ("works", "fails") if number == 0 else ("stopped", "GETS OUT")
+        cells = [Text(good, style="green") if each.is_good else Text(bad, style="bold red") for each in attempts]
+        rows.append((attempts[0].tried, *cells))
+    print_table(("attempt", *levels), rows, title="Trying to get out of the shell's sandbox", keep=("attempt",))
+    problems = [
+        f"{level}: {each.tried}: {short(each.said, 200)}"
+        for level, attempts in zip(levels, results, strict=True)
+        for each in attempts
+        if not each.is_good
+    ]
+    print_problems(problems)
+    return not problems
 
 
 def ask_model(config: Configuration) -> tuple[bool, str]:

@@ -131,7 +131,7 @@ class EventFormatter:
             case e.ApprovalDecided():
                 self._changed = self._changed or event.decision == "edited"
                 yield Line("ask", f"approval {event.decision}" + (f" by {event.by}" if event.by else ""))
-            case e.Discarded():
+            case e.Discarded(reason="retry"):
                 yield Line("retry", "the reply was rejected; asking again")
             case e.Signalled() if event.signal.kind != "completed":
                 by = f"hook {event.signal.hook} stops the run" if event.signal.hook else "stop"

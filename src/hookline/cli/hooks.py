@@ -119,10 +119,13 @@ def _registry(config: Configuration, files: Iterable[str]) -> HookRegistry:
     from .._kernel.registry import HookRegistry
     from ..config.factory import build_hooks, build_plugins, build_recorder
     from ..config.loading import load_hooks
+    from ..config.trust import reference_files
+    from ..plugins.trust import trust_named
     from .approval_prompt import Approver
     from .views import PlainView
 
     if files:
+        trust_named(*reference_files(files, Path.cwd()))
         registry = HookRegistry()
         loaded, plugins = load_hooks(list(files), Path.cwd())
         for declared in loaded:

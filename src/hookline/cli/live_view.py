@@ -94,7 +94,7 @@ class Activity(msgspec.Struct):
                 self.text += event.text
             case e.ModelReplied():
                 self.status, self.text, self.streamed = "deciding", "", 0
-            case e.Discarded():
+            case e.Discarded() if event.reason != "interrupted":  # the end of the run shows an unfinished reply
                 self.text = ""
             case e.ToolStarted():
                 self.tools[event.call_id, event.attempt] = RunningTool(event.tool, event.message, time.monotonic())

@@ -49,10 +49,14 @@ def new(
 
     A hook or tool is NAME.py with a passing test in test_NAME.py; a plugin is a folder; a personality is NAME.toml.
     """
+    from ..config.trust import plugin_files
+    from .trust import trust_new
+
     if kind == "personality":
         return write_personality(name, Path(folder or "personalities"))
     if kind == "plugin":
         made = write_plugin(name, Path(folder or "plugins"))
+        trust_new(plugin_files(made))
         typer.echo(f"wrote {made}/: plugin.toml, a guard, a tool, a test and a README\n")
         typer.echo(f"check it:   hookline plugins check {made}\ntest it:    pytest {made}")
         typer.echo(f"enable it:  hookline plugins enable {name if not folder else made}")
@@ -76,6 +80,7 @@ def new(
     except OSError as error:
         raise HooklineError(f"cannot write to {place}: {error}") from error
     first, second = files
+    trust_new([first])
     typer.echo(f"wrote {first}\nwrote {second}\n\ntest it:     pytest {second}")
     if kind == "hook":
         typer.echo(f'inspect it:  hookline hooks {first}\nuse it:      hookline run "TASK" --hooks {first}')
@@ -87,6 +92,7 @@ def new(
 def write_personality(name: str, folder: Path) -> int:
     """Write the personality file NAME.toml."""
     from ..teams.personality import is_id
+    from .trust import trust_new
 
     if not is_id(name):
         raise HooklineError(f"{name!r} is not an id: use letters, digits, - and _; try {suggest_name(name)!r}")
@@ -99,6 +105,7 @@ def write_personality(name: str, folder: Path) -> int:
             file.write(PERSONALITY.replace("NAME", name))
     except OSError as error:
         raise HooklineError(f"cannot write to {folder}: {error}") from error
+    trust_new([path])
     typer.echo(f"wrote {path}\n\ntry it:   hookline chat --personalities {folder} --personality {name}")
     typer.echo(f'use it:   personalities = "{folder.as_posix()}" in hookline.toml')
     return 0

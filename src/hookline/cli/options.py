@@ -23,10 +23,11 @@ APPROVALS = {
 }
 
 
-def with_settings(*keys: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+def with_settings(*keys: str, needs_trust: bool = True) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Add options for these settings to a command (for all settings, if none are named).
 
-    The command gets the loaded ``config`` as its first argument, and its own options unchanged.
+    The command gets the loaded ``config`` as its first argument, and its own options unchanged. It runs after the user
+    has trusted the configuration file; with ``needs_trust=False`` it only shows the settings.
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
@@ -35,16 +36,23 @@ def with_settings(*keys: str) -> Callable[[Callable[..., int]], Callable[..., in
         options = [option for key in chosen for option in _options(key)]
 
         @functools.wraps(command)
-        def with_config(config_file: str | None = None, **given: Any) -> int:
+        def with_config(config_file: str | None = None, trust: bool = False, **given: Any) -> int:
+            from .trust import require_trust, trust_notes
+
             names = {parameter.name for parameter in own}
             mine = {name: value for name, value in given.items() if name in names}
             flags = [flag for key in chosen for flag in _flags_of(key, given)]
             config = load(flags, file=config_file)
             for note in config.notes:
                 print_note(note)
-            return command(config, **mine)
+            if not needs_trust:
+                for note in trust_notes(config):
+                    print_note(note)
+                return command(config, **mine)
+            with require_trust(config, given=trust):
+                return command(config, **mine)
 
-        with_config.__signature__ = inspect.Signature([*own, *options, _CONFIG])  # type: ignore[attr-defined]
+        with_config.__signature__ = inspect.Signature([*own, *options, _CONFIG, _TRUST])  # type: ignore[attr-defined]
         with_config.__annotations__ = {}
         return with_config
 
@@ -68,6 +76,13 @@ _CONFIG = _parameter(
     "--config",
     metavar="FILE",
     help="Read the settings from this file.",
+)
+_TRUST = _parameter(
+    "trust",
+    bool,
+    "--trust",
+    default=False,
+    help="Use the configuration file and its code without asking, for this run only.",
 )
 
 

@@ -22,6 +22,8 @@ STATE_STYLES = {
     "accepted": "green",
     "done": "green",
     "on": "green",
+    "trusted": "green",
+    "changed": "yellow",
     "running": "cyan",
     "verifying": "magenta",
     "review": "blue",
@@ -163,3 +165,23 @@ def write_json(value: Any) -> None:
     import msgspec
 
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+
+
+def value_text(value: Any) -> str:
+    """Return a value in a form close to TOML, with each item of a list on its own line."""
+    if value is None:
+        return "none"
+    if isinstance(value, list) and value:
+        return "\n".join(item if isinstance(item, str) else _inline(item) for item in value)
+    return value if isinstance(value, str) else _inline(value)
+
+
+def _inline(value: Any) -> str:
+    """Return a value in TOML, with spaces at which a table can wrap it."""
+    if isinstance(value, dict) and value:
+        return f"{{ {', '.join(f'{name} = {_inline(item)}' for name, item in value.items())} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_inline, value))}]"
+    import msgspec
+
+    return msgspec.json.encode(value).decode()

@@ -79,9 +79,12 @@ def list_plugins(config: Configuration, json: AsJson = False) -> int:
 def check(config: Configuration, name: Name) -> int:
     """Load a plugin, activate it in an empty agent and deactivate it again, and print problems."""
     from ..config.factory import build_plugins
+    from ..plugins.trust import trust_named
 
     manager = build_plugins(config.settings, config.home)
     found = manager.find(_as_path(name))
+    if found.folder is not None:
+        trust_named(found.folder)
     problems = manager.check(_as_path(name))
     for problem in problems:
         print_error(problem)
@@ -100,6 +103,9 @@ def enable(
     """Show the permissions of a plugin, and enable it in the configuration file."""
     from ..config.editing import add_to_list
     from ..config.factory import build_plugins
+    from ..config.trust import plugin_files
+    from ..plugins.trust import trust_named
+    from .trust import keep_trust
 
     manager = build_plugins(config.settings, config.home)
     found = manager.find(_as_path(name))
@@ -120,12 +126,15 @@ def enable(
         if input("Enable it? [y/N] ").strip().lower() not in ("y", "yes"):
             sys.stdout.write("Not enabled.\n")
             return CANCELLED
+    code = [] if found.folder is None or found.source == "installed" else list(plugin_files(found.folder))
+    trust_named(*code)
     for problem in (problems := manager.check(_as_path(name))):
         print_error(problem)
     if problems:
         print_error(f"{path} was not changed")
         return BAD_INPUT
     add_to_list(path, "plugins", entry)
+    keep_trust(config, path, code)
     sys.stdout.write(f"enabled: added {printable(entry)} to plugins in {printable(short_path(str(path)))}\n")
     return COMPLETED
 
@@ -134,6 +143,7 @@ def disable(config: Configuration, name: Name) -> int:
     """Disable a plugin in the configuration file."""
     from ..config.editing import remove_from_list
     from ..config.factory import build_plugins
+    from .trust import keep_trust
 
     path = _config_file(config)
     names = [name]
@@ -144,6 +154,7 @@ def disable(config: Configuration, name: Name) -> int:
     for each in names:
         for entry in {each, _relative(each, path.parent)} if path.exists() else ():
             if remove_from_list(path, "plugins", entry):
+                keep_trust(config, path)
                 sys.stdout.write(
                     f"disabled: removed {printable(entry)} from plugins in {printable(short_path(str(path)))}\n"
                 )

@@ -9,7 +9,7 @@ from shutil import get_terminal_size
 from typing import ClassVar, Protocol, Self, TextIO
 
 from .._kernel.events import Event
-from .._run.events import ModelCalled, StepStarted, SubagentEvent, TextDelta, ToolProgressed, ToolStarted
+from .._run.events import Discarded, ModelCalled, StepStarted, SubagentEvent, TextDelta, ToolProgressed, ToolStarted
 from .event_lines import EventFormatter
 from .terminal import can_move_cursor
 from .text import printable, short, wrap_line
@@ -102,6 +102,14 @@ class PlainView:
                 self(event)
 
 
+_WITHDRAWN = {
+    "retry": "the text above was rejected",
+    "replaced": "the text above was rejected, and replaced by this:",
+    "rejected": "the text above was rejected",
+    "interrupted": "the text above is incomplete",
+}
+
+
 class StreamView(PlainView):
     """Stream the reply to ``out``, and print a line for each other event worth reading to ``notes``.
 
@@ -132,6 +140,9 @@ class StreamView(PlainView):
             if isinstance(event, ModelCalled) and event.purpose == "step":
                 self._streamed = ""
                 self._show_progress()
+            elif isinstance(event, Discarded) and event.purpose == "step" and self._streamed:
+                self.write(f"  {_WITHDRAWN[event.reason]}")
+                self._streamed = ""
             super().__call__(event)
             if isinstance(event, ToolStarted):
                 self._show_progress(event.message)

@@ -6,10 +6,12 @@ import os
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from .._base.files import distrust_reason
+from .._base.own_files import OwnFile, register_own_file
 from .._base.text import did_you_mean
 from .._kernel.hook import Hook
 from .._kernel.registry import HookRegistry
@@ -26,8 +28,9 @@ from ..plugins.plugin import Plugin
 from ..providers.factory import get_model
 from .errors import ConfigError
 from .loading import load_hooks, load_tools, source_location
-from .settings import DeclaredHook, Settings
-from .sources import FILE, SHARED_FILE, distrust_reason, parse_reference
+from .settings import DeclaredHook, Settings, parse_table
+from .sources import FILE, SHARED_FILE, parse_reference
+from .trust import TrustStore
 
 if TYPE_CHECKING:
     from ..hooks.observability import ObservabilityHook
@@ -77,6 +80,7 @@ def build_agent(
         plugins=bundles,
         max_steps=settings.max_steps,
         params=settings.params,
+        stream=settings.stream,
     )
     plugins = build_plugins(settings, home) if plugins is None else plugins
     for note in use_plugins(plugins, agent, settings.plugins):
@@ -115,13 +119,17 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         given = [each.hook.board.path for each in loaded if isinstance(each.hook, TicketRules)]
         own += [] if rules.board.path in given else [rules]
     # The agent must not change the files that configure it, record it, or run as code.
-    keep = [FILE, SHARED_FILE, ".git", "*.tape", *files]
+    keep = [FILE, SHARED_FILE, ".git", "*.tape", str(TrustStore().path), *files]
     own += _skill_hooks(settings, [each.hook for each in loaded])
     if settings.personalities:
         keep += [settings.personalities, os.path.realpath(settings.personalities)]
     keep += [kept for hook in (*own, *(each.hook for each in loaded)) for kept in getattr(hook, "own_files", ())]
     folder, write = work_folder(settings), settings.write
-    registry = HookRegistry([PathGuard(folder, write=write, protect=keep), *own])
+    commands = ["shell"] if settings.shell else []  # judged by the TerminalGuard
+    registry = HookRegistry([PathGuard(folder, write=write, protect=keep, commands=commands), *own])
+    for path in filter(os.path.isabs, keep):
+        if os.path.exists(path):
+            register_own_file(registry, OwnFile(path, "code or data of the agent", is_folder=os.path.isdir(path)))
     if settings.shell:
         from ..hooks.terminal_guard import TerminalGuard
 
@@ -163,7 +171,7 @@ def build_file_guards(settings: Settings, files: Iterable[str]) -> list[Any]:
     from ..hooks.path_guard import PathGuard
 
     folder, write, keep = work_folder(settings), settings.write, list(files)
-    found: list[Any] = [PathGuard(folder, write=write, protect=keep)]
+    found: list[Any] = [PathGuard(folder, write=write, protect=keep, commands=["shell"] if settings.shell else [])]
     if settings.shell:
         from ..hooks.terminal_guard import TerminalGuard
 
@@ -185,7 +193,7 @@ def code_files(references: Iterable[str], home: Path) -> list[str]:
 def _tool_code_files(settings: Settings, home: Path) -> list[str]:
     """Return the files and folders whose code runs as a tool or as an MCP server."""
     modules, files = [], []
-    for target in settings.mcp:
+    for target in (*settings.mcp, *settings.trusted_mcp):
         words = target.split()
         modules += [Path(name.replace(".", "/")).resolve() for mark, name in pairwise(words) if mark == "-m"]
         files += [Path(word).resolve() for word in (word.strip("\"'") for word in words) if Path(word).is_file()]
@@ -216,9 +224,7 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
         files = file_tools(work_folder(settings), write=settings.write, hide=SECRET_FILES)
         tools += [*files, calculator, clock]
     if settings.shell:
-        from .._toolbox.shell import shell_tool
-
-        tools.append(shell_tool(work_folder(settings)))
+        tools.append(_build_shell(settings))
     tools += load_tools(settings.tools, home)
     if settings.hosts:
         from .._toolbox.web import fetch_tool
@@ -233,11 +239,45 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
         from ..stores.tickets import TicketBoard
 
         tools += ticket_tools(TicketBoard(settings.tickets))
-    if settings.mcp:
+    if settings.mcp or settings.trusted_mcp:
         from ..tools._mcp import mcp
 
         tools += [mcp(target) for target in settings.mcp]
+        tools += [mcp(target, trusted=True) for target in settings.trusted_mcp]
     return tools
+
+
+class SandboxOptions(msgspec.Struct, frozen=True):
+    """The setting ``sandbox``: the options of :class:`hookline.tools.Sandbox`, or the level ``off``."""
+
+    level: Literal["auto", "bubblewrap", "landlock", "off"] = "auto"
+    writable: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    memory: int | None = None
+    processes: int | None = None
+    file_size: int | None = None
+
+
+def _build_shell(settings: Settings) -> Any:
+    """Build the shell tool. Without the setting ``write``, its commands can only read the folder."""
+    from .._toolbox.sandbox import Sandbox
+    from .._toolbox.shell import shell_tool
+
+    options = parse_table(SandboxOptions, "sandbox", settings.sandbox)
+    folder = work_folder(settings)
+    if options.level == "off":
+        return shell_tool(folder, sandbox="off")
+    limits = {name: getattr(options, name) for name in ("memory", "processes", "file_size")}
+    sandbox = Sandbox(
+        options.level,
+        write=settings.write,
+        writable=options.writable,
+        readable=options.readable,
+        hosts=options.hosts,
+        **{name: value for name, value in limits.items() if value is not None},
+    )
+    return shell_tool(folder, sandbox=sandbox)
 
 
 def work_folder(settings: Settings) -> Path:

@@ -125,6 +125,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         bool, KeyInfo("offer the file tools, the calculator and the clock", WORK, "--default-tools/--no-default-tools")
     ] = True
     mcp: Annotated[tuple[str, ...], KeyInfo("MCP servers: a command or a URL", WORK, "--mcp", "TARGET")] = ()
+    trusted_mcp: Annotated[
+        tuple[str, ...],
+        KeyInfo(
+            "MCP servers that are believed about what their tools do: a command or a URL",
+            WORK,
+            "--trusted-mcp",
+            "TARGET",
+        ),
+    ] = ()
     hosts: Annotated[
         tuple[str, ...],
         KeyInfo("hosts that the fetch tool may access; without hosts there is no fetch tool", WORK, "--host", "HOST"),
@@ -156,6 +165,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "offer a shell in that folder; commands that do more than read need approval", WORK, "--shell/--no-shell"
         ),
     ] = False
+    sandbox: Annotated[
+        Mapping[str, Any],
+        KeyInfo(
+            "sandbox of the shell: level=auto, bubblewrap, landlock or off; and hosts, readable, writable",
+            WORK,
+            "--sandbox",
+            "KEY=VALUE",
+        ),
+    ] = EMPTY
     max_steps: Annotated[
         Count | Unlimited | None,
         KeyInfo("at most N model replies in a run; 20 unless a plugin sets another limit", LIMITS, "--max-steps", "N"),
@@ -170,6 +188,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Mapping[str, Any],
         KeyInfo("metadata of the user for hooks, such as user_role=admin", CONTROL, "--metadata", "KEY=VALUE"),
     ] = EMPTY
+    stream: Annotated[
+        Literal["safe", "live"],
+        KeyInfo(
+            "when text is shown: safe (once no hook can reject it any more) or live (at once)",
+            CONTROL,
+            "--stream",
+            "MODE",
+        ),
+    ] = "safe"
     approvals: Annotated[
         Literal["ask", "wait", "yes", "deny"],
         KeyInfo("reaction to calls that need approval", CONTROL, "--ask/--wait/--yes/--deny"),
@@ -189,7 +216,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     debug: Annotated[bool, KeyInfo("show full tracebacks", CONTROL, "--debug")] = False
 
     def __post_init__(self) -> None:
-        for name in ("params", "metadata", "plugin_settings", "gateway", "server"):
+        for name in ("params", "metadata", "plugin_settings", "gateway", "server", "sandbox"):
             msgspec.structs.force_setattr(self, name, freeze(getattr(self, name)))
         if not self.sessions:
             msgspec.structs.force_setattr(self, "sessions", str(user_folder("data") / "sessions"))

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 import os
 import re
-import stat
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from .._base.files import distrust_reason
+from .._base.frozen import EMPTY
+from .._base.own_files import OwnFile, register_own_file
 from .._base.text import closest_match, did_you_mean, error_text
 from ..hooks._catalog import BUILTINS
 from ..plugins.discovery import is_path
+from ..plugins.trust import digest
 from ..stores.paths import default_runs_path
 from .errors import ConfigError
 from .secrets import mask
@@ -23,7 +25,7 @@ from .settings import KEYS, DeclaredChannel, DeclaredHook, Key, Settings
 
 FILE, SHARED_FILE = "hookline.toml", "pyproject.toml"
 PREFIX = "HOOKLINE_"
-OTHER_VARIABLES = frozenset(("HOOKLINE_CACHE", "HOOKLINE_CONFIG"))
+OTHER_VARIABLES = frozenset(("HOOKLINE_CACHE", "HOOKLINE_CONFIG", "HOOKLINE_TRUST"))
 """Variables with the prefix that are not settings."""
 MODEL_OPTIONS = frozenset(("base_url", "api", "context"))
 """Settings of one provider: a later source that names another provider resets them."""
@@ -39,13 +41,18 @@ class Flag(msgspec.Struct, frozen=True):
     value: Any
 
 
-class Configuration(msgspec.Struct, frozen=True):
-    """The effective settings, the source of each, the file that was read, and notes about ignored files."""
+class Configuration(msgspec.Struct, frozen=True, weakref=True):
+    """The effective settings, the source of each, the file that was read, and notes about ignored files.
+
+    ``declared`` are the settings in the file, and ``digest`` is the digest of the text that they were read from.
+    """
 
     settings: Settings
     origins: Mapping[str, str]
     file: Path | None = None
     notes: tuple[str, ...] = ()
+    declared: Mapping[str, Any] = EMPTY
+    digest: str = ""
 
     @property
     def home(self) -> Path:
@@ -93,7 +100,8 @@ def load(
             origin = f"{origins[name]}, {origin}"
         values[name], origins[name] = value, origin
 
-    for name, value in _model_first(read_file(path)) if path is not None else ():
+    declared, seen = read_file(path) if path is not None else ({}, "")
+    for name, value in _model_first(declared):
         assign(name, value, f"file:{path}")
     for name, value in _model_first(read_env(env, here)):
         assign(name, value, f"env:{KEYS[name].env}")
@@ -103,7 +111,10 @@ def load(
     if values.get("runs", "") == "":
         project = path.parent.resolve() if path is not None else here
         values["runs"] = str(default_runs_path(project if here.is_relative_to(project) else here))
-    return Configuration(Settings(**values), origins, path, tuple(notes))
+    found = Configuration(Settings(**values), origins, path, tuple(notes), declared, seen)
+    if path is not None:
+        register_own_file(found, OwnFile(str(path), "the configuration file"))
+    return found
 
 
 def _model_first(given: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -122,27 +133,34 @@ def find_file(folder: Path) -> tuple[Path | None, list[str]]:
             continue
         problem = distrust_reason(path)
         if problem is None:
-            if path.name == FILE or _hookline_table(path) is not None:
+            if path.name == FILE or _hookline_table(_parse(path, _read(path))) is not None:
                 return path, notes
         elif _has_settings(path):
-            notes.append(f"{path} is ignored: {problem}; use --config FILE to read it anyway")
+            notes.append(f"{path} is ignored: {problem}; change its owner or permissions (chmod go-w, chown)")
     return None, notes
 
 
 def _has_settings(path: Path) -> bool:
     try:
-        return path.name == FILE or _hookline_table(path) is not None
+        return path.name == FILE or _hookline_table(_parse(path, _read(path))) is not None
     except ConfigError:
         return False
 
 
-def read_file(path: Path) -> dict[str, Any]:
-    """Read and validate the settings of a file. Relative paths are relative to its folder.
+def read_file(path: Path) -> tuple[dict[str, Any], str]:
+    """Read and validate the settings of a file, and return them with the digest of their text.
+
+    Relative paths are relative to the folder of the file. In ``pyproject.toml``, the digest covers only
+    ``[tool.hookline]``, so that a new version of the project is not a change.
 
     Raises:
         ConfigError: the file is not TOML, a key is unknown, or a value is invalid.
     """
-    table = _hookline_table(path) if path.name == SHARED_FILE else _toml(path)
+    data = _read(path)
+    table: Any = _parse(path, data)
+    if path.name == SHARED_FILE:
+        table = _hookline_table(table)
+        data = msgspec.json.encode(table, order="deterministic", enc_hook=str)
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: [tool.hookline] must be a table")
     values = {}
@@ -151,12 +169,12 @@ def read_file(path: Path) -> dict[str, Any]:
             known = ", ".join(KEYS)
             raise ConfigError(f"{path}: unknown key {name!r}.{did_you_mean(name, KEYS)} Known keys: {known}")
         values[name] = resolve_paths(name, validate(KEYS[name], value, f"{path}: {name}"), path.parent.resolve())
-    return values
+    return values, digest(data)
 
 
-def _hookline_table(shared: Path) -> Any:
+def _hookline_table(shared: Mapping[str, Any]) -> Any:
     """Return ``[tool.hookline]`` of a ``pyproject.toml``; ``None`` without one."""
-    tools = _toml(shared).get("tool")
+    tools = shared.get("tool")
     return tools.get("hookline") if isinstance(tools, dict) else None
 
 
@@ -277,17 +295,26 @@ def _existing_file(path: Path) -> Path:
     path = path.expanduser()
     if not path.is_file():
         raise ConfigError(f"no such configuration file: {str(path)!r}")
+    if problem := distrust_reason(path):
+        raise ConfigError(f"{path} is not used: {problem}. Change its owner or permissions: chmod go-w, chown")
     return path.resolve()
 
 
-def _toml(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+
+
+def _parse(path: Path, data: bytes) -> dict[str, Any]:
     import tomllib
 
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(data.decode())
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
 
 
@@ -332,6 +359,9 @@ def resolve_paths(key: str, value: Any, folder: Path) -> Any:
         return value if kind is None else f"{kind}{folder / Path(value.removeprefix(kind)).expanduser()}"
     if key == "plugins":
         return tuple(str(folder / Path(item).expanduser()) if is_path(item) else item for item in value)
+    if key == "sandbox":
+        paths = {name: value[name] for name in ("writable", "readable") if isinstance(value.get(name), (list, tuple))}
+        return {**value, **{name: [_path("path", item, folder) for item in items] for name, items in paths.items()}}
     if key in ("hooks", "tools", "channels"):
         return tuple(_resolve_item(item, folder) for item in value)
     return value
@@ -355,23 +385,3 @@ def _path(name: str, value: Any, folder: Path) -> Any:
     if name not in _PATH_ARGUMENTS or not isinstance(value, str) or value in ("", ":memory:"):
         return value
     return str(folder / Path(value).expanduser())
-
-
-def distrust_reason(path: Path) -> str | None:
-    """Return why another user could have written this file; ``None`` if only its owner and root could.
-
-    A configuration file that was found by searching decides which code runs, so it must not come from another user.
-    Always ``None`` on Windows.
-    """
-    if sys.platform == "win32":
-        return None
-    try:
-        found = (path.lstat(), path.stat())  # the owner of a link chooses the folder for relative paths
-    except OSError as error:
-        return f"its owner cannot be read: {error.strerror}"
-    for state in found:
-        if state.st_uid not in (os.geteuid(), 0):
-            return "it belongs to another user"
-    if stat.S_IMODE(found[1].st_mode) & stat.S_IWOTH:
-        return "every user may write to it"
-    return None

@@ -16,6 +16,7 @@ from ._support.secret_files import SECRET_FILES as SECRET_FILES
 from .approvals import ApprovalsHook as ApprovalsHook
 from .audit_log import AuditLogHook as AuditLogHook
 from .audit_trail import AuditTrailHook as AuditTrailHook
+from .channel_guard import ChannelGuard as ChannelGuard
 from .compaction import Compactor as Compactor
 from .compaction import ContextCompactionHook as ContextCompactionHook
 from .context_config import ApplyContextConfigHook as ApplyContextConfigHook

@@ -17,7 +17,7 @@ from ._support.tools import require_tool
 from ._support.validation import check_bool, check_name_or_names, check_names
 
 LOCAL_TOOLS = ("write_*", "edit_*", "append_*", "find_text", "remember", "recall", "forget", "calculate")
-"""Tools that do not connect to a network: a link in a note is not a connection."""
+"""Usual names of tools that do not connect to a network."""
 
 _MAX_HOSTS = 200
 
@@ -26,9 +26,10 @@ class EgressGuard:
     """Blocks tool calls that name a host which is not allowed or is in a private network.
 
     The guard finds URLs by the types, formats, names and values of a tool's parameters, and inside texts such as
-    commands (:meth:`Tool.urls`). An :class:`Egress` checks them; a URL that it cannot parse is blocked. The guard only
-    sees the arguments of the call. The tool may follow redirects and resolve the name again. Only the ``fetch`` tool
-    and ``Egress.fetch`` connect to the address that was checked.
+    commands (:meth:`Tool.urls`). Texts are not searched if the tool declares effects without ``network`` and
+    ``execute``: a link in a note is not a connection. An :class:`Egress` checks the URLs; a URL that it cannot parse is
+    blocked. The guard only sees the arguments of the call. The tool may follow redirects and resolve the name again.
+    Only the ``fetch`` tool and ``Egress.fetch`` connect to the address that was checked.
 
     Example::
 
@@ -37,7 +38,7 @@ class EgressGuard:
     Args:
         hosts: the allowed hosts, as for :class:`Egress`, or an ``Egress``.
         tools: glob or globs of the tools to check.
-        local: globs of tools that do not connect; only their URL parameters are checked, not their texts.
+        local: globs of further tools that do not connect.
         resolve: whether to resolve names, and block private addresses. Turn it off where only a proxy can resolve
             names.
 
@@ -64,7 +65,7 @@ class EgressGuard:
     async def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Block the call if a host is not allowed."""
         tool = require_tool(ctx, request.name)
-        free = not any(fnmatchcase(request.name, glob) for glob in self.local)
+        free = tool.may("network") and not any(fnmatchcase(request.name, glob) for glob in self.local)
         found: dict[str, Url] = {}
         try:
             for text in tool.urls(request.arguments, free=free):

@@ -16,9 +16,10 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_TOOL
 from .._kernel.results import HookResult
+from ..tools.registry import ToolView
 from ._support.secret_files import SECRET_FILES
 from ._support.tools import require_tool
-from ._support.validation import check_folder, check_names
+from ._support.validation import check_folder, check_name_or_names, check_names
 
 Folder = str | os.PathLike[str]
 
@@ -26,7 +27,7 @@ WRITE_TOOLS = (
     *("write_*", "edit_*", "delete_*", "move_*", "append_*", "rename_*", "save_*", "copy_file*", "mkdir*", "make_dir*"),
     *("remove_file*", "remove_dir*", "create_file*", "create_dir*", "create_folder*"),
 )
-"""Usual names of tools that write files."""
+"""Usual names of tools that write files. They count as writing whatever they declare."""
 
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]|[\\/]{2}[?.][\\/]")
 _WILD = re.compile(r"[*?\[]")
@@ -41,6 +42,9 @@ class PathGuard:
     as the tool would: from the tool's folder, with ``..``, links, ``~``, variables, wildcards and ``file:``. It only
     sees the arguments of the call: it does not see other actions of the tool, or hard links.
 
+    A tool writes if it declares the effect ``write``, ``delete`` or ``execute``, or if its name is in ``write_tools``.
+    A tool that declares no effects counts as writing as soon as a call has a path.
+
     Example::
 
         PathGuard("project", write=["project/out"])
@@ -48,11 +52,13 @@ class PathGuard:
     Args:
         folder: the folder that paths must be in.
         write: whether tools may write in ``folder``; or a list of folders in which they may.
-        write_tools: globs of the tools that write; ``writeFile`` counts as ``write_file``.
+        write_tools: globs of further tools that write; ``writeFile`` counts as ``write_file``.
         protect: globs or paths of files and folders that must not be written.
         read: further folders that may be read.
         secrets: globs of files and folders that no tool may touch, such as ``.env`` or ``.git/config``; a glob that
             begins with ``!`` names exceptions. An empty list allows all files.
+        commands: glob or globs of the tools whose commands a :class:`TerminalGuard` judges. They run even if nothing
+            may be written.
 
     Raises:
         RegistrationError: a folder does not exist, or an argument is invalid.
@@ -71,6 +77,7 @@ class PathGuard:
         *,
         read: Iterable[Folder] = (),
         secrets: Iterable[str] = SECRET_FILES,
+        commands: str | Iterable[str] = "shell",
     ) -> None:
         self.folder = Path(check_folder(folder, "folder"))
         if isinstance(write, bool):
@@ -80,17 +87,21 @@ class PathGuard:
         self.read = tuple(dict.fromkeys((self.folder, *_folders(read, "read"), *self.write)))
         self.write_tools, self.protect = check_names(write_tools, "write_tools", 0), check_names(protect, "protect", 0)
         self.secrets = check_names(secrets, "secrets", 0)
+        self.commands = check_name_or_names(commands, "commands", 0)
 
     def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
-        """Block the call if one of its paths is not allowed."""
-        writes = any(
-            fnmatchcase(name, glob) for name in (request.name, snake_case(request.name)) for glob in self.write_tools
-        )
+        """Block the call if the tool may write and must not, or if one of its paths is not allowed."""
+        names = (request.name, snake_case(request.name))
+        writes = any(fnmatchcase(name, glob) for name in names for glob in self.write_tools)
         if writes and not self.write:
-            message = f"{request.name} is not allowed: files may only be read. Go on without writing."
-            return HookResult.block(message, reason="writing is off")
-        tool, folders = require_tool(ctx, request.name), self.write if writes else self.read
-        for path in tool.paths(request.arguments):
+            return _read_only(request)
+        tool = require_tool(ctx, request.name)
+        paths = tool.paths(request.arguments)
+        writes = writes or self._may_write(tool, paths)
+        if writes and not self.write:
+            return _read_only(request, undeclared=tool.effects is None)
+        folders = self.write if writes else self.read
+        for path in paths:
             for target in _targets(path, tool.folder):
                 root = None if target is None else next((root for root in folders if below(root, target)), None)
                 if target is None or root is None:
@@ -103,10 +114,27 @@ class PathGuard:
                     return HookResult.block(f"{path!r:.200} may not be changed.", reason="it controls the agent")
         return None
 
+    def _may_write(self, tool: ToolView, paths: list[str]) -> bool:
+        """Return whether a call may write files, by what the tool declares."""
+        if tool.effects is None:
+            return bool(paths)
+        judged = "execute" in tool.effects and any(fnmatchcase(tool.name, glob) for glob in self.commands)
+        return tool.may("write", "delete") and not judged
+
     def _is_secret(self, target: str, root: Path) -> bool:
         spelled = os.path.normpath(target)
         names = {os.path.realpath(target), spelled if Path(spelled).is_relative_to(root) else ""}
         return any(matches_globs(name, self.secrets, str(root)) for name in names)
+
+
+def _read_only(request: ToolCallRequest, undeclared: bool = False) -> HookResult:
+    why = ", and it does not declare that it only reads" if undeclared else ""
+    reason = "writing is off"
+    if undeclared:
+        reason += "; the tool counts as writing because it declares no effects, such as @tool(effects=['read'])"
+    return HookResult.block(
+        f"{request.name} is not allowed: files may only be read{why}. Go on without writing.", reason=reason
+    )
 
 
 def _targets(path: str, folder: str) -> Iterator[str | None]:

@@ -13,6 +13,8 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ApprovalRequest
 from .._kernel.points import APPROVAL_REQUESTED, BEFORE_TOOL
 from .._kernel.results import HookAction, HookResult
+from ..tools._tool import Effect
+from ._support.tools import check_effects, may
 from ._support.validation import check_names
 
 
@@ -27,9 +29,12 @@ class PlanModeHook:
     Example::
 
         PlanModeHook(["delete_*"], approver=lambda request: request.call.arguments["path"].startswith("/tmp/"))
+        PlanModeHook(effects=["write", "delete"])
 
     Args:
         confirm: globs of the tools that need approval.
+        effects: effects that need approval: every tool that may have one of them, which includes tools that declare
+            nothing and tools that run code.
         approver: a function ``(request)`` or ``(ctx, request)`` of the :class:`ApprovalRequest`. It returns ``True``,
             ``False``, a message for the model (which denies the call), or ``HookResult.approve()``, ``.deny(message)``
             or ``.edit(arguments)``. If it is not async, it runs in a thread.
@@ -45,12 +50,15 @@ class PlanModeHook:
 
     def __init__(
         self,
-        confirm: Iterable[str],
+        confirm: Iterable[str] = (),
         approver: Callable[..., Any] | None = None,
         *,
+        effects: Iterable[Effect] = (),
         question: str = "May {tool} run?",
     ) -> None:
-        self.confirm = check_names(confirm, "confirm")
+        self.confirm, self.effects = check_names(confirm, "confirm", 0), check_effects(effects, "effects")
+        if not self.confirm and not self.effects:
+            raise RegistrationError("give at least one tool as confirm=['write_*'], or one effect as effects=['write']")
         if not isinstance(question, str) or not question.strip():
             raise RegistrationError(f"question must be text, not {question!r}")
         self.approver, self.question = approver, question
@@ -62,7 +70,8 @@ class PlanModeHook:
         """Ask about a call, or let the approver decide."""
         asked, key = ctx.hook_state.setdefault(id(self), Counter()), _key(point, payload)
         if point == BEFORE_TOOL:
-            if not any(fnmatchcase(payload.name, glob) for glob in self.confirm):
+            named = any(fnmatchcase(payload.name, glob) for glob in self.confirm)
+            if not named and not may(ctx, payload.name, self.effects):
                 return None
             asked[key] += 1
             return HookResult.ask(self.question.replace("{tool}", payload.name), reason="plan mode")

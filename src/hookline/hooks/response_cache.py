@@ -50,6 +50,7 @@ class ResponseCacheHook:
     points = frozenset({BEFORE_LLM, AFTER_LLM})
     on_failure = "open"
     phase: ClassVar = {BEFORE_LLM: "guard"}
+    holds_text = False  # it only stores replies
     priority: ClassVar = {AFTER_LLM: 200}  # before other hooks rewrite the reply
 
     def __init__(

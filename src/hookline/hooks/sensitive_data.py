@@ -84,6 +84,7 @@ class SensitiveDataHook:
     points: frozenset[Point[Any]] = frozenset().union(*POINTS_BY_LOCATION.values(), {BEFORE_LLM})
     phase: ClassVar[Mapping[str, str]] = {BEFORE_STEP: "guard"}
     priority = 50
+    holds_text: bool | None = None
 
     def __init__(
         self,
@@ -120,6 +121,8 @@ class SensitiveDataHook:
         self.points = frozenset().union(
             *(POINTS_BY_LOCATION[place] for place in self.where), {BEFORE_LLM} if requests else ()
         )
+        if "output" not in self.where:
+            self.holds_text = False  # at after_llm it only changes the arguments of calls
         self._handlers: dict[str, Callable[[Any, Any], HookResult | None]] = {
             ON_RUN_START: self._start,
             BEFORE_STEP: self._step,

@@ -80,6 +80,7 @@ class Shadow:
     """A hook in shadow mode, made by :func:`shadow`."""
 
     on_failure = "open"
+    holds_text = False  # its decisions have no effect
 
     def __init__(self, hook: Any) -> None:
         if isinstance(hook, Shadow):

@@ -60,9 +60,9 @@ def find_plugins(
         folder: a folder whose subfolders with a manifest are plugins.
         named: folders of single plugins.
         installed: whether to search installed packages.
-        trust: called for the files of each plugin in ``folder``.
+        trust: called for the files of each plugin that is not installed.
     """
-    found = [plugin_in_folder(Path(path).expanduser(), "named") for path in named if is_path(path)]
+    found = [plugin_in_folder(Path(path).expanduser(), "named", trust) for path in named if is_path(path)]
     if folder is not None and folder.is_dir():
         for place in sorted(folder.iterdir()):
             if (place / MANIFEST).is_file() and not any(each.folder == place.resolve() for each in found):
@@ -89,7 +89,7 @@ def plugin_in_folder(
 def _distrust(folder: Path, trust: Trust) -> str:
     for path in (folder, folder / MANIFEST, *sorted(folder.rglob("*.py"))):
         if why := trust(path):
-            return f"{path} is not trusted: {why}. Restrict its permissions, or name the folder in plugins"
+            return f"{path} is not trusted: {why}. Change its owner or permissions: chmod go-w, chown"
     return ""
 
 

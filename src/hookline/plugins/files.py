@@ -13,6 +13,7 @@ from types import ModuleType
 
 from .._base.text import describe
 from .errors import LoadError
+from .trust import check_file
 
 _loaded: dict[Path, tuple[str, ModuleType]] = {}
 
@@ -24,10 +25,13 @@ def load_file(path: Path) -> tuple[ModuleType, list[str]]:
 
     Raises:
         LoadError: the file does not exist, or fails; the message has the line.
+        UntrustedFileError: others could have written the file, or the user has not trusted it.
     """
-    path = path.resolve()
+    given, path = path, path.resolve()
     try:
-        source = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
+        check_file(given, data)
+        source = data.decode()
         tree = ast.parse(source, str(path))
     except FileNotFoundError:
         raise LoadError(f"there is no file {path}") from None

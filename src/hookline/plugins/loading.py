@@ -26,8 +26,9 @@ from .._kernel.registry import HookRegistry
 from ..tools._tool import Tool
 from .discovery import FoundPlugin, find_plugins, is_path, plugin_in_folder
 from .errors import LoadError, PluginError
-from .manifest import Manifest, check_settings
+from .manifest import MANIFEST, Manifest, check_settings
 from .plugin import Plugin, capture_points
+from .trust import SourceLoader, check_file
 
 PREFIX = "_hookline_plugin_"
 _FILE = re.compile(r"(?P<file>.+)\.py(?::(?P<name>[\w.]+))?")
@@ -107,6 +108,9 @@ def load_found(found: FoundPlugin, settings: Mapping[str, Any] = EMPTY) -> Plugi
     try:
         if found.manifest is None:
             return _from_entry_point(found).configured(settings)
+        if found.folder is not None and found.entry is None:
+            manifest = found.folder / MANIFEST
+            check_file(manifest, manifest.read_bytes())
         return _from_manifest(found, found.manifest, settings)
     except KeyboardInterrupt:
         raise
@@ -196,13 +200,6 @@ def _function(code: PluginCode, kind: str, text: str) -> Any:
     return None
 
 
-class _SourceLoader(importlib.machinery.SourceFileLoader):
-    """Loads source files without a bytecode cache, which could be out of date and would be left in the folder."""
-
-    def path_stats(self, path: Any) -> Any:
-        raise OSError("no bytecode cache")
-
-
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds the modules of plugins that are folders."""
 
@@ -219,7 +216,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
             spec.submodule_search_locations = folders
             return spec
-        loader = _SourceLoader(name, str(file))
+        loader = SourceLoader(name, str(file))
         return importlib.util.spec_from_file_location(name, file, loader=loader, submodule_search_locations=folders)
 
 
@@ -276,9 +273,9 @@ class PluginCode:
         if self.folder is None or self.installed:
             return
         if _finder not in sys.meta_path:
-            sys.meta_path.insert(0, _finder)  # before the default finder, which writes bytecode
+            sys.meta_path.insert(0, _finder)  # before the default finder, which uses bytecode
         start = self.folder / "__init__.py"
-        loader = _SourceLoader(self.package, str(start)) if start.is_file() else None
+        loader = SourceLoader(self.package, str(start)) if start.is_file() else None
         spec = importlib.machinery.ModuleSpec(self.package, loader, origin=str(start), is_package=True)
         spec.submodule_search_locations = [str(self.folder)]
         spec.has_location = loader is not None

@@ -50,7 +50,7 @@ class PluginManager:
         named: paths of single plugins.
         settings: settings of plugins, by id.
         installed: whether to search installed packages too.
-        trust: a function that returns why a file in ``folder`` is not trusted; such plugins are not loaded.
+        trust: a function that returns why a file is not trusted; such plugins are not loaded.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class PluginManager:
             PluginError: there is no such plugin.
         """
         if is_path(name):
-            return plugin_in_folder(Path(name).expanduser())
+            return plugin_in_folder(Path(name).expanduser(), trust=self._trust)
         rows = self.found()
         mine = [row for row in rows if row.id == name]
         if not mine:
@@ -270,7 +270,7 @@ class PluginManager:
         rows = [row for row in self.found() if row.id == name or (folder is not None and row.folder == folder)]
         found = next((row for row in rows if row.folder == folder), None)
         if found is None and folder is not None:
-            found = plugin_in_folder(folder)  # it was activated by its path
+            found = plugin_in_folder(folder, trust=self._trust)  # it was activated by its path
         if found is None:
             raise PluginError(f"plugin {name!r} is no longer installed")
         if found.problem:

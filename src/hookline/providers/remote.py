@@ -217,7 +217,23 @@ def _is_url(text: str) -> bool:
 def _make_client(connect: Callable[[Any], Any], endpoint: Endpoint) -> Any:
     load_prices()  # this is slow, so it runs here, in a worker thread
     http = import_module(endpoint.provider).DefaultAsyncHttpxClient
-    return connect(http(event_hooks={"response": [_disable_long_retries]}, timeout=client_timeout(endpoint)))
+    hooks = {"request": [_require_origin(endpoint)], "response": [_disable_long_retries]}
+    return connect(http(event_hooks=hooks, timeout=client_timeout(endpoint)))
+
+
+def _require_origin(endpoint: Endpoint) -> Callable[[Any], Any]:
+    """Return a hook that stops a request which a redirect sends to another server: it has the key and the task."""
+
+    async def check_origin(request: Any) -> None:
+        from httpx2 import URL, RequestError
+
+        wanted, url = URL(endpoint.url), request.url
+        if (url.scheme, url.host, url.port) != (wanted.scheme, wanted.host, wanted.port):
+            raise RequestError(
+                f"it redirects to another server, {url.scheme}://{url.host}:{url.port or ''}".rstrip(":")
+            )
+
+    return check_origin
 
 
 def client_timeout(endpoint: Endpoint) -> Any:

@@ -45,8 +45,8 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         keep_days: for how many days the texts and events of a finished run are kept.
         public_card: whether the A2A agent card can be read without a key.
         push_hosts: names or addresses that push notifications may be sent to, besides public ones.
-        chat_stream: when chat clients get streamed text: ``live``, while the model writes, or ``settled``, after all
-            hooks have seen it, so that no client gets text that a hook rejects or changes.
+        chat_stream: when chat clients get streamed text: ``live``, as soon as the run shows it (see ``stream`` of the
+            agent), or ``settled``, after all hooks have seen it, so that nothing is ever withdrawn.
         logs: the log format: ``json``, ``text``, or ``auto``: text on a terminal, otherwise JSON.
         agents: the personalities to serve; all by default.
     """

@@ -370,7 +370,7 @@ class Mailbox:
         return await self.transact(release_idle)
 
     async def release_channel(self, channel: str) -> None:
-        """Release all conversations of a channel, so that this or another process can claim them later.
+        """Release the conversations of a channel that this process has claimed, so that any process can claim them.
 
         Raises:
             StoreError: the file cannot be used.
@@ -378,7 +378,8 @@ class Mailbox:
 
         def release_all(db: sqlite3.Connection) -> None:
             for table, pending in (("inbox", "state = 'waiting'"), ("outbox", _PENDING)):
-                db.execute(f"UPDATE {table} SET holder = '' WHERE channel = ? AND {pending}", (channel,))
+                where = f"channel = ? AND holder = ? AND {pending}"
+                db.execute(f"UPDATE {table} SET holder = '' WHERE {where}", (channel, self._me))
             db.execute(
                 "UPDATE conversations SET owner = NULL WHERE owner = ?1 AND key IN "
                 "(SELECT key FROM inbox WHERE channel = ?2 UNION SELECT key FROM outbox WHERE channel = ?2)",

@@ -9,6 +9,8 @@ class InboundMessage(Frozen, frozen=True):
     """A message that a channel received.
 
     ``direct`` is true if only the bot and the sender can read it; ``mentioned`` is true if it mentions the bot.
+    ``automated`` is true if the platform says that a program wrote it. ``attachments`` lists the kinds of its
+    attachments, such as ``photo``.
     """
 
     text: str
@@ -20,6 +22,8 @@ class InboundMessage(Frozen, frozen=True):
     bot: str = ""
     direct: bool = True
     mentioned: bool = False
+    automated: bool = False
+    attachments: tuple[str, ...] = ()
 
 
 class OutboundMessage(Frozen, frozen=True):

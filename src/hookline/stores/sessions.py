@@ -15,6 +15,7 @@ import msgspec
 
 from .._base.files import file_name_for, locked_folder, replace_file
 from .._base.frozen import EMPTY, Frozen, History
+from .._base.own_files import OwnFile, register_own_file
 from .._kernel.values import Message
 from .._run.session import Session, added_messages
 from .errors import StoreError
@@ -238,6 +239,7 @@ class JsonSessionStore:
         from pathlib import Path
 
         self.folder = Path(checked_path(folder, "JsonSessionStore takes a folder")).expanduser().absolute()
+        register_own_file(self, OwnFile(str(self.folder), "Hookline's folder of sessions", is_folder=True))
         self._lock = threading.Lock()
 
     def load(self, id: str) -> Session | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from .._base.files import file_name_for, locked, locked_folder, open_folder_inside, replace_file
+from .._base.files import distrust_reason, file_name_for, locked, locked_folder, open_folder_inside, replace_file
 from .._base.frozen import Frozen, json_text
 from .._base.text import did_you_mean
 from ..tools._tool import Tool
@@ -415,6 +415,8 @@ class SkillStore:
                         raise OSError("it is not a regular file")
                     if about.st_size > _MAX_BYTES:
                         raise OSError(f"it has more than {_MAX_BYTES:,} bytes")
+                    if problem := distrust_reason(path, self.folder):
+                        raise OSError(problem)
                     return reader.read().decode(errors="replace")
         except FileNotFoundError:
             return None

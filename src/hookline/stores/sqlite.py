@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from .._base.own_files import OwnFile, register_own_file
 from .._base.workers import after_fork_in_child
 from .errors import LockedFileError, StoreError
 from .paths import checked_path
@@ -74,6 +75,8 @@ class Database:
             raise StoreError(f"{given!r} is not a path: give the path of a file, or ':memory:'")
         self.in_memory = given == ":memory:"
         self.path = given if self.in_memory else os.path.abspath(os.path.expanduser(given))
+        if not self.in_memory:
+            register_own_file(self, OwnFile(self.path, f"Hookline's store of {contents}", beside=True))
         self.contents = contents
         self.application_id = application_id
         self.version = version

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -26,7 +27,6 @@ from .._run.session import Session
 from .._run.termination import RunFailedError
 from ..models.scripted import ScriptedModel
 from ..tools._tool import CheckedArguments, Tool
-from ..tools.arguments import paths_in
 from . import format as fmt
 from .compare import Decision, Difference, differences
 from .format import TapeError
@@ -173,6 +173,7 @@ def replay_agent(tape: Tape, hooks: Iterable[Hook] | HookRegistry) -> Agent:
         params=first.params if first is not None else {},
         response_format=began.response_format,
         output_retries=max((check.retries_left for check in _output_checks(tape)), default=0),
+        stream=began.stream,
     )
 
 
@@ -228,7 +229,7 @@ class ReplayTool(Tool):
             effects=recorded.effects,
             offer=None if recorded.offered else lambda ctx: None,
         )
-        self.spec, self.sandbox = recorded.spec, recorded.sandbox
+        self.spec, self.sandbox, self.texts = recorded.spec, recorded.sandbox, frozenset(recorded.texts)
         self._recorded_tool, self._checks, self.takes_ctx = recorded, checks, True
 
     def validate(self, arguments: Mapping[str, Any]) -> CheckedArguments | str:
@@ -239,9 +240,9 @@ class ReplayTool(Tool):
         checked = freeze(arguments if known is None else known.checked)
         return CheckedArguments(checked, thaw(checked))
 
-    def paths(self, arguments: Mapping[str, Any]) -> list[str]:
-        """Return the paths in these arguments."""
-        return paths_in(arguments, frozenset(self._recorded_tool.paths))
+    @cached_property
+    def _path_params(self) -> frozenset[str]:
+        return frozenset(self._recorded_tool.paths)
 
 
 def _context(tape: Tape, given: AgentContext | None, player: Player) -> AgentContext:

@@ -16,6 +16,7 @@ from .._kernel.errors import ModelError
 from .._kernel.payloads import ApprovalAnswer, ModelRequest, ToolCallRequest
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec, Usage
 from .._run.budget import NO_LIMITS, Limits
+from .._run.options import StreamMode
 from ..models.errors import ProviderError
 from ..tools._tool import Effect
 
@@ -88,6 +89,7 @@ class RecordedTool(Frozen, frozen=True, omit_defaults=True):
     effects: tuple[Effect, ...] | None = None
     sandbox: str = ""
     paths: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
 
 
 class RecordedBudget(Frozen, frozen=True, omit_defaults=True):
@@ -119,6 +121,7 @@ class RunEntry(Entry, frozen=True, tag="run_began", rename={"branch": "lane", "b
     limits: Limits = NO_LIMITS
     budgets: tuple[RecordedBudget, ...] = ()
     allowed_plugins: tuple[str, ...] | None = None
+    stream: StreamMode = "live"  # tapes without this field were recorded when all text was live
 
 
 class ModelRequestEntry(Entry, frozen=True, tag="model_asked"):

@@ -16,6 +16,7 @@ import msgspec
 
 from .._base.files import file_name_for
 from .._base.frozen import plain
+from .._base.own_files import OwnFile, register_own_file
 from .._base.package import __version__
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, RegistrationError
 from .._kernel.events import Event, PointFired
@@ -68,6 +69,8 @@ class TapeHook:
         if self.path.is_dir() if self._is_file else self.path.is_file():
             problem = "is a folder" if self._is_file else f"is a file, but its name does not end in {SUFFIX}"
             raise RegistrationError(f"{self.path} {problem}: give TapeHook another path")
+        tape = OwnFile(str(self.path), "Hookline's tape of a run", beside=self._is_file, is_folder=not self._is_file)
+        register_own_file(self, tape)
         self._lock = threading.Lock()
         self._recordings: dict[str, Recording] = {}
 
@@ -239,6 +242,7 @@ class Recording:
                 limits=budget.without_hooks,
                 budgets=tuple(_outer_budgets(budget)),
                 allowed_plugins=ctx.allowed_plugins,
+                stream="live" if engine.live else "safe",
             )
         )
 
@@ -385,6 +389,7 @@ def _recorded_tool(tool: Tool, offered: Mapping[str, Any]) -> fmt.RecordedTool:
         None if tool.effects is None else tuple(sorted(tool.effects)),
         tool.sandbox,
         tuple(sorted(tool._path_params)),
+        tuple(sorted(tool.texts)),
     )
 
 

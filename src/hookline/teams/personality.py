@@ -14,7 +14,9 @@ from .._base.frozen import EMPTY, Frozen, freeze
 from .._base.text import did_you_mean, error_text
 from ..config.errors import ConfigError
 from ..config.settings import KEYS, Count, DeclaredHook, Key, KeyInfo
-from ..config.sources import distrust_reason, parse_reference, resolve_paths, validate
+from ..config.sources import parse_reference, resolve_paths, validate
+from ..plugins.errors import UntrustedFileError
+from ..plugins.trust import check_file
 
 MAIN, TEXT = "personality.toml", "instructions.md"
 """The file names of a personality in a folder of its own."""
@@ -195,9 +197,6 @@ def main_files(folder: Path) -> list[Path]:
 def _read(path: Path) -> bytes:
     if not path.is_file():
         raise ConfigError(f"there is no file {path}: create it")
-    problem = distrust_reason(path)
-    if problem is not None:
-        raise ConfigError(f"{path} is ignored: {problem}")
     try:
         with path.open("rb") as file:
             data = file.read(MAX_SIZE + 1)
@@ -205,6 +204,10 @@ def _read(path: Path) -> bytes:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     if len(data) > MAX_SIZE:
         raise ConfigError(f"{path} is larger than the maximum of {MAX_SIZE:,} bytes")
+    try:
+        check_file(path, data)
+    except UntrustedFileError as error:
+        raise ConfigError(error_text(error)) from error
     return data
 
 

@@ -270,6 +270,7 @@ def make_agent(
         response_format=base.response_format,
         output_type=base.output_type,
         output_retries=base.output_retries,
+        stream=base.stream_mode,
         sinks=base.sinks,
     )
     base.share_plugins_with(agent)  # not Agent(plugins=...): their hooks are already in the registry of the base

@@ -5,6 +5,7 @@ from .._net.pages import FetchedPage as FetchedPage
 from .._toolbox.basic import calculator as calculator
 from .._toolbox.basic import clock as clock
 from .._toolbox.files import file_tools as file_tools
+from .._toolbox.sandbox import Sandbox as Sandbox
 from .._toolbox.shell import shell_tool as shell_tool
 from .._toolbox.web import fetch_tool as fetch_tool
 from ._mcp import McpServer as McpServer

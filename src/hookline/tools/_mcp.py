@@ -16,7 +16,7 @@ from .._base.text import describe, did_you_mean
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.values import ToolSpec
-from ._tool import CheckedArguments, Tool
+from ._tool import CheckedArguments, Effect, Tool
 from .mcp_connection import Connection, ConnectionLostError, McpError, Target
 
 _MAX_NAME, _MAX_DEFAULT = 64, 40
@@ -38,6 +38,7 @@ def mcp(
     call_timeout: float | None = None,
     tools: str | Sequence[str] | None = None,
     prefix: str = "",
+    trusted: bool = False,
 ) -> McpServer:
     """Return the tools of an MCP server, for an agent's ``tools``.
 
@@ -58,6 +59,8 @@ def mcp(
         call_timeout: seconds that a call may take; ``None`` for no limit, even if the server sends nothing.
         tools: globs of the tools to use; all if omitted.
         prefix: a prefix for the names of the tools, to avoid name clashes.
+        trusted: whether to believe what the server says about its tools (``readOnlyHint``, ``destructiveHint``,
+            ``openWorldHint``). Without it, its tools are undeclared: guards treat them as if they did everything.
 
     Raises:
         RegistrationError: an argument is invalid.
@@ -81,6 +84,8 @@ def mcp(
         if not command or not all(isinstance(part, str) and part for part in command[:1]):
             raise RegistrationError(f"mcp({target!r}): expected a command or an http(s):// address")
         url, default = "", _default_name(command)
+    if not isinstance(trusted, bool):
+        raise RegistrationError(f"mcp({target!r}): trusted must be True or False, not {trusted!r:.80}")
     for option, seconds in (("timeout", timeout), ("call_timeout", call_timeout)):
         if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
             raise RegistrationError(f"mcp({target!r}): {option} must be a positive number of seconds")
@@ -91,14 +96,21 @@ def mcp(
     folder = None if cwd is None else os.fspath(cwd)
     where = Target(name or default, command, url, env, folder, headers, float(timeout), call_timeout)
     wanted = (tools,) if isinstance(tools, str) else None if tools is None else tuple(tools)
-    return McpServer(where, call_timeout, wanted, prefix)
+    return McpServer(where, call_timeout, wanted, prefix, trusted)
 
 
 class McpServer:
     """An MCP server as a set of tools, created by :func:`mcp`. ``with mcp(...) as server:`` closes it."""
 
-    def __init__(self, target: Target, call_timeout: float | None, wanted: tuple[str, ...] | None, prefix: str) -> None:
-        self.name = target.name
+    def __init__(
+        self,
+        target: Target,
+        call_timeout: float | None,
+        wanted: tuple[str, ...] | None,
+        prefix: str,
+        trusted: bool = False,
+    ) -> None:
+        self.name, self.trusted = target.name, trusted
         self._target, self._call_timeout, self._wanted, self._prefix = target, call_timeout, wanted, prefix
         self._lock = threading.RLock()
         self._connection: Connection | None = None
@@ -205,7 +217,7 @@ class McpServer:
 class McpTool(Tool):
     """A tool of an MCP server. Its arguments are checked against the server's JSON schema.
 
-    It is untrusted because the server is not ours, and dangerous unless the server declares that it only reads.
+    Its effects are those that a trusted server states; otherwise it is undeclared.
     """
 
     def __init__(self, server: McpServer, listed: Any, name: str, timeout: float | None, folder: str | None) -> None:
@@ -213,10 +225,16 @@ class McpTool(Tool):
             return await server.call(listed.name, arguments, ctx)
 
         about = listed.description or listed.title or ""
-        hints = listed.annotations
-        harmless = hints is not None and hints.read_only_hint
+        effects = _effects(listed.annotations) if server.trusted else None
+        harmless = effects is not None and effects.isdisjoint(("write", "delete"))
         super().__init__(
-            run, name=name, description=about, timeout=timeout, folder=folder, untrusted=True, dangerous=not harmless
+            run,
+            name=name,
+            description=about,
+            timeout=timeout,
+            folder=folder,
+            effects=effects,
+            dangerous=False if harmless else None,
         )
         self.server, self._remote_name = server, listed.name
         self.__doc__ = about
@@ -278,6 +296,23 @@ class McpTool(Tool):
                 yield f"{where}: {best.message:.200}" if where else f"{best.message:.200}"
         if missing:
             yield f"you sent: {', '.join(values) or 'no arguments'}"
+
+
+def _effects(hints: Any) -> frozenset[Effect]:
+    """Return the effects that a server states. MCP's defaults are those of a tool that may do harm."""
+
+    def stated(hint: str, default: bool) -> bool:
+        value = getattr(hints, hint, None)
+        return default if value is None else bool(value)
+
+    found: set[Effect] = {"read"}
+    if not stated("read_only_hint", False):
+        found.add("write")
+        if stated("destructive_hint", True):
+            found.add("delete")
+    if stated("open_world_hint", True):
+        found.add("network")
+    return frozenset(found)
 
 
 def _default_name(command: Sequence[str]) -> str:

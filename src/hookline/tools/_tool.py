@@ -9,7 +9,19 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, get_args, get_origin, get_type_hints, overload
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 import msgspec
 
@@ -18,7 +30,7 @@ from .._base.text import describe, did_you_mean
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.values import ToolSpec
-from .arguments import paths_in, url_properties, urls_in
+from .arguments import has_path_format, paths_in, url_properties, urls_in
 
 if TYPE_CHECKING:  # with defaults, so that ``Tool`` alone means any tool; ``typing`` has them from Python 3.13 on
     from typing_extensions import ParamSpec, TypeVar
@@ -63,6 +75,8 @@ class Tool(Generic[P, R_co]):
             tools that may use the network or run code.
         dangerous: whether the tool may do harm; guards may ask for approval first. If omitted, true for tools that may
             do more than read.
+        texts: the parameters that hold text and never a path, such as the content of a file. Guards do not take a text
+            in them for a path because it looks like one.
         offer: ``offer(ctx)`` returns the spec that the model sees in this step, or ``None`` to hide the tool; if
             omitted, the model always sees ``spec``.
 
@@ -95,6 +109,7 @@ class Tool(Generic[P, R_co]):
         effects: Iterable[Effect] | None = None,
         untrusted: bool | None = None,
         dangerous: bool | None = None,
+        texts: Iterable[str] = (),
         offer: Callable[[Any], ToolSpec | None] | None = None,
     ) -> None:
         self.fn = fn
@@ -106,8 +121,8 @@ class Tool(Generic[P, R_co]):
             raise RegistrationError(f"tool {self.name!r}: timeout must be a positive number of seconds")
         self.timeout = timeout
         self.effects = None if effects is None else _checked_effects(self.name, effects)
-        self.untrusted = self.may("network", "execute") if untrusted is None else untrusted
-        self.dangerous = self.may("write", "delete", "execute", "network") if dangerous is None else dangerous
+        self.untrusted = self.may("network") if untrusted is None else untrusted
+        self.dangerous = self.may("write", "delete", "network") if dangerous is None else dangerous
         self._folder = None if folder is None else os.fspath(folder)
         self.is_async = inspect.iscoroutinefunction(fn)
         self._params = dict(inspect.signature(fn).parameters)
@@ -115,6 +130,7 @@ class Tool(Generic[P, R_co]):
         for param in self._params.values():
             if param.kind in (param.VAR_POSITIONAL, param.POSITIONAL_ONLY):
                 raise RegistrationError(f"tool {self.name!r}: parameter {param} cannot be given by name")
+        self.texts = _checked_texts(self.name, texts, self._params)
         self._description = description
         self.__doc__ = fn.__doc__
 
@@ -126,8 +142,11 @@ class Tool(Generic[P, R_co]):
         return f"<tool {self.name}>"
 
     def may(self, *effects: Effect) -> bool:
-        """Return whether the tool may have one of these effects. An undeclared tool may have all of them."""
-        return self.effects is None or not self.effects.isdisjoint(effects)
+        """Return whether the tool may have one of these effects.
+
+        A tool that is undeclared, or that runs code, may have all of them.
+        """
+        return self.effects is None or not self.effects.isdisjoint((*effects, "execute"))
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -194,12 +213,18 @@ class Tool(Generic[P, R_co]):
     def paths(self, arguments: Mapping[str, Any]) -> list[str]:
         """Return the paths in these arguments, at any depth.
 
-        A text is a path if its parameter has the type or the name of one (``path``, ``out_dir``), or if it starts with
-        ``file:``. If the parameter is named like a location (``source``, ``target``, ``uri``), and for keys of an
-        object that is named like a path, a text is a path if it looks like one: it has a separator, starts with ``~``
-        or ``$``, or is ``..``.
+        A text is a path if it has the type of one (``Path``, ``os.PathLike``, the JSON schema format ``path``), also
+        inside models, lists and the like; if its parameter has the name of one (``path``, ``out_dir``); or if it starts
+        with ``file:``. If the parameter is named like a location (``source``, ``target``, ``uri``), and for keys of an
+        object that is named like a path, a text is a path if it has a separator, starts with ``~`` or ``$``, or is
+        ``..``.
+
+        In a tool that may read, write or delete, a text of any other parameter is a path if it looks like one: it
+        starts with ``/``, ``~/``, ``$NAME/``, ``../`` or a drive letter, or has ``/../`` in it. A text of several lines
+        counts if all of them do. ``texts=`` names the parameters to which this does not apply.
         """
-        return paths_in(arguments, self._path_params)
+        touches_files = self.may("read", "write", "delete")
+        return paths_in(arguments, self._path_params, self._path_schemas, touches_files, self.texts)
 
     def urls(self, arguments: Mapping[str, Any], *, free: bool = True) -> Iterator[str]:
         """Return the URLs and hosts in these arguments, at any depth, as they are written.
@@ -226,14 +251,16 @@ class Tool(Generic[P, R_co]):
 
     @cached_property
     def _path_params(self) -> frozenset[str]:
-        from pathlib import PurePath
+        """The parameters with the type of a path, even if its JSON schema does not say so."""
+        return frozenset(name for name, hint in self._hints.items() if _is_path(hint))
 
-        def is_path(hint: Any) -> bool:
-            if isinstance(hint, type):
-                return issubclass(hint, PurePath)
-            return any(is_path(arg) for arg in get_args(hint))
-
-        return frozenset(name for name, hint in self._hints.items() if is_path(hint))
+    @cached_property
+    def _path_schemas(self) -> tuple[Any, ...]:
+        """The schemas of the arguments that mention paths: with the names that models send, and that guards see."""
+        schemas = [self.spec.parameters]
+        if not self._native:
+            schemas.append(self._adapter.json_schema(by_alias=False))
+        return tuple(schema for schema in schemas if has_path_format(schema))
 
     @cached_property
     def _url_params(self) -> frozenset[str]:
@@ -272,7 +299,7 @@ class Tool(Generic[P, R_co]):
 
     @cached_property
     def _adapter(self) -> Any:
-        from typing import Annotated, NotRequired, Required
+        from typing import NotRequired, Required
 
         from pydantic import ConfigDict, Field, TypeAdapter
         from typing_extensions import TypedDict
@@ -330,6 +357,24 @@ def _checked_effects(name: str, effects: Iterable[Effect]) -> frozenset[Effect]:
     return frozenset(found)
 
 
+def _checked_texts(name: str, texts: Iterable[str], params: Iterable[str]) -> frozenset[str]:
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise RegistrationError(f"tool {name!r}: texts must be a list of parameters, not {texts!r:.80}")
+    found = frozenset(texts)
+    for text in found.difference(params):
+        raise RegistrationError(f"tool {name!r}: texts names {text!r:.80}, which is not one of its parameters")
+    return found
+
+
+def _is_path(hint: Any) -> bool:
+    """Return whether a type is a path. Paths inside other types are found in the JSON schema."""
+    origin = get_origin(hint) or hint
+    if origin in (Union, UnionType):
+        return any(map(_is_path, get_args(hint)))
+    inner = getattr(hint, "__origin__", None) if origin is Annotated else getattr(hint, "__supertype__", None)
+    return (isinstance(origin, type) and issubclass(origin, os.PathLike)) or (inner is not None and _is_path(inner))
+
+
 def _has_description(hint: Any) -> bool:
     return any(getattr(extra, "description", None) for extra in getattr(hint, "__metadata__", ()))
 
@@ -359,6 +404,7 @@ def tool(
     effects: Iterable[Effect] | None = None,
     untrusted: bool | None = None,
     dangerous: bool | None = None,
+    texts: Iterable[str] = (),
 ) -> Tool[P, R_co]: ...
 @overload
 def tool(
@@ -370,6 +416,7 @@ def tool(
     effects: Iterable[Effect] | None = None,
     untrusted: bool | None = None,
     dangerous: bool | None = None,
+    texts: Iterable[str] = (),
 ) -> Callable[[Callable[P, R_co]], Tool[P, R_co]]: ...
 def tool(
     fn: Callable[..., Any] | None = None,
@@ -382,6 +429,7 @@ def tool(
     effects: Iterable[Effect] | None = None,
     untrusted: bool | None = None,
     dangerous: bool | None = None,
+    texts: Iterable[str] = (),
 ) -> Any:
     """Make a function a tool: ``@tool``, or ``@tool(timeout=...)`` with the options of :class:`Tool`.
 
@@ -405,6 +453,7 @@ def tool(
             effects=effects,
             untrusted=untrusted,
             dangerous=dangerous,
+            texts=texts,
         )
 
     return made if fn is None else made(fn)

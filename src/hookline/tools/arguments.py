@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from os.path import normpath
 from typing import Any, Literal
+from urllib.parse import unquote
 
 from .._base.text import snake_case
 
@@ -15,6 +17,13 @@ _FILE_URI = re.compile(r"\s*file:\S", re.IGNORECASE)
 _OTHER_URI = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)
 _UPWARDS = re.compile(r"(^|[/\\])\.\.($|[/\\])")
 _SEPARATED = re.compile(r"[/\\]|^[~$]")
+_PATH_FORMATS = frozenset(("path", "file-path", "directory-path"))
+_LOOKS = re.compile(  # an absolute path that is no comment, a home folder, a variable, a drive, or a way up
+    r"""[\s"']*(?:/(?!\*+[!\s]|/*\s)|\\\\|~[\w.-]*(?:[\\/]|$)|\$\{?\w+\}?[\\/]|[a-z]:[\\/]|file:\S|\.\.(?:[\\/]|[\s"']*$))"""
+    r"""|.*[\\/]\.\.(?:[\\/]|[\s"']*$)""",
+    re.IGNORECASE,
+)
+_MAX_PATH = 4096
 
 _URL_NAME = re.compile(
     r"(^|[_-])(url|uri|iri|href|webhook|host|hostname|fqdn|ip|ip_address|ipv4|ipv6)s?$|(^|[_-])urls?[_-]"
@@ -45,13 +54,116 @@ _MAX_LINKS = 10_000
 _Kind = Literal["strong", "weak", ""]
 
 
-def paths_in(arguments: Mapping[str, Any], typed: Collection[str]) -> list[str]:
-    """Return the paths in arguments. The parameters in ``typed`` are known to hold paths."""
+def paths_in(
+    arguments: Mapping[str, Any],
+    typed: Collection[str] = (),
+    schemas: Sequence[Any] = (),
+    look: bool = False,
+    texts: Collection[str] = (),
+) -> list[str]:
+    """Return the paths in arguments.
+
+    Args:
+        arguments: the arguments of a call.
+        typed: the parameters that are known to hold paths.
+        schemas: JSON schemas of the arguments; a text with the format of a path is one.
+        look: whether a text of any parameter is a path if it looks like one.
+        texts: the parameters to which ``look`` does not apply.
+    """
+    by_schema = {text for schema in schemas for text in _typed_texts(arguments, [schema], schema)}
     found: list[str] = []
     for name, value in arguments.items():
         kind: _Kind = "strong" if name in typed else _path_kind(name)
-        found += (text for text, kind in _texts(value, kind, _path_kind, "weak") if text and _is_path(text, kind))
+        for text, kind_of_text in _texts(value, kind, _path_kind, "weak"):
+            if text and (text in by_schema or _is_path(text, kind_of_text)):
+                found.append(text)
+            elif look and name not in texts:
+                found += _paths_by_look(text)
     return found
+
+
+def has_path_format(schema: Any) -> bool:
+    """Return whether a JSON schema has the format of a path anywhere."""
+    if isinstance(schema, dict):
+        return schema.get("format") in _PATH_FORMATS or any(map(has_path_format, schema.values()))
+    return isinstance(schema, list) and any(map(has_path_format, schema))
+
+
+def _typed_texts(value: Any, schemas: Iterable[Any], root: Any) -> Iterator[str]:
+    """Yield the texts in a value that have the format of a path in one of the schemas.
+
+    All schemas that may apply to a value are followed together, so that the time does not grow with each combination.
+    """
+    nodes = _applicable(schemas, root)
+    if isinstance(value, str) and any(node.get("format") in _PATH_FORMATS for node in nodes):
+        yield value
+    elif isinstance(value, dict) and nodes:
+        names = [node["propertyNames"] for node in nodes if "propertyNames" in node]
+        for name, item in value.items():
+            yield from _typed_texts(name, names, root)
+            yield from _typed_texts(item, [each for node in nodes for each in _of_property(node, name)], root)
+    elif isinstance(value, list) and nodes:
+        for at, item in enumerate(value):
+            yield from _typed_texts(item, [each for node in nodes for each in _of_item(node, at)], root)
+
+
+def _applicable(schemas: Iterable[Any], root: Any) -> list[Any]:
+    """Return the objects among schemas, and those that they refer to or combine."""
+    found: dict[int, Any] = {}
+    waiting = list(schemas)
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, dict) or id(node) in found:
+            continue
+        found[id(node)] = node
+        if isinstance(node.get("$ref"), str):
+            waiting.append(_referenced(node["$ref"], root))
+        for key in ("allOf", "anyOf", "oneOf"):
+            waiting += node[key] if isinstance(node.get(key), list) else ()
+        waiting += (node.get(key) for key in ("if", "then", "else"))
+    return list(found.values())
+
+
+def _of_property(node: Mapping[str, Any], name: str) -> Iterator[Any]:
+    properties, patterns = node.get("properties"), node.get("patternProperties")
+    if isinstance(properties, dict) and name in properties:
+        yield properties[name]
+    else:
+        yield node.get("additionalProperties")
+    yield from patterns.values() if isinstance(patterns, dict) else ()
+
+
+def _of_item(node: Mapping[str, Any], at: int) -> Iterator[Any]:
+    prefix, items = node.get("prefixItems"), node.get("items")
+    for listed in (prefix, items):  # before 2020, ``items`` could be the list
+        if isinstance(listed, list) and at < len(listed):
+            yield listed[at]
+    yield items
+    yield node.get("additionalItems")
+
+
+def _referenced(reference: str, root: Any) -> Any:
+    """Return the part of a schema to which a reference such as ``#/$defs/Place`` points; ``None`` if it is missing."""
+    if not reference.startswith("#"):
+        return None
+    node = root
+    for part in unquote(reference[1:]).split("/")[1:]:
+        node = node.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(node, dict) else None
+    return node
+
+
+def _paths_by_look(text: str) -> list[str]:
+    """Return a text, or its lines, if each line looks like a path. Other texts, such as code, have none."""
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    if not lines or not all(map(_looks_like_path, lines)):
+        return []
+    return [text] if len(lines) == 1 else lines
+
+
+def _looks_like_path(line: str) -> bool:
+    if len(line) > _MAX_PATH and len(normpath(line)) > _MAX_PATH:  # no system opens it; it may be encoded data
+        return False
+    return _LOOKS.match(line) is not None or ("%" in line and _LOOKS.match(unquote(line)) is not None)
 
 
 def urls_in(arguments: Mapping[str, Any], typed: Collection[str], free: bool = True) -> Iterator[str]:

@@ -131,7 +131,7 @@ async def test_discarded_text_is_replaced_in_the_stream(tmp_path):
     def again(ctx, response):
         return HookResult.retry("no") if response.content == "wrong" else None
 
-    agent = make([reply("wrong"), reply("right")], hooks=[again])
+    agent = make([reply("wrong"), reply("right")], hooks=[again], stream="live")
     async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
         events = await stream_events(client, message_request("hi"))
         pieces = [

@@ -272,6 +272,7 @@ class MqttChannel:
             sender=f"{device}/{message.sender}" if message.sender else device,
             message_id=message.id or self._ids.id_of(received.mid, topic, payload, received.qos > 0 and received.dup),
             thread_id=message.thread,
+            automated=message.automated,
         )
 
     def _report(self, detail: str) -> None:

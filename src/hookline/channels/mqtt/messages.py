@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -88,6 +89,7 @@ class DeviceMessage(msgspec.Struct):
     id: str = ""
     sender: str = ""
     thread: str = ""
+    automated: bool = False
 
 
 class _JsonPayload(msgspec.Struct):
@@ -95,6 +97,7 @@ class _JsonPayload(msgspec.Struct):
     id: str | int = ""
     sender: str = ""
     thread: str | int = ""
+    automated: Any = False
 
 
 _decoder = msgspec.json.Decoder(_JsonPayload)
@@ -113,7 +116,7 @@ def parse_payload(payload: bytes) -> DeviceMessage | None:
             pass  # other JSON is treated as plain text
         else:
             return (
-                DeviceMessage(fields.text, str(fields.id), fields.sender, str(fields.thread))
+                DeviceMessage(fields.text, str(fields.id), fields.sender, str(fields.thread), fields.automated is True)
                 if fields.text.strip()
                 else None
             )
@@ -121,10 +124,13 @@ def parse_payload(payload: bytes) -> DeviceMessage | None:
 
 
 def reply_payload(message: OutboundMessage, thread: str, key: str, reply_format: str) -> bytes:
-    """Encode a reply; ``reply_format`` is ``json`` or ``text``."""
+    """Encode a reply; ``reply_format`` is ``json`` or ``text``.
+
+    As JSON it says that a program wrote it, so that another gateway on the broker recognises it.
+    """
     if reply_format == "text":
         return message.text.encode("utf-8", "replace")
-    fields = {"id": key, "text": message.text, "reply_to": message.reply_to, "thread": thread}
+    fields = {"id": key, "text": message.text, "reply_to": message.reply_to, "thread": thread, "automated": True}
     return json_text({name: value for name, value in fields.items() if value or name == "text"}).encode()
 
 

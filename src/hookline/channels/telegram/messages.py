@@ -24,7 +24,9 @@ def to_inbound(message: Message, bot: User) -> InboundMessage | None:
     if for_others:
         return None
     kind = "text" if message.text else effective_message_type(message)
+    attachments: tuple[str, ...] = ()
     if kind is not None and kind in _ATTACHMENTS:
+        attachments = (str(kind),)
         text = f"[{kind.replace('_', ' ')}: not readable here] {text}".rstrip()
     elif not message.text:
         return None
@@ -41,6 +43,7 @@ def to_inbound(message: Message, bot: User) -> InboundMessage | None:
         bot=str(bot.id),
         direct=message.chat.type == ChatType.PRIVATE,
         mentioned=mentioned or _is_reply_to_bot(message.reply_to_message, bot),
+        attachments=attachments,
     )
 
 

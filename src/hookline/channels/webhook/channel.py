@@ -45,6 +45,7 @@ _MAX_REMEMBERED = 10_000
 _ID = re.compile(rf"[^\x00-\x1f\x7f\ud800-\udfff]{{1,{MAX_ID}}}")
 _FIELDS = ("id", "chat", "text", "sender", "thread")
 _REQUIRED = ("id", "chat", "text")
+_FLAG = "automated"
 
 
 class _RequestError(Exception):
@@ -308,10 +309,13 @@ def _parse_query(query: Mapping[str, str]) -> tuple[str, int, float]:
 
 def _parse_message(body: bytes) -> InboundMessage:
     fields = _parse_object(body)
+    automated = fields.pop(_FLAG, False)
     unknown = sorted(set(fields) - set(_FIELDS))
     if unknown:
-        text = f"a message has no field {unknown[0]!r:.60}; its fields are {', '.join(_FIELDS)}"
+        text = f"a message has no field {unknown[0]!r:.60}; its fields are {', '.join((*_FIELDS, _FLAG))}"
         raise _RequestError(422, "unknown_field", text)
+    if not isinstance(automated, bool):
+        raise _RequestError(422, "bad_field", f"{_FLAG} must be true or false")
     for name in _FIELDS:
         value = fields.get(name, "" if name not in _REQUIRED else None)
         if value is None:
@@ -333,6 +337,7 @@ def _parse_message(body: bytes) -> InboundMessage:
         sender=fields.get("sender") or fields["chat"],
         message_id=fields["id"],
         thread_id=fields.get("thread", ""),
+        automated=automated,
     )
 
 

@@ -1,10 +1,12 @@
-"""Look up the tool of a call."""
+"""Look up the tool of a call, and what it may do."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from ..._kernel.errors import HooklineError
+from ..._kernel.errors import HooklineError, RegistrationError
+from ...tools._tool import EFFECTS, Effect
 from ...tools.registry import ToolView
 
 
@@ -26,3 +28,21 @@ def require_tool(ctx: Any, name: str) -> ToolView:
             "in a test, give ctx=hookline.testing.make_context(tools=[...]), or run a scripted_agent(tools=[...])"
         )
     return tool
+
+
+def may(ctx: Any, name: str, effects: Iterable[Effect]) -> bool:
+    """Return whether a call of the tool with this name may have one of the effects. An unknown tool may."""
+    wanted, tool = tuple(effects), find_tool(ctx, name)
+    return bool(wanted) and (tool is None or tool.may(*wanted))
+
+
+def check_effects(value: Any, name: str) -> tuple[Effect, ...]:
+    """Accept a list of effects.
+
+    Raises:
+        RegistrationError: it is no list, or has an unknown effect.
+    """
+    found = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else ("",)
+    if not all(effect in EFFECTS for effect in found):
+        raise RegistrationError(f"{name} must be a list of {', '.join(EFFECTS)}, not {value!r:.80}")
+    return found

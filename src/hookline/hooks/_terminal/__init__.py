@@ -1,1 +1,1 @@
-"""The rules of TerminalGuard: which programs, options and paths only read. These modules do not depend on hooks."""
+"""The rules of TerminalGuard: one module for each profile, and the paths, patterns and scripts that they share."""

@@ -9,11 +9,10 @@ from fnmatch import fnmatchcase
 
 from ..._base.files import matches_globs, matches_path
 from ..._toolbox.command_line import Word
-from .options import BlockedError
+from .errors import BlockedError
 
 MAX_FILES = 20_000
 """Maximum number of directory entries to read for the globs of one command line."""
-
 
 _STREAMS = ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr")
 
@@ -21,10 +20,8 @@ _STREAMS = ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr")
 class PathScope:
     """The paths that a command line may read and write, from its current folder.
 
-    ``starts`` are the possible current folders: after a ``cd`` that may fail there are two.
-
     Args:
-        start: the initial folder.
+        start: the current folder.
         folder: the folder that all paths must be in; ``None`` for no limit.
         secrets: globs of files that must not be touched, see :func:`matches_globs`.
         writes: whether files may be written.
@@ -35,8 +32,7 @@ class PathScope:
         self, start: str, folder: str | None, secrets: Sequence[str], writes: bool, protect: Sequence[str]
     ) -> None:
         self.folder, self.writes, self._secrets, self._protected = folder, writes, secrets, (".git", *protect)
-        self.starts: tuple[str, ...] = (os.path.realpath(start),)
-        self.written: set[str] = set()
+        self.start = os.path.realpath(start)
         self._left = MAX_FILES
 
     def copy(self) -> PathScope:
@@ -44,14 +40,15 @@ class PathScope:
         return copy(self)
 
     def check_read(self, word: Word) -> None:
-        """Check a path that is read.
+        """Check a path that is read, or all files that a glob matches.
 
         Raises:
-            BlockedError: the path is outside the folder, secret, or a device.
+            BlockedError: a path is outside the folder, secret, or a device.
         """
-        text = _expand_home(word)
-        if text not in _STREAMS and text not in ("", "-"):
-            self._resolve(text)
+        if "glob" in word.expansions:
+            self.check_glob(word)
+        elif word.text not in _STREAMS and word.text not in ("", "-"):
+            self._resolve(word.text)
 
     def check_write(self, word: Word) -> None:
         """Check a path that is written.
@@ -59,18 +56,25 @@ class PathScope:
         Raises:
             BlockedError: the path must not be written.
         """
-        text = _expand_home(word)
+        text = word.text
         if text in _STREAMS:
             return
         if not self.writes:
             message = f"Writing to {text!r:.100} is not allowed: files may only be read. Leave out the >."
             raise BlockedError("redirect", message, final=True)
-        if word.expansions - {"tilde"} or not text:
+        if word.expansions or not text:
             raise BlockedError("redirect", f"{text!r:.100} is not the name of one file. Write it out.", final=True)
-        for path in self._resolve(text):
-            if matches_path(path, self._protected):
-                raise BlockedError("redirect", f"{text!r:.100} may not be changed.", final=True)
-            self.written.add(path)
+        self._resolve(text)
+        self.check_not_protected(text)
+
+    def check_not_protected(self, text: str) -> None:
+        """Check that a path is not one of the files that must not be written.
+
+        Raises:
+            BlockedError: the path is protected.
+        """
+        if matches_path(os.path.realpath(os.path.join(self.start, text)), self._protected):
+            raise BlockedError("redirect", f"{text!r:.100} may not be changed.", final=True)
 
     def check_glob(self, word: Word) -> None:
         """Check all files that a glob can match.
@@ -78,29 +82,36 @@ class PathScope:
         Raises:
             BlockedError: a file must not be read or looks like an option, or there are too many files.
         """
-        pattern = os.path.expanduser("~") + word.pattern[1:] if "tilde" in word.expansions else word.pattern
-        for start in self.starts:
-            for name in self._names(start, pattern):
-                if name.startswith("-"):
-                    message = f"{word.raw!r:.100} matches {name!r:.100}, which looks like an option. Put ./ before it."
-                    raise BlockedError("glob", message, final=True)
-                self._resolve(name)
+        folder, pattern = os.path.split(word.pattern)
+        if any(sign in folder for sign in "*?["):
+            message = f"{word.raw!r:.100} has wildcards in the name of a folder. Write the folder out."
+            raise BlockedError("glob", message, final=True)
+        self._resolve(folder)
+        for name in self._entries(os.path.join(self.start, folder), _widen(pattern)):
+            if name.startswith("-") and not folder:
+                message = f"{word.raw!r:.100} matches {name!r:.100}, which looks like an option. Put ./ before it."
+                raise BlockedError("glob", message, final=True)
+            self._resolve(os.path.join(folder, name))
+
+    def is_file(self, text: str) -> bool:
+        """Return whether a path is a regular file."""
+        return os.path.isfile(os.path.join(self.start, text))
 
     def change_folder(self, words: Sequence[Word]) -> None:
         """Check a ``cd``, and change the current folder.
 
         Raises:
-            BlockedError: the new folder is outside the folder, or cannot be determined.
+            BlockedError: the new folder is outside the folder, or does not exist.
         """
-        if any(word.expansions - {"tilde"} for word in words) or len(words) > 1 or (words and not words[0].text):
-            raise BlockedError("cd", "cd takes one folder. Write its path.", final=True)
-        text = _expand_home(words[0]) if words else os.path.expanduser("~")
-        if text.startswith("-"):
-            raise BlockedError("cd", "cd takes no options. Write the path of a folder.", final=True)
+        text = words[0].text if len(words) == 1 else ""
+        if not text or words[0].expansions or text.startswith("-"):
+            raise BlockedError("cd", "cd takes one folder, and no options. Write its path.", final=True)
         reached = self._resolve(text)
-        if reached != [os.path.realpath(os.path.normpath(os.path.join(start, text))) for start in self.starts]:
+        if not os.path.isdir(reached) or not os.access(reached, os.X_OK):
+            raise BlockedError("cd", f"There is no folder {text!r:.100}.", final=True)
+        if reached != os.path.realpath(os.path.normpath(os.path.join(self.start, text))):
             raise BlockedError("cd", f"{text!r:.100} goes up from a link. Write the path without '..'.", final=True)
-        self.starts = tuple(dict.fromkeys(reached))
+        self.start = reached
 
     def check_not_secret(self, text: str) -> None:
         """Check that a word does not name a secret file.
@@ -108,11 +119,10 @@ class PathScope:
         Raises:
             BlockedError: the word names a secret file.
         """
-        for start in self.starts:
-            given = os.path.join(start, text)
-            if any(map(self._is_secret, (os.path.realpath(given), os.path.normpath(given)))):
-                message = f"{text!r:.100} may contain secrets and is not shown. Go on without it."
-                raise BlockedError("secret", message, final=True)
+        given = os.path.join(self.start, text)
+        if any(map(self._is_secret, (os.path.realpath(given), os.path.normpath(given)))):
+            message = f"{text!r:.100} may contain secrets and is not shown. Go on without it."
+            raise BlockedError("secret", message, final=True)
 
     def _is_secret(self, path: str) -> bool:
         within = self.folder if self.folder is not None and is_below(path, self.folder) else ""
@@ -125,42 +135,27 @@ class PathScope:
             BlockedError: a word can be such a path.
         """
         for word in words:
-            text = _expand_home(word)
+            text = word.text
             glued = text[text.index("/") :] if text.startswith("-") and "/" in text else ""
             for form in (text, text.partition("=")[2], glued):
                 if form and form not in _STREAMS:
                     self._resolve(form)
 
-    def _resolve(self, text: str) -> list[str]:
-        """Check a path, and return its real path from each possible current folder."""
+    def _resolve(self, text: str) -> str:
+        """Check a path, and return its real path."""
         self.check_not_secret(text)
-        found = []
-        for start in self.starts:
-            path = os.path.realpath(os.path.join(start, text))
-            if self.folder is not None and not is_below(path, self.folder):
-                message = f"{text!r:.100} is not allowed: only paths in {self.folder!r} are. Use a path there."
-                raise BlockedError("outside the folder", message, final=True)
-            if is_below(path, "/dev"):
-                raise BlockedError("device", f"{text!r:.100} is a device, not a file. Use a file.", final=True)
-            found.append(path)
-        return found
-
-    def _names(self, start: str, pattern: str) -> list[str]:
-        """Return all names that any shell could substitute for a pattern."""
-        found = ["/"] if pattern.startswith("/") else [""]
-        for part in (part for part in pattern.split("/") if part):
-            wider = _widen(part)
-            if wider is None:
-                found = [os.path.join(name, _unquote(part)) for name in found]
-                continue
-            matching = []
-            for name in found:
-                matching += [os.path.join(name, entry) for entry in self._entries(os.path.join(start, name), wider)]
-            found = matching
-        return [name for name in found if os.path.lexists(os.path.join(start, name))]
+        path = os.path.realpath(os.path.join(self.start, text))
+        if self.folder is not None and not is_below(path, self.folder):
+            message = f"{text!r:.100} is not allowed: only paths in {self.folder!r} are. Use a path there."
+            raise BlockedError("outside the folder", message, final=True)
+        if is_below(path, "/dev"):
+            raise BlockedError("device", f"{text!r:.100} is a device, not a file. Use a file.", final=True)
+        return path
 
     def _entries(self, folder: str, pattern: str) -> list[str]:
-        names = [".", ".."] if pattern.startswith(".") else []
+        """Return the names in a folder that match a pattern."""
+        hidden = pattern.startswith(".")
+        names = [".", ".."] if hidden else []
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
@@ -171,7 +166,6 @@ class PathScope:
                     names.append(entry.name)
         except OSError:
             return []
-        hidden = pattern.startswith(".")
         return [name for name in names if (hidden or not name.startswith(".")) and fnmatchcase(name, pattern)]
 
 
@@ -180,32 +174,11 @@ def is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _expand_home(word: Word) -> str:
-    if "tilde" not in word.expansions:
-        return word.text
-    if word.raw != "~" and not word.raw.startswith("~/"):
-        raise BlockedError("expansion", f"{word.raw!r:.100} is not clear. Write the path itself.", final=True)
-    return os.path.expanduser("~") + word.text[1:]
-
-
-def _widen(part: str) -> str | None:
-    """Return a pattern that covers all matches of this one in any shell; ``None`` if it has no wildcards."""
-    made, at, wild = "", 0, False
-    while at < len(part):
-        char = part[at]
-        if char == "[" and part[at + 1 : at + 3] in ("*]", "?]", "[]"):  # a quoted wildcard
-            made += part[at : at + 3]
-            at += 3
-            continue
-        if char == "[":
-            return made + "*"
-        wild = wild or char in "*?"
-        made += char
-        at += 1
-    return made if wild else None
-
-
-def _unquote(part: str) -> str:
-    for sign in "*?[":
-        part = part.replace(f"[{sign}]", sign)
-    return part
+def _widen(pattern: str) -> str:
+    """Return a pattern that covers all matches of this one in any shell: shells differ in ``[``."""
+    at = 0
+    while (at := pattern.find("[", at)) >= 0:
+        if pattern[at + 1 : at + 3] not in ("*]", "?]", "[]"):  # a quoted wildcard
+            return pattern[:at] + "*"
+        at += 3
+    return pattern

@@ -172,7 +172,7 @@ class TaskProgress:
         self._chunk += data["text"]
 
     def _on_discarded(self, updates: list[Update], data: Mapping[str, Any], event: StoredEvent) -> None:
-        if data["purpose"] == "step" and self.text:
+        if data["purpose"] == "step" and self.text and not self._new_step:
             self._chunk, self.text = "", ""
             updates.append(self._artifact_update("", append=False))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from ..._base.text import error_text
 from ...stores.errors import StoreError
-from ...stores.runs import RunRecord
+from ...stores.runs import RunRecord, StoredEvent
 from ..agents import ServedAgent
 from ..errors import ApiError, ServiceError, UnavailableError, UnknownAgentError
 from ..live_run import EventReader
@@ -218,18 +218,28 @@ class ChatApi:
         }
         no_usage = {"usage": None} if usage else {}
 
-        def chunk(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
+        def chunk(delta: Mapping[str, Any], finish: str | None = None, **extra: Any) -> bytes:
             choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-            return _data({**head, "choices": [choice], **no_usage})
+            return _data({**head, "choices": [choice], **no_usage, **extra})
+
+        def content(events: Sequence[StoredEvent]) -> bytes:
+            """Return the chunks for these events. A chunk with ``withdrawn`` takes text back."""
+            chunks, text = b"", ""
+            for event in events:
+                text += reply.add_event(event)
+                if withdrawn := reply.take_withdrawn():
+                    chunks += (chunk({"content": text}) if text else b"") + chunk({}, withdrawn=withdrawn)
+                    text = ""
+            return chunks + (chunk({"content": text}) if text else b"")
 
         yield chunk({"role": "assistant", "content": ""})
         reply, comment = ChatReply(live=self._service.options.chat_stream == "live"), _HEARTBEAT
         try:
             while (events := await reader.more(self._service.options.heartbeat)) is not None:
-                text = "".join(map(reply.add_event, events))
+                chunks = content(events)
                 comments = [_COMMENTS[event.type] for event in events if event.type in _COMMENTS]
                 comment = comments[-1] if comments else comment
-                yield (chunk({"content": text}) if text else b"") + (b"" if events and not comments else comment)
+                yield chunks + (b"" if events and not comments else comment)
         except StoreError as error:
             yield _data(openai_error(_unreadable(run, error)))
             return

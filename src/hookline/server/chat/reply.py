@@ -41,14 +41,16 @@ class _EventFields(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(_EventFields).decode
-_RELEVANT = frozenset(("text_delta", "discarded", "model_replied", "run_started", "run_finished", "run_closed"))
+_RELEVANT = frozenset(
+    ("text_delta", "discarded", "model_replied", "run_started", "step_started", "run_finished", "run_closed")
+)
 
 
 class ChatReply:
     """Collect the replies of an agent to its caller, step by step, without those of subagents and judges.
 
-    :attr:`text` is the final reply. The pieces returned by :meth:`add_event` add up to the same text, with one
-    exception: if a hook rejects or changes a reply that was streamed already, the valid text follows it.
+    :attr:`text` is the final reply. The pieces returned by :meth:`add_event` add up to the same text, without those
+    that :meth:`take_withdrawn` takes back: a hook may reject or change a reply that was streamed already.
 
     Args:
         live: whether to return text while the model writes it; if false, once no hook can change it any more.
@@ -61,6 +63,9 @@ class ChatReply:
         self._due = False  # whether the last part has not been sent yet
         self._sent_any = False
         self._streamed = ""  # the text of the current step that was sent
+        self._sent_length = 0  # number of characters sent for the current step, with the separator
+        self._withdrawn = 0
+        self._last_void = False  # whether the last part was sent and then withdrawn
         self._space = ""  # trailing white space of the sent text; it is sent only if text follows
         self._whole = False  # whether the last step had text and no tool calls
         self._stop_kind = self._model_finish = ""
@@ -90,6 +95,9 @@ class ChatReply:
         if event.type == "run_started":
             self._first = len(self._parts)
             return ""
+        if event.type == "step_started":
+            self._sent_length, self._last_void = 0, False
+            return ""
         if event.type == "run_finished":
             return self._end(fields.result)
         if event.type == "run_closed":
@@ -101,11 +109,18 @@ class ChatReply:
         if event.type == "text_delta":
             return self._stream(fields.text) if self._live else ""
         if event.type == "discarded":
+            self._last_void = not self._streamed
             self._streamed = self._space = ""
+            self._withdrawn, self._sent_length = self._sent_length, 0
             return ""
         content = fields.content.strip()
         self._model_finish, self._whole = fields.finish_reason, bool(content) and not fields.tool_calls
         return self._settle(content)
+
+    def take_withdrawn(self) -> int:
+        """Return how many of the last characters sent are void, once; 0 if none are."""
+        withdrawn, self._withdrawn = self._withdrawn, 0
+        return withdrawn
 
     def _stream(self, text: str) -> str:
         """Send a piece of text, without white space around the text of a step."""
@@ -116,6 +131,7 @@ class ChatReply:
             return ""
         separator = "" if self._streamed else self._separator()
         self._streamed += visible
+        self._sent_length += len(separator) + len(visible)
         return separator + visible
 
     def _settle(self, content: str) -> str:
@@ -155,7 +171,7 @@ class ChatReply:
         if reply:
             self._parts.append(reply)
         if self._live:
-            return self._remainder("" if streamed else last, reply)
+            return self._remainder("" if streamed or self._last_void else last, reply)
         self._due = bool(reply)
         return self._send_due()
 
@@ -168,9 +184,9 @@ class ChatReply:
         """Return the text that is missing after a part of it was sent."""
         if not final or final == sent:
             return ""
-        if sent and final.startswith(sent):
-            return final[len(sent) :]
-        return self._separator() + final
+        rest = final[len(sent) :] if sent and final.startswith(sent) else self._separator() + final
+        self._sent_length += len(rest)
+        return rest
 
     def _separator(self) -> str:
         """Return the separator before the next part; nothing before the first."""

@@ -17,6 +17,7 @@ from typing import Literal
 import msgspec
 
 from ..._base.files import locked, replace_file
+from ..._base.own_files import OwnFile, register_own_file
 from ..._base.package import __version__
 from .format import (
     START,
@@ -105,6 +106,8 @@ class AuditFile:
         on_head: Callable[[AuditHead], object],
     ) -> None:
         self.path, self.checkpoint, self.max_bytes, self.fsync = path, checkpoint, max_bytes, fsync
+        for own in (path, checkpoint):
+            register_own_file(self, OwnFile(str(own), "Hookline's audit log", beside=True))
         self._signer, self._every, self._on_head = signer, every, on_head
         self._handle: _Handle | None = None
         self._last_written: Position = (0, START)

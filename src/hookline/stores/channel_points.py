@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from .._base.frozen import Frozen
 from .._kernel.points import Point
-from ..stores.messages import InboundMessage, OutboundMessage
+from .messages import InboundMessage, OutboundMessage
 
 
 class Inbound(Frozen, frozen=True):
-    """Payload of ``message_received`` and ``inbound_claim``."""
+    """Payload of ``message_received`` and ``inbound_claim``. ``channel`` is the name of the channel."""
 
     message: InboundMessage
     session_id: str = ""
+    channel: str = ""
 
 
 class Outbound(Frozen, frozen=True):
@@ -21,6 +22,7 @@ class Outbound(Frozen, frozen=True):
     message: OutboundMessage
     platform: str = ""
     message_id: str = ""
+    channel: str = ""
 
 
 class MessageChange(Frozen, frozen=True):

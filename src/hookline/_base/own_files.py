@@ -1,0 +1,87 @@
+"""The files that Hookline itself uses: its code, its configuration and its stores.
+
+A sandbox keeps commands from writing to them. They are not listed by name: code is found in the modules that this
+process has loaded, and whatever opens a file of Hookline registers it here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections.abc import Iterator
+from itertools import count
+from typing import NamedTuple
+
+from .files import user_folder
+
+
+class OwnFile(NamedTuple):
+    """A file or folder that Hookline uses.
+
+    Args:
+        path: the path.
+        what: a description, for messages.
+        beside: whether Hookline replaces the file, or makes others beside it, such as the journal of a database. Then
+            protecting the file alone is not enough.
+        is_folder: whether it is a folder, which may not exist yet.
+    """
+
+    path: str
+    what: str
+    beside: bool = False
+    is_folder: bool = False
+
+
+_registered: dict[int, OwnFile] = {}
+_numbers = count()
+
+
+def register_own_file(owner: object, file: OwnFile) -> None:
+    """Register a file that Hookline uses, for as long as its ``owner`` exists."""
+    number = next(_numbers)
+    _registered[number] = file._replace(path=os.path.realpath(file.path))
+    weakref.finalize(owner, _registered.pop, number, None).atexit = False
+
+
+def own_files() -> Iterator[OwnFile]:
+    """Return the files and folders that this process uses, with links resolved. Some may not exist yet."""
+    yield from list(_registered.values())
+    for folder in (user_folder("data"), user_folder("cache")):
+        yield OwnFile(os.path.realpath(folder), "the user's data of Hookline", is_folder=True)
+    for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
+        yield OwnFile(os.path.realpath(prefix), "the Python environment", is_folder=True)
+    for entry in dict.fromkeys(sys.path):
+        place = os.path.realpath(entry)
+        what = "a place from which Python imports modules (sys.path)"
+        yield OwnFile(place, what, is_folder=os.path.isdir(place))
+    for place, is_folder in _loaded_code():
+        yield OwnFile(place, "code that this program has loaded", is_folder=is_folder)
+
+
+def _loaded_code() -> Iterator[tuple[str, bool]]:
+    """Return the folders from which modules were imported, and the files that were loaded by their path."""
+    found = set()
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str):
+            continue
+        if getattr(module, "__spec__", None) is None:  # a script, or a file of hooks
+            found.add((_real(file), False))
+            continue
+        # The folder that was searched: a package or a compiled module there would be found before the module.
+        depth = name.count(".") + (os.path.basename(file).partition(".")[0] == "__init__")
+        folder = os.path.dirname(file)
+        for _ in range(depth):
+            folder = os.path.dirname(folder)
+        found.add((_real(folder), True))
+    yield from found
+
+
+_resolved: dict[str, str] = {}
+
+
+def _real(path: str) -> str:
+    if path not in _resolved:
+        _resolved[path] = os.path.realpath(path)
+    return _resolved[path]

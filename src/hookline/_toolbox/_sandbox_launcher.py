@@ -1,0 +1,309 @@
+"""Confine this process, then run a program: ``python -I -S _sandbox_launcher.py SPEC PROGRAM ARGUMENTS...``.
+
+It runs as its own program, between Hookline and the confined command, because a process can only confine itself, and
+because Python code between ``fork`` and ``exec`` (``preexec_fn``) may hang in a program with threads. It imports only
+the standard library, and runs without site packages.
+
+Landlock and seccomp are called through ``ctypes``: the bindings for Python need a compiler or ``libseccomp`` on the
+user's machine, and this file needs six system calls.
+
+SPEC is a dictionary, written by ``marshal`` in hexadecimal digits, because importing ``json`` takes too long:
+
+- ``read``, ``write``: folders and files that may be read, or read and written; ``devices``: device files.
+- ``landlock``: whether to use Landlock.
+- ``sockets``: families of sockets that may be created; an empty list also denies TCP in Landlock.
+- ``memory``, ``file_size``, ``processes``, ``seconds``: limits of each process (``processes`` counts all of the user).
+- ``proxy``, ``port``: a unix socket, to which connections to ``127.0.0.1:port`` are forwarded.
+- ``stay``: whether to wait for the program, so that everything that it starts stays below this process.
+"""
+
+from __future__ import annotations
+
+import _signal as signal  # type: ignore[import-not-found] # signal imports enum, which takes long
+import ctypes
+import marshal
+import os
+import resource
+import sys
+
+TYPE_CHECKING = False  # this program starts with every command, so it does not import typing
+if TYPE_CHECKING:
+    import socket
+    from typing import Any, NoReturn
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on x86_64 and aarch64
+_NO_NEW_PRIVS, _SET_SECCOMP, _DROP_BOUND, _SET_DEATH_SIGNAL, _SUBREAPER = 38, 22, 24, 1, 36
+
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
+_READ = _EXECUTE | _READ_FILE | _READ_DIR
+# Everything that makes, links and removes files, except devices.
+_WRITE = _READ | _WRITE_FILE | _TRUNCATE | sum(1 << bit for bit in (4, 5, 7, 8, 9, 10, 12, 13))
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+
+# Names of system calls, their numbers on x86_64 and aarch64. Denied are those that reach around the sandbox (io_uring
+# opens sockets), outlive it (keyrings, System V memory), change what it sees (mounts, namespaces), or are a large and
+# rarely needed part of the kernel.
+_DENIED = {
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsmount": (432, 432),
+    "mount_setattr": (442, 442),
+}
+# Without a namespace of its own, the sandbox shares these with the other programs of the user.
+_DENIED_SHARED = {"shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180)}
+_SOCKET, _CLONE, _CLONE3 = (41, 198), (56, 220), (435, 435)
+_NAMESPACES = 0x7E020000  # the flags of clone() that make one
+_ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def landlock_version() -> int:
+    """Return the version of Landlock in this kernel; 0 if it is missing or switched off."""
+    version: int = _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
+    return max(version, 0)
+
+
+def architecture() -> tuple[int, int] | None:
+    """Return the column of the tables of system calls, and the number of the architecture, if it is supported."""
+    return _ARCHITECTURES.get(os.uname().machine) if sys.maxsize > 2**32 else None
+
+
+def main() -> None:
+    """Read the spec, confine this process, and run the program."""
+    spec, program = marshal.loads(bytes.fromhex(sys.argv[1])), sys.argv[2:]
+    if spec["stay"] or spec["proxy"]:
+        _stay(spec, program)
+    _run(spec, program)
+
+
+def _run(spec: dict[str, Any], program: list[str]) -> NoReturn:
+    _set_limits(spec)
+    _drop_capabilities()
+    _checked(_libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
+    if spec["landlock"]:
+        _restrict(spec)
+    _filter(spec["sockets"], bool(spec["stay"]))
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python; programs expect the default
+        signal.signal(ignored, signal.SIG_DFL)
+    try:
+        os.execv(program[0], program)
+    except OSError as error:
+        _fail(f"{program[0]}: {error.strerror}", 126)
+
+
+def _stay(spec: dict[str, Any], program: list[str]) -> NoReturn:
+    """Run the program in a child, and end like it. Processes whose parents have ended stay below this one."""
+    _libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
+    listening = _listen(spec["port"]) if spec["proxy"] else None
+    child = os.fork()
+    if child == 0:
+        _libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+        if listening is not None:
+            listening.close()
+        _run(spec, program)
+    empty = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):  # the output ends when the program closes it
+        os.dup2(empty, descriptor)
+    if listening is not None:
+        _forward(listening, spec["proxy"])
+    status = _wait(child)
+    while left := _children():
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)  # it exists, because only this process reaps it
+        os.waitpid(-1, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        if -code not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(-code, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        os.kill(os.getpid(), -code)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _wait(child: int) -> int:
+    """Wait for a child, and reap others that end meanwhile."""
+    while True:
+        ended, status = os.waitpid(-1, 0)
+        if ended == child:
+            return status
+
+
+def _children() -> list[int]:
+    """Return the processes whose parent is this one."""
+    found = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                parent = file.read().rpartition(b")")[2].split()[1]
+        except OSError:
+            continue
+        if int(parent) == os.getpid():
+            found.append(int(name))
+    return found
+
+
+def _listen(port: int) -> socket.socket:
+    import socket
+
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.bind(("127.0.0.1", port))
+    listening.listen(64)
+    return listening
+
+
+def _forward(listening: socket.socket, path: str) -> None:
+    """Connect everything that connects to this port with the proxy outside, in threads that end with the process."""
+    import socket
+    import threading
+
+    def copy(source: socket.socket, target: socket.socket) -> None:
+        try:
+            while data := source.recv(65_536):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:  # one of them is broken, so the other is of no use
+            for connection in (source, target):
+                try:
+                    connection.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    continue
+
+    def accept() -> None:
+        while True:
+            inner, _ = listening.accept()
+            outer = socket.socket(socket.AF_UNIX)
+            try:
+                outer.connect(path)
+            except OSError:
+                inner.close()
+                continue
+            threading.Thread(target=copy, args=(inner, outer), daemon=True).start()
+            threading.Thread(target=copy, args=(outer, inner), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+
+
+def _set_limits(spec: dict[str, Any]) -> None:
+    kinds = {
+        # Not RLIMIT_AS: JavaScript, Java and Go reserve far more addresses than they use.
+        resource.RLIMIT_DATA: spec["memory"],
+        resource.RLIMIT_FSIZE: spec["file_size"],
+        resource.RLIMIT_NPROC: spec["processes"],
+        resource.RLIMIT_CPU: spec["seconds"],
+        resource.RLIMIT_CORE: 0,
+    }
+    for kind, most in kinds.items():
+        if most is None:
+            continue
+        hard = resource.getrlimit(kind)[1]
+        limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (limit, limit))
+
+
+def _drop_capabilities() -> None:
+    """Give up the powers of root, which may do much that no file permission stops. Without them this does nothing."""
+    for number in range(64):
+        if _libc.prctl(_DROP_BOUND, number, 0, 0, 0) != 0:
+            break  # not root, or the last capability
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    _checked(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
+
+
+def _restrict(spec: dict[str, Any]) -> None:
+    version = landlock_version()
+    handled = (1 << (13 if version < 2 else 14 if version < 3 else 15 if version < 5 else 16)) - 1
+    network = 3 if version >= 4 and not spec["sockets"] else 0
+    attributes = (ctypes.c_uint64 * 3)(handled, network, 3 if version >= 6 else 0)
+    size = 8 if version < 4 else 16 if version < 6 else 24
+    ruleset = _libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0)
+    _checked(ruleset, "Landlock")
+    devices = _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV
+    for rights, paths in ((_READ, spec["read"]), (_WRITE, spec["write"]), (devices, spec["devices"])):
+        for path in paths:
+            _allow(ruleset, path, rights & handled)
+    _checked(_libc.syscall(_RESTRICT_SELF, ruleset, 0), "Landlock")
+    os.close(ruleset)
+
+
+class _PathBeneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = [("rights", ctypes.c_uint64), ("folder", ctypes.c_int32)]
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    try:
+        opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return  # what does not exist needs no permission
+    if not os.path.isdir(path):
+        rights &= _OF_FILES
+    rule = _PathBeneath(rights, opened)
+    _checked(_libc.syscall(_ADD_RULE, ruleset, 1, ctypes.byref(rule), 0), f"Landlock: {path}")
+    os.close(opened)
+
+
+def _filter(families: list[int], shared: bool) -> None:
+    """Install a seccomp filter."""
+    found = architecture()
+    if found is None:
+        _fail(f"this architecture is not supported: {os.uname().machine}", 125)
+    column, number = found
+    load, equal, above, any_bit, give = 0x20, 0x15, 0x35, 0x45, 0x06
+    allow, kill = 0x7FFF0000, 0x80000000
+    no = {name: 0x00050000 | code for name, code in (("EPERM", 1), ("EACCES", 13), ("ENOSYS", 38))}
+    code = [(load, 0, 0, 4), (equal, 1, 0, number), (give, 0, 0, kill), (load, 0, 0, 0)]
+    if column == 0:  # the x32 calls of x86_64
+        code += [(above, 0, 1, 0x40000000), (give, 0, 0, no["EPERM"])]
+    for numbers in (*_DENIED.values(), *(_DENIED_SHARED.values() if shared else ())):
+        code += [(equal, 0, 1, numbers[column]), (give, 0, 0, no["EPERM"])]
+    # The flags of clone3() are in memory, where a filter cannot read them. Without it, programs use clone().
+    code += [(equal, 0, 1, _CLONE3[column]), (give, 0, 0, no["ENOSYS"])]
+    code += [(equal, 0, 4, _CLONE[column]), (load, 0, 0, 16), (any_bit, 0, 1, _NAMESPACES)]
+    code += [(give, 0, 0, no["EPERM"]), (give, 0, 0, allow)]
+    code += [(equal, 0, len(families) + 2, _SOCKET[column]), (load, 0, 0, 16)]
+    code += [(equal, len(families) - at, 0, family) for at, family in enumerate(families)]
+    code += [(give, 0, 0, no["EACCES"]), (give, 0, 0, allow)]
+    packed = b"".join(
+        operation.to_bytes(2, "little") + bytes((yes, other)) + value.to_bytes(4, "little")
+        for operation, yes, other, value in code
+    )
+    buffer = ctypes.create_string_buffer(packed, len(packed))
+
+    class Program(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+
+    program = Program(len(code), ctypes.cast(buffer, ctypes.c_void_p))
+    _checked(_libc.prctl(_SET_SECCOMP, 2, ctypes.byref(program), 0, 0), "seccomp")
+
+
+def _checked(result: int, what: str) -> None:
+    if result < 0:
+        _fail(f"{what}: {os.strerror(ctypes.get_errno())}", 125)
+
+
+def _fail(text: str, code: int) -> NoReturn:
+    os.write(2, f"sandbox: {text}\n".encode(errors="replace"))
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,382 @@
+"""Trust on first use: a configuration file and the code that it loads are used after the user has trusted them once.
+
+Trust is recorded by path and content, so a change asks again. The files are found without executing anything: those
+that the settings name, and the modules that they import, as far as these belong to the project.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import shlex
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from .._base.files import distrust_reason, locked, replace_file, user_folder
+from .._base.text import error_text
+from ..plugins.discovery import find_plugins, is_path
+from ..plugins.manifest import MANIFEST
+from ..plugins.trust import TrustedFiles, digest, find_module, is_installed
+from .errors import ConfigError
+from .settings import DeclaredChannel, DeclaredHook
+from .sources import SHARED_FILE, Configuration, parse_reference, read_file
+
+CODE_SUFFIXES = (".py", ".pyc", ".so", ".pyd")
+SCRIPT_SUFFIXES = (*CODE_SUFFIXES, ".sh", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua", ".jar")
+LOCK_SECONDS = 10.0
+
+State = Literal["trusted", "new", "changed"]
+
+
+def trust_variable(env: Mapping[str, str]) -> bool:
+    """Return whether ``HOOKLINE_TRUST`` says to use the configuration of this folder without asking.
+
+    Raises:
+        ConfigError: the variable is neither true nor false.
+    """
+    text = env.get("HOOKLINE_TRUST", "").strip().lower()
+    if text not in ("", "0", "false", "no", "1", "true", "yes"):
+        raise ConfigError(f"HOOKLINE_TRUST: expected 1 or 0; got {text!r:.80}")
+    return text in ("1", "true", "yes")
+
+
+class TrustRecord(msgspec.Struct, frozen=True):
+    """The files that were trusted together, by their digests, and when."""
+
+    files: dict[str, str]
+    at: float
+
+
+class _Document(msgspec.Struct, frozen=True):
+    trusted: dict[str, TrustRecord] = {}
+    version: int = 1
+
+
+class TrustStore:
+    """The trusted files of this user, in ``trust.json`` in the data folder. Only the user can read the file.
+
+    Each record belongs to a configuration file, or to a single file of code.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = user_folder("data") / "trust.json" if path is None else path
+        self._seen: tuple[int, ...] | None = None
+        self._records: dict[str, TrustRecord] = {}
+
+    def records(self) -> dict[str, TrustRecord]:
+        """Return all records, by the path of the file that was trusted with its code.
+
+        Raises:
+            ConfigError: the file cannot be read, or others could have written it.
+        """
+        try:
+            state = self.path.stat()
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be read: {error_text(error)}") from error
+        stamp = (state.st_mtime_ns, state.st_ino, state.st_size)
+        if stamp != self._seen:
+            if problem := distrust_reason(self.path):
+                raise ConfigError(f"{self.path} is not used: {problem}. Remove it, and trust your files again")
+            try:
+                self._records = msgspec.json.decode(self.path.read_bytes(), type=_Document).trusted
+            except (OSError, msgspec.DecodeError) as error:
+                why = error_text(error)
+                raise ConfigError(
+                    f"{self.path} cannot be read: {why}. Remove it, and trust your files again"
+                ) from error
+            self._seen = stamp
+        return dict(self._records)
+
+    def state(self, path: Path, content: str) -> State:
+        """Return whether a file with this digest is trusted; ``changed`` if it was trusted with another content."""
+        known = [record.files[str(path)] for record in self.records().values() if str(path) in record.files]
+        return "trusted" if content in known else "changed" if known else "new"
+
+    def is_trusted(self, path: Path, content: str) -> bool:
+        """Return whether a file with this digest is trusted."""
+        return self.state(path, content) == "trusted"
+
+    def trust(self, path: Path, files: Mapping[Path, str]) -> None:
+        """Trust a file together with the code that it loads, each with its digest. This replaces an older record.
+
+        Raises:
+            ConfigError: the store cannot be written.
+        """
+        record = TrustRecord({str(file): content for file, content in files.items()}, time.time())
+        self._change(lambda records: {**records, str(path): record})
+
+    def revoke(self, path: Path) -> bool:
+        """Forget a file and the code that was trusted with it. Return false if it was not trusted.
+
+        Raises:
+            ConfigError: the store cannot be written.
+        """
+        if str(path) not in self.records():
+            return False
+        self._change(lambda records: {name: record for name, record in records.items() if name != str(path)})
+        return True
+
+    def _change(self, change: Any) -> None:
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                with locked(lock, LOCK_SECONDS):
+                    document = _Document(change(self.records()))
+                    data = msgspec.json.format(msgspec.json.encode(document, order="deterministic"))
+                    replace_file(self.path, data, 0o600)
+            finally:
+                os.close(lock)
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be written: {error_text(error)}") from error
+
+
+class ProjectFiles(msgspec.Struct, frozen=True):
+    """The files that a configuration file makes Hookline use.
+
+    ``direct`` are those that the settings name; ``folders`` are the folders of the project, in which imported modules
+    need trust too; ``named`` are files and folders that the user named on the command line or in the environment.
+    """
+
+    direct: tuple[Path, ...]
+    folders: tuple[Path, ...]
+    named: tuple[Path, ...] = ()
+
+    def all(self) -> list[Path]:
+        """Return the direct files and the modules that they import, as far as these belong to the project."""
+        return list(_with_imports(self.direct, self.folders))
+
+
+def project_files(config: Configuration, more: Iterable[Path] = (), references: Iterable[str] = ()) -> ProjectFiles:
+    """Return the files that the configuration file names, without its own path. Nothing is executed.
+
+    Args:
+        config: the configuration.
+        more: further files that belong to it, such as those of personalities.
+        references: further references to code in these files.
+    """
+    home, declared = config.home.resolve(), config.declared
+    texts = [*_references(declared), *references]
+    files = [*more, *_reference_files(texts, home), *_mcp_files(declared.get("mcp", ()))]
+    files += _plugin_files(config, declared.get("plugins", ()))
+    given = config.settings
+    own = [use for use in _references(msgspec.structs.asdict(given)) if use not in texts]
+    named = reference_files(own, home)
+    named += [file.parent for file in _plugin_files(config, set(given.plugins) - set(declared.get("plugins", ())))]
+    if given.personalities and "personalities" not in declared:
+        named.append(Path(given.personalities))
+    direct = tuple(dict.fromkeys(path.resolve() for path in files if path.is_file()))
+    direct = tuple(path for path in direct if not is_installed(path))
+    folders = dict.fromkeys((home, Path.cwd().resolve(), *(path.parent for path in direct)))
+    return ProjectFiles(direct, tuple(folders), tuple(named))
+
+
+def reference_files(texts: Iterable[str], home: Path) -> list[Path]:
+    """Return the files of references such as ``rules.py:keep``, with the modules of the project that they import."""
+    return list(_with_imports(_reference_files(texts, home), (home, Path.cwd())))
+
+
+def code_files(path: Path) -> ProjectFiles:
+    """Return a single file of code as a project of its own, for a module that the settings do not name."""
+    return ProjectFiles((path.resolve(),), (path.resolve().parent, Path.cwd().resolve()))
+
+
+def file_digest(path: Path) -> str:
+    """Return the digest of a file; that of its settings for a ``pyproject.toml``.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    if path.name == SHARED_FILE:
+        return read_file(path)[1]
+    try:
+        return digest(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error_text(error)}") from error
+
+
+class TrustCheck(msgspec.Struct, frozen=True):
+    """The files that a configuration needs, each with its digest and its state; ``path`` is the file itself."""
+
+    path: Path
+    digests: dict[Path, str]
+    states: dict[Path, State]
+
+    @property
+    def passed(self) -> bool:
+        """Whether all files are trusted."""
+        return all(state == "trusted" for state in self.states.values())
+
+
+def check_trust(store: TrustStore, path: Path, content: str, files: ProjectFiles) -> TrustCheck:
+    """Compare a file and the code that it loads with the trusted contents.
+
+    Imports are analysed only if something has changed: new imports need a changed file, and the import system checks
+    each module again when it is loaded.
+
+    Args:
+        store: the trusted files.
+        path: the configuration file, or a file of code.
+        content: its digest.
+        files: the files that it makes Hookline use.
+    """
+    record = store.records().get(str(path))
+    known = [Path(name) for name in record.files if name != str(path)] if record is not None else []
+    quick = _compare(store, path, content, dict.fromkeys((*files.direct, *filter(Path.is_file, known))))
+    if quick.passed and record is not None:
+        return quick
+    return _compare(store, path, content, files.all())
+
+
+def _compare(store: TrustStore, path: Path, content: str, files: Iterable[Path]) -> TrustCheck:
+    digests = {path: content, **{file: file_digest(file) for file in files if file != path}}
+    return TrustCheck(path, digests, {file: store.state(file, seen) for file, seen in digests.items()})
+
+
+def trusted_files(store: TrustStore, files: ProjectFiles) -> TrustedFiles:
+    """Return the rule for the import system: in the folders of the project, only trusted files are loaded."""
+    return TrustedFiles(files.folders, store.is_trusted, files.named)
+
+
+def _references(settings: Mapping[str, Any]) -> list[str]:
+    """Return the references to code in settings, such as ``rules.py:keep``."""
+    items = [item for name in ("hooks", "tools", "channels") for item in settings.get(name, ())]
+    return [item.use if isinstance(item, (DeclaredHook, DeclaredChannel)) else item for item in items]
+
+
+def _reference_files(texts: Iterable[str], home: Path) -> Iterator[Path]:
+    for reference in map(parse_reference, texts):
+        if reference.file is not None:
+            yield reference.file
+        elif reference.name:
+            yield from _find_module_files(reference.module, (home, Path.cwd()))
+
+
+def _mcp_files(targets: Iterable[str]) -> Iterator[Path]:
+    """Yield the files that the commands of MCP servers name: scripts, and modules after ``-m``."""
+    for target in targets:
+        try:
+            words = shlex.split(target)
+        except ValueError:  # starting the server reports it
+            words = target.split()
+        for number, word in enumerate(words):  # data that a server gets as an argument is not code
+            path = Path(word)
+            if path.is_file() and (number == 0 or path.suffix in SCRIPT_SUFFIXES or os.access(path, os.X_OK)):
+                yield path
+        for mark, name in pairwise(words):
+            if mark == "-m":
+                yield from _find_module_files(f"{name}.__main__", (Path.cwd(),))
+
+
+def _plugin_files(config: Configuration, names: Iterable[str]) -> Iterator[Path]:
+    """Yield the manifests and code of these plugins, except those of installed packages."""
+    names = set(names)
+    if not names:
+        return
+    folder = config.home / config.settings.plugins_folder
+    for found in find_plugins(folder, [name for name in names if is_path(name)], installed=False):
+        if found.folder is not None and (found.source == "named" or found.id in names):
+            yield from plugin_files(found.folder)
+
+
+def plugin_files(folder: Path) -> Iterator[Path]:
+    """Yield the manifest and the code in the folder of a plugin."""
+    yield folder / MANIFEST
+    yield from _code_below(folder)
+
+
+def _code_below(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in CODE_SUFFIXES and "__pycache__" not in path.parts and path.is_file():
+            yield path
+
+
+def _with_imports(files: Iterable[Path], folders: tuple[Path, ...]) -> dict[Path, None]:
+    """Return files and the modules that they import, directly or not, as far as these are in the folders."""
+    importlib.invalidate_caches()
+    found: dict[Path, None] = {}
+    todo = [path.resolve() for path in files]
+    while todo:
+        path = todo.pop(0)
+        if path in found or not path.is_file():
+            continue
+        found[path] = None
+        if path.suffix != ".py":
+            continue
+        search = dict.fromkeys((path.parent, path.parents[len(_package_of(path))], *folders))
+        for name in _imported_names(path):
+            for each in _find_module_files(name, search):
+                if any(each.is_relative_to(folder) for folder in folders) and not is_installed(each):
+                    todo.append(each)
+    return found
+
+
+def _imported_names(path: Path) -> set[str]:
+    """Return the full names of the modules that a file imports anywhere, and of those that it may import."""
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except (OSError, SyntaxError, ValueError):  # loading it reports the error
+        return set()
+    package = _package_of(path)
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            start = ".".join((*base, *filter(None, (node.module,))))
+            names.update(f"{start}.{alias.name}".strip(".") for alias in node.names)
+    return names
+
+
+def _package_of(path: Path) -> list[str]:
+    """Return the names of the packages that contain a module; without an ``__init__.py`` that is none."""
+    names: list[str] = []
+    folder = path.parent
+    while (folder / "__init__.py").is_file():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    return names
+
+
+def _find_module_files(name: str, search: Iterable[Path]) -> Iterator[Path]:
+    """Yield the files that importing a module would execute: its packages and itself, as far as they exist.
+
+    All code of a package counts, because packages often load their modules dynamically.
+    """
+    places: list[str] | None = None
+    parts = name.split(".")
+    for number in range(1, len(parts) + 1):
+        spec = _find(".".join(parts[:number]), places, search)
+        if spec is None:
+            return
+        if spec.has_location and spec.origin:
+            yield Path(spec.origin).resolve()
+        if spec.submodule_search_locations is None:
+            return
+        places = list(spec.submodule_search_locations)
+        if number == 1 and spec.has_location:
+            for place in places:
+                if not is_installed(Path(place).resolve()):
+                    yield from (path.resolve() for path in _code_below(Path(place)))
+
+
+def _find(name: str, places: list[str] | None, search: Iterable[Path]) -> Any:
+    """Find a module as Hookline imports it: as usual, then in the folders of the project."""
+    from importlib.machinery import PathFinder
+
+    try:
+        spec = find_module(name, places)
+        if spec is None and places is None:
+            spec = PathFinder.find_spec(name, [str(folder) for folder in search])
+    except (ImportError, ValueError, OSError):
+        return None
+    return spec

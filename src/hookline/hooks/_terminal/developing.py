@@ -1,0 +1,194 @@
+"""The developer profile: ordinary work inside a sandbox runs, and steps that a person should decide about are asked.
+
+This is a policy and not a wall: it says early and in plain words what the sandbox would stop anyway, such as the
+network, and it asks before work is lost or published. A script can do the same without being seen here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from itertools import product
+
+from ..._toolbox.command_line import Word
+from .errors import ApprovalNeededError, BlockedError
+from .patterns import Pattern, may_occur
+from .script import SHELLS
+
+WRAPPERS = frozenset(
+    """
+    builtin busybox chrt command entr env exec find flock hatch ionice nice nohup npx numactl parallel pdm pipenv
+    pipx poetry script setsid stdbuf strace taskset time timeout unbuffer uv watch xargs xvfb-run
+    """.split()  # noqa: SIM905
+)
+"""Programs with a command among their arguments. Each word after them may be the program of that command."""
+
+_NEEDS_RIGHTS = frozenset(
+    """
+    at chroot crontab doas fdisk halt insmod mkfs modprobe mount nsenter passwd pkexec poweroff reboot run0 runuser
+    service shutdown su sudo systemctl umount unshare useradd
+    """.split()  # noqa: SIM905
+)
+
+_MAX_WORDS = 2000
+_RULES: dict[str, str] = {
+    "sends commits to another machine": "git push|send-email",
+    "discards changes that are not committed": """
+        git reset --hard
+        git clean
+        git checkout --force|-f|.
+        git restore .
+        git stash drop|clear
+    """,
+    "removes commits or their history": """
+        git branch -D
+        git filter-branch|filter-repo|prune
+        git reflog expire|delete
+        git update-ref -d
+        git gc --prune=now
+    """,
+    "removes all files that it finds": "find -delete",
+    "publishes something": """
+        npm publish|unpublish|deprecate|dist-tag
+        yarn|pnpm|cargo|poetry|uv|flit|hatch|pdm publish
+        cargo yank
+        gem push
+        twine upload
+        mvn deploy
+        gradle|gradlew publish*
+    """,
+    "needs the network": """
+        git fetch|pull|clone|ls-remote
+        git submodule update|add
+        git remote update
+        pip* install|download|wheel
+        uv add|sync|lock|tool
+        uv pip|python install
+        poetry|pdm add|install|update|lock
+        conda install|create|update
+        npm install|i|ci|add|update|create
+        yarn|pnpm add|install|i|up
+        cargo install|add|update|fetch
+        go get|install
+        gem|bundle install|update
+        composer install|require|update
+        apt|apt-get|apk|dnf|yum|brew|pacman|snap
+        curl|wget|aria2c|ssh|scp|sftp|nc|ncat|netcat|telnet|ftp|socat|ping|dig|nslookup
+        rsync *:*
+        gh|glab|aws|az|gcloud|kubectl|helm|docker|podman|terraform
+    """,
+}
+"""Commands that need approval, by reason. ``a|b`` are alternatives."""
+_ASKED: list[tuple[Pattern, str]] = [
+    (pattern, reason)
+    for reason, lines in _RULES.items()
+    for line in lines.strip().split("\n")
+    for pattern in product(*(word.split("|") for word in line.split()))
+]
+_OFFLINE = ("--no-index", "--offline", "--frozen", "--local", "*localhost*", "*127.0.0.1*")
+"""Words with which a command does not use the network."""
+_GIT_VALUES = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")
+
+
+def possible_commands(words: Sequence[Word]) -> Iterator[Sequence[Word]]:
+    """Iterate over a command and the commands that may be among its arguments (``timeout 5 make``, ``python -m pip``).
+
+    Raises:
+        BlockedError: there are too many words, or the program is not written plainly.
+    """
+    name = program_name(words[0])
+    yield words
+    if name in WRAPPERS:
+        if len(words) > _MAX_WORDS:
+            raise BlockedError("too long", f"{name} has more than {_MAX_WORDS} arguments here. Use fewer.", final=True)
+        for at in range(1, len(words)):
+            if not words[at].text.startswith("-"):
+                yield words[at:]
+    elif name.startswith("python"):
+        module = next((at for at, word in enumerate(words) if word.text == "-m"), None)
+        if module is not None and module + 1 < len(words):
+            yield words[module + 1 :]
+
+
+def program_name(word: Word) -> str:
+    """Return the name of a program without its folder.
+
+    Raises:
+        BlockedError: the name is only known when the command runs.
+    """
+    if word.pattern and re.search(r"[*?]|\[", os.path.basename(word.pattern)):
+        message = f"{word.raw!r:.100} does not say which program would run. Write its name plainly."
+        raise BlockedError("program name", message, final=True)
+    return os.path.basename(word.text)
+
+
+def scripts_in(words: Sequence[Word]) -> list[str]:
+    """Return the scripts among the arguments of a shell or ``eval``."""
+    name = os.path.basename(words[0].text)
+    if name == "eval":
+        return [" ".join(word.text for word in words[1:] if not word.pattern)]
+    if name not in SHELLS:
+        return []
+    option = next((at for at, word in enumerate(words) if re.fullmatch("-[A-Za-z]*c[A-Za-z]*", word.text)), len(words))
+    return [word.text for word in words[option + 1 :] if not word.text.startswith("-") and not word.pattern][:1]
+
+
+def check_policy(words: Sequence[Word], folder: str) -> None:
+    """Check one command against the rules of the profile.
+
+    Raises:
+        BlockedError: the command cannot be allowed in a sandbox.
+        ApprovalNeededError: a person should decide.
+    """
+    name = os.path.basename(words[0].text)
+    if name in _NEEDS_RIGHTS:
+        message = f"{name} is not allowed: it needs rights that this terminal does not have. Go on without it."
+        raise BlockedError(f"rights: {name}", message, final=True)
+    plain = _without_leading_options(name, words)
+    offline = any(fnmatchcase(word.text, form) for word in words for form in _OFFLINE)
+    for pattern, why in _ASKED:
+        if why == "needs the network" and offline:
+            continue
+        if len(pattern) > 1 and not pattern[1].startswith("-") and not may_occur(pattern[:2], plain[:2]):
+            continue
+        if may_occur(pattern, plain):
+            shown = " ".join(pattern)
+            raise ApprovalNeededError(f"{shown} {why}", f"{shown} {why}, so it needs approval.")
+    if name == "rm":
+        _check_rm(words, folder)
+
+
+def _without_leading_options(name: str, words: Sequence[Word]) -> list[Word]:
+    """Return the command without the options between its name and the next word: ``git -C x push`` is ``git push``."""
+    left = list(words[1:])
+    while left and left[0].text.startswith("-") and name != "find":
+        option = left.pop(0)
+        if name == "git" and option.text in _GIT_VALUES and left:
+            left.pop(0)
+    return [words[0], *left] if left else list(words)
+
+
+def _check_rm(words: Sequence[Word], folder: str) -> None:
+    """Ask before ``rm`` removes many files: a whole tree that is not named, the folder itself, or its history."""
+    options = [word.text for word in words[1:] if word.text.startswith("-")]
+    recursive = any(re.match("-[A-Za-z]*[rR]|--rec", option) for option in options)
+    paths = [word for word in words[1:] if not word.text.startswith("-")]
+    whole = (folder, os.path.join(folder, ".git"), *_parents(folder))
+    for path in paths:
+        real = os.path.realpath(os.path.join(folder, path.text))
+        unclear = path.pattern and (recursive or os.path.basename(path.pattern) == "*")
+        if unclear or (recursive and (real in whole or path.text.startswith("~"))):
+            break
+    else:
+        if paths or not recursive:
+            return
+    raise ApprovalNeededError("rm may remove many files", "rm may remove many files here, so it needs approval.")
+
+
+def _parents(folder: str) -> list[str]:
+    found = [os.path.dirname(folder)]
+    while found[-1] != os.path.dirname(found[-1]):
+        found.append(os.path.dirname(found[-1]))
+    return found

@@ -1,0 +1,294 @@
+"""Find the commands in a shell script: in lists, loops, functions, ``$(...)`` and here-documents.
+
+The developer profile applies its rules to these commands. Commands whose words only appear when the script runs, such
+as ``eval "$X"``, are not found: the sandbox is what confines them. So this is a scanner and not a parser of the whole
+language, for which there are only libraries with compiled grammars, or with licences that do not fit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+from ..._toolbox.command_line import MAX_LENGTH, CommandError, Word, check_characters
+
+SHELLS = frozenset({"ash", "bash", "dash", "ksh", "mksh", "sh", "zsh"})
+"""Programs that run a script."""
+
+_MAX_DEPTH = 25
+_KEYWORDS = frozenset({"if", "then", "else", "elif", "fi", "while", "until", "do", "done", "coproc", "!", "{", "}"})
+_LISTS = frozenset({"for", "select", "case"})
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+_REDIRECT = re.compile(r"(?:[0-9]+(?=[<>]))?(<<<|<<-?|<>|<&|<(?!\()|>>|>&|>\||>(?!\()|&>>?)")
+_PLAIN = re.compile(r"[^\s;&|<>()'\"\\$`*?\[{]+")
+_BRACES = re.compile(r"\{[^\s{}'\"]*\}")
+_PARAMETER = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])")
+_ARITHMETIC = re.compile(r"\$\(\(([^()'\"`\\;\n]|\([^()'\"`\\;\n]*\))*\)\)")
+_SPECIAL = re.compile(r"([*?[])")
+
+
+class Script(NamedTuple):
+    """The commands in a script, and the files that its redirects write.
+
+    A part of a word that is only known when the script runs is a ``*`` in :attr:`Word.pattern`.
+    """
+
+    commands: list[tuple[Word, ...]]
+    written: list[Word]
+
+
+class _HereDocument(NamedTuple):
+    end: str
+    tabs: bool
+    quoted: bool
+    command: list[Word]
+
+
+def find_commands(text: str) -> Script:
+    """Find the commands in a script.
+
+    Raises:
+        CommandError: the script is not complete, is nested too deeply, or has something that is not supported.
+    """
+    if len(text) > MAX_LENGTH:
+        raise CommandError(f"the command has {len(text)} characters; at most {MAX_LENGTH} are allowed")
+    check_characters(text)
+    found = Script([], [])
+    _Scanner(text, found, 0).commands("")
+    return found
+
+
+class _Scanner:
+    def __init__(self, text: str, found: Script, depth: int) -> None:
+        if depth > _MAX_DEPTH:
+            raise CommandError(f"commands are nested more than {_MAX_DEPTH} deep: write simpler commands")
+        self.text, self.at, self.found, self.depth = text, 0, found, depth
+        self._documents: list[_HereDocument] = []
+
+    def commands(self, end: str) -> None:
+        """Scan commands until the bracket that ends them, or the end of the text."""
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise CommandError(f"commands are nested more than {_MAX_DEPTH} deep: write simpler commands")
+        words: list[Word] = []
+        cases = 0
+        while self.at < len(self.text):
+            char = self.text[self.at]
+            redirect = _REDIRECT.match(self.text, self.at)
+            if char in " \t" or self.text.startswith("\\\n", self.at):
+                self.at += 1 if char in " \t" else 2
+            elif char == "#":
+                line = self.text.find("\n", self.at)
+                self.at = len(self.text) if line < 0 else line
+            elif redirect:
+                self._redirect(redirect, words)
+            elif char in ";&|\n":
+                words = self._finish(words)
+                self.at += 1
+                if char == "\n":
+                    self._read_documents()
+            elif char == "(":
+                words = self._bracket(words)
+            elif char == ")":
+                self.at += 1
+                if cases:
+                    words = []  # a pattern in case ... esac
+                    continue
+                if end != ")":
+                    raise CommandError("there is a ')' without a '('")
+                self._finish(words)
+                self.depth -= 1
+                return
+            else:
+                word = self._word()
+                if not words and word.raw in _KEYWORDS:
+                    continue
+                if not words and word.raw == "function":
+                    self._skip_blanks()
+                    self._word()
+                    continue
+                if word.raw == "do" and words[0].raw in _LISTS:
+                    words = []
+                    continue
+                cases += (word.raw == "case" and not words) - (word.raw == "esac" and not words)
+                if words or not _ASSIGNMENT.match(word.raw):
+                    words.append(word)
+        if end:
+            raise CommandError(f"a {end!r} is missing")
+        self._finish(words)
+        self.depth -= 1
+
+    def _finish(self, words: list[Word]) -> list[Word]:
+        if words and words[0].raw not in _LISTS and words[0].raw != "esac":
+            self.found.commands.append(tuple(words))
+        return []
+
+    def _bracket(self, words: list[Word]) -> list[Word]:
+        """Scan a subshell, or the brackets of a function or array."""
+        if self.text.startswith("((", self.at):
+            raise CommandError(f"'((' at position {self.at + 1} is not supported: write $((...)), or a space between")
+        self.at += 1
+        self._skip_blanks()
+        if words and self.text[self.at : self.at + 1] == ")":
+            self.at += 1
+            return []
+        self.commands(")")
+        return words
+
+    def _skip_blanks(self) -> None:
+        while self.text[self.at : self.at + 1] in (" ", "\t"):
+            self.at += 1
+
+    def _redirect(self, found: re.Match[str], words: list[Word]) -> None:
+        operator = found[1]
+        self.at = found.end()
+        self._skip_blanks()
+        target = self._word()
+        if operator in ("<<", "<<-"):
+            self._documents.append(_HereDocument(target.text, operator == "<<-", target.raw != target.text, words))
+        elif ">" in operator and not (operator == ">&" and re.fullmatch("[0-9]+|-", target.text)):
+            self.found.written.append(target)
+
+    def _read_documents(self) -> None:
+        """Read the here-documents that begin after this line."""
+        for document in self._documents:
+            lines = []
+            while self.at < len(self.text):
+                end = self.text.find("\n", self.at)
+                line = self.text[self.at : len(self.text) if end < 0 else end]
+                self.at += len(line) + 1
+                if (line.lstrip("\t") if document.tabs else line) == document.end:
+                    break
+                lines.append(line)
+            body = "\n".join(lines)
+            if not document.quoted:
+                _Scanner(body, self.found, self.depth).quoted("")
+            if any(os.path.basename(word.text) in SHELLS for word in document.command):
+                _Scanner(body, self.found, self.depth).commands("")
+        self._documents = []
+
+    def _word(self) -> Word:
+        text, start = self.text, self.at
+        pieces: list[tuple[str, str]] = []  # the text, and the pattern that it stands for
+        while self.at < len(text):
+            char = text[self.at]
+            if plain := _PLAIN.match(text, self.at):
+                pieces.append((plain[0], plain[0]))
+                self.at = plain.end()
+            elif text[self.at : self.at + 2] in ("<(", ">("):
+                self.at += 2
+                self.commands(")")
+                pieces.append(("", "*"))
+            elif char in " \t\n;&|<>()":
+                break
+            elif char == "'":
+                end = text.find("'", self.at + 1)
+                if end < 0:
+                    raise CommandError("a ' is missing: close the quote")
+                pieces.append(_literal(text[self.at + 1 : end]))
+                self.at = end + 1
+            elif char == '"':
+                self.at += 1
+                pieces += self.quoted('"')
+            elif char == "\\":
+                pieces.append(_literal(text[self.at + 1 : self.at + 2].replace("\n", "")))
+                self.at += 2
+            elif text.startswith('$"', self.at):
+                self.at += 1
+            elif char in "$`":
+                pieces.append(self._expansion())
+            elif char == "{" and (braces := _BRACES.match(text, self.at)) and re.search(r",|\.\.", braces[0]):
+                pieces.append((braces[0], "*"))
+                self.at = braces.end()
+            else:
+                pieces.append((char, "*" if char == "[" else char))  # a set may match anything
+                self.at += 1
+        if self.at == start:
+            raise CommandError(f"a word is missing at position {start + 1}")
+        plain_text = "".join(piece for piece, _ in pieces)
+        pattern = "".join(pattern for _, pattern in pieces)
+        raw = text[start : self.at]
+        if raw in ("[", "[[") or pattern == _SPECIAL.sub(r"[\1]", plain_text):
+            return Word(plain_text, raw, start)
+        return Word(plain_text, raw, start, frozenset({"variable"}), pattern)
+
+    def quoted(self, end: str) -> list[tuple[str, str]]:
+        """Scan text in double quotes, or of a here-document, until the quote that ends it."""
+        pieces = [("", "")]
+        while self.at < len(self.text):
+            char = self.text[self.at]
+            if char == end:
+                self.at += 1
+                return pieces
+            if char in "$`":
+                pieces.append(self._expansion(in_quotes=True))
+            elif char == "\\":
+                following = self.text[self.at + 1 : self.at + 2]
+                pieces.append(_literal("" if following == "\n" else following if following in '$`"\\' else "\\"))
+                self.at += 2 if following and following in '$`"\\\n' else 1
+            else:
+                pieces.append(_literal(char))
+                self.at += 1
+        if end:
+            raise CommandError(f"a {end} is missing: close the quote")
+        return pieces
+
+    def _expansion(self, in_quotes: bool = False) -> tuple[str, str]:
+        """Scan ``$name``, ``${...}``, ``$(...)``, ``$((...))``, ``$'...'`` or backticks."""
+        text = self.text
+        if text[self.at] == "`":
+            found = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL).match(text, self.at)
+            if found is None:
+                raise CommandError("a ` is missing")
+            self.at = found.end()
+            _Scanner(re.sub(r"\\([`\\$])", r"\1", found[1]), self.found, self.depth).commands("")
+            return found[0], "*"
+        if found := _PARAMETER.match(text, self.at) or _ARITHMETIC.match(text, self.at):
+            self.at = found.end()
+            return found[0], "*"
+        start = self.at
+        following = text[self.at + 1 : self.at + 2]
+        if text.startswith("$((", self.at):
+            raise CommandError(f"the '$((' at position {start + 1} is not understood: write simple arithmetic")
+        if following == "(":
+            self.at += 2
+            self.commands(")")
+        elif following == "{":
+            self._parameter()
+        elif following == "'" and not in_quotes:
+            found = re.compile(r"\$'(?:[^'\\]|\\.)*'", re.DOTALL).match(text, self.at)
+            if found is None:
+                raise CommandError("a ' is missing: close the quote")
+            self.at = found.end()
+        else:
+            self.at += 1
+            return "$", "$"
+        return text[start : self.at], "*"
+
+    def _parameter(self) -> None:
+        """Scan ``${...}``."""
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise CommandError(f"commands are nested more than {_MAX_DEPTH} deep: write simpler commands")
+        self.at += 2
+        while self.text[self.at : self.at + 1] != "}":
+            char = self.text[self.at : self.at + 1]
+            if not char:
+                raise CommandError("a '}' is missing")
+            if char == "'":
+                raise CommandError("a ' in ${...} is not supported: write it without quotes")
+            if char in "$`":
+                self._expansion()
+            elif char == '"':
+                self.at += 1
+                self.quoted('"')
+            else:
+                self.at += 2 if char == "\\" else 1
+        self.at += 1
+        self.depth -= 1
+
+
+def _literal(text: str) -> tuple[str, str]:
+    """Return quoted text, with a pattern in which its wildcards stand for themselves."""
+    return text, _SPECIAL.sub(r"[\1]", text)

@@ -1,0 +1,67 @@
+"""``hookline doctor`` proves the sandbox by trying to get out of it."""
+
+import pytest
+
+from hookline._toolbox import sandbox
+from hookline._toolbox.sandbox import LEVELS, level_state
+
+
+@pytest.fixture(autouse=True)
+def fresh_checks():
+    yield
+    level_state.cache_clear()
+    sandbox._bubblewrap_program.cache_clear()
+
+
+@pytest.fixture
+def hookline(in_process):
+    return in_process
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def all_levels():
+    for level in LEVELS:
+        if problem := level_state(level).problem:
+            pytest.skip(f"{level}: {problem}")
+
+
+def attempts(out):
+    """Return the lines of the table, as words, by the attempt."""
+    _, _, table = out.partition("Trying to get out of the shell's sandbox\n")
+    return {line[:36].strip(): line[36:].split() for line in table.splitlines() if line}
+
+
+def test_doctor_tries_to_get_out_of_every_level(hookline, here, all_levels):
+    code, out, _ = hookline("doctor", "--no-model")
+    assert code == 0
+    table = attempts(out)
+    assert table.pop("attempt") == ["bubblewrap", "landlock"]
+    assert table.pop("write a file in its own folder") == ["works", "works"]
+    assert {"write a file outside", "read a secret outside", "connect by TCP"} <= table.keys()
+    assert set(map(tuple, table.values())) == {("stopped", "stopped")}
+
+
+def test_doctor_fails_if_something_gets_out(hookline, here, all_levels, monkeypatch):
+    (here / "launcher.py").write_text("import os, sys\nos.execv(sys.argv[2], sys.argv[2:])\n")
+    monkeypatch.setattr(sandbox, "_LAUNCHER", str(here / "launcher.py"))
+    code, out, _ = hookline("doctor", "--no-model")
+    assert code == 2
+    assert attempts(out)["read a secret outside"] == ["stopped", "GETS", "OUT"]
+    assert "✗ landlock: read a secret outside: " in out
+
+
+def test_doctor_says_what_to_install(hookline, here, monkeypatch):
+    level_state.cache_clear()
+    sandbox._bubblewrap_program.cache_clear()
+    monkeypatch.setenv("PATH", str(here))
+    code, out, _ = hookline("doctor", "--no-model", "--no-sandbox")
+    assert code == 0
+    (line,) = [line for line in out.splitlines() if "sandbox bubblewrap" in line]
+    assert "the program bwrap is missing: install it" in line
+    assert not line.startswith("ok")

@@ -1,0 +1,188 @@
+"""Which files a configuration uses, found without running them, and the record of the trusted ones."""
+
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from hookline.config.errors import ConfigError
+from hookline.config.sources import load
+from hookline.config.trust import TrustStore, check_trust, project_files, trust_variable
+from hookline.plugins.trust import digest
+
+CANARY = "import pathlib\npathlib.Path(__file__).with_name('canary').touch()\n"
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """The folder of a project, which is the working folder."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def write(home):
+    """Write files of the project by name; each would leave a canary if it ran."""
+
+    def make(**files):
+        for name, text in files.items():
+            path = home / name.replace("__", "/").replace("_py", ".py")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(CANARY + text)
+
+    return make
+
+
+@pytest.fixture
+def store(tmp_path):
+    return TrustStore(tmp_path / "data" / "trust.json")
+
+
+def names(home, config):
+    """The files that a configuration uses, relative to the project."""
+    return {os.path.relpath(path, home) for path in project_files(config).all()}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        'hooks = ["rules.py"]',
+        'hooks = ["rules.py:one"]',
+        'hooks = [{ use = "rules.py:one" }]',
+        'hooks = ["rules:one"]',
+        'tools = ["rules.py"]',
+        'tools = ["rules:one"]',
+        'channels = ["rules.py:One"]',
+        'channels = [{ use = "rules:One" }]',
+        'mcp = ["python rules.py --port 1"]',
+        'mcp = ["python -m rules"]',
+    ],
+)
+def test_every_file_whose_code_runs_is_found_with_the_modules_it_imports_and_none_is_run(home, write, settings):
+    write(
+        rules_py="import helper\ndef later():\n    from deep.down import thing\n",
+        helper_py="try:\n    import optional\nexcept ImportError:\n    pass\n",
+        optional_py="import json, msgspec, hookline\n",
+        deep____init___py="",
+        deep__down_py="from . import beside\n",
+        deep__beside_py="",
+        deep__dynamic_py="",
+        unrelated_py="",
+    )
+    (home / "deep" / "__init__.py").write_text(CANARY)
+    (home / "hookline.toml").write_text(settings)
+    found = names(home, load(folder=home, env={}))
+    modules = {f"deep/{name}.py" for name in ("__init__", "down", "beside", "dynamic")}
+    assert found >= {"rules.py", "helper.py", "optional.py", "deep/down.py", "deep/__init__.py", "deep/beside.py"}
+    assert found <= {"rules.py", "helper.py", "optional.py", *modules}
+    assert list(home.rglob("canary")) == []
+
+
+def test_a_package_counts_with_all_its_modules_because_it_may_load_them_dynamically(home, write):
+    write(pack__rules_py="", pack__other_py="", pack__sub__deep_py="")
+    (home / "pack" / "__init__.py").write_text(CANARY)
+    (home / "hookline.toml").write_text('hooks = ["pack.rules:one"]')
+    found = names(home, load(folder=home, env={}))
+    assert found == {"pack/__init__.py", "pack/rules.py", "pack/other.py", "pack/sub/deep.py"}
+    assert list(home.rglob("canary")) == []
+
+
+def test_the_code_and_manifests_of_enabled_plugins_count(home, write):
+    for name in ("on", "off"):
+        write(**{f"plugins__{name}__rules_py": "", f"plugins__{name}__sub__more_py": ""})
+        (home / "plugins" / name / "plugin.toml").write_text(f'id = "{name}"\nversion = "1"\napi = "1"\n')
+    (home / "hookline.toml").write_text('plugins = ["on"]')
+    found = names(home, load(folder=home, env={}))
+    assert found == {"plugins/on/plugin.toml", "plugins/on/rules.py", "plugins/on/sub/more.py"}
+
+
+def test_data_that_a_server_gets_as_an_argument_is_not_code(home):
+    (home / "notes.db").write_text("")
+    (home / "server.sh").write_text("")
+    (home / "hookline.toml").write_text('mcp = ["./server.sh notes.db"]')
+    assert names(home, load(folder=home, env={})) == {"server.sh"}
+
+
+def test_files_named_on_the_command_line_are_the_users_own_choice(home, write):
+    write(mine_py="", theirs_py="")
+    (home / "hookline.toml").write_text('hooks = ["theirs.py"]')
+    config = load(folder=home, env={"HOOKLINE_HOOKS": "mine.py"})
+    files = project_files(config)
+    assert [path.name for path in files.direct] == ["theirs.py"]
+    assert [path.name for path in files.named] == ["mine.py"]
+
+
+# The store.
+
+
+def test_a_file_is_trusted_with_its_content_and_a_change_is_noticed(home, write, store):
+    write(rules_py="import helper\n", helper_py="")
+    (home / "hookline.toml").write_text('hooks = ["rules.py"]')
+
+    def check():
+        config = load(folder=home, env={})
+        return check_trust(store, config.file, config.digest, project_files(config))
+
+    def states():
+        return {path.name: state for path, state in check().states.items()}
+
+    assert states() == {"hookline.toml": "new", "rules.py": "new", "helper.py": "new"}
+    first = check()
+    store.trust(first.path, first.digests)
+    assert check().passed
+    for name in ("hookline.toml", "rules.py", "helper.py"):
+        text = (home / name).read_text()
+        (home / name).write_text(f"{text}\n# changed")
+        assert states() == {**dict.fromkeys(("hookline.toml", "rules.py", "helper.py"), "trusted"), name: "changed"}
+        (home / name).write_text(text)
+    assert check().passed
+    assert store.revoke(first.path)
+    assert not store.revoke(first.path)
+    assert set(states().values()) == {"new"}
+
+
+def test_the_same_content_at_another_path_is_not_trusted(home, store):
+    store.trust(home / "a.py", {home / "a.py": digest(b"x")})
+    assert store.is_trusted(home / "a.py", digest(b"x"))
+    assert not store.is_trusted(home / "b.py", digest(b"x"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX permissions")
+def test_only_the_user_can_read_and_write_the_record(store, home):
+    store.trust(home / "a.py", {home / "a.py": "0"})
+    assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(store.path.parent.stat().st_mode) == 0o700
+    store.path.chmod(0o666)
+    with pytest.raises(ConfigError, match="every user may write to it"):
+        TrustStore(store.path).records()
+
+
+def test_a_damaged_record_is_an_error_and_trusts_nothing(store, home):
+    store.trust(home / "a.py", {home / "a.py": "0"})
+    store.path.write_text("{")
+    with pytest.raises(ConfigError, match=r"trust\.json cannot be read: .* Remove it"):
+        store.is_trusted(home / "a.py", "0")
+
+
+def test_processes_that_trust_files_at_once_lose_no_record(store, home):
+    code = (
+        "import sys, pathlib\nfrom hookline.config.trust import TrustStore\n"
+        "path = pathlib.Path(sys.argv[2])\nTrustStore(pathlib.Path(sys.argv[1])).trust(path, {path: '0'})\n"
+    )
+    running = [subprocess.Popen([sys.executable, "-c", code, store.path, home / f"{n}.py"]) for n in range(4)]
+    assert [process.wait() for process in running] == [0] * 4
+    assert sorted(store.records()) == [str(home / f"{n}.py") for n in range(4)]
+
+
+@pytest.mark.parametrize(("text", "on"), [("1", True), ("true", True), ("YES", True), ("0", False), ("", False)])
+def test_the_variable_trusts_or_not(text, on):
+    assert trust_variable({"HOOKLINE_TRUST": text}) is on
+
+
+def test_another_value_of_the_variable_is_an_error():
+    with pytest.raises(ConfigError, match="HOOKLINE_TRUST: expected 1 or 0; got 'maybe'"):
+        trust_variable({"HOOKLINE_TRUST": "maybe"})
