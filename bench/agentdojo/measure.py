@@ -16,7 +16,6 @@ from pairs import Outcome, pairs, run
 from hookline.hooks import InjectionGuard, ProvenanceGuard
 
 
-
 class Setup(NamedTuple):
     """The hooks of a measurement, how the attack is worded, and whether a person answers questions."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
+from .._base.text import snake_case
 from .._kernel.payloads import RunStart, ToolCallRequest, ToolCallResult
 from .._kernel.points import AFTER_TOOL, BEFORE_TOOL, ON_RUN_START
 from .._kernel.results import HookResult
@@ -21,21 +22,27 @@ from ._support.tools import find_tool
 from ._support.validation import check_names
 from .compaction import MARK
 
-_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
-_URL = re.compile(r"(?:[a-z][a-z0-9+.-]*://|www\.)[^\s<>\"'`)\]]+|\b(?:[a-z0-9-]+\.)+[a-z]{2,}/[^\s<>\"'`)\]]*", re.I)
-_HOST = re.compile(r"(?:[a-z0-9-]+\.)+[a-z]{2,}(?::\d+)?(?:/\S*)?", re.I)
-_ACCOUNT = re.compile(r"\b(?=(?:[A-Za-z]*\d){5})[A-Za-z0-9]{8,}\b")
+_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
+_URL = re.compile(
+    r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,20}://[^\s<>\"'`)\]]+|"
+    r"(?<![\w.@-])(?:www\.[^\s<>\"'`)\]]+|(?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,24}/[^\s<>\"'`)\]]*)",
+    re.IGNORECASE,
+)
+_HOST = re.compile(r"(?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,24}(?::\d+)?(?:/\S*)?", re.IGNORECASE)
+_ACCOUNT = re.compile(r"\b(?=(?:[A-Za-z]*\d){5})[A-Za-z0-9]{8,64}\b")
 _DATE = re.compile(r"[\d\s:./TZ+-]+")
-_FILE = re.compile(r"\S*\w\.\w{1,5}|\S*[/\\]\S*")
+_PLACE = re.compile(r"\S*\w\.\w{1,24}|\S*[/\\]\S*")
 
 _PROSE = re.compile(
     r"(?:^|_)(?:body|content|text|message|subject|title|description|note|comment|reason|summary|query|caption|topic|"
     r"headline|memo|label|location|place|venue|street|city|country|region|zip|date|day|time|start|end|markdown|html)s?$"
 )
 _TARGET = re.compile(
-    r"(?:^|_)(?:recipient|receiver|to|cc|bcc|participant|attendee|member|user|username|account|iban|email|mail|address|"
-    r"url|uri|link|host|domain|webhook|endpoint|phone|wallet|channel|group|room)(?:e?s)?$"
+    r"(?:^|_)(?:recipient|receiver|payee|beneficiary|to|cc|bcc|participant|attendee|member|person|contact|customer|"
+    r"user|username|handle|account|iban|email|mail|address|url|uri|link|host|domain|webhook|endpoint|destination|dest|"
+    r"target|phone|wallet|channel|group|room)(?:e?s)?$"
 )
+_FILE_NAME = re.compile(r"(?:^|_)(?:file|filename|path|folder|dir|directory)s?$")
 _SECRET = re.compile(r"(?:^|_)(?:password|passwd|passphrase|secret|token|pin|credential|api_?key)s?$")
 
 
@@ -46,8 +53,8 @@ class _Read:
         self.texts: dict[str, None] = {}
         """What the user wrote, in order."""
         self.sources: list[Source] = []
-        self.trusted: list[str] = []
-        """The results of trusted tools, in lower case."""
+        self.trusted: list[Source] = []
+        """The results of trusted tools."""
         self.created: set[str] = set()
         """The ids of what the run itself made."""
         self._words = Words()
@@ -170,13 +177,14 @@ class ProvenanceGuard:
 
     def _add(self, ctx: Any, read: _Read, name: str, arguments: Mapping[str, Any], result: Any) -> None:
         tool = find_tool(ctx, name)
-        if tool is not None and not tool.untrusted:
-            read.trusted.append(str(result).casefold())
-            return
         source = Source(name, arguments, _parsed(result), outside=tool is None or tool.may("network"))
+        relays = tool is not None and tool.runs_agents and read.sources  # a subagent may repeat what it read
+        if tool is not None and not tool.untrusted and not relays:
+            read.trusted.append(source)
+            return
         given = [value for _, value in leaves("", arguments) if isinstance(value, str) and not _DATE.fullmatch(value)]
         words, handed = read.words, read.handed_over
-        source.named = any(_FILE.fullmatch(value) and words.contain(value) for value in given)
+        source.named = any(_PLACE.fullmatch(value) and words.contain(value) for value in given)
         source.designated = all(
             not value or words.contain(value) or words.name(value) or handed.contain(value) or _is_listed(value, read)
             for value in given
@@ -221,14 +229,23 @@ class _Judge:
 
     def problems(self, arguments: Mapping[str, Any]) -> Iterator[str]:
         """Yield what speaks against the call."""
-        if self.tool.may("execute") and not self.tool.sandbox:
-            yield f"it may do anything, and the conversation contains text from {self.read.sources[-1].tool}"
+        if self.tool.may("execute"):
+            yield from self._command(arguments)
             return
         if not (self.fetches or self.words.ask_for(self.tool.name) or self.handed.ask_for(self.tool.name)):
             yield "your words do not ask for such an action"
         for name, value in leaves("", arguments):
             if not self._is_option(name, value):
                 yield from self._value(name, value)
+
+    def _command(self, arguments: Mapping[str, Any]) -> Iterator[str]:
+        """A command may do anything. In a sandbox, it can do harm only through the network."""
+        if not self.tool.sandbox:
+            yield f"it may do anything, and the conversation contains text from {self.read.sources[-1].tool}"
+            return
+        for name, value in leaves("", arguments):
+            if isinstance(value, str):
+                yield from self._links(name, value)
 
     def _is_option(self, name: str, value: Any) -> bool:
         """Return whether a value is the default of its parameter or one of a few that the tool lists."""
@@ -239,40 +256,44 @@ class _Judge:
         return about.get("default") == value or any(value in kind.get("enum", ()) for kind in kinds)
 
     def _value(self, name: str, value: Any) -> Iterator[str]:
-        if is_id_name(name):
+        kind = snake_case(name)
+        if is_id_name(kind):
             yield from self._check(name, str(value), self._is_designated)
         elif not isinstance(value, str):
             yield from self._number(name, value)
-        elif _SECRET.search(name):
+        elif _SECRET.search(kind):
             yield from self._check(name, value, self._is_designated)
-        elif _PROSE.search(name) or not is_name(value):
-            if self.tool.may("network") or self.tool.may("execute"):
-                for link in _URL.findall(value):
-                    yield from self._check(f"link in {name}", link.rstrip(".,;:!?"), self._is_given)
-                for account in _ACCOUNT.findall(value):
-                    if self._in_prose(account):
-                        yield from self._check(f"account in {name}", account, self._is_given)
-            if not _PROSE.search(name):
-                yield from self._check(name, value, self._is_given)
-        elif _is_exact(value) and not _FILE_NAME.search(name):
+        elif _PROSE.search(kind):
+            if self.tool.may("network"):
+                yield from self._links(name, value)
+        elif not is_name(value):
+            yield from self._check(name, value, self._is_given)
+        elif _is_exact(value) and not _FILE_NAME.search(kind):
             yield from self._check(name, value, self._is_designated)
-        else:
-            yield from self._check(name, value, self._is_known_name)
+        elif not self._is_known_name(value) and (_TARGET.search(kind) or not self._is_new(value)):
+            yield self._problem(name, value)
 
-    def _check(self, name: str, value: str, is_fine: Any) -> Iterator[str]:
-        if not is_fine(value) and not (is_fine == self._is_known_name and self._is_new(name, value)):
-            yield f"the {name} {value!r:.80} {self._origin(value)}"
+    def _links(self, name: str, text: str) -> Iterator[str]:
+        """A text that is sent must carry no link or account that only untrusted content contains."""
+        for link in _URL.findall(text):
+            yield from self._check(f"link in {name}", link.rstrip(".,;:!?"), self._is_given)
+        for account in _ACCOUNT.findall(text):
+            if self._in_prose(account):
+                yield from self._check(f"account in {name}", account, self._is_given)
 
     def _number(self, name: str, value: Any) -> Iterator[str]:
         """A number that only prose contains may be dictated; others are the user's, a field's, or computed."""
-        text = f"{value:g}"
-        if float(value) in self.words.numbers or any(str(value) in source.values for source in self.read.sources):
-            return
-        for source in self.read.sources:
-            numbers = {float(each.replace(",", "")) for each in re.findall(r"\d[\d,]*(?:\.\d+)?", source.text)}
-            if float(value) in numbers and not source.named:
-                yield f"the {name} {text} comes from the text of {source.tool}"
-                return
+        known = self.words.numbers.union(*(source.numbers for source in (*self.read.sources, *self.read.trusted)))
+        dictated = (source for source in self.read.sources if value in source.text_numbers)
+        if value not in known and (source := next(dictated, None)) is not None:
+            yield f"the {name} {value:g} comes from the text of {source.tool}"
+
+    def _check(self, name: str, value: str, is_fine: Callable[[str], bool]) -> Iterator[str]:
+        if not is_fine(value):
+            yield self._problem(name, value)
+
+    def _problem(self, name: str, value: str) -> str:
+        return f"the {name} {value!r:.80} {self._origin(value)}"
 
     # Where a value may come from.
 
@@ -285,7 +306,7 @@ class _Judge:
             or (bare != plain and self.words.contain(bare))
             or plain in self.read.created
             or any(fnmatchcase(plain, glob) for glob in self.trusted)
-            or any(mentions(text, plain) for text in self.read.trusted)
+            or any(source.has(plain) for source in self.read.trusted)
         )
 
     def _is_designated(self, value: str) -> bool:
@@ -321,7 +342,7 @@ class _Judge:
             return False
         texts = [source.text for source in self.read.sources if source.named or self._is_handed(source)]
         found = {address for text in texts for address in _EMAIL.findall(text)}
-        people = {token for token in self._names()}
+        people = frozenset(self._names())
         own = {address.rstrip(".") for address in found if people & set(tokens(address.partition("@")[0]))}
         return own == {value.casefold()}
 
@@ -340,10 +361,9 @@ class _Judge:
             return True
         return not self.deletes and _is_listed(value, self.read) and not self._in_prose(value)
 
-    def _is_new(self, name: str, value: str) -> bool:
-        """Return whether the model made up a name that addresses nobody."""
-        listed = any(value.casefold().strip() in source.values for source in self.read.sources)
-        return not listed and not self._in_prose(value) and not _TARGET.search(name) and not self.deletes
+    def _is_new(self, value: str) -> bool:
+        """Return whether the model made up a name: it is in no result."""
+        return not self.deletes and not any(source.has(value) for source in self.read.sources)
 
     def _in_prose(self, value: str) -> bool:
         return any(source.recommends(value) for source in self.read.sources)
@@ -357,9 +377,6 @@ class _Judge:
             if value.casefold().strip() in source.values:
                 return f"comes from an entry of {source.tool} that your words do not name"
         return "is not in your words, nor in a result"
-
-
-_FILE_NAME = re.compile(r"(?:^|_)(?:file|filename|path|folder|dir|directory)s?$")
 
 
 def _is_exact(value: str) -> bool:

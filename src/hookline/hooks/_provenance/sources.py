@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from .words import Words
+from .words import MAX_VALUE, Words, numbers_in
 
 _MAX_NAME = 80
 _MAX_NAME_WORDS = 6
@@ -85,12 +85,30 @@ class Source:
         """Names and texts that are in no object, such as the items of a list."""
         self.groups: list[list[Record]] = []
         """Objects that are beside one another in a list."""
-        self._read("", result, self.loose)
+        self._read("", _listing(result) if isinstance(result, str) else result, self.loose)
 
     @cached_property
     def text(self) -> str:
         """All prose, in lower case."""
         return "\n".join(text for record in (self.loose, *self.records) for text in record.texts).casefold()
+
+    @cached_property
+    def numbers(self) -> frozenset[float]:
+        """The numbers in all fields and lists."""
+        fields = (field for record in (self.loose, *self.records) for field in record.fields)
+        return frozenset(float(value) for _, value in fields if _is_number(value))
+
+    @cached_property
+    def text_numbers(self) -> frozenset[float]:
+        """The numbers in the prose."""
+        return numbers_in(self.text)
+
+    def has(self, value: str) -> bool:
+        """Return whether the result contains this value; a short number only as a field of its own."""
+        wanted = _plain(value)
+        if wanted in self.values:
+            return True
+        return not wanted.isdigit() and (mentions(self.text, wanted) or any(mentions(v, wanted) for v in self.values))
 
     def recommends(self, value: str) -> bool:
         """Return whether prose, or a longer name, contains this value."""
@@ -134,6 +152,13 @@ class Source:
                         yield from _extreme(group, name, choose)
 
 
+def _listing(text: str) -> Any:
+    """Return the items of a text that is only a list: short lines, each a name or names after a heading."""
+    lines = [line.strip(" -*\t") for line in text.splitlines() if line.strip()]
+    items = [item.strip() for line in lines for item in line.rpartition(": ")[2].split(", ")]
+    return items if len(items) > 1 and all(map(is_name, items)) else text
+
+
 def _extreme(group: list[Record], name: str, choose: Any) -> Iterator[Record]:
     numbers = [next((v for key, v in record.fields if key == name and _is_number(v)), None) for record in group]
     known = [number for number in numbers if number is not None]
@@ -144,7 +169,9 @@ def _extreme(group: list[Record], name: str, choose: Any) -> Iterator[Record]:
 def mentions(text: str, value: str) -> bool:
     """Return whether a text in lower case contains a value as whole words."""
     wanted = _plain(value)
-    return bool(wanted) and wanted in text and re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", text) is not None
+    if not wanted or len(wanted) > MAX_VALUE or wanted not in text:
+        return False
+    return re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", text) is not None
 
 
 def leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:

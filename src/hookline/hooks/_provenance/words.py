@@ -10,6 +10,11 @@ _TOKEN = re.compile(r"[^\W_]+")
 _NUMBER = re.compile(r"(?<![\w.,-])\d[\d,]*(?:\.\d+)?(?![\w-])")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
 _ACTIONS = (
     "send email mail write message dm tell reply respond answer forward notify inform post publish submit contact text "
     "ping remind announce",
@@ -22,28 +27,36 @@ _ACTIONS = (
     "reduce mark switch",
     "append add write insert extend update put",
     "add invite join onboard include assign",
+    "write edit update change fix implement refactor improve complete build develop document translate format correct",
     "delete remove cancel erase drop clear discard trash revoke unsubscribe kick uninstall",
 )
 """English verbs for the same action, a group in each line. A tool's verb allows any verb of its groups."""
 
-_ALSO_NOUNS = frozenset(
+_ALSO_NOUNS = _set(
     "email mail message text post book order change share answer reply contact set start move plan mark switch fix "
-    "increase reduce save transfer purchase draft schedule update report note cancel".split()
+    "increase reduce save transfer purchase draft schedule update report note cancel"
 )
 """Verbs that are also nouns: they ask for an action only where a verb can stand."""
 
-_ANSWERS = frozenset("tell answer inform write show respond reply".split())
+_ANSWERS = _set("tell answer inform write show respond reply")
 """Verbs that ask for an answer, and for no action, before "me": "tell me when ..."."""
 
-_BEFORE_VERBS = frozenset("please and then to or also just you now kindly first finally can could should must i".split())
+_BEFORE_VERBS = _set("please and then to or also just you now kindly first finally can could should must i")
 
-_READING = frozenset("get list fetch read search find show check view load look".split())
+_READING = _set("get list fetch read search find show check view load look")
 
-_SMALL_WORDS = frozenset(
-    "a an and are as at be by can do for from has have her his how i if in into is it its just me my no not of on or our "
-    "please so than that the their them then there they this to up was we what when where which who will with you your "
-    "all any each every one two new old also via".split()
+_SMALL_WORDS = _set(
+    "a an and are as at be by can do for from has have her his how i if in into is it its just me my no not of on or "
+    "our please so than that the their them then there they this to up was we what when where which who will with you "
+    "your all any each every one two new old also via"
 )
+
+MAX_VALUE = 1000
+"""Characters of a value that is searched in texts. A longer one counts as unknown, which bounds the time."""
+
+_LONG_ID = 6
+_BEFORE_ID = r"(?:\b(?:id|number|no|nr|issue|ticket|order|event|file|page|item|case)s?\b[.:]?\s*|#|['\"])['\"#]?"
+"""Before a short number that identifies something; any other number may be an amount, a time or a day."""
 
 _HAND_OVER = re.compile(
     r"\b(?:do|follow|perform|execute|complete|handle|carry out)\b(?!\s+the\s+following)[^.:\n]{0,30}"
@@ -70,6 +83,11 @@ def significant(text: str) -> frozenset[str]:
     return frozenset(word for word in tokens(text) if len(word) > 2 and word not in _SMALL_WORDS and not word.isdigit())
 
 
+def numbers_in(text: str) -> frozenset[float]:
+    """Return the numbers in a text."""
+    return frozenset(float(number.replace(",", "")) for number in _NUMBER.findall(text))
+
+
 def _singular(word: str) -> str:
     if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
         return word[:-1]
@@ -90,8 +108,12 @@ class Words:
 
     @cached_property
     def text(self) -> str:
-        """All texts, in lower case."""
-        return "\n".join(self.texts).casefold()
+        """All texts."""
+        return "\n".join(self.texts)
+
+    @cached_property
+    def _folded(self) -> str:
+        return self.text.casefold()
 
     @cached_property
     def tokens(self) -> frozenset[str]:
@@ -101,7 +123,7 @@ class Words:
     @cached_property
     def numbers(self) -> frozenset[float]:
         """The numbers in the texts."""
-        return frozenset(float(number.replace(",", "")) for text in self.texts for number in _NUMBER.findall(text))
+        return frozenset(number for text in self.texts for number in numbers_in(text))
 
     @cached_property
     def hand_over(self) -> bool:
@@ -122,7 +144,11 @@ class Words:
         wanted = value.casefold().strip()
         if not wanted:
             return True
-        return re.search(rf"(?<![\w@]){re.escape(wanted)}(?![\w@])", self.text) is not None
+        if len(wanted) > MAX_VALUE or wanted not in self._folded:
+            return False
+        before = _BEFORE_ID if wanted.isdigit() and len(wanted) < _LONG_ID else r"(?<![\w@.-])"
+        # A sentence may follow without a space; a further part of a host name is in lower case.
+        return re.search(rf"(?i:{before}{re.escape(wanted)})(?![\w@-]|\.[a-z0-9])", self.text) is not None
 
     def name(self, value: str) -> bool:
         """Return whether the user wrote all significant words of this name."""
