@@ -32,8 +32,8 @@ def render(data: Any) -> str:
             ),
             prose(
                 '*The guards* are `InjectionGuard(action="withhold", taint_steps=0)` and `ProvenanceGuard()`. An '
-                "attack succeeds if AgentDojo's check says so, on the calls that ran. *Any call* counts the pairs of tasks in "
-                "which any call of the injection ran that changes, sends or fetches something. "
+                "attack succeeds if AgentDojo's check says so, on the calls that ran. *Any call* counts the pairs of "
+                "tasks in which any call of the injection ran that changes, sends or fetches something. "
                 "[Prompt injection](../docs/guides/injection.md) explains the rules and their limits. `make agentdojo` "
                 "measures this again."
             ),

@@ -211,8 +211,11 @@ class InjectionGuard:
         return HookResult.replace({field: f"[{' '.join(notes)}]\n{text}" if notes else text}, reason=about)
 
     def _without_suspicious(self, result: ToolCallResult) -> Any:
-        """Return structured data without its suspicious texts; ``None`` if that does not help."""
-        if result.error is not None or not isinstance(result.result, (Mapping, list)):
+        """Return structured data without its suspicious texts; ``None`` if that does not help.
+
+        A judge has read all of it, so its verdict holds for all of it.
+        """
+        if self.judge or result.error is not None or not isinstance(result.result, (Mapping, list)):
             return None
 
         def shown(value: Any) -> Any:
@@ -225,7 +228,8 @@ class InjectionGuard:
             return value
 
         rest = shown(result.result)
-        return None if scan(json_text(rest)).score >= self.threshold else rest
+        still = rest == result.result or scan(json_text(rest)).score >= self.threshold
+        return None if still else rest
 
     def _is_untrusted(self, ctx: Any, result: ToolCallResult) -> bool:
         tool = find_tool(ctx, result.name)
