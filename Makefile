@@ -23,7 +23,7 @@ endef
 
 run: $(VENV)/.run
 	@echo "A language model with 135 million parameters, on your CPU, under the hooks in examples/tour/rules.py:"
-	@cd examples/tour && ../../$(BIN)/hookline run "Read a note: doctor." \
+	@cd examples/tour && ../../$(BIN)/hookline run --trust "Read a note: doctor." \
 		|| { test $$? -eq 3 && echo "The model did not finish within the step limit; larger ones do."; }
 	@echo "A model this small writes odd sentences; the hooks are what to look at. Next: $(BIN)/hookline chat, or --help"
 

@@ -36,15 +36,19 @@ temperature = 0
 port = 9000
 ```
 
-Two variables are not settings: `HOOKLINE_CONFIG` names the configuration file, `HOOKLINE_CACHE` the folder for the
-weights of the embedded model. API keys are not settings either: they stay in the environment
-(`OPENAI_API_KEY`, `ANTHROPIC_API_KEY`).
+Three variables are not settings: `HOOKLINE_CONFIG` names the configuration file, `HOOKLINE_TRUST=1` uses it without
+asking ([trust](../guides/trust.md)), and `HOOKLINE_CACHE` names the folder for the weights of the embedded model. API
+keys are not settings either: they stay in the environment (`OPENAI_API_KEY`, `ANTHROPIC_API_KEY`).
 """
 
 GROUPS = {"The model": MODEL, "Tools and hooks": WORK, "Limits": LIMITS, "Control": CONTROL}
 TYPES = {str: "text", bool: "true or false", int: "whole number", float: "number", dict: "table", Any: "any"}
 JSON = {"True": "true", "False": "false"}
-IN_DATA_FOLDER = {"sessions": "sessions", "runs": "runs-PROJECT-DIGEST.db", "approval_file": "approvals.db"}
+IN_DATA_FOLDER = {
+    "sessions": "sessions",
+    "runs": "runs-PROJECT-DIGEST.db",
+    "approval_file": "approvals-PROJECT-DIGEST.db",
+}
 
 
 def page(_: str) -> str:

@@ -2,13 +2,14 @@
 
 import json
 
-from hookline import Agent, ScriptedModel, call, hook
+from hookline import Agent, HookResult, ScriptedModel, call, guard, hook, tool
 from hookline.channels.in_memory import MemoryChannel
 from hookline.payloads import OutboundMessage
 from hookline.stores.mailbox import Mailbox
 from hookline.teams import Team
 from hookline.teams.roster import Roster
 
+from ..waiting import wait_until
 from .conftest import echo
 
 
@@ -47,6 +48,26 @@ async def test_after_a_handoff_each_reply_has_the_name_of_its_speaker(gateways):
     *first, poem, another = said(channel)
     assert {speaker for speaker, _ in first} <= {"desk"}
     assert (poem, another) == (("writer", "a poem"), ("writer", "another"))
+
+
+async def test_the_guards_of_the_agent_that_handed_over_judge_the_calls_after_it(gateways, tmp_path):
+    canary = tmp_path / "canary"
+    canary.write_text("alive")
+    wipe = tool(name="wipe")(canary.unlink)
+
+    @guard("before_tool", tools="wipe")
+    def no_wiping(ctx, request):
+        return HookResult.block("No wiping.")
+
+    team, handoff = Team(), call("handoff", to="writer", message="go on")
+    team.add(Agent("desk", llm=ScriptedModel([handoff]), tools=[team], hooks=[no_wiping]))
+    team.add(Agent("writer", llm=ScriptedModel([call("wipe"), "first", call("wipe"), "second"]), tools=[team, wipe]))
+    _, channel = await gateways(answerer=team)
+    await channel.say("a poem, please")
+    await wait_until(lambda: ("writer", "first") in said(channel))
+    await channel.say("more")
+    await wait_until(lambda: ("writer", "second") in said(channel))
+    assert canary.exists()
 
 
 async def test_a_single_agent_has_no_speaker_name_and_hooks_can_set_one(gateways):

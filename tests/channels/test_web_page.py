@@ -166,6 +166,44 @@ async def test_a_reply_cannot_inject_markup(page, tmp_path):
         assert "<img src=x" in (await texts(page, "out"))[0]
 
 
+LINKS = [
+    ("[bank.example](https://evil.example/login)", "bank.example (evil.example)"),
+    ("[https://bank.example/login](https://evil.example)", "https://bank.example/login (evil.example)"),
+    ("[Log in at BANK.example now](https://evil.example)", "Log in at BANK.example now (evil.example)"),
+    ("[bank.example](https://bank.example@evil.example)", "bank.example (evil.example)"),
+    ("[bank.example](https://bank.example.evil.example)", "bank.example (bank.example.evil.example)"),
+    ("[ban\u200bk．example](https://evil.example)", "ban\u200bk．example (evil.example)"),
+    ("[bank。example](https://evil.example)", "bank。example (evil.example)"),
+    ("[192.0.2.1](https://evil.example)", "192.0.2.1 (evil.example)"),
+    ("[bank.example](https://xn--bnk-6cd.example)", "bank.example (xn--bnk-6cd.example)"),
+    ("[b\u0430nk.example](https://b\u0430nk.example)", "b\u0430nk.example (xn--bnk-6cd.example)"),
+    ("[our page](https://b\u0430nk.example)", "our page (xn--bnk-6cd.example)"),
+    ("https://b\u0430nk.example/x", "https://b\u0430nk.example/x (xn--bnk-6cd.example)"),
+    ("https://bank.example@evil.example/x", "https://bank.example@evil.example/x (evil.example)"),
+    ("[bank.example](https://bank.example/login)", "bank.example"),
+    ("[www.bank.example](https://bank.example:8443/a.b)", "www.bank.example"),
+    ("[the page](https://example.com/ok)", "the page"),
+    ("https://example.com/files/readme.md?to=bank.example.", "https://example.com/files/readme.md?to=bank.example"),
+    ("[broken](https://[)", "broken"),
+]
+
+
+@in_browser
+async def test_a_link_whose_text_is_another_host_shows_the_real_one(page, tmp_path):
+    channel = WebChannel(title="Helper", store=tmp_path / "c.db")
+    text = "\n".join(f"- {written}" for written, _ in LINKS)
+
+    async def answer(message):
+        await channel.send(Address("web", message.chat_id), OutboundMessage(text), key="r")
+
+    async with served(channel, deliver=RecordingGateway(answer)) as url:
+        await page.goto(url)
+        await write(page, "links, please")
+        await page.wait_for_selector(".message.out li")
+        shown = await page.locator(".message.out li").all_text_contents()
+    assert [line.removesuffix(".") for line in shown] == [expected for _, expected in LINKS]
+
+
 @in_browser
 async def test_messages_written_while_disconnected_arrive_once_and_in_order(page, tmp_path):
     channels = [WebChannel(store=tmp_path / "c.db") for _ in range(2)]

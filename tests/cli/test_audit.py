@@ -84,9 +84,19 @@ def test_a_cut_tail_shows_against_a_head_or_a_checkpoint_elsewhere(run, made):
     head = verify(made).head
     (made.parent / "audit.jsonl.head").rename("kept")
     made.write_bytes(b"\n".join(made.read_bytes().split(b"\n")[:-3]) + b"\n")
-    assert run("audit", "verify", "audit.jsonl")[0] == 0
     assert run("audit", "verify", "audit.jsonl", "--head", head)[0] == 1
     assert run("audit", "verify", "audit.jsonl", "--checkpoint", "kept")[0] == 1
+
+
+def test_a_log_whose_end_was_cut_with_its_checkpoint_does_not_verify_silently(run, made):
+    made.write_bytes(b"\n".join(made.read_bytes().split(b"\n")[:-3]) + b"\n")
+    (made.parent / "audit.jsonl.head").unlink()
+    code, out, _ = run("audit", "verify", "audit.jsonl")
+    assert code == 3
+    assert "? audit.jsonl" in out
+    assert "nothing proves that none are missing at the end" in " ".join(out.split())
+    code, out, _ = run("audit", "verify", "audit.jsonl", "--json")
+    assert (code, json.loads(out)["ok"], json.loads(out)["end_proven"]) == (3, False, False)
 
 
 def test_keys_are_created_and_used(run, here):

@@ -21,7 +21,7 @@ def test_there_is_no_shell_by_default(hookline, script):
 
 @pytest.mark.parametrize(("flags", "made"), [(["--yes"], True), (["--deny"], False), ([], False)])
 def test_commands_that_do_more_than_read_need_approval(hookline, script, folder, flags, made):
-    hookline("run", "make it", "--shell", *flags, "-m", script(use("mkdir made"), "Done."))
+    hookline("run", "make it", "--shell", "--write", *flags, "-m", script(use("mkdir made"), "Done."))
     assert (folder / "made").is_dir() == made
 
 
@@ -46,3 +46,25 @@ def test_forbidden_commands_are_blocked_even_with_yes(hookline, script, folder, 
 def test_with_write_the_shell_may_write_in_the_folder(hookline, script, folder):
     hookline("run", "write", "--shell", "--write", "-m", script(use("echo hi > made.txt"), "Done."))
     assert (folder / "made.txt").read_text() == "hi\n"
+
+
+@pytest.mark.parametrize("setting", ["flag", "file"])
+def test_with_the_developer_profile_ordinary_work_runs_and_other_steps_need_approval(hookline, script, folder, setting):
+    (folder / "work").mkdir()
+    (folder / "hookline.toml").write_text('shell_profile = "developer"\n' if setting == "file" else "")
+    commands = ["for x in 1 2; do mkdir made$x; done", "git push", "sudo ls", "python3 -c 'print(40 + 2)'"]
+    flags = ["--trust", "--shell", "--write", "--folder", "work"]
+    flags += ["--shell-profile", "developer"] if setting == "flag" else []
+    done = hookline("run", "do", *flags, "-m", script(*map(use, commands), "Done."))
+    assert done.returncode == 0, done.stderr
+    assert (folder / "work" / "made1").is_dir()
+    assert (folder / "work" / "made2").is_dir()
+    assert "tool shell ok: 42" in done.stderr
+    assert "sends commits to another machine" in done.stderr
+    assert "sudo is not allowed" in done.stderr
+
+
+def test_an_unknown_profile_is_an_error(hookline, script):
+    done = hookline("run", "do", "--shell", "--shell-profile", "admin", "-m", script("Done."))
+    assert done.returncode != 0
+    assert "strict, developer" in done.stderr

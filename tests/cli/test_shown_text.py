@@ -45,7 +45,7 @@ def test_a_chat_shows_no_rejected_text_unless_the_stream_is_live(terminal, scrip
     assert chat.end() == 0
 
 
-def test_a_chat_with_the_default_hooks_streams_live(hookline, script):
+def test_text_streams_live_with_the_hooks_that_are_always_there(hookline, script):
     done = hookline("run", "Hi.", "--json", "--write", "--shell", "--yes", "--model", script("one two three"))
     pieces = [event for event in map(json.loads, done.stdout.splitlines()) if event["type"] == "text_delta"]
     assert len(pieces) == 3, done.stderr

@@ -1,5 +1,6 @@
 """An agent from settings."""
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -8,11 +9,13 @@ import msgspec
 import pytest
 
 from hookline import RegistrationError, call, observer, reply
+from hookline._toolbox.sandbox import level_state
 from hookline.config.errors import ConfigError
-from hookline.config.factory import build_agent, build_hooks, build_tools, make_context
+from hookline.config.factory import build_agent, build_file_guards, build_hooks, build_tools, make_context
+from hookline.config.loading import load_hooks
 from hookline.config.settings import DeclaredHook, Settings
 from hookline.config.sources import Flag, load
-from hookline.plugins.errors import LoadError
+from hookline.plugins.errors import LoadError, UntrustedFileError
 from hookline.stores import Skill, SkillStore
 from hookline.testing import scripted_agent
 from hookline.tools import ToolRegistry, file_tools, shell_tool
@@ -42,12 +45,84 @@ def test_the_shell_comes_with_its_guard(script, tmp_path):
     assert "shell" not in build_agent(Settings(model=script("hi"), folder=str(tmp_path))).tools
 
 
+@pytest.mark.parametrize(("level", "sandbox"), [("off", ""), ("bubblewrap", "bubblewrap"), ("landlock", "landlock")])
+def test_the_sandbox_of_the_shell_is_a_setting(script, tmp_path, level, sandbox):
+    if level != "off" and (problem := level_state(level).problem):
+        pytest.skip(problem)
+    settings = Settings(model=script("hi"), folder=str(tmp_path), shell=True, sandbox={"level": level})
+    assert build_agent(settings).tools.get("shell").sandbox == sandbox
+
+
 @pytest.mark.parametrize(
-    "path", ["mytools.py", "mytools/__init__.py", "other.py", "server.py", "serving/main.py", "hookline.toml"]
+    ("table", "says"),
+    [
+        ({"level": "none"}, "expected one of auto, bubblewrap, landlock, off"),
+        ({"levle": "off"}, "unknown option 'levle'. Did you mean 'level'"),
+        ({"memory": "4G"}, "memory"),
+        ({"writable": ["/no/such/folder"]}, "does not exist"),
+    ],
+)
+def test_a_wrong_setting_of_the_sandbox_is_an_error(script, tmp_path, table, says):
+    settings = Settings(model=script("hi"), folder=str(tmp_path), shell=True, sandbox=table)
+    with pytest.raises((ConfigError, RegistrationError), match=says):
+        build_agent(settings)
+
+
+def test_paths_of_the_sandbox_are_relative_to_the_file(tmp_path):
+    (tmp_path / "hookline.toml").write_text('[sandbox]\nwritable = ["build"]\nlevel = "auto"\n')
+    sandbox = load(file=tmp_path / "hookline.toml", env={}).settings.sandbox
+    assert sandbox == {"writable": [str(tmp_path / "build")], "level": "auto"}
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A project whose configuration is in the folder in which the shell runs."""
+    if problem := level_state("bubblewrap").problem:
+        pytest.skip(problem)
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "mine.py").write_text("hooks = []\n")
+    (tmp_path / "hookline.toml").write_text('folder = "."\nshell = true\nhooks = ["rules/mine.py:hooks"]\n')
+    return tmp_path
+
+
+@pytest.mark.parametrize("write", [True, False])
+def test_the_shell_can_write_what_the_settings_allow_but_not_the_settings(project, write):
+    config = load([Flag("write", "--write", write)], folder=project, env={})
+    before = (project / "hookline.toml").read_text()
+    (tool,) = [tool for tool in build_tools(config.settings, config.home) if getattr(tool, "name", "") == "shell"]
+    load_hooks(config.settings.hooks, config.home)
+    asyncio.run(tool("echo x >> hookline.toml; echo x >> rules/mine.py; echo x > new"))
+    assert (project / "hookline.toml").read_text() == before
+    assert (project / "rules" / "mine.py").read_text() == "hooks = []\n"
+    assert (project / "new").exists() == write
+
+
+def test_the_profile_of_the_shell_is_a_setting(script, tmp_path):
+    settings = Settings(model=script("hi"), folder=str(tmp_path), shell=True, shell_profile="developer")
+    guards = [hook for hook in build_agent(settings).hooks if type(hook).__name__ == "TerminalGuard"]
+    assert [guard.profile for guard in guards] == ["developer"]
+    assert [guard.profile for guard in build_file_guards(settings, []) if hasattr(guard, "profile")] == ["developer"]
+    with pytest.raises(ConfigError, match="shell_profile: developer needs a sandbox"):
+        build_agent(msgspec.structs.replace(settings, sandbox={"level": "off"}))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "mytools.py",
+        "mytools/__init__.py",
+        "other.py",
+        "server.py",
+        "serving/main.py",
+        "hookline.toml",
+        "hookline/trust.json",
+    ],
 )
 @pytest.mark.parametrize("name", ["write_file", "shell"])
 def test_code_that_the_settings_run_is_not_the_agents_to_change(script, tmp_path, monkeypatch, path, name):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    (tmp_path / "hookline").mkdir()
     (tmp_path / "server.py").write_text("")
     settings = Settings(
         model=script("hi"),
@@ -79,6 +154,15 @@ def test_only_a_trusted_server_is_believed_about_its_tools(script, tmp_path):
             assert ToolRegistry([tools]).get("peek").effects == effects
         (guard, *_) = build_agent(settings, home=tmp_path).hooks
         assert str(server) in guard.protect  # the agent must not change its code
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX permissions")
+def test_a_server_whose_script_others_could_have_written_is_not_started(script, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "server.py").write_text("")
+    (tmp_path / "server.py").chmod(0o666)
+    with pytest.raises(UntrustedFileError, match=r"server\.py is not used: every user may write to it"):
+        build_agent(Settings(model=script("hi"), folder=str(tmp_path), mcp=("python server.py",)))
 
 
 def test_a_guard_declared_in_a_file_blocks_without_any_python_of_the_users_own(script, tmp_path):

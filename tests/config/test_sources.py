@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hookline.config.errors import ConfigError
 from hookline.config.settings import KEYS, DeclaredHook, Settings
 from hookline.config.sources import Flag, load
-from hookline.stores.paths import default_runs_path
+from hookline.stores.paths import default_approvals_path, default_audit_path, default_runs_path
 
 words = st.text("abcdef", min_size=1, max_size=6)
 VALUES = {
@@ -58,7 +58,11 @@ def test_the_later_source_wins_and_is_remembered(given_by):
         env = {KEYS[key].env: as_text(value) for key, value in in_env.items()}
         flags = [Flag(key, f"--{key}", value) for key, value in in_flags.items()]
         config = load(flags, folder=folder, env=env)
-        default = Settings(runs=str(default_runs_path(folder)))
+        default = Settings(
+            runs=str(default_runs_path(folder)),
+            audit=str(default_audit_path(folder)),
+            approval_file=str(default_approvals_path(folder)),
+        )
     expected = {**in_file, **in_env, **in_flags}
     for key in KEYS:
         assert getattr(config.settings, key) == expected.get(key, getattr(default, key))
@@ -72,16 +76,27 @@ def test_the_later_source_wins_and_is_remembered(given_by):
             assert config.origins[key] == "default"
 
 
-def test_the_default_file_of_runs_belongs_to_the_folder_of_the_configuration(tmp_path):
+@pytest.mark.parametrize(("name", "default"), [("runs", default_runs_path), ("audit", default_audit_path)])
+def test_the_default_files_belong_to_the_folder_of_the_configuration(tmp_path, name, default):
     below = tmp_path / "project" / "below"
     below.mkdir(parents=True)
-    assert load(folder=below, env={}).settings.runs == str(default_runs_path(below))
+    assert getattr(load(folder=below, env={}).settings, name) == str(default(below))
     (tmp_path / "project" / "hookline.toml").write_text("")
-    assert load(folder=below, env={}).settings.runs == str(default_runs_path(tmp_path / "project"))
+    assert getattr(load(folder=below, env={}).settings, name) == str(default(tmp_path / "project"))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "all.toml").write_text("")
     config = load(file=tmp_path / "mine" / "all.toml", folder=below, env={})
-    assert config.settings.runs == str(default_runs_path(below))
+    assert getattr(config.settings, name) == str(default(below))
+
+
+def test_projects_do_not_share_their_approvals(tmp_path):
+    one, two = tmp_path / "a" / "shop", tmp_path / "b" / "shop"
+    for project in (one, two):
+        (project / "below").mkdir(parents=True)
+        (project / "hookline.toml").write_text("")
+    files = [load(folder=folder, env={}).settings.approval_file for folder in (one, one / "below", two)]
+    assert files[0] == files[1] == str(default_approvals_path(one))
+    assert files[2] == str(default_approvals_path(two)) != files[0]
 
 
 def test_hooks_of_all_sources_are_kept_and_none_takes_away_those_before(tmp_path):

@@ -100,11 +100,44 @@ def test_the_code_and_manifests_of_enabled_plugins_count(home, write):
     assert found == {"plugins/on/plugin.toml", "plugins/on/rules.py", "plugins/on/sub/more.py"}
 
 
+def test_a_module_behind_a_link_out_of_the_project_is_found(home, write, tmp_path):
+    write(rules_py="import helper\n")
+    (tmp_path / "outside.py").write_text(CANARY)
+    (home / "helper.py").symlink_to(tmp_path / "outside.py")
+    (home / "hookline.toml").write_text('hooks = ["rules.py"]')
+    assert names(home, load(folder=home, env={})) == {"rules.py", "../outside.py"}
+
+
+@pytest.mark.parametrize("text", ["(" * 100_000, "x = " + "-" * 200_000 + "1", "\0", "def f(:\n"])
+def test_a_file_that_cannot_be_parsed_is_found_and_stops_nothing(home, text):
+    (home / "rules.py").write_text(text)
+    (home / "hookline.toml").write_text('hooks = ["rules.py"]')
+    assert names(home, load(folder=home, env={})) == {"rules.py"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        f'hooks = ["{"x" * 5000}.py"]',
+        f'mcp = ["{"x" * 5000}", "python {"x" * 5000}.py", "unclosed \\"quote"]',
+        'hooks = ["cycle.py", "folder.py", "no\\u0000name.py"]',
+        'hooks = ["cycle:one", "..:x", "a..b:x", ":x", "no\\u0000name:x"]',
+        'plugins = ["./cycle.py", "./missing", "./folder.py"]',
+    ],
+)
+def test_references_that_lead_nowhere_are_no_files_and_no_error(home, settings):
+    (home / "cycle.py").symlink_to(home / "cycle.py")
+    (home / "folder.py").mkdir()
+    (home / "hookline.toml").write_text(settings)
+    assert names(home, load(folder=home, env={})) == set()
+
+
 def test_data_that_a_server_gets_as_an_argument_is_not_code(home):
     (home / "notes.db").write_text("")
     (home / "server.sh").write_text("")
-    (home / "hookline.toml").write_text('mcp = ["./server.sh notes.db"]')
-    assert names(home, load(folder=home, env={})) == {"server.sh"}
+    (home / "other.js").write_text("")
+    (home / "hookline.toml").write_text('mcp = ["./server.sh notes.db", "sh -c \'node other.js notes.db\'"]')
+    assert names(home, load(folder=home, env={})) == {"server.sh", "other.js"}
 
 
 def test_files_named_on_the_command_line_are_the_users_own_choice(home, write):

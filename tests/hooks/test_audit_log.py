@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from datetime import datetime
 from importlib import import_module
 from types import SimpleNamespace
@@ -592,6 +593,13 @@ def test_after_a_failure_later_runs_report_no_loss(a_file_in_the_way):
     audit.flush()
     assert [line["type"] for line in lines(a_file_in_the_way)][:2] == ["open", "lost"]
     assert verify_audit(a_file_in_the_way).ok
+
+
+def test_a_slow_first_write_is_no_failure(path):
+    audit = AuditLogHook(path)
+    write = audit.log._background._write
+    audit.log._background._write = lambda items: (time.sleep(0.4), write(items))
+    assert scripted_agent([reply("ok")], hooks=[audit]).run("x").errors == ()
 
 
 def test_a_writer_that_hangs_does_not_block_a_run(path, monkeypatch):

@@ -127,6 +127,11 @@ async def test_a_message_that_is_processed_again_counts_once():
     assert [await chat.is_answered("The same long message", id="m1") for _ in range(5)] == [True] * 5
 
 
+async def test_messages_of_two_chats_with_the_same_id_are_counted_separately():
+    chat = Chat(ChannelGuard(per_sender=2))
+    assert [await chat.is_answered(chat=name, id="1") for name in ("a", "b", "c")] == [True, True, False]
+
+
 async def test_a_message_that_is_processed_again_is_not_a_repetition():
     chat = Chat(ChannelGuard(loop_turns=1))
     for _ in range(2):
@@ -291,6 +296,7 @@ async def test_commands_are_carried_out_in_a_loop_and_do_not_end_it():
         await chat.receive("beep", automated=True)
     assert await chat.is_answered("/stop")
     assert not await chat.is_answered("beep", automated=True)
+    assert not await chat.is_answered("/help", automated=True)
 
 
 # Secrets in messages to send.

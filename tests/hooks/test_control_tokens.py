@@ -8,34 +8,40 @@ from hypothesis import strategies as st
 
 from hookline.hooks._injection.control_tokens import neutralise, visible
 
+TEMPLATES = {
+    "Llama 2": "<s> </s> [INST] [/INST] <<SYS>> <</SYS>>",
+    "Llama 3": "<|begin_of_text|> <|start_header_id|> <|end_header_id|> <|eot_id|> <|eom_id|> <|python_tag|>",
+    "Llama 4": "<|header_start|> <|header_end|> <|eot|> <|image_start|> <|reserved_special_token_5|>",
+    "Qwen": "<|im_start|> <|im_end|> <|endoftext|> <|vision_start|> <tool_call> </tool_call> <tool_response> <tools>",
+    "Qwen Coder": "<function=run> <parameter=path> <|fim_prefix|> <|repo_name|>",
+    "DeepSeek": "<｜begin▁of▁sentence｜> <｜User｜> <｜Assistant｜> <｜tool▁calls▁begin｜> <｜tool▁sep｜>",
+    "DeepSeek DSML": "<｜DSML｜function_calls> </｜DSML｜invoke>",
+    "Mistral": "[SYSTEM_PROMPT] [/SYSTEM_PROMPT] [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_CALLS] [TOOL_RESULTS]",
+    "Mistral v11": "[/TOOL_RESULTS] [CALL_ID] [ARGS] [THINK] [/THINK] [IMG] [IMG_BREAK] [IMG_END] [PREFIX]",
+    "Mistral v13": "[MODEL_SETTINGS] [/MODEL_SETTINGS] [AUDIO] [BEGIN_AUDIO] [TRANSCRIBE]",
+    "Gemma 3": "<start_of_turn> <end_of_turn> <bos> <eos> <start_of_image> <end_of_image> <unused99>",
+    "Gemma functions": "<start_function_call> <end_function_call> <start_function_declaration>",
+    "Gemma 4": "<|turn> <turn|> <|channel> <channel|> <|tool_call> <tool_call|> <|think|>",
+    "Phi 4": "<|im_sep|> <|system|> <|user|> <|assistant|> <|end|> <|tool|> <|/tool|> <|tool_response|>",
+    "GPT-OSS": "<|start|> <|channel|> <|message|> <|call|> <|return|> <|constrain|> <|end|>",
+    "Command": "<|START_OF_TURN_TOKEN|> <|CHATBOT_TOKEN|> <|START_THINKING|> <|START_ACTION|> <BOS_TOKEN> <EOS_TOKEN>",
+    "Granite": "<|start_of_role|> <|end_of_role|> <|end_of_text|> <|tool_call|>",
+    "GLM": "[gMASK] <sop> <eop> <|observation|> <arg_key> </arg_value> <|begin_of_box|>",
+    "Kimi": "<|im_user|> <|im_middle|> <|tool_calls_section_begin|> [BOS] [EOT] [start_header_id] [EXTRA_TOKEN_3]",
+    "MiniMax": "]~!b[ ]~b] [e~[ ]!p~[ ]!d~[ <minimax:tool_call> </minimax:tool_call> <beginning_of_sentence>",
+    "Seed": "<seed:bos> <seed:think> <seed:tool_call> <seed:eos>",
+    "Hunyuan": "<｜hy_User｜> <|startoftext|> <|extra_4|>",
+    "Nemotron": "<SPECIAL_12> <extra_id_1> <TOOLCALL> <AVAILABLE_TOOLS>",
+    "EXAONE": "[|system|] [|user|] [|assistant|] [|endofturn|]",
+    "InternLM": "<|action_start|> [UNUSED_TOKEN_146]",
+    "Hermes": "<tool_call> <scratch_pad> <think>",
+    "Anthropic": "<function_calls> </function_calls> <function_results> <system> <system-reminder>",
+}
 TOKENS = [
-    "<|im_start|>",
-    "<|im_end|>",
-    "[INST]",
-    "[/INST]",
-    "<<SYS>>",
-    "<</SYS>>",
-    "<s>",
-    "</s>",
-    "<|system|>",
-    "<|eot_id|>",
-    "<|start_header_id|>",
-    "<start_of_turn>",
-    "<end_of_turn>",
-    "</tool_response>",
-    "<tool_call>",
-    "<function_calls>",
+    *dict.fromkeys(token for tokens in TEMPLATES.values() for token in tokens.split()),
     '<invoke name="x">',
     '<parameter name="x">',
-    "<function=run>",
-    "<bos>",
-    "<think>",
-    "<|endoftext|>",
-    "<|begin▁of▁sentence|>",
-    "[TOOL_CALLS]",
-    "[AVAILABLE_TOOLS]",
-    "<system>",
-    "<system-reminder>",
+    '<｜DSML｜invoke name="x">',
 ]
 SPELT = re.compile("|".join(map(re.escape, TOKENS)) + r"|(?:^|\n)[ ]*(?:Human|Assistant|User|System):")
 
@@ -55,7 +61,7 @@ SPELT = re.compile("|".join(map(re.escape, TOKENS)) + r"|(?:^|\n)[ ]*(?:Human|As
 def test_no_control_token_survives_in_any_spelling(token, disguise):
     cleaned = neutralise(f"before {disguise(token)} after")
     assert cleaned.tokens >= 1
-    assert "‹" in cleaned.text
+    assert set(cleaned.text) & set("‹›")
     assert cleaned.text.startswith("before ")
     assert cleaned.text.endswith(" after")
     assert not SPELT.search(cleaned.text)
@@ -85,6 +91,8 @@ def test_imitations_of_our_own_fences_are_broken():
         "def f(a: list[int]) -> None: ...\n\tif a < 3 | b > 4: pass\n",
         "Family 👨‍👩‍👧‍👦 ❤️ 1️⃣, می‌خواهم, क्‍ष, Straße, 日本語のテキスト:はい。",
         "<span class='s'><script>1</script><strong>x</strong></span>",
+        "usage: tool [args] [--mask] [prefix/] [think](https://a.example) x[e] ~b] [0]~[1]",
+        "let a = [| 1; 2 |] in if x < y |> f then <svg:mask> <xs:element> List<int> <a|b> (p | q)",
         "",
     ],
 )

@@ -14,6 +14,7 @@ from hookline.hooks import Redactor, SensitiveDataHook, SensitiveValue, find_sen
 from hookline.hooks._sensitive import detectors
 from hookline.hooks._sensitive.credentials import _PREFIXES
 from hookline.hooks._sensitive.detectors import KINDS
+from hookline.hooks._sensitive.words import KEYS, PASSWORDS
 
 
 def found(text, kind=None, **options):
@@ -373,6 +374,12 @@ def test_us_social_security_numbers_are_found_by_default(text):
     assert number in ("219-09-9998", "219 09 9998")
 
 
+@pytest.mark.parametrize("name", ["SSN: ", "ssn=", '"ssn": "', "Social Security Number ", "social security no. "])
+def test_nine_digits_are_a_social_security_number_after_its_name(name):
+    assert found(f"{name}219099998", "ssn") == ["219099998"]
+    assert found(f"{name}666123456", "ssn") == []
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -543,6 +550,88 @@ def test_a_value_assigned_to_a_password_or_key_is_a_secret(text, value):
     assert found(text, "secret") == [value or "T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX"]
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("password=letmein", "letmein"),
+        ("Server=db;User=bob;Password=letmein;", "letmein"),
+        ("host:6379,password=letmein,ssl=True", "letmein"),
+        ("  password: letmein\nuser: bob", "letmein"),
+        ("[client]\npassword = letmein\n", "letmein"),
+        ("mysql --password=letmein db", "letmein"),
+        ("mysql --password letmein db", "letmein"),
+        ("tool --db-password letmein", "letmein"),
+        ("tool --api-key abcd1234efgh", "abcd1234efgh"),
+        ("tool --password 'let me in'", "let me in"),
+        ('password: "correct horse battery"', "correct horse battery"),
+        ("password = 'my dog rex'", "my dog rex"),
+        ("password: “correct horse battery”", "correct horse battery"),
+        ("the password is `correct horse battery`", "correct horse battery"),
+        ('"password": "cor\\"rect horse\\" x"', 'cor\\"rect horse\\" x'),
+        ('{\\"password\\": \\"correct horse\\"}', "correct horse"),
+        ("password=" + "aB1+" * 80, "aB1+" * 80),
+        ("Authorization: Basic dXNlcjpwYXNz", "dXNlcjpwYXNz"),
+        ("https://0a1b2c3d4e5f6a7b8c9d@example.com/x", "0a1b2c3d4e5f6a7b8c9d"),
+        ("postgres://bob:p@ss@db.example.com/x", "bob:p@ss"),
+    ],
+)
+def test_settings_options_quotes_and_logins_have_secrets(text, value):
+    assert found(text, "secret") == [value]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("curl -u bob:swordfish https://example.com", ["bob:swordfish"]),
+        ("curl -sSu bob:swordfish https://example.com", ["bob:swordfish"]),
+        ("curl https://example.com --user=bob:swordfish", ["bob:swordfish"]),
+        ("curl -X POST \\\n  -u 'bob:sword fish'", ["bob:sword fish"]),
+        ("curl -U proxy:swordfish -u bob:letmein x", ["proxy:swordfish", "bob:letmein"]),
+        ("http -a bob:swordfish https://example.com", ["bob:swordfish"]),
+        ("mysqldump -uroot -pswordfish db", ["swordfish"]),
+        ("sshpass -p 'sword fish' ssh host", ["sword fish"]),
+        ("redis-cli -a swordfish ping", ["swordfish"]),
+        ("docker login -u bob -p swordfish", ["swordfish"]),
+        ("openssl rsa -passin pass:swordfish", ["swordfish"]),
+        ("Cookie: sid=abcdef; theme=dark; n=1", ["abcdef", "dark"]),
+        ("cookie: " + "a=bcde; " * 300, ["bcde"] * 300),
+        ("Set-Cookie: sid=abcdef; Path=/home; HttpOnly", ["abcdef"]),
+        ("curl -H 'Cookie: sid=abcdef'", ["abcdef"]),
+        ('{"cookie": "sid=abcdef; b=zzzz"}', ["abcdef", "zzzz"]),
+    ],
+)
+def test_logins_in_commands_and_cookies_are_secrets(text, values):
+    assert found(text, "secret") == values
+
+
+@pytest.mark.parametrize("name", sorted({word for words in PASSWORDS.values() for word in words}))
+@pytest.mark.parametrize("form", ["{}: hunter22", "{} = hunter22", '{}: "correct horse"', "XX {}：hunter22"])
+def test_words_for_a_password_in_other_languages_are_known(name, form):
+    for written in (name, name.capitalize(), name.upper()):
+        assert found(form.format(written), "secret") == ["correct horse" if '"' in form else "hunter22"]
+
+
+@pytest.mark.parametrize("name", sorted({word for words in KEYS.values() for word in words}))
+def test_words_for_a_key_in_other_languages_are_known(name):
+    assert found(f"{name}: 0a1b2c3d4e", "secret") == ["0a1b2c3d4e"]
+    assert found(f"{name}: abcdefgh", "secret") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("Das Passwort lautet hunter22.", "hunter22"),
+        ("le mot de passe est hunter22", "hunter22"),
+        ("la contraseña es hunter22", "hunter22"),
+        ("密码是hunter22。", "hunter22"),
+        ("パスワードはhunter22です", "hunter22"),
+        ("пароль: кошка123", "кошка123"),
+    ],
+)
+def test_sentences_with_a_password_in_other_languages_are_understood(text, value):
+    assert found(text, "secret") == [value]
+
+
 KEY = "-----BEGIN {0}-----\n" + "\n".join(chance(BASE62 + "+/", 64, n) for n in range(5)) + "\n-----END {0}-----"
 
 
@@ -616,6 +705,30 @@ def test_public_keys_and_certificates_are_not_secrets(sort):
         "key-value-store-with-many-words",
         "2026-01-15T10:20:30.123456Z",
         "x-request-id: 7b1f0c0e-2f5a-4f0e-9d1c-8a2b3c4d5e6f",
+        "connect(host, password=pw)",
+        "connect(host, password=letmein)",
+        "connect(\n    password=letmein,\n)",
+        "password=new_password",
+        "password=form.password",
+        "password: required",
+        "password = getpass.getpass",
+        "pwd = path",
+        "use --password to set it, or the --password option",
+        "--password PASSWORD  the password",
+        "--password-stdin reads it",
+        '"password": "Your password has expired."',
+        '"password": "Must be longer"',
+        '"password": "Mot de passe"',
+        "docker run -u 1000:1000 image",
+        "chown -R user:group dir",
+        'curl -u "$USER:$PASSWORD" x',
+        "curl -u bob:<password> x",
+        "Cookie: what is it?",
+        "cookie: a=b",
+        "set_cookie(name=value)",
+        "the Spanish enclave: abc12345",
+        "Contraseña: obligatoria",
+        "https://bob@example.com/x",
     ],
 )
 def test_ordinary_code_and_text_have_no_secrets(text):
@@ -725,9 +838,17 @@ def test_a_secret_in_ten_megabytes_is_found():
     assert [one.start for one in find_sensitive(text[:at] + " bob@example.com " + text[at:])] == [at + 1]
 
 
-@given(st.lists(st.text("abcXYZ.,;'()!?/_-", min_size=1, max_size=19), max_size=40).map(" ".join))
+PLAIN = st.one_of(
+    st.text("abcXYZ.,;'()!?/_-", min_size=1, max_size=19),
+    st.sampled_from(
+        ["password", "is", "'correct", "horse'", "--password", "swordfish", "redis-cli", "-a", "let!me", "senha"]
+    ),
+)
+
+
+@given(st.lists(PLAIN, max_size=40).map(" ".join))
 def test_the_shortcut_for_plain_words_never_misses_a_value(text):
-    assert find_sensitive(text) == []
+    quick = find_sensitive(text)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(detectors, "_SHORT", -1)
-        assert find_sensitive(text, KINDS) == []
+        assert find_sensitive(text) == quick

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from hookline import (
     AFTER_TOOL,
     BEFORE_TOOL,
+    Agent,
     AgentContext,
     HookRegistry,
     HookResult,
     RegistrationError,
+    ScriptedModel,
     call,
     guard,
     hook,
@@ -22,6 +24,7 @@ from hookline import (
     tool,
 )
 from hookline.hooks import HookAction, RateLimitHook
+from hookline.teams import Team
 from hookline.testing import FakeClock, afire_hook, fire_hook, scripted_agent
 
 
@@ -65,6 +68,42 @@ async def test_each_run_is_counted_separately():
     agent = agent_of([searches(2), reply("a")] * 3, RateLimitHook(2))
     results = [await agent.arun("x") for _ in range(2)]
     assert [r.successful_tool_calls for r in results] == [2, 2]
+
+
+async def test_a_run_and_its_subagents_are_counted_together():
+    ran = []
+
+    @tool
+    def search(n: int) -> str:
+        """Search."""
+        ran.append(n)
+        return f"found {n}"
+
+    team, limit = Team(max_parallel=2), RateLimitHook(6, per_tool={"search": 3})
+    both = [call("delegate", to=f"inner_{n}", task="go") for n in (1, 2)]
+    turns = [call("search", n=0), both, [call("search", n=9)], reply("done")]
+    team.add(Agent("chief", llm=ScriptedModel(turns), tools=[team, search], hooks=[limit]))
+    for n in (1, 2):
+        inner = ScriptedModel([call("search", n=n), call("search", n=10 * n), reply("x")])
+        team.add(Agent(f"inner_{n}", llm=inner, tools=[search]))
+    result = await team.arun("x")
+    assert result.status == "completed"
+    assert len(ran) == 3  # of five
+    assert ran[0] == 0
+    assert texts(result)[-1] == 'Rate limit exceeded: 4/3 calls of "search".'
+
+
+async def test_a_run_that_inherits_nothing_is_counted_by_itself():
+    limit = RateLimitHook(2)
+
+    @tool
+    async def ask() -> str:
+        """Ask another agent."""
+        inner = agent_of([searches(2), reply("x")], limit)
+        return str((await inner.arun("x", inherit=False)).successful_tool_calls)
+
+    outer = Agent("outer", llm=ScriptedModel([[call("ask")], reply("x")]), tools=[ask], hooks=[limit])
+    assert texts(await outer.arun("x")) == ["2"]
 
 
 async def test_each_tool_can_have_a_limit():

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import tarfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from hookline.tools import shell_tool
 PAGE = (Path(__file__).parents[2] / "docs/guides/lock-down.md").read_text()
 RECIPE = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
 CANARY = "canary-7f3a"
-unconfined_shell = shell_tool
+unconfined_shell = partial(shell_tool, sandbox="off")
 
 
 def git(folder, *words):

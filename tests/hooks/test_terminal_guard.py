@@ -69,7 +69,8 @@ wc -l a.txt
 wc -l < a.txt
 wc -l *.txt
 grep x a.txt
-grep -rn "TODO" .
+grep -rn "TODO" src
+grep -rn --exclude-dir=.git --exclude-dir=keys --exclude=.env TODO .
 grep -rn --include="*.py" "def " src
 grep -E "a|b" a.txt
 grep -E 'foo$|^bar' a.txt
@@ -80,8 +81,6 @@ grep -v '^#' a.txt | sort | uniq -c | sort -rn | head
 grep -- -x a.txt
 grep "a\\$b" a.txt
 grep foo$ a.txt
-rg -n "class " src
-rg --type py -l import
 find . -name "*.py"
 find . -type f -size +1M
 find src -maxdepth 2 -type d
@@ -239,6 +238,7 @@ ls ~
 grep -R x .
 ls -LR
 diff -r src dashes
+rg -n "class " src
 awk 1 /inet/tcp/0/example.com/80
 """
 LEFT_OUT = LEFT_OUT.strip().split("\n")
@@ -607,6 +607,19 @@ def test_denied_commands_are_blocked_with_any_words_in_between(place, command):
     assert judged(command, place, allow=["git *"], deny=["git push *"])[0] == "block"
     assert judged("git pull", place, allow=["git *"], deny=["git push *"])[0] is None
     assert judged("cat a.txt", place, deny=["cat *"])[0] == "block"
+    for hidden in ("git pu[s]h", "git p*", "git --no-pager push", "gi[t] push"):
+        assert judged(hidden, place, allow=["git *"], deny=["git push *"])[0] == "block"
+    for hidden in ("git push --for*", "git push --forc", "git push --force=x"):
+        assert judged(hidden, place, allow=["git *"], deny=["git push --force *"])[0] == "block"
+
+
+@pytest.mark.parametrize("wrapper", ["timeout 5", "nice -n 3", "env X=1", "time", "xargs", "nohup", "find . -exec"])
+def test_a_denied_command_is_blocked_behind_a_program_that_runs_it(place, wrapper):
+    allow = [f"{wrapper.split()[0]} *"]
+    assert judged(f"{wrapper} rm a.txt", place, allow=allow, deny=["rm *"]) == ("block", "denied: rm *")
+    assert judged(f"{wrapper} rm a.txt", place, unknown="ask", deny=["rm *"]) == ("block", "denied: rm *")
+    assert judged(f"{wrapper} rm a.txt", place, allow=allow, ask=["rm *"])[0] == "ask" or wrapper == "nohup"
+    assert judged(f"{wrapper} cat a.txt", place, allow=allow, deny=["rm *"]) == (None, "")
 
 
 def test_commands_in_ask_need_approval(place):
@@ -908,6 +921,27 @@ def test_git_does_not_take_a_folder_of_data_for_a_repository(tmp_path):
     result = scripted_agent([calls, reply("Done.")], tools=tools, hooks=hooks).run("x")
     assert result.steps[0].outcomes == ("ok", "ok")
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "-r", "-rn", "--recursive", "-r --exclude-dir=.git", "-r --exclude=.env", "-r --include='*'",
+        "-r --include='.e*'", "-r --include='[^x]env'", "-r --include='\\.env'", "-r --include='./.env'",
+        "-r --include='.env' --exclude='.env'", "-r --exclude-dir=.git --exclude-dir=keys --exclude='[.]env'",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("operands", ["x .", "x", "-e x", "x ./", "x src/..", "x {place}"])
+def test_a_search_in_a_folder_does_not_read_the_secret_files_in_it(place, options, operands):
+    assert judged(f"grep {options} {operands}".replace("{place}", str(place)), place)[0] == "block"
+    assert judged("grep -r x src", place) == (None, "")
+    assert judged("grep -r --include='*.py' x .", place) == (None, "")
+
+
+def test_a_link_is_not_entered_because_shells_disagree_about_the_folder_above_it(place):
+    (place / "src" / "link").symlink_to("deep")
+    assert judged("cd src/link && cd .. && cat ../../secret", place) == ("block", "cd")
+    assert judged("cd src/deep && cd .. && cat ../a.txt", place) == (None, "")
 
 
 @pytest.mark.parametrize(

@@ -568,6 +568,8 @@ NEEDED: dict[str, Any] = {
 """Something sensible for each argument that cannot be left out."""
 
 BESIDES: dict[str, dict[str, Any]] = {
+    "PlanModeHook.approver": {"confirm": ["x"]},
+    "PlanModeHook.question": {"confirm": ["x"]},
     "RateLimitHook.max_calls_per_run": {"per_minute": 10},
     "SafetyGuardrailHook.allowlist": {"blocklist": ["x"]},
     "SafetyGuardrailHook.reply": {"blocklist": ["x"]},
@@ -608,6 +610,7 @@ TEXTS = {
     "EpisodeLoggerHook.scope",
     "MemoryInjectionHook.scope",
     "PersistSessionHook.session_id",
+    "PathGuard.commands",
     "PlanModeHook.question",
     "RoleBasedAccessHook.key",
     "TicketRules.key",
@@ -634,6 +637,7 @@ PATHS = {
 }
 FLAGS = {
     "AuditLogHook.content",
+    "ChannelGuard.attachments",
     "EgressGuard.resolve",
     "InjectionGuard.judge",
     "InjectionGuard.task",
@@ -659,6 +663,7 @@ FUNCTIONS = {
 }
 AMOUNTS = {
     "ApprovalsHook.seconds",
+    "ChannelGuard.loop_window",
     "InjectionGuard.judge_timeout",
     "CostLimitHook.max_cost",
     "ExecutionTimeLimitHook.max_seconds",
@@ -700,6 +705,10 @@ SENSIBLE: dict[str, set[str]] = {
         "ToolRetryHook.base_delay",
     },
     "None": {
+        "ChannelGuard.loop_turns",
+        "ChannelGuard.max_length",
+        "ChannelGuard.per_conversation",
+        "ChannelGuard.per_sender",
         "InjectionGuard.taint_steps",
         "RateLimitHook.max_calls_per_run",
         "guards.finish_reasons",
@@ -708,12 +717,19 @@ SENSIBLE: dict[str, set[str]] = {
         "guards.max_tokens",
     },
     "[]": {
+        "ChannelGuard.allow",
+        "ChannelGuard.blocklist",
+        "ChannelGuard.bots",
+        "ChannelGuard.deny",
+        "ChannelGuard.links",
+        "ChannelGuard.redact",
         "EgressGuard.hosts",
         "EgressGuard.local",
         "InjectionGuard.dangerous",
         "InjectionGuard.untrusted",
         "PathGuard.protect",
         "PathGuard.read",
+        "PathGuard.commands",
         "PathGuard.secrets",
         "PathGuard.write",
         "PathGuard.write_tools",

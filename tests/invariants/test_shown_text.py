@@ -160,6 +160,20 @@ def test_text_that_a_hook_rejects_is_never_shown(hooks, script):
     assert shown_text(events) == settled_text(events)
 
 
+def test_a_reply_that_a_guard_rejects_over_the_retry_limit_is_neither_used_nor_shown():
+    @guard(AFTER_LLM)
+    def never(ctx, answer):
+        return HookResult.retry()
+
+    for mode in ("safe", "live"):
+        agent = scripted_agent([reply("bad one"), reply("bad two"), reply("bad three")], hooks=[never])
+        events = events_of(agent, stream=mode)
+        result = events[-1].result
+        assert (result.status, result.stop.kind, result.reply) == ("stopped", "retry_limit", "")
+        assert kept_text(events) == ("", "")
+        assert shown_text(events) == ("" if mode == "safe" else "bad onebad twobad three")
+
+
 # When text is held
 
 

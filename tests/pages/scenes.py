@@ -41,7 +41,7 @@ hooks = [{ use = "PlanModeHook", args = { confirm = ["read_note"] } }]
 NOTES = """
 from hookline import tool
 
-@tool
+@tool(effects=["read"])
 def read_note(path: str) -> str:
     return "Hello."
 """
@@ -218,6 +218,12 @@ SCENES = {
         exits={"hookline replay tapes/*.tape": 1},
     ),
     "docs/guides/tickets.md": Scene(files={"hookline.toml": 'tickets = "tickets.db"\n'}),
+    "docs/guides/trust.md": Scene(
+        files={"hookline.toml": 'hooks = ["rules.py"]\n', "rules.py": NO_NOTES},
+        env={"HOOKLINE_TRUST": ""},
+        typed={"hookline trust ": "y\n"},
+        exits={'hookline run "What is new?"': 2, 'hookline run "What is new?" --': 0},
+    ),
     "docs/guides/cookbook.md": Scene(checkout=True),
     "examples/README.md": Scene(checkout=True),
 }

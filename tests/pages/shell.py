@@ -37,6 +37,7 @@ class Shell:
             "LANG": "C.UTF-8",
             "TERM": "dumb",
             "COLUMNS": "120",
+            "HOOKLINE_TRUST": "1",  # readers have a terminal: they are asked once, and say yes
         }
         if "PYTHONPATH" in os.environ:
             ours["PYTHONPATH"] = os.environ["PYTHONPATH"]

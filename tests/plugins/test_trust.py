@@ -19,10 +19,10 @@ def project(tmp_path):
     """A folder with a file that imports a module, each of which says that it ran."""
     folder = tmp_path / "project"
     folder.mkdir()
-    (folder / "rules.py").write_text("import helper_of_rules\nran = helper_of_rules.text\n")
-    (folder / "helper_of_rules.py").write_text("text = 'as trusted'\n")
+    (folder / "rules.py").write_text("import module_of_rules\nran = module_of_rules.text\n")
+    (folder / "module_of_rules.py").write_text("text = 'as trusted'\n")
     yield folder
-    sys.modules.pop("helper_of_rules", None)
+    sys.modules.pop("module_of_rules", None)
 
 
 @pytest.fixture
@@ -37,61 +37,72 @@ def trusting(project):
 
 
 def test_trusted_files_are_loaded_with_the_modules_they_import(project, trusting):
-    with trusting("rules.py", "helper_of_rules.py"):
+    with trusting("rules.py", "module_of_rules.py"):
         assert load_file(project / "rules.py")[0].ran == "as trusted"
 
 
-@pytest.mark.parametrize("trusted", [(), ("helper_of_rules.py",), ("rules.py",)])
+@pytest.mark.parametrize("trusted", [(), ("module_of_rules.py",), ("rules.py",)])
 def test_a_file_that_is_not_trusted_does_not_run(project, trusting, trusted):
     with trusting(*trusted), pytest.raises((UntrustedFileError, LoadError), match="is not trusted, or has changed"):
         load_file(project / "rules.py")
-    assert "helper_of_rules" not in sys.modules
+    assert "module_of_rules" not in sys.modules
 
 
-@pytest.mark.parametrize("name", ["rules.py", "helper_of_rules.py"])
+@pytest.mark.parametrize("name", ["rules.py", "module_of_rules.py"])
 def test_a_file_that_has_changed_does_not_run(project, trusting, name):
-    block = trusting("rules.py", "helper_of_rules.py")
+    block = trusting("rules.py", "module_of_rules.py")
     (project / name).write_text("text = ran = 'changed'\n")
     with block, pytest.raises((UntrustedFileError, LoadError), match=f"{name} is not trusted, or has changed"):
         load_file(project / "rules.py")
 
 
 def test_code_that_tries_an_optional_import_does_not_hide_the_refusal(project, trusting):
-    (project / "rules.py").write_text("try:\n    import helper_of_rules\nexcept ImportError:\n    pass\n")
-    with trusting("rules.py"), pytest.raises(LoadError, match=r"helper_of_rules\.py is not trusted"):
+    (project / "rules.py").write_text("try:\n    import module_of_rules\nexcept ImportError:\n    pass\n")
+    with trusting("rules.py"), pytest.raises(LoadError, match=r"module_of_rules\.py is not trusted"):
         load_file(project / "rules.py")
 
 
 def test_forged_bytecode_does_not_run_in_place_of_the_source(project, trusting):
-    helper, forged = project / "helper_of_rules.py", project / "forged.py"
+    helper, forged = project / "module_of_rules.py", project / "forged.py"
     forged.write_text("text = 'forged    '\n")  # as long as the source, so that Python takes it for its bytecode
     times = helper.stat()
     os.utime(forged, ns=(times.st_atime_ns, times.st_mtime_ns))
     cached = importlib.util.cache_from_source(str(helper))
     py_compile.compile(str(forged), cached, dfile=str(helper))
     with importable(project):
-        assert importlib.import_module("helper_of_rules").text.strip() == "forged"  # Python itself is deceived
-    del sys.modules["helper_of_rules"]
-    with trusting("rules.py", "helper_of_rules.py"):
+        assert importlib.import_module("module_of_rules").text.strip() == "forged"  # Python itself is deceived
+    del sys.modules["module_of_rules"]
+    with trusting("rules.py", "module_of_rules.py"):
         assert load_file(project / "rules.py")[0].ran == "as trusted"
 
 
-def test_bytecode_without_source_needs_trust(project, trusting):
-    py_compile.compile(str(project / "helper_of_rules.py"), str(project / "helper_of_rules.pyc"))
-    (project / "helper_of_rules.py").unlink()
-    with trusting("rules.py"), pytest.raises(LoadError, match=r"helper_of_rules\.pyc is not trusted"):
+def test_a_link_that_leads_out_of_the_project_needs_trust(project, trusting, tmp_path):
+    outside = tmp_path / "outside.py"
+    outside.write_text("text = 'from outside'\n")
+    (project / "module_of_rules.py").unlink()
+    (project / "module_of_rules.py").symlink_to(outside)
+    with trusting("rules.py"), pytest.raises(LoadError, match=r"outside\.py is not trusted"):
         load_file(project / "rules.py")
-    with trusting("rules.py", "helper_of_rules.pyc"):
+    with trusting("rules.py", "module_of_rules.py"):
+        assert load_file(project / "rules.py")[0].ran == "from outside"
+
+
+def test_bytecode_without_source_needs_trust(project, trusting):
+    py_compile.compile(str(project / "module_of_rules.py"), str(project / "module_of_rules.pyc"))
+    (project / "module_of_rules.py").unlink()
+    with trusting("rules.py"), pytest.raises(LoadError, match=r"module_of_rules\.pyc is not trusted"):
+        load_file(project / "rules.py")
+    with trusting("rules.py", "module_of_rules.pyc"):
         assert load_file(project / "rules.py")[0].ran == "as trusted"
 
 
 def test_files_that_the_user_named_need_no_trust(project, trusting):
     with trusting(named=[project]):
         assert load_file(project / "rules.py")[0].ran == "as trusted"
-    del sys.modules["helper_of_rules"]
-    (project / "rules.py").write_text("import helper_of_rules as h\nran = h.text\n")
+    del sys.modules["module_of_rules"]
+    (project / "rules.py").write_text("import module_of_rules as h\nran = h.text\n")
     with trusting():
-        trust_named(project / "rules.py", project / "helper_of_rules.py")
+        trust_named(project / "rules.py", project / "module_of_rules.py")
         assert load_file(project / "rules.py")[0].ran == "as trusted"
 
 

@@ -251,7 +251,7 @@ async def test_the_manager_can_disable_a_plugin_during_a_run(build, tmp_path):
     folder.mkdir(parents=True)
     (folder / "plugin.toml").write_text('id = "p"\nversion = "1"\napi = "1"\ntools = ["tools.py:ping"]\n')
     (folder / "tools.py").write_text(
-        'from hookline import tool\n@tool\ndef ping():\n    """Ping."""\n    return "pong"\n'
+        'from hookline import tool\n@tool(effects=[])\ndef ping():\n    """Ping."""\n    return "pong"\n'
     )
     manager = PluginManager(folder=folder.parent, installed=False)
     agent = build([call("ping"), call("flip"), call("ping"), "done"], lambda agent: manager.deactivate("p"))

@@ -23,6 +23,7 @@ from hookline.server.errors import BusyError, ConflictError, UnavailableError, U
 from hookline.stores import run_stats
 from hookline.stores.errors import StoreError
 from hookline.stores.runs import RunRecord, RunStore
+from hookline.teams import Team
 
 from ..waiting import wait_until
 from .rig import ADMIN, ME, OTHER, Blocker, make, read_all, service_at, serving
@@ -149,6 +150,31 @@ async def test_agents_that_hand_over_are_one_run_for_the_caller(tmp_path):
     ]
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     assert (run.reply, run.steps) == ("over to B\n\nhere is B", 2)
+
+
+async def test_the_guards_of_the_agent_that_handed_over_judge_the_calls_after_it(tmp_path):
+    canary = tmp_path / "canary"
+    canary.write_text("alive")
+    wipe = tool(name="wipe")(canary.unlink)
+
+    @guard("before_tool", tools="wipe")
+    def no_wiping(ctx, request):
+        return HookResult.block("No wiping.")
+
+    class Desk:
+        name, hooks = "helper", ()
+
+        def __init__(self, *turns):
+            self.team, handoff = Team(), call("handoff", to="writer", message="go on")
+            self.start, self.follow_up = self.team.start, self.team.follow_up
+            self.team.add(Agent("desk", llm=ScriptedModel([handoff]), tools=[self.team], hooks=[no_wiping]))
+            self.team.add(Agent("writer", llm=ScriptedModel([call("wipe"), *turns]), tools=[self.team, wipe]))
+
+    for task in ("x", "go on"):  # the second server loads the session of the first
+        async with serving(tmp_path, Desk(reply(f"answer to {task}"))) as service:
+            run = await service.wait((await service.start(ME, task, session="talk")).id, ME)
+            assert run.reply.endswith(f"answer to {task}")
+            assert canary.exists()
 
 
 # Sessions

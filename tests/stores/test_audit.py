@@ -134,14 +134,21 @@ def test_reserved_fields_and_values_that_are_not_json_are_refused(path, fields):
         AuditLog(path).record("test", **fields)
 
 
-@pytest.mark.parametrize("type", ["open", "lost", "rotate", "checkpoint", "", 'a"b', "a b"])
+@pytest.mark.parametrize("type", ["open", "lost", "rotate", "prune", "checkpoint", "", 'a"b', "a b"])
 def test_reserved_types_and_types_that_are_not_identifiers_are_refused(path, type):
     with pytest.raises(StoreError):
         AuditLog(path).record(type)
 
 
 def test_invalid_options_are_refused_at_once(path, tmp_path):
-    for bad in [{"path": None}, {"path": tmp_path}, {"fsync": "often"}, {"max_bytes": 10}, {"sign": tmp_path / "no"}]:
+    for bad in [
+        {"path": None},
+        {"path": tmp_path},
+        {"fsync": "often"},
+        {"max_bytes": 10},
+        {"keep_files": 0},
+        {"sign": tmp_path / "no"},
+    ]:
         with pytest.raises(StoreError):
             AuditLog(**{"path": path, **bad})
     with pytest.raises(TypeError):
@@ -269,7 +276,7 @@ def test_an_incomplete_line_is_kept_and_the_next_record_reports_its_size(path, c
     assert report.findings == ()
     assert path.read_bytes().startswith(raw[:-cut])
     if cut > 1:  # a line that lacks only its line end is complete
-        assert [w.kind for w in report.warnings] == ["torn"]
+        assert [w.kind for w in report.warnings] == ["torn", "unproven"]
         assert records_of_type(path, "open")[-1]["torn"] > 0
 
 
@@ -378,6 +385,27 @@ def test_a_full_file_is_renamed_and_the_chain_continues_in_the_next(path):
         "audit-000002.jsonl",
     )
     assert (second[0]["type"], second[0]["file"], second[0]["seq"]) == ("open", 2, first[-1]["seq"] + 1)
+
+
+def test_a_log_keeps_only_its_last_files_and_records_what_it_deletes(path):
+    for _ in range(4):
+        write(path, 60, max_bytes=5000, keep_files=2)
+    report = verify_audit(path)
+    assert report.ok, report.findings
+    assert (len(report.files), report.first > 1) == (3, True)
+    assert [w.kind for w in report.warnings] == ["pruned"]
+    assert sum(file.stat().st_size for file in path.parent.iterdir()) < 3 * 5000 + 1000
+    pruned = [record for file in report.files for record in records_of_type(Path(file), "prune")]
+    assert pruned[-1]["last"] == report.first - 1
+
+
+def test_a_deleted_file_that_no_record_explains_is_a_finding(path):
+    write(path, 200, max_bytes=5000, keep_files=4)
+    first, *_ = [file for file in sorted(path.parent.iterdir()) if "-0000" in file.name]
+    first.unlink()
+    report = verify_audit(path)
+    assert [finding.kind for finding in report.findings] == ["missing"]
+    assert verify_audit(path, partial=True).ok
 
 
 def test_a_record_larger_than_max_bytes_gets_a_file_of_its_own(path):

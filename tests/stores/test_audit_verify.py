@@ -120,7 +120,7 @@ def test_any_bytes_can_be_verified(made, tmp_path_factory, junk, where):
     raw = (made[0] / "plain.jsonl").read_bytes()
     path.write_bytes({"alone": junk, "before": junk + raw, "after": raw + junk}[where])
     report = verify_audit(path)
-    assert report.ok or report.findings
+    assert report.unchanged or report.findings
     if where == "before" and junk:
         assert not report.ok
 
@@ -167,11 +167,38 @@ def test_a_cut_tail_is_found_by_the_checkpoint_and_by_a_head(log):
     assert kinds(path) == ["cut"]
     (log / "plain.jsonl.head").rename(log / "kept")
     assert kinds(path) == []
-    assert [w.kind for w in verify_audit(path).warnings] == ["checkpoint"]
+    assert [w.kind for w in verify_audit(path).warnings] == ["unproven"]
     assert kinds(path, checkpoint=log / "kept") == ["cut"]
     assert kinds(path, head=line_hash(was[-1])) == ["head"]
     assert kinds(path, head=f"{len(was)}:{line_hash(was[-1])}") == ["cut"]
     assert kinds(path, head=line_hash(was[3])) == []
+
+
+def test_a_cut_log_without_its_checkpoint_is_not_ok(log):
+    path, was = log / "plain.jsonl", lines(log / "plain.jsonl")
+    rewrite(path, was[:-2])
+    (log / "plain.jsonl.head").unlink()
+    report = verify_audit(path)
+    assert (report.unchanged, report.end_proven, report.ok) == (True, False, False)
+    assert verify_audit(path, head=line_hash(was[-3])).ok
+
+
+def test_a_program_that_continues_a_cut_log_does_not_hide_the_cut(log):
+    path = log / "plain.jsonl"
+    rewrite(path, lines(path)[:-2])
+    (log / "plain.jsonl.head").unlink()
+    for _ in range(2):
+        write(path, 3)  # this writes a new checkpoint
+    report = verify_audit(path)
+    assert (report.unchanged, report.end_proven, report.ok) == (True, False, False)
+    assert [(warning.kind, warning.line) for warning in report.warnings] == [("unproven", len(lines(path)) - 7)]
+
+
+def test_the_last_record_of_a_full_file_proves_its_end(log):
+    path = log / "many-000001.jsonl"
+    assert verify_audit(path).ok
+    rewrite(path, lines(path)[:-1])
+    assert not verify_audit(path).end_proven
 
 
 def test_a_given_head_does_not_replace_the_checkpoint(log):
@@ -278,7 +305,7 @@ def test_an_incomplete_last_line_is_a_warning(log):
     with open(log / "plain.jsonl", "ab") as file:
         file.write(b'{"v":1,"seq":10,"ti')
     report = verify_audit(log / "plain.jsonl")
-    assert (report.findings, [w.kind for w in report.warnings]) == ((), ["checkpoint", "torn"])
+    assert (report.findings, [w.kind for w in report.warnings]) == ((), ["torn", "unproven"])
 
 
 def test_an_incomplete_last_line_is_a_finding_in_an_archive(log):

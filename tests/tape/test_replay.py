@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -254,6 +255,23 @@ def test_held_and_live_text_is_shown_at_the_same_time_in_a_replay(path: Path, mo
     events = [entry.event for entry in Tape.load(path).entries if isinstance(entry, fmt.EventEntry)]
     shown = [event["text"] for event in events if event["type"] == "text_delta"]
     assert shown == (["so good"] if mode == "safe" else ["so", " bad", "so", " good"])
+
+
+def test_a_tape_from_before_text_was_held_is_replayed_without_differences(path: Path) -> None:
+    @hook(AFTER_LLM)
+    def polish(ctx: Any, payload: Any) -> Any:
+        return HookResult.retry("No.") if "bad" in payload.content else payload.replace(content="fine")
+
+    agent = Agent("a", llm=ScriptedModel(["so bad", "so good"]), hooks=[TapeHook(path), polish], stream="live")
+    assert agent.run("x").reply == "fine"
+    older = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in older:
+        line.pop("stream", None)
+        if line.get("event", {}).get("type") == "discarded":
+            del line["event"]["reason"]
+    replaced = [i for i, line in enumerate(older) if line.get("event", {}).get("text") == "fine"]
+    path.write_text("".join(json.dumps(line) + "\n" for i, line in enumerate(older) if i not in replaced))
+    check(path, polish)
 
 
 def test_a_stream_that_a_hook_closed_is_closed_again(path: Path) -> None:

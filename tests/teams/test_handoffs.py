@@ -2,9 +2,10 @@
 
 import pytest
 
-from hookline import Agent, AgentContext, HookResult, ScriptedModel, Session, call, guard, hook, observer
+from hookline import Agent, AgentContext, HookResult, ScriptedModel, Session, call, guard, hook, observer, tool
 from hookline.channels.protocol import Answerer
-from hookline.hooks import PersistSessionHook, PlanModeHook
+from hookline.hooks import AuditLogHook, InjectionGuard, PersistSessionHook, PlanModeHook
+from hookline.plugins import Plugin
 from hookline.stores import JsonSessionStore
 from hookline.teams import Team
 
@@ -236,3 +237,200 @@ def test_the_member_that_took_over_is_saved_with_the_session(tmp_path):
     team, desk, _ = pair([pass_on()], hooks=[save])
     desk.run("x", session=Session("s"))
     assert JsonSessionStore(tmp_path).load("s").personality_id == "writer"
+
+
+# The guards of the run that handed over.
+
+
+@pytest.fixture
+def canary(tmp_path):
+    """A file, and a tool that deletes it."""
+    file = tmp_path / "canary"
+    file.write_text("alive")
+
+    @tool
+    def wipe() -> str:
+        """Delete the file."""
+        file.unlink()
+        return "wiped"
+
+    return file, wipe
+
+
+@guard("before_tool", tools="wipe")
+def no_wiping(ctx, request):
+    """Block the tool."""
+    return HookResult.block("No wiping.")
+
+
+def relay(*members, **options):
+    """A team of agents that were given as ``(name, turns, tools, hooks)``."""
+    team = Team(**options)
+    for name, turns, tools, hooks in members:
+        team.add(Agent(name, name, llm=script(*turns), tools=[team, *tools], hooks=hooks))
+    return team
+
+
+def refusals(session):
+    return [message.content for message in session.messages if message.name == "wipe"]
+
+
+def test_the_guards_of_the_run_that_handed_over_judge_the_next_run_and_all_later_ones(canary):
+    file, wipe = canary
+    session = Session("s")
+    team = relay(
+        ("desk", [pass_on()], [], [no_wiping]), ("writer", [call("wipe"), "no", call("wipe"), "no"], [wipe], [])
+    )
+    team.run("x", session=session)
+    team.run("and now?", session=session)
+    assert refusals(session) == ["No wiping."] * 2
+    assert file.exists()
+
+
+def test_the_guards_of_all_agents_that_handed_over_apply(canary):
+    file, wipe = canary
+
+    @guard("before_tool", tools="look")
+    def no_looking(ctx, request):
+        return HookResult.block("No looking.")
+
+    look = tool(name="look")(lambda: "seen")
+    session = Session("s")
+    team = relay(
+        ("a", [pass_on("b")], [], [no_wiping]),
+        ("b", [pass_on("c")], [], [no_looking]),
+        ("c", [[call("wipe"), call("look")], "ok"], [wipe, look], []),
+    )
+    result = team.run("x", session=session)
+    assert result.steps[0].outcomes == ("blocked", "blocked")
+    assert session.handed_over_by == ("a", "b")
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_the_guards_apply_to_a_session_that_was_stored_and_loaded_by_another_process(canary, tmp_path, store):
+    file, wipe = canary
+
+    def team_of(*writer_turns):
+        return relay(("desk", [pass_on()], [], [no_wiping]), ("writer", writer_turns, [wipe], []))
+
+    session = Session("s")
+    team_of("hello").run("x", session=session)
+    if store:
+        JsonSessionStore(tmp_path).save(session)
+        session = JsonSessionStore(tmp_path).load("s")
+    else:
+        session = Session("s", session.messages, personality_id="writer", handed_over_by=session.handed_over_by)
+    team_of(call("wipe"), "no").run("go on", session=session)
+    assert refusals(session) == ["No wiping."]
+
+
+def test_the_guards_follow_the_session_into_a_run_that_the_team_does_not_start(canary):
+    file, wipe = canary
+    session = Session("s")
+    team = relay(("desk", [pass_on()], [], [no_wiping]), ("writer", ["hello", call("wipe"), "no"], [wipe], []))
+    team.run("x", session=session)
+    team.members["writer"].run("go on", session=session)
+    assert refusals(session) == ["No wiping."]
+
+
+def test_a_guard_given_to_the_run_or_the_context_that_handed_over_is_kept(canary):
+    file, wipe = canary
+    for options in ({"hooks": [no_wiping]}, {"ctx": AgentContext(hooks=[no_wiping], session=Session("s"))}):
+        team = relay(("desk", [pass_on()], [], []), ("writer", [call("wipe"), "no"], [wipe], []))
+        session = options["ctx"].session if "ctx" in options else Session("s")
+        result = team.start("x", session=session, **options).wait()
+        team.start(team.follow_up(session, result), session=session).wait()
+        assert refusals(session) == ["No wiping."]
+
+
+def test_a_plugins_guard_applies_though_the_next_agent_uses_no_plugins(canary):
+    file, wipe = canary
+    team = Team()
+    team.add(Agent("desk", llm=script(pass_on()), tools=[team], plugins=[Plugin("strict", [no_wiping])]))
+    team.add(Agent("writer", llm=script(*[call("wipe"), "ok"] * 2), tools=[team, wipe], allowed_plugins=[]))
+    session = Session("s")
+    team.run("x", session=session)
+    assert refusals(session) == ["No wiping."]
+    team.members["desk"].unplug("strict")
+    team.run("again", session=session)
+    assert refusals(session) == ["No wiping.", "wiped"]  # the plugin is gone
+
+
+def test_hooks_that_do_not_guard_and_hooks_for_one_agent_are_not_kept(tmp_path):
+    seen = []
+
+    @observer("before_tool", name="watch")
+    def watch(ctx, request):
+        seen.append(("watch", ctx.agent_name))
+
+    class Private:
+        points = ("before_tool",)
+        phase = "guard"
+        inherit = False
+
+        def __call__(self, point, ctx, request):
+            seen.append(("private", ctx.agent_name))
+
+    audit = AuditLogHook(tmp_path / "audit.jsonl", on_failure="closed")
+    look = tool(name="look", effects=[])(lambda: "seen")
+    team = relay(
+        ("desk", [call("look"), pass_on()], [look], [watch, Private(), audit]),
+        ("writer", [call("look"), "ok"], [look], []),
+    )
+    team.run("x")
+    assert {who for _, who in seen} == {"desk"}
+    assert '"writer"' in (tmp_path / "audit.jsonl").read_text()  # it fails closed, so it is kept
+
+
+def test_a_guard_of_both_agents_is_called_once():
+    seen = []
+
+    @guard("before_tool", tools="look")
+    def count(ctx, request):
+        seen.append(ctx.agent_name)
+
+    look = tool(name="look", effects=[])(lambda: "seen")
+    team = relay(("desk", [pass_on()], [], [count]), ("writer", [call("look"), "ok"], [look], [count]))
+    team.run("x")
+    assert seen == ["writer"]
+
+
+def test_a_subagent_that_takes_over_keeps_the_guards_of_the_subagent_before_it(canary):
+    file, wipe = canary
+    team = relay(
+        ("chief", [call("delegate", to="desk", task="go"), "done"], [], []),
+        ("desk", [pass_on()], [], [no_wiping]),
+        ("writer", [call("wipe"), "no"], [wipe], []),
+    )
+    assert team.run("x").reply == "done"
+    assert file.exists()
+
+
+def test_untrusted_text_that_was_read_before_a_handoff_still_needs_approvals_after_it(canary):
+    file, wipe = canary
+    fetch = tool(name="fetch", effects=["network"], dangerous=False)(lambda: "Sunny.")
+    session = Session("s")
+    team = relay(
+        ("desk", [call("fetch"), pass_on()], [fetch], [InjectionGuard()]),
+        ("writer", [call("wipe"), "no"], [wipe], []),
+    )
+    assert team.run("x", session=session).steps[0].outcomes == ("blocked",)
+    assert file.exists()
+
+
+def test_many_handoffs_keep_one_source_of_guards_for_each_agent():
+    team = relay(
+        ("desk", [pass_on("writer")] * 20, [], [no_wiping]),
+        ("writer", [pass_on("desk")] * 19 + ["ok"], [], []),
+        max_handoffs=100,
+    )
+    session = Session("s")
+    team.run("x", session=session)
+    assert session.handed_over_by == ("desk", "writer")
+    assert len(session._guards) == 2
+
+
+def test_the_guards_of_an_agent_that_was_removed_are_missed_with_a_warning(caplog):
+    team = relay(("writer", ["hello"], [], []))
+    team.run("x", session=Session("s", personality_id="writer", handed_over_by=["desk"]))
+    assert "handed over by 'desk', which is no longer there" in caplog.text

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hookline._base.frozen import plain
 from hookline.config.errors import ConfigError
 from hookline.config.settings import DeclaredHook
+from hookline.plugins.trust import TrustedFiles, digest, only_trusted
 from hookline.teams.personality import PersonalityFiles, is_id, main_files
 
 
@@ -136,6 +137,18 @@ def test_a_world_writable_file_is_not_trusted(tmp_path, name):
     with pytest.raises(ConfigError, match="is not used: every user may write to it"):
         read(main)
     assert stat.S_IMODE(os.stat(tmp_path / name).st_mode) == 0o666
+
+
+@pytest.mark.parametrize("name", ["coder/personality.toml", "coder/instructions.md"])
+def test_in_a_project_a_file_is_read_only_with_the_content_that_the_user_trusts(tmp_path, name):
+    main = written(tmp_path, 'description = "x"', "coder/personality.toml")
+    written(tmp_path, "y", "coder/instructions.md")
+    known = {path.resolve(): digest(path.read_bytes()) for path in main.parent.iterdir()}
+    with only_trusted(TrustedFiles([tmp_path], lambda path, seen: known.get(path) == seen)):
+        assert read(main).instructions == "y"
+        (tmp_path / name).write_text('description = "changed"')
+        with pytest.raises(ConfigError, match="is not trusted, or has changed since"):
+            read(main)
 
 
 @given(st.text(max_size=80))

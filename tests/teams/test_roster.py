@@ -21,7 +21,9 @@ from hookline import (
     tool,
 )
 from hookline.config.errors import ConfigError
+from hookline.config.trust import TrustStore
 from hookline.plugins import Plugin
+from hookline.plugins.trust import TrustedFiles, digest, only_trusted
 from hookline.stores import JsonSessionStore, SqliteSessionStore
 from hookline.teams.errors import SwitchRefusedError
 from hookline.teams.roster import Roster
@@ -343,6 +345,22 @@ def test_agents_stay_the_same_while_their_files_do_not_change(folder):
     put(folder, "new.toml")
     assert roster["coder"] is before["coder"]
     assert roster["critic"] is before["critic"]
+
+
+def test_a_changed_file_is_used_after_the_user_has_trusted_it_elsewhere_while_the_roster_runs(folder, tmp_path):
+    def trust():  # as "hookline trust" does in another process
+        files = {path.resolve(): digest(path.read_bytes()) for path in folder.glob("*.toml")}
+        TrustStore(tmp_path / "trust.json").trust(tmp_path / "hookline.toml", files)
+
+    trust()
+    with only_trusted(TrustedFiles([tmp_path], TrustStore(tmp_path / "trust.json").is_trusted)):
+        roster, session = crew(folder, first="coder"), Session()
+        assert roster.run("x", session=session).reply == "coder"
+        path = put(folder, "coder.toml", 'instructions = "changed"')
+        assert roster.run("x", session=session).reply == "coder"
+        assert "is not trusted, or has changed since" in roster.problems[str(path)]
+        trust()
+        assert roster.run("x", session=session).reply == "changed"
 
 
 def test_the_last_valid_version_is_used_until_a_broken_file_is_fixed(folder, caplog):

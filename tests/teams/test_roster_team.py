@@ -1,5 +1,7 @@
 """Personalities that delegate to each other and hand conversations over."""
 
+import asyncio
+
 import pytest
 
 from hookline import Agent, HookResult, ScriptedModel, Session, call, guard, hook, observer, tool
@@ -235,3 +237,30 @@ def test_a_handoff_does_not_widen_the_plugin_filter_of_the_run(folder):
     )
     company.roster.run("x", allowed_plugins=[])
     assert asked == []
+
+
+def test_the_guards_of_a_personality_apply_after_its_handoff_until_a_person_switches(folder):
+    (folder / "boss.toml").write_text(
+        'instructions = "boss"\ndelegates = ["coder"]\nguards = [{ use = "rules.py:blind" }]'
+    )
+    (folder / "rules.py").write_text(
+        "from hookline import HookResult, guard\n"
+        "@guard('before_tool', tools='look')\n"
+        "def blind(ctx, request): return HookResult.block('Do not look.')\n"
+    )
+    turns = [call("look"), "x"]
+    company = Company(folder, boss=[call("handoff", to="coder", message="go")], coder=[*turns * 3])
+    session = Session("s")
+
+    def outcome(task):
+        company.roster.run(task, session=session)
+        return [message.content for message in session.messages if message.name == "look"][-1]
+
+    assert outcome("x") == "Do not look."
+    again = Session("s", session.messages, personality_id="coder", handed_over_by=session.handed_over_by)
+    session = again  # as a store loads it
+    assert outcome("go on") == "Do not look."
+    asyncio.run(company.roster.switch(session, "other"))
+    asyncio.run(company.roster.switch(session, "coder"))
+    assert session.handed_over_by == ()
+    assert outcome("go on") == "seen"

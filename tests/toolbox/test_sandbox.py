@@ -18,8 +18,10 @@ from hookline._base.own_files import OwnFile, register_own_file
 from hookline._toolbox import sandbox as module
 from hookline._toolbox.sandbox import LEVELS, level_state
 from hookline._toolbox.sandbox_canaries import run_canaries
-from hookline.stores import JsonSessionStore, MemoryStore
-from hookline.tools import Sandbox, shell_tool
+from hookline.hooks import AuditLogHook
+from hookline.stores import ArtifactStore, JsonSessionStore, MemoryStore, NotesFile, SkillStore
+from hookline.tape import TapeHook
+from hookline.tools import Sandbox, mcp, shell_tool
 
 from ..waiting import block_until
 
@@ -162,6 +164,7 @@ def test_no_spelling_writes_outside(level, folder, command):
         SYSCALL.format("unshare", "0x10000000"),
         "import os; os.setuid(12345)",
         "import os; os.chroot('.')",
+        "open('/proc/sys/kernel/core_pattern', 'r+')",
         "import os; os.mknod('device', 0o60600, os.makedev(8, 0)); open('device')",
     ],
 )
@@ -263,6 +266,24 @@ def test_further_folders_may_be_read_or_written(level, folder, tmp_path):
     assert "other\n" not in output
     assert os.listdir(tmp_path / "library") == ["file"]
     assert sorted(os.listdir(tmp_path / "results")) == ["file", "new"]
+
+
+def test_the_folder_may_be_inside_a_folder_of_the_system(level, folder, monkeypatch):
+    monkeypatch.setattr(module, "_SYSTEM", (*module._SYSTEM, str(folder.parent)))  # such as /usr/src/app in /usr
+    assert run(folder, "echo x > new; echo x > ../new; cat a.txt", level).endswith("one\n[exit code 0]")
+    assert (folder / "new").exists()
+    assert not (folder.parent / "new").exists()
+
+
+def test_a_link_in_the_place_of_a_further_folder_opens_nothing(level, folder, tmp_path):
+    (folder / "out").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("other\n")
+    tool = shell_tool(folder, sandbox=Sandbox(level, writable=[folder / "out"], readable=[folder / "a.txt"]))
+    asyncio.run(tool("rm -rf out a.txt; ln -s ../other out; ln -s ../other/file a.txt"))
+    output = asyncio.run(tool("cat a.txt out/file; echo x > out/new"))
+    assert "other\n" not in output
+    assert os.listdir(tmp_path / "other") == ["file"]
 
 
 def test_calls_share_a_home_that_ends_with_the_tool(level, folder):
@@ -428,6 +449,11 @@ def test_with_bubblewrap_a_file_of_hookline_cannot_be_changed_or_replaced(bubble
 STORES = {
     "database": lambda folder: MemoryStore(folder / "data" / "memory.db"),
     "sessions": lambda folder: JsonSessionStore(folder / "data"),
+    "artifacts": lambda folder: ArtifactStore(folder / "data"),
+    "skills": lambda folder: SkillStore(folder / "data"),
+    "notes": lambda folder: NotesFile(folder / "data" / "notes.md"),
+    "audit": lambda folder: AuditLogHook(folder / "data" / "audit.jsonl"),
+    "tape": lambda folder: TapeHook(folder / "data" / "run.tape"),
 }
 
 
@@ -441,11 +467,31 @@ def test_the_folder_of_a_store_is_read_only(bubblewrap, folder, kind):
     del store
 
 
+def test_the_script_of_an_mcp_server_is_read_only(bubblewrap, folder):
+    (folder / "server.py").write_text("")
+    server = mcp(f"{PYTHON} {folder / 'server.py'}")
+    run(folder, "echo x > server.py; rm -f server.py; echo ok > free", "bubblewrap")
+    assert (folder / "server.py").read_text() == ""
+    assert (folder / "free").exists()
+    del server
+
+
 def test_a_store_directly_in_the_folder_is_refused(bubblewrap, folder):
     store = MemoryStore(folder / "memory.db")
     with pytest.raises(RegistrationError, match=r"store of .*subfolder"):
         shell_tool(folder, sandbox="bubblewrap")
     del store
+
+
+@pytest.mark.parametrize("link", ["hookline.toml", "conf"])
+def test_a_link_to_a_file_of_hookline_is_refused(bubblewrap, folder, link):
+    (folder / "real").mkdir()
+    (folder / "real" / "hookline.toml").write_text("")
+    (folder / link).symlink_to("real" if link == "conf" else "real/hookline.toml")
+    owner = uses(folder / link / "hookline.toml" if link == "conf" else folder / link)
+    with pytest.raises(RegistrationError, match="a link to a file of the test"):
+        shell_tool(folder, sandbox="bubblewrap")
+    del owner
 
 
 def test_a_file_that_is_used_later_is_protected_too(bubblewrap, folder):
@@ -488,7 +534,10 @@ def test_loaded_code_and_its_folder_are_read_only(bubblewrap, folder):
     ("prepare", "says"),
     [
         ("sys.path.append('work')", "sys.path"),
-        ("sys.path.append('work'); import mine; sys.path.pop()", "code that this program has loaded"),
+        (
+            "sys.path.append('work'); import mine; sys.path.pop()",
+            "the folder from which this program has imported mine",
+        ),
     ],
 )
 def test_a_folder_from_which_code_is_imported_is_refused(bubblewrap, folder, prepare, says):
@@ -500,12 +549,13 @@ def test_an_environment_of_python_that_is_in_use_is_read_only(bubblewrap, folder
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / ".venv"], check=True)
     packages = os.path.dirname(os.path.dirname(sys.modules["msgspec"].__file__))
     (next((folder / ".venv").glob("lib/*/site-packages")) / "more.pth").write_text(f"{packages}\n{ROOT / 'src'}\n")
-    code = f"{USE}\ngo('echo x > .venv/planted; mv .venv old; which python; echo ok > free')"
+    attempts = "for d in $(find .venv -type d); do echo x > $d/planted; done; mv .venv old; mv .venv/lib .venv/old"
+    code = f"{USE}\ngo('{attempts}; echo ok > free')"
     command = [folder / ".venv" / "bin" / "python", "-P", "-c", code]
     done = subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, check=False)
     assert (folder / "free").exists(), done.stdout + done.stderr
-    assert not (folder / ".venv" / "planted").exists()
-    assert (folder / ".venv").is_dir()
+    assert list((folder / ".venv").rglob("planted")) == []
+    assert (folder / ".venv" / "lib").is_dir()
 
 
 def test_the_programs_that_git_runs_later_cannot_be_planted(bubblewrap, folder):
@@ -518,6 +568,11 @@ def test_the_programs_that_git_runs_later_cannot_be_planted(bubblewrap, folder):
     assert run(folder, command, "bubblewrap").endswith("[exit code 0]")
     assert (folder / ".git" / "config").read_text() == config
     assert not (folder / ".git" / "hooks" / "pre-commit").exists()
+    module = folder / ".git" / "modules" / "part" / "config"
+    module.parent.mkdir(parents=True)
+    module.write_text("[core]\n")
+    run(folder, "echo x > .git/modules/part/config; mv .git/modules old", "bubblewrap")
+    assert module.read_text() == "[core]\n"
 
 
 # --- Hosts -----------------------------------------------------------------------------------------------------------
@@ -556,9 +611,7 @@ curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not inst
 FETCH = "python -c 'import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())'"
 
 
-@pytest.mark.parametrize(
-    "client", [pytest.param("curl -sS --noproxy ''", marks=curl), f"env -u no_proxy -u NO_PROXY {FETCH}"]
-)
+@pytest.mark.parametrize("client", [pytest.param("curl -sS", marks=curl), FETCH])
 def test_only_listed_hosts_are_reached(bubblewrap, folder, servers, client):
     listed, other = servers
     sandbox = Sandbox("bubblewrap", hosts=[f"http://127.0.0.1:{listed.server_port}"])
@@ -575,7 +628,7 @@ def test_only_listed_hosts_are_reached(bubblewrap, folder, servers, client):
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("curl -sS --noproxy '' -p http://127.0.0.1:{other}/", "CONNECT tunnel failed, response 403"),
+        ("curl -sS -p http://127.0.0.1:{other}/", "CONNECT tunnel failed, response 403"),
         ("curl -sS https://evil.example/", "403"),
         ("curl -sS http://evil.example/", "evil.example is not one of the allowed hosts"),
         ("curl -sS --noproxy '*' http://127.0.0.1:{listed}/", "(7)"),

@@ -40,42 +40,59 @@ _numbers = count()
 def register_own_file(owner: object, file: OwnFile) -> None:
     """Register a file that Hookline uses, for as long as its ``owner`` exists."""
     number = next(_numbers)
-    _registered[number] = file._replace(path=os.path.realpath(file.path))
+    _registered[number] = file._replace(path=os.path.abspath(file.path))
     weakref.finalize(owner, _registered.pop, number, None).atexit = False
 
 
 def own_files() -> Iterator[OwnFile]:
-    """Return the files and folders that this process uses, with links resolved. Some may not exist yet."""
-    yield from list(_registered.values())
+    """Return the files and folders that this process uses, with links resolved. Some may not exist yet.
+
+    A link on the way to a file is one of them, because replacing the link replaces the file.
+    """
+    for file in (*list(_registered.values()), *_environment()):
+        yield file._replace(path=os.path.realpath(file.path))
+        for link in _links(file.path):
+            yield OwnFile(link, f"a link to {file.what}", beside=True)
+    yield from _loaded_code()
+
+
+def _environment() -> Iterator[OwnFile]:
     for folder in (user_folder("data"), user_folder("cache")):
-        yield OwnFile(os.path.realpath(folder), "the user's data of Hookline", is_folder=True)
+        yield OwnFile(str(folder), "the user's data of Hookline", is_folder=True)
     for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
-        yield OwnFile(os.path.realpath(prefix), "the Python environment", is_folder=True)
+        yield OwnFile(prefix, "the Python environment", is_folder=True)
     for entry in dict.fromkeys(sys.path):
-        place = os.path.realpath(entry)
         what = "a place from which Python imports modules (sys.path)"
-        yield OwnFile(place, what, is_folder=os.path.isdir(place))
-    for place, is_folder in _loaded_code():
-        yield OwnFile(place, "code that this program has loaded", is_folder=is_folder)
+        yield OwnFile(os.path.abspath(entry), what, is_folder=os.path.isdir(entry or "."))
 
 
-def _loaded_code() -> Iterator[tuple[str, bool]]:
+def _links(path: str) -> Iterator[str]:
+    """Return the links on the way to a path."""
+    place, *names = path.split(os.sep)
+    for name in names:
+        place = os.path.join(os.path.realpath(place or os.sep), name)
+        if os.path.islink(place):
+            yield place
+
+
+def _loaded_code() -> Iterator[OwnFile]:
     """Return the folders from which modules were imported, and the files that were loaded by their path."""
-    found = set()
+    found: dict[str, OwnFile] = {}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if not isinstance(file, str):
             continue
         if getattr(module, "__spec__", None) is None:  # a script, or a file of hooks
-            found.add((_real(file), False))
+            found.setdefault(file, OwnFile(_real(file), "code that this program has loaded"))
             continue
         # The folder that was searched: a package or a compiled module there would be found before the module.
         depth = name.count(".") + (os.path.basename(file).partition(".")[0] == "__init__")
         folder = os.path.dirname(file)
         for _ in range(depth):
             folder = os.path.dirname(folder)
-        found.add((_real(folder), True))
-    yield from found
+        what = f"the folder from which this program has imported {name.partition('.')[0]}"
+        found.setdefault(folder, OwnFile(_real(folder), what, is_folder=True))
+    yield from found.values()
 
 
 _resolved: dict[str, str] = {}

@@ -38,6 +38,11 @@ class BaseContext:
         return self._hook_state
 
     @property
+    def tree_state(self) -> dict[int, Any]:
+        """Storage for the state of a hook during this run and all runs nested in it, under the key ``id(self)``."""
+        return self._hook_state
+
+    @property
     def scratch(self) -> dict[str, Any]:
         """A dict that hooks and tools share. The framework never writes to it."""
         return self._scratch

@@ -13,7 +13,7 @@ from .errors import CallRefusedError, HookError, InvalidResultError
 from .events import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
 from .hook import Entry, Phase, selects
 from .payloads import Question
-from .points import Point
+from .points import AFTER_LLM, Point
 from .results import SETTLING, HookAction, HookAnswer, Verdict, parse_result
 from .scope import Scope
 from .values import ErrorInfo, StopSignal
@@ -96,6 +96,9 @@ class Settlement:
             self.scope.emit(RetryIgnored, point=self.point, hook=name, why=self.no_retry)
             if self.no_retry == "retry_limit":
                 self.signals += (StopSignal("retry_limit", "Retry limit reached.", name),)
+                if phase == "guard" and self.point == AFTER_LLM:
+                    self.settle(verb, value, name, parsed.reason)  # what a guard rejects is not used (DESIGN 4.6)
+                    return True
         elif verb is not HookAction.CONTINUE:
             self.settle(verb, value, name, parsed.reason)
             return True

@@ -185,6 +185,7 @@ class Services:
         "run",
         "session",
         "tools",
+        "tree_state",
     )
 
     def __init__(
@@ -214,6 +215,8 @@ class Services:
         self.ids = Ids()
         self.agent_name = ""
         self.depth = 0
+        self.tree_state: dict[int, Any] = {}
+        """The state of hooks that a run shares with the runs nested in it."""
         self.tools: ToolRegistry | None = None
         self.llm: GatedModel | None = None
         self.run: RunView | None = None
@@ -304,6 +307,11 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
     def agent_name(self) -> str:
         """The name of the running agent."""
         return self._services.agent_name
+
+    @property
+    def tree_state(self) -> dict[int, Any]:
+        """Storage for the state of a hook, under the key ``id(self)``, that a run shares with the runs nested in it."""
+        return self._services.tree_state
 
     @property
     def depth(self) -> int:

@@ -31,7 +31,7 @@ MAX_RETRIES = 2
 
 NOTHING = ModelResponse()
 
-_REJECTIONS = (RunEndedError, HookError, CallRefusedError)
+_REJECTIONS = (RunEndedError, RunStoppedError, HookError, CallRefusedError)
 
 replace = msgspec.structs.replace
 
@@ -40,7 +40,7 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
     """Call the model and fire ``before_llm``, ``on_token``, ``after_llm`` and ``on_error``. Return the final reply.
 
     Raises:
-        RunEndedError, RunStoppedError: a hook ended or stopped the run.
+        RunEndedError, RunStoppedError: a hook ended or stopped the run, or a guard rejected the last attempt.
         HookError: a hook failed closed; the reply is not used.
         ModelError: the model failed, and no hook retried or answered.
         OutputError: the final reply does not match the output type, and no retries are left.
@@ -89,6 +89,8 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
                     return reply
                 rejected += 1
                 note = retry_note(problem)
+            elif no_retry:  # a guard rejected the last attempt; the signal to stop is recorded
+                raise RunStoppedError
             else:
                 generation.discard("retry")
                 note = verdict.value or "That reply was rejected. Try again."

@@ -174,6 +174,7 @@ class Preparation:
         services = base.copy() if self._given is not None or self.outer is not None else base
         parent = self.outer.services if self.outer is not None else base
         services.depth = parent.depth + bool(parent.ids.run_id)
+        services.tree_state = parent.tree_state if self._inherits else {}
         services.session = self._session(base)
         if (deps := options.get("deps")) is not None:
             services.deps = deps
@@ -248,6 +249,7 @@ class Preparation:
             self.outer.hooks if self.outer is not None and self._inherit else None,
             services.allowed_plugins,
             running_hooks(),
+            tuple(services.session._guards.values()),
         )
         events, every_call = self._make_events(hooks)
         shared = self._given or (self.outer.ctx if self.outer is not None else None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import msgspec
+
 from .._kernel.dispatch import Chain
 from .._kernel.hook import Entry
 from .._kernel.points import Point
@@ -18,6 +20,39 @@ class HookOwner(Protocol):
     hooks: HookRegistry
 
 
+class GuardSource:
+    """The guards of a run that handed its conversation over, for the runs that follow. They follow the registries.
+
+    A hook counts as a guard, with all its points, if it judges in the guard phase or fails closed at one of them. The
+    plugin filter is that of the run that handed over: the next agent must not switch a guard off.
+
+    Args:
+        agent: the agent of that run.
+        conversation: the hooks of its context.
+        own: the additional hooks of that run.
+        allowed_plugins: the plugins that took part; ``None`` for all.
+    """
+
+    def __init__(
+        self, agent: HookOwner, conversation: HookRegistry, own: HookStack, allowed_plugins: tuple[str, ...] | None
+    ) -> None:
+        self._agent, self._conversation, self._own = agent, conversation, own
+        self._allowed_plugins = allowed_plugins
+
+    def guards(self) -> HookStack:
+        """Return the guards that are registered now."""
+        layers = (*self._agent.hooks.stack.layers, *self._conversation.stack.layers, *self._own.layers)
+        stack = _inheritable(HookStack(*layers).only(self._allowed_plugins))
+        judging = {
+            id(entry.hook)
+            for layer in stack.layers
+            for entry in layer
+            if entry.phase == "guard" or entry.on_failure == "closed"
+        }
+        kept = stack.where(lambda entry: id(entry.hook) in judging)
+        return HookStack(*([msgspec.structs.replace(entry, plugin=None) for entry in layer] for layer in kept.layers))
+
+
 class RunHooks:
     """The compiled hooks of one run. They are compiled again when a registry changes.
 
@@ -28,6 +63,7 @@ class RunHooks:
         outer: the hooks of the outer run, which come first.
         allowed_plugins: the plugins that take part; ``None`` for all.
         running: ids of the hooks that are running already, which this run does not call again (DESIGN 4.8).
+        earlier: the guards of the runs that handed the conversation over.
     """
 
     def __init__(
@@ -38,8 +74,10 @@ class RunHooks:
         outer: RunHooks | None,
         allowed_plugins: tuple[str, ...] | None,
         running: frozenset[int],
+        earlier: tuple[GuardSource, ...] = (),
     ) -> None:
         self._agent = agent
+        self._earlier = earlier
         self._conversation = conversation
         self._own = own
         self._outer = outer
@@ -66,7 +104,13 @@ class RunHooks:
         extra = [layer for layer in (*conversation.layers, *self._own.layers) if layer]
         if extra:
             own = HookStack(*own.layers, *extra)
+        for source in reversed(self._earlier):
+            own = _joined(source.guards(), own)
         return own if self._outer is None else _joined(self._outer.inheritable(), own)
+
+    def guard_source(self) -> GuardSource:
+        """Return the guards of this run, without those that it inherited or got by a handoff."""
+        return GuardSource(self._agent, self._conversation, self._own, self.allowed_plugins)
 
     def limits(self) -> tuple[tuple[str, Limits], ...]:
         """Return the limits that hooks of this run declare. Limits of inherited hooks are in the parent budget."""

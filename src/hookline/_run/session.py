@@ -28,6 +28,7 @@ class Session:
         platform: the platform of the conversation, such as the name of a channel.
         personality_id: the personality of the agent.
         personality_changes: changes to this personality: its ``id`` and the changed fields.
+        handed_over_by: the agents that handed the conversation over; their guards still apply.
     """
 
     def __init__(
@@ -40,12 +41,15 @@ class Session:
         platform: str = "",
         personality_id: str = "",
         personality_changes: Mapping[str, Any] = EMPTY,
+        handed_over_by: Iterable[str] = (),
     ) -> None:
         self.id = id
         self.messages: Sequence[Message] = _distinct(map(Message.of, messages)) if messages else ()
         self.metadata = metadata
         self.key, self.platform, self.personality_id = key, platform, personality_id
         self.personality_changes = personality_changes
+        self.handed_over_by = tuple(handed_over_by)
+        self._guards: dict[str, Any] = {}  # of those agents, by name, as far as this process knows them
         self._fresh = [] if self.messages else [True]
         self._lock = threading.Lock()
         self._saving = threading.Lock()
@@ -75,6 +79,16 @@ class Session:
 
     def __repr__(self) -> str:
         return f"Session({self.id!r}, {len(self.messages)} messages)"
+
+    def hand_over(self, name: str, guards: Any) -> None:
+        """Record that this agent handed the conversation over: its guards judge all later runs of the session."""
+        self.handed_over_by = tuple(dict.fromkeys((*self.handed_over_by, name)))
+        self._guards[name] = guards
+
+    def forget_handoffs(self) -> None:
+        """Forget the agents that handed the conversation over, because a person chose another agent."""
+        self.handed_over_by = ()
+        self._guards.clear()
 
     def first_run(self) -> bool:
         """Return true at the first call only: the first run of the session."""
@@ -135,6 +149,7 @@ class _Renamed(Session):
             platform=session.platform,
             personality_id=session.personality_id,
             personality_changes=session.personality_changes,
+            handed_over_by=session.handed_over_by,
         )
         if session.started:
             self.first_run()

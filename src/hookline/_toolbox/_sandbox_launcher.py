@@ -148,6 +148,11 @@ def _wait(child: int) -> int:
 
 def _children() -> list[int]:
     """Return the processes whose parent is this one."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
+            return [int(pid) for pid in file.read().split()]
+    except FileNotFoundError:
+        pass  # the kernel was built without this file
     found = []
     for name in filter(str.isdecimal, os.listdir("/proc")):
         try:

@@ -13,9 +13,11 @@ Both are set up by ``_sandbox_launcher.py``, which then starts the command.
 
 from __future__ import annotations
 
+import glob
 import marshal
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,7 +33,6 @@ from .._base.own_files import OwnFile, own_files
 from .._kernel.errors import RegistrationError
 from .._net.egress import Egress
 from .processes import ProcessSpec, search_path
-from .sandbox_proxy import serve_proxy
 
 Level = Literal["bubblewrap", "landlock"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -54,8 +55,8 @@ _ETC = tuple(
     )
 )
 _DEVICES = [f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty")]
-_GIT_CODE = ("config", "hooks")
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
+_LOCAL = re.compile(r"localhost|127\.|::1")
 
 
 class Sandbox:
@@ -151,11 +152,17 @@ class ConfinedFolder:
         self.protected()
 
     def _setup(self, folder: str) -> None:
-        self._writable = [*([folder] if self.sandbox.write else []), *self.sandbox.writable]
+        # A folder inside another one adds nothing, and a command could put a link to somewhere else in its place.
+        self._writable = _outermost([*([folder] if self.sandbox.write else []), *self.sandbox.writable])
         if "/" in self._writable:
             raise RegistrationError("commands in a sandbox cannot get '/' as a writable folder: give a subfolder")
-        self._readable = [folder, *self.sandbox.readable, *_programs()]
+        readable = (folder, *self.sandbox.readable, *_programs())
+        self._readable = [path for path in readable if not self._is_writable(path)]
+        self._git_code = [path for root in self._writable for path in _git_code(root)]
         self._private = ""
+
+    def _is_writable(self, path: str) -> bool:
+        return any(_is_inside(path, root) for root in self._writable)
 
     def protected(self) -> list[str]:
         """Return the paths inside writable folders that must be read-only, because Hookline uses them.
@@ -243,12 +250,16 @@ class ConfinedFolder:
         if not self.sandbox.egress.hosts:
             yield self._launch(wrapper, spec, argv, env, folder)
             return
+        from .sandbox_proxy import serve_proxy
+
         with serve_proxy(self.sandbox.egress, private) as proxy:
             wrapper += ["--ro-bind", proxy, _PROXY_INSIDE]
             spec["proxy"] = _PROXY_INSIDE
             url = f"http://127.0.0.1:{_PROXY_PORT}"
             names = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy")
-            env |= dict.fromkeys(names, url) | dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
+            env |= dict.fromkeys(names, url)
+            if not any(_LOCAL.search(host) for host in self.sandbox.egress.hosts):
+                env |= dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
             yield self._launch(wrapper, spec, argv, env, folder)
 
     def _launch(
@@ -290,24 +301,17 @@ class ConfinedFolder:
         words += ["--dev", "/dev", "--proc", "/proc", "--bind", tmp, "/tmp"]
         modes = dict.fromkeys(self._readable, "--ro-bind")
         modes |= dict.fromkeys([*self._writable, home], "--bind")
-        for path in (*protected, *self._git_code()):
+        for path in _outermost([*protected, *self._git_code]):
             # A folder that contains a mount can be renamed, and another put in its place. A mount cannot.
             for parent in Path(path).parents:
-                if any(_is_inside(str(parent), root) for root in self._writable):
+                if self._is_writable(str(parent)):
                     modes.setdefault(str(parent), "--bind")
             modes[path] = "--ro-bind"
         for path in sorted(modes):  # a folder before its contents
-            if not any(_is_inside(path, system) for system in _SYSTEM):
+            is_there = any(_is_inside(path, system) for system in _SYSTEM)
+            if not is_there or self._is_writable(path):
                 words += [modes[path], path, path]
         return words
-
-    def _git_code(self) -> Iterator[str]:
-        """Return the files of git that run programs: those would run outside, with the user's next git command."""
-        for root in self._writable:
-            for name in _GIT_CODE:
-                path = os.path.join(root, ".git", name)
-                if os.path.realpath(path) == path and os.path.exists(path):
-                    yield path
 
     def _private_folder(self) -> str:
         """Return the folder with the home and the temporary files of the commands, and create it when first used."""
@@ -437,7 +441,7 @@ def _chosen_level(sandbox: Sandbox) -> Level:
     problems = "; ".join(f"{state.level}: {state.problem}" for state in states)
     raise RegistrationError(
         f"commands cannot be confined on this machine. {problems}. 'hookline doctor' shows details. To run commands "
-        "with all your rights, write sandbox='off'"
+        "with all your rights, write sandbox='off', or on the command line --sandbox level=off"
     )
 
 
@@ -456,11 +460,10 @@ def _bubblewrap_program() -> str:
 def _programs() -> list[str]:
     """Return the folders of programs on the search path, and of the Python environment."""
     home = os.path.realpath(os.path.expanduser("~"))
-    places = [os.path.realpath(folder) for folder in search_path().split(os.pathsep) if os.path.isdir(folder)]
+    folders = [*search_path().split(os.pathsep), sys.prefix, sys.base_prefix, sys.exec_prefix]
+    places = dict.fromkeys(os.path.realpath(folder) for folder in folders if os.path.isdir(folder))
     # A folder that contains the home folder has more in it than programs.
-    places = [place for place in places if not _is_inside(home, place)]
-    places += [os.path.realpath(folder) for folder in (sys.prefix, sys.base_prefix, sys.exec_prefix)]
-    return [place for place in dict.fromkeys(places) if place != "/"]
+    return [place for place in places if not _is_inside(home, place)]
 
 
 def _process_limit(processes: int) -> int | None:
@@ -480,6 +483,24 @@ def _process_limit(processes: int) -> int | None:
         except OSError:
             continue  # it has ended
     return running + 16 * processes
+
+
+def _git_code(folder: str) -> Iterator[str]:
+    """Return the files of a repository that name programs: git would run them outside, when the user next uses it."""
+    for base in (".git", ".git/modules/**"):
+        for name in ("config", "hooks"):
+            for path in glob.iglob(os.path.join(glob.escape(folder), base, name), recursive=True):
+                if os.path.realpath(path) == path:
+                    yield path
+
+
+def _outermost(paths: Iterable[str]) -> list[str]:
+    """Return the paths that are not inside another one of them."""
+    found: list[str] = []
+    for path in sorted(paths):
+        if not any(_is_inside(path, other) for other in found):
+            found.append(path)
+    return found
 
 
 def _is_inside(path: str, folder: str) -> bool:

@@ -99,6 +99,7 @@ class Conversations:
             platform=old.platform,
             personality_id=old.personality_id,
             personality_changes=old.personality_changes,
+            handed_over_by=old.handed_over_by,
         )
         await self.save(session)
         return session

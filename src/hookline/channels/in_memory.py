@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -48,6 +49,7 @@ class MemoryChannel:
         self.working = True
         self._deliver: Deliver | None = None
         self._received = 0
+        self._prefix = uuid.uuid4().hex  # a mailbox on disk remembers the ids of earlier channels
         self._sent_changed = asyncio.Condition()
 
     async def say(
@@ -68,7 +70,7 @@ class MemoryChannel:
         if self._deliver is None:
             raise ChannelError(f"the channel {self.name!r} is not started")
         self._received += 1
-        message_id = message_id or f"{id(self):x}-{self._received}"
+        message_id = message_id or f"{self._prefix}-{self._received}"
         return await self._deliver(InboundMessage(text, self.name, chat, sender, message_id, **fields))
 
     def texts(self, chat: str = "chat") -> Sequence[str]:

@@ -34,7 +34,7 @@ COMMANDS = {
     "config": "Show every setting, its value, and where it comes from.",
     "trust": "Show a configuration file and the code that it loads, and trust them.",
     "models": "List, download or remove models.",
-    "doctor": "Check the installation, and ask the configured model for one word.",
+    "doctor": "Check the installation and the shell's sandbox, and ask the configured model for one word.",
 }
 """Every command with its summary, in the order of the help page.
 

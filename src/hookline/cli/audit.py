@@ -18,9 +18,11 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.text import Text
 
 from ..config.errors import ConfigError
+from ..config.sources import Configuration
 from ..stores.audit.format import MAX_LINE, timestamp
 from .errors import COMPLETED, FAILED
 from .help import Command, Group
+from .options import with_settings
 from .output import console, print_table, short_path, write_json
 from .text import cost_text, counted, parse_duration, printable, short
 
@@ -30,10 +32,13 @@ if TYPE_CHECKING:
 
 EPILOG = """
 Examples:
+  hookline audit show --type verdict --since 1h
+  hookline audit verify
   hookline run "What is in this folder?" --audit audit.jsonl
-  hookline audit show audit.jsonl --type verdict --since 1h
   hookline audit verify audit.jsonl
   hookline audit keygen audit.key
+
+Without a file, the commands read the log of this project. hookline doctor shows where it is.
 """
 VERIFY_EPILOG = """
 Older files of the log (NAME-000001 and so on) and the checkpoint (NAME.head) are read from the same folder.
@@ -44,9 +49,19 @@ Exit codes:
   0    the log is unchanged
   1    the log was changed, or a line is invalid
   2    the log could not be read
+  3    the lines are unchanged, but nothing proves that none are missing at the end: there is no checkpoint and no
+       --head, or the checkpoint was missing when a program continued the log
 """
+UNPROVEN = 3
 
-Files = Annotated[list[str], typer.Argument(metavar="FILE", help="The log, or several of its files, oldest first.")]
+Files = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="FILE",
+        help="The log, or several of its files, oldest first. [default: the log of this project]",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -58,14 +73,35 @@ def add_to(app: typer.Typer) -> None:
         help="Verify or show an audit log, or create a key pair for signing.",
         epilog=EPILOG,
     )
-    group.command("verify", cls=Command, epilog=VERIFY_EPILOG)(verify)
-    group.command("show", cls=Command)(show)
+    settings = with_settings("debug", needs_trust=False)
+    group.command("verify", cls=Command, epilog=VERIFY_EPILOG)(settings(verify))
+    group.command("show", cls=Command)(settings(show))
     group.command("keygen", cls=Command)(keygen)
     app.add_typer(group, name="audit")
 
 
+def project_log(config: Configuration) -> str:
+    """Return the path of the audit log of this project.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    from ..config.factory import audit_path
+
+    path = audit_path(config.settings)
+    if path is None:
+        raise ConfigError("this project has no audit log (audit = none): give the path of a log")
+    if not Path(path).exists():
+        raise ConfigError(
+            f"this project has no audit log yet at {short_path(path)}: it begins with the first run, "
+            "unless a hook writes it to another file: then give the path of that file"
+        )
+    return path
+
+
 def verify(
-    files: Files,
+    config: Configuration,
+    files: Files = None,
     key: Annotated[
         str | None, typer.Option("--key", metavar="FILE", help="The public key that every line must be signed with.")
     ] = None,
@@ -82,6 +118,7 @@ def verify(
     """Check that no line was changed, removed, added or moved."""
     from ..stores.audit.verify import log_files, verify_audit
 
+    files = files or [project_log(config)]
     total = sum(path.stat().st_size for path in log_files(files))
     with _progress(total) as update:
         report = verify_audit(*files, key=key, checkpoint=checkpoint, head=head, partial=partial, progress=update)
@@ -89,7 +126,9 @@ def verify(
         write_json({"ok": report.ok, **dict(report)})
     else:
         _print_report(report)
-    return COMPLETED if report.ok else FAILED
+    if not report.unchanged:
+        return FAILED
+    return COMPLETED if report.end_proven else UNPROVEN
 
 
 def _progress(total: int) -> Any:
@@ -115,6 +154,9 @@ def _print_report(report: AuditReport) -> None:
     extent = f"{counted(report.records, 'record')} in {counted(len(report.files), 'file')}"
     if report.ok:
         out.print(Text.assemble(("✓ ", "bold green"), (name, "bold"), f"  {extent}, unchanged"))
+    elif report.unchanged:
+        doubt = "unchanged, but nothing proves that none are missing at the end"
+        out.print(Text.assemble(("? ", "bold yellow"), (name, "bold"), f"  {extent}, ", (doubt, "yellow")))
     else:
         found = counted(len(report.findings) + report.more, "finding")
         out.print(Text.assemble(("✗ ", "bold red"), (name, "bold"), f"  {extent}, ", (found, "bold red")))
@@ -148,7 +190,8 @@ def _finding_row(found: AuditFinding, style: str) -> tuple[Any, ...]:
 
 
 def show(
-    files: Files,
+    config: Configuration,
+    files: Files = None,
     run: Annotated[str | None, typer.Option("--run", metavar="ID", help="Only runs whose id begins like this.")] = None,
     type: Annotated[
         list[str] | None, typer.Option("--type", metavar="TYPE", help="Only records of this type. Repeatable.")
@@ -185,7 +228,7 @@ def show(
         since=parse_time(since, "--since"),
         until=parse_time(until, "--until"),
     )
-    paths = log_files(files)
+    paths = log_files(files or [project_log(config)])
     lines = (pair for path in paths for pair in read_records(path) if wanted.matches(pair[1]))
     printer = Printer(json)
     for line, record in deque(lines, tail) if tail else lines:
@@ -481,8 +524,10 @@ _DESCRIPTIONS: dict[str, Any] = {
         f"hookline {r['version']}, process {r['pid']}",
         f"signed by {r['key']}" if r["key"] else "",
         f"after an incomplete line of {r['torn']:,} bytes" if r["torn"] else "",
+        "without a checkpoint of the lines above" if r.get("unproven") else "",
     ],
     "rotate": lambda r: [f"this file is {r['file']} from now on"],
+    "prune": lambda r: [f"{counted(r['files'], 'old file')} deleted, up to record {r['last']:,}"],
     "lost": lambda r: [f"{counted(r['count'], 'record')} could not be written: {r['why']}"],
 }
 

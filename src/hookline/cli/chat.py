@@ -261,7 +261,10 @@ class Chat:
         """Start a new conversation with the same personality."""
         now = self.session
         self.session = Session(
-            self.name or "", personality_id=now.personality_id, personality_changes=now.personality_changes
+            self.name or "",
+            personality_id=now.personality_id,
+            personality_changes=now.personality_changes,
+            handed_over_by=now.handed_over_by,
         )
         save_session(self.settings, self.name, self.session)
         print_line("Conversation cleared.")

@@ -74,7 +74,7 @@ def doctor(
         ),
     ] = True,
 ) -> int:
-    """Check the installation, try to get out of the shell's sandbox, and ask the configured model for one word."""
+    """Check the installation and the shell's sandbox, and ask the configured model for one word."""
     print_table(
         ("", "what", "state"), ((_mark(mark), what, state) for mark, what, state in run_checks(config)), keep=("what",)
     )
@@ -115,14 +115,25 @@ def run_checks(config: Configuration) -> Iterator[Check]:
     for name in KEYS:
         there = bool(os.environ.get(name))
         yield GOOD if there else NOTE, name, "set" if there else "not set"
-    found = short_path(str(config.file)) if config.file else "no file found; using the defaults"
+    found = f"{short_path(str(config.file))}, trusted" if config.file else "no file found; using the defaults"
     yield GOOD if config.file else NOTE, "configuration", found
+    yield _audit_check(config)
     if sys.stdout.isatty():
         size = shutil.get_terminal_size()
         look = "with colours" if can_move_cursor(True) else "plain"
         yield GOOD, "terminal", f"{os.environ.get('TERM', 'unknown')}, {size.columns} by {size.lines}, {look}"
     else:
         yield NOTE, "terminal", "none: output is plain, and approval prompts are not possible"
+
+
+def _audit_check(config: Configuration) -> Check:
+    from ..config.factory import audit_path
+
+    path = audit_path(config.settings)
+    if path is None:
+        return NOTE, "audit log", "off (audit = none)"
+    size = os.path.getsize(path) if os.path.isfile(path) else 0
+    return GOOD, "audit log", f"{short_path(path)}, {size:,} bytes" if size else f"{short_path(path)}, no records yet"
 
 
 def _sandbox_checks() -> Iterator[Check]:

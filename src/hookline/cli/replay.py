@@ -37,7 +37,7 @@ Exit codes:
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    settings = with_settings("hooks", "folder", "write", "shell", "skills", "debug")
+    settings = with_settings("hooks", "folder", "write", "shell", "shell_profile", "skills", "debug")
     app.command("replay", cls=Command, epilog=EPILOG)(settings(replay))
 
 
@@ -76,7 +76,7 @@ def _hooks(config: Configuration) -> Any:
     """Build the configured hooks for one tape, without the audit log: a replay is not a run to audit."""
     from ..config.factory import build_hooks
 
-    settings = msgspec.structs.replace(config.settings, audit="")
+    settings = msgspec.structs.replace(config.settings, audit=None)
     registry, plugins = build_hooks(settings, config.home, config.hooks_file)
     for plugin in plugins:
         for hook in plugin.hooks:

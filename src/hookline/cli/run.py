@@ -67,6 +67,7 @@ def run(
     from .plugins import close_plugins
     from .runner import (
         combine,
+        finish_audit,
         finish_recording,
         load_session,
         prepare_agent,
@@ -107,6 +108,7 @@ def run(
         if error.where == "hook" and not error.fatal:  # such as an audit log that could not be written
             print_note(error.message)
     code = exit_code(result, outcome.failure)
+    finish_audit(answerer)
     finish_recording(recorders)
     try:
         save_session(settings, session, conversation)

@@ -217,6 +217,17 @@ def finish_recording(hooks: list[Any]) -> None:
             print_note(problem)
 
 
+def finish_audit(answerer: Agent[Any, Any] | Roster) -> None:
+    """Wait until the audit log is written, and print a note if that takes too long."""
+    from ..hooks.audit_log import AuditLogHook
+
+    for hook in answerer.hooks:
+        if isinstance(hook, AuditLogHook) and not hook.flush(FLUSH_SECONDS):
+            print_note(
+                f"the last records of the audit log {hook.log.path} are not written yet: its disk does not respond"
+            )
+
+
 def load_session(settings: Settings, name: str | None) -> Session | None:
     """Return the saved session with this name, or a new one; ``None`` without a name."""
     if name is None:

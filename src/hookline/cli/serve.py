@@ -129,7 +129,7 @@ LINES, RUNS, CALLS, AGENTS = 5, 12, 5, 6
 """Maximum number of rows of each kind; fewer on a terminal with less than ``FULL_HEIGHT`` lines."""
 FULL_HEIGHT = 40
 """Lines of a terminal that has room for the maximum number of rows."""
-NO_AUDIT_LOG = 'no audit log: logins are in the server log only (set audit = "audit.jsonl" to keep an audit log)'
+NO_AUDIT_LOG = 'no audit log: logins are in the server log only (remove audit = "none" to keep an audit log)'
 STATES = {"queued": "dim", "running": "cyan", "waiting": "yellow"}
 
 

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from .._kernel.errors import HooklineError
@@ -213,10 +214,14 @@ def _revoke(store: TrustStore, path: Path) -> int:
 
 
 def _show(check: TrustCheck, config: Configuration | None) -> None:
-    """Print the settings of a file and the files that it loads to stderr, as text that cannot imitate this program."""
+    """Print the settings of a file and the files that it loads to stderr, as text that cannot imitate this program.
+
+    A terminal shows all of them: a command that looks like a password must not be hidden. A log masks secrets.
+    """
     lines = [printable(str(check.path), keep="")]
     for name, value in (config.declared if config is not None else {}).items():
-        first, *more = value_text(mask(value, name)).split("\n")
+        plain = msgspec.to_builtins(value) if _has_terminal() else mask(value, name)
+        first, *more = value_text(plain).split("\n")
         lines += [
             f"    {name} = {printable(first, keep='')}",
             *(f"        {printable(line, keep='')}" for line in more),

@@ -25,18 +25,24 @@ from ..plugins.discovery import is_path
 from ..plugins.errors import LoadError, PluginError
 from ..plugins.manager import Host, PluginManager
 from ..plugins.plugin import Plugin
+from ..plugins.trust import check_file
 from ..providers.factory import get_model
+from ..stores.paths import is_default_audit_path
 from .errors import ConfigError
 from .loading import load_hooks, load_tools, source_location
 from .settings import DeclaredHook, Settings, parse_table
 from .sources import FILE, SHARED_FILE, parse_reference
-from .trust import TrustStore
+from .trust import TrustStore, mcp_scripts
 
 if TYPE_CHECKING:
     from ..hooks.observability import ObservabilityHook
 
 
 NAME = "hookline"
+AUDIT_BYTES = 20_000_000
+"""Maximum size of a file of a project's audit log."""
+AUDIT_FILES = 9
+"""Number of full files of a project's audit log that are kept: about half a million records."""
 KEEP_DAYS = 365
 """Days for which the command line keeps recorded runs."""
 
@@ -108,10 +114,7 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     files += _tool_code_files(settings, home)
     files += [str(plugin.folder) for plugin in build_plugins(settings, home).found() if plugin.folder is not None]
     own: list[Any] = []
-    if settings.audit:
-        from ..hooks.audit_log import AuditLogHook
-
-        own.append(AuditLogHook(settings.audit))
+    own += _audit_hooks(settings, [each.hook for each in loaded])
     if settings.tickets:
         from ..hooks.ticket_rules import TicketRules
 
@@ -133,10 +136,33 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     if settings.shell:
         from ..hooks.terminal_guard import TerminalGuard
 
-        registry.register(TerminalGuard(folder, writes=write, unknown="ask", protect=keep))
+        registry.register(
+            TerminalGuard(folder, profile=settings.shell_profile, writes=write, unknown="ask", protect=keep)
+        )
     for hook in loaded:
         hook.register(registry)
     return registry, plugins
+
+
+def audit_path(settings: Settings) -> str | None:
+    """Return the path of the audit log that the settings name or declare as a hook; ``None`` without one."""
+    declared = [each for each in settings.hooks if isinstance(each, DeclaredHook) and each.use == "AuditLogHook"]
+    if declared and (not settings.audit or is_default_audit_path(settings.audit)):
+        return next((str(each.args["path"]) for each in declared if each.args.get("path")), None)
+    return settings.audit or None
+
+
+def _audit_hooks(settings: Settings, hooks: Iterable[Any]) -> list[Any]:
+    """Return the hook that writes the audit log; none without a log, or if the settings declare a log of their own."""
+    if not settings.audit:
+        return []
+    from ..hooks.audit_log import AuditLogHook
+
+    if not is_default_audit_path(settings.audit):
+        return [AuditLogHook(settings.audit)]
+    if any(isinstance(hook, AuditLogHook) for hook in hooks):
+        return []
+    return [AuditLogHook(settings.audit, max_bytes=AUDIT_BYTES, keep_files=AUDIT_FILES)]
 
 
 def _skill_hooks(settings: Settings, hooks: Iterable[Any]) -> list[Any]:
@@ -175,7 +201,7 @@ def build_file_guards(settings: Settings, files: Iterable[str]) -> list[Any]:
     if settings.shell:
         from ..hooks.terminal_guard import TerminalGuard
 
-        found.append(TerminalGuard(folder, writes=write, unknown="ask", protect=keep))
+        found.append(TerminalGuard(folder, profile=settings.shell_profile, writes=write, unknown="ask", protect=keep))
     return found
 
 
@@ -242,6 +268,8 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
     if settings.mcp or settings.trusted_mcp:
         from ..tools._mcp import mcp
 
+        for script in mcp_scripts(settings.mcp, home):
+            check_file(script, script.read_bytes())
         tools += [mcp(target) for target in settings.mcp]
         tools += [mcp(target, trusted=True) for target in settings.trusted_mcp]
     return tools
@@ -266,6 +294,8 @@ def _build_shell(settings: Settings) -> Any:
 
     options = parse_table(SandboxOptions, "sandbox", settings.sandbox)
     folder = work_folder(settings)
+    if options.level == "off" and settings.shell_profile == "developer":
+        raise ConfigError("shell_profile: developer needs a sandbox, and sandbox.level is off. Remove one of them")
     if options.level == "off":
         return shell_tool(folder, sandbox="off")
     limits = {name: getattr(options, name) for name in ("memory", "processes", "file_size")}

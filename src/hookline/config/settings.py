@@ -11,7 +11,7 @@ import msgspec
 from .._base.files import user_folder
 from .._base.frozen import EMPTY, freeze, thaw
 from .._base.text import did_you_mean
-from ..stores.paths import default_runs_path
+from ..stores.paths import default_approvals_path, default_runs_path
 from .errors import ConfigError
 
 INSTRUCTIONS = (
@@ -165,6 +165,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "offer a shell in that folder; commands that do more than read need approval", WORK, "--shell/--no-shell"
         ),
     ] = False
+    shell_profile: Annotated[
+        Literal["strict", "developer"],
+        KeyInfo(
+            "commands that run without a question: strict (those that only read) or developer (ordinary work in the "
+            "sandbox)",
+            WORK,
+            "--shell-profile",
+            "NAME",
+        ),
+    ] = "strict"
     sandbox: Annotated[
         Mapping[str, Any],
         KeyInfo(
@@ -208,7 +218,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sessions: Annotated[
         str, KeyInfo("folder for saved sessions, or a SQLite file (.db)", CONTROL, "--sessions", "PATH")
     ] = ""
-    audit: Annotated[str, KeyInfo("write an audit log to this file", CONTROL, "--audit", "FILE")] = ""
+    audit: Annotated[
+        str | None,
+        KeyInfo("file of the audit log; by default one per project, 'none' for no log", CONTROL, "--audit", "FILE"),
+    ] = ""
     runs: Annotated[
         str | None,
         KeyInfo("SQLite file of recorded runs, for hookline stats and hookline serve", CONTROL, "--runs", "FILE.db"),
@@ -221,7 +234,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if not self.sessions:
             msgspec.structs.force_setattr(self, "sessions", str(user_folder("data") / "sessions"))
         if not self.approval_file:
-            msgspec.structs.force_setattr(self, "approval_file", str(user_folder("data") / "approvals.db"))
+            msgspec.structs.force_setattr(self, "approval_file", str(default_approvals_path(".")))
         if self.runs == "":
             msgspec.structs.force_setattr(self, "runs", str(default_runs_path(".")))
 

@@ -18,7 +18,7 @@ from .._base.text import closest_match, did_you_mean, error_text
 from ..hooks._catalog import BUILTINS
 from ..plugins.discovery import is_path
 from ..plugins.trust import digest
-from ..stores.paths import default_runs_path
+from ..stores.paths import default_approvals_path, default_audit_path, default_runs_path
 from .errors import ConfigError
 from .secrets import mask
 from .settings import KEYS, DeclaredChannel, DeclaredHook, Key, Settings
@@ -108,9 +108,12 @@ def load(
     for flag in sorted(flags, key=lambda flag: flag.key != "model"):
         value = resolve_paths(flag.key, parse_value(KEYS[flag.key], flag.value, flag.name), here)
         assign(flag.key, value, f"flag:{flag.name}")
-    if values.get("runs", "") == "":
-        project = path.parent.resolve() if path is not None else here
-        values["runs"] = str(default_runs_path(project if here.is_relative_to(project) else here))
+    project = path.parent.resolve() if path is not None else here
+    project = project if here.is_relative_to(project) else here
+    defaults = {"runs": default_runs_path, "audit": default_audit_path, "approval_file": default_approvals_path}
+    for name, default in defaults.items():
+        if values.get(name, "") == "":
+            values[name] = str(default(project))
     found = Configuration(Settings(**values), origins, path, tuple(notes), declared, seen)
     if path is not None:
         register_own_file(found, OwnFile(str(path), "the configuration file"))

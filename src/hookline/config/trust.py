@@ -22,7 +22,7 @@ from .._base.files import distrust_reason, locked, replace_file, user_folder
 from .._base.text import error_text
 from ..plugins.discovery import find_plugins, is_path
 from ..plugins.manifest import MANIFEST
-from ..plugins.trust import TrustedFiles, digest, find_module, is_installed
+from ..plugins.trust import TrustedFiles, belongs_to, digest, find_module, is_installed
 from .errors import ConfigError
 from .settings import DeclaredChannel, DeclaredHook
 from .sources import SHARED_FILE, Configuration, parse_reference, read_file
@@ -165,17 +165,18 @@ def project_files(config: Configuration, more: Iterable[Path] = (), references: 
     """
     home, declared = config.home.resolve(), config.declared
     texts = [*_references(declared), *references]
-    files = [*more, *_reference_files(texts, home), *_mcp_files(declared.get("mcp", ()))]
+    files = [*more, *_reference_files(texts, home)]
+    files += mcp_scripts(declared.get("mcp", ()), home)
     files += _plugin_files(config, declared.get("plugins", ()))
     given = config.settings
     own = [use for use in _references(msgspec.structs.asdict(given)) if use not in texts]
-    named = reference_files(own, home)
+    named = [*reference_files(own, home), *mcp_scripts(set(given.mcp) - set(declared.get("mcp", ())), home)]
     named += [file.parent for file in _plugin_files(config, set(given.plugins) - set(declared.get("plugins", ())))]
-    if given.personalities and "personalities" not in declared:
+    if given.personalities and given.personalities != declared.get("personalities"):
         named.append(Path(given.personalities))
-    direct = tuple(dict.fromkeys(path.resolve() for path in files if path.is_file()))
+    direct = tuple(dict.fromkeys(path.resolve() for path in files if os.path.isfile(path)))
     direct = tuple(path for path in direct if not is_installed(path))
-    folders = dict.fromkeys((home, Path.cwd().resolve(), *(path.parent for path in direct)))
+    folders = dict.fromkeys((home, Path.cwd(), *(path.parent for path in direct if path.suffix in CODE_SUFFIXES)))
     return ProjectFiles(direct, tuple(folders), tuple(named))
 
 
@@ -184,9 +185,28 @@ def reference_files(texts: Iterable[str], home: Path) -> list[Path]:
     return list(_with_imports(_reference_files(texts, home), (home, Path.cwd())))
 
 
+def mcp_scripts(targets: Iterable[str], home: Path) -> list[Path]:
+    """Return the files of the project that commands of MCP servers name: scripts, and modules after ``-m``."""
+    found: list[Path] = []
+    for target in targets:
+        try:
+            words = shlex.split(target)
+        except ValueError:  # starting the server reports it
+            words = target.split()
+        words += [part for word in words for part in word.split() if part != word]  # sh -c 'node server.js'
+        for number, word in enumerate(words):  # data that a server gets as an argument is not code
+            code = number == 0 or word.endswith(SCRIPT_SUFFIXES)
+            if os.path.isfile(word) and (code or os.access(word, os.X_OK)):
+                found.append(Path(word))
+        for mark, name in pairwise(words):
+            if mark == "-m":
+                found += _find_module_files(f"{name}.__main__", (Path.cwd(),))
+    return [path for path in found if belongs_to(path, (home, Path.cwd()))]
+
+
 def code_files(path: Path) -> ProjectFiles:
     """Return a single file of code as a project of its own, for a module that the settings do not name."""
-    return ProjectFiles((path.resolve(),), (path.resolve().parent, Path.cwd().resolve()))
+    return ProjectFiles((path.resolve(),), (path.resolve().parent, Path.cwd()))
 
 
 def file_digest(path: Path) -> str:
@@ -255,25 +275,10 @@ def _references(settings: Mapping[str, Any]) -> list[str]:
 def _reference_files(texts: Iterable[str], home: Path) -> Iterator[Path]:
     for reference in map(parse_reference, texts):
         if reference.file is not None:
-            yield reference.file
+            if os.path.isfile(reference.file):  # false for a name that is too long, and for a cycle of links
+                yield reference.file
         elif reference.name:
             yield from _find_module_files(reference.module, (home, Path.cwd()))
-
-
-def _mcp_files(targets: Iterable[str]) -> Iterator[Path]:
-    """Yield the files that the commands of MCP servers name: scripts, and modules after ``-m``."""
-    for target in targets:
-        try:
-            words = shlex.split(target)
-        except ValueError:  # starting the server reports it
-            words = target.split()
-        for number, word in enumerate(words):  # data that a server gets as an argument is not code
-            path = Path(word)
-            if path.is_file() and (number == 0 or path.suffix in SCRIPT_SUFFIXES or os.access(path, os.X_OK)):
-                yield path
-        for mark, name in pairwise(words):
-            if mark == "-m":
-                yield from _find_module_files(f"{name}.__main__", (Path.cwd(),))
 
 
 def _plugin_files(config: Configuration, names: Iterable[str]) -> Iterator[Path]:
@@ -282,9 +287,11 @@ def _plugin_files(config: Configuration, names: Iterable[str]) -> Iterator[Path]
     if not names:
         return
     folder = config.home / config.settings.plugins_folder
-    for found in find_plugins(folder, [name for name in names if is_path(name)], installed=False):
+    for found in find_plugins(
+        folder, [name for name in names if is_path(name) and os.path.isdir(name)], installed=False
+    ):
         if found.folder is not None and (found.source == "named" or found.id in names):
-            yield from plugin_files(found.folder)
+            yield from filter(os.path.isfile, plugin_files(found.folder))
 
 
 def plugin_files(folder: Path) -> Iterator[Path]:
@@ -314,8 +321,8 @@ def _with_imports(files: Iterable[Path], folders: tuple[Path, ...]) -> dict[Path
         search = dict.fromkeys((path.parent, path.parents[len(_package_of(path))], *folders))
         for name in _imported_names(path):
             for each in _find_module_files(name, search):
-                if any(each.is_relative_to(folder) for folder in folders) and not is_installed(each):
-                    todo.append(each)
+                if belongs_to(each, folders):
+                    todo.append(each.resolve())
     return found
 
 
@@ -323,7 +330,7 @@ def _imported_names(path: Path) -> set[str]:
     """Return the full names of the modules that a file imports anywhere, and of those that it may import."""
     try:
         tree = ast.parse(path.read_bytes(), str(path))
-    except (OSError, SyntaxError, ValueError):  # loading it reports the error
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # loading it reports the error
         return set()
     package = _package_of(path)
     names: set[str] = set()
@@ -359,14 +366,14 @@ def _find_module_files(name: str, search: Iterable[Path]) -> Iterator[Path]:
         if spec is None:
             return
         if spec.has_location and spec.origin:
-            yield Path(spec.origin).resolve()
+            yield Path(spec.origin)
         if spec.submodule_search_locations is None:
             return
         places = list(spec.submodule_search_locations)
         if number == 1 and spec.has_location:
             for place in places:
                 if not is_installed(Path(place).resolve()):
-                    yield from (path.resolve() for path in _code_below(Path(place)))
+                    yield from _code_below(Path(place))
 
 
 def _find(name: str, places: list[str] | None, search: Iterable[Path]) -> Any:

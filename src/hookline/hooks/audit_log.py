@@ -33,7 +33,7 @@ log = logging.getLogger("hookline")
 
 CLOSED_SECONDS = 10.0
 """With ``on_failure="closed"``, time that a run waits for its records to be written, in seconds."""
-OPEN_SECONDS = 0.25
+OPEN_SECONDS = 2.0
 """With ``on_failure="open"``, time that the end of a run waits for the first write, in seconds."""
 
 Redact = Callable[[str], str]
@@ -257,6 +257,7 @@ class AuditLogHook:
         logger: name of a logger that also gets each record at level INFO, such as ``"hookline.audit"``.
         on_failure: with ``"closed"``, every model call and tool call waits until all earlier records are on the disk.
         max_bytes: size at which the file is renamed with a number, and the chain continues in a new file.
+        keep_files: number of full files to keep; older ones are deleted. By default all are kept.
         fsync: when records are forced to the disk: ``"batch"``, ``"always"`` or ``"never"``; see :class:`AuditLog`.
         sign: path of an Ed25519 private key that signs every line (``hookline audit keygen``).
         checkpoint: path of the file with the head of the chain; by default beside the log.
@@ -280,6 +281,7 @@ class AuditLogHook:
         logger: str | None = None,
         on_failure: Literal["open", "closed"] = "open",
         max_bytes: int | None = None,
+        keep_files: int | None = None,
         fsync: Fsync = "batch",
         sign: str | os.PathLike[str] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -295,6 +297,7 @@ class AuditLogHook:
         given = {
             "logger": _logger(logger),
             "max_bytes": None if max_bytes is None else check_integer(max_bytes, "max_bytes", MIN_FILE_BYTES),
+            "keep_files": None if keep_files is None else check_integer(keep_files, "keep_files"),
             "sign": None if sign is None else check_path(sign, "sign must be the path of a private key"),
             "checkpoint": None
             if checkpoint is None

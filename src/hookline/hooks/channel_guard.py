@@ -154,7 +154,8 @@ class ChannelGuard:
         if not self._may_write(inbound):
             return
         message, conversation = inbound.message, _conversation_of(inbound)
-        id: Hashable = message.message_id or object()  # a message that is processed again counts once
+        # A message that is processed again counts once. Platforms number the messages of each chat.
+        id: Hashable = (message.chat_id, message.message_id) if message.message_id else object()
         if self._per_sender is not None:
             sender = _sender_of(inbound)
             self._per_sender.add(sender, id, now)
@@ -162,7 +163,7 @@ class ChannelGuard:
                 return  # the others in the conversation may go on
         if self._per_conversation is not None:
             self._per_conversation.add(conversation, id, now)
-        if self._bot_turns is None or _is_command(message):
+        if self._bot_turns is None or self._is_command_of_person(inbound):
             return
         if self._recent.looks_automatic(conversation, message, now) or self._is_bot(inbound):
             self._bot_turns.add(conversation, id, now)
@@ -173,7 +174,7 @@ class ChannelGuard:
         message, conversation = inbound.message, _conversation_of(inbound)
         if not self._may_write(inbound):
             return HookResult.claim(reason="the sender is not allowed")
-        is_command = _is_command(message)  # people must be able to stop a run and to deny a call
+        is_command = self._is_command_of_person(inbound)
         if not is_command and self._bot_turns is not None and self._bot_turns.is_above(conversation, now):
             if self._bot_turns.is_first_notice(conversation):
                 log.warning(
@@ -212,6 +213,10 @@ class ChannelGuard:
         if any(entry.matches(inbound) for entry in self._deny):
             return False
         return self._allow is None or any(entry.matches(inbound) for entry in self._allow)
+
+    def _is_command_of_person(self, inbound: Inbound) -> bool:
+        """Whether it is a command such as ``/stop`` or ``/deny``, which must work in a loop and above a limit."""
+        return _is_command(inbound.message) and not self._is_bot(inbound)
 
     def _is_bot(self, inbound: Inbound) -> bool:
         return inbound.message.automated or any(entry.matches(inbound) for entry in self._bots)

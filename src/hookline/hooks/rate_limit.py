@@ -1,4 +1,4 @@
-"""Limit the number of tool calls per run, per tool and per minute."""
+"""Limit the number of tool calls per run and its subagents, per tool and per minute."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ from ._support.validation import check_integer
 _MINUTE = 60.0
 
 
+_Key = tuple[str, str, int]
+"""A call: its run, its id and its attempt."""
+
+
 class _AllowedCall(msgspec.Struct):
     """A call that was allowed: its tool and its step."""
 
@@ -29,12 +33,13 @@ class _AllowedCall(msgspec.Struct):
 class RateLimitHook:
     """Blocks tool calls above a limit per run, per tool or per minute.
 
+    A run and the runs nested in it, such as those of subagents, are counted together.
     The model gets the reason and may continue without the call. Calls that a hook blocks or answers do not count. An
     edited call counts once; each retry counts again.
 
     Args:
-        max_calls_per_run: maximum number of calls in one run; ``None`` for no limit.
-        per_tool: maximum number of calls of each tool in one run, or a mapping from globs of tool names to such
+        max_calls_per_run: maximum number of calls in one run and its subagents; ``None`` for no limit.
+        per_tool: maximum number of calls of each tool in them, or a mapping from globs of tool names to such
             numbers; if several globs match, the lowest number applies.
         per_minute: maximum number of calls in any 60 seconds, in all runs that share this hook.
 
@@ -68,29 +73,28 @@ class RateLimitHook:
         if max_calls_per_run is None and per_minute is None and not self.per_tool:
             raise RegistrationError("give a limit: max_calls_per_run=, per_tool= or per_minute=")
         self.max_calls_per_run, self.per_minute = max_calls_per_run, per_minute
-        self._window: dict[tuple[str, str, int], float] = {}  # time of each allowed call, oldest first
+        self._window: dict[_Key, float] = {}  # time of each allowed call, oldest first
         self._lock = threading.Lock()
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
         """Count a call before it runs, and undo the count if it did not run."""
         with self._lock:
-            allowed: dict[tuple[str, int], _AllowedCall] = ctx.hook_state.setdefault(id(self), {})
+            allowed: dict[_Key, _AllowedCall] = ctx.tree_state.setdefault(id(self), {})
             if point == BEFORE_TOOL:
                 return self._judge(ctx, payload, allowed)
             self._uncount_if_not_run(ctx, payload, allowed)
             return None
 
-    def _judge(
-        self, ctx: Any, request: ToolCallRequest, allowed: dict[tuple[str, int], _AllowedCall]
-    ) -> HookResult | None:
-        key = request.id, request.attempt
+    def _judge(self, ctx: Any, request: ToolCallRequest, allowed: dict[_Key, _AllowedCall]) -> HookResult | None:
+        key = ctx.run_id, request.id, request.attempt
         if key in allowed:  # the call was edited
             return None
         if request.attempt == 1:  # no call of its batch has run yet: calls that are already blocked will not run
             for error in ctx.state.errors if allowed else ():
-                before = allowed.get((error.call_id, 1)) if error.type == "Blocked" else None
+                blocked = ctx.run_id, error.call_id, 1
+                before = allowed.get(blocked) if error.type == "Blocked" else None
                 if before is not None and before.hop == request.hop:
-                    self._uncount(ctx, (error.call_id, 1), allowed)
+                    self._uncount(blocked, allowed)
         now = ctx.clock.monotonic()
         problem = self._problem(request.name, allowed, now)
         if problem:
@@ -98,10 +102,10 @@ class RateLimitHook:
             return HookResult.block(f"Rate limit exceeded: {problem}{again}", reason="rate limit")
         allowed[key] = _AllowedCall(request.name, request.hop)
         if self.per_minute is not None:
-            self._window[ctx.run_id, *key] = now
+            self._window[key] = now
         return None
 
-    def _problem(self, tool: str, allowed: dict[tuple[str, int], _AllowedCall], now: float) -> str:
+    def _problem(self, tool: str, allowed: dict[_Key, _AllowedCall], now: float) -> str:
         """Return the limit that one more call would exceed, or an empty text."""
         if self.max_calls_per_run is not None and len(allowed) >= self.max_calls_per_run:
             return f"{len(allowed) + 1}/{self.max_calls_per_run} tool calls."
@@ -120,12 +124,10 @@ class RateLimitHook:
                 return f"{count}/{self.per_minute} tool calls in a minute. Try again in {wait} s."
         return ""
 
-    def _uncount_if_not_run(
-        self, ctx: Any, result: ToolCallResult, allowed: dict[tuple[str, int], _AllowedCall]
-    ) -> None:
+    def _uncount_if_not_run(self, ctx: Any, result: ToolCallResult, allowed: dict[_Key, _AllowedCall]) -> None:
         if result.outcome in ("blocked", "answered"):
-            self._uncount(ctx, (result.id, result.attempt), allowed)
+            self._uncount((ctx.run_id, result.id, result.attempt), allowed)
 
-    def _uncount(self, ctx: Any, key: tuple[str, int], allowed: dict[tuple[str, int], _AllowedCall]) -> None:
+    def _uncount(self, key: _Key, allowed: dict[_Key, _AllowedCall]) -> None:
         allowed.pop(key, None)
-        self._window.pop((ctx.run_id, *key), None)
+        self._window.pop(key, None)

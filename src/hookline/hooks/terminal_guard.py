@@ -27,7 +27,7 @@ from .._toolbox.processes import search_path
 from ._support.secret_files import SECRET_FILES
 from ._support.tools import find_tool
 from ._support.validation import check_bool, check_folder, check_name_or_names, check_names
-from ._terminal.developing import WRAPPERS, check_policy, possible_commands, scripts_in
+from ._terminal.developing import check_policy, possible_commands, scripts_in
 from ._terminal.errors import ApprovalNeededError, BlockedError
 from ._terminal.paths import PathScope, is_below
 from ._terminal.patterns import matches, may_occur, parse_patterns
@@ -50,6 +50,7 @@ _HINTS = {
     "env": "Ask for the value you need",
     "less": "Use head, tail or sed -n '1,100p'",
     "more": "Use head, tail or sed -n '1,100p'",
+    "rg": "Use grep -rn",
     "printenv": "Ask for the value you need",
     "tee": "Print it, without writing",
     "test": "Use ls",
@@ -225,20 +226,20 @@ class TerminalGuard:
 
     def _judge_command(self, words: Sequence[Word], scope: PathScope) -> None:
         name = self._name(words[0])
+        named = words if name is None else (Word(name), *words[1:])
+        allowed = any(matches(pattern, form) for pattern in self._allow for form in (words, named))
         asked = None
-        for at in range(len(words) if name in WRAPPERS else 1):
-            named = words[at:] if at or name is None else (Word(name), *words[1:])
+        for form in possible_commands(named):
             try:
-                allowed = self._judge_patterns(named) or any(matches(p, words) for p in self._allow)
+                self._judge_patterns(form)
             except ApprovalNeededError as needed:
                 asked = needed
-                continue
-            if allowed and at == 0:
-                for word in words[1:]:
-                    if "glob" in word.expansions:
-                        scope.check_glob(word)
-                _check_secrets(words, scope)
-                return
+        if allowed and asked is None:
+            for word in words[1:]:
+                if "glob" in word.expansions:
+                    scope.check_glob(word)
+            _check_secrets(words, scope)
+            return
         try:
             _judge_unlisted(name, words, scope)
         except BlockedError as refused:
@@ -316,7 +317,7 @@ def _check_words(command: Command, scope: PathScope) -> None:
 
 def _check_secrets(words: Sequence[Word], scope: PathScope) -> None:
     """Check that no argument names a secret file: itself, or after a letter or sign (``-Tfile``, ``@file``)."""
-    for text in (word.text for word in words[1:]):
+    for text in dict.fromkeys(word.text for word in words[1:]):
         signs = [found.end() for found in _SIGN.finditer(text)][:20]
         for at in [0, *([2] if text.startswith("-") else []), *signs]:
             scope.check_not_secret(text[at:])

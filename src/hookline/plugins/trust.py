@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib.abc
 import importlib.machinery
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -49,22 +50,18 @@ class TrustedFiles:
         """Trust files or folders that the user named, until the end of this run."""
         self._named.update(path.resolve() for path in paths)
 
-    def covers(self, path: Path) -> bool:
-        """Return whether a resolved path belongs to the project, and is not an installed package."""
-        return any(path.is_relative_to(folder) for folder in self.folders) and not is_installed(path)
-
     def top(self, path: Path) -> Path | None:
         """Return the folder of the project that contains a resolved path."""
         return next((folder for folder in self.folders if path.is_relative_to(folder)), None)
 
     def check(self, path: Path, data: bytes) -> None:
-        """Raise ``UntrustedFileError`` if a resolved path belongs to the project and its content is not trusted."""
-        if not self.covers(path) or not self._named.isdisjoint((path, *path.parents)):
+        """Raise ``UntrustedFileError`` if a file belongs to the project and its content is not trusted."""
+        real = path.resolve()
+        if not belongs_to(path, self.folders) or not self._named.isdisjoint((real, *real.parents)):
             return
-        if not self._is_trusted(path, digest(data)):
-            raise UntrustedFileError(
-                f"{path} is not trusted, or has changed since: read it, then run 'hookline trust {path}'"
-            )
+        if not self._is_trusted(real, digest(data)):
+            run = f"hookline trust {shlex.quote(str(real))}"
+            raise UntrustedFileError(f"{real} is not trusted, or has changed since: read it, then run '{run}'")
 
 
 _current: TrustedFiles | None = None
@@ -85,7 +82,7 @@ def check_file(path: Path, data: bytes) -> None:
     if not is_installed(real) and (problem := distrust_reason(path, top)):
         raise UntrustedFileError(f"{path} is not used: {problem}. Change its owner or permissions: chmod go-w, chown")
     if _current is not None:
-        _current.check(real, data)
+        _current.check(path, data)
 
 
 @contextmanager
@@ -135,14 +132,14 @@ class _TrustFinder(importlib.abc.MetaPathFinder):
         spec = find_module(name, path, target)
         if spec is None or not spec.has_location or isinstance(spec.loader, SourceLoader):
             return spec
-        file = Path(spec.origin).resolve()
-        if not self._files.covers(file):
+        file = Path(spec.origin)
+        if not belongs_to(file, self._files.folders):
             return spec
         if type(spec.loader) is importlib.machinery.SourceFileLoader:
             spec.loader, spec.cached = SourceLoader(name, spec.origin), None
             return spec
         try:
-            check_file(Path(spec.origin), file.read_bytes())  # an extension module, or bytecode without source
+            check_file(file, file.read_bytes())  # an extension module, or bytecode without source
         except OSError as error:
             raise UntrustedFileError(f"the module {name} at {spec.origin} cannot be checked: {error}") from error
         return spec
@@ -165,8 +162,19 @@ def find_module(name: str, path: Sequence[str] | None = None, target: ModuleType
     return None
 
 
+def belongs_to(path: Path, folders: Iterable[Path]) -> bool:
+    """Return whether a file belongs to a project with these folders: it, or a link to it, is there.
+
+    A link that leads out of the project is a file of the project, because its author chose the target.
+    """
+    if is_installed(path.absolute()):  # most imports end here
+        return False
+    forms = {path.absolute(), path.resolve()}
+    return any(form.is_relative_to(folder) for form in forms for folder in folders) and not is_installed(path.resolve())
+
+
 def is_installed(path: Path) -> bool:
-    """Return whether a resolved path belongs to the Python installation, its packages, or Hookline itself."""
+    """Return whether an absolute path belongs to the Python installation, its packages, or Hookline itself."""
     return any(path.is_relative_to(folder) for folder in _installation())
 
 
@@ -179,4 +187,5 @@ def _installation() -> tuple[Path, ...]:
     places = [*map(sysconfig.get_path, names), *site.getsitepackages()]
     if site.ENABLE_USER_SITE:
         places.append(site.getusersitepackages())
-    return (Path(__file__).resolve().parents[1], *dict.fromkeys(Path(place).resolve() for place in places))
+    places.append(str(Path(__file__).parents[1]))
+    return tuple(dict.fromkeys(form for place in places for form in (Path(place).absolute(), Path(place).resolve())))

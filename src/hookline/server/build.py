@@ -98,7 +98,7 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
 def _audit_log(settings: Settings, answerer: Any) -> AuditLog | None:
     """Return the audit log of the runs, which the server writes to as well; ``None`` if the runs have none."""
     logs = [hook.log for hook in answerer.hooks if isinstance(hook, AuditLogHook)]
-    if not settings.audit:
-        return logs[0] if logs else None
-    path = Path(settings.audit).expanduser().absolute()
-    return next((each for each in logs if each.path == path), None) or AuditLog(settings.audit)
+    if logs or not settings.audit:
+        path = Path(settings.audit or "").expanduser().absolute()
+        return next((each for each in logs if each.path == path), logs[0] if logs else None)
+    return AuditLog(settings.audit)

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from .._base.files import file_name_for, replace_file
 from .._base.frozen import Frozen
+from .._base.own_files import OwnFile, register_own_file
 from ..tools._tool import Tool
 from .errors import StoreError
 from .paths import checked_path, folder_advice
@@ -61,6 +62,8 @@ class ArtifactStore:
         from pathlib import Path
 
         self.folder = Path(checked_path(folder, "ArtifactStore takes a folder")).expanduser().absolute()
+        # Otherwise a command could put a link in its place, and this program would write to the link's target.
+        register_own_file(self, OwnFile(str(self.folder), "Hookline's folder of artifacts", is_folder=True))
         self._digests: dict[str, tuple[tuple[int, int, int], str]] = {}
 
     def __repr__(self) -> str:

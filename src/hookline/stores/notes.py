@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 
 from .._base.files import locked
+from .._base.own_files import OwnFile, register_own_file
 from ..tools._tool import Tool
 from .errors import StoreError
 from .paths import checked_path
@@ -45,6 +46,7 @@ class NotesFile:
         from pathlib import Path
 
         self.path = Path(checked_path(path, "NotesFile takes the path of a file")).expanduser().absolute()
+        register_own_file(self, OwnFile(str(self.path), "Hookline's file of notes", beside=True))
 
     def __repr__(self) -> str:
         return f"NotesFile({str(self.path)!r})"

@@ -25,13 +25,51 @@ def default_runs_path(project: str | os.PathLike[str]) -> Path:
 
         default_runs_path("/srv/shop")  # ~/.local/share/hookline/runs-shop-7d4c1a90b2.db
     """
+    return user_folder("data") / f"runs-{_project_name(project)}.db"
+
+
+def default_approvals_path(project: str | os.PathLike[str]) -> Path:
+    """Return path of the approvals of a project, beside its run store (:func:`default_runs_path`).
+
+    Projects do not share it: a permanent permission for an agent is not one for the agent of that name elsewhere.
+
+    Args:
+        project: folder of the project.
+
+    Example::
+
+        default_approvals_path("/srv/shop")  # ~/.local/share/hookline/approvals-shop-7d4c1a90b2.db
+    """
+    return user_folder("data") / f"approvals-{_project_name(project)}.db"
+
+
+def default_audit_path(project: str | os.PathLike[str]) -> Path:
+    """Return path of the audit log of a project, beside its run store (:func:`default_runs_path`).
+
+    Args:
+        project: folder of the project.
+
+    Example::
+
+        default_audit_path("/srv/shop")  # ~/.local/share/hookline/audit-shop-7d4c1a90b2.jsonl
+    """
+    return user_folder("data") / f"audit-{_project_name(project)}.jsonl"
+
+
+def is_default_audit_path(path: str | os.PathLike[str]) -> bool:
+    """Whether this is the path of a project's audit log, and not a file that the user has chosen."""
+    folder, name = os.path.split(os.path.abspath(path))
+    known = re.fullmatch(r"audit-[a-z0-9-]+-[0-9a-f]{10}\.jsonl", name)
+    return known is not None and folder == os.path.abspath(user_folder("data"))
+
+
+def _project_name(project: str | os.PathLike[str]) -> str:
     from hashlib import sha256
     from pathlib import Path
 
     folder = Path(project).expanduser().resolve()
     name = re.sub(r"[^a-z0-9]+", "-", folder.name.lower()).strip("-")[:40] or "root"
-    digest = sha256(os.fsencode(folder)).hexdigest()[:10]
-    return user_folder("data") / f"runs-{name}-{digest}.db"
+    return f"{name}-{sha256(os.fsencode(folder)).hexdigest()[:10]}"
 
 
 def checked_path(path: str | os.PathLike[str], takes: str) -> str:

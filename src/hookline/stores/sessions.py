@@ -51,6 +51,7 @@ class SessionRecord(Frozen, frozen=True):
     platform: str = ""
     personality_id: str = ""
     personality_changes: Any = EMPTY
+    handed_over_by: tuple[str, ...] = ()
     started: bool = True
     metadata: Any = EMPTY
     messages: Sequence[Message] = ()
@@ -85,6 +86,7 @@ class SessionRecord(Frozen, frozen=True):
             platform=self.platform,
             personality_id=self.personality_id,
             personality_changes=self.personality_changes,
+            handed_over_by=self.handed_over_by,
         )
         if self.started:
             session.first_run()
@@ -121,6 +123,7 @@ def _saving(session: Session, place: Any) -> Iterator[Callable[[SessionRecord | 
                 platform=session.platform,
                 personality_id=session.personality_id,
                 personality_changes=session.personality_changes,
+                handed_over_by=session.handed_over_by,
                 started=started,
                 metadata=metadata,
                 messages=merged,

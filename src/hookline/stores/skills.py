@@ -15,6 +15,7 @@ import msgspec
 
 from .._base.files import distrust_reason, file_name_for, locked, locked_folder, open_folder_inside, replace_file
 from .._base.frozen import Frozen, json_text
+from .._base.own_files import OwnFile, register_own_file
 from .._base.text import did_you_mean
 from ..tools._tool import Tool
 from .errors import StoreError
@@ -205,6 +206,7 @@ class SkillStore:
         from pathlib import Path
 
         self.folder = Path(checked_path(folder, "SkillStore takes a folder")).expanduser().absolute()
+        register_own_file(self, OwnFile(str(self.folder), "Hookline's folder of skills", is_folder=True))
 
     def __repr__(self) -> str:
         return f"SkillStore({str(self.folder)!r})"

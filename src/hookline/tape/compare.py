@@ -67,6 +67,7 @@ class Comparison:
                 )
                 if decision := _decision(entry.event):
                     self._recorded_decisions.append((position, decision))
+        self._compares_text = tape.run.stream is not None
         self._decisions: list[tuple[int, Decision]] = []
         self._found: list[tuple[int, str]] = []
         """The differences that may be the first one, each with its position."""
@@ -93,7 +94,7 @@ class Comparison:
             The event's position on the tape, or ``None``; and how it differs from the next recorded event, or ``""``.
         """
         data = scrub(event.payload)
-        if not _is_comparable(data):
+        if not _is_comparable(data) or (data["type"] in fmt.TEXT_EVENTS and not self._compares_text):
             return None, ""
         then, core, decision = self._recorded.get((event.run_id, branch), deque()), _comparable(data), _decision(data)
         found = next((i for i in _next_candidates(then) if _comparable(then[i][1]) == core), None)

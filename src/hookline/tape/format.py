@@ -121,7 +121,7 @@ class RunEntry(Entry, frozen=True, tag="run_began", rename={"branch": "lane", "b
     limits: Limits = NO_LIMITS
     budgets: tuple[RecordedBudget, ...] = ()
     allowed_plugins: tuple[str, ...] | None = None
-    stream: StreamMode = "live"  # tapes without this field were recorded when all text was live
+    stream: StreamMode | None = None  # older tapes: all text was live, and not all void text was taken back
 
 
 class ModelRequestEntry(Entry, frozen=True, tag="model_asked"):
@@ -242,6 +242,10 @@ class ReadingsEntry(Entry, frozen=True, tag="drawn"):
     """Values of ``ctx.clock``, ``ctx.random`` and ``ctx.new_id`` that were read before the next entry of the branch."""
 
     values: tuple[tuple[str, Any], ...] = ()
+
+
+TEXT_EVENTS = ("text_delta", "discarded")
+"""Types of the events about streamed text. A replay of an older tape does not compare them."""
 
 
 class EventEntry(Entry, frozen=True, tag="happened"):

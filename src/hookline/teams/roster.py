@@ -34,7 +34,7 @@ from .errors import HandoffRefusedError, SwitchRefusedError
 from .personality import Personality
 from .personality_folder import FileGuards, Models, PersonalityFolder, change_personality, log, make_agent, make_hooks
 from .points import PERSONALITY_SWITCHED, PersonalitySwitched
-from .team import AgentPerSession, Team, session_of
+from .team import AgentPerSession, Team, restore_guards, session_of
 
 DEFAULT = "default"
 """The name for the first personality, unless a personality has that id."""
@@ -216,6 +216,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         try:
             found, changes = await self._ask_hooks(self._fire(session, target), session, before, target)
             session.personality_id, session.personality_changes = found, changes
+            session.forget_handoffs()
             return self.active(session)
         except CallRefusedError as error:
             raise SwitchRefusedError(f"{_rejected(target)}: {error_text(error)}") from error
@@ -288,6 +289,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         """Return the agent of a run, its session, and its options including the session."""
         session = session_of(options)
         self._folder.refresh()
+        restore_guards(session, self._team.members)
         full: RunOptions[Any] = {**options, "session": session}
         if note := self._reset_deleted(session):
             full["hooks"] = (*(options.get("hooks") or ()), _add_note(note))

@@ -17,7 +17,7 @@ from .._base.text import did_you_mean
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, RegistrationError
 from .._kernel.payloads import ToolCallResult
 from .._kernel.points import AFTER_TOOL, BEFORE_LLM, ON_RUN_END, ON_RUN_START, Point
-from .._kernel.registry import HookRegistry
+from .._kernel.registry import EMPTY_STACK, HookRegistry
 from .._kernel.results import HookResult, Verdict
 from .._kernel.state import AgentResult
 from .._kernel.values import ErrorInfo, Ids, ToolSpec
@@ -27,6 +27,7 @@ from .._run.context import AgentContext, services_of
 from .._run.engine import Engine
 from .._run.options import RunOptions
 from .._run.run import Run
+from .._run.run_hooks import GuardSource
 from .._run.session import Session
 from .._run.termination import RunFailedError
 from ..tools._tool import Tool
@@ -108,6 +109,21 @@ def session_of(options: RunOptions[Any]) -> Session:
     if not isinstance(session, Session):
         raise TypeError(f"session= takes a Session, not {type(session).__name__}")
     return session
+
+
+def restore_guards(session: Session, agents: Mapping[str, Agent[Any, Any]]) -> None:
+    """Find the guards of the agents that handed over a session which was loaded from a store."""
+    for name in session.handed_over_by:
+        if name in session._guards:
+            continue
+        if name in agents:
+            session._guards[name] = GuardSource(agents[name], HookRegistry(), EMPTY_STACK, agents[name].allowed_plugins)
+        else:
+            log.warning(
+                "session %s was handed over by %r, which is no longer there; its guards no longer apply",
+                session.id,
+                name,
+            )
 
 
 class Members:
@@ -465,6 +481,7 @@ class Team(AgentPerSession):
     def _prepare(self, options: RunOptions[Any]) -> tuple[Agent[Any, Any], Session, RunOptions[Any]]:
         session = session_of(options)
         session.personality_id = self._members.member_of(session)
+        restore_guards(session, self._members.agents)
         return self._members.agents[session.personality_id], session, {**options, "session": session}
 
     async def _handoff_tool(self, to: str, message: str, ctx: Any) -> str:  # noqa: D417 - ctx is not for models
@@ -542,6 +559,9 @@ class Team(AgentPerSession):
         note = f" {state.message}" if state.message.strip() else ""
         handoffs = self._handoffs.setdefault(ctx.session, _Handoffs())
         handoffs.run_id, handoffs.task = ctx.run_id, f"You take over this conversation from {ctx.agent_name}.{note}"
+        engine = services_of(ctx).run
+        assert isinstance(engine, Engine)
+        ctx.session.hand_over(ctx.session.personality_id or ctx.agent_name, engine.hooks.guard_source())
         ctx.session.personality_id = state.to
 
 

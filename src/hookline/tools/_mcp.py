@@ -12,6 +12,7 @@ from itertools import filterfalse, islice, pairwise
 from typing import Any
 
 from .._base.frozen import freeze, json_text, scrub, thaw
+from .._base.own_files import OwnFile, register_own_file
 from .._base.text import describe, did_you_mean
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
@@ -112,6 +113,10 @@ class McpServer:
     ) -> None:
         self.name, self.trusted = target.name, trusted
         self._target, self._call_timeout, self._wanted, self._prefix = target, call_timeout, wanted, prefix
+        for word in target.command:
+            script = os.path.join(target.cwd or os.getcwd(), word)
+            if os.path.isfile(script):
+                register_own_file(self, OwnFile(script, f"code of the MCP server {target.name}"))
         self._lock = threading.RLock()
         self._connection: Connection | None = None
         self._tools: tuple[Tool, ...] = ()

@@ -3,7 +3,7 @@
 from typing import Any, assert_type
 
 from hookline import Agent, AgentContext, ScriptedModel, tool
-from hookline.tools import Tool, ToolRegistry
+from hookline.tools import Sandbox, Tool, ToolRegistry, shell_tool
 
 
 @tool
@@ -26,6 +26,11 @@ assert_type(add(1, b=3), int)
 async def call_tools(ctx: AgentContext) -> None:
     assert_type(await search("x", limit=3), list[str])
     remember(ctx, "x")
+
+
+def shells(folder: str) -> list[Tool]:
+    sandbox = Sandbox("bubblewrap", readable=["/opt"], hosts=("example.com",))
+    return [shell_tool(folder, sandbox=sandbox), shell_tool(folder, sandbox="off")]
 
 
 any_tools: list[Tool] = [add, search, remember]

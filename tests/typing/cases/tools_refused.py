@@ -1,6 +1,7 @@
 """Mistakes with tools that type checkers report."""
 
 from hookline import tool
+from hookline.tools import Sandbox, shell_tool
 
 
 @tool
@@ -22,6 +23,10 @@ add("1")  # error: mypy, pyright
 add(1, c=3)  # error: mypy, pyright
 add()  # error: mypy, pyright
 text: str = add(1)  # error: mypy, pyright
+
+shell_tool(".", sandbox="none")  # error: mypy, pyright
+Sandbox("off")  # error: mypy, pyright
+Sandbox(writeable=["build"])  # error: mypy, pyright
 
 
 async def call_tools() -> None:

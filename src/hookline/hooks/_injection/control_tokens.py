@@ -1,4 +1,8 @@
-"""Removal of control tokens and invisible characters from untrusted text."""
+"""Removal of control tokens and invisible characters from untrusted text.
+
+Most chat templates write their tokens in one of a few shapes, such as ``<|name|>``: these are recognised with any name,
+also names of models to come. Tokens that look like tags or like words in brackets are listed by name.
+"""
 
 from __future__ import annotations
 
@@ -112,17 +116,87 @@ _TAGS = _spelt(
     "system_reminder",
     "system_message",
     "available_tools",
+    "arg_key",
+    "arg_value",
+    "sop",
+    "eop",
+    "begin_of_sentence",
+    "beginning_of_sentence",
+    "end_of_sentence",
+    "end_of_image",
+    "start_of_audio",
+    "end_of_audio",
+    "start_function_call",
+    "end_function_call",
+    "start_function_declaration",
+    "end_function_declaration",
+    "start_function_response",
+    "end_function_response",
+    "scratch_pad",
+    "fim_prefix",
+    "fim_middle",
+    "fim_suffix",
+    "bos_token",
+    "eos_token",
+    "pad_token",
+    "unk_token",
+    "eop_token",
+    "mask_token",
 )
-_WORDS = _spelt("inst", "system_prompt", "tool_calls", "tool_results", "tool_content", "available_tools")
+_NAMESPACED = _spelt(
+    "bos", "eos", "pad", "think", "thinking", "invoke", "tool_call", "tool_calls", "tool_response", "function_call"
+)
+_WORDS = _spelt(
+    "inst",
+    "system_prompt",
+    "tool_call",
+    "tool_calls",
+    "tool_results",
+    "tool_content",
+    "available_tools",
+    "model_settings",
+    "call_id",
+    "start_header_id",
+    "end_header_id",
+    "begin_audio",
+    "img_break",
+    "img_end",
+    "gmask",
+    "smask",
+)
+_CAPITALS = "ARGS|AUDIO|BOS|EOS|EOT|IMG|MASK|MIDDLE|PAD|PREFIX|SUFFIX|THINK|TRANSCRIBE|UNK"
+"""Words that are tokens in capital letters only: ``[args]`` is common in ordinary text."""
+_NUMBERED = _spelt("special", "extra_id", "extra_token", "reserved", "reserved_special_token", "unused", "unused_token")
+_TURNS = _spelt(
+    "turn", "channel", "message", "tool", "tool_call", "tool_response", "think", "image", "audio", "video", "system"
+)
+_SPEAKERS = _spelt("system", "user", "assistant", "tool", "end_of_turn", "bos", "eos")
 _ROLES = _spelt("human", "assistant", "system", "user", "developer")
 
-_PIPED = re.compile(rf"[{_LT}](\s?[{_BAR}][^{_LT}{_GT}{_BAR}\n]{{1,64}}[{_BAR}]\s?)[{_GT}]")
+_PIPED = re.compile(rf"[{_LT}](\s?{_SLASH}?\s?[{_BAR}][^{_LT}{_GT}{_BAR}\n]{{1,64}}[{_BAR}]\s?)[{_GT}]")
+_PART = r"[\w\u2581\uff3f.:-]{1,64}"
+_HALF_PIPED = re.compile(
+    rf"[{_LT}]({_SLASH}?[{_BAR}]{_PART}|{_SLASH}?{_PART}[{_BAR}]|\s?[{_BAR}]\s?{_TURNS}\s?|\s?{_TURNS}\s?[{_BAR}]\s?"
+    rf"|\s?{_SLASH}?\s?[{_BAR}]\s?{_PART}\s?[{_BAR}]\s?\w[^{_LT}{_GT}{_BAR}\n]{{0,200}})[{_GT}]"
+)
 _TAGGED = re.compile(
     rf"[{_LT}][{_LT}]?(?=\s?{_SLASH}?\s?\w)(\s?{_SLASH}?\s?(?:(?:{_TAGS})(?!\w)|{_spelt('antml')}\s?[{_COLON}]"
+    rf"|\w{{1,16}}\s?[{_COLON}]\s?(?:{_NAMESPACED})(?!\w)|(?:{_NUMBERED})[_\uff3f]?\d{{1,4}}(?!\w)"
     rf"|(?:{_spelt('function', 'parameter')})(?:\s?{_EQUALS}|\s+(?:{_spelt('name')})))"
     rf"[^{_LT}{_GT}\n]{{0,200}})[{_GT}]{{0,2}}"
 )
-_SQUARED = re.compile(rf"[{_SQUARE}](\s?{_SLASH}?\s?(?:{_WORDS})\s?)[{_SQUARE_END}]")
+_SQUARED = re.compile(
+    rf"[{_SQUARE}](\s?{_SLASH}?\s?(?:{_WORDS}|(?:{_NUMBERED})[_\uff3f]?\d{{1,4}}|[{_BAR}]\s?{_SPEAKERS}\s?[{_BAR}])\s?)"
+    rf"[{_SQUARE_END}]"
+)
+_WIDE_CAPITALS = "|".join("".join(chr(ord(sign) + 0xFEE0) for sign in word) for word in _CAPITALS.split("|"))
+_CAPITALISED = re.compile(rf"[{_SQUARE}]({_SLASH}?(?:{_CAPITALS}|{_WIDE_CAPITALS}))[{_SQUARE_END}]")
+_TILDE, _BANG = "[~\uff5e]", "[!\uff01]"
+_CROSSED = re.compile(  # MiniMax: ]~b], ]!p~[ and others
+    rf"[{_SQUARE}{_SQUARE_END}]({_TILDE}{_BANG}?{_letter('b')}|{_letter('e')}{_TILDE}"
+    rf"|{_BANG}(?:{_letter('p')}|{_letter('d')}|{_letter('s')}){_TILDE})[{_SQUARE}{_SQUARE_END}]"
+)
+_PATTERNS = (_PIPED, _HALF_PIPED, _TAGGED, _SQUARED, _CROSSED)
 _OWN = re.compile(rf"[{_SQUARE}](?=\s?(?:{_spelt('end_of_')})?(?:{_spelt('untrusted')}))")
 _SPOKEN = re.compile(
     r"([\n\r\v\f\x1c-\x1e\x85\u2028\u2029\\](?:(?<=\\)[nr]|(?<!\\))[ \t>#*-]{0,8})"
@@ -131,7 +205,7 @@ _SPOKEN = re.compile(
 
 _BRACKETS = {ord(c): OPEN for c in _LT + _SQUARE.strip("\\")} | {ord(c): CLOSE for c in _GT + _SQUARE_END.strip("\\")}
 _MAX_TOKENS = 20_000
-_OPENING = re.compile(rf"[{_LT}{_SQUARE}]")
+_OPENING = re.compile(rf"[{_LT}{_SQUARE}{_SQUARE_END}]")
 _TELLING = re.compile(
     rf"\s?{_SLASH}?\s?(?:\w+\s?[_:-]\s?\w|(?:{_spelt('sys', 'system', 'invoke', 'assistant')})(?!\w))"
 )
@@ -187,7 +261,7 @@ def neutralise(text: str) -> Cleaned:
     seen = visible(text)
     out, count = seen, 0
     if _OPENING.search(out):
-        for pattern in (_PIPED, _TAGGED, _SQUARED):
+        for pattern in (*_PATTERNS, _CAPITALISED):
             out, found = pattern.subn(_without_brackets, out, _MAX_TOKENS)
             count += found
             if found == _MAX_TOKENS:
@@ -203,7 +277,7 @@ def control_tokens(text: str) -> Iterator[Token]:
     if not _OPENING.search(text):
         return
     seen = visible(text)
-    for pattern in (_PIPED, _TAGGED, _SQUARED):
+    for pattern in _PATTERNS:
         for found in pattern.finditer(seen):
             name = _TELLING.match(found[1]) if pattern is _TAGGED else found
             if name:

@@ -1,13 +1,13 @@
-"""Secrets in text: tokens with a known prefix, values assigned to a password or key, and random-looking tokens."""
+"""Secrets in text: tokens with a known prefix, random-looking tokens, private keys, and logins in URLs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from itertools import chain
 
-from .numbers import positions
+from .assignments import CJK, assigned_in, command_logins_in, cookies_in, is_mixed, is_placeholder, open_value_from
+from .numbers import DIGIT, positions
 
 Span = tuple[int, int, str]
 """The start and end of a secret, and its label."""
@@ -17,7 +17,6 @@ _SHORTEST_RANDOM = 32
 _LONGEST_RANDOM = 256
 _LONGEST_KEY = 16_384
 _BEFORE_RUN = 24
-_CJK = r"⺀-\U0010ffff"  # values end before scripts without spaces, so that streamed text can be cut there
 
 _PREFIXES = {
     "anthropic": r"sk-ant-[\w-]{16,}",
@@ -89,7 +88,9 @@ _PREFIXES = {
 
 _VENDORS = {vendor: re.compile(body, re.ASCII) for vendor, body in _PREFIXES.items()}
 _ANY = "(?:" + "|".join(_PREFIXES.values()) + ")"
-_TOKEN, _INNER_TOKEN = re.compile(_ANY, re.ASCII), re.compile(f"[_-](?={_ANY})", re.ASCII)
+_BUT_JWT = "(?:" + "|".join(body for vendor, body in _PREFIXES.items() if vendor != "jwt") + ")"
+_TOKEN, _INNER_TOKEN = re.compile(_ANY, re.ASCII), re.compile(f"[_-](?={_BUT_JWT})", re.ASCII)
+_INNER_JWT, _AFTER_JWT = re.compile(r"[_-](?=eyJ[\w-]{10})", re.ASCII), re.compile(r"\.[\w-]{10}", re.ASCII)
 _IN_PARTS = (
     "sendgrid",
     "google",
@@ -108,13 +109,12 @@ _RUN_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 _RUNS = bytes(97 if byte in _RUN_BYTES else 32 for byte in range(256))
 _RUN = b" " + b"a" * SHORTEST_RUN
 
-_DIGIT = re.compile("[0-9]")
 _PIECES = re.compile("[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _ID_PREFIX = re.compile("[a-z]{2,12}[_-]")
 _JOINS = re.compile("[+/]")
 _HEX = re.compile("(?:0[xX])?(?:[0-9a-f-]+|[0-9A-F-]+)")
 _DULL = re.compile("(?:[0-9a-f-]++|[a-z_-]++|[0-9A-F-]++)(?![A-Za-z0-9_-])")
-_WIDE = re.compile("[A-Za-z0-9+/_-]+={0,2}")
+_WIDE = re.compile(f"[A-Za-z0-9+/_-]{{1,{_LONGEST_RANDOM + 1}}}={{0,2}}")
 _REST = re.compile("[A-Za-z0-9_-]+")
 _WIDE_SIGNS = _RUN_BYTES.decode() + "+/"
 _DIGEST_BEFORE = re.compile(r"(?i)(?:sha-?[0-9]{1,3}|md5|h1|integrity|digest|etag|nonce)[-:=\"' ]{1,4}\Z")
@@ -122,111 +122,76 @@ _WORD_BEFORE = re.compile(
     r"(?i)(?:key|token|secret|passw(?:or)?d|credentials?|auth|authorization|bearer|pat|signature)\b[^\n]{0,24}\Z"
 )
 
-_SORT_OF_KEY = (
-    r"(?:api|access|secret|private|auth|encryption|signing|master|account|storage|subscription|license|service|session|"
-    r"client|shared|webhook|admin|app)[_\- ]?"
-)
-_NAME = (
-    r"pass(?:words?|wd|phrase|code)|pwd|pass(?=[=:]|\Z)|secret(?:[_-]?(?:access)?[_-]?key)?|token|authorization|"
-    rf"{_SORT_OF_KEY}key"
-)
-_BETWEEN = r"\\?[\"'`\]]{0,2}[ \t]{0,3}(?P<sep>=>|:=|={1,2}|:|->|\bis\b(?: now|:)?)[ \t]{0,3}\\?"
-_QUOTED = r"(?:\"[^\"\n]{%d,200}+|'[^'\n]{%d,200}+|`[^`\n]{%d,200}+)"
-_ASSIGNED = re.compile(
-    rf"(?i)(?P<name>{_NAME}){_BETWEEN}(?:(?:basic|bearer|digest|token)[ \t]{{1,3}})?"
-    rf"(?:(?P<quoted>{_QUOTED % (4, 4, 4)})|(?P<bare>[^\s\"'`,;&<>(){{}}\[\]{_CJK}]{{4,200}}+))"
-)
-_FIELD = re.compile(rf"(?i)(?P<name>{_NAME})\Z")
-_OPEN_QUOTE = re.compile(rf"(?i)(?:{_NAME}){_BETWEEN}{_QUOTED % (0, 0, 0)}\Z")
-_NAMES = (b"pass", b"pwd", b"secret", b"token", b"key", b"authorization")
-_KEY_BEFORE = re.compile(rf"(?i){_SORT_OF_KEY}\Z")
-_NO_VALUE = re.compile(
-    r"(?i)(?:[*x._-]+|<.*|\$\{.*|\$\(.*|\$[a-z_]+|%\w+%|%[sd(].*|[{(\[].*|\.{0,2}/.*|~/.*|[\w.+-]+://.*|your.*|"
-    r"my[_-]?(?:passw|secret|token|key|api).*|change[_-]?(?:me|it).*|"
-    r"(?:the|an?|this|some|any|my|enter|please|must|should|not|no|for|from|with|and|or|in|on)\b.*|"
-    r"none|null|nil|true|false|undefined|redacted|hidden|(?:example|sample|dummy|placeholder)\w*|todo|tbd|"
-    r"string|str|text|bytes|int|optional|required|pass(?:word|wd)?s?|pass(?:word|wd)?[_-].*|pwd|secret|token|bearer|basic|"
-    r"(?:os|env|process|self|settings|config|secrets?|var|data|local|args|request|ctx)\.[a-z_].*|vault:.*)\Z"
-)
-_IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z_$]*[0-9]{0,3}(?:[.-][A-Za-z_$]*[0-9]{0,3})*\Z")
-_TYPE = re.compile(r"(?:[A-Z][a-z]+[0-9]*){2,}\Z")
 _BEARER = re.compile(r"(?i)bearer[ \t]{1,3}([A-Za-z0-9._~+/-]{12,}={0,2})")
 _HEADER = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_HEADER_BEGUN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,60}\Z")
-_END = re.compile(r"-----END [A-Z0-9 ]{0,60}-----")
+_HEADER_BEGUN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,60}-{0,5}\Z")
+END_OF_KEY = re.compile(r"-----END [A-Z0-9 ]{0,60}-----")
 _BODY = re.compile(r"(?:[\s\"',+]|\\[nr])*(?:[A-Za-z0-9+/=]{16,}(?:[\s\"',+]|\\[nr])*)*")
 _HOOKS = (re.compile(r"hooks\.slack\.com/services/([\w/-]{20,})"), re.compile(r"/api/webhooks/([0-9]{10,}/[\w-]{30,})"))
 
 
-def secrets_in(text: str, raw: bytes, low: bytes) -> Iterator[Span]:
+def secrets_in(text: str, raw: bytes, low: str) -> Iterator[Span]:
     """Yield the secrets in a normalised text that are within one line.
 
-    ``raw`` has one byte for each character of the text, and ``low`` is ``raw`` in lower case.
+    ``raw`` has one byte for each character of the text, and ``low`` is the text in lower case.
     """
     yield from _tokens(text, raw)
-    yield from _assigned(text, low)
-    for at in positions(low, b"bearer"):
+    yield from ((*span, "assigned") for span in assigned_in(text, low))
+    yield from ((*span, "cookie") for span in cookies_in(text, low))
+    yield from ((*span, "login") for span in command_logins_in(text, low))
+    for at in positions(low, "bearer"):
         found = _BEARER.match(text, at)
-        if found and not _starts_inside_a_word(text, at) and _is_mixed(found[1]):
+        if found and not _starts_inside_a_word(text, at) and is_mixed(found[1]):
             yield *found.span(1), "authorization"
-    if b"hooks" in low:
+    if "hooks" in low:
         for found in chain.from_iterable(address.finditer(text) for address in _HOOKS):
             yield *found.span(1), "webhook"
 
 
 def url_login(text: str, at: int) -> tuple[int, int] | None:
-    """Return the span of the user and password before the ``@`` in a URL such as ``ftp://user:password@host``."""
-    start = text.rfind("://", max(0, at - 400), at)
-    found = _LOGIN.match(text, start, at) if start >= 0 else None
-    return None if found is None or _NO_VALUE.match(found[2]) else (found.start(1), at)
+    """Return the span of the login before the ``@`` in a URL: ``user:password`` or a token in ``https://token@host``."""
+    start = text.rfind("://", max(0, at - _LONGEST_LOGIN), at)
+    if start < 0:
+        return None
+    found = _LOGIN.match(text, start, at)
+    if found is not None:
+        return (found.start(1), at) if not is_placeholder(found[2]) else None
+    token = _LONE_LOGIN.match(text, start, at)
+    return (token.start(1), at) if token and is_mixed(token[1]) and DIGIT.search(token[1]) else None
 
 
+_LONGEST_LOGIN = 400
 _LOGIN = re.compile(
-    rf"://(?!\[\w+(?::[0-9a-f]{{6}})?\]\Z)([^\s/@:\"'<>{_CJK}]{{0,100}}:([^\s/@\"'<>{_CJK}]{{1,200}}))\Z"
+    rf"://(?!\[\w+(?::[0-9a-f]{{6}})?\]\Z)([^\s/@:\"'<>{CJK}]{{0,100}}:"
+    rf"([^\s/@\"'<>{CJK}]{{1,200}}(?:@[^\s/@?#\"'<>{CJK}]{{1,100}}){{0,3}}))\Z"
 )
+_LONE_LOGIN = re.compile(r"://([A-Za-z0-9_.~-]{20,200})\Z")
 
 
-def holds_from(text: str, start: int) -> int | None:
-    """Return the start of a private key after ``start`` that has no end yet; ``None`` if there is none."""
+def open_secret_from(text: str, start: int) -> int:
+    """Return the start of a secret with spaces or lines that has no end yet; else the length of the text.
+
+    ``start`` is the end of the text that was emitted before.
+    """
+    begun = _HEADER_BEGUN.search(text, max(0, len(text) - 80))
+    return min(_open_key(text, start), begun.start() if begun else len(text), open_value_from(text, start))
+
+
+def _open_key(text: str, start: int) -> int:
     at = text.find("-----BEGIN", start)
     while at >= 0:
-        if _HEADER.match(text, at) and len(text) - at < _LONGEST_KEY and not _END.search(text, at, at + _LONGEST_KEY):
-            return at
-        at = text.find("-----BEGIN", at + 1)
-    return None
-
-
-def is_open(tail: str) -> bool:
-    """Whether a text with this end may be in the middle of a secret that contains spaces."""
-    return bool(_HEADER_BEGUN.search(tail, max(0, len(tail) - 80)) or _OPEN_QUOTE.search(tail))
-
-
-@lru_cache(maxsize=1024)
-def name_of_secret(field: str) -> str:
-    """Return the kind of secret that a field of this name contains, such as ``"password"``; empty if it has none."""
-    found = _FIELD.search(field[-100:])
-    return found["name"].lower() if found else ""
-
-
-def is_secret(name: str, value: str) -> bool:
-    """Whether the value of such a field is a secret, not a placeholder or a word."""
-    if name.startswith(("pass", "pwd")):
-        return is_value(value)
-    return len(value) >= 8 and " " not in value and _is_mixed(value) and is_value(value)
-
-
-def is_value(value: str) -> bool:
-    """Whether a text can be a secret, not a placeholder."""
-    return len(value) >= 4 and not _NO_VALUE.match(value)
+        end = at + 1
+        if _HEADER.match(text, at) and len(text) - at < _LONGEST_KEY:
+            found = END_OF_KEY.search(text, at)
+            if found is None:
+                return at
+            end = found.start()
+        at = text.find("-----BEGIN", end)
+    return len(text)
 
 
 def _starts_inside_a_word(text: str, at: int) -> bool:
     return at > 0 and text[at - 1].isascii() and text[at - 1].isalnum()
-
-
-def _is_mixed(value: str) -> bool:
-    """Whether a value has a digit, or mixes upper and lower case within a word."""
-    return _DIGIT.search(value) is not None or (value[1:] != value[1:].lower() and value != value.upper())
 
 
 def private_keys_in(text: str) -> Iterator[Span]:
@@ -236,7 +201,7 @@ def private_keys_in(text: str) -> Iterator[Span]:
         header = _HEADER.match(text, at)
         if header is not None:
             if end < header.end():
-                found = _END.search(text, header.end())
+                found = END_OF_KEY.search(text, header.end())
                 end = len(text) + _LONGEST_KEY if found is None else found.end()
             if end - at <= _LONGEST_KEY:
                 yield at, end, "private key"
@@ -260,7 +225,7 @@ def _tokens(text: str, raw: bytes) -> Iterator[Span]:
         end = len(text) if end < 0 else end
         span = _with_prefix(text, at, end)
         if span is None and (
-            _DIGIT.search(text, at, end) or (at and _JOINS.match(text, at - 1)) or _JOINS.match(text, end)
+            DIGIT.search(text, at, end) or (at and _JOINS.match(text, at - 1)) or _JOINS.match(text, end)
         ):
             span = _with_inner_prefix(text, at, end) or _random(text, at, end)
         if span is not None:
@@ -281,6 +246,8 @@ def _with_prefix(text: str, at: int, end: int) -> Span | None:
 def _with_inner_prefix(text: str, at: int, end: int) -> Span | None:
     """Return a token with a known prefix after a dash or an underscore."""
     inner = _INNER_TOKEN.search(text, at, end + 512)
+    if inner is None and _AFTER_JWT.match(text, end):  # looked up once: from every "eyJ" it would be quadratic
+        inner = _INNER_JWT.search(text, at, end)
     if inner is None or inner.end() >= end or _DIGEST_BEFORE.search(text, max(0, inner.end() - 16), inner.end()):
         return None
     found = _TOKEN.match(text, inner.end())
@@ -288,7 +255,7 @@ def _with_inner_prefix(text: str, at: int, end: int) -> Span | None:
 
 
 def _token(text: str, found: re.Match[str]) -> Span | None:
-    if found[0].islower() and not _DIGIT.search(text, found.start() + 3, found.end()):
+    if found[0].islower() and not DIGIT.search(text, found.start() + 3, found.end()):
         return None
     rest = _REST.match(text, found.end())
     vendor = next((vendor for vendor, body in _VENDORS.items() if body.match(text, found.start())), "")
@@ -326,7 +293,7 @@ def _random(text: str, start: int, end: int) -> Span | None:
 
 def _is_in_an_address(text: str, start: int) -> bool:
     """Whether the position is inside a URL, a path or a data URI, but not in one of its parameters."""
-    head = text[max(0, start - 512) : start]
+    head = text[max(0, start - 400) : start]
     word = head[max(head.rfind(sign) for sign in " \n\t\"'`(<>") + 1 :]
     return bool(word) and ("://" in word or ";base64," in word or word[0] in "/.~") and word[-1] not in "=:"
 
@@ -335,49 +302,3 @@ def _is_data(text: str, start: int, end: int) -> bool:
     """Whether the token is a line of a base64 file, whose lines have a standard length."""
     alone = (start == 0 or text[start - 1] == "\n") and (end == len(text) or text[end] in "\r\n")
     return alone and end - start in (64, 76)
-
-
-def _assigned(text: str, low: bytes) -> Iterator[Span]:
-    for word in _NAMES:
-        for at in positions(low, word):
-            start, following = at, low[at + len(word) : at + len(word) + 1]
-            if word != b"pass" and following.isalpha():  # tokens, secretary, keyboard
-                continue
-            if word == b"key":
-                head = _KEY_BEFORE.search(text, max(0, at - 16), at)
-                if head is None:
-                    continue
-                start = head.start()
-            found = _ASSIGNED.match(text, start)
-            if found is not None and (span := _value(text, found)) is not None:
-                yield *span, "assigned"
-
-
-def _value(text: str, found: re.Match[str]) -> tuple[int, int] | None:
-    name = found["name"].lower()
-    is_password = name.startswith(("pass", "pwd"))
-    if found["quoted"] is not None:
-        value = found["quoted"][1:].removesuffix("\\")
-        start = found.start("quoted") + 1
-        in_words = " " in value and not _DIGIT.search(value) and name != "passphrase"
-        return (start, start + len(value)) if not in_words and is_secret(name, value) else None
-    value, start = found["bare"].rstrip(".!?:\\"), found.start("bare")
-    after = text[found.end() : found.end() + 1]
-    if not is_value(value) or after in ("(", "[", "{") or "://" in value:
-        return None
-    span, setting = (start, start + len(value)), found["sep"] == "=" and start == found.end("sep")
-    if is_password and setting and (found["name"].isupper() or _in_a_query(text, found.start())):
-        return span
-    digits, has_letter = len(_DIGIT.findall(value)), value.lower() != value.upper()
-    in_code = digits < 4 and ("." in value or not is_password) and _IDENTIFIER.match(value) is not None
-    in_code = in_code or (not is_password and _TYPE.match(value) is not None)
-    if is_password:
-        odd = digits or any(sign in value for sign in "!@#$%^*?~+")
-        return span if len(value) >= 5 and has_letter and odd and not in_code else None
-    return span if len(value) >= 8 and digits and has_letter and not in_code else None
-
-
-def _in_a_query(text: str, at: int) -> bool:
-    head = text[max(0, at - 40) : at]
-    sign = max(head.rfind("?"), head.rfind("&"))
-    return sign >= 0 and re.fullmatch(r"[\w.-]*", head[sign + 1 :]) is not None

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..._base.frozen import Frozen
 from ..._base.text import did_you_mean
 from ..._kernel.errors import RegistrationError
 from .._support.validation import check_bool, check_names
-from .credentials import holds_from, is_open, private_keys_in, secrets_in, url_login
+from .assignments import lower, may_name_a_secret
+from .credentials import open_secret_from, private_keys_in, secrets_in, url_login
 from .lookalikes import NormalizedText
-from .numbers import Span, cards_in, check_installed, ibans_in, ips_in, is_open_number, phones_in, shape_of, ssns_in
+from .numbers import (
+    Span,
+    cards_in,
+    check_installed,
+    ibans_in,
+    ips_in,
+    open_iban_from,
+    phones_in,
+    shape_of,
+    ssns_in,
+    start_of_number,
+)
 
 KINDS = ("secret", "card", "iban", "email", "phone", "ip", "ssn")
 """The kinds of values. Of two findings with the same span, the kind that comes first here is used."""
@@ -26,10 +39,10 @@ _DOMAIN = re.compile(
 _NO_DOMAIN = re.compile(r"(?i)[1-9]x\.[a-z]{2,4}\Z")
 BREAK = re.compile(r"[\s⺀-\U0010ffff]")
 """Characters after which a text may be cut: only quoted values continue after them."""
-_TAIL = 320
-_PLAIN_WORDS = re.compile(r"(?:[A-Za-z.,;'()!?/_-]{1,19}(?: |\Z))*")
-"""Text that cannot contain a value: short words without digits, such as the reasons of hooks."""
-_SHORT = 300
+_LAST_BREAK = re.compile(r"(?s:.*)[\s⺀-\U0010ffff]")
+_PLAIN_WORDS = re.compile(r"(?:[A-Za-z.,;'()!?/_-]{0,19}+[ \n])*+[A-Za-z.,;'()!?/_-]{0,19}+")
+"""Text that cannot contain a value, unless a name of a secret is in it: short words without digits."""
+_SHORT = 1000
 _PIECE = 131_072
 
 
@@ -80,9 +93,14 @@ def check_kinds(kinds: Iterable[str]) -> tuple[str, ...]:
 
 def find(text: str, kinds: tuple[str, ...], extra: Extra, private_ips: bool) -> list[SensitiveValue]:
     """Find values like :func:`find_sensitive`, with arguments that are already checked."""
-    if len(text) <= _SHORT and not extra and _PLAIN_WORDS.fullmatch(text):
+    return find_in(NormalizedText(text), kinds, extra, private_ips)
+
+
+def find_in(plain: NormalizedText, kinds: tuple[str, ...], extra: Extra, private_ips: bool) -> list[SensitiveValue]:
+    """Find values like :func:`find` in a text that is already normalised."""
+    text = plain.text
+    if len(text) <= _SHORT and not extra and _PLAIN_WORDS.fullmatch(text) and not may_name_a_secret(text.lower()):
         return []
-    plain = NormalizedText(text)
     found = list(_found(plain.text, kinds, private_ips)) if kinds else []
     if extra:
         found += _extra(plain.text, extra)
@@ -109,7 +127,7 @@ def _found(text: str, kinds: tuple[str, ...], private_ips: bool) -> Iterator[Sen
 
 def _in_lines(text: str, kinds: tuple[str, ...], private_ips: bool) -> Iterator[tuple[str, Span]]:
     raw = text.encode("latin-1", "replace")
-    low, shape = raw.lower(), shape_of(raw)
+    low, shape = lower(text), shape_of(raw)
     if "email" in kinds or "secret" in kinds:
         yield from _at_signs(text, "email" in kinds, "secret" in kinds)
     if "secret" in kinds:
@@ -123,7 +141,7 @@ def _in_lines(text: str, kinds: tuple[str, ...], private_ips: bool) -> Iterator[
     if "ip" in kinds:
         yield from (("ip", span) for span in ips_in(text, private_ips))
     if "ssn" in kinds:
-        yield from (("ssn", span) for span in ssns_in(text))
+        yield from (("ssn", span) for span in ssns_in(text, low))
 
 
 def _extra(text: str, extra: Extra) -> Iterator[SensitiveValue]:
@@ -153,11 +171,12 @@ def _without_overlaps(found: list[SensitiveValue], order: Mapping[str, int]) -> 
 def _longest(group: list[SensitiveValue], order: Mapping[str, int]) -> list[SensitiveValue]:
     if len(group) == 1:
         return group
-    kept: list[SensitiveValue] = []
+    kept: list[SensitiveValue] = []  # in the order of the text, so that only the neighbours can overlap
     for one in sorted(group, key=lambda one: (one.start - one.end, order[one.kind], one.start, one.label)):
-        if all(one.end <= other.start or other.end <= one.start for other in kept):
-            kept.append(one)
-    return sorted(kept, key=lambda one: one.start)
+        at = bisect_left(kept, one.start, key=lambda other: other.start)
+        if (at == 0 or kept[at - 1].end <= one.start) and (at == len(kept) or one.end <= kept[at].start):
+            kept.insert(at, one)
+    return kept
 
 
 def _at_signs(text: str, emails: bool, secrets: bool) -> Iterator[tuple[str, Span]]:
@@ -191,23 +210,27 @@ def _around(text: str, at: int, after: int, emails: bool, secrets: bool) -> Iter
         yield "email", (start, domain.end(), "")
 
 
-def last_break(text: str, start: int, checked: int, whole_lines: bool) -> tuple[int, int]:
+def last_break(text: str, start: int, whole_lines: bool) -> int:
     """Find the last position at which streamed text can be cut without cutting a value in two.
 
     Args:
         text: the normalised text so far.
         start: the end of the text that was emitted before.
-        checked: the end of the text in which no such position was found before.
         whole_lines: whether to cut only at the ends of lines.
 
     Returns:
-        The position (``start`` if there is none), and the end of the text that was checked.
+        The position; ``start`` if there is none.
     """
-    key = holds_from(text, start)
-    end = len(text) if key is None else key
-    for position in range(end, max(start, checked - 1), -1):
-        if BREAK.match(text, position - 1) and (not whole_lines or text[position - 1] == "\n"):
-            tail = text[max(0, position - _TAIL) : position]
-            if not is_open(tail) and not is_open_number(tail, text[position : position + 1]):
-                return position, end
-    return start, end
+    position = min(open_secret_from(text, start), open_iban_from(text))
+    while position > start:
+        if whole_lines:
+            at = text.rfind("\n", start, position) + 1
+        else:
+            found = _LAST_BREAK.match(text, start, position)
+            at = found.end() if found else 0
+        if at <= start:
+            break
+        position = start_of_number(text, at)
+        if position == at:
+            return at
+    return start

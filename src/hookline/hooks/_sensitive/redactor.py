@@ -14,8 +14,9 @@ from typing import Any, Literal, get_args
 
 from ..._kernel.errors import RegistrationError
 from .._support.validation import check_bool
-from .credentials import is_secret, name_of_secret
-from .detectors import BREAK, KINDS, SensitiveValue, check_kinds, find, last_break
+from .assignments import is_secret, name_of_secret
+from .credentials import END_OF_KEY
+from .detectors import BREAK, KINDS, SensitiveValue, check_kinds, find_in, last_break
 from .lookalikes import NormalizedText
 
 Action = Literal["redact", "mask", "hash", "block"]
@@ -26,6 +27,8 @@ _SHORTEST_KEY = 16
 _LONGEST_NUMBER = 10**20
 _NUMBERS = ("card", "phone", "iban", "ssn")
 _PROCESS_KEY = secrets.token_bytes(32)
+_LONGEST_END = 80
+_END_OF_LINE = re.compile("\n")
 _LEAVES_APART = "\x1e"
 
 
@@ -81,7 +84,10 @@ class Redactor:
 
     def find(self, text: str) -> list[SensitiveValue]:
         """Find the sensitive values in a text, except allowed ones."""
-        found = find(text, self.kinds, self.extra, self.private_ips)
+        return self._find(text, NormalizedText(text))
+
+    def _find(self, text: str, plain: NormalizedText) -> list[SensitiveValue]:
+        found = find_in(plain, self.kinds, self.extra, self.private_ips)
         if found and (self._values or self._patterns):
             found = [one for one in found if not self._is_allowed(one.kind, text[one.start : one.end])]
         return found
@@ -181,10 +187,11 @@ class Redactor:
     def _walk(self, value: Any, kinds: set[str]) -> Any:
         if isinstance(value, Mapping):
             cleaned: dict[Any, Any] = {}
+            counts: dict[Any, int] = {}
             for key, item in value.items():
                 named = self._is_named(key, item)
                 kinds.update(("secret",) if named else ())
-                cleaned[_fresh(self._walk(key, kinds), cleaned)] = (
+                cleaned[_fresh(self._walk(key, kinds), cleaned, counts)] = (
                     self._replacement("secret", item) if named else self._walk(item, kinds)
                 )
             return cleaned
@@ -207,14 +214,21 @@ class RedactedStream:
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._text, self._pieces = "", [""]
-        self._shown = self._checked = 0
+        self._shown = self._held = self._enough = 0
+        self._may_cut, self._recent, self._end = False, "", _END_OF_LINE
         self.blocked: list[str] = []
         """The kinds of a value that must be blocked, if one was found. There is no more output then."""
 
     def feed(self, piece: str) -> str:
         """Add a piece, and return the text that can be shown now."""
         self._pieces.append(piece)
-        return self._emit() if BREAK.search(piece) else ""
+        self._held += len(piece)
+        self._may_cut = self._may_cut or BREAK.search(piece) is not None
+        if self._held < self._enough:
+            self._recent = (self._recent + piece)[-_LONGEST_END - len(piece) :]
+            if self._end.search(self._recent) is None:
+                return ""
+        return self._emit() if self._may_cut else ""
 
     def finish(self) -> str:
         """Return the rest of the text after the last piece."""
@@ -224,24 +238,28 @@ class RedactedStream:
         if self.blocked:
             return ""
         text = self._text + "".join(self._pieces)
-        self._text, self._pieces = text, []
+        self._text, self._pieces, self._may_cut = text, [], False
         plain, start, redactor = NormalizedText(text), self._shown, self._redactor
         cut, index = len(text), len(plain.text)
         if not final:
-            index, self._checked = last_break(plain.text, plain.index(start), self._checked, bool(redactor.extra))
+            index = last_break(plain.text, plain.index(start), bool(redactor.extra))
             cut = plain.origin(index)
-        if cut <= start:
-            return ""
-        found = [one for one in redactor.find(text) if one.end > start]
+        found = [one for one in redactor._find(text, plain) if one.end > start] if cut > start else []
         for one in found:
             if one.start < cut < one.end:
                 cut, index = max(start, one.start), plain.index(max(start, one.start))
+        cut = max(cut, start)
         inside = [one for one in found if one.start < cut]
         self.blocked = redactor.blocked(one.kind for one in inside)
         output = "" if self.blocked else redactor.render(text, inside, start, cut)
-        kept = max(0, index - _CONTEXT)
-        first = plain.origin(kept) if kept else 0
-        self._text, self._shown, self._checked = text[first:], cut - first, max(0, self._checked - kept)
+        context = plain.text[max(0, index - _CONTEXT) : index]
+        self._text, self._shown = context + text[cut:], len(context)
+        self._held = len(text) - cut
+        if self._held <= _CONTEXT:
+            self._enough = 0
+        else:  # a long text is looked at again when it ends or has grown by half, so that the work stays linear
+            self._enough, self._recent = self._held + self._held // 2, text[-_LONGEST_END:]
+            self._end = END_OF_KEY if "-----BEGIN" in plain.text[index:] else _END_OF_LINE
         return output
 
 
@@ -255,12 +273,12 @@ def _mask(kind: str, value: str) -> str:
     return "****" + signs[-4 if len(signs) > 8 else -2 :]
 
 
-def _fresh(key: Any, taken: Mapping[Any, Any]) -> Any:
+def _fresh(key: Any, taken: Mapping[Any, Any], counts: dict[Any, int]) -> Any:
     """Return a key that is not used yet, because two keys may be equal after redaction."""
-    name, count = key, 1
+    name = key
     while name in taken:
-        count += 1
-        name = f"{key} {count}"
+        counts[key] = counts.get(key, 1) + 1
+        name = f"{key} {counts[key]}"
     return name
 
 

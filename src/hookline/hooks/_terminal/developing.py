@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
-from itertools import product
+from itertools import product, takewhile
 
 from ..._toolbox.command_line import Word
 from .errors import ApprovalNeededError, BlockedError
@@ -32,7 +32,8 @@ _NEEDS_RIGHTS = frozenset(
     """.split()  # noqa: SIM905
 )
 
-_MAX_WORDS = 2000
+_MAX_WORDS = 300
+_ANY_WORD = Word("", expansions=frozenset({"variable"}), pattern="*")
 _RULES: dict[str, str] = {
     "sends commits to another machine": "git push|send-email",
     "discards changes that are not committed": """
@@ -63,7 +64,7 @@ _RULES: dict[str, str] = {
         git fetch|pull|clone|ls-remote
         git submodule update|add
         git remote update
-        pip* install|download|wheel
+        pip|pip3|pipx|pipenv install|download|wheel
         uv add|sync|lock|tool
         uv pip|python install
         poetry|pdm add|install|update|lock
@@ -81,12 +82,18 @@ _RULES: dict[str, str] = {
     """,
 }
 """Commands that need approval, by reason. ``a|b`` are alternatives."""
-_ASKED: list[tuple[Pattern, str]] = [
-    (pattern, reason)
-    for reason, lines in _RULES.items()
-    for line in lines.strip().split("\n")
-    for pattern in product(*(word.split("|") for word in line.split()))
-]
+
+
+def _by_program() -> dict[str, list[tuple[Pattern, str]]]:
+    found: dict[str, list[tuple[Pattern, str]]] = {}
+    for reason, lines in _RULES.items():
+        for line in lines.strip().split("\n"):
+            for pattern in product(*(word.split("|") for word in line.split())):
+                found.setdefault(pattern[0], []).append((pattern, reason))
+    return found
+
+
+_ASKED = _by_program()
 _OFFLINE = ("--no-index", "--offline", "--frozen", "--local", "*localhost*", "*127.0.0.1*")
 """Words with which a command does not use the network."""
 _GIT_VALUES = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")
@@ -103,9 +110,10 @@ def possible_commands(words: Sequence[Word]) -> Iterator[Sequence[Word]]:
     if name in WRAPPERS:
         if len(words) > _MAX_WORDS:
             raise BlockedError("too long", f"{name} has more than {_MAX_WORDS} arguments here. Use fewer.", final=True)
+        more = [_ANY_WORD] if name in ("xargs", "parallel") else []  # words from the input
         for at in range(1, len(words)):
             if not words[at].text.startswith("-"):
-                yield words[at:]
+                yield [*words[at:], *more]
     elif name.startswith("python"):
         module = next((at for at, word in enumerate(words) if word.text == "-m"), None)
         if module is not None and module + 1 < len(words):
@@ -128,11 +136,11 @@ def scripts_in(words: Sequence[Word]) -> list[str]:
     """Return the scripts among the arguments of a shell or ``eval``."""
     name = os.path.basename(words[0].text)
     if name == "eval":
-        return [" ".join(word.text for word in words[1:] if not word.pattern)]
+        return [" ".join(word.text for word in words[1:])]
     if name not in SHELLS:
         return []
     option = next((at for at, word in enumerate(words) if re.fullmatch("-[A-Za-z]*c[A-Za-z]*", word.text)), len(words))
-    return [word.text for word in words[option + 1 :] if not word.text.startswith("-") and not word.pattern][:1]
+    return [word.text for word in words[option + 1 :] if not word.text.startswith("-")][:1]
 
 
 def check_policy(words: Sequence[Word], folder: str) -> None:
@@ -147,17 +155,23 @@ def check_policy(words: Sequence[Word], folder: str) -> None:
         message = f"{name} is not allowed: it needs rights that this terminal does not have. Go on without it."
         raise BlockedError(f"rights: {name}", message, final=True)
     plain = _without_leading_options(name, words)
-    offline = any(fnmatchcase(word.text, form) for word in words for form in _OFFLINE)
-    for pattern, why in _ASKED:
-        if why == "needs the network" and offline:
-            continue
-        if len(pattern) > 1 and not pattern[1].startswith("-") and not may_occur(pattern[:2], plain[:2]):
-            continue
+    for pattern, why in _ASKED.get(name, ()):
+        if len(pattern) > 1 and pattern[1][0].isalpha() and not may_occur(pattern[:2], plain[:2]):
+            continue  # a subcommand comes first
         if may_occur(pattern, plain):
+            if why == "needs the network" and _is_offline(words):
+                continue
             shown = " ".join(pattern)
             raise ApprovalNeededError(f"{shown} {why}", f"{shown} {why}, so it needs approval.")
     if name == "rm":
         _check_rm(words, folder)
+    if name in SHELLS and _reads_input(words):
+        message = f"{name} runs commands from its input, so it needs approval."
+        raise ApprovalNeededError(f"{name} runs commands from its input", message)
+
+
+def _is_offline(words: Sequence[Word]) -> bool:
+    return any(fnmatchcase(word.text, form) for word in words for form in _OFFLINE)
 
 
 def _without_leading_options(name: str, words: Sequence[Word]) -> list[Word]:
@@ -179,12 +193,22 @@ def _check_rm(words: Sequence[Word], folder: str) -> None:
     for path in paths:
         real = os.path.realpath(os.path.join(folder, path.text))
         unclear = path.pattern and (recursive or os.path.basename(path.pattern) == "*")
+        unclear = unclear or (recursive and path.text == "{}")  # find -exec rm -r {}
         if unclear or (recursive and (real in whole or path.text.startswith("~"))):
             break
     else:
         if paths or not recursive:
             return
     raise ApprovalNeededError("rm may remove many files", "rm may remove many files here, so it needs approval.")
+
+
+def _reads_input(words: Sequence[Word]) -> bool:
+    """Return whether a shell runs commands that it reads from its input: it has no script, or the option ``-s``."""
+    options = list(takewhile(lambda text: text.startswith("-"), (word.text for word in words[1:])))
+    letters = "".join(option for option in options if not option.startswith("--"))
+    if "c" in letters or "--version" in options:
+        return False
+    return "s" in letters or len(options) == len(words) - 1
 
 
 def _parents(folder: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from copy import copy
 from fnmatch import fnmatchcase
@@ -14,6 +15,7 @@ from .errors import BlockedError
 MAX_FILES = 20_000
 """Maximum number of directory entries to read for the globs of one command line."""
 
+_SIMPLE_GLOB = re.compile(r"[A-Za-z0-9_.*?-]+")  # programs disagree about others
 _STREAMS = ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr")
 
 
@@ -93,6 +95,27 @@ class PathScope:
                 raise BlockedError("glob", message, final=True)
             self._resolve(os.path.join(folder, name))
 
+    def check_tree(self, text: str, include: Sequence[str], exclude: Sequence[str], exclude_dir: Sequence[str]) -> None:
+        """Check all files in a folder that ``grep -r`` reads. It does not follow links.
+
+        Raises:
+            BlockedError: a file must not be read, or there are too many files.
+        """
+        if not all(_SIMPLE_GLOB.fullmatch(glob) for glob in (*include, *exclude, *exclude_dir)):
+            raise BlockedError("glob", "Use only letters, digits, '.', '-', '*' and '?' in --include and --exclude.")
+        for place, folders, files in os.walk(os.path.join(self.start, text)):
+            folders[:] = [name for name in folders if not _matches_any(name, exclude_dir)]
+            self._left -= len(folders) + len(files)
+            if self._left < 0:
+                raise BlockedError("folder", "There are too many files to check here. Name a smaller folder.")
+            for name in files:
+                read = _matches_any(name, include) if include else not _matches_any(name, exclude)
+                path = os.path.join(place, name)
+                if read and self._is_secret(path) and not os.path.islink(path):
+                    option = "--exclude-dir=.git" if "/.git/" in path else f"--exclude={name}"
+                    message = f"This would read {path!r:.200}, which may contain secrets. Add {option}."
+                    raise BlockedError("secret", message, final=True)
+
     def is_file(self, text: str) -> bool:
         """Return whether a path is a regular file."""
         return os.path.isfile(os.path.join(self.start, text))
@@ -109,8 +132,8 @@ class PathScope:
         reached = self._resolve(text)
         if not os.path.isdir(reached) or not os.access(reached, os.X_OK):
             raise BlockedError("cd", f"There is no folder {text!r:.100}.", final=True)
-        if reached != os.path.realpath(os.path.normpath(os.path.join(self.start, text))):
-            raise BlockedError("cd", f"{text!r:.100} goes up from a link. Write the path without '..'.", final=True)
+        if reached != os.path.normpath(os.path.join(self.start, text)):  # shells disagree about .. after a link
+            raise BlockedError("cd", f"{text!r:.100} is or contains a link. Write the path without it.", final=True)
         self.start = reached
 
     def check_not_secret(self, text: str) -> None:
@@ -172,6 +195,10 @@ class PathScope:
 def is_below(path: str, folder: str) -> bool:
     """Return whether an absolute path is the folder or inside it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _matches_any(name: str, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, glob) for glob in globs)
 
 
 def _widen(pattern: str) -> str:

@@ -7,14 +7,14 @@ hold for every program:
 - A glob is allowed only where each file that it matches is a path to read, and never in an option or its value, where
   its matches would shift the words that follow.
 - No program on the list runs a command, writes a file, takes options without a dash, or opens files that its arguments
-  do not name. Exceptions are ``ls -R``, ``grep -r``, ``rg``, ``find``, ``tree`` and ``du``, which do not follow links.
+  do not name. The exception is ``grep -r``, for which every file below the folder is checked.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -24,6 +24,13 @@ from .git import check_git
 from .paths import PathScope
 
 Operands = Literal["paths", "files", "pattern", "text", "none", "format"]
+
+
+class Arguments(NamedTuple):
+    """The parsed arguments of a program: its operands, and the values of each option that is given."""
+
+    operands: list[Word]
+    options: dict[str, list[str]]
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -65,7 +72,6 @@ PROGRAMS: dict[str, Program] = {
     "printf": Program(operands="text"),
     "pwd": Program(operands="none"),
     "realpath": Program(),
-    "rg": Program("A:B:C:ce:Fg:iIlm:nNoPqsSt:vwx", "count files glob: ignore-case line-number type:", "pattern"),
     "sha256sum": Program(),
     "sort": Program("bdfghik:Mnrst:uV", "field-separator: key: numeric-sort reverse unique"),
     "stat": Program("c:", "format:"),
@@ -103,23 +109,28 @@ def check_arguments(name: str, args: Sequence[Word], scope: PathScope) -> None:
     elif name in _ANY_TEXT:
         reject_globs(args)
     else:
-        operands, options = parse_options(name, PROGRAMS[name], args)
-        _check_operands(name, PROGRAMS[name].operands, operands, options, scope)
+        given = parse_options(name, PROGRAMS[name], args)
+        _check_operands(name, PROGRAMS[name].operands, given, scope)
 
 
-def _check_operands(name: str, kind: Operands, operands: list[Word], options: set[str], scope: PathScope) -> None:
+def _check_operands(name: str, kind: Operands, given: Arguments, scope: PathScope) -> None:
+    operands = given.operands
     if kind == "none" and operands:
         raise BlockedError(f"operands: {name}", f"{name} takes no arguments here. Leave them out.")
     if kind == "format" and not all(operand.text.startswith("+") for operand in operands):
         raise BlockedError(f"operands: {name}", f"{name} takes only a format such as +%F here.")
     paths = operands if kind in ("paths", "files") else []
     if kind == "pattern":
-        paths = operands if options & {"e", "files"} else operands[1:]
+        paths = operands if "e" in given.options else operands[1:]
     reject_globs(operands if kind == "files" else operands[: len(operands) - len(paths)])
     for path in paths:
         scope.check_read(path)
         if kind == "files" and path.text != "-" and not scope.is_file(path.text):
             raise BlockedError(f"operands: {name}", f"{name} takes only files here: {path.text!r:.100} is none.")
+    if given.options.keys() & {"r", "recursive"} and name == "grep":
+        options = {name: given.options.get(name, []) for name in ("include", "exclude", "exclude-dir")}
+        for path in paths or [Word(".")]:
+            scope.check_tree(path.text, options["include"], options["exclude"], options["exclude-dir"])
 
 
 def reject_globs(words: Sequence[Word]) -> None:
@@ -134,52 +145,48 @@ def reject_globs(words: Sequence[Word]) -> None:
             raise BlockedError("glob", message, final=True)
 
 
-def parse_options(name: str, program: Program, args: Sequence[Word]) -> tuple[list[Word], set[str]]:
-    """Parse options as getopt does, and return the operands and the names of the options.
+def parse_options(name: str, program: Program, args: Sequence[Word]) -> Arguments:
+    """Parse options as getopt does.
 
     Raises:
         BlockedError: an option is not listed, or is not clear.
     """
     short = set(re.findall(r".:?", program.short))
     long = {*program.long.split(), "help", "version"}
-    operands: list[Word] = []
-    options: set[str] = set()
+    given = Arguments([], {})
     left = list(reversed(args))
     while left:
         word = left.pop()
         text = word.text
         if text == "--":
-            operands.extend(reversed(left))
+            given.operands.extend(reversed(left))
             break
         if not text.startswith("-") or text == "-":
-            operands.append(word)
+            given.operands.append(word)
             continue
         reject_globs([word])
-        if text.startswith("--"):
-            option, sign, _ = text[2:].partition("=")
-            shown, has_value, known = f"--{option}", f"{option}:" in long, option in long
-            if not (has_value or (known and not sign)):
-                raise _unknown_option(name, shown)
-            options.add(option)
-            takes_next = has_value and not sign
-        elif "#" in short and text[1:].isascii() and text[1:].isdecimal():
+        if "#" in short and text[1:].isascii() and text[1:].isdecimal():
             continue
+        if text.startswith("--"):
+            option, sign, value = text[2:].partition("=")
+            takes_value = f"{option}:" in long
+            if not (takes_value or (option in long and not sign)):
+                raise _unknown_option(name, f"--{option}")
         else:
-            takes_next = False
-            shown = text
-            for at, letter in enumerate(text[1:], 2):
-                if letter in "#:" or not short & {letter, f"{letter}:"}:
-                    raise _unknown_option(name, f"-{letter}")
-                options.add(letter)
-                if f"{letter}:" in short:
-                    takes_next = at == len(text)
+            for at, option in enumerate(text[1:], 2):
+                takes_value, sign, value = f"{option}:" in short, text[at:], text[at:]
+                if option in "#:" or not (takes_value or option in short):
+                    raise _unknown_option(name, f"-{option}")
+                if takes_value:
                     break
-        if takes_next:
-            _check_value(name, shown, left)
-    return operands, options
+                given.options.setdefault(option, [])
+        values = given.options.setdefault(option, [])
+        if takes_value:
+            values.append(value if sign else _next_value(name, text, left))
+    return given
 
 
-def _check_value(name: str, shown: str, left: list[Word]) -> None:
+def _next_value(name: str, shown: str, left: list[Word]) -> str:
     """Take the value of an option from the remaining words."""
     if not left:
         raise BlockedError("option without a value", f"{name} {shown} needs a value after it.")
@@ -188,6 +195,7 @@ def _check_value(name: str, shown: str, left: list[Word]) -> None:
     if value.text.startswith("-") and value.text != "-" and not _NUMBER.fullmatch(value.text):
         message = f"It is not clear whether {value.text!r:.60} belongs to {shown:.60}. Write them as one word."
         raise BlockedError("not clear", message)
+    return value.text
 
 
 def _unknown_option(name: str, shown: str) -> BlockedError:
@@ -198,7 +206,7 @@ def _unknown_option(name: str, shown: str) -> BlockedError:
 def _check_sed(args: Sequence[Word], scope: PathScope) -> None:
     operands, options = parse_options("sed", _SED, args)
     reject_globs(operands[:1])
-    if not (options & {"n", "quiet", "silent"} and operands and _SED_SCRIPT.fullmatch(operands[0].text)):
+    if not (options.keys() & {"n", "quiet", "silent"} and operands and _SED_SCRIPT.fullmatch(operands[0].text)):
         raise BlockedError("script: sed", "sed may only print lines: sed -n '1,20p' FILE.")
     for path in operands[1:]:
         scope.check_read(path)

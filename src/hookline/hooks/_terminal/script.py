@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import re
+from itertools import takewhile
 from typing import NamedTuple
 
-from ..._toolbox.command_line import MAX_LENGTH, CommandError, Word, check_characters
+from ..._toolbox.command_line import MAX_LENGTH, CommandError, Expansion, Word, check_characters
 
 SHELLS = frozenset({"ash", "bash", "dash", "ksh", "mksh", "sh", "zsh"})
 """Programs that run a script."""
@@ -20,11 +21,12 @@ _MAX_DEPTH = 25
 _KEYWORDS = frozenset({"if", "then", "else", "elif", "fi", "while", "until", "do", "done", "coproc", "!", "{", "}"})
 _LISTS = frozenset({"for", "select", "case"})
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
-_REDIRECT = re.compile(r"(?:[0-9]+(?=[<>]))?(<<<|<<-?|<>|<&|<(?!\()|>>|>&|>\||>(?!\()|&>>?)")
+_REDIRECT = re.compile(r"(?:[0-9]+(?=[<>]))?(<<<|<<-?|<>|<&|<(?!\()|>>|>&|>\||>(?!\()|&>)")
 _PLAIN = re.compile(r"[^\s;&|<>()'\"\\$`*?\[{]+")
 _BRACES = re.compile(r"\{[^\s{}'\"]*\}")
 _PARAMETER = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])")
-_ARITHMETIC = re.compile(r"\$\(\(([^()'\"`\\;\n]|\([^()'\"`\\;\n]*\))*\)\)")
+_TERM = r"[^()'\"`\\;\n$]|\$(?!\()"
+_ARITHMETIC = re.compile(rf"\$\(\((?:{_TERM}|\((?:{_TERM})*\))*\)\)")
 _SPECIAL = re.compile(r"([*?[])")
 
 
@@ -61,16 +63,12 @@ def find_commands(text: str) -> Script:
 
 class _Scanner:
     def __init__(self, text: str, found: Script, depth: int) -> None:
-        if depth > _MAX_DEPTH:
-            raise CommandError(f"commands are nested more than {_MAX_DEPTH} deep: write simpler commands")
         self.text, self.at, self.found, self.depth = text, 0, found, depth
         self._documents: list[_HereDocument] = []
 
     def commands(self, end: str) -> None:
         """Scan commands until the bracket that ends them, or the end of the text."""
-        self.depth += 1
-        if self.depth > _MAX_DEPTH:
-            raise CommandError(f"commands are nested more than {_MAX_DEPTH} deep: write simpler commands")
+        self._enter()
         words: list[Word] = []
         cases = 0
         while self.at < len(self.text):
@@ -113,11 +111,16 @@ class _Scanner:
                     continue
                 cases += (word.raw == "case" and not words) - (word.raw == "esac" and not words)
                 if words or not _ASSIGNMENT.match(word.raw):
-                    words.append(word)
+                    words += [word] * (word.raw.count(",") + 1 if "brace" in word.expansions else 1)
         if end:
             raise CommandError(f"a {end!r} is missing")
         self._finish(words)
         self.depth -= 1
+
+    def _enter(self) -> None:
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise CommandError(f"commands are nested more than {_MAX_DEPTH} deep: write simpler commands")
 
     def _finish(self, words: list[Word]) -> list[Word]:
         if words and words[0].raw not in _LISTS and words[0].raw != "esac":
@@ -134,7 +137,7 @@ class _Scanner:
             self.at += 1
             return []
         self.commands(")")
-        return words
+        return [] if words and words[0].raw == "case" else words  # brackets around a pattern of case
 
     def _skip_blanks(self) -> None:
         while self.text[self.at : self.at + 1] in (" ", "\t"):
@@ -142,11 +145,16 @@ class _Scanner:
 
     def _redirect(self, found: re.Match[str], words: list[Word]) -> None:
         operator = found[1]
+        if operator == "&>":
+            raise CommandError("'&>' does not mean the same in all shells: write > FILE 2>&1")
         self.at = found.end()
         self._skip_blanks()
         target = self._word()
         if operator in ("<<", "<<-"):
             self._documents.append(_HereDocument(target.text, operator == "<<-", target.raw != target.text, words))
+        elif operator == "<<<":
+            if _runs_shell(words):
+                _Scanner(target.text, self.found, self.depth).commands("")
         elif ">" in operator and not (operator == ">&" and re.fullmatch("[0-9]+|-", target.text)):
             self.found.written.append(target)
 
@@ -160,11 +168,13 @@ class _Scanner:
                 self.at += len(line) + 1
                 if (line.lstrip("\t") if document.tabs else line) == document.end:
                     break
+                if line.endswith("\\") and not document.quoted:
+                    raise CommandError(f"a \\ at the end of a line is not supported here: write <<'{document.end}'")
                 lines.append(line)
             body = "\n".join(lines)
             if not document.quoted:
                 _Scanner(body, self.found, self.depth).quoted("")
-            if any(os.path.basename(word.text) in SHELLS for word in document.command):
+            if _runs_shell(document.command):
                 _Scanner(body, self.found, self.depth).commands("")
         self._documents = []
 
@@ -202,16 +212,18 @@ class _Scanner:
                 pieces.append((braces[0], "*"))
                 self.at = braces.end()
             else:
-                pieces.append((char, "*" if char == "[" else char))  # a set may match anything
+                pieces.append((char, char))
                 self.at += 1
         if self.at == start:
             raise CommandError(f"a word is missing at position {start + 1}")
         plain_text = "".join(piece for piece, _ in pieces)
-        pattern = "".join(pattern for _, pattern in pieces)
-        raw = text[start : self.at]
+        pattern = "".join(pattern for _, pattern in takewhile(lambda piece: piece != ("[", "["), pieces))
+        pattern += "*" if ("[", "[") in pieces else ""  # a set, which may have quotes, and what follows
+        raw = text[start : self.at].replace("\\\n", "")
         if raw in ("[", "[[") or pattern == _SPECIAL.sub(r"[\1]", plain_text):
             return Word(plain_text, raw, start)
-        return Word(plain_text, raw, start, frozenset({"variable"}), pattern)
+        kind: Expansion = "brace" if any(piece[:1] == "{" and other == "*" for piece, other in pieces) else "variable"
+        return Word(plain_text, raw, start, frozenset({kind}), pattern)
 
     def quoted(self, end: str) -> list[tuple[str, str]]:
         """Scan text in double quotes, or of a here-document, until the quote that ends it."""
@@ -268,9 +280,7 @@ class _Scanner:
 
     def _parameter(self) -> None:
         """Scan ``${...}``."""
-        self.depth += 1
-        if self.depth > _MAX_DEPTH:
-            raise CommandError(f"commands are nested more than {_MAX_DEPTH} deep: write simpler commands")
+        self._enter()
         self.at += 2
         while self.text[self.at : self.at + 1] != "}":
             char = self.text[self.at : self.at + 1]
@@ -287,6 +297,10 @@ class _Scanner:
                 self.at += 2 if char == "\\" else 1
         self.at += 1
         self.depth -= 1
+
+
+def _runs_shell(words: list[Word]) -> bool:
+    return any(os.path.basename(word.text) in SHELLS for word in words)
 
 
 def _literal(text: str) -> tuple[str, str]:

@@ -36,7 +36,7 @@ from .format import (
     timestamp,
 )
 from .keys import Signer
-from .records import AuditRecord, LostRecord, OpenRecord, RotateRecord
+from .records import AuditRecord, LostRecord, OpenRecord, PruneRecord, RotateRecord
 
 log = logging.getLogger("hookline")
 
@@ -79,6 +79,7 @@ class _Handle(msgspec.Struct):
     torn: int = 0
     unended: bool = False
     begun: bool = False
+    unproven: bool = False
 
 
 class AuditFile:
@@ -87,6 +88,7 @@ class AuditFile:
     Args:
         path: the file. A pipe or a device has no end to read, no rotation and no checkpoint.
         max_bytes: rename the file to an archive before it grows larger.
+        keep_files: number of archives to keep; older ones are deleted.
         fsync: when to sync lines to disk.
         signer: signs every line.
         checkpoint: path of the checkpoint.
@@ -99,6 +101,7 @@ class AuditFile:
         path: Path,
         *,
         max_bytes: int | None,
+        keep_files: int | None,
         fsync: Fsync,
         signer: Signer | None,
         checkpoint: Path,
@@ -106,6 +109,7 @@ class AuditFile:
         on_head: Callable[[AuditHead], object],
     ) -> None:
         self.path, self.checkpoint, self.max_bytes, self.fsync = path, checkpoint, max_bytes, fsync
+        self._keep_files = keep_files
         for own in (path, checkpoint):
             register_own_file(self, OwnFile(str(own), "Hookline's audit log", beside=True))
         self._signer, self._every, self._on_head = signer, every, on_head
@@ -207,7 +211,9 @@ class AuditFile:
             if older := archive_paths(self.path):
                 file.number, end = older[-1][0] + 1, _end_of_archive(older[-1][1])
         file.size, file.begun = size, size > 0 and not self._fresh
-        known = (self._last_written, self._read_checkpoint(), (end.seq, end.hash))
+        checkpoint = self._read_checkpoint()
+        file.unproven = self._fresh and end.seq > 0 and checkpoint[0] == 0
+        known = (self._last_written, checkpoint, (end.seq, end.hash))
         file.seq, file.hash = max(known, key=lambda position: position[0])
 
     def _read_checkpoint(self) -> Position:
@@ -224,8 +230,13 @@ class AuditFile:
     def _append_some(self, file: _Handle, records: Sequence[bytes], lost: LostRecord | None) -> int:
         """Write as many records as fit into the file; return their number."""
         first: list[bytes] = []
+        old: list[Path] = []
         if not file.begun or file.torn:
             first.append(self._open_record(file))
+            old = self._surplus_archives() if file.regular else []
+            if old:  # recorded first: the chain must explain every file that is missing
+                end = _end_of_archive(old[-1])
+                first.append(_encode(PruneRecord(len(old), end.seq, end.hash)))
         if lost is not None:
             first.append(_encode(lost))
         lines = self._chain(file, [*first, *(records[:1] if self.fsync == "always" else records)])
@@ -240,7 +251,10 @@ class AuditFile:
         except AuditWriteError as error:
             lost_reported = lost is not None and error.written >= len(first)
             raise AuditWriteError(max(0, error.written - len(first)), error.why, lost_reported) from None
-        self._fresh, file.begun, file.torn = False, True, 0
+        self._fresh, file.begun, file.torn, file.unproven = False, True, 0, False
+        for path in old:
+            with suppress(OSError):
+                path.unlink()
         age = time.monotonic() - self._checkpoint_at
         if file.regular and (file.seq - self._checkpoint_seq >= self._every or age >= CHECKPOINT_SECONDS):
             self._write_checkpoint(file)
@@ -248,7 +262,12 @@ class AuditFile:
 
     def _open_record(self, file: _Handle) -> bytes:
         key = self._signer.key if self._signer else ""
-        return _encode(OpenRecord(os.getpid(), __version__, file.number, key, file.torn))
+        return _encode(OpenRecord(os.getpid(), __version__, file.number, key, file.torn, file.unproven))
+
+    def _surplus_archives(self) -> list[Path]:
+        if self._keep_files is None:
+            return []
+        return [path for _, path in archive_paths(self.path)[: -self._keep_files]]
 
     def _count_fitting(self, file: _Handle, lines: list[tuple[bytes, str]], own: int) -> int:
         """Return number of lines that fit into the file; a new file takes at least one record of any size."""

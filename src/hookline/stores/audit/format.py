@@ -15,7 +15,7 @@ import msgspec
 
 from ..._base.frozen import scrub
 from ..._kernel.values import Ids
-from .records import AuditRecord, LostRecord, OpenRecord
+from .records import AuditRecord, LostRecord, OpenRecord, PruneRecord
 
 VERSION = 1
 START = "0" * 64
@@ -146,6 +146,7 @@ class AuditHead(msgspec.Struct, frozen=True):
 _envelope_decoder = msgspec.json.Decoder(Envelope)
 _open_decoder = msgspec.json.Decoder(OpenRecord)
 _lost_decoder = msgspec.json.Decoder(LostRecord)
+_prune_decoder = msgspec.json.Decoder(PruneRecord)
 _head_decoder = msgspec.json.Decoder(AuditHead)
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -173,6 +174,14 @@ def parse_lost(line: bytes) -> LostRecord:
         return _lost_decoder.decode(line)
     except _UNREADABLE:
         return LostRecord()
+
+
+def parse_prune(line: bytes) -> PruneRecord:
+    """Parse a ``prune`` record; the default values if it is not readable."""
+    try:
+        return _prune_decoder.decode(line)
+    except _UNREADABLE:
+        return PruneRecord()
 
 
 def parse_head(data: bytes) -> AuditHead | None:

@@ -59,6 +59,8 @@ class AuditLog:
         logger: name of a logger that also gets each record at INFO: the JSON as message, the object as
             ``record.audit``.
         max_bytes: rename the file to ``NAME-000001`` before it grows larger, and continue the chain in a new file.
+        keep_files: number of full files to keep. Older ones are deleted, and a ``prune`` record says which. By default
+            all are kept.
         fsync: when to sync the file to disk: ``"batch"`` after every few milliseconds of records, ``"always"`` after
             each record, ``"never"`` leaves it to the system: records survive a crash of the process, but not a power
             failure.
@@ -88,6 +90,7 @@ class AuditLog:
         *,
         logger: str | None = None,
         max_bytes: int | None = None,
+        keep_files: int | None = None,
         fsync: Fsync = "batch",
         sign: str | os.PathLike[str] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -100,9 +103,12 @@ class AuditLog:
             raise StoreError(f"fsync must be never, batch or always, not {fsync!r:.80}")
         if max_bytes is not None and max_bytes < MIN_FILE_BYTES:
             raise StoreError(f"max_bytes must be at least {MIN_FILE_BYTES}, not {max_bytes!r:.80}")
+        if keep_files is not None and keep_files < 1:
+            raise StoreError(f"keep_files must be at least 1, not {keep_files!r:.80}")
         self.path = None if path is None else _absolute(path)
         self._settings: dict[str, Any] = {
             "max_bytes": max_bytes,
+            "keep_files": keep_files,
             "fsync": fsync,
             "signer": None if sign is None else load_signer(sign),
             "checkpoint": checkpoint_path(self.path or Path("none")) if checkpoint is None else _absolute(checkpoint),

@@ -239,7 +239,8 @@ class OpenRecord(AuditRecord, frozen=True):
 
     type = "open"
     when = (
-        "a process starts to write, or a new file starts; `torn` is the size in bytes of an incomplete line before it"
+        "a process starts to write, or a new file starts; `torn` is the size in bytes of an incomplete line before it, "
+        "`unproven` is true if the checkpoint was missing, so that lines before it may have been removed"
     )
 
     pid: int = 0
@@ -247,6 +248,7 @@ class OpenRecord(AuditRecord, frozen=True):
     file: int = 1
     key: str = ""
     torn: int = 0
+    unproven: bool = False
 
 
 class RotateRecord(AuditRecord, frozen=True):
@@ -257,6 +259,19 @@ class RotateRecord(AuditRecord, frozen=True):
 
     file: str
     next: str
+
+
+class PruneRecord(AuditRecord, frozen=True):
+    """The oldest full files are deleted."""
+
+    type = "prune"
+    when = (
+        "the oldest `files` are deleted (`keep_files`); `last` and `hash` are the number and hash of their last record"
+    )
+
+    files: int = 0
+    last: int = 0
+    hash: str = ""
 
 
 class LostRecord(AuditRecord, frozen=True):
@@ -279,7 +294,7 @@ class CheckpointRecord(AuditRecord, frozen=True):
     hash: str
 
 
-LOG_RECORDS = (OpenRecord, RotateRecord, LostRecord, CheckpointRecord)
+LOG_RECORDS = (OpenRecord, RotateRecord, PruneRecord, LostRecord, CheckpointRecord)
 """Records of the log about itself, which have no ids."""
 RECORD_TYPES: tuple[type[AuditRecord], ...] = (
     RunStartRecord,

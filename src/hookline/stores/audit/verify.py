@@ -25,6 +25,7 @@ from .format import (
     parse_head,
     parse_lost,
     parse_open,
+    parse_prune,
     split_signature,
 )
 from .keys import Verifier, load_verifier
@@ -47,7 +48,11 @@ class AuditFinding(Frozen, frozen=True):
 
 
 class AuditReport(Frozen, frozen=True):
-    """The result of :func:`verify_audit`. Findings mean that the log was changed; warnings do not."""
+    """The result of :func:`verify_audit`. Findings mean that the log was changed; warnings do not.
+
+    ``end_proven`` is false if lines may have been removed at the end without a trace: there is no checkpoint and no
+    given head, or there was none when a program continued the log.
+    """
 
     files: tuple[str, ...] = ()
     records: int = 0
@@ -59,11 +64,17 @@ class AuditReport(Frozen, frozen=True):
     findings: tuple[AuditFinding, ...] = ()
     warnings: tuple[AuditFinding, ...] = ()
     more: int = 0
+    end_proven: bool = True
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether there are no findings: the lines that are there are those that were written."""
+        return not self.findings
 
     @property
     def ok(self) -> bool:
-        """Whether there are no findings."""
-        return not self.findings
+        """Whether the log is unchanged, and its end is proven."""
+        return self.unchanged and self.end_proven
 
 
 def log_files(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
@@ -93,8 +104,8 @@ def verify_audit(
     """Read an audit log from its first to its last line and report every sign of a change.
 
     The chain reveals lines that were edited, removed, added, duplicated or moved. A change of the last line, or removed
-    lines at the end, are revealed only by a checkpoint or a head that was kept; a log that was rewritten completely,
-    only by its signatures.
+    lines at the end, are revealed only by a checkpoint or a head that was kept: without one, ``end_proven`` is false,
+    and the report is not ``ok``. A log that was rewritten completely is revealed only by its signatures.
 
     Args:
         paths: the log, whose archives are found beside it, or several files, oldest first.
@@ -111,6 +122,8 @@ def verify_audit(
     Example::
 
         report = verify_audit("audit.jsonl")
+        if report.unchanged and not report.end_proven:
+            print("nothing proves where the log ends")
         for finding in report.findings:
             print(finding.file, finding.line, finding.text)
     """
@@ -143,6 +156,10 @@ class _Verification:
         self.latest = ""
         self.heads: dict[int, list[tuple[str, str]]] = {}  # by number: expected hash, and its source
         self.hashes: dict[str, str] = {}  # by hash: source
+        self.end_proven = True
+        self.no_checkpoint = ""  # why nothing proves the end, if there is neither a checkpoint nor a head
+        self.missing_start: tuple[AuditFinding, int, str] | None = None  # with number and hash of the last record
+        self.last_type = ""
 
     # Expectations.
 
@@ -154,7 +171,7 @@ class _Verification:
         except OSError as error:
             if given is not None:
                 raise StoreError(f"the checkpoint {str(path)!r} cannot be read ({error.strerror})") from None
-            self.warn("checkpoint", str(last), 0, "there is no checkpoint: lines cut off at the end are not detected")
+            self.no_checkpoint = f"there is no checkpoint ({path.name}) and no --head: lines may be missing at the end"
             return
         if head is None:
             self.find("checkpoint", str(path), 0, "the checkpoint is not readable")
@@ -173,6 +190,7 @@ class _Verification:
         number, _, value = head.strip().lower().rpartition(":")
         if not re.fullmatch("[0-9a-f]{64}", value) or (number and not (number.isdecimal() and number.isascii())):
             raise StoreError(f"a head must be a hash of 64 hex digits, or NUMBER:HASH, not {head!r:.100}")
+        self.no_checkpoint = ""
         if number:
             self.heads.setdefault(int(number[:18]), []).append((value, "the given head"))
         else:
@@ -256,6 +274,10 @@ class _Verification:
                 self._report_unreadable()
         digest = line_hash(line)
         self._check_chain(name, number, envelope, digest)
+        if opening is not None and opening.unproven:
+            self.end_proven = False
+            text = "the checkpoint was missing when a program continued here: lines above may have been removed"
+            self.warn("unproven", name, number, text)
         self._check_signature(name, number, line, opening)
         self._check_heads(name, number, envelope, digest)
         self._check_content(name, number, line, envelope)
@@ -269,7 +291,8 @@ class _Verification:
             self.first = envelope.seq
             if envelope.seq > 1:
                 text = f"the log starts with record {envelope.seq:,}: earlier records are missing"
-                self.find("missing", name, number, text, serious=not self.partial)
+                first = AuditFinding("missing", name, number, number, text)
+                self.missing_start = first, envelope.seq - 1, envelope.prev
             elif envelope.prev != START:
                 self.find("changed", name, number, "the first record has a link to a line before it")
             return
@@ -313,6 +336,12 @@ class _Verification:
     def _check_content(self, name: str, number: int, line: bytes, envelope: Envelope) -> None:
         if envelope.v != VERSION:
             self.find("version", name, number, f"the line has format {envelope.v}: verify it with a newer Hookline")
+        self.last_type = envelope.type
+        if envelope.type == "prune" and self.missing_start is not None:
+            pruned = parse_prune(line)
+            if (pruned.last, pruned.hash) == self.missing_start[1:]:
+                self.warn("pruned", name, number, f"records up to {pruned.last:,} were deleted with their old files")
+                self.missing_start = None
         if envelope.type == "lost":
             lost = parse_lost(line)
             self.warn("lost", name, number, f"{lost.count:,} records could not be written here: {lost.why:.200}")
@@ -327,6 +356,15 @@ class _Verification:
     def report(self, files: Sequence[Path]) -> AuditReport:
         """Check the remaining expectations and return the report."""
         last = str(files[-1])
+        if self.missing_start is not None:
+            found = self.warnings if self.partial else self.findings
+            found.insert(0, self.missing_start[0])
+            if len(found) > MAX_FINDINGS:
+                found.pop()
+                self.more += not self.partial
+        if self.no_checkpoint and self.last_type != "rotate":  # the last record of a full file proves its end
+            self.end_proven = False
+            self.warn("unproven", last, 0, self.no_checkpoint)
         for seq, source in [(seq, source) for seq, expected in self.heads.items() for _, source in expected]:
             if seq > self.seq:
                 text = f"the log ends with record {self.seq:,}, but {source} has record {seq:,}: the end was cut off"
@@ -352,6 +390,7 @@ class _Verification:
             findings=tuple(self.findings),
             warnings=tuple(self.warnings),
             more=self.more,
+            end_proven=self.end_proven,
         )
 
 

@@ -9,12 +9,36 @@ function element(name, ...children) {
   return made;
 }
 
+const HOST = /(?:[\p{L}\p{N}_-]{1,63}\.){1,10}\p{L}[\p{L}\p{N}-]{1,62}|\d{1,3}(?:\.\d{1,3}){3}|localhost/gu;
+
+// The name of the host in ASCII, as the browser uses it; empty if the address is invalid.
+function hostOf(address) {
+  return URL.canParse(address) ? new URL(address).hostname : "";
+}
+
+function withoutWww(host) {
+  return host.replace(/^www\./, "");
+}
+
+// Whether a reader of the label could take the link for one to another host: the label names another host, also before
+// an @ or in characters that look like ASCII, or the host itself is not in ASCII.
+function misleads(host, label) {
+  const plain = label.normalize("NFKC").replace(/\p{Cf}/gu, "").replace(/\u3002/g, ".");
+  const names = plain.replace(/https?:\/\/([^\s/?#\\]*)\S*/gi, " $1 ").match(HOST) ?? [];
+  return /(^|\.)xn--/.test(host) || names.some((name) => withoutWww(hostOf(`http://${name}`)) !== withoutWww(host));
+}
+
 function link(address, label) {
+  const host = hostOf(address);
+  if (!host) return [label];
   const made = element("a", label);
   made.href = address;
   made.target = "_blank";
   made.rel = "noopener noreferrer nofollow";
-  return made;
+  if (!misleads(host, label)) return [made];
+  const shown = element("span", `(${host})`);
+  shown.className = "host";
+  return [made, " ", shown];
 }
 
 function inline(text, depth = 0) {
@@ -27,10 +51,10 @@ function inline(text, depth = 0) {
     if (code !== undefined) parts.push(element("code", code));
     else if (strong !== undefined) parts.push(element("strong", ...(depth ? [strong] : inline(strong, 1))));
     else if (soft !== undefined) parts.push(element("em", ...(depth ? [soft] : inline(soft, 1))));
-    else if (address !== undefined) parts.push(link(address, label));
+    else if (address !== undefined) parts.push(...link(address, label));
     else {
       const clean = bare.replace(/[.,;:!?]+$/, "");
-      parts.push(link(clean, clean), bare.slice(clean.length));
+      parts.push(...link(clean, clean), bare.slice(clean.length));
     }
   }
   parts.push(text.slice(end));
