@@ -268,6 +268,13 @@ def test_further_folders_may_be_read_or_written(level, folder, tmp_path):
     assert sorted(os.listdir(tmp_path / "results")) == ["file", "new"]
 
 
+def test_the_folder_may_be_inside_a_folder_of_the_system(level, folder, monkeypatch):
+    monkeypatch.setattr(module, "_SYSTEM", (*module._SYSTEM, str(folder.parent)))  # such as /usr/src/app in /usr
+    assert run(folder, "echo x > new; echo x > ../new; cat a.txt", level).endswith("one\n[exit code 0]")
+    assert (folder / "new").exists()
+    assert not (folder.parent / "new").exists()
+
+
 def test_a_link_in_the_place_of_a_further_folder_opens_nothing(level, folder, tmp_path):
     (folder / "out").mkdir()
     (tmp_path / "other").mkdir()
