@@ -51,7 +51,7 @@ from hookline.tools import ToolRegistry
 h: Any = hooks
 
 
-@tool
+@tool(effects=["read"])
 def read_file(path: str) -> str:
     """Read a text file."""
     return path
