@@ -1,4 +1,4 @@
-"""Measure how fast clean text is scanned for sensitive data of all kinds."""
+"""Measure how fast clean text is scanned for sensitive data of all kinds, and how the time of a stream grows."""
 
 import json
 import random
@@ -6,7 +6,7 @@ import re
 import time
 from pathlib import Path
 
-from hookline.hooks import find_sensitive
+from hookline.hooks import Redactor, find_sensitive
 
 TEXT = """
 the of and to in is that it was for on are with as his they at be this from have or by one had not but what all were
@@ -72,4 +72,35 @@ def speeds(reps: int, size: int) -> dict[str, list[float]]:
             began = time.process_time()
             find_sensitive(text)
             out[name].append(len(text) / (time.process_time() - began) / 1e6)
+    return out
+
+
+HELD_BACK = {
+    "English prose": "",
+    "digits with spaces": "1 ",
+    "invisible characters": "\u200b ",
+    "an open quote": "password='a ",
+    "a private key without an end": "-----BEGIN PRIVATE KEY-----\nAb1/Ab1/Ab1/Ab1/\n",
+    "a cookie header without an end": "cookie: a=b; ",
+    "telephone numbers": "+1 1 1 1 1 1 1 1 1 1 1 ",
+    "bank accounts": "AB12 3456 7890 1234 5678 90 ",
+}
+"""Texts that are hard for a stream, as pieces to repeat."""
+
+
+def stream_seconds(size: int, larger: int) -> dict[str, tuple[float, float]]:
+    """Return the CPU time of two sizes of text, each streamed in pieces of 4 characters, by kind of text."""
+    redactor = Redactor()
+    redactor.apply("4111 1111 1111 1111, +49 30 1234567, DE89 3704 0044 0532 0130 00")  # imports the libraries
+    out = {}
+    for name, piece in HELD_BACK.items():
+        times = []
+        for length in (size, larger):
+            text = (piece * (length // len(piece) + 1))[:length] if piece else prose(length)
+            stream, began = redactor.stream(), time.process_time()
+            for at in range(0, length, 4):
+                stream.feed(text[at : at + 4])
+            stream.finish()
+            times.append(time.process_time() - began)
+        out[name] = (times[0], times[1])
     return out

@@ -723,6 +723,7 @@ def test_public_keys_and_certificates_are_not_secrets(sort):
         "chown -R user:group dir",
         'curl -u "$USER:$PASSWORD" x',
         "curl -u bob:<password> x",
+        "options of commands (`curl -u user:password`, `sshpass -p secret`), too",
         "Cookie: what is it?",
         "cookie: a=b",
         "set_cookie(name=value)",

@@ -15,7 +15,7 @@ PIECES = [
     *("1", "1 ", "4 ", "4111 ", "12-34-56-78 ", "1.", "1:", "::", "00", "(", "+", "+1", "+1 1 1 1 1 1 1 ", "tel: 1 "),
     *("DE89", "DE89 ", "AB12 3456 7890 1234 5678 90 ", "219 09 9998 ", "ssn 1"),
     *("a", "a ", " ", "\n", "-", "=", ".", "é", "é ", "密", "密1", "\u200b", "\u200b ", "\ud800", "\ud800 "),
-    *("eyJ", "-eyJ", "eyJ.", "sk-", "A1b2", "A1/", "aaaaaaaaaaaaaaa1/", "aaaaaaaaaaaaaaaA1_", "glpat-aaaaaaaaaaaaaaA."),
+    *("eyJ", "-eyJ", "eyJ.", "sk-", "A1b2", "A1/", "zzzzzzzzzzzzzzz1/", "aaaaaaaaaaaaaaaA1_", "glpat-aaaaaaaaaaaaaaA."),
     *("'", "' \" ", '\\"', '=\\"', "“", "password='", "password='a ", 'password="\\" ', "password=", "--password "),
     *("key", "api key", "bearer ", "hooks", "пароль: ", "密码", "is ", "contraseña es "),
     *("cookie:", "cookie: a=b; ", "a=b; ", "curl ", "curl -u a:b ", "http ", "login -p ", "-u '", "mysql -pa"),

@@ -607,6 +607,10 @@ def test_denied_commands_are_blocked_with_any_words_in_between(place, command):
     assert judged(command, place, allow=["git *"], deny=["git push *"])[0] == "block"
     assert judged("git pull", place, allow=["git *"], deny=["git push *"])[0] is None
     assert judged("cat a.txt", place, deny=["cat *"])[0] == "block"
+    for hidden in ("git pu[s]h", "git p*", "git --no-pager push", "gi[t] push"):
+        assert judged(hidden, place, allow=["git *"], deny=["git push *"])[0] == "block"
+    for hidden in ("git push --for*", "git push --forc", "git push --force=x"):
+        assert judged(hidden, place, allow=["git *"], deny=["git push --force *"])[0] == "block"
 
 
 @pytest.mark.parametrize("wrapper", ["timeout 5", "nice -n 3", "env X=1", "time", "xargs", "nohup", "find . -exec"])

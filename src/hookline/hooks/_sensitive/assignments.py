@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain, pairwise
 
@@ -26,8 +26,27 @@ def lower(text: str) -> str:
 _PASSWORD_WORDS = frozenset(map(lower, chain.from_iterable(PASSWORDS.values())))
 _WORDS = sorted({*_PASSWORD_WORDS, *chain.from_iterable(KEYS.values())}, key=lambda word: (-len(word), word))
 _ENGLISH = ("pass", "pwd", "secret", "token", "key", "authorization")
-_ALL_NAMES = (*_ENGLISH, *(word for word in _WORDS if not word.startswith("pass")))
-_ASCII_NAMES = tuple(filter(str.isascii, _ALL_NAMES))
+
+
+def _stems(words: Iterable[str]) -> Iterator[str]:
+    """Yield the beginnings of words, such as ``clave`` for all names that begin with it: each costs a search."""
+    found: list[str] = []
+    for word in sorted(words):
+        first = re.match(r"\w{5,}", word)
+        stem = first[0] if first else word
+        if not stem.startswith(("pass", *found)):
+            found.append(stem)
+            yield stem
+
+
+_STEMS = tuple(_stems(_WORDS))
+_ASCII_STEMS = tuple(filter(str.isascii, _STEMS))
+_SCRIPTS = tuple(
+    (script, tuple(stem for stem in _STEMS if script.search(stem)))
+    for script in map(re.compile, ("[\u00df-\u024f\u1ea0-\u1eff]", "[\u0370-\u1dff]", "[\u3040-\ud7ff]"))
+)
+"""Words with other letters, by their script: accented Latin, Greek to Thai, East Asian. Most texts have none."""
+_FIRST_JOINED = 0x2E80  # from here on, words are written without spaces
 _SHORT_WORD = 6  # shorter words are also inside others: the Spanish "clave" in "enclave"
 
 _SORT_OF_KEY = (
@@ -79,22 +98,18 @@ _PAIR_BEGUN = re.compile(r"[\w!#$%&*+.^|~-]{0,100}\Z", re.ASCII)
 
 _LOGIN = (
     rf"(?:\"([^\"\n:$<>]{{1,100}}:[^\"\n]{{1,{_LONGEST}}})|'([^'\n:$<>]{{1,100}}:[^'\n]{{1,{_LONGEST}}})"
-    rf"|([^\s:\"'$<>{CJK}]{{1,100}}:(?!//)[^\s\"'<>{CJK}]{{1,{_LONGEST}}}))"
+    rf"|([^\s:\"'`$<>{CJK}]{{1,100}}:(?!//)[^\s\"'`<>{CJK}]{{1,{_LONGEST}}}))"
 )
 _WORD = (
     rf"(?:\"([^\"\n]{{3,{_LONGEST}}})|'([^'\n]{{3,{_LONGEST}}})"
-    rf"|([^\s\"'<>|&;{CJK}-][^\s\"'<>|&;{CJK}]{{2,{_LONGEST}}}))"
+    rf"|([^\s\"'`<>|&;{CJK}-][^\s\"'`<>|&;{CJK}]{{2,{_LONGEST}}}))"
 )
 _CURL = rf"\s(?:-[A-Za-z]{{0,6}}[uU]|--(?:proxy-)?user)[ \t=]{{0,3}}{_LOGIN}"
-_MYSQL = rf"\s-p{_WORD}"
 _COMMANDS = {
     "curl": _CURL,
     "http": rf"\s(?:-a|--auth)[ \t=]{{0,3}}{_LOGIN}",
-    "https": rf"\s(?:-a|--auth)[ \t=]{{0,3}}{_LOGIN}",
-    "mysql": _MYSQL,
-    "mysqldump": _MYSQL,
-    "mysqladmin": _MYSQL,
-    "mariadb": _MYSQL,
+    "mysql": rf"\s-p{_WORD}",
+    "mariadb": rf"\s-p{_WORD}",
     "sshpass": rf"\s-p[ \t]{{0,3}}{_WORD}",
     "redis-cli": rf"\s-a[ \t]{{1,3}}{_WORD}",
     "login": rf"\s-p[ \t]{{1,3}}{_WORD}",
@@ -106,6 +121,7 @@ _COMMANDS = {
 
 _COMMAND_OPTIONS = {command: re.compile(option) for command, option in _COMMANDS.items()}
 _LONGEST_COMMAND = 400
+_REST_OF_COMMAND = re.compile(r"[a-z-]{0,8}[ \t]")  # https, mysqldump
 _END_OF_COMMAND = re.compile(r"(?<!\\)\n")
 _OPEN_IN_QUOTES = "|".join(
     (
@@ -121,35 +137,45 @@ _LONGEST_OPEN = 2 * _LONGEST + 64
 
 def assigned_in(text: str, low: str) -> Iterator[tuple[int, int]]:
     """Yield the values that follow the name of a password or key in a normalised text; ``low`` is in lower case."""
-    for word in _names(text):
-        if word in low:
-            yield from _after(text, low, word)
-
-
-def _after(text: str, low: str, word: str) -> Iterator[tuple[int, int]]:
-    done, joined = 0, ord(word[-1]) >= 0x2E80
-    for at in positions(low, word):
-        if at < done:  # inside the value before
-            continue
-        start, following = at, low[at + len(word) : at + len(word) + 1]
-        if word != "pass" and not joined and following.isalpha():  # tokens, secretary, keyboard
-            continue
-        if word == "key":
-            head = _KEY_BEFORE.search(text, max(0, at - 16), at)
-            if head is None:
+    for names in _names_in(low):
+        done = 0
+        for start in names:
+            if start < done:  # inside the value before
                 continue
-            start = head.start()
-        elif word not in _ENGLISH and not joined and len(word) < _SHORT_WORD and low[at - 1 : at].isalpha():
+            found = _ASSIGNED.match(text, start)
+            if found is None and low[start - 1 : start] in ("-", "_"):
+                option = _OPTION_BEFORE.search(text, max(0, start - 33), start)
+                found = _OPTION.match(text, start) if option else None
+            if found is not None and (span := _value(text, found)) is not None:
+                if found["bare"] is not None and len(found["bare"]) == _LONGEST:
+                    rest = _REST_OF_BARE.match(text, span[1])
+                    span = span[0], rest.end() if rest else span[1]
+                yield span
+                done = span[1]
+
+
+def _names_in(low: str) -> Iterator[Iterator[int]]:
+    """Yield the starts of names of secrets: those of each word in order."""
+    yield from (_english_names(low, word) for word in _ENGLISH if word in low)
+    yield from (_other_names(low, stem) for stem in _ASCII_STEMS if stem in low)
+    for script, stems in () if low.isascii() else _SCRIPTS:
+        if script.search(low):
+            yield from (_other_names(low, stem) for stem in stems if stem in low)
+
+
+def _english_names(low: str, word: str) -> Iterator[int]:
+    for at in positions(low, word):
+        if word != "pass" and low[at + len(word) : at + len(word) + 1].isalpha():  # tokens, secretary, keyboard
             continue
-        found = _ASSIGNED.match(text, start)
-        if found is None and low[at - 1 : at] in ("-", "_") and _OPTION_BEFORE.search(text, max(0, at - 33), at):
-            found = _OPTION.match(text, start)
-        if found is not None and (span := _value(text, found)) is not None:
-            if found["bare"] is not None and len(found["bare"]) == _LONGEST:
-                rest = _REST_OF_BARE.match(text, span[1])
-                span = span[0], rest.end() if rest else span[1]
-            yield span
-            done = span[1]
+        if word != "key":
+            yield at
+        elif head := _KEY_BEFORE.search(low, max(0, at - 16), at):
+            yield head.start()
+
+
+def _other_names(low: str, stem: str) -> Iterator[int]:
+    is_short = len(stem) < _SHORT_WORD and ord(stem[0]) < _FIRST_JOINED
+    return (at for at in positions(low, stem) if not (is_short and low[max(0, at - 1) : at].isalpha()))
 
 
 @lru_cache(maxsize=1024)
@@ -160,11 +186,8 @@ def name_of_secret(field: str) -> str:
 
 
 def may_name_a_secret(low: str) -> bool:
-    """Whether a text in lower case has a word that names a secret, or a command that can have a password."""
-    for word in _names(low):  # a loop and any() differ by a factor of two here, and streams ask for every word
-        if word in low:
-            return True
-    return any(command in low for command in _COMMANDS)
+    """Whether a text of plain words in lower case may have a secret in an option, or after an English name."""
+    return any(word in low for word in _ENGLISH) or any(command in low for command in _COMMANDS)
 
 
 def is_secret(name: str, value: str) -> bool:
@@ -286,7 +309,7 @@ def _pairs(text: str, at: int) -> Iterator[re.Match[str]]:
 
 def command_logins_in(text: str, low: str) -> Iterator[tuple[int, int]]:
     """Yield logins and passwords in options of commands, such as ``curl -u user:password``."""
-    for command, option in _COMMAND_OPTIONS.items():
+    for command, option in _COMMAND_OPTIONS.items() if " -" in low or "pass:" in low else ():
         if command not in low:
             continue
         starts = [at for at in positions(low, command) if _is_command(low, at, at + len(command))]
@@ -304,7 +327,7 @@ def command_logins_in(text: str, low: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_command(low: str, start: int, end: int) -> bool:
-    return low[end : end + 1] in (" ", "\t") and not low[max(0, start - 1) : start].isalnum()
+    return _REST_OF_COMMAND.match(low, end) is not None and not low[max(0, start - 1) : start].isalnum()
 
 
 def open_value_from(text: str, start: int) -> int:
@@ -333,13 +356,7 @@ def _open_cookie(text: str, start: int) -> int:
 def _open_quote(window: str) -> int:
     low, option = lower(window), _OPEN_OPTION.search(window)
     first = option.start(1) if option else len(window)
-    for word in _names(window):
-        for at in positions(low, word):
-            head = _KEY_BEFORE.search(window, max(0, at - 16), at) if word == "key" else None
-            found = _OPEN_VALUE.match(window, head.start() if head else at)
-            first = min(first, found.start("open")) if found else first
+    for start in chain.from_iterable(_names_in(low)):
+        found = _OPEN_VALUE.match(window, start)
+        first = min(first, found.start("open")) if found else first
     return first
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return _ASCII_NAMES if text.isascii() else _ALL_NAMES

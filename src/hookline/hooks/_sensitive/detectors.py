@@ -40,7 +40,8 @@ _NO_DOMAIN = re.compile(r"(?i)[1-9]x\.[a-z]{2,4}\Z")
 BREAK = re.compile(r"[\s⺀-\U0010ffff]")
 """Characters after which a text may be cut: only quoted values continue after them."""
 _LAST_BREAK = re.compile(r"(?s:.*)[\s⺀-\U0010ffff]")
-_PLAIN_WORDS = re.compile(r"(?:[A-Za-z.,;'()!?/_-]{0,19}+[ \n])*+[A-Za-z.,;'()!?/_-]{0,19}+")
+_PLAIN = r"(?:[A-Za-z.,;()/_-]|(?<=[A-Za-z])'(?=[A-Za-z])){0,19}+[!?]{0,3}+"
+_PLAIN_WORDS = re.compile(rf"(?:{_PLAIN}[ \n])*+{_PLAIN}")
 """Text that cannot contain a value, unless a name of a secret is in it: short words without digits."""
 _SHORT = 1000
 _PIECE = 131_072

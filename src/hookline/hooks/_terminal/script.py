@@ -63,16 +63,12 @@ def find_commands(text: str) -> Script:
 
 class _Scanner:
     def __init__(self, text: str, found: Script, depth: int) -> None:
-        if depth > _MAX_DEPTH:
-            raise CommandError(f"commands are nested more than {_MAX_DEPTH} deep: write simpler commands")
         self.text, self.at, self.found, self.depth = text, 0, found, depth
         self._documents: list[_HereDocument] = []
 
     def commands(self, end: str) -> None:
         """Scan commands until the bracket that ends them, or the end of the text."""
-        self.depth += 1
-        if self.depth > _MAX_DEPTH:
-            raise CommandError(f"commands are nested more than {_MAX_DEPTH} deep: write simpler commands")
+        self._enter()
         words: list[Word] = []
         cases = 0
         while self.at < len(self.text):
@@ -120,6 +116,11 @@ class _Scanner:
             raise CommandError(f"a {end!r} is missing")
         self._finish(words)
         self.depth -= 1
+
+    def _enter(self) -> None:
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise CommandError(f"commands are nested more than {_MAX_DEPTH} deep: write simpler commands")
 
     def _finish(self, words: list[Word]) -> list[Word]:
         if words and words[0].raw not in _LISTS and words[0].raw != "esac":
@@ -279,9 +280,7 @@ class _Scanner:
 
     def _parameter(self) -> None:
         """Scan ``${...}``."""
-        self.depth += 1
-        if self.depth > _MAX_DEPTH:
-            raise CommandError(f"commands are nested more than {_MAX_DEPTH} deep: write simpler commands")
+        self._enter()
         self.at += 2
         while self.text[self.at : self.at + 1] != "}":
             char = self.text[self.at : self.at + 1]
