@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hookline import Agent, RegistrationError, ScriptedModel, call, hook, reply, tool
 from hookline.hooks import PathGuard
 from hookline.testing import scripted_agent
-from hookline.tools import file_tools
+from hookline.tools import file_tools, shell_tool
 
 
 @pytest.fixture
@@ -221,8 +221,16 @@ def test_a_command_tool_is_left_to_the_terminal_guard(place):
     runner = tool(name="shell", effects=["execute"])(lambda command: "ran")
     assert run([call("shell", command="ls")], PathGuard(place), [runner])[0] == ("ok",)
     assert run([call("shell", command="ls")], PathGuard(place, commands=[]), [runner])[0] == ("blocked",)
+    writer = tool(name="shell", effects=["write"])(lambda command: "wrote")
+    assert run([call("shell", command="ls")], PathGuard(place), [writer])[0] == ("blocked",)  # it runs no commands
     undeclared = tool(name="shell")(lambda path: "ran")
     assert run([call("shell", path="a.txt")], PathGuard(place), [undeclared])[0] == ("blocked",)
+
+
+def test_a_command_line_is_not_a_path(place):
+    assert run([call("shell", command="/bin/echo hi")], PathGuard(place), [shell_tool(place, sandbox="off")])[0] == (
+        "ok",
+    )
 
 
 def test_text_that_looks_like_a_path_is_allowed_where_the_tool_says_that_it_is_text(place):

@@ -102,8 +102,20 @@ async def test_a_run_that_inherits_nothing_is_counted_by_itself():
         inner = agent_of([searches(2), reply("x")], limit)
         return str((await inner.arun("x", inherit=False)).successful_tool_calls)
 
-    outer = Agent("outer", llm=ScriptedModel([[call("ask")], reply("x")]), tools=[ask], hooks=[limit])
-    assert texts(await outer.arun("x")) == ["2"]
+    @tool
+    async def ask_with_ctx(ctx) -> str:
+        """Ask another agent."""
+        inner = agent_of([searches(2), reply("x")], limit)
+        return str((await inner.arun("x", ctx=ctx, inherit=False)).successful_tool_calls)
+
+    turns = [[call("ask"), call("ask_with_ctx")], reply("x")]
+    outer = Agent("outer", llm=ScriptedModel(turns), tools=[ask, ask_with_ctx], hooks=[limit])
+    assert texts(await outer.arun("x")) == ["2", "2"]
+
+
+async def test_the_runs_of_a_conversation_are_counted_by_themselves():
+    agent, ctx = agent_of([searches(2), reply("x"), searches(2), reply("x")], RateLimitHook(2)), AgentContext()
+    assert [(await agent.arun("x", ctx=ctx)).successful_tool_calls for _ in range(2)] == [2, 2]
 
 
 async def test_each_tool_can_have_a_limit():

@@ -125,7 +125,6 @@ rm -r src
 touch a b c && rm a b c
 sed -i 's/tea/water/' notes.txt
 perl -pi -e 's/tea/water/' notes.txt
-ed -s notes.txt <<'END'@1d@w@END
 tee copy.txt < notes.txt
 git diff > change.patch && git checkout -- notes.txt && patch -p1 < change.patch
 tar czf src.tgz src && tar tzf src.tgz
@@ -234,21 +233,22 @@ def test_there_are_enough_ordinary_commands():
     assert len(EVERYDAY) >= 72
 
 
-def runs(folder, commands, *, sandbox="auto", **options):
+def runs(folder, commands, *, sandbox):
     """Run commands in the sandbox, as an agent does, and return the outcomes and the texts that the model gets."""
     turns = [[call("shell", command=command) for command in commands], reply("Done.")]
-    guard = TerminalGuard(folder, profile="developer", **options)
+    guard = TerminalGuard(folder, profile="developer")
     result = scripted_agent(turns, tools=[shell_tool(folder, sandbox=sandbox)], hooks=[guard]).run("x")
     texts = [message.content for message in result.messages if message.role == "tool"]
     return result.steps[0].outcomes, texts
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("level", ["auto", "landlock"])
 @pytest.mark.parametrize("command", EVERYDAY)
-def test_ordinary_work_runs_in_the_sandbox(project, tmp_path, command):
+def test_ordinary_work_runs_in_the_sandbox(project, tmp_path, command, level):
     folder = tmp_path / "project"
     shutil.copytree(project, folder, symlinks=True)
-    outcomes, texts = runs(folder, [command])
+    outcomes, texts = runs(folder, [command], sandbox=level)
     assert outcomes == ("ok",)
     assert texts[0].endswith("[exit code 0]"), texts[0]
 

@@ -24,6 +24,7 @@ from hookline import RegistrationError, ToolCallResult, call, tool
 from hookline._base.frozen import FrozenDict, freeze
 from hookline.tools import Effect, Tool
 from hookline.tools._tool import CheckedArguments, jsonable
+from hookline.tools.arguments import paths_in
 
 
 class Unit(enum.Enum):
@@ -763,6 +764,52 @@ def test_paths_are_found_by_type_under_any_name_and_at_any_depth(hint, value, pa
         checked = made.validate({"x": value})
         assert not isinstance(checked, str), checked
         assert made.paths(checked.arguments) == paths
+
+
+P = {"type": "string", "format": "path"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (P, "a"),
+        ({"format": "directory-path"}, "a"),
+        ({"anyOf": [{"type": "integer"}, {"oneOf": [{"allOf": [P]}]}]}, "a"),
+        ({"if": {"type": "string"}, "then": P}, "a"),
+        ({"if": {"type": "string"}, "else": P}, "a"),
+        ({"type": "array", "items": P}, ["a"]),
+        ({"type": "array", "items": [{"type": "string"}, P]}, ["x", "a"]),
+        ({"type": "array", "prefixItems": [{"type": "string"}], "items": P}, ["a", "a"]),
+        ({"type": "array", "additionalItems": P}, ["a"]),
+        ({"patternProperties": {"^x": P}}, {"x1": "a"}),
+        ({"properties": {"y": {"type": "string"}}, "additionalProperties": P}, {"y": "x", "z": "a"}),
+        ({"propertyNames": P}, {"a": 1}),
+        ({"$ref": "#/$defs/a~1b%20c"}, "a"),
+        ({"$ref": "#/$defs/node"}, {"next": {"next": {"at": "a"}}}),
+        ({"$ref": "#/$defs/loop"}, "x"),
+        ({"$ref": "#/$defs/missing"}, "x"),
+        ({"$ref": "elsewhere.json"}, "x"),
+        (True, "x"),
+    ],
+)
+def test_paths_are_found_by_the_format_in_any_json_schema(schema, value):
+    node = {"properties": {"next": {"$ref": "#/$defs/node"}, "at": P}}
+    loop = {"anyOf": [{"$ref": "#/$defs/loop"}, {"$ref": "#"}]}
+    whole = {"properties": {"q": schema}, "$defs": {"a/b c": P, "node": node, "loop": loop}}
+    expected = [] if value == "x" else ["a"] * json.dumps(value).count('"a"')
+    assert paths_in(freeze({"q": value}), schemas=[whole]) == expected
+
+
+def test_the_time_to_find_paths_does_not_grow_with_the_combinations_of_a_schema():
+    branch = {"properties": {"n": {"$ref": "#/$defs/node"}, "at": P}}
+    whole = {
+        "properties": {"q": {"$ref": "#/$defs/node"}},
+        "$defs": {"node": {"anyOf": [branch, {**branch}, {**branch}]}},
+    }
+    value = {"at": "a"}
+    for _ in range(100):  # three branches at each of 100 levels
+        value = {"n": value}
+    assert paths_in({"q": value}, schemas=[whole]) == ["a"]
 
 
 def test_the_type_of_further_keyword_arguments_counts():

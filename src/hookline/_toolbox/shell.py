@@ -111,14 +111,15 @@ def shell_tool(
         raise RegistrationError(f"shell= must be True or False, not {shell!r:.80}")
     if sandbox == "off":
         runner = _Shell(root, float(timeout), max_output, given, shell)
-        return Tool(runner.shell, folder=root, effects=["execute"])
+        return Tool(runner.shell, folder=root, effects=["execute"], texts=["command"])
     from .sandbox import ConfinedFolder, Sandbox
 
     if not isinstance(sandbox, (str, Sandbox)):
         raise RegistrationError(f"sandbox= must be a Sandbox, a level or 'off', not {sandbox!r:.80}")
     wanted = Sandbox(sandbox) if isinstance(sandbox, str) else sandbox
     confined = ConfinedFolder(wanted, str(root))
-    tool = Tool(_ConfinedShell(confined, float(timeout), max_output, given).shell, folder=root, effects=["execute"])
+    runs = _ConfinedShell(confined, float(timeout), max_output, given).shell
+    tool = Tool(runs, folder=root, effects=["execute"], texts=["command"])
     tool.sandbox = confined.level
     return tool
 
