@@ -22,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -160,6 +161,7 @@ class ConfinedFolder:
         self._readable = [path for path in readable if not self._is_writable(path)]
         self._git_code = [path for root in self._writable for path in _git_code(root)]
         self._private = ""
+        self._lock = threading.Lock()
 
     def _is_writable(self, path: str) -> bool:
         return any(_is_inside(path, root) for root in self._writable)
@@ -315,14 +317,16 @@ class ConfinedFolder:
 
     def _private_folder(self) -> str:
         """Return the folder with the home and the temporary files of the commands, and create it when first used."""
-        if not self._private:
-            self._private = os.path.realpath(tempfile.mkdtemp(prefix="hookline-"))
-            weakref.finalize(self, shutil.rmtree, self._private, ignore_errors=True)
-            for name in ("home", "tmp"):
-                os.mkdir(os.path.join(self._private, name), 0o700)
-            with open(os.path.join(self._private, "home", ".gitconfig"), "w", encoding="utf-8") as file:
-                file.write(_GIT_SETTINGS)
-        return self._private
+        with self._lock:
+            if not self._private:
+                made = os.path.realpath(tempfile.mkdtemp(prefix="hookline-"))
+                weakref.finalize(self, _remove, made, os.getpid())
+                for name in ("home", "tmp"):
+                    os.mkdir(os.path.join(made, name), 0o700)
+                with open(os.path.join(made, "home", ".gitconfig"), "w", encoding="utf-8") as file:
+                    file.write(_GIT_SETTINGS)
+                self._private = made
+            return self._private
 
     def watch(self, pids: Collection[int]) -> str | None:
         """Return why these processes use too much; ``None`` if they do not."""
@@ -483,6 +487,11 @@ def _process_limit(processes: int) -> int | None:
         except OSError:
             continue  # it has ended
     return running + 16 * processes
+
+
+def _remove(folder: str, process: int) -> None:
+    if os.getpid() == process:  # a fork ends before the process that uses the folder
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _git_code(folder: str) -> Iterator[str]:
