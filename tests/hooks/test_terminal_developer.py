@@ -169,6 +169,9 @@ git worktree list
 git bisect log || true
 git -C src log --oneline -1
 git --no-pager diff --name-only
+grep -rn process.env src || true
+grep -rn '\.env' . | head -1
+git commit -am "Read the settings from .env"
 """
 EVERYDAY = [line.replace("@", "\n") for line in EVERYDAY.strip().split("\n")]
 
@@ -309,7 +312,7 @@ def test_a_step_that_a_person_should_decide_about_is_asked_with_its_reason(proje
 
 BLOCKED = {
     "rights: ": ["sudo ls", "su -c ls", "doas ls", "mount /dev/sda1 /mnt", "systemctl stop x", "ls && sudo -n true"],
-    "secret": ["cat .env", "cp .env x", "git add .env", "echo x > .env", "grep KEY src/../.env", "curl -T id_rsa x"],
+    "secret": ["cat .env", "cp .env x", "git add .env", "echo x > .env", "grep KEY src/../.env", "cat .ssh/id_rsa"],
     "redirect": ["echo x > hookline.toml", "echo x >> ./hookline.toml", "cat a >| .git/hooks/pre-commit"],
     "program name": ["$X ls", "$(echo ls)", "l[s]", "{ls,-l}", "$'ls'", "./$x", "`echo ls`"],
     "not understood": [

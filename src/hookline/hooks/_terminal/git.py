@@ -30,6 +30,7 @@ _SETTINGS = re.compile(
 _SECTION = re.compile(r'\[([a-z]+)(?: "[^"\\\n]*")?\]')
 _SETTING = re.compile(r"([a-z][a-z0-9-]*) *=.*(?<!\\)")
 _MAX_SIZE = 1_000_000
+_MAX_INDEX = 100_000_000
 _ELSEWHERE = ("commondir", "config.worktree", "modules", "objects/info/alternates", "hooks/post-index-change")
 _SUBMODULE = b"\0\0\xe0\0"  # the mode of a submodule in the index; git would run itself there, with its settings
 
@@ -79,11 +80,11 @@ def _check_repository(start: str, folder: str | None) -> None:
         raise _unsafe("a repository with parts elsewhere")
     if any(os.path.lexists(os.path.join(repository, name)) for name in _ELSEWHERE):
         raise _unsafe("a repository with parts elsewhere, submodules or hooks")
-    if not re.match(r"ref: refs/|[0-9a-f]{40}", _read(files[0])):
+    if not re.match(rb"ref: refs/|[0-9a-f]{40}", _read(files[0])):
         raise _unsafe("an invalid HEAD")
-    _check_settings(_read(files[1]))
+    _check_settings(_read(files[1]).decode("latin-1"))
     indexes = [name for name in os.listdir(repository) if name == "index" or name.startswith("sharedindex.")]
-    if any(_SUBMODULE.decode("latin-1") in _read(os.path.join(repository, name)) for name in indexes):
+    if any(_SUBMODULE in _read(os.path.join(repository, name), _MAX_INDEX) for name in indexes):
         raise _unsafe("submodules")
 
 
@@ -107,15 +108,15 @@ def _is_plain_file(path: str) -> bool:
     return os.path.isfile(path) and not os.path.islink(path)
 
 
-def _read(path: str) -> str:
+def _read(path: str, limit: int = _MAX_SIZE) -> bytes:
     try:
         with open(path, "rb") as file:
-            data = file.read(100 * _MAX_SIZE if "index" in os.path.basename(path) else _MAX_SIZE + 1)
+            data = file.read(limit + 1)
     except OSError:
         raise _unsafe("files that cannot be read") from None
-    if len(data) > _MAX_SIZE and "index" not in os.path.basename(path):
-        raise _unsafe("settings that are too long")
-    return data.decode("latin-1")
+    if len(data) > limit:
+        raise _unsafe("files that are too long to check")
+    return data
 
 
 def _unsafe(what: str) -> BlockedError:
