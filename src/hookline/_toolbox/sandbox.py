@@ -205,16 +205,13 @@ class ConfinedFolder:
         return os.pathsep.join((os.path.join(sys.prefix, "bin"), search_path()))
 
     @contextmanager
-    def process(
-        self, argv: Sequence[str], env: Mapping[str, str], seconds: float, folder: str | None = None
-    ) -> Iterator[ProcessSpec]:
+    def process(self, argv: Sequence[str], env: Mapping[str, str], seconds: float) -> Iterator[ProcessSpec]:
         """Describe the process that runs a program in the sandbox. The block contains its whole life.
 
         Args:
             argv: the program's path and its arguments.
             env: the environment variables; the sandbox adds its own ``HOME`` and ``TMPDIR``.
             seconds: the time limit; no process gets more processor time.
-            folder: the working folder.
 
         Raises:
             RegistrationError: Hookline uses new files that commands could change.
@@ -240,7 +237,7 @@ class ConfinedFolder:
         protected = self.protected()
         if self.level == "landlock":
             spec["write"].append(tmp)
-            yield self._launch([], spec, argv, env, folder)
+            yield self._launch([], spec, argv, env)
             return
         spec["read"] = ["/"]  # only what bubblewrap shows
         spec["write"] += ["/tmp", "/dev/shm"]
@@ -250,7 +247,7 @@ class ConfinedFolder:
         spec["stay"] = False
         wrapper = self._bubblewrap(protected, home, tmp)
         if not self.sandbox.egress.hosts:
-            yield self._launch(wrapper, spec, argv, env, folder)
+            yield self._launch(wrapper, spec, argv, env)
             return
         from .sandbox_proxy import serve_proxy
 
@@ -262,7 +259,7 @@ class ConfinedFolder:
             env |= dict.fromkeys(names, url)
             if not any(_LOCAL.search(host) for host in self.sandbox.egress.hosts):
                 env |= dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
-            yield self._launch(wrapper, spec, argv, env, folder)
+            yield self._launch(wrapper, spec, argv, env)
 
     def _launch(
         self,
@@ -270,24 +267,15 @@ class ConfinedFolder:
         spec: Mapping[str, Any],
         argv: Sequence[str],
         env: Mapping[str, str],
-        folder: str | None,
     ) -> ProcessSpec:
-        folder = folder or self.folder
         launcher = _LAUNCHER
         if wrapper:
             wrapper = [*wrapper, "--ro-bind", _LAUNCHER, _LAUNCHER_INSIDE]
-            wrapper += ["--remount-ro", "/", "--chdir", folder, "--"]
+            wrapper += ["--remount-ro", "/", "--chdir", self.folder, "--"]
             launcher = _LAUNCHER_INSIDE
-        words = (
-            *wrapper,
-            os.path.realpath(sys.executable),
-            "-I",
-            "-S",
-            launcher,
-            marshal.dumps(dict(spec)).hex(),
-            *argv,
-        )
-        return ProcessSpec(words[0], words, folder, env)
+        python = (os.path.realpath(sys.executable), "-I", "-S", launcher)
+        words = (*wrapper, *python, marshal.dumps(dict(spec)).hex(), *argv)
+        return ProcessSpec(words[0], words, self.folder, env)
 
     def _bubblewrap(self, protected: Iterable[str], home: str, tmp: str) -> list[str]:
         """Return the start of the command line of bubblewrap."""
