@@ -8,7 +8,7 @@ ALL_EXTRAS := cli,local,openai,anthropic,mcp,prices,otel,metrics,sensitive,sign,
 # Tests start hundreds of Python processes, which would compile everything anew without bytecode files.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-slow fuzz cover cover-core mutants bench debian docs clean
+.PHONY: run test test-slow fuzz cover cover-core mutants bench agentdojo debian docs clean
 
 # $(call quietly,TEXT,COMMAND) prints TEXT with the elapsed seconds while COMMAND runs, and its output only if it fails.
 define quietly
@@ -70,6 +70,10 @@ debian:
 # All benchmarks: about 25 minutes, and twice that for the small model. Or only some: make bench SECTIONS=dispatch,loops
 bench: $(VENV)/.dev
 	@$(BIN)/python bench/run.py --sections "$(SECTIONS)"
+
+# Attacks on agents with and without the guards: AgentDojo's tasks, in an environment of their own; about 15 minutes.
+agentdojo: $(VENV)/.dev
+	@$(BIN)/python bench/run.py --sections agentdojo
 
 # The generated pages, and the site of all pages; a warning is a failure.
 docs: $(VENV)/.dev

@@ -48,7 +48,7 @@ class Lab:
         tell: Callable[[str, int, int], None] = lambda what, done, of: None,
     ) -> None:
         self.pythons = dict.fromkeys(OWN, sys.executable) | dict(pythons)
-        self.quick, self._tell = quick, tell
+        self.quick, self.tell = quick, tell
 
     @property
     def peers(self) -> list[str]:
@@ -66,7 +66,7 @@ class Lab:
             random.Random(number).shuffle(order := list(taken))
             for index, thing in enumerate(order):
                 told = f"{label(thing)}, round {number + 1} of {rounds}" if rounds > 1 else label(thing)
-                self._tell(told, number * len(taken) + index, rounds * len(taken))
+                self.tell(told, number * len(taken) + index, rounds * len(taken))
                 yield thing
 
     def probe(self, function: str, **options: Any) -> Any:
@@ -81,6 +81,20 @@ class Lab:
         if self.quick and name != "bare":  # the first line is printed at once
             return self.probe(function, **options)
         return self._apart(self.pythons[name], function, options, QUIET)
+
+    def script(self, environment: str, file: str, *arguments: str) -> Any:
+        """Run a script in an environment. Its lines are JSON: progress as a list, and the result at the end."""
+        command = [self.pythons[environment], str(HERE / file), *arguments]
+        env = {**os.environ, **QUIET, "PYTHONHASHSEED": "0", "PYTHONPATH": str(HERE.parent / "src")}
+        result: Any = None
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as running:
+            for line in running.stdout or ():
+                result = json.loads(line)
+                if isinstance(result, list):
+                    self.tell(*result)
+        if running.returncode:
+            raise RuntimeError(f"{file} ended with {running.returncode}: see above")
+        return result
 
     @staticmethod
     def _apart(python: str, function: str, options: dict[str, Any], environment: Mapping[str, str]) -> Any:

@@ -122,10 +122,22 @@ def measured(names: list[str], quick: bool, console: Console) -> Iterator[tuple[
                 console.print(f"{section.title}: left out, {', '.join(missing)} is not installed")
                 continue
             display.begin(section.title)
+            if section.environment is not None and (failed := provide(section.environment, lab)):
+                console.print(f"{section.title}: left out, {failed}")
+                continue
             start = time.monotonic()
             data = section.measure(lab)
             display.end(section.title, seconds := time.monotonic() - start)
             yield name, about, {"run": began, "seconds": round(seconds), "data": data}
+
+
+def provide(environment: Environment, lab: Lab) -> str:
+    """Create the environment of a section. Return why there is none, or nothing."""
+    if lab.quick:
+        return "it needs an environment of its own"
+    lab.tell(f"installing {environment.install[0]}", 0, 1)
+    lab.pythons[environment.name] = str(environment.python)
+    return "" if environment.made else environment.make()
 
 
 if __name__ == "__main__":

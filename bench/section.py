@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from environments import Environment
 from lab import Lab
 
 
@@ -23,6 +24,7 @@ class Section:
         render: turns the data into Markdown.
         draw: turns the data into SVG charts, by file name.
         modules: modules that must be installed to measure it.
+        environment: an environment of its own, whose interpreter is ``lab.pythons[environment.name]``.
     """
 
     name: str
@@ -31,3 +33,4 @@ class Section:
     render: Callable[[Any], str]
     draw: Callable[[Any], dict[str, str]] = no_charts
     modules: tuple[str, ...] = ()
+    environment: Environment | None = None

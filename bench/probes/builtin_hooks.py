@@ -158,6 +158,8 @@ CASES = [
     Case("InjectionGuard, a trusted result", lambda: h.InjectionGuard(), AFTER_TOOL, RESULT),
     Case("InjectionGuard, an untrusted result", lambda: h.InjectionGuard(["read_*"]), AFTER_TOOL, RESULT),
     Case("InjectionGuard, a call", lambda: h.InjectionGuard(), BEFORE_TOOL, CALL),
+    Case("ProvenanceGuard, an untrusted result", lambda: h.ProvenanceGuard(), AFTER_TOOL, RESULT),
+    Case("ProvenanceGuard, a call", lambda: h.ProvenanceGuard(), BEFORE_TOOL, CALL),
     Case("TerminalGuard", lambda: h.TerminalGuard("."), BEFORE_TOOL, COMMAND),
     Case("ModelRetryHook, giving up", lambda: h.ModelRetryHook(), ON_ERROR, FAILURE),
     Case(

@@ -3,6 +3,7 @@
 from section import Section
 
 from . import (
+    agentdojo_,
     audit,
     builtins,
     concurrent,
@@ -38,5 +39,6 @@ SECTIONS: dict[str, Section] = {
         server,
         local,
         small_models,
+        agentdojo_,
     )
 }

@@ -733,6 +733,7 @@ SENSIBLE: dict[str, set[str]] = {
         "PathGuard.secrets",
         "PathGuard.write",
         "PathGuard.write_tools",
+        "ProvenanceGuard.trusted",
         "SafetyGuardrailHook.allowlist",
         "SensitiveDataHook.allow",
         "TerminalGuard.allow",

@@ -43,6 +43,7 @@ from .observability import ObservabilityHook as ObservabilityHook
 from .opentelemetry import OpenTelemetryHook as OpenTelemetryHook
 from .path_guard import PathGuard as PathGuard
 from .plan_mode import PlanModeHook as PlanModeHook
+from .provenance_guard import ProvenanceGuard as ProvenanceGuard
 from .rate_limit import RateLimitHook as RateLimitHook
 from .response_cache import ResponseCacheHook as ResponseCacheHook
 from .roles import RoleBasedAccessHook as RoleBasedAccessHook

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 
+from .._base.frozen import json_text
 from .._base.text import is_number
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import PromptBuild, RunStart, ToolCallRequest, ToolCallResult
@@ -85,7 +86,8 @@ class InjectionGuard:
         untrusted: globs of further tools whose results are untrusted.
         dangerous: globs of further tools that need an approval.
         action: the treatment of a suspicious result: ``flag`` adds a warning, ``withhold`` keeps it from the model,
-            ``end`` withholds it and ends the run.
+            ``end`` withholds it and ends the run. Of structured data, ``withhold`` keeps back only the suspicious
+            texts if the rest is not suspicious.
         threshold: the score (0 to 1) from which a text is suspicious.
         taint_steps: the number of steps after an untrusted result in which dangerous calls need an approval; ``None``
             for the rest of the run, 0 for never. After a suspicious result, dangerous calls always need one, for the
@@ -208,6 +210,9 @@ class InjectionGuard:
         kinds = ", ".join(found.kinds) or "instructions"
         about = f"suspicious ({found.score:g}): {kinds}" if suspicious else f"fenced ({found.score:g})"
         about += f"; {why}" if why else ""
+        if suspicious and self.action == "withhold" and (rest := self._without_suspicious(result)) is not None:
+            about += "; the rest is shown"
+            cleaned, suspicious = neutralise(json_text(rest)), False
         if suspicious and self.action != "flag":
             if self.action == "end" and not state.ending:
                 state.ending, state.reason = REPLY.format(source=f"the result of {result.name}", kinds=kinds), about
@@ -231,6 +236,27 @@ class InjectionGuard:
         if cleaned.tokens:
             notes.append(f"Disarmed {cleaned.tokens} control tokens.")
         return HookResult.replace({field: f"[{' '.join(notes)}]\n{text}" if notes else text}, reason=about)
+
+    def _without_suspicious(self, result: ToolCallResult) -> Any:
+        """Return structured data without its suspicious texts; ``None`` if that does not help.
+
+        A judge has read all of it, so its verdict holds for all of it.
+        """
+        if self.judge or result.error is not None or not isinstance(result.result, (Mapping, list)):
+            return None
+
+        def shown(value: Any) -> Any:
+            if isinstance(value, Mapping):
+                return {key: shown(item) for key, item in value.items()}
+            if isinstance(value, list):
+                return [shown(item) for item in value]
+            if isinstance(value, str) and scan(value).score >= self.threshold:
+                return "[withheld: this text looks like a prompt injection]"
+            return value
+
+        rest = shown(result.result)
+        still = rest == result.result or scan(json_text(rest)).score >= self.threshold
+        return None if still else rest
 
     def _is_untrusted(self, ctx: Any, state: _RunState, result: ToolCallResult) -> bool:
         tool = find_tool(ctx, result.name)

@@ -1,0 +1,125 @@
+"""Section: attacks on an agent that obeys them, on the tasks of AgentDojo."""
+
+from typing import Any
+
+from environments import Environment
+from figures import prose, table
+from lab import Lab
+from section import Section
+
+SUITES = ("workspace", "banking", "slack", "travel")
+UNSEEN = "travel"
+"""The suite that was not looked at while the rules were written."""
+
+
+def measure(lab: Lab) -> dict[str, Any]:
+    """Run all pairs of tasks with all setups."""
+    figures: dict[str, Any] = lab.script("agentdojo", "agentdojo/measure.py", ",".join(SUITES))
+    return figures
+
+
+def render(data: Any) -> str:
+    """Return the text and the tables."""
+    return "".join(
+        (
+            prose(
+                "[AgentDojo](https://github.com/ethz-spylab/agentdojo) 0.1.35, suites v1.2.2, with its own tools, "
+                "environments, injection vectors and checks. There is no language model: a *worst-case model* makes "
+                "the calls of the user's task, and obeys every injection that it reads, by making the calls of the "
+                "injection first. So the figures say what the guards stop, and nothing of how often a real model is "
+                "deceived. The injection is its bare text, without a phrase that a pattern could know. The suite "
+                f"{UNSEEN} was not looked at while the rules were written."
+            ),
+            prose(
+                '*The guards* are `InjectionGuard(action="withhold", taint_steps=0)` and `ProvenanceGuard()`. An '
+                "attack succeeds if AgentDojo's check says so, on the calls that ran. *Any call* counts the pairs of "
+                "tasks in which any call of the injection ran that changes, sends or fetches something. "
+                "[Prompt injection](../docs/guides/injection.md) explains the rules and their limits. `make agentdojo` "
+                "measures this again."
+            ),
+            "Nobody answers questions:\n\n",
+            _attacks(data),
+            "\nA person approves exactly the calls that the user's task needs:\n\n",
+            _person(data),
+            prose("\n" + _wording(data)),
+        )
+    )
+
+
+def _attacks(data: Any) -> str:
+    rows = []
+    for suite in (*SUITES, "all"):
+        none, plain, guards = (_of(data, setup, suite) for setup in ("none", "injection", "guards"))
+        rows.append(
+            [
+                suite,
+                _share(none, "by_call_succeeded", "by_call"),
+                _share(plain, "by_call_succeeded", "by_call"),
+                _share(plain, "solved", "tasks"),
+                _share(plain, "solved_attacked", "pairs"),
+                _share(guards, "by_call_succeeded", "by_call"),
+                _share(guards, "by_call_ran", "pairs"),
+                _share(guards, "solved", "tasks"),
+                _share(guards, "solved_attacked", "pairs"),
+            ]
+        )
+    head = [
+        "suite", "attacks, no hooks", "attacks, `InjectionGuard()`", "solved", "solved under attack",
+        "attacks, the guards", "any call", "solved", "solved under attack",
+    ]  # fmt: skip
+    return table(head, rows)
+
+
+def _person(data: Any) -> str:
+    rows = []
+    for setup, hooks in (("injection_person", "`InjectionGuard()`"), ("guards_person", "the guards")):
+        for suite in (*SUITES, "all"):
+            found = _of(data, setup, suite)
+            rows.append(
+                [
+                    f"{hooks}, {suite}",
+                    _share(found, "by_call_succeeded", "by_call"),
+                    _share(found, "solved", "tasks"),
+                    f"{found['questions'] / found['tasks']:.2f}",
+                    _share(found, "solved_attacked", "pairs"),
+                    f"{found['questions_attacked'] / found['pairs']:.2f}",
+                ]
+            )
+    return table(["", "attacks", "solved", "questions a task", "solved under attack", "questions under attack"], rows)
+
+
+def _wording(data: Any) -> str:
+    none, guards, known = (_of(data, setup, "all") for setup in ("none", "guards", "guards_important"))
+    shares = [_share(each, "by_wording_succeeded", "by_wording") for each in (none, guards, known)]
+    return (
+        f"{none['by_wording']} of the {none['pairs']} pairs only want other words in the answer, which no guard of "
+        f"calls can stop. They succeed in {shares[0]} without hooks, and in {shares[1]} with the guards if the "
+        "injection is its bare text. If it is worded like AgentDojo's attack `important_instructions`, "
+        f"`InjectionGuard` recognises and withholds it: {shares[2]}. With that wording, attacks through a call "
+        f"succeed in {_share(known, 'by_call_succeeded', 'by_call')}, and "
+        f"{_share(known, 'solved_attacked', 'pairs')} of the tasks are solved under attack; the model does not use "
+        "what was withheld."
+    )
+
+
+def _of(data: Any, setup: str, suite: str) -> dict[str, int]:
+    """Return the figures of a suite, or the sums of all."""
+    found: dict[str, dict[str, int]] = data[setup]
+    if suite != "all":
+        return found[suite]
+    return {key: sum(each[key] for each in found.values()) for key in next(iter(found.values()))}
+
+
+def _share(figures: dict[str, int], part: str, whole: str) -> str:
+    if not figures[whole]:
+        return "none"
+    return f"{100 * figures[part] / figures[whole]:.1f} % ({figures[part]}/{figures[whole]})"
+
+
+SECTION = Section(
+    "agentdojo",
+    "AgentDojo: attacks on an agent that obeys them",
+    measure,
+    render,
+    environment=Environment("agentdojo", ("agentdojo==0.1.35", "-e", ".")),
+)

@@ -1,0 +1,205 @@
+"""The user's words: the names and values in them, and the actions that they ask for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Set
+from functools import cached_property
+
+_TOKEN = re.compile(r"[^\W_]+")
+_NUMBER = re.compile(r"(?<![\w.,-])\d[\d,]*(?:\.\d+)?(?![\w-])")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_ACTIONS = (
+    "send email mail write message dm tell reply respond answer forward notify inform post publish submit contact text "
+    "ping remind announce",
+    "send pay transfer refund wire reimburse buy purchase order donate",
+    "share send grant upload publish",
+    "create add make set setup schedule book plan arrange organise organize generate draft write save put insert "
+    "register open start",
+    "reserve book make arrange schedule",
+    "update change adjust modify edit set reschedule move rename replace correct fix postpone shift extend increase "
+    "reduce mark switch",
+    "append add write insert extend update put",
+    "add invite join onboard include assign",
+    "write edit update change fix implement refactor improve complete build develop document translate format correct",
+    "delete remove cancel erase drop clear discard trash revoke unsubscribe kick uninstall",
+)
+"""English verbs for the same action, a group in each line. A tool's verb allows any verb of its groups."""
+
+_ALSO_NOUNS = _set(
+    "email mail message text post book order change share answer reply contact set start move plan mark switch fix "
+    "increase reduce save transfer purchase draft schedule update report note cancel"
+)
+"""Verbs that are also nouns: they ask for an action only where a verb can stand."""
+
+_ANSWERS = _set("tell answer inform write show respond reply")
+"""Verbs that ask for an answer, and for no action, before "me": "tell me when ..."."""
+
+_BEFORE_VERBS = _set("please and then to or also just you now kindly first finally can could should must i")
+
+_READING = _set("get list fetch read search find show check view load look")
+
+_SMALL_WORDS = _set(
+    "a an and are as at be by can do for from has have her his how i if in into is it its just me my no not of on or "
+    "our please so than that the their them then there they this to up was we what when where which who will with you "
+    "your all any each every one two new old also via"
+)
+
+MAX_VALUE = 1000
+"""Characters of a value that is searched in texts. A longer one counts as unknown, which bounds the time."""
+
+_LONG_ID = 6
+_BEFORE_ID = r"(?:\b(?:id|number|no|nr|issue|ticket|order|event|file|page|item|case)s?\b[.:]?\s*|#|['\"])['\"#]?"
+"""Before a short number that identifies something; any other number may be an amount, a time or a day."""
+
+_HAND_OVER = re.compile(
+    r"\b(?:do|follow|perform|execute|complete|handle|carry out)\b(?!\s+the\s+following)[^.:\n]{0,30}"
+    r"\b(?:instruction|action|task|to-?do|step|request)s?\b|"
+    r"\b(?:find|see|get|read|are)\b[^.:\n]{0,20}\b(?:details|instructions)\b[^.:\n]{0,10}\b(?:in|on|at|from)\b",
+    re.IGNORECASE,
+)
+"""A reference to instructions that are elsewhere, such as "do the tasks in Bob's message"."""
+
+_MOST = {
+    "largest": max, "biggest": max, "highest": max, "most": max, "longest": max, "latest": max, "newest": max,
+    "heaviest": max, "best": max, "smallest": min, "lowest": min, "least": min, "fewest": min, "shortest": min,
+    "oldest": min, "earliest": min, "cheapest": min,
+}  # fmt: skip
+
+
+def tokens(text: str) -> list[str]:
+    """Return the words of a text in lower case, a plural as its singular."""
+    return [_singular(word) for word in _TOKEN.findall(_CAMEL.sub(" ", text).casefold())]
+
+
+def significant(text: str) -> frozenset[str]:
+    """Return the words of a text that can identify something."""
+    return frozenset(word for word in tokens(text) if len(word) > 2 and word not in _SMALL_WORDS and not word.isdigit())
+
+
+def numbers_in(text: str) -> frozenset[float]:
+    """Return the numbers in a text."""
+    return frozenset(float(number.replace(",", "")) for number in _NUMBER.findall(text))
+
+
+def _singular(word: str) -> str:
+    if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        return word[:-1]
+    return word
+
+
+class Words:
+    """Texts that the user wrote.
+
+    Example:
+        >>> words = Words(["Please pay the rent."])
+        >>> words.ask_for("send_money")
+        True
+    """
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self.texts = tuple(texts)
+
+    @cached_property
+    def text(self) -> str:
+        """All texts."""
+        return "\n".join(self.texts)
+
+    @cached_property
+    def _folded(self) -> str:
+        return self.text.casefold()
+
+    @cached_property
+    def tokens(self) -> frozenset[str]:
+        """The words in the texts."""
+        return frozenset(token for text in self.texts for token in tokens(text))
+
+    @cached_property
+    def numbers(self) -> frozenset[float]:
+        """The numbers in the texts."""
+        return frozenset(number for text in self.texts for number in numbers_in(text))
+
+    @cached_property
+    def hand_over(self) -> bool:
+        """Whether the user refers to instructions that are elsewhere, such as the tasks in a message."""
+        return any(_HAND_OVER.search(text) for text in self.texts)
+
+    @cached_property
+    def superlatives(self) -> frozenset[object]:
+        """``max`` and ``min``, as far as the user asks for the largest or the smallest."""
+        return frozenset(_MOST[word] for word in self.tokens & _MOST.keys())
+
+    @cached_property
+    def _verbs(self) -> frozenset[str]:
+        return frozenset(verb for text in self.texts for verb in _verbs(text))
+
+    def contain(self, value: str) -> bool:
+        """Return whether the user wrote this value, as a whole."""
+        wanted = value.casefold().strip()
+        if not wanted:
+            return True
+        if len(wanted) > MAX_VALUE or wanted not in self._folded:
+            return False
+        before = _BEFORE_ID if wanted.isdigit() and len(wanted) < _LONG_ID else r"(?<![\w@.-])"
+        # A sentence may follow without a space; a further part of a host name is in lower case.
+        return re.search(rf"(?i:{before}{re.escape(wanted)})(?![\w@-]|\.[a-z0-9])", self.text) is not None
+
+    def name(self, value: str) -> bool:
+        """Return whether the user wrote all significant words of this name."""
+        wanted = significant(_without_suffix(value))
+        return bool(wanted) and wanted <= self.tokens
+
+    @cached_property
+    def plural(self) -> bool:
+        """Whether the user speaks of all of something."""
+        return not self.tokens.isdisjoint(("all", "each", "every", "both"))
+
+    def ask_for(self, tool: str) -> bool:
+        """Return whether the user asked for an action like that of the tool with this name.
+
+        Without a known verb in its name, the user must have written the other words of the name.
+        """
+        parts = tokens(tool)
+        verbs = [part for part in parts if part in _SYNONYMS and (part == parts[0] or part not in _ALSO_NOUNS)]
+        if verbs:
+            return not _SYNONYMS[verbs[0]].isdisjoint(self._verbs)
+        return significant(tool) - _READING <= self.tokens
+
+
+def _without_suffix(value: str) -> str:
+    return re.sub(r"\.\w{1,5}$", "", value.strip())
+
+
+def _synonyms() -> dict[str, Set[str]]:
+    found: dict[str, set[str]] = {}
+    for line in _ACTIONS:
+        group = line.split()
+        for verb in group:
+            found.setdefault(verb, {verb}).update(group)
+    return dict(found)
+
+
+_SYNONYMS = _synonyms()
+_FORMS = {
+    form: verb
+    for verb in _SYNONYMS
+    for form in (verb, f"{verb}ed", f"{verb}d", f"{verb}ing", f"{verb.removesuffix('e')}ing", f"{verb}{verb[-1]}ing")
+}
+
+
+def _verbs(text: str) -> Iterable[str]:
+    """Yield the verbs of actions in a text. A word that is also a noun counts where a verb can stand."""
+    for sentence in re.split(r"[.!?;:,\n()\"]|\b\d+\.", text.casefold()):
+        found = re.findall(r"[a-z]+", sentence.replace("e-mail", "email"))
+        for before, word, after in zip(["", *found], found, [*found[1:], ""], strict=False):
+            verb = _FORMS.get(word)
+            if verb is None or (verb in _ALSO_NOUNS and before and before not in _BEFORE_VERBS):
+                continue
+            if not (verb in _ANSWERS and after in ("me", "us")):
+                yield verb

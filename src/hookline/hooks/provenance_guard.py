@@ -1,0 +1,402 @@
+"""ProvenanceGuard: asks before a call uses a value that came from untrusted content."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
+
+from .._base.text import snake_case
+from .._kernel.payloads import RunStart, ToolCallRequest, ToolCallResult
+from .._kernel.points import AFTER_TOOL, BEFORE_TOOL, ON_RUN_START
+from .._kernel.results import HookResult
+from .._kernel.values import Message
+from ..tools.registry import ToolView
+from ._injection.fence import unfenced
+from ._provenance.sources import Record, Source, is_id_name, is_name, leaves, mentions
+from ._provenance.words import Words, significant, tokens
+from ._support.tools import find_tool
+from ._support.validation import check_names
+from .compaction import MARK
+
+_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
+_URL = re.compile(
+    r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,20}://[^\s<>\"'`)\]]+|"
+    r"(?<![\w.@-])(?:www\.[^\s<>\"'`)\]]+|(?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,24}/[^\s<>\"'`)\]]*)",
+    re.IGNORECASE,
+)
+_HOST = re.compile(r"(?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,24}(?::\d+)?(?:/\S*)?", re.IGNORECASE)
+_ACCOUNT = re.compile(r"\b(?=(?:[A-Za-z]*\d){5})[A-Za-z0-9]{8,64}\b")
+_DATE = re.compile(r"[\d\s:./TZ+-]+")
+_PLACE = re.compile(r"\S*\w\.\w{1,24}|\S*[/\\]\S*")
+
+_PROSE = re.compile(
+    r"(?:^|_)(?:body|content|text|message|subject|title|description|note|comment|reason|summary|query|caption|topic|"
+    r"headline|memo|label|location|place|venue|street|city|country|region|zip|date|day|time|start|end|markdown|html)s?$"
+)
+_TARGET = re.compile(
+    r"(?:^|_)(?:recipient|receiver|payee|beneficiary|to|cc|bcc|participant|attendee|member|person|contact|customer|"
+    r"user|username|handle|account|iban|email|mail|address|url|uri|link|host|domain|webhook|endpoint|destination|dest|"
+    r"target|phone|wallet|channel|group|room)(?:e?s)?$"
+)
+_FILE_NAME = re.compile(r"(?:^|_)(?:file|filename|path|folder|dir|directory)s?$")
+_SECRET = re.compile(r"(?:^|_)(?:password|passwd|passphrase|secret|token|pin|credential|api_?key)s?$")
+
+
+class _Read:
+    """What a conversation has read, and what its user wrote."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, None] = {}
+        """What the user wrote, in order."""
+        self.sources: list[Source] = []
+        self.trusted: list[Source] = []
+        """The results of trusted tools."""
+        self.created: set[str] = set()
+        """The ids of what the run itself made."""
+        self._words = Words()
+
+    @property
+    def words(self) -> Words:
+        """The user's words."""
+        if len(self._words.texts) != len(self.texts):
+            self._words = Words(self.texts)
+        return self._words
+
+    @property
+    def handed_over(self) -> Words:
+        """The texts that the user asked to follow, such as the tasks in a message that the task names."""
+        words = self.words
+        if not words.hand_over:
+            return Words()
+        found: list[str] = []
+        for source in self.sources:
+            if source.named:
+                found += (text for record in (source.loose, *source.records) for text in record.texts)
+            elif source.designated:
+                found += (text for record in source.records if record.matches(words) > 1 for text in record.texts)
+        return Words(found)
+
+
+class ProvenanceGuard:
+    """Asks before a call uses a value that came from untrusted content and not from the user.
+
+    While a conversation has read nothing untrusted, nothing is asked. After that, calls of tools that only read stay
+    free. A call that writes, sends, deletes, executes or uses the network needs an approval unless the user's words
+    lead to it:
+
+    - The user asked for such an action, in any common verb: "pay" and "refund" allow ``send_money``.
+    - Each recipient, account, URL, id or password in the call is in the user's words or in the result of a trusted
+      tool, or it is a field of an entry that the user named: the address of a contact by the name of the contact, the
+      id of an event by its title. An address in the *prose* of a mail or a page is never enough.
+    - Names from lists, such as a channel, are fine unless prose recommends them; a tool that deletes takes only what
+      the user named.
+    - A text to be sent contains no link that came from untrusted content.
+
+    The rules use the declared effects of tools and the structure of their results, and no patterns of attacks. Each
+    question says which value it is about, and where that came from. If nobody approves, the call is denied.
+
+    Example:
+        >>> agent = Agent("helper", llm="openai:gpt-5-mini", tools=tools, hooks=[ProvenanceGuard()])
+
+    Args:
+        trusted: globs of values that are always fine, such as ``*@example.com``.
+
+    Raises:
+        RegistrationError: an argument is invalid.
+    """
+
+    points = frozenset({ON_RUN_START, BEFORE_TOOL, AFTER_TOOL})
+    phase: ClassVar[dict[str, str]] = {ON_RUN_START: "guard", BEFORE_TOOL: "guard"}
+    priority = 100
+
+    def __init__(self, trusted: Iterable[str] = ()) -> None:
+        self.trusted = tuple(glob.casefold() for glob in check_names(trusted, "trusted", 0))
+        self._runs: WeakValueDictionary[str, _Read] = WeakValueDictionary()
+
+    def __call__(self, point: str, ctx: Any, payload: Any) -> Any:
+        """Read a task or a tool result, or judge a tool call."""
+        if point == ON_RUN_START:
+            return self._begin(ctx, payload)
+        read: _Read | None = ctx.hook_state.get(id(self))
+        if read is None:  # the guard was added during the run
+            read = self._begin(ctx, None)
+        if point == AFTER_TOOL:
+            return self._note(ctx, read, payload)
+        return self._judge(ctx, read, payload)
+
+    # Reading.
+
+    def _begin(self, ctx: Any, start: RunStart | None) -> Any:
+        """Share what the outer run has read; without one, read the conversation so far."""
+        outer = self._runs.get(ctx.ids.parent_run_id)
+        read = ctx.hook_state[id(self)] = self._runs[ctx.run_id] = outer or _Read()
+        task = "" if start is None else start.task
+        if outer is None:
+            self._read_history(ctx, read, ctx.state.messages)
+            if task:
+                read.texts[task] = None
+        elif outer.sources:  # what a model writes after it read untrusted content is not the user's word
+            read.sources.append(Source("the task of a subagent", {}, task, outside=False))
+        elif task:
+            read.texts[task] = None
+        return read if start is None else None
+
+    def _read_history(self, ctx: Any, read: _Read, messages: Sequence[Message]) -> None:
+        arguments: dict[str, Mapping[str, Any]] = {}
+        for message in messages:
+            arguments |= {call.id: call.arguments for call in message.tool_calls}
+            if message.role == "user":
+                self._hear(read, message)
+            elif message.role == "tool":
+                given = arguments.get(message.call_id or "", {})
+                self._add(ctx, read, message.name or "", given, unfenced(message.content))
+
+    @staticmethod
+    def _hear(read: _Read, message: Message) -> None:
+        """Add a message of the user. A summary of the conversation quotes untrusted content."""
+        if message.content.startswith(MARK):
+            read.sources.append(Source("a summary of the conversation", {}, message.content, outside=False))
+        else:
+            read.texts[message.content] = None
+
+    def _note(self, ctx: Any, read: _Read, result: ToolCallResult) -> None:
+        if result.outcome in ("blocked", "cancelled"):
+            return
+        shown = result.result if result.error is None else result.error
+        self._add(ctx, read, result.name, result.arguments, shown)
+        tool = find_tool(ctx, result.name)
+        if tool is not None and result.outcome == "ok" and tool.may("write") and read.sources:
+            made = Source(result.name, {}, _parsed(shown), outside=False)
+            read.created |= {
+                str(value).casefold() for record in made.records for name, value in record.fields if is_id_name(name)
+            }
+
+    def _add(self, ctx: Any, read: _Read, name: str, arguments: Mapping[str, Any], result: Any) -> None:
+        tool = find_tool(ctx, name)
+        source = Source(name, arguments, _parsed(result), outside=tool is None or tool.may("network"))
+        relays = tool is not None and tool.runs_agents and read.sources  # a subagent may repeat what it read
+        if tool is not None and not tool.untrusted and not relays:
+            read.trusted.append(source)
+            return
+        given = [value for _, value in leaves("", arguments) if isinstance(value, str) and not _DATE.fullmatch(value)]
+        words, handed = read.words, read.handed_over
+        source.named = any(_PLACE.fullmatch(value) and words.contain(value) for value in given)
+        source.designated = all(
+            not value or words.contain(value) or words.name(value) or handed.contain(value) or _is_listed(value, read)
+            for value in given
+        )
+        source.searched = any(len(significant(value)) > 0 and words.contain(value) for value in given)
+        read.sources.append(source)
+
+    # Judging.
+
+    def _judge(self, ctx: Any, read: _Read, request: ToolCallRequest) -> HookResult | None:
+        tool = find_tool(ctx, request.name)
+        if tool is None or tool.runs_agents or not tool.may("write", "delete", "execute", "network"):
+            return None
+        if not ctx.ids.parent_run_id or ctx.ids.parent_run_id not in self._runs:
+            for message in ctx.state.messages:  # a message may have been added while the run was under way
+                if message.role == "user" and message.content not in read.texts:
+                    self._hear(read, message)
+        if not read.sources:
+            return None
+        found = list(dict.fromkeys(_Judge(self.trusted, read, tool).problems(request.arguments)))
+        if not found:
+            return None
+        listed = "; ".join(found[:5])
+        return HookResult.ask(f"{request.name}: {listed}. Do you want this call?", reason=listed)
+
+
+class _Judge:
+    """Judges one call.
+
+    Args:
+        trusted: globs of values that are always fine.
+        read: the conversation.
+        tool: the tool that is called.
+    """
+
+    def __init__(self, trusted: Sequence[str], read: _Read, tool: ToolView) -> None:
+        self.trusted, self.read, self.tool = trusted, read, tool
+        self.words = read.words
+        self.handed = read.handed_over
+        self.fetches = not tool.may("write", "delete", "execute")
+        self.deletes = tool.may("delete") and tool.effects is not None
+
+    def problems(self, arguments: Mapping[str, Any]) -> Iterator[str]:
+        """Yield what speaks against the call."""
+        if self.tool.may("execute"):
+            yield from self._command(arguments)
+            return
+        if not (self.fetches or self.words.ask_for(self.tool.name) or self.handed.ask_for(self.tool.name)):
+            yield "your words do not ask for such an action"
+        for name, value in leaves("", arguments):
+            if not self._is_option(name, value):
+                yield from self._value(name, value)
+
+    def _command(self, arguments: Mapping[str, Any]) -> Iterator[str]:
+        """A command may do anything. In a sandbox, it can do harm only through the network."""
+        if not self.tool.sandbox:
+            yield f"it may do anything, and the conversation contains text from {self.read.sources[-1].tool}"
+            return
+        for name, value in leaves("", arguments):
+            if isinstance(value, str):
+                yield from self._links(name, value)
+
+    def _is_option(self, name: str, value: Any) -> bool:
+        """Return whether a value is the default of its parameter or one of a few that the tool lists."""
+        schema = self.tool.spec.parameters
+        about = schema.get("properties", {}).get(name, {})
+        kinds = [about, *about.get("anyOf", ())]
+        kinds += [schema.get("$defs", {}).get(kind["$ref"].rpartition("/")[2], {}) for kind in kinds if "$ref" in kind]
+        return about.get("default") == value or any(value in kind.get("enum", ()) for kind in kinds)
+
+    def _value(self, name: str, value: Any) -> Iterator[str]:
+        kind = snake_case(name)
+        if is_id_name(kind):
+            yield from self._check(name, str(value), self._is_designated)
+        elif not isinstance(value, str):
+            yield from self._number(name, value)
+        elif _SECRET.search(kind):
+            yield from self._check(name, value, self._is_designated)
+        elif _PROSE.search(kind):
+            if self.tool.may("network"):
+                yield from self._links(name, value)
+        elif not is_name(value):
+            yield from self._check(name, value, self._is_given)
+        elif _is_exact(value) and not _FILE_NAME.search(kind):
+            yield from self._check(name, value, self._is_designated)
+        elif not self._is_known_name(value) and (_TARGET.search(kind) or not self._is_new(value)):
+            yield self._problem(name, value)
+
+    def _links(self, name: str, text: str) -> Iterator[str]:
+        """A text that is sent must carry no link or account that only untrusted content contains."""
+        for link in _URL.findall(text):
+            yield from self._check(f"link in {name}", link.rstrip(".,;:!?"), self._is_given)
+        for account in _ACCOUNT.findall(text):
+            if self._in_prose(account):
+                yield from self._check(f"account in {name}", account, self._is_given)
+
+    def _number(self, name: str, value: Any) -> Iterator[str]:
+        """A number that only prose contains may be dictated; others are the user's, a field's, or computed."""
+        known = self.words.numbers.union(*(source.numbers for source in (*self.read.sources, *self.read.trusted)))
+        dictated = (source for source in self.read.sources if value in source.text_numbers)
+        if value not in known and (source := next(dictated, None)) is not None:
+            yield f"the {name} {value:g} comes from the text of {source.tool}"
+
+    def _check(self, name: str, value: str, is_fine: Callable[[str], bool]) -> Iterator[str]:
+        if not is_fine(value):
+            yield self._problem(name, value)
+
+    def _problem(self, name: str, value: str) -> str:
+        return f"the {name} {value!r:.80} {self._origin(value)}"
+
+    # Where a value may come from.
+
+    def _is_given(self, value: str) -> bool:
+        """Return whether the user, a trusted tool or this run itself gave this value."""
+        plain = value.casefold().strip()
+        bare = re.sub(r"^[a-z]+://", "", plain).rstrip("/")
+        return (
+            self.words.contain(value)
+            or (bare != plain and self.words.contain(bare))
+            or plain in self.read.created
+            or any(fnmatchcase(plain, glob) for glob in self.trusted)
+            or any(source.has(plain) for source in self.read.trusted)
+        )
+
+    def _is_designated(self, value: str) -> bool:
+        """Return whether a value is given, or a field of an entry that the user's words designate."""
+        if self._is_given(value):
+            return True
+        for source in self.read.sources:
+            if source.designated and any(value in record for record in self._designated(source)):
+                return True
+        return self._is_link_to_follow(value) or self._is_address_of_named(value)
+
+    def _designated(self, source: Source) -> Iterator[Record]:
+        """Yield the entries of a result that the user named, or that are the largest as the user asked for."""
+        named = [record for record in source.records if record.matches(self.words) or record.matches(self.handed)]
+        if not self.deletes or self.words.plural or len(named) == 1:  # for a deletion, the words must single it out
+            yield from named
+        yield from source.extremes(self.words)
+        if source.searched and source.sole is not None:
+            yield source.sole
+
+    def _is_link_to_follow(self, value: str) -> bool:
+        """Return whether a tool that only fetches opens a link in an entry that the user named."""
+        return self.fetches and any(
+            mentions(record.text, value)
+            for source in self.read.sources
+            if source.designated and not source.outside
+            for record in self._designated(source)
+        )
+
+    def _is_address_of_named(self, value: str) -> bool:
+        """Return whether this is the only address in a named page or file that belongs to a person the user named."""
+        if not _EMAIL.fullmatch(value):
+            return False
+        texts = [source.text for source in self.read.sources if source.named or self._is_handed(source)]
+        found = {address for text in texts for address in _EMAIL.findall(text)}
+        people = frozenset(self._names())
+        own = {address.rstrip(".") for address in found if people & set(tokens(address.partition("@")[0]))}
+        return own == {value.casefold()}
+
+    def _is_handed(self, source: Source) -> bool:
+        return any(self.handed.contain(value) for _, value in leaves("", source.arguments) if isinstance(value, str))
+
+    def _names(self) -> Iterator[str]:
+        """Yield the capitalised words of the user, which may be names."""
+        for text in (*self.words.texts, *self.handed.texts):
+            for word in re.findall(r"\b[A-Z][a-z]{2,}\b", text):
+                yield from significant(word)
+
+    def _is_known_name(self, value: str) -> bool:
+        """Return whether the user wrote this name, or it is in a list and no prose recommends it."""
+        if self._is_designated(value) or self.words.name(value) or self.handed.name(value):
+            return True
+        return not self.deletes and _is_listed(value, self.read) and not self._in_prose(value)
+
+    def _is_new(self, value: str) -> bool:
+        """Return whether the model made up a name: it is in no result."""
+        return not self.deletes and not any(source.has(value) for source in self.read.sources)
+
+    def _in_prose(self, value: str) -> bool:
+        return any(source.recommends(value) for source in self.read.sources)
+
+    def _origin(self, value: str) -> str:
+        """Say where a value came from."""
+        for source in reversed(self.read.sources):
+            if mentions(source.text, value):
+                return f"comes from the text of {source.tool}"
+        for source in reversed(self.read.sources):
+            if value.casefold().strip() in source.values:
+                return f"comes from an entry of {source.tool} that your words do not name"
+        return "is not in your words, nor in a result"
+
+
+def _is_exact(value: str) -> bool:
+    """Return whether a value looks like an address, a URL or an account, of which each character counts."""
+    if _DATE.fullmatch(value):
+        return False
+    return any(pattern.fullmatch(value) for pattern in (_EMAIL, _URL, _HOST, _ACCOUNT))
+
+
+def _is_listed(value: str, read: _Read) -> bool:
+    """Return whether a value is a field or an item of a result to which the user's words led."""
+    plain = value.casefold().strip()
+    return any(source.designated and plain in source.values for source in read.sources)
+
+
+def _parsed(result: Any) -> Any:
+    """Return the structure of a result that is JSON as text."""
+    if isinstance(result, str) and result[:1] in ("{", "["):
+        try:
+            return json.loads(result)
+        except ValueError:
+            return result
+    return result
