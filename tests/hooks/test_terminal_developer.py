@@ -187,6 +187,7 @@ mypy src
 pre-commit run --all-files
 uv run pytest -q
 uv run --offline ruff check
+timeout 60 pytest tests/docker tests/ssh
 poetry run pytest
 poetry check
 hatch run test
@@ -275,7 +276,7 @@ def test_an_agent_finds_fixes_tests_and_commits_in_the_sandbox(project, tmp_path
 
 
 ASKED = {
-    "sends commits": ["git push", "git push -u origin topic", "git -C . push", "git --no-pager push --force"],
+    "sends commits": ["git push", "git push -u origin topic", "git -C . push", "/usr/bin/git push --force"],
     "discards changes": [
         "git reset --hard", "git reset -q --hard HEAD~3", "git clean -fd", "git checkout -f", "git checkout .",
         "git restore .", "git stash drop", "git stash clear", "make && git reset --har HEAD",
