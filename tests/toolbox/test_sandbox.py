@@ -174,6 +174,15 @@ def test_ways_around_the_sandbox_are_closed(level, folder, code):
     assert "Error: [Errno " in output
 
 
+@pytest.mark.parametrize("function", ["shmget", "shmat", "shmctl", "semget", "semctl", "msgget", "msgctl"])
+def test_landlock_denies_memory_that_is_shared_with_others(folder, function):
+    need("landlock")
+    code = (
+        f"import ctypes; libc = ctypes.CDLL(None, use_errno=True); print(libc.{function}(-1, 0, 0), ctypes.get_errno())"
+    )
+    assert run(folder, f"python -c {shlex.quote(code)}", "landlock") == "-1 1\n[exit code 0]"
+
+
 def test_no_secret_of_the_environment_gets_in(level, folder, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     monkeypatch.setenv("HOME", "/home/of/the/user")
