@@ -295,6 +295,13 @@ def test_calls_share_a_home_that_ends_with_the_tool(level, folder):
     block_until(lambda: gc.collect() >= 0 and not Path(home).parent.exists())
 
 
+def test_the_home_ends_with_the_process(bubblewrap, folder):
+    code = f"{USE}\ntool = shell_tool('work')\nprint(asyncio.run(tool('echo ~')))"
+    home = Path(in_new_process(folder.parent, code).splitlines()[0])
+    assert home.name == "home"
+    assert not home.parent.exists()
+
+
 def test_many_commands_run_at_once(level, folder):
     turns = [[call("shell", command=f"sleep 0.1; echo {n}") for n in range(6)], reply("ok")]
     result = Agent("a", llm=ScriptedModel(turns), tools=[shell_tool(folder, sandbox=level)]).run("go")

@@ -13,6 +13,7 @@ Both are set up by ``_sandbox_launcher.py``, which then starts the command.
 
 from __future__ import annotations
 
+import atexit
 import glob
 import marshal
 import math
@@ -308,7 +309,8 @@ class ConfinedFolder:
         with self._lock:
             if not self._private:
                 made = os.path.realpath(tempfile.mkdtemp(prefix="hookline-"))
-                weakref.finalize(self, _remove, made, os.getpid())
+                _private_folders[made] = os.getpid()
+                weakref.finalize(self, _remove, made).atexit = False
                 for name in ("home", "tmp"):
                     os.mkdir(os.path.join(made, name), 0o700)
                 with open(os.path.join(made, "home", ".gitconfig"), "w", encoding="utf-8") as file:
@@ -477,9 +479,21 @@ def _process_limit(processes: int) -> int | None:
     return running + 16 * processes
 
 
-def _remove(folder: str, process: int) -> None:
-    if os.getpid() == process:  # a fork ends before the process that uses the folder
+_private_folders: dict[str, int] = {}
+"""The private folders that exist, and the process that uses each: a fork of it may end earlier."""
+
+
+def _remove(folder: str) -> None:
+    if _private_folders.get(folder) == os.getpid():
         shutil.rmtree(folder, ignore_errors=True)
+        _private_folders.pop(folder, None)
+
+
+@atexit.register
+def _remove_all() -> None:
+    """Remove the folders of tools that still exist, and those that a worker thread is just removing."""
+    for folder in list(_private_folders):
+        _remove(folder)
 
 
 def _git_code(folder: str) -> Iterator[str]:
