@@ -102,12 +102,16 @@ def _wording(data: Any) -> str:
     )
 
 
-def _of(data: Any, setup: str, suite: str) -> dict[str, int]:
-    """Return the figures of a suite, or the sums of all."""
+def totals(data: Any, setup: str) -> dict[str, int]:
+    """Return the sums of the figures of all suites."""
     found: dict[str, dict[str, int]] = data[setup]
-    if suite != "all":
-        return found[suite]
     return {key: sum(each[key] for each in found.values()) for key in next(iter(found.values()))}
+
+
+def _of(data: Any, setup: str, suite: str) -> dict[str, int]:
+    """Return the figures of a suite, or of all."""
+    found: dict[str, dict[str, int]] = data[setup]
+    return totals(data, setup) if suite == "all" else found[suite]
 
 
 def _share(figures: dict[str, int], part: str, whole: str) -> str:
