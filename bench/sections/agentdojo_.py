@@ -41,7 +41,8 @@ def render(data: Any) -> str:
             _attacks(data),
             "\nA person approves exactly the calls that the user's task needs:\n\n",
             _person(data),
-            prose("\n" + _wording(data)),
+            "\n",
+            prose(_wording(data)).rstrip("\n") + "\n",
         )
     )
 
