@@ -61,12 +61,18 @@ async def test_the_guards_of_the_agent_that_handed_over_judge_the_calls_after_it
 
     team, handoff = Team(), call("handoff", to="writer", message="go on")
     team.add(Agent("desk", llm=ScriptedModel([handoff]), tools=[team], hooks=[no_wiping]))
-    team.add(Agent("writer", llm=ScriptedModel([call("wipe"), "first", call("wipe"), "second"]), tools=[team, wipe]))
+    turns = [call("wipe"), "first", call("wipe"), "second", call("wipe"), "third"]
+    team.add(Agent("writer", llm=ScriptedModel(turns), tools=[team, wipe]))
     _, channel = await gateways(answerer=team)
     await channel.say("a poem, please")
     await wait_until(lambda: ("writer", "first") in said(channel))
     await channel.say("more")
     await wait_until(lambda: ("writer", "second") in said(channel))
+    sent = len(channel.sent)
+    await channel.say("/new")  # the writer stays, and so do the guards
+    await channel.replies(sent + 1)
+    await channel.say("again")
+    await wait_until(lambda: ("writer", "third") in said(channel))
     assert canary.exists()
 
 

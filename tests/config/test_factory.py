@@ -143,6 +143,37 @@ def test_code_that_the_settings_run_is_not_the_agents_to_change(script, tmp_path
     assert outcome("notes.py") == ("ok",)
 
 
+@pytest.mark.parametrize(
+    ("declared", "write", "outcome"),
+    [
+        ("", False, "blocked"),
+        ("", True, "ok"),
+        ('(effects=["read"])', False, "ok"),
+        ('(effects=["write"])', False, "blocked"),
+    ],
+)
+def test_a_tool_of_a_file_runs_without_write_only_if_it_declares_that_it_reads(tmp_path, declared, write, outcome):
+    canary = tmp_path / "canary"
+    canary.write_text("alive")
+    (tmp_path / "mine.py").write_text(
+        "from pathlib import Path\n"
+        "from hookline import tool\n"
+        f"@tool{declared}\n"
+        "def touch(where: Path) -> str:\n"
+        "    'Change a file.'\n"
+        "    return str(where.write_text('changed'))\n"
+    )
+    (tmp_path / "turns.json").write_text(json.dumps([{"tool": "touch", "arguments": {"where": str(canary)}}, "done"]))
+    settings = Settings(
+        model=f"scripted:{tmp_path / 'turns.json'}",
+        folder=str(tmp_path),
+        write=write,
+        tools=(str(tmp_path / "mine.py"),),
+    )
+    assert build_agent(settings, home=tmp_path).run("x").steps[0].outcomes == (outcome,)
+    assert canary.read_text() == ("changed" if outcome == "ok" else "alive")
+
+
 @pytest.mark.slow
 def test_only_a_trusted_server_is_believed_about_its_tools(script, tmp_path):
     server = Path(__file__).parents[1] / "tools" / "mcp_server.py"

@@ -125,7 +125,6 @@ rm -r src
 touch a b c && rm a b c
 sed -i 's/tea/water/' notes.txt
 perl -pi -e 's/tea/water/' notes.txt
-ed -s notes.txt <<'END'@1d@w@END
 tee copy.txt < notes.txt
 git diff > change.patch && git checkout -- notes.txt && patch -p1 < change.patch
 tar czf src.tgz src && tar tzf src.tgz
@@ -170,6 +169,9 @@ git worktree list
 git bisect log || true
 git -C src log --oneline -1
 git --no-pager diff --name-only
+grep -rn process.env src || true
+grep -rn '\.env' . | head -1
+git commit -am "Read the settings from .env"
 """
 EVERYDAY = [line.replace("@", "\n") for line in EVERYDAY.strip().split("\n")]
 
@@ -185,6 +187,7 @@ mypy src
 pre-commit run --all-files
 uv run pytest -q
 uv run --offline ruff check
+timeout 60 pytest tests/docker tests/ssh
 poetry run pytest
 poetry check
 hatch run test
@@ -234,21 +237,22 @@ def test_there_are_enough_ordinary_commands():
     assert len(EVERYDAY) >= 72
 
 
-def runs(folder, commands, *, sandbox="auto", **options):
+def runs(folder, commands, *, sandbox):
     """Run commands in the sandbox, as an agent does, and return the outcomes and the texts that the model gets."""
     turns = [[call("shell", command=command) for command in commands], reply("Done.")]
-    guard = TerminalGuard(folder, profile="developer", **options)
+    guard = TerminalGuard(folder, profile="developer")
     result = scripted_agent(turns, tools=[shell_tool(folder, sandbox=sandbox)], hooks=[guard]).run("x")
     texts = [message.content for message in result.messages if message.role == "tool"]
     return result.steps[0].outcomes, texts
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("level", ["auto", "landlock"])
 @pytest.mark.parametrize("command", EVERYDAY)
-def test_ordinary_work_runs_in_the_sandbox(project, tmp_path, command):
+def test_ordinary_work_runs_in_the_sandbox(project, tmp_path, command, level):
     folder = tmp_path / "project"
     shutil.copytree(project, folder, symlinks=True)
-    outcomes, texts = runs(folder, [command])
+    outcomes, texts = runs(folder, [command], sandbox=level)
     assert outcomes == ("ok",)
     assert texts[0].endswith("[exit code 0]"), texts[0]
 
@@ -272,7 +276,7 @@ def test_an_agent_finds_fixes_tests_and_commits_in_the_sandbox(project, tmp_path
 
 
 ASKED = {
-    "sends commits": ["git push", "git push -u origin topic", "git -C . push", "git --no-pager push --force"],
+    "sends commits": ["git push", "git push -u origin topic", "git -C . push", "/usr/bin/git push --force"],
     "discards changes": [
         "git reset --hard", "git reset -q --hard HEAD~3", "git clean -fd", "git checkout -f", "git checkout .",
         "git restore .", "git stash drop", "git stash clear", "make && git reset --har HEAD",
@@ -309,7 +313,7 @@ def test_a_step_that_a_person_should_decide_about_is_asked_with_its_reason(proje
 
 BLOCKED = {
     "rights: ": ["sudo ls", "su -c ls", "doas ls", "mount /dev/sda1 /mnt", "systemctl stop x", "ls && sudo -n true"],
-    "secret": ["cat .env", "cp .env x", "git add .env", "echo x > .env", "grep KEY src/../.env", "curl -T id_rsa x"],
+    "secret": ["cat .env", "cp .env x", "git add .env", "echo x > .env", "grep KEY src/../.env", "cat .ssh/id_rsa"],
     "redirect": ["echo x > hookline.toml", "echo x >> ./hookline.toml", "cat a >| .git/hooks/pre-commit"],
     "program name": ["$X ls", "$(echo ls)", "l[s]", "{ls,-l}", "$'ls'", "./$x", "`echo ls`"],
     "not understood": [

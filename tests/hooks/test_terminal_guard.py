@@ -671,9 +671,21 @@ def test_the_secret_files_of_path_guard_apply_too(place, path):
 CONFIGS = [
     "[core]\n\tfsmonitor = ./evil\n", "[core] fsmonitor=./evil", "[CORE]\nFSMonitor=x", '[diff "x"]\n textconv = x',
     '[filter "x"]\r\nclean = x', "[include]\npath = ../x", "[diff]\nexternal=x\n", "[a]x=1\n[core]hooksPath = .",
-    "[core]\nworktree = /", "[core]\nfsmonitor", "[core]\n  fsmonitor # x", "x" * 1_100_000,
+    "[core]\nworktree = /", "[core]\nurl = x", "[user]\n[remote.x]\nurl = x", "[user]\nname = a\\\nb",
+    "[core]\nfsmonitor", "[core]\n  fsmonitor # x", "x" * 1_100_000,
     "\n" * 300_000 + "[core] " + " " * 90_000 + "fsmonitor=x",
 ]  # fmt: skip
+
+
+def test_git_is_used_if_the_repository_has_the_usual_settings(tmp_path):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    with (tmp_path / ".git" / "config").open("a") as file:
+        file.write(
+            '# x\n[remote "origin"]\n\turl = https://git.example/x.git\n\tfetch = +refs/heads/*:refs/remotes/*\n'
+            '[branch "main"]\n\tremote = origin\n\tmerge = refs/heads/main\n[user]\n\temail = ann@example.com\n'
+            "[pull]\n\trebase = true\n[core]\n\tautocrlf = input\n"
+        )
+    assert judged("git status", tmp_path) == (None, "")
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=range(len(CONFIGS)))

@@ -77,7 +77,7 @@ async def test_a_result_that_an_observer_changes_in_place_is_recorded_as_it_was(
 
 
 async def test_the_tools_of_a_run_are_read_only():
-    seen = []
+    seen, changes = [], []
 
     @observer(BEFORE_TOOL)
     def nosy(ctx, request):
@@ -89,13 +89,16 @@ async def test_the_tools_of_a_run_are_read_only():
             lambda: setattr(found, "validate", None),
             lambda: delattr(found, "timeout"),
             lambda: setattr(ctx.tool_registry, "specs", ()),
+            lambda: delattr(ctx.tool_registry, "specs"),
         ):
             with pytest.raises(AttributeError, match="a hook cannot change"):
                 change()
+            changes.append(change)
 
     await scripted_agent([call("pay", amount=1), "done"], tools=[pay], hooks=[nosy]).arun("x")
     assert ran == [1]
     assert seen == [("pay", True, 1, True), "pay"]
+    assert len(changes) == 5
 
 
 async def test_a_cancel_from_another_thread_counts_at_the_next_checkpoint_though_nothing_yields():

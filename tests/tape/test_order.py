@@ -323,7 +323,7 @@ def note_only(seed: int) -> Any:
 @pytest.mark.parametrize("which", LIMITED)
 async def test_a_time_limit_is_reached_at_its_recorded_position_at_any_speed(tmp_path: Path, which: str) -> None:
     path = tmp_path / "run.tape"
-    result = await recorded(LIMITED[which](1), path, ctx=AgentContext(budget=Budget(Limits(seconds=0.1))))
+    result = await recorded(LIMITED[which](1), path, ctx=AgentContext(budget=Budget(Limits(seconds=0.5))))
     assert (result.status, result.stop.kind if result.stop else "") == ("stopped", "time_limit")
     for seed in range(1, 5):
         again = await areplay(path, LIMITED[which](seed))
@@ -339,12 +339,12 @@ async def test_a_cancellation_comes_at_its_recorded_position_at_any_speed(
     path, agent = tmp_path / "run.tape", LIMITED[which](1)
     if by_caller:
         task = asyncio.ensure_future(agent.arun("go", hooks=[TapeHook(path)]))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.5)
         task.cancel()
         await asyncio.wait([task])
     else:
         run = agent.start("go", hooks=[TapeHook(path)])
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.5)
         run.cancel("enough")
         await run.settled()
     for seed in range(1, 5):

@@ -174,6 +174,15 @@ def test_ways_around_the_sandbox_are_closed(level, folder, code):
     assert "Error: [Errno " in output
 
 
+@pytest.mark.parametrize("function", ["shmget", "shmat", "shmctl", "semget", "semctl", "msgget", "msgctl"])
+def test_landlock_denies_memory_that_is_shared_with_others(folder, function):
+    need("landlock")
+    code = (
+        f"import ctypes; libc = ctypes.CDLL(None, use_errno=True); print(libc.{function}(-1, 0, 0), ctypes.get_errno())"
+    )
+    assert run(folder, f"python -c {shlex.quote(code)}", "landlock") == "-1 1\n[exit code 0]"
+
+
 def test_no_secret_of_the_environment_gets_in(level, folder, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     monkeypatch.setenv("HOME", "/home/of/the/user")
@@ -184,7 +193,7 @@ def test_no_secret_of_the_environment_gets_in(level, folder, monkeypatch):
 
 
 def test_root_has_no_powers_inside(level, folder):
-    assert run(folder, "grep -c 'Cap.*0000000000000000' /proc/self/status", level) == "5\n[exit code 0]"
+    assert run(folder, "grep -c 'Cap[IPE].*0000000000000000' /proc/self/status", level) == "3\n[exit code 0]"
 
 
 def test_processes_outside_are_invisible_with_bubblewrap(bubblewrap, folder):
@@ -293,6 +302,13 @@ def test_calls_share_a_home_that_ends_with_the_tool(level, folder):
     assert Path(home).is_dir()
     del tool
     block_until(lambda: gc.collect() >= 0 and not Path(home).parent.exists())
+
+
+def test_the_home_ends_with_the_process(bubblewrap, folder):
+    code = f"{USE}\ntool = shell_tool('work')\nprint(asyncio.run(tool('echo ~')))"
+    home = Path(in_new_process(folder.parent, code).splitlines()[0])
+    assert home.name == "home"
+    assert not home.parent.exists()
 
 
 def test_many_commands_run_at_once(level, folder):

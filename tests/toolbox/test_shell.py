@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hookline import Agent, RegistrationError, ScriptedModel, call, reply
+from hookline._toolbox import processes
 from hookline.events import ToolProgressed
 from hookline.testing import EventLog
 from hookline.tools import shell_tool
@@ -143,6 +144,14 @@ def test_long_output_keeps_its_head_and_tail(folder):
     assert "bytes omitted" in text
     assert len(text) < 1200
     assert run(folder, "seq 1 100", max_output=1000).count("\n") == 100
+
+
+def test_output_of_the_last_moment_is_kept(folder, monkeypatch):
+    def ends_now(process):  # after the tool looked for output, and before it looks for the end
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT) is not None
+
+    monkeypatch.setattr(processes, "_ended", ends_now)
+    assert run(folder, "sh -c 'sleep 0.3; seq 1 9000 | tail -8000'").startswith("1001\n1002\n")
 
 
 def test_fifty_megabytes_do_not_fill_the_memory(folder):

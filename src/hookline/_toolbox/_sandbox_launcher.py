@@ -66,7 +66,20 @@ _DENIED = {
     "mount_setattr": (442, 442),
 }
 # Without a namespace of its own, the sandbox shares these with the other programs of the user.
-_DENIED_SHARED = {"shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180)}
+_DENIED_SHARED = {
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semctl": (66, 191),
+    "semtimedop": (220, 192),
+    "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
+    "mq_open": (240, 180),
+}
 _SOCKET, _CLONE, _CLONE3 = (41, 198), (56, 220), (435, 435)
 _NAMESPACES = 0x7E020000  # the flags of clone() that make one
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}

@@ -24,6 +24,7 @@ _POLL = 0.05
 _PROGRESS_EVERY = 1.0
 _WATCH_EVERY = 0.25
 _PIECE = 65_536
+_PIPE_SIZE = 1_048_576
 
 
 def search_path() -> str:
@@ -214,9 +215,18 @@ class Job:
                     self._last_progress = time.monotonic()
                     self._progress(self.output.last_line)
             elif self._stopped or all(_ended(process) for process in self._running):
+                self._read_rest(reading)
                 break
             elif data == b"":  # all processes have closed the pipe, and some still run
                 time.sleep(min(left, _POLL / 5))
+
+    def _read_rest(self, reading: _Pipe) -> None:
+        """Read what was written after the last look. A pipe holds at most 1 MB; others may still write to it."""
+        for _ in range(_PIPE_SIZE // _PIECE):
+            data = reading.read(0)
+            if not data:
+                break
+            self.output.add(data)
 
     def _check_usage(self) -> None:
         if self._watch is None or time.monotonic() - self._last_watch < _WATCH_EVERY:

@@ -13,6 +13,7 @@ Both are set up by ``_sandbox_launcher.py``, which then starts the command.
 
 from __future__ import annotations
 
+import atexit
 import glob
 import marshal
 import math
@@ -22,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -160,6 +162,7 @@ class ConfinedFolder:
         self._readable = [path for path in readable if not self._is_writable(path)]
         self._git_code = [path for root in self._writable for path in _git_code(root)]
         self._private = ""
+        self._lock = threading.Lock()
 
     def _is_writable(self, path: str) -> bool:
         return any(_is_inside(path, root) for root in self._writable)
@@ -203,16 +206,13 @@ class ConfinedFolder:
         return os.pathsep.join((os.path.join(sys.prefix, "bin"), search_path()))
 
     @contextmanager
-    def process(
-        self, argv: Sequence[str], env: Mapping[str, str], seconds: float, folder: str | None = None
-    ) -> Iterator[ProcessSpec]:
+    def process(self, argv: Sequence[str], env: Mapping[str, str], seconds: float) -> Iterator[ProcessSpec]:
         """Describe the process that runs a program in the sandbox. The block contains its whole life.
 
         Args:
             argv: the program's path and its arguments.
             env: the environment variables; the sandbox adds its own ``HOME`` and ``TMPDIR``.
             seconds: the time limit; no process gets more processor time.
-            folder: the working folder.
 
         Raises:
             RegistrationError: Hookline uses new files that commands could change.
@@ -238,7 +238,7 @@ class ConfinedFolder:
         protected = self.protected()
         if self.level == "landlock":
             spec["write"].append(tmp)
-            yield self._launch([], spec, argv, env, folder)
+            yield self._launch([], spec, argv, env)
             return
         spec["read"] = ["/"]  # only what bubblewrap shows
         spec["write"] += ["/tmp", "/dev/shm"]
@@ -248,7 +248,7 @@ class ConfinedFolder:
         spec["stay"] = False
         wrapper = self._bubblewrap(protected, home, tmp)
         if not self.sandbox.egress.hosts:
-            yield self._launch(wrapper, spec, argv, env, folder)
+            yield self._launch(wrapper, spec, argv, env)
             return
         from .sandbox_proxy import serve_proxy
 
@@ -260,7 +260,7 @@ class ConfinedFolder:
             env |= dict.fromkeys(names, url)
             if not any(_LOCAL.search(host) for host in self.sandbox.egress.hosts):
                 env |= dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
-            yield self._launch(wrapper, spec, argv, env, folder)
+            yield self._launch(wrapper, spec, argv, env)
 
     def _launch(
         self,
@@ -268,24 +268,15 @@ class ConfinedFolder:
         spec: Mapping[str, Any],
         argv: Sequence[str],
         env: Mapping[str, str],
-        folder: str | None,
     ) -> ProcessSpec:
-        folder = folder or self.folder
         launcher = _LAUNCHER
         if wrapper:
             wrapper = [*wrapper, "--ro-bind", _LAUNCHER, _LAUNCHER_INSIDE]
-            wrapper += ["--remount-ro", "/", "--chdir", folder, "--"]
+            wrapper += ["--remount-ro", "/", "--chdir", self.folder, "--"]
             launcher = _LAUNCHER_INSIDE
-        words = (
-            *wrapper,
-            os.path.realpath(sys.executable),
-            "-I",
-            "-S",
-            launcher,
-            marshal.dumps(dict(spec)).hex(),
-            *argv,
-        )
-        return ProcessSpec(words[0], words, folder, env)
+        python = (os.path.realpath(sys.executable), "-I", "-S", launcher)
+        words = (*wrapper, *python, marshal.dumps(dict(spec)).hex(), *argv)
+        return ProcessSpec(words[0], words, self.folder, env)
 
     def _bubblewrap(self, protected: Iterable[str], home: str, tmp: str) -> list[str]:
         """Return the start of the command line of bubblewrap."""
@@ -315,14 +306,17 @@ class ConfinedFolder:
 
     def _private_folder(self) -> str:
         """Return the folder with the home and the temporary files of the commands, and create it when first used."""
-        if not self._private:
-            self._private = os.path.realpath(tempfile.mkdtemp(prefix="hookline-"))
-            weakref.finalize(self, shutil.rmtree, self._private, ignore_errors=True)
-            for name in ("home", "tmp"):
-                os.mkdir(os.path.join(self._private, name), 0o700)
-            with open(os.path.join(self._private, "home", ".gitconfig"), "w", encoding="utf-8") as file:
-                file.write(_GIT_SETTINGS)
-        return self._private
+        with self._lock:
+            if not self._private:
+                made = os.path.realpath(tempfile.mkdtemp(prefix="hookline-"))
+                _private_folders[made] = os.getpid()
+                weakref.finalize(self, _remove, made).atexit = False
+                for name in ("home", "tmp"):
+                    os.mkdir(os.path.join(made, name), 0o700)
+                with open(os.path.join(made, "home", ".gitconfig"), "w", encoding="utf-8") as file:
+                    file.write(_GIT_SETTINGS)
+                self._private = made
+            return self._private
 
     def watch(self, pids: Collection[int]) -> str | None:
         """Return why these processes use too much; ``None`` if they do not."""
@@ -483,6 +477,23 @@ def _process_limit(processes: int) -> int | None:
         except OSError:
             continue  # it has ended
     return running + 16 * processes
+
+
+_private_folders: dict[str, int] = {}
+"""The private folders that exist, and the process that uses each: a fork of it may end earlier."""
+
+
+def _remove(folder: str) -> None:
+    if _private_folders.get(folder) == os.getpid():
+        shutil.rmtree(folder, ignore_errors=True)
+        _private_folders.pop(folder, None)
+
+
+@atexit.register
+def _remove_all() -> None:
+    """Remove the folders of tools that still exist, and those that a worker thread is just removing."""
+    for folder in list(_private_folders):
+        _remove(folder)
 
 
 def _git_code(folder: str) -> Iterator[str]:

@@ -268,7 +268,7 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
     if settings.mcp or settings.trusted_mcp:
         from ..tools._mcp import mcp
 
-        for script in mcp_scripts(settings.mcp, home):
+        for script in mcp_scripts((*settings.mcp, *settings.trusted_mcp), home):
             check_file(script, script.read_bytes())
         tools += [mcp(target) for target in settings.mcp]
         tools += [mcp(target, trusted=True) for target in settings.trusted_mcp]

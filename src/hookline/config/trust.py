@@ -166,11 +166,12 @@ def project_files(config: Configuration, more: Iterable[Path] = (), references: 
     home, declared = config.home.resolve(), config.declared
     texts = [*_references(declared), *references]
     files = [*more, *_reference_files(texts, home)]
-    files += mcp_scripts(declared.get("mcp", ()), home)
+    servers = (*declared.get("mcp", ()), *declared.get("trusted_mcp", ()))
+    files += mcp_scripts(servers, home)
     files += _plugin_files(config, declared.get("plugins", ()))
     given = config.settings
     own = [use for use in _references(msgspec.structs.asdict(given)) if use not in texts]
-    named = [*reference_files(own, home), *mcp_scripts(set(given.mcp) - set(declared.get("mcp", ())), home)]
+    named = [*reference_files(own, home), *mcp_scripts({*given.mcp, *given.trusted_mcp}.difference(servers), home)]
     named += [file.parent for file in _plugin_files(config, set(given.plugins) - set(declared.get("plugins", ())))]
     if given.personalities and given.personalities != declared.get("personalities"):
         named.append(Path(given.personalities))

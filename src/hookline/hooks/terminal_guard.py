@@ -190,7 +190,7 @@ class TerminalGuard:
                 scope.check_not_secret(target.text)
                 scope.check_not_protected(target.text)
         for words in script.commands:
-            _check_secrets(words, scope)
+            _check_secrets(words, scope, guess=False)
             for form in possible_commands(words):
                 try:
                     if not self._judge_patterns(form):
@@ -315,12 +315,22 @@ def _check_words(command: Command, scope: PathScope) -> None:
             scope.check_write(redirect.target)
 
 
-def _check_secrets(words: Sequence[Word], scope: PathScope) -> None:
-    """Check that no argument names a secret file: itself, or after a letter or sign (``-Tfile``, ``@file``)."""
+def _check_secrets(words: Sequence[Word], scope: PathScope, guess: bool = True) -> None:
+    """Check that no argument names a secret file: itself, or after a letter or sign (``-Tfile``, ``@file``).
+
+    Without ``guess``, other text is not taken for the name of a file: ``process.env`` in ``grep process.env``.
+    """
     for text in dict.fromkeys(word.text for word in words[1:]):
         signs = [found.end() for found in _SIGN.finditer(text)][:20]
         for at in [0, *([2] if text.startswith("-") else []), *signs]:
-            scope.check_not_secret(text[at:])
+            if guess or _names_file(text[at:], scope):
+                scope.check_not_secret(text[at:])
+
+
+def _names_file(text: str, scope: PathScope) -> bool:
+    """Return whether a word is the path of a file that exists, or looks like a path (``.env``, ``keys/a.pem``)."""
+    looks_like_path = (text.startswith(".") or "/" in text) and not re.search(r"[\s\\]", text)
+    return looks_like_path or os.path.lexists(os.path.join(scope.start, text))
 
 
 @lru_cache(maxsize=64)

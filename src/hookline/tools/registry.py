@@ -103,7 +103,8 @@ class ToolView:
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a hook cannot change {name!r} of the tool {self._tool.name!r}")
 
-    __delattr__ = __setattr__  # type: ignore[assignment]
+    def __delattr__(self, name: str) -> None:
+        self.__setattr__(name, None)
 
     def __repr__(self) -> str:
         return f"<tool {self._tool.name!r}>"
@@ -131,7 +132,8 @@ class ToolsView:
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a hook cannot change {name!r} of the tools of a run")
 
-    __delattr__ = __setattr__  # type: ignore[assignment]
+    def __delattr__(self, name: str) -> None:
+        self.__setattr__(name, None)
 
     def __iter__(self) -> Iterator[ToolView]:
         return map(ToolView, self._registry)

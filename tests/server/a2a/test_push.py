@@ -117,7 +117,7 @@ async def test_receivers_can_be_listed_and_deleted_and_only_their_owner_sees_sec
     async with serving_a2a(tmp_path, blocker.agent(), keys=True, push=QUICK, push_hosts=LISTED) as rig:
         mine, other = rig.key("mine", "run", "read"), rig.key("other", "run", "read")
         reader, boss = rig.key("reader", "read"), rig.key("boss", "read", "run", "admin")
-        url, secret = "http://127.0.0.1:9/x", AuthenticationInfo(scheme="Basic", credentials="abc")
+        url, secret = "http://127.0.0.1:9/x", AuthenticationInfo(scheme="Basic", credentials="secret-of-the-receiver")
         async with rig.client(headers=mine) as client:
             task = await sent(client, message_request("go", now=True))
             made = await client.create_task_push_notification_config(
@@ -125,7 +125,7 @@ async def test_receivers_can_be_listed_and_deleted_and_only_their_owner_sees_sec
             )
             one = GetTaskPushNotificationConfigRequest(task_id=task.id, id="one")
             assert await client.get_task_push_notification_config(one) == made
-            assert (made.token, made.authentication.credentials) == ("t", "abc")
+            assert (made.token, made.authentication.credentials) == ("t", "secret-of-the-receiver")
             for n in range(2):
                 await client.create_task_push_notification_config(config(url, task_id=task.id, id=str(n)))
             with pytest.raises(InvalidParamsError, match="at most"):
@@ -140,7 +140,7 @@ async def test_receivers_can_be_listed_and_deleted_and_only_their_owner_sees_sec
             assert len((await client.list_task_push_notification_configs(every)).configs) == 2
         async with rig.client(headers=boss) as client:
             seen = (await client.get_task_push_notification_config(one)).SerializeToString()
-            assert b"abc" not in seen
+            assert b"secret-of-the-receiver" not in seen
         async with rig.client(headers=other) as client:
             with pytest.raises(TaskNotFoundError):
                 await client.list_task_push_notification_configs(every)

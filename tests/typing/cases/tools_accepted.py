@@ -11,7 +11,7 @@ def add(a: int, b: int = 2) -> int:
     return a + b
 
 
-@tool(name="search_web", timeout=3, untrusted=True)
+@tool(name="search_web", timeout=3, effects=["read", "network"], untrusted=True)
 async def search(query: str, *, limit: int = 10) -> list[str]:
     return [query] * limit
 

@@ -19,6 +19,11 @@ def misspelt_option(a: int) -> int:
     return a
 
 
+@tool(effects=["writes"])  # error: mypy, pyright
+def misspelt_effect(a: int) -> int:
+    return a
+
+
 add("1")  # error: mypy, pyright
 add(1, c=3)  # error: mypy, pyright
 add()  # error: mypy, pyright

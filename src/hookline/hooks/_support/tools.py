@@ -42,7 +42,7 @@ def check_effects(value: Any, name: str) -> tuple[Effect, ...]:
     Raises:
         RegistrationError: it is no list, or has an unknown effect.
     """
-    found = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else ("",)
+    found: tuple[Any, ...] = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else ("",)
     if not all(effect in EFFECTS for effect in found):
         raise RegistrationError(f"{name} must be a list of {', '.join(EFFECTS)}, not {value!r:.80}")
     return found

@@ -23,13 +23,25 @@ _OPTIONS = {
     "status": ("-s", "-b", "-sb", "--short", "--branch", "--porcelain"),
 }
 _COUNT = re.compile(r"-n?[0-9]{1,6}")
-_SETTINGS = re.compile(
-    r"(?:core\.(?:repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks)"
-    r"|remote\.(?:url|pushurl|fetch)|branch\.(?:remote|merge|rebase)|user\.(?:name|email)|init\.defaultbranch)"
-)
+_SETTINGS = {
+    "branch": "description gh-merge-base merge pushremote rebase remote vscode-merge-base",
+    "core": (
+        "autocrlf bare eol filemode ignorecase logallrefupdates precomposeunicode protecthfs protectntfs "
+        "repositoryformatversion safecrlf symlinks"
+    ),
+    "fetch": "prune",
+    "gc": "auto",
+    "init": "defaultbranch",
+    "pull": "ff rebase",
+    "push": "autosetupremote default",
+    "remote": "fetch gh-resolved prune pushurl tagopt url",
+    "user": "email name",
+}
+"""Settings that do not make the commands above run a program, fetch, or read another folder."""
 _SECTION = re.compile(r'\[([a-z]+)(?: "[^"\\\n]*")?\]')
 _SETTING = re.compile(r"([a-z][a-z0-9-]*) *=.*(?<!\\)")
 _MAX_SIZE = 1_000_000
+_MAX_INDEX = 100_000_000
 _ELSEWHERE = ("commondir", "config.worktree", "modules", "objects/info/alternates", "hooks/post-index-change")
 _SUBMODULE = b"\0\0\xe0\0"  # the mode of a submodule in the index; git would run itself there, with its settings
 
@@ -79,11 +91,11 @@ def _check_repository(start: str, folder: str | None) -> None:
         raise _unsafe("a repository with parts elsewhere")
     if any(os.path.lexists(os.path.join(repository, name)) for name in _ELSEWHERE):
         raise _unsafe("a repository with parts elsewhere, submodules or hooks")
-    if not re.match(r"ref: refs/|[0-9a-f]{40}", _read(files[0])):
+    if not re.match(rb"ref: refs/|[0-9a-f]{40}", _read(files[0])):
         raise _unsafe("an invalid HEAD")
-    _check_settings(_read(files[1]))
+    _check_settings(_read(files[1]).decode("latin-1"))
     indexes = [name for name in os.listdir(repository) if name == "index" or name.startswith("sharedindex.")]
-    if any(_SUBMODULE.decode("latin-1") in _read(os.path.join(repository, name)) for name in indexes):
+    if any(_SUBMODULE in _read(os.path.join(repository, name), _MAX_INDEX) for name in indexes):
         raise _unsafe("submodules")
 
 
@@ -94,9 +106,8 @@ def _check_settings(text: str) -> None:
             section = found[1]
         elif line and line[0] not in "#;":
             setting = _SETTING.fullmatch(line)
-            name = f"{section}.{setting[1]}" if setting else line
-            if not _SETTINGS.fullmatch(name):
-                raise _unsafe(f"the setting {name:.60}")
+            if setting is None or setting[1] not in _SETTINGS.get(section, "").split():
+                raise _unsafe(f"the setting {section}.{setting[1] if setting else line:.60}")
 
 
 def _is_plain_folder(path: str) -> bool:
@@ -107,15 +118,15 @@ def _is_plain_file(path: str) -> bool:
     return os.path.isfile(path) and not os.path.islink(path)
 
 
-def _read(path: str) -> str:
+def _read(path: str, limit: int = _MAX_SIZE) -> bytes:
     try:
         with open(path, "rb") as file:
-            data = file.read(100 * _MAX_SIZE if "index" in os.path.basename(path) else _MAX_SIZE + 1)
+            data = file.read(limit + 1)
     except OSError:
         raise _unsafe("files that cannot be read") from None
-    if len(data) > _MAX_SIZE and "index" not in os.path.basename(path):
-        raise _unsafe("settings that are too long")
-    return data.decode("latin-1")
+    if len(data) > limit:
+        raise _unsafe("files that are too long to check")
+    return data
 
 
 def _unsafe(what: str) -> BlockedError:

@@ -126,7 +126,7 @@ def _check_operands(name: str, kind: Operands, given: Arguments, scope: PathScop
     for path in paths:
         scope.check_read(path)
         if kind == "files" and path.text != "-" and not scope.is_file(path.text):
-            raise BlockedError(f"operands: {name}", f"{name} takes only files here: {path.text!r:.100} is none.")
+            raise BlockedError(f"operands: {name}", f"{name} takes only files here: {path.text!r:.100} is not a file.")
     if given.options.keys() & {"r", "recursive"} and name == "grep":
         options = {name: given.options.get(name, []) for name in ("include", "exclude", "exclude-dir")}
         for path in paths or [Word(".")]:
