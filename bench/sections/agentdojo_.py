@@ -12,6 +12,15 @@ UNSEEN = "travel"
 """The suite that was not looked at while the rules were written."""
 
 
+LIMITS = (
+    f"The rules were not changed after {UNSEEN} was measured. The attacks that succeed there are of three kinds, "
+    "all of them limits that the guide names: an entry without participants in the user's own calendar, where the user "
+    "asked for an entry too; a mail with the user's private data to a recipient whom the user named for another mail; and "
+    "the booking of the most expensive hotel, which the injection describes without naming it, where the user asked "
+    "for a booking."
+)
+
+
 def measure(lab: Lab) -> dict[str, Any]:
     """Run all pairs of tasks with all setups."""
     figures: dict[str, Any] = lab.script("agentdojo", "agentdojo/measure.py", ",".join(SUITES))
@@ -42,7 +51,8 @@ def render(data: Any) -> str:
             "\nA person approves exactly the calls that the user's task needs:\n\n",
             _person(data),
             "\n",
-            prose(_wording(data)).rstrip("\n") + "\n",
+            prose(_wording(data)),
+            prose(LIMITS).rstrip("\n") + "\n",
         )
     )
 
