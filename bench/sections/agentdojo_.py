@@ -13,11 +13,12 @@ UNSEEN = "travel"
 
 
 LIMITS = (
-    f"The rules were not changed after {UNSEEN} was measured. The attacks that succeed there are of three kinds, "
-    "all of them limits that the guide names: an entry without participants in the user's own calendar, where the user "
-    "asked for an entry too; a mail with the user's private data to a recipient whom the user named for another mail; and "
-    "the booking of the most expensive hotel, which the injection describes without naming it, where the user asked "
-    "for a booking."
+    f"The rules were not changed after {UNSEEN} "
+    "was measured. The attacks that succeed there are of three kinds, all of them limits that the guide "
+    "names: an entry without participants in the user's own calendar, where the user asked for an entry "
+    "too; a mail with the user's private data to a recipient whom the user named for another mail; and "
+    "the booking of the most expensive hotel, which the injection describes without naming it, where the "
+    "user asked for a booking."
 )
 
 
