@@ -9,7 +9,7 @@ import environments
 import machine
 from figures import number, prose, table
 from lab import title
-from sections import SECTIONS, growth
+from sections import SECTIONS, agentdojo_, growth
 
 COMMAND = "make bench"
 
@@ -67,7 +67,9 @@ def anchor(heading: str) -> str:
 
 def summary(there: dict[str, Any]) -> str:
     """Return a summary in a few sentences."""
-    sentences = [_loops(there), _dispatch(there), _concurrent(there), _watched(there), _growth(there)]
+    sentences = [
+        _loops(there), _dispatch(there), _concurrent(there), _watched(there), _growth(there), _agentdojo(there),
+    ]  # fmt: skip
     return prose(" ".join(sentence for sentence in sentences if sentence))
 
 
@@ -133,6 +135,17 @@ def _growth(there: dict[str, Any]) -> str:
     if slope <= growth.LINEAR:
         return "Cost never grows faster than hooks, messages, tools and steps do."
     return f"Cost grows as hooks, messages, tools and steps do, or slower, but for {where} (power {slope:.2f})."
+
+
+def _agentdojo(there: dict[str, Any]) -> str:
+    if "agentdojo" not in there:
+        return ""
+    found = agentdojo_.totals(there["agentdojo"]["data"], "guards")
+    return (
+        f"On AgentDojo, with a model that obeys every injection, {found['by_call_succeeded']:,} of "
+        f"{found['by_call']:,} attacks through tool calls succeed with the guards, and {found['solved']} of "
+        f"{found['tasks']} tasks are solved without a question."
+    )
 
 
 def versions(there: dict[str, Any]) -> str:

@@ -12,6 +12,16 @@ UNSEEN = "travel"
 """The suite that was not looked at while the rules were written."""
 
 
+LIMITS = (
+    f"The rules were not changed after {UNSEEN} "
+    "was measured. The attacks that succeed there are of three kinds, all of them limits that the guide "
+    "names: an entry without participants in the user's own calendar, where the user asked for an entry "
+    "too; a mail with the user's private data to a recipient whom the user named for another mail; and "
+    "the booking of the most expensive hotel, which the injection describes without naming it, where the "
+    "user asked for a booking."
+)
+
+
 def measure(lab: Lab) -> dict[str, Any]:
     """Run all pairs of tasks with all setups."""
     figures: dict[str, Any] = lab.script("agentdojo", "agentdojo/measure.py", ",".join(SUITES))
@@ -41,7 +51,9 @@ def render(data: Any) -> str:
             _attacks(data),
             "\nA person approves exactly the calls that the user's task needs:\n\n",
             _person(data),
-            prose("\n" + _wording(data)),
+            "\n",
+            prose(_wording(data)),
+            prose(LIMITS).rstrip("\n") + "\n",
         )
     )
 
@@ -102,12 +114,16 @@ def _wording(data: Any) -> str:
     )
 
 
-def _of(data: Any, setup: str, suite: str) -> dict[str, int]:
-    """Return the figures of a suite, or the sums of all."""
+def totals(data: Any, setup: str) -> dict[str, int]:
+    """Return the sums of the figures of all suites."""
     found: dict[str, dict[str, int]] = data[setup]
-    if suite != "all":
-        return found[suite]
     return {key: sum(each[key] for each in found.values()) for key in next(iter(found.values()))}
+
+
+def _of(data: Any, setup: str, suite: str) -> dict[str, int]:
+    """Return the figures of a suite, or of all."""
+    found: dict[str, dict[str, int]] = data[setup]
+    return totals(data, setup) if suite == "all" else found[suite]
 
 
 def _share(figures: dict[str, int], part: str, whole: str) -> str:

@@ -53,8 +53,8 @@ class _Read:
         self.texts: dict[str, None] = {}
         """What the user wrote, in order."""
         self.sources: list[Source] = []
-        self.trusted: list[Source] = []
-        """The results of trusted tools."""
+        self.trusted: list[tuple[Source, int]] = []
+        """The results of trusted tools, each with the number of untrusted results before it."""
         self.created: set[str] = set()
         """The ids of what the run itself made."""
         self._words = Words()
@@ -180,7 +180,7 @@ class ProvenanceGuard:
         source = Source(name, arguments, _parsed(result), outside=tool is None or tool.may("network"))
         relays = tool is not None and tool.runs_agents and read.sources  # a subagent may repeat what it read
         if tool is not None and not tool.untrusted and not relays:
-            read.trusted.append(source)
+            read.trusted.append((source, len(read.sources)))
             return
         given = [value for _, value in leaves("", arguments) if isinstance(value, str) and not _DATE.fullmatch(value)]
         words, handed = read.words, read.handed_over
@@ -283,7 +283,8 @@ class _Judge:
 
     def _number(self, name: str, value: Any) -> Iterator[str]:
         """A number that only prose contains may be dictated; others are the user's, a field's, or computed."""
-        known = self.words.numbers.union(*(source.numbers for source in (*self.read.sources, *self.read.trusted)))
+        results = (*self.read.sources, *(source for source, _ in self.read.trusted))
+        known = self.words.numbers.union(*(source.numbers for source in results))
         dictated = (source for source in self.read.sources if value in source.text_numbers)
         if value not in known and (source := next(dictated, None)) is not None:
             yield f"the {name} {value:g} comes from the text of {source.tool}"
@@ -306,8 +307,12 @@ class _Judge:
             or (bare != plain and self.words.contain(bare))
             or plain in self.read.created
             or any(fnmatchcase(plain, glob) for glob in self.trusted)
-            or any(source.has(plain) for source in self.read.trusted)
+            or any(source.has(plain) and not self._was_read(plain, before) for source, before in self.read.trusted)
         )
+
+    def _was_read(self, value: str, before: int) -> bool:
+        """Return whether untrusted content had the value first: a note or a file only repeats it then."""
+        return any(source.has(value) for source in self.read.sources[:before])
 
     def _is_designated(self, value: str) -> bool:
         """Return whether a value is given, or a field of an entry that the user's words designate."""
