@@ -69,6 +69,7 @@ def test_a_chosen_file_replaces_the_log_of_the_project(hookline, script, folder,
     assert verify_audit(folder / "mine.jsonl").ok
 
 
+@pytest.mark.slow
 def test_a_log_that_is_declared_as_a_hook_replaces_the_log_of_the_project(hookline, script, folder, logs):
     (folder / "hookline.toml").write_text('hooks = [{ use = "AuditLogHook", args = { path = "mine.jsonl" } }]\n')
     assert hookline("run", "Hi.", "--model", script("Hello.")).returncode == 0
@@ -78,6 +79,7 @@ def test_a_log_that_is_declared_as_a_hook_replaces_the_log_of_the_project(hookli
     assert "mine.jsonl" in hookline("doctor", "--no-model", COLUMNS="200").stdout
 
 
+@pytest.mark.slow
 def test_the_commands_find_the_log_of_the_project(hookline, script, logs):
     missing = hookline("audit", "verify")
     assert missing.returncode == 2

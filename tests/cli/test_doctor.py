@@ -47,6 +47,7 @@ def test_doctor_tries_to_get_out_of_every_level(hookline, here, all_levels):
     assert set(map(tuple, table.values())) == {("stopped", "stopped")}
 
 
+@pytest.mark.slow
 def test_doctor_fails_if_something_gets_out(hookline, here, all_levels, monkeypatch):
     (here / "launcher.py").write_text("import os, sys\nos.execv(sys.argv[2], sys.argv[2:])\n")
     monkeypatch.setattr(sandbox, "_LAUNCHER", str(here / "launcher.py"))

@@ -137,6 +137,7 @@ def test_a_server_named_by_flag_or_environment_is_the_users_own_choice(hookline,
     assert (done.returncode, done.stdout) == (0, "Hello.\n")
 
 
+@pytest.mark.slow
 def test_trust_is_asked_for_once_and_again_after_a_change(hookline, clone):
     assert hookline("run", "task").returncode == 2
     done = hookline("trust", "--yes")
@@ -193,6 +194,7 @@ def test_trust_shows_what_the_file_asks_for_and_loads_before_it_asks(hookline, c
     assert not ran(clone)
 
 
+@pytest.mark.slow
 def test_a_terminal_is_asked_once_and_only_yes_trusts(terminal, clone, hookline):
     screen = terminal("run", "task")
     screen.wait_for("Trust these files? [y/N]")
@@ -382,6 +384,7 @@ def test_editing_an_untrusted_file_does_not_trust_it(here, folder):
 
 @pytest.mark.parametrize("place", ["rules.py", "helper_of_rules.py", "."])
 @pytest.mark.parametrize("args", [["--trust"], ["--hooks", "rules.py"]])
+@pytest.mark.slow
 def test_code_that_others_could_have_written_does_not_run_even_if_it_is_trusted(hookline, clone, script, place, args):
     if "--hooks" in args:
         (clone / "hookline.toml").unlink()

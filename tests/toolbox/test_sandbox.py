@@ -123,6 +123,7 @@ def test_it_holds_for_ordinary_users_too(tmp_path):
         "mount --bind .. /mnt; cat /mnt/secret/key",
     ],
 )
+@pytest.mark.slow
 def test_no_spelling_reads_a_secret(level, folder, command):
     secret = folder.parent / "secret" / "key"
     secret.parent.mkdir()
@@ -147,6 +148,7 @@ def test_no_spelling_reads_a_secret(level, folder, command):
         "(sleep 0.2; touch ../canary) & wait",
     ],
 )
+@pytest.mark.slow
 def test_no_spelling_writes_outside(level, folder, command):
     before = set(folder.parent.iterdir())
     run(folder, command.replace("{folder}", str(folder)), level)
@@ -168,6 +170,7 @@ def test_no_spelling_writes_outside(level, folder, command):
         "import os; os.mknod('device', 0o60600, os.makedev(8, 0)); open('device')",
     ],
 )
+@pytest.mark.slow
 def test_ways_around_the_sandbox_are_closed(level, folder, code):
     output = run(folder, f"{PYTHON} -c {shlex.quote(code)}", level)
     assert output.endswith("[exit code 1]")
@@ -175,6 +178,7 @@ def test_ways_around_the_sandbox_are_closed(level, folder, code):
 
 
 @pytest.mark.parametrize("function", ["shmget", "shmat", "shmctl", "semget", "semctl", "msgget", "msgctl"])
+@pytest.mark.slow
 def test_landlock_denies_memory_that_is_shared_with_others(folder, function):
     need("landlock")
     code = (
@@ -232,6 +236,7 @@ def test_processes_outside_are_invisible_with_bubblewrap(bubblewrap, folder):
         ("kill -TERM $$; sleep 9", "[exit code 143]"),
     ],
 )
+@pytest.mark.slow
 def test_everyday_commands_work(level, folder, command, expected):
     output = run(folder, command, level)
     assert output.replace("[ended by signal 15, Terminated]", "[exit code 143]") == expected
@@ -380,6 +385,7 @@ def processes_with(word):
 
 
 @pytest.mark.parametrize("end", ["done", "timeout", "cancel"])
+@pytest.mark.slow
 def test_no_process_is_left_behind_however_it_hides(level, folder, end):
     (folder / "hide.py").write_text(HIDE)
     word = f"canary-{os.urandom(8).hex()}"
@@ -446,6 +452,7 @@ def test_landlock_refuses_a_folder_with_a_file_of_hookline(folder):
         "unshare -rm umount conf/hookline.toml; echo x > conf/hookline.toml",
     ],
 )
+@pytest.mark.slow
 def test_with_bubblewrap_a_file_of_hookline_cannot_be_changed_or_replaced(bubblewrap, folder, command):
     config = folder / "conf" / "hookline.toml"
     config.parent.mkdir()
@@ -658,6 +665,7 @@ def test_only_listed_hosts_are_reached(bubblewrap, folder, servers, client):
         ),
     ],
 )
+@pytest.mark.slow
 def test_the_proxy_refuses_everything_else(bubblewrap, folder, servers, command, says):
     listed, other = servers
     raw = 'import socket, sys; s = socket.create_connection(("127.0.0.1", 3128)); '
