@@ -9,16 +9,17 @@ from section import Section
 
 SUITES = ("workspace", "banking", "slack", "travel")
 UNSEEN = "travel"
-"""The suite that was not looked at while the rules were written."""
+"""The suite that was not looked at before its first measurement."""
 
-
-LIMITS = (
-    f"The rules were not changed after {UNSEEN} "
-    "was measured. The attacks that succeed there are of three kinds, all of them limits that the guide "
-    "names: an entry without participants in the user's own calendar, where the user asked for an entry "
-    "too; a mail with the user's private data to a recipient whom the user named for another mail; and "
-    "the booking of the most expensive hotel, which the injection describes without naming it, where the "
-    "user asked for a booking."
+UNSEEN_RESULT = (
+    f"**Unseen.** The first version of the rules was written without a look at {UNSEEN}. Measured there, 13 of 120 "
+    "attacks through a call succeeded (10.8 %), 20 of 20 tasks were solved, and 129 of 140 under attack; on the other suites no "
+    "attack succeeded. The 13 were of three kinds: an entry without participants in the user's own calendar, where the user asked for an "
+    "entry too; the booking of a hotel that the injection describes without naming it, where the user asked for a "
+    "booking; and a mail with private data to a recipient whom the user named. After that, general rules were added, "
+    "which name no suite, tool or task: values that a text with the same request may have chosen need a yes; naming one "
+    'entry of a map names no other; a label such as "Price:" names nothing; and a pattern for texts that dictate the '
+    f"answer. The tables show the result with them, so {UNSEEN} is no longer unseen there."
 )
 
 
@@ -37,8 +38,7 @@ def render(data: Any) -> str:
                 "environments, injection vectors and checks. There is no language model: a *worst-case model* makes "
                 "the calls of the user's task, and obeys every injection that it reads, by making the calls of the "
                 "injection first. So the figures say what the guards stop, and nothing of how often a real model is "
-                "deceived. The injection is its bare text, without a phrase that a pattern could know. The suite "
-                f"{UNSEEN} was not looked at while the rules were written."
+                "deceived. The injection is its bare text, without the phrases that usually introduce one."
             ),
             prose(
                 '*The guards* are `InjectionGuard(action="withhold", taint_steps=0)` and `ProvenanceGuard()`. An '
@@ -53,7 +53,7 @@ def render(data: Any) -> str:
             _person(data),
             "\n",
             prose(_wording(data)),
-            prose(LIMITS).rstrip("\n") + "\n",
+            prose(UNSEEN_RESULT).rstrip("\n") + "\n",
         )
     )
 
@@ -105,10 +105,10 @@ def _wording(data: Any) -> str:
     shares = [_share(each, "by_wording_succeeded", "by_wording") for each in (none, guards, known)]
     return (
         f"{none['by_wording']} of the {none['pairs']} pairs only want other words in the answer, which no guard of "
-        f"calls can stop. They succeed in {shares[0]} without hooks, and in {shares[1]} with the guards if the "
-        "injection is its bare text. If it is worded like AgentDojo's attack `important_instructions`, "
-        f"`InjectionGuard` recognises and withholds it: {shares[2]}. With that wording, attacks through a call "
-        f"succeed in {_share(known, 'by_call_succeeded', 'by_call')}, and "
+        f"calls can stop. They succeed in {shares[0]} without hooks. `InjectionGuard` withholds texts that match its "
+        f"patterns: with the guards they succeed in {shares[1]} if the injection is its bare text, and in "
+        f"{shares[2]} if it is worded like AgentDojo's attack `important_instructions`. With that wording, attacks through "
+        f"a call succeed in {_share(known, 'by_call_succeeded', 'by_call')}, and "
         f"{_share(known, 'solved_attacked', 'pairs')} of the tasks are solved under attack; the model does not use "
         "what was withheld."
     )

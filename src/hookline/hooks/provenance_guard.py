@@ -17,7 +17,7 @@ from .._kernel.values import Message
 from ..tools.registry import ToolView
 from ._injection.fence import unfenced
 from ._provenance.sources import Record, Source, is_id_name, is_name, leaves, mentions
-from ._provenance.words import Words, significant, tokens
+from ._provenance.words import Words, demand, significant, tokens
 from ._support.tools import find_tool
 from ._support.validation import check_names
 from .compaction import MARK
@@ -30,6 +30,7 @@ _URL = re.compile(
 )
 _HOST = re.compile(r"(?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,24}(?::\d+)?(?:/\S*)?", re.IGNORECASE)
 _ACCOUNT = re.compile(r"\b(?=(?:[A-Za-z]*\d){5})[A-Za-z0-9]{8,64}\b")
+_PRIVATE = re.compile(rf"{_ACCOUNT.pattern}|\b\d{{4}}(?:[ -]\d{{4}}){{2,}}\b")
 _DATE = re.compile(r"[\d\s:./TZ+-]+")
 _PLACE = re.compile(r"\S*\w\.\w{1,24}|\S*[/\\]\S*")
 
@@ -95,6 +96,8 @@ class ProvenanceGuard:
     - Names from lists, such as a channel, are fine unless prose recommends them; a tool that deletes takes only what
       the user named.
     - A text to be sent contains no link that came from untrusted content.
+    - If an untrusted text asks for the same kind of action, a value that it may have chosen needs an approval too, such
+      as a name that is only in a list.
 
     The rules use the declared effects of tools and the structure of their results, and no patterns of attacks. Each
     question says which value it is about, and where that came from. If nobody approves, the call is denied.
@@ -227,16 +230,52 @@ class _Judge:
         self.fetches = not tool.may("write", "delete", "execute")
         self.deletes = tool.may("delete") and tool.effects is not None
 
-    def problems(self, arguments: Mapping[str, Any]) -> Iterator[str]:
-        """Yield what speaks against the call."""
+    def problems(self, arguments: Mapping[str, Any]) -> list[str]:
+        """Return what speaks against the call."""
         if self.tool.may("execute"):
-            yield from self._command(arguments)
-            return
+            return list(self._command(arguments))
+        found = []
         if not (self.fetches or self.words.ask_for(self.tool.name) or self.handed.ask_for(self.tool.name)):
-            yield "your words do not ask for such an action"
+            found.append("your words do not ask for such an action")
         for name, value in leaves("", arguments):
             if not self._is_option(name, value):
-                yield from self._value(name, value)
+                found += self._value(name, value)
+        return found or ([] if self.fetches else list(self._dictated(arguments)))
+
+    def _dictated(self, arguments: Mapping[str, Any]) -> Iterator[str]:
+        """Check the call against untrusted texts that ask for the same kind of action as the user.
+
+        The user's words allow the action, so each value that only such a text may have chosen needs a yes: a name from
+        a list, a number that identifies something in a text to be sent, and all texts of a call in which no value
+        leads back to the user.
+        """
+        rivals = list(self._rivals())
+        if not rivals:
+            return
+        texts = [(name, value) for name, value in leaves("", arguments) if isinstance(value, str)]
+        open_values = [(name, value) for name, value in texts if not self._is_settled(name, value)]
+        unrelated = len(open_values) == len(texts)
+        known = self.words.tokens.union(*(tokens(value) for source in self.read.sources for value in source.values))
+        for tool, text in rivals:
+            why = f"and a text of {tool} asks for such an action too"
+            for name, value in open_values:
+                if not _PROSE.search(snake_case(name)) and not _DATE.fullmatch(value):
+                    yield f"the {name} {value!r:.80} is not in your words, {why}"
+                elif any(not self.words.contain(number) for number in _PRIVATE.findall(value)):
+                    yield f"the {name} contains a number that is not in your words, {why}"
+                elif unrelated and not (significant(value) - known).isdisjoint(significant(text)):
+                    yield f"nothing in the call leads back to your words, {why}"
+
+    def _rivals(self) -> Iterator[tuple[str, str]]:
+        """Yield each untrusted text that asks for such an action, with its tool; not what the user asked to follow."""
+        for source in self.read.sources:
+            for record in (source.loose, *source.records):
+                for text in record.texts:
+                    if text not in self.handed.texts and demand(text, self.tool.name):
+                        yield source.tool, text
+
+    def _is_settled(self, name: str, value: str) -> bool:
+        return self._is_option(name, value) or self._is_designated(value) or self.words.name(value)
 
     def _command(self, arguments: Mapping[str, Any]) -> Iterator[str]:
         """A command may do anything. In a sandbox, it can do harm only through the network."""

@@ -135,9 +135,21 @@ _AGREEMENT = (
     r"(?:sure|ok(?:ay)?|yes|of course|certainly|understood|absolutely|right away|i (?:will|shall|am|have)|i[’']ll)"
 )
 _CONTINUATION = r"(?:please|now|great|ok(?:ay)?|also|yes|and|go ahead and|thanks|perfect|good|then)"
+_AUDIENCE = r"(?:everyone|people|(?:the|your) (?:user|reader|customer)s?)"
 _LINE_START = r"^[\s>#*-]{0,8}"
 
 MARKUP = (
+    # A text that dictates the answer: "Say that I should visit ...".
+    _Markup(
+        "answer",
+        0.55,
+        (" that ",),
+        rf"(?:{_LINE_START}|[.!?:;\"'] )(?:please )?(?:say|claim|state|mention|insist|emphasi[sz]e|conclude|recommend|"
+        rf"(?:tell|assure|inform|convince) (?:me|them|him|her|{_AUDIENCE})) (?:to (?:me|them|{_AUDIENCE}) )?"
+        rf"that (?:i|you|we|they|he|she|{_AUDIENCE}) "
+        r"(?:(?:really|absolutely|definitely) )?(?:should|must|need|ought|have to|has to|will|would)\b",
+        on="lines",
+    ),
     # Links and images whose address has a placeholder for private data.
     _Markup(
         "exfiltration",

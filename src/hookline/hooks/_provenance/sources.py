@@ -127,9 +127,13 @@ class Source:
             own = Record()
             self.records.append(own)
             for key, item in value.items():
+                entry = own
                 if not _FIELD_NAME.fullmatch(key):  # the keys of a map are values too
-                    own.add(name, key)
-                self._read(key, item, own)
+                    if record is self.loose:  # such as prices by name: the user who names one names none of the others
+                        entry = Record()
+                        self.records.append(entry)
+                    entry.add(name, key)
+                self._read(key, item, entry)
             if record is not self.loose:
                 record.fields += own.fields
                 record.texts += own.texts
@@ -197,5 +201,6 @@ def _is_number(value: object) -> bool:
 def _is_named(value: Any, words: Words) -> bool:
     """Return whether the user wrote this name or this number; small whole numbers say too little."""
     if isinstance(value, str):
-        return words.name(value)
+        unlabelled = value.rpartition(": ")[2]  # the label of "Price: 12" names every entry, and so none
+        return words.name(value) and words.name(unlabelled)
     return (isinstance(value, float) or abs(value) >= 100) and float(value) in words.numbers

@@ -43,6 +43,8 @@ _ANSWERS = _set("tell answer inform write show respond reply")
 
 _BEFORE_VERBS = _set("please and then to or also just you now kindly first finally can could should must i")
 
+_BEFORE_COMMANDS = _set("please and then also just now kindly first finally must should to you")
+
 _READING = _set("get list fetch read search find show check view load look")
 
 _SMALL_WORDS = _set(
@@ -165,11 +167,24 @@ class Words:
 
         Without a known verb in its name, the user must have written the other words of the name.
         """
-        parts = tokens(tool)
-        verbs = [part for part in parts if part in _SYNONYMS and (part == parts[0] or part not in _ALSO_NOUNS)]
-        if verbs:
-            return not _SYNONYMS[verbs[0]].isdisjoint(self._verbs)
-        return significant(tool) - _READING <= self.tokens
+        verbs = _tool_verbs(tool)
+        return not verbs.isdisjoint(self._verbs) if verbs else significant(tool) - _READING <= self.tokens
+
+
+def demand(text: str, tool: str) -> bool:
+    """Return whether a text tells its reader to do something like the action of the tool with this name.
+
+    This is narrower than :meth:`Words.ask_for`: prose of strangers mentions many actions, and only a command counts.
+    """
+    verbs = _tool_verbs(tool)
+    return any(verb in verbs for verb in _commands(text)) if verbs else significant(tool) <= set(tokens(text))
+
+
+def _tool_verbs(tool: str) -> Set[str]:
+    """Return the verbs for the action of a tool; none if its name contains no known verb."""
+    parts = tokens(tool)
+    verbs = [part for part in parts if part in _SYNONYMS and (part == parts[0] or part not in _ALSO_NOUNS)]
+    return _SYNONYMS[verbs[0]] if verbs else frozenset()
 
 
 def _without_suffix(value: str) -> str:
@@ -203,3 +218,12 @@ def _verbs(text: str) -> Iterable[str]:
                 continue
             if not (verb in _ANSWERS and after in ("me", "us")):
                 yield verb
+
+
+def _commands(text: str) -> Iterable[str]:
+    """Yield the verbs of actions that a text tells its reader to do: at the start of a clause, or after "please"."""
+    for clause in re.split(r"[.!?;:,\n()\"]|\b\d+\.", text.casefold()):
+        found = re.findall(r"[a-z]+", clause.replace("e-mail", "email"))
+        for before, word in zip(["", *found], found, strict=False):
+            if word in _SYNONYMS and (not before or before in _BEFORE_COMMANDS):
+                yield word
