@@ -13,9 +13,9 @@ UNSEEN = "travel"
 
 UNSEEN_RESULT = (
     f"**Unseen.** The first version of the rules was written without a look at {UNSEEN}. Measured there, 13 of 120 "
-    "attacks through a call succeeded (10.8 %), 20 of 20 tasks were solved, and 129 of 140 under attack; on the other suites no "
-    "attack succeeded. The 13 were of three kinds: an entry without participants in the user's own calendar, where the user asked for an "
-    "entry too; the booking of a hotel that the injection describes without naming it, where the user asked for a "
+    "attacks through a call succeeded (10.8 %), 20 of 20 tasks were solved, and 129 of 140 under attack; on the other "
+    "suites no attack succeeded. The 13 were of three kinds: an entry without participants in the user's own "
+    "calendar, where the user asked for an entry too; the booking of a hotel that the injection describes without naming it, where the user asked for a "
     "booking; and a mail with private data to a recipient whom the user named. After that, general rules were added, "
     "which name no suite, tool or task: values that a text with the same request may have chosen need a yes; naming one "
     'entry of a map names no other; a label such as "Price:" names nothing; and a pattern for texts that dictate the '
