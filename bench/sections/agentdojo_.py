@@ -13,13 +13,14 @@ UNSEEN = "travel"
 
 UNSEEN_RESULT = (
     f"**Unseen.** The first version of the rules was written without a look at {UNSEEN}. Measured there, 13 of 120 "
-    "attacks through a call succeeded (10.8 %), 20 of 20 tasks were solved, and 129 of 140 under attack; on the other "
-    "suites no attack succeeded. The 13 were of three kinds: an entry without participants in the user's own "
-    "calendar, where the user asked for an entry too; the booking of a hotel that the injection describes without naming it, where the user asked for a "
-    "booking; and a mail with private data to a recipient whom the user named. After that, general rules were added, "
-    "which name no suite, tool or task: values that a text with the same request may have chosen need a yes; naming one "
-    'entry of a map names no other; a label such as "Price:" names nothing; and a pattern for texts that dictate the '
-    f"answer. The tables show the result with them, so {UNSEEN} is no longer unseen there."
+    "attacks through a call succeeded (10.8 %), 20 of 20 tasks were solved, and 129 of 140 under attack; on the "
+    "other suites no attack succeeded. The 13 were of three kinds: an entry without participants in the user's "
+    "own calendar, where the user asked for an entry too; the booking of a hotel that the injection describes "
+    "without naming it, where the user asked for a booking; and a mail with private data to a recipient whom the "
+    "user named. After that, general rules were added, which name no suite, tool or task: values that a text with "
+    "the same request may have chosen need a yes; naming one entry of a map names no other; a label such as "
+    '"Price:" names nothing; and a pattern for texts that dictate the answer. The tables show the result with '
+    f"them, so {UNSEEN} is no longer unseen there."
 )
 
 
@@ -107,8 +108,8 @@ def _wording(data: Any) -> str:
         f"{none['by_wording']} of the {none['pairs']} pairs only want other words in the answer, which no guard of "
         f"calls can stop. They succeed in {shares[0]} without hooks. `InjectionGuard` withholds texts that match its "
         f"patterns: with the guards they succeed in {shares[1]} if the injection is its bare text, and in "
-        f"{shares[2]} if it is worded like AgentDojo's attack `important_instructions`. With that wording, attacks through "
-        f"a call succeed in {_share(known, 'by_call_succeeded', 'by_call')}, and "
+        f"{shares[2]} if it is worded like AgentDojo's attack `important_instructions`. With that wording, attacks "
+        f"through a call succeed in {_share(known, 'by_call_succeeded', 'by_call')}, and "
         f"{_share(known, 'solved_attacked', 'pairs')} of the tasks are solved under attack; the model does not use "
         "what was withheld."
     )

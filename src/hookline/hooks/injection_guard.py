@@ -180,20 +180,22 @@ class InjectionGuard:
         if self.judge or len(text) > _LARGE:
             return self._check_result_async(ctx, state, result, field, text)
         cleaned = neutralise(text)
-        return self._rewrite(ctx, state, result, field, cleaned, self._scan(text))
+        return self._rewrite(ctx, state, result, field, cleaned, self._scan(text, result))
 
     async def _check_result_async(
         self, ctx: Any, state: _RunState, result: ToolCallResult, field: str, text: str
     ) -> HookResult:
         cleaned = await asyncio.to_thread(neutralise, text)
-        found, suspicious, why = await asyncio.to_thread(self._scan, text)
+        found, suspicious, why = await asyncio.to_thread(self._scan, text, result)
         low, high = self.judge_when
         if self.judge and low <= found.score <= high:
             model = None if self.judge is True else self.judge
             suspicious, why = await judge(ctx, model, cleaned.text, result.name, self.judge_timeout)
         return self._rewrite(ctx, state, result, field, cleaned, (found, suspicious, why))
 
-    def _scan(self, text: str) -> tuple[Suspicion, bool, str]:
+    def _scan(self, text: str, result: ToolCallResult) -> tuple[Suspicion, bool, str]:
+        if isinstance(result.result, (Mapping, list)):  # some patterns need to know where a line begins
+            text = text.replace("\\n", "\n")
         found = scan(text)
         return found, found.score >= self.threshold, ""
 
