@@ -282,6 +282,15 @@ def test_further_folders_may_be_read_or_written(level, folder, tmp_path):
     assert sorted(os.listdir(tmp_path / "results")) == ["file", "new"]
 
 
+def test_pytest_finds_the_plugin_of_a_hookline_that_is_installed_from_its_sources(level, folder):
+    sources = str(Path(module.__file__).parents[2])  # where `pip install -e` leads to, outside the environment
+    (folder / "test_a.py").write_text("def test_a(): pass\n")
+    tool = shell_tool(folder, sandbox=level, env={"PYTHONPATH": sources})
+    output = asyncio.run(tool("python -m pytest -q -p no:cacheprovider test_a.py; echo x > $PYTHONPATH/hookline/new"))
+    assert "1 passed" in output
+    assert not (Path(sources) / "hookline" / "new").exists()
+
+
 def test_the_folder_may_be_inside_a_folder_of_the_system(level, folder, monkeypatch):
     monkeypatch.setattr(module, "_SYSTEM", (*module._SYSTEM, str(folder.parent)))  # such as /usr/src/app in /usr
     assert run(folder, "echo x > new; echo x > ../new; cat a.txt", level).endswith("one\n[exit code 0]")

@@ -10,6 +10,7 @@ user's machine, and this file needs six system calls.
 SPEC is a dictionary, written by ``marshal`` in hexadecimal digits, because importing ``json`` takes too long:
 
 - ``read``, ``write``: folders and files that may be read, or read and written; ``devices``: device files.
+- ``list``: folders in which the names of files may be listed.
 - ``landlock``: whether to use Landlock.
 - ``sockets``: families of sockets that may be created; an empty list also denies TCP in Landlock.
 - ``memory``, ``file_size``, ``processes``, ``seconds``: limits of each process (``processes`` counts all of the user).
@@ -255,8 +256,8 @@ def _restrict(spec: dict[str, Any]) -> None:
     ruleset = _libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0)
     _checked(ruleset, "Landlock")
     devices = _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV
-    for rights, paths in ((_READ, spec["read"]), (_WRITE, spec["write"]), (devices, spec["devices"])):
-        for path in paths:
+    for key, rights in (("read", _READ), ("write", _WRITE), ("devices", devices), ("list", _READ_DIR)):
+        for path in spec[key]:
             _allow(ruleset, path, rights & handled)
     _checked(_libc.syscall(_RESTRICT_SELF, ruleset, 0), "Landlock")
     os.close(ruleset)

@@ -39,6 +39,7 @@ from .processes import ProcessSpec, search_path
 Level = Literal["bubblewrap", "landlock"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 
+_HOOKLINE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LAUNCHER = os.path.join(os.path.dirname(__file__), "_sandbox_launcher.py")
 _LAUNCHER_INSIDE = "/run/hookline/launcher.py"
 _PROXY_INSIDE, _PROXY_PORT = "/run/hookline/proxy", 3128
@@ -191,9 +192,10 @@ class ConfinedFolder:
         whole_folder = file.beside or not os.path.exists(file.path)
         place = os.path.dirname(file.path) if whole_folder and not file.is_folder else file.path
         if place == root or not _is_inside(place, root):
+            what = "your code" if file.is_folder else "this file"
             raise RegistrationError(
                 f"{file.path} is {file.what}, and commands could change it, because they may write to {root}. Put the "
-                "work into a subfolder, move this file into a subfolder or out of the folder, or let commands only "
+                f"work into a subfolder, move {what} into a subfolder or out of the folder, or let commands only "
                 "read with Sandbox(write=False)"
             )
         if whole_folder:
@@ -225,6 +227,7 @@ class ConfinedFolder:
             "read": [*_ETC, *_SYSTEM, *self._readable, "/proc"],
             "write": [*self._writable, home],
             "devices": _DEVICES,
+            "list": [os.path.dirname(_HOOKLINE)],  # Python lists a folder to find a package in it
             "landlock": True,
             "sockets": [],
             "memory": self.sandbox.memory,
@@ -243,6 +246,7 @@ class ConfinedFolder:
         spec["read"] = ["/"]  # only what bubblewrap shows
         spec["write"] += ["/tmp", "/dev/shm"]
         spec["devices"] = ["/dev"]
+        spec["list"] = []
         spec["landlock"] = _landlock_version() > 0
         spec["sockets"] = [_UNIX, _INET, _INET6, _NETLINK]
         spec["stay"] = False
@@ -452,9 +456,13 @@ def _bubblewrap_program() -> str:
 
 
 def _programs() -> list[str]:
-    """Return the folders of programs on the search path, and of the Python environment."""
+    """Return the folders of programs on the search path, of the Python environment, and of Hookline itself.
+
+    If Hookline is installed from its sources (``pip install -e``), it is outside the environment. Without it pytest
+    does not start, because the environment names Hookline's plugin for pytest.
+    """
     home = os.path.realpath(os.path.expanduser("~"))
-    folders = [*search_path().split(os.pathsep), sys.prefix, sys.base_prefix, sys.exec_prefix]
+    folders = [*search_path().split(os.pathsep), sys.prefix, sys.base_prefix, sys.exec_prefix, _HOOKLINE]
     places = dict.fromkeys(os.path.realpath(folder) for folder in folders if os.path.isdir(folder))
     # A folder that contains the home folder has more in it than programs.
     return [place for place in places if not _is_inside(home, place)]

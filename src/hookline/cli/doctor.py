@@ -65,12 +65,12 @@ def add_to(app: typer.Typer) -> None:
 def doctor(
     config: Configuration,
     ask: Annotated[
-        bool, typer.Option("--model-test/--no-model", help="Ask the model for one word, or not. [default: ask]")
+        bool, typer.Option("--model-test/--no-model", help="Ask the model for one word, or not.")
     ] = True,
     try_sandbox: Annotated[
         bool,
         typer.Option(
-            "--sandbox-test/--no-sandbox", help="Try to get out of the shell's sandbox, or not. [default: try]"
+            "--sandbox-test/--no-sandbox", help="Try to get out of the shell's sandbox, or not."
         ),
     ] = True,
 ) -> int:
