@@ -3,8 +3,10 @@
 import asyncio
 import gc
 import os
+import resource
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -185,6 +187,25 @@ def test_landlock_denies_memory_that_is_shared_with_others(folder, function):
         f"import ctypes; libc = ctypes.CDLL(None, use_errno=True); print(libc.{function}(-1, 0, 0), ctypes.get_errno())"
     )
     assert run(folder, f"python -c {shlex.quote(code)}", "landlock") == "-1 1\n[exit code 0]"
+
+
+@pytest.mark.parametrize("kind", ["SOCK_DGRAM", "SOCK_RAW"])
+def test_one_of_a_pair_of_sockets_cannot_send_to_another_program(level, folder, kind):
+    path = folder.parent / "socket"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(path))
+        listening.setblocking(False)
+        code = f"import socket; socket.socketpair(socket.AF_UNIX, socket.{kind})[0].sendto(b'x', {str(path)!r})"
+        assert run(folder, f"{PYTHON} -c {shlex.quote(code)}", level).endswith("[exit code 1]")
+        with pytest.raises(BlockingIOError):
+            listening.recv(1)
+
+
+def test_a_command_cannot_change_the_limits_of_hookline(level, folder):
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    code = f"import resource; resource.prlimit({os.getpid()}, resource.RLIMIT_CORE, (0, {before[1]}))"
+    assert run(folder, f"{PYTHON} -c {shlex.quote(code)}", level).endswith("[exit code 1]")
+    assert run(folder, "ulimit -n 50 && ulimit -n", level) == "50\n[exit code 0]"
 
 
 def test_no_secret_of_the_environment_gets_in(level, folder, monkeypatch):
@@ -605,6 +626,23 @@ def test_the_programs_that_git_runs_later_cannot_be_planted(bubblewrap, folder):
     module.write_text("[core]\n")
     run(folder, "echo x > .git/modules/part/config; mv .git/modules old", "bubblewrap")
     assert module.read_text() == "[core]\n"
+
+
+def test_git_cannot_be_pointed_to_settings_and_hooks_of_another_folder(bubblewrap, folder):
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    shutil.rmtree(folder / ".git" / "hooks", ignore_errors=True)
+    canary = folder.parent / "canary"
+    (folder / "plant.sh").write_text(f"#!/bin/sh\necho x > {shlex.quote(str(canary))}\n")
+    command = (
+        "chmod +x plant.sh; cp -r .git other; git config -f other/config core.fsmonitor $PWD/plant.sh; "
+        "mkdir .git/hooks; cp plant.sh .git/hooks/pre-commit; echo ../other > .git/commondir; cat .git/commondir"
+    )
+    assert run(folder, command, "bubblewrap").endswith("../other\n[exit code 0]")
+    subprocess.run(["git", "-C", folder, "status"], check=True, stdout=subprocess.DEVNULL)
+    author = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
+    commit = ["git", "-C", folder, *author, "commit", "-q", "--allow-empty", "-m", "m"]
+    subprocess.run(commit, check=True, stdout=subprocess.DEVNULL)
+    assert not canary.exists()
 
 
 # --- Hosts -----------------------------------------------------------------------------------------------------------

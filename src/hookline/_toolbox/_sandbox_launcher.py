@@ -80,8 +80,9 @@ _DENIED_SHARED = {
     "msgrcv": (70, 188),
     "msgctl": (71, 187),
     "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
 }
-_SOCKET, _CLONE, _CLONE3 = (41, 198), (56, 220), (435, 435)
+_SOCKET, _SOCKETPAIR, _PRLIMIT, _CLONE, _CLONE3 = (41, 198), (53, 199), (302, 261), (56, 220), (435, 435)
 _NAMESPACES = 0x7E020000  # the flags of clone() that make one
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
@@ -286,7 +287,7 @@ def _filter(families: list[int], shared: bool) -> None:
     if found is None:
         _fail(f"this architecture is not supported: {os.uname().machine}", 125)
     column, number = found
-    load, equal, above, any_bit, give = 0x20, 0x15, 0x35, 0x45, 0x06
+    load, equal, above, any_bit, mask, give = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
     allow, kill = 0x7FFF0000, 0x80000000
     no = {name: 0x00050000 | code for name, code in (("EPERM", 1), ("EACCES", 13), ("ENOSYS", 38))}
     code = [(load, 0, 0, 4), (equal, 1, 0, number), (give, 0, 0, kill), (load, 0, 0, 0)]
@@ -298,9 +299,17 @@ def _filter(families: list[int], shared: bool) -> None:
     code += [(equal, 0, 1, _CLONE3[column]), (give, 0, 0, no["ENOSYS"])]
     code += [(equal, 0, 4, _CLONE[column]), (load, 0, 0, 16), (any_bit, 0, 1, _NAMESPACES)]
     code += [(give, 0, 0, no["EPERM"]), (give, 0, 0, allow)]
-    code += [(equal, 0, len(families) + 2, _SOCKET[column]), (load, 0, 0, 16)]
+    code += [(equal, 0, len(families) + 3, _SOCKET[column]), (load, 0, 0, 16)]
     code += [(equal, len(families) - at, 0, family) for at, family in enumerate(families)]
     code += [(give, 0, 0, no["EACCES"]), (give, 0, 0, allow)]
+    if shared:
+        # One of a pair of datagram sockets can send to any path. Streams (1) and packets (5) stay with their peer.
+        code += [(equal, 0, 6, _SOCKETPAIR[column]), (load, 0, 0, 24), (mask, 0, 0, 0xF)]
+        code += [(equal, 2, 0, 1), (equal, 1, 0, 5), (give, 0, 0, no["EACCES"]), (give, 0, 0, allow)]
+        # A process may set its own limits (0), not those of Hookline: without file size, it could not write its log.
+        code += [(equal, 0, 4, _PRLIMIT[column]), (load, 0, 0, 16)]
+        code += [(equal, 1, 0, 0), (give, 0, 0, no["EPERM"]), (give, 0, 0, allow)]
+    code += [(give, 0, 0, allow)]
     packed = b"".join(
         operation.to_bytes(2, "little") + bytes((yes, other)) + value.to_bytes(4, "little")
         for operation, yes, other, value in code

@@ -26,7 +26,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -161,7 +161,8 @@ class ConfinedFolder:
             raise RegistrationError("commands in a sandbox cannot get '/' as a writable folder: give a subfolder")
         readable = (folder, *self.sandbox.readable, *_programs())
         self._readable = [path for path in readable if not self._is_writable(path)]
-        self._git_code = [path for root in self._writable for path in _git_code(root)]
+        guarded = self._writable if self.level == "bubblewrap" else []
+        self._git_code = [path for root in guarded for path in _git_code(root)]
         self._private = ""
         self._lock = threading.Lock()
 
@@ -220,6 +221,16 @@ class ConfinedFolder:
             RegistrationError: Hookline uses new files that commands could change.
             OSError: the private folder cannot be created.
         """
+        try:
+            with self._start(argv, env, seconds) as start:
+                yield start
+        finally:
+            for path in self._git_code:  # with this file, git would use the settings and hooks of another folder
+                with suppress(OSError):
+                    os.unlink(os.path.join(os.path.dirname(path), "commondir"))
+
+    @contextmanager
+    def _start(self, argv: Sequence[str], env: Mapping[str, str], seconds: float) -> Iterator[ProcessSpec]:
         private = self._private_folder()
         home, tmp = os.path.join(private, "home"), os.path.join(private, "tmp")
         env = {"HOME": home, "TMPDIR": tmp if self.level == "landlock" else "/tmp", **env}
@@ -506,6 +517,10 @@ def _remove_all() -> None:
 
 def _git_code(folder: str) -> Iterator[str]:
     """Return the files of a repository that name programs: git would run them outside, when the user next uses it."""
+    main = os.path.join(folder, ".git")
+    if os.path.isfile(os.path.join(main, "config")) and os.path.realpath(main) == main:
+        with suppress(OSError):
+            os.mkdir(os.path.join(main, "hooks"))  # so that a command cannot make it
     for base in (".git", ".git/modules/**"):
         for name in ("config", "hooks"):
             for path in glob.iglob(os.path.join(glob.escape(folder), base, name), recursive=True):
