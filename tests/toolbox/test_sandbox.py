@@ -3,8 +3,10 @@
 import asyncio
 import gc
 import os
+import resource
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -187,6 +189,25 @@ def test_landlock_denies_memory_that_is_shared_with_others(folder, function):
     assert run(folder, f"python -c {shlex.quote(code)}", "landlock") == "-1 1\n[exit code 0]"
 
 
+@pytest.mark.parametrize("kind", ["SOCK_DGRAM", "SOCK_RAW"])
+def test_one_of_a_pair_of_sockets_cannot_send_to_another_program(level, folder, kind):
+    path = folder.parent / "socket"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(path))
+        listening.setblocking(False)
+        code = f"import socket; socket.socketpair(socket.AF_UNIX, socket.{kind})[0].sendto(b'x', {str(path)!r})"
+        assert run(folder, f"{PYTHON} -c {shlex.quote(code)}", level).endswith("[exit code 1]")
+        with pytest.raises(BlockingIOError):
+            listening.recv(1)
+
+
+def test_a_command_cannot_change_the_limits_of_hookline(level, folder):
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    code = f"import resource; resource.prlimit({os.getpid()}, resource.RLIMIT_CORE, (0, {before[1]}))"
+    assert run(folder, f"{PYTHON} -c {shlex.quote(code)}", level).endswith("[exit code 1]")
+    assert run(folder, "ulimit -n 50 && ulimit -n", level) == "50\n[exit code 0]"
+
+
 def test_no_secret_of_the_environment_gets_in(level, folder, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     monkeypatch.setenv("HOME", "/home/of/the/user")
@@ -280,6 +301,15 @@ def test_further_folders_may_be_read_or_written(level, folder, tmp_path):
     assert "other\n" not in output
     assert os.listdir(tmp_path / "library") == ["file"]
     assert sorted(os.listdir(tmp_path / "results")) == ["file", "new"]
+
+
+def test_pytest_finds_the_plugin_of_a_hookline_that_is_installed_from_its_sources(level, folder):
+    sources = str(Path(module.__file__).parents[2])  # where `pip install -e` leads to, outside the environment
+    (folder / "test_a.py").write_text("def test_a(): pass\n")
+    tool = shell_tool(folder, sandbox=level, env={"PYTHONPATH": sources})
+    output = asyncio.run(tool("python -m pytest -q -p no:cacheprovider test_a.py; echo x > $PYTHONPATH/hookline/new"))
+    assert "1 passed" in output
+    assert not (Path(sources) / "hookline" / "new").exists()
 
 
 def test_the_folder_may_be_inside_a_folder_of_the_system(level, folder, monkeypatch):
@@ -596,6 +626,23 @@ def test_the_programs_that_git_runs_later_cannot_be_planted(bubblewrap, folder):
     module.write_text("[core]\n")
     run(folder, "echo x > .git/modules/part/config; mv .git/modules old", "bubblewrap")
     assert module.read_text() == "[core]\n"
+
+
+def test_git_cannot_be_pointed_to_settings_and_hooks_of_another_folder(bubblewrap, folder):
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    shutil.rmtree(folder / ".git" / "hooks", ignore_errors=True)
+    canary = folder.parent / "canary"
+    (folder / "plant.sh").write_text(f"#!/bin/sh\necho x > {shlex.quote(str(canary))}\n")
+    command = (
+        "chmod +x plant.sh; cp -r .git other; git config -f other/config core.fsmonitor $PWD/plant.sh; "
+        "mkdir .git/hooks; cp plant.sh .git/hooks/pre-commit; echo ../other > .git/commondir; cat .git/commondir"
+    )
+    assert run(folder, command, "bubblewrap").endswith("../other\n[exit code 0]")
+    subprocess.run(["git", "-C", folder, "status"], check=True, stdout=subprocess.DEVNULL)
+    author = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
+    commit = ["git", "-C", folder, *author, "commit", "-q", "--allow-empty", "-m", "m"]
+    subprocess.run(commit, check=True, stdout=subprocess.DEVNULL)
+    assert not canary.exists()
 
 
 # --- Hosts -----------------------------------------------------------------------------------------------------------

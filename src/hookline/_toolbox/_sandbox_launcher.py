@@ -10,6 +10,7 @@ user's machine, and this file needs six system calls.
 SPEC is a dictionary, written by ``marshal`` in hexadecimal digits, because importing ``json`` takes too long:
 
 - ``read``, ``write``: folders and files that may be read, or read and written; ``devices``: device files.
+- ``list``: folders in which the names of files may be listed.
 - ``landlock``: whether to use Landlock.
 - ``sockets``: families of sockets that may be created; an empty list also denies TCP in Landlock.
 - ``memory``, ``file_size``, ``processes``, ``seconds``: limits of each process (``processes`` counts all of the user).
@@ -79,8 +80,9 @@ _DENIED_SHARED = {
     "msgrcv": (70, 188),
     "msgctl": (71, 187),
     "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
 }
-_SOCKET, _CLONE, _CLONE3 = (41, 198), (56, 220), (435, 435)
+_SOCKET, _SOCKETPAIR, _PRLIMIT, _CLONE, _CLONE3 = (41, 198), (53, 199), (302, 261), (56, 220), (435, 435)
 _NAMESPACES = 0x7E020000  # the flags of clone() that create a namespace
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
@@ -255,8 +257,8 @@ def _restrict(spec: dict[str, Any]) -> None:
     ruleset = _libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0)
     _checked(ruleset, "Landlock")
     devices = _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV
-    for rights, paths in ((_READ, spec["read"]), (_WRITE, spec["write"]), (devices, spec["devices"])):
-        for path in paths:
+    for key, rights in (("read", _READ), ("write", _WRITE), ("devices", devices), ("list", _READ_DIR)):
+        for path in spec[key]:
             _allow(ruleset, path, rights & handled)
     _checked(_libc.syscall(_RESTRICT_SELF, ruleset, 0), "Landlock")
     os.close(ruleset)
@@ -289,7 +291,7 @@ def _filter(families: list[int], shared: bool) -> None:
     if found is None:
         _fail(f"this architecture is not supported: {os.uname().machine}", 125)
     column, number = found
-    load, equal, above, any_bit, give = 0x20, 0x15, 0x35, 0x45, 0x06
+    load, equal, above, any_bit, mask, give = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
     allow, kill = 0x7FFF0000, 0x80000000
     no = {name: 0x00050000 | code for name, code in (("EPERM", 1), ("EACCES", 13), ("ENOSYS", 38))}
     code = [(load, 0, 0, 4), (equal, 1, 0, number), (give, 0, 0, kill), (load, 0, 0, 0)]
@@ -301,9 +303,17 @@ def _filter(families: list[int], shared: bool) -> None:
     code += [(equal, 0, 1, _CLONE3[column]), (give, 0, 0, no["ENOSYS"])]
     code += [(equal, 0, 4, _CLONE[column]), (load, 0, 0, 16), (any_bit, 0, 1, _NAMESPACES)]
     code += [(give, 0, 0, no["EPERM"]), (give, 0, 0, allow)]
-    code += [(equal, 0, len(families) + 2, _SOCKET[column]), (load, 0, 0, 16)]
+    code += [(equal, 0, len(families) + 3, _SOCKET[column]), (load, 0, 0, 16)]
     code += [(equal, len(families) - at, 0, family) for at, family in enumerate(families)]
     code += [(give, 0, 0, no["EACCES"]), (give, 0, 0, allow)]
+    if shared:
+        # A datagram socket of a pair can send to any path. Stream (1) and packet (5) sockets can only reach their peer.
+        code += [(equal, 0, 6, _SOCKETPAIR[column]), (load, 0, 0, 24), (mask, 0, 0, 0xF)]
+        code += [(equal, 2, 0, 1), (equal, 1, 0, 5), (give, 0, 0, no["EACCES"]), (give, 0, 0, allow)]
+        # A process may set its own limits (process 0), but not those of Hookline, which could then not write its log.
+        code += [(equal, 0, 4, _PRLIMIT[column]), (load, 0, 0, 16)]
+        code += [(equal, 1, 0, 0), (give, 0, 0, no["EPERM"]), (give, 0, 0, allow)]
+    code += [(give, 0, 0, allow)]
     packed = b"".join(
         operation.to_bytes(2, "little") + bytes((yes, other)) + value.to_bytes(4, "little")
         for operation, yes, other, value in code

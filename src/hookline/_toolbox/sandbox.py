@@ -26,7 +26,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -40,6 +40,7 @@ from .processes import ProcessSpec, search_path
 Level = Literal["bubblewrap", "landlock"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 
+_HOOKLINE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LAUNCHER = os.path.join(os.path.dirname(__file__), "_sandbox_launcher.py")
 _LAUNCHER_INSIDE = "/run/hookline/launcher.py"
 _PROXY_INSIDE, _PROXY_PORT = "/run/hookline/proxy", 3128
@@ -161,7 +162,8 @@ class ConfinedFolder:
             raise RegistrationError("'/' cannot be a writable folder of a sandbox: use a subfolder")
         readable = (folder, *self.sandbox.readable, *_programs())
         self._readable = [path for path in readable if not self._is_writable(path)]
-        self._git_code = [path for root in self._writable for path in _git_code(root)]
+        protectable = self._writable if self.level == "bubblewrap" else []
+        self._git_code = [path for root in protectable for path in _git_code(root)]
         self._private = ""
         self._lock = threading.Lock()
 
@@ -192,9 +194,10 @@ class ConfinedFolder:
         whole_folder = file.beside or not os.path.exists(file.path)
         place = os.path.dirname(file.path) if whole_folder and not file.is_folder else file.path
         if place == root or not is_below(place, root):
+            moved = "your code" if file.is_folder else "this file"
             raise RegistrationError(
                 f"{file.path} is {file.what}, and commands could change it, because they may write to {root}. Put the "
-                "work into a subfolder, move this file into a subfolder or out of the folder, or let commands only "
+                f"work into a subfolder, move {moved} into a subfolder or out of the folder, or let commands only "
                 "read with Sandbox(write=False)"
             )
         if whole_folder:
@@ -219,6 +222,16 @@ class ConfinedFolder:
             RegistrationError: Hookline uses new files that commands could change.
             OSError: the private folder cannot be created.
         """
+        try:
+            with self._start(argv, env, seconds) as start:
+                yield start
+        finally:
+            for path in self._git_code:  # with this file, git would use the settings and hooks of another folder
+                with suppress(OSError):
+                    os.unlink(os.path.join(os.path.dirname(path), "commondir"))
+
+    @contextmanager
+    def _start(self, argv: Sequence[str], env: Mapping[str, str], seconds: float) -> Iterator[ProcessSpec]:
         private = self._private_folder()
         home, tmp = os.path.join(private, "home"), os.path.join(private, "tmp")
         env = {"HOME": home, "TMPDIR": tmp if self.level == "landlock" else "/tmp", **env}
@@ -226,6 +239,7 @@ class ConfinedFolder:
             "read": [*_ETC, *_SYSTEM, *self._readable, "/proc"],
             "write": [*self._writable, home],
             "devices": _DEVICES,
+            "list": [os.path.dirname(_HOOKLINE)],  # Python lists a folder to find a package in it
             "landlock": True,
             "sockets": [],
             "memory": self.sandbox.memory,
@@ -244,6 +258,7 @@ class ConfinedFolder:
         spec["read"] = ["/"]  # only what bubblewrap shows
         spec["write"] += ["/tmp", "/dev/shm"]
         spec["devices"] = ["/dev"]
+        spec["list"] = []
         spec["landlock"] = _landlock_version() > 0
         spec["sockets"] = [_UNIX, _INET, _INET6, _NETLINK]
         spec["supervise"] = False
@@ -454,9 +469,13 @@ def _bubblewrap_program() -> str:
 
 
 def _programs() -> list[str]:
-    """Return the folders of programs on the search path, and of the Python environment."""
+    """Return the folders of programs on the search path, of the Python environment, and of Hookline itself.
+
+    If Hookline is installed from its sources (``pip install -e``), it is outside the environment. Without it pytest
+    does not start, because the environment names Hookline's plugin for pytest.
+    """
     home = os.path.realpath(os.path.expanduser("~"))
-    folders = [*search_path().split(os.pathsep), sys.prefix, sys.base_prefix, sys.exec_prefix]
+    folders = [*search_path().split(os.pathsep), sys.prefix, sys.base_prefix, sys.exec_prefix, _HOOKLINE]
     places = dict.fromkeys(os.path.realpath(folder) for folder in folders if os.path.isdir(folder))
     # A folder that contains the home folder contains more than programs.
     return [place for place in places if not is_below(home, place)]
@@ -500,6 +519,10 @@ def _remove_all() -> None:
 
 def _git_code(folder: str) -> Iterator[str]:
     """Return the files of a repository that name programs, which git would run outside when the user next uses it."""
+    main = os.path.join(folder, ".git")
+    if os.path.isfile(os.path.join(main, "config")) and os.path.realpath(main) == main:
+        with suppress(OSError):
+            os.mkdir(os.path.join(main, "hooks"))  # so that a command cannot create it
     for base in (".git", ".git/modules/**"):
         for name in ("config", "hooks"):
             for path in glob.iglob(os.path.join(glob.escape(folder), base, name), recursive=True):
