@@ -64,10 +64,19 @@ def add_to(app: typer.Typer) -> None:
 
 def doctor(
     config: Configuration,
-    ask: Annotated[bool, typer.Option("--model-test/--no-model", help="Ask the model for one word, or not.")] = True,
+    ask: Annotated[
+        bool,
+        typer.Option(
+            "--model-test/--no-model", help="Ask the model for one word, or not. [default: ask]", show_default=False
+        ),
+    ] = True,
     try_sandbox: Annotated[
         bool,
-        typer.Option("--sandbox-test/--no-sandbox", help="Try to get out of the shell's sandbox, or not."),
+        typer.Option(
+            "--sandbox-test/--no-sandbox",
+            help="Try to get out of the shell's sandbox, or not. [default: try]",
+            show_default=False,
+        ),
     ] = True,
 ) -> int:
     """Check the installation and the shell's sandbox, and ask the configured model for one word."""

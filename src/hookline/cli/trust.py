@@ -116,7 +116,7 @@ def trust_notes(config: Configuration) -> Iterable[str]:
     if config.file is not None:
         check = check_trust(TrustStore(), config.file.resolve(), config.digest, _files_of(config))
         if not check.passed:
-            yield f"{_explain(check)}. Its settings are shown here, and not used elsewhere"
+            yield f"{_explain(check)}. This command only reads its settings, and runs nothing"
 
 
 def trust_new(paths: Iterable[Path]) -> None:
