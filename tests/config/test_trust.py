@@ -244,7 +244,7 @@ def test_processes_that_trust_files_at_once_lose_no_record(store, home):
 
 
 @pytest.mark.parametrize(("text", "on"), [("1", True), ("true", True), ("YES", True), ("0", False), ("", False)])
-def test_the_variable_trusts_or_not(text, on):
+def test_the_variable_says_whether_to_trust(text, on):
     assert trust_variable({"HOOKLINE_TRUST": text}) is on
 
 

@@ -69,21 +69,21 @@ def run(folder, command, sandbox="auto", **options):
 # --- What is kept in -------------------------------------------------------------------------------------------------
 
 
-def test_nothing_that_is_tried_gets_out(level):
+def test_no_attempt_gets_out_of_the_sandbox(level):
     results = list(run_canaries(level))
     assert len(results) == 11
-    assert [result for result in results if not result.is_good] == []
+    assert [result for result in results if not result.passed] == []
 
 
 def test_without_a_sandbox_the_same_attempts_succeed():
     first, *others = run_canaries("off")
-    assert first.is_good
-    assert [result for result in others if result.is_good] == []
+    assert first.passed
+    assert [result for result in others if result.passed] == []
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="the other tests run as an ordinary user already")
-def test_it_holds_for_ordinary_users_too(tmp_path):
+def test_the_sandbox_holds_for_ordinary_users_too(tmp_path):
     python = "/usr/bin/python3"
     here = sys.version_info[:2]
     version = subprocess.run([python, "-V"], capture_output=True, text=True, check=False).stdout
@@ -92,7 +92,7 @@ def test_it_holds_for_ordinary_users_too(tmp_path):
     packages = os.path.dirname(os.path.dirname(sys.modules["msgspec"].__file__))
     code = "from hookline._toolbox.sandbox_canaries import run_canaries\n"
     code += (
-        "for level in ('off', 'landlock', 'bubblewrap'): print(level, *[int(r.is_good) for r in run_canaries(level)])"
+        "for level in ('off', 'landlock', 'bubblewrap'): print(level, *[int(r.passed) for r in run_canaries(level)])"
     )
     command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", python, "-P", "-c", code]
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{ROOT / 'src'}:{packages}", "HOME": "/nonexistent"}
@@ -217,7 +217,7 @@ def test_no_secret_of_the_environment_gets_in(level, folder, monkeypatch):
     assert "MINE=1" in output
 
 
-def test_root_has_no_powers_inside(level, folder):
+def test_root_has_no_capabilities_inside(level, folder):
     assert run(folder, "grep -c 'Cap[IPE].*0000000000000000' /proc/self/status", level) == "3\n[exit code 0]"
 
 
@@ -301,6 +301,15 @@ def test_further_folders_may_be_read_or_written(level, folder, tmp_path):
     assert "other\n" not in output
     assert os.listdir(tmp_path / "library") == ["file"]
     assert sorted(os.listdir(tmp_path / "results")) == ["file", "new"]
+
+
+def test_pytest_finds_the_plugin_of_a_hookline_that_is_installed_from_its_sources(level, folder):
+    sources = str(Path(module.__file__).parents[2])  # where `pip install -e` leads to, outside the environment
+    (folder / "test_a.py").write_text("def test_a(): pass\n")
+    tool = shell_tool(folder, sandbox=level, env={"PYTHONPATH": sources})
+    output = asyncio.run(tool("python -m pytest -q -p no:cacheprovider test_a.py; echo x > $PYTHONPATH/hookline/new"))
+    assert "1 passed" in output
+    assert not (Path(sources) / "hookline" / "new").exists()
 
 
 def test_the_folder_may_be_inside_a_folder_of_the_system(level, folder, monkeypatch):

@@ -146,7 +146,7 @@ def test_long_output_keeps_its_head_and_tail(folder):
     assert run(folder, "seq 1 100", max_output=1000).count("\n") == 100
 
 
-def test_output_of_the_last_moment_is_kept(folder, monkeypatch):
+def test_output_written_just_before_the_end_is_kept(folder, monkeypatch):
     def ends_now(process):  # after the tool looked for output, and before it looks for the end
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT) is not None
 

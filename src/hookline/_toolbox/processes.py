@@ -106,7 +106,8 @@ class Job:
         limit: how many bytes of the output are kept.
         seconds: time limit for the whole job.
         progress: called from time to time with the last line of output.
-        watch: called from time to time with the ids of all processes of the job; a text is the reason to kill them.
+        watch: called about four times a second with the ids of all processes of the job. If it returns a text, they are
+            killed for this reason.
     """
 
     def __init__(
@@ -221,7 +222,7 @@ class Job:
                 time.sleep(min(left, _POLL / 5))
 
     def _read_rest(self, reading: _Pipe) -> None:
-        """Read what was written after the last look. A pipe holds at most 1 MB; others may still write to it."""
+        """Read the output since the last read. A pipe holds at most 1 MB; other processes may still write to it."""
         for _ in range(_PIPE_SIZE // _PIECE):
             data = reading.read(0)
             if not data:

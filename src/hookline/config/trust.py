@@ -1,7 +1,7 @@
 """Trust on first use: a configuration file and the code that it loads are used after the user has trusted them once.
 
-Trust is recorded by path and content, so a change asks again. The files are found without executing anything: those
-that the settings name, and the modules that they import, as far as these belong to the project.
+Trust is recorded by path and content, so the user is asked again after a change. The files are found without executing
+anything: the files that the settings name, and the modules that they import, as far as these belong to the project.
 """
 
 from __future__ import annotations
@@ -354,7 +354,7 @@ def _with_imports(files: Iterable[Path], folders: tuple[Path, ...]) -> dict[Path
 
 
 def _imported_names(path: Path) -> set[str]:
-    """Return the full names of the modules that a file imports anywhere, and of those that it may import."""
+    """Return the full names of the modules that a file imports or may import, in functions and branches too."""
     try:
         tree = ast.parse(path.read_bytes(), str(path))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # loading it reports the error
@@ -372,7 +372,7 @@ def _imported_names(path: Path) -> set[str]:
 
 
 def _package_of(path: Path) -> list[str]:
-    """Return the names of the packages that contain a module; without an ``__init__.py`` that is none."""
+    """Return the names of the packages that contain a module; none if there is no ``__init__.py``."""
     names: list[str] = []
     folder = path.parent
     while (folder / "__init__.py").is_file():

@@ -128,12 +128,14 @@ class PathGuard:
 
 
 def _read_only(request: ToolCallRequest, undeclared: bool = False) -> HookResult:
-    why = ", and it does not declare that it only reads" if undeclared else ""
-    reason = "writing is off"
     if undeclared:
-        reason += "; the tool counts as writing because it declares no effects, such as @tool(effects=['read'])"
+        return HookResult.block(
+            f"{request.name} is not allowed: files may only be read, and it does not declare that it only reads. Go on "
+            "without it.",
+            reason="writing is off, and the tool declares no effects: @tool(effects=['read']), or trusted_mcp",
+        )
     return HookResult.block(
-        f"{request.name} is not allowed: files may only be read{why}. Go on without writing.", reason=reason
+        f"{request.name} is not allowed: files may only be read. Go on without writing.", reason="writing is off"
     )
 
 

@@ -60,8 +60,8 @@ def mcp(
         call_timeout: seconds that a call may take; ``None`` for no limit, even if the server sends nothing.
         tools: globs of the tools to use; all if omitted.
         prefix: a prefix for the names of the tools, to avoid name clashes.
-        trusted: whether to believe what the server says about its tools (``readOnlyHint``, ``destructiveHint``,
-            ``openWorldHint``). Without it, its tools are undeclared: guards treat them as if they did everything.
+        trusted: whether to use the server's statements about its tools (``readOnlyHint``, ``destructiveHint``,
+            ``openWorldHint``). Otherwise its tools are undeclared: guards treat them as if they did everything.
 
     Raises:
         RegistrationError: an argument is invalid.
@@ -311,7 +311,7 @@ class McpTool(Tool):
 
 
 def _effects(hints: Any) -> frozenset[Effect]:
-    """Return the effects that a server states. MCP's defaults are those of a tool that may do harm."""
+    """Return the effects that a server states. By the defaults of MCP, a tool may do harm."""
 
     def stated(hint: str, default: bool) -> bool:
         value = getattr(hints, hint, None)

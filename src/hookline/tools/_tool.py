@@ -372,7 +372,7 @@ def _is_path(hint: Any) -> bool:
     if origin in (Union, UnionType):
         return any(map(_is_path, get_args(hint)))
     inner = getattr(hint, "__origin__", None) if origin is Annotated else getattr(hint, "__supertype__", None)
-    is_path = isinstance(origin, type) and hasattr(origin, "__fspath__")  # what os.PathLike means
+    is_path = isinstance(origin, type) and hasattr(origin, "__fspath__")  # as os.PathLike requires
     return is_path or (inner is not None and _is_path(inner))
 
 

@@ -18,7 +18,7 @@ _OTHER_URI = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)
 _UPWARDS = re.compile(r"(^|[/\\])\.\.($|[/\\])")
 _SEPARATED = re.compile(r"[/\\]|^[~$]")
 _PATH_FORMATS = frozenset(("path", "file-path", "directory-path"))
-_LOOKS = re.compile(  # an absolute path that is no comment, a home folder, a variable, a drive, or a way up
+_LOOKS = re.compile(  # an absolute path (not a comment), a home folder, a variable, a drive, or ".."
     r"""[\s"']*(?:/(?!\*+[!\s]|/*\s)|\\\\|~[\w.-]*(?:[\\/]|$)|\$\{?\w+\}?[\\/]|[a-z]:[\\/]|file:\S|\.\.(?:[\\/]|[\s"']*$))"""
     r"""|.*[\\/]\.\.(?:[\\/]|[\s"']*$)""",
     re.IGNORECASE,

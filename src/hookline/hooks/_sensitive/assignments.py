@@ -1,4 +1,4 @@
-"""Secrets that are found by their place: after the name of a password or key, in a cookie, or in a command."""
+"""Secrets that are found by their context: after the name of a password or key, in a cookie, or in a command."""
 
 from __future__ import annotations
 

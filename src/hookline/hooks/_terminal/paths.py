@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from copy import copy
 from fnmatch import fnmatchcase
 
-from ..._base.files import matches_globs, matches_path
+from ..._base.files import is_below, matches_globs, matches_path
 from ..._toolbox.command_line import Word
 from .errors import BlockedError
 
@@ -191,11 +191,6 @@ class PathScope:
         except OSError:
             return []
         return [name for name in names if (hidden or not name.startswith(".")) and fnmatchcase(name, pattern)]
-
-
-def is_below(path: str, folder: str) -> bool:
-    """Return whether an absolute path is the folder or inside it."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _matches_any(name: str, globs: Sequence[str]) -> bool:
