@@ -520,12 +520,27 @@ def test_the_folder_of_a_store_is_read_only(bubblewrap, folder, kind):
     del store
 
 
-def test_the_script_of_an_mcp_server_is_read_only(bubblewrap, folder):
+def test_the_script_of_an_mcp_server_and_what_it_could_import_are_read_only(bubblewrap, folder):
+    (folder / "servers").mkdir()
+    script = folder / "servers" / "server.py"
+    script.write_text("")
+    server = mcp(f"{PYTHON} {script}")
+    run(
+        folder,
+        "echo x > servers/server.py; rm -f servers/server.py; echo x > servers/json.py; echo x > free",
+        "bubblewrap",
+    )
+    assert script.read_text() == ""
+    assert not (folder / "servers" / "json.py").exists()
+    assert (folder / "free").exists()
+    del server
+
+
+def test_a_folder_from_which_an_mcp_server_imports_is_refused(bubblewrap, folder):
     (folder / "server.py").write_text("")
     server = mcp(f"{PYTHON} {folder / 'server.py'}")
-    run(folder, "echo x > server.py; rm -f server.py; echo ok > free", "bubblewrap")
-    assert (folder / "server.py").read_text() == ""
-    assert (folder / "free").exists()
+    with pytest.raises(RegistrationError, match="from which the MCP server .* imports code"):
+        shell_tool(folder, sandbox="bubblewrap")
     del server
 
 

@@ -91,7 +91,7 @@ class PathGuard:
 
     def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Block the call if the tool may write and must not, or if one of its paths is not allowed."""
-        names = (request.name, snake_case(request.name))
+        names = (request.name, snake_case(request.name), snake_case(request.name.rpartition("__")[2]))  # mcp__server__
         writes = any(fnmatchcase(name, glob) for name in names for glob in self.write_tools)
         if writes and not self.write:
             return _read_only(request)

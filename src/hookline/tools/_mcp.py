@@ -100,6 +100,10 @@ def mcp(
     return McpServer(where, call_timeout, wanted, prefix, trusted)
 
 
+_IMPORTING = (".py", ".js", ".mjs", ".cjs", ".ts")
+"""Scripts that search their own folder for modules, before all others."""
+
+
 class McpServer:
     """An MCP server as a set of tools, created by :func:`mcp`. ``with mcp(...) as server:`` closes it."""
 
@@ -117,6 +121,9 @@ class McpServer:
             script = os.path.join(target.cwd or os.getcwd(), word)
             if os.path.isfile(script):
                 register_own_file(self, OwnFile(script, f"code of the MCP server {target.name}"))
+            if os.path.isfile(script) and script.endswith(_IMPORTING):
+                what = f"the folder from which the MCP server {target.name} imports code"
+                register_own_file(self, OwnFile(os.path.dirname(script), what, is_folder=True))
         self._lock = threading.RLock()
         self._connection: Connection | None = None
         self._tools: tuple[Tool, ...] = ()

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from .._base.text import snake_case
 
-_PATH_NAME = re.compile(r"(^|[_-])(path|file|filename|filepath|dir|directory|directorie|folder|cwd)s?$")
+_PATH_NAME = re.compile(r"(^|[_-])(path|file|filepath|dir|directory|directorie|folder|cwd)([_-]?name)?s?$")
 _PLACE_NAME = re.compile(r"(^|[_-])(src|dst|dest|source|destination|target|root|uri)s?$")
 _FILE_URI = re.compile(r"\s*file:\S", re.IGNORECASE)
 _OTHER_URI = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)

@@ -109,7 +109,8 @@ class PathScope:
             if self._left < 0:
                 raise BlockedError("folder", "There are too many files to check here. Name a smaller folder.")
             for name in files:
-                read = _matches_any(name, include) if include else not _matches_any(name, exclude)
+                # A file that matches neither is read if --exclude comes first, so --include does not count beside it.
+                read = _matches_any(name, include) or not (_matches_any(name, exclude) if exclude else include)
                 path = os.path.join(place, name)
                 if read and self._is_secret(path) and not os.path.islink(path):
                     option = "--exclude-dir=.git" if "/.git/" in path else f"--exclude={name}"
