@@ -21,14 +21,14 @@ class OwnFile(NamedTuple):
 
     Args:
         path: the path.
-        what: a description, for messages.
+        description: what it is, for messages.
         beside: whether Hookline replaces the file, or creates others beside it, such as the journal of a database. Then
             its folder must be protected too.
         is_folder: whether it is a folder, which may not exist yet.
     """
 
     path: str
-    what: str
+    description: str
     beside: bool = False
     is_folder: bool = False
 
@@ -52,7 +52,7 @@ def own_files() -> Iterator[OwnFile]:
     for file in (*list(_registered.values()), *_environment()):
         yield file._replace(path=os.path.realpath(file.path))
         for link in _links(file.path):
-            yield OwnFile(link, f"a link to {file.what}", beside=True)
+            yield OwnFile(link, f"a link to {file.description}", beside=True)
     yield from _loaded_code()
 
 
@@ -62,8 +62,8 @@ def _environment() -> Iterator[OwnFile]:
     for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
         yield OwnFile(prefix, "the Python environment", is_folder=True)
     for entry in dict.fromkeys(sys.path):
-        what = "a place from which Python imports modules (sys.path)"
-        yield OwnFile(os.path.abspath(entry), what, is_folder=os.path.isdir(entry or "."))
+        description = "a place from which Python imports modules (sys.path)"
+        yield OwnFile(os.path.abspath(entry), description, is_folder=os.path.isdir(entry or "."))
 
 
 def _links(path: str) -> Iterator[str]:
@@ -90,8 +90,8 @@ def _loaded_code() -> Iterator[OwnFile]:
         folder = os.path.dirname(file)
         for _ in range(depth):
             folder = os.path.dirname(folder)
-        what = f"the folder from which this program has imported {name.partition('.')[0]}"
-        found.setdefault(folder, OwnFile(_real(folder), what, is_folder=True))
+        description = f"the folder from which this program has imported {name.partition('.')[0]}"
+        found.setdefault(folder, OwnFile(_real(folder), description, is_folder=True))
     yield from found.values()
 
 

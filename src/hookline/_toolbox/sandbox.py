@@ -187,18 +187,18 @@ class ConfinedFolder:
         """Return the file or folder that must be read-only, so that commands cannot change or replace ``file``."""
         if self.level != "bubblewrap":
             raise RegistrationError(
-                f"{file.path} is {file.what}, and commands could change it, because it is inside {root}. The level "
-                "'landlock' cannot except it: put the work into another folder, move this file out of it, install "
-                "bubblewrap, or let commands only read with Sandbox(write=False)"
+                f"{file.path} is {file.description}, and commands could change it, because it is inside {root}. The "
+                "level 'landlock' cannot make an exception for it: put the work into another folder, move this file "
+                "out of it, install bubblewrap, or let commands only read with Sandbox(write=False)"
             )
         whole_folder = file.beside or not os.path.exists(file.path)
         place = os.path.dirname(file.path) if whole_folder and not file.is_folder else file.path
         if place == root or not is_below(place, root):
             moved = "your code" if file.is_folder else "this file"
             raise RegistrationError(
-                f"{file.path} is {file.what}, and commands could change it, because they may write to {root}. Put the "
-                f"work into a subfolder, move {moved} into a subfolder or out of the folder, or let commands only "
-                "read with Sandbox(write=False)"
+                f"{file.path} is {file.description}, and commands could change it, because they may write to {root}. "
+                f"Put the work into a subfolder, move {moved} into a subfolder or out of the folder, or let commands "
+                "only read with Sandbox(write=False)"
             )
         if whole_folder:
             os.makedirs(place, mode=0o700, exist_ok=True)

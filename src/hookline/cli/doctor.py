@@ -164,7 +164,7 @@ def show_attempts() -> bool:
     results = [list(run_canaries(level)) for level in levels]
     rows = []
     for number, attempts in enumerate(zip(*results, strict=True)):
-        good, bad = ("works", "fails") if number == 0 else ("stopped", "GETS OUT")
+        good, bad = ("works", "fails") if number == 0 else ("stopped", "NOT STOPPED")
         cells = [Text(good, style="green") if each.passed else Text(bad, style="bold red") for each in attempts]
         rows.append((attempts[0].attempt, *cells))
     print_table(("attempt", *levels), rows, title="Trying to get out of the shell's sandbox", keep=("attempt",))

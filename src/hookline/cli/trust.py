@@ -76,7 +76,7 @@ def trust(
     check, config = _check(store, Path(path))
     _show(check, config)
     if check.passed:
-        sys.stderr.write("All of this is already trusted.\n")
+        sys.stderr.write("All these files are already trusted.\n")
         return COMPLETED
     if not yes:
         if not _has_terminal():
