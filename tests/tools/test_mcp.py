@@ -182,7 +182,7 @@ def test_a_glob_that_matches_nothing_is_an_error(shared):
 
 
 def test_a_duplicate_tool_name_is_an_error(shared):
-    with pytest.raises(RegistrationError, match="two tools are named 'add'"):
+    with pytest.raises(RegistrationError, match=r"two tools are named 'add'; .*prefix=.*default_tools = false"):
         Agent("a", llm=ScriptedModel([]), tools=[shared.server, tool(name="add")(lambda: 1)])
 
 

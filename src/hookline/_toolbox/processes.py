@@ -267,6 +267,10 @@ class _Pipe:
         self.close()
 
 
+_STREAMS = {f"/dev/{name}": number for number, name in enumerate(("stdin", "stdout", "stderr"))}
+_STREAMS |= {f"{folder}/{number}": number for folder in ("/dev/fd", "/proc/self/fd") for number in range(3)}
+
+
 def _opened(start: ProcessSpec, descriptors: list[int], files: ExitStack) -> list[int]:
     """Return the descriptors of a process after its redirects, which apply from left to right."""
     flags = {"read": os.O_RDONLY, "write": os.O_WRONLY | os.O_CREAT | os.O_TRUNC}
@@ -275,7 +279,10 @@ def _opened(start: ProcessSpec, descriptors: list[int], files: ExitStack) -> lis
         if opening.same_as is not None:
             descriptors[opening.descriptor] = descriptors[opening.same_as]
             continue
-        path = os.path.join(start.folder, opening.path)
+        path = os.path.normpath(os.path.join(start.folder, opening.path))
+        if path in _STREAMS:  # of the command, not of this process: its terminal belongs to the user
+            descriptors[opening.descriptor] = descriptors[_STREAMS[path]]
+            continue
         opened = os.open(
             path, flags[opening.mode] | os.O_NONBLOCK | os.O_NOCTTY, 0o666
         )  # opening a named pipe must not block
