@@ -1,4 +1,4 @@
-"""The sandbox with real commands at both levels. What must not happen is tried, and looked for from outside."""
+"""The sandbox with real commands at both levels. Tests try forbidden actions, and check their effect from outside."""
 
 import asyncio
 import gc

@@ -61,7 +61,7 @@ def shared(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trusted(tmp_path_factory):
-    """A server that is believed about its tools."""
+    """A trusted server."""
     started = Started(tmp_path_factory.mktemp("trusted") / "notes", trusted=True)
     with started.server:
         started.server.tools()

@@ -168,7 +168,7 @@ def project_files(config: Configuration, more: Iterable[Path] = (), references: 
     texts = [*_references(declared), *references]
     files = [*more, *_reference_files(texts, home)]
     servers = (*declared.get("mcp", ()), *declared.get("trusted_mcp", ()))
-    # Other programs import these, where nothing checks them again. So all of them are looked for each time.
+    # A server is another program, whose imports are not checked again. So its modules are searched every time.
     files += _with_imports(mcp_scripts(servers, home), (home, Path.cwd()))
     files += _plugin_files(config, declared.get("plugins", ()))
     given = config.settings
@@ -218,7 +218,7 @@ _INTERPRETER = re.compile(r"(ba|da|k|z)?sh|python[\d.]*|node|deno|bun|ruby|perl|
 
 
 def _shadows(folder: Path) -> Iterator[Path]:
-    """Yield modules with the name of another one: a server that runs in this folder imports these instead."""
+    """Yield the modules of a folder that hide another module of the same name from a server that runs there."""
     try:
         entries = sorted(folder.iterdir())
     except OSError:
