@@ -19,7 +19,7 @@ def status(service: Service) -> str:
     return f"{service} runs version {VERSIONS[service]}."
 
 
-@tool(effects=["write"])
+@tool(effects=["network"])
 async def deploy(service: Service, ctx: AgentContext) -> str:
     """Deploy the next version of a service."""
     stages = ("building", "testing", "switching over")
