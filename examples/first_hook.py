@@ -33,13 +33,13 @@ FOLDER = Path(tempfile.mkdtemp(prefix="hookline-"))
 atexit.register(shutil.rmtree, FOLDER)
 
 
-@tool
+@tool(effects=["read"])
 def list_files() -> list[str]:
     """List the files in the folder."""
     return sorted(path.name for path in FOLDER.iterdir())
 
 
-@tool
+@tool(effects=["delete"])
 def delete_file(path: str) -> str:
     """Delete one file.
 

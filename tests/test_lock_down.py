@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from hookline._toolbox.sandbox import level_state
+
 pytestmark = pytest.mark.slow
 
 
@@ -59,8 +61,28 @@ def test_on_the_command_line_they_hold_and_leave_a_record_that_verifies(hookline
     (batch, *_) = json.loads(done.stdout.splitlines()[-1])["result"]["steps"]
     assert batch["outcomes"] == ["blocked", "blocked", "blocked", "blocked", "ok"]
     assert (hookline.folder / "notes.txt").exists()
-    verified = hookline("audit", "verify", "audit.jsonl")
+    verified = hookline("audit", "verify", "audit/log.jsonl")
     assert verified.returncode == 0, verified.stdout + verified.stderr
-    assert "sk-live-1" not in (hookline.folder / "audit.jsonl").read_text()
+    assert "sk-live-1" not in (hookline.folder / "audit" / "log.jsonl").read_text()
     stats = json.loads(hookline("stats", "--json").stdout)
     assert {tool["tool"]: tool["calls"] for tool in stats["tools"]} == {"read_file": 1, "shell": 3, "fetch": 1}
+
+
+def test_a_coding_agent_works_with_the_changes_that_the_page_names_and_cannot_change_its_log(hookline):
+    if problem := level_state("bubblewrap").problem:
+        pytest.skip(f"bubblewrap: {problem}")
+    without = "".join(line for line in TOML.splitlines(keepends=True) if "InjectionGuard" not in line)
+    config = hookline.folder / "coder" / "hookline.toml"
+    config.parent.mkdir()
+    config.write_text(f'write = true\nshell_profile = "developer"\nfolder = "."\n{without}')
+    commands = ["echo coffee > more.txt", "cat more.txt", "python3 -c \"open('audit/log.jsonl', 'w')\""]
+    turns = [*({"tool": "shell", "arguments": {"command": command}} for command in commands), "Done."]
+    (config.parent / "turns.json").write_text(json.dumps(turns))
+    model = f"scripted:{config.parent / 'turns.json'}"
+    done = hookline("run", "Add coffee", "--config", str(config), "--model", model, "--json")
+    assert done.returncode == 0, done.stderr
+    steps = json.loads(done.stdout.splitlines()[-1])["result"]["steps"]
+    assert [step["outcomes"] for step in steps] == [["ok"], ["ok"], ["ok"], []]
+    assert (config.parent / "more.txt").read_text() == "coffee\n"
+    assert "Read-only file system" in done.stdout
+    assert hookline("audit", "verify", str(config.parent / "audit" / "log.jsonl")).returncode == 0

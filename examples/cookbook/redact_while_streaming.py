@@ -1,8 +1,9 @@
 """Redact a reply while it is streamed.
 
-`on_token` changes what people see, `after_llm` changes what is recorded: a redactor needs both. The end of an address
-may come with a later chunk, so the hook holds back the last word until it is complete; the chunk marked `final` brings
-the rest. `SensitiveDataHook` does this for many kinds of data.
+A hook that only rewrites at `after_llm` holds all text until the reply is complete. To redact text while it streams, a
+hook judges `on_token` too: that changes what people see, `after_llm` what is recorded. The end of an address may come
+with a later chunk, so the hook holds back the last word until it is complete; the chunk marked `final` brings the rest.
+`SensitiveDataHook` does this for many kinds of data.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Translate the reply for the user.
 
 The agent works in English; the user reads Dutch. When the model has answered and calls no more tools, a second model
-call translates the reply, and the translation is recorded and returned. The stream still shows the English text first.
+call translates the reply, and the translation is recorded, returned and streamed.
 `purpose` keeps the hook from translating the model calls of other hooks.
 """
 

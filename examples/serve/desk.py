@@ -13,13 +13,13 @@ SECONDS = 0.4
 Service = Annotated[str, Field(examples=["shop"])]
 
 
-@tool
+@tool(effects=["read"])
 def status(service: Service) -> str:
     """Tell which version of a service runs."""
     return f"{service} runs version {VERSIONS[service]}."
 
 
-@tool(dangerous=True)
+@tool(effects=["network"])
 async def deploy(service: Service, ctx: AgentContext) -> str:
     """Deploy the next version of a service."""
     stages = ("building", "testing", "switching over")

@@ -33,7 +33,7 @@ def file(tmp_path):
         (3, 0o757, None),  # above the project
     ],
 )
-def test_whoever_may_write_to_a_file_or_its_folders_could_have_changed_it(file, parts, mode, reason):
+def test_other_users_who_may_write_to_a_file_or_its_folders_could_have_changed_it(file, parts, mode, reason):
     place = (file, *file.parents)[parts]
     place.chmod(mode)
     assert distrust_reason(file, file.parents[1]) == (reason and reason.format(place))

@@ -336,7 +336,7 @@ def test_files_on_the_command_line_are_the_users_own_choice(hookline, clone, scr
 # Commands that write files.
 
 
-def test_what_a_command_has_written_for_the_user_is_trusted(here, folder):
+def test_files_that_a_command_wrote_for_the_user_are_trusted(here, folder):
     here("new", "hook", "keep_files")
     here("new", "personality", "critic")
     (folder / "hookline.toml").write_text('hooks = ["keep_files.py"]\npersonalities = "personalities"\n')

@@ -178,8 +178,9 @@ def test_a_tool_of_a_file_runs_without_write_only_if_it_declares_that_it_reads(t
 def test_only_a_trusted_server_is_believed_about_its_tools(script, tmp_path):
     server = Path(__file__).parents[1] / "tools" / "mcp_server.py"
     target = f"{sys.executable} {server} {tmp_path / 'notes'}"
-    for names, effects in (("mcp", None), ("trusted_mcp", {"read"})):
-        settings = Settings(model=script("hi"), folder=str(tmp_path), default_tools=False, **{names: (target,)})
+    for names, effects in ((["mcp"], None), (["trusted_mcp"], {"read"}), (["mcp", "trusted_mcp"], {"read"})):
+        servers = dict.fromkeys(names, (target,))
+        settings = Settings(model=script("hi"), folder=str(tmp_path), default_tools=False, **servers)
         (tools,) = build_tools(settings, tmp_path)
         with tools:
             assert ToolRegistry([tools]).get("peek").effects == effects

@@ -141,6 +141,37 @@ def test_data_that_a_server_gets_as_an_argument_is_not_code(home):
     assert names(home, load(folder=home, env={})) == {"server.sh", "other.js"}
 
 
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("sh start notes.db", {"start"}),
+        ("bash -x start notes.db", {"start"}),
+        ("env PYTHONPATH=lib python -m server", {"lib/server.py", "lib/json.py"}),
+        ("uv run --directory lib server.py", {"lib/server.py", "lib/json.py"}),
+        ("python lib/server.py", {"lib/server.py", "lib/json.py"}),
+    ],
+)
+def test_scripts_that_a_server_runs_from_another_folder_or_without_a_suffix_are_code(home, write, command, found):
+    write(lib__server_py="import json\n", lib__json_py="", lib__other_py="")
+    (home / "start").write_text("echo\n")
+    (home / "notes.db").write_text("")
+    (home / "hookline.toml").write_text(f'mcp = ["{command}"]')
+    assert names(home, load(folder=home, env={})) == found
+
+
+@pytest.mark.parametrize("new", ["json.py", "optional.py", "msgspec/__init__.py"])
+def test_a_new_module_that_a_server_would_import_is_asked_about(home, write, store, new):
+    write(server_py="import json, msgspec\ntry:\n    import optional\nexcept ImportError:\n    pass\n")
+    (home / "hookline.toml").write_text('mcp = ["python server.py"]')
+    config = load(folder=home, env={})
+    path = config.file.resolve()
+    store.trust(path, check_trust(store, path, config.digest, project_files(config)).digests)
+    assert check_trust(store, path, config.digest, project_files(config)).passed
+    (home / new).parent.mkdir(exist_ok=True)
+    (home / new).write_text(CANARY)
+    assert not check_trust(store, path, config.digest, project_files(config)).passed
+
+
 def test_files_named_on_the_command_line_are_the_users_own_choice(home, write):
     write(mine_py="", theirs_py="")
     (home / "hookline.toml").write_text('hooks = ["theirs.py"]')
@@ -213,7 +244,7 @@ def test_processes_that_trust_files_at_once_lose_no_record(store, home):
 
 
 @pytest.mark.parametrize(("text", "on"), [("1", True), ("true", True), ("YES", True), ("0", False), ("", False)])
-def test_the_variable_trusts_or_not(text, on):
+def test_the_variable_says_whether_to_trust(text, on):
     assert trust_variable({"HOOKLINE_TRUST": text}) is on
 
 

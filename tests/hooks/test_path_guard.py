@@ -312,11 +312,15 @@ def test_several_folders_may_be_read_and_others_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["writeFile", "create_directory", "append_note", "rename_x", "save_as", "remove_file", "mkdir"]
+    "name",
+    [
+        *("writeFile", "create_directory", "append_note", "rename_x", "save_as", "remove_file", "mkdir"),
+        *("mcp__fs__write_file", "mcp__my_fs__writeFile"),
+    ],
 )
 def test_tools_that_write_are_recognised_by_name(place, name):
-    writer = tool(name=name)(lambda path: "done")
-    assert run([call(name, path="a.txt")], PathGuard(place), [writer])[0] == ("blocked",)
+    writer = tool(name=name)(lambda what: "done")
+    assert run([call(name, what="a.txt")], PathGuard(place), [writer])[0] == ("blocked",)
 
 
 SECRETS = [

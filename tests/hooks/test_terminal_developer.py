@@ -328,7 +328,7 @@ BLOCKED = [(command, reason) for reason, commands in BLOCKED.items() for command
 
 
 @pytest.mark.parametrize(("command", "reason"), BLOCKED, ids=range(len(BLOCKED)))
-def test_what_cannot_be_allowed_is_blocked_with_its_reason(project, command, reason):
+def test_a_forbidden_command_is_blocked_with_its_reason(project, command, reason):
     verb, why = judged(command, project, protect=["hookline.toml"])
     assert verb == "block"
     assert why.startswith(reason)

@@ -940,7 +940,8 @@ def test_git_does_not_take_a_folder_of_data_for_a_repository(tmp_path):
     [
         "-r", "-rn", "--recursive", "-r --exclude-dir=.git", "-r --exclude=.env", "-r --include='*'",
         "-r --include='.e*'", "-r --include='[^x]env'", "-r --include='\\.env'", "-r --include='./.env'",
-        "-r --include='.env' --exclude='.env'", "-r --exclude-dir=.git --exclude-dir=keys --exclude='[.]env'",
+        "-r --include='.env' --exclude='.env'", "-r --exclude=x --include='*.py'",
+        "-r --exclude-dir=.git --exclude-dir=keys --exclude='[.]env'",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("operands", ["x .", "x", "-e x", "x ./", "x src/..", "x {place}"])

@@ -114,7 +114,7 @@ def test_installed_packages_and_other_folders_need_no_trust(tmp_path, trusting):
         assert load_file(other)[0].ran
 
 
-def test_after_the_block_everything_is_as_before(project, trusting):
+def test_after_the_block_the_import_system_is_restored(project, trusting):
     before = list(sys.meta_path)
     with trusting():
         assert len(sys.meta_path) == len(before) + 1

@@ -194,6 +194,20 @@ def test_a_program_that_continues_a_cut_log_does_not_hide_the_cut(log):
     assert [(warning.kind, warning.line) for warning in report.warnings] == [("unproven", len(lines(path)) - 7)]
 
 
+@pytest.mark.parametrize("how", ["removed", "empty", "replaced"])
+def test_a_full_file_does_not_prove_that_no_other_one_followed(log, how):
+    path = log / "many.jsonl"
+    newest = max(log.glob("many-*.jsonl"))
+    (log / "many.jsonl.head").unlink()
+    path.unlink()
+    if how == "empty":
+        path.touch()
+    elif how == "replaced":
+        newest.rename(path)
+    report = verify_audit(path)
+    assert (report.unchanged, report.end_proven, report.ok) == (True, False, False)
+
+
 def test_the_last_record_of_a_full_file_proves_its_end(log):
     path = log / "many-000001.jsonl"
     assert verify_audit(path).ok

@@ -244,7 +244,7 @@ def test_streamed_text_comes_in_the_same_pieces(path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["safe", "live"])
-def test_held_and_live_text_is_shown_at_the_same_time_in_a_replay(path: Path, mode: Any) -> None:
+def test_held_and_live_text_is_shown_at_the_same_position_in_a_replay(path: Path, mode: Any) -> None:
     @guard(AFTER_LLM)
     def reject(ctx: Any, payload: Any) -> HookResult | None:
         return HookResult.retry("No.") if "bad" in payload.content else None

@@ -430,7 +430,7 @@ def test_many_handoffs_keep_one_source_of_guards_for_each_agent():
     assert len(session._guards) == 2
 
 
-def test_the_guards_of_an_agent_that_was_removed_are_missed_with_a_warning(caplog):
+def test_a_warning_says_that_the_guards_of_a_removed_agent_no_longer_apply(caplog):
     team = relay(("writer", ["hello"], [], []))
     team.run("x", session=Session("s", personality_id="writer", handed_over_by=["desk"]))
-    assert "handed over by 'desk', which is no longer there" in caplog.text
+    assert "handed over by the agent 'desk', which no longer exists" in caplog.text

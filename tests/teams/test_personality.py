@@ -147,7 +147,7 @@ def test_in_a_project_a_file_is_read_only_with_the_content_that_the_user_trusts(
     with only_trusted(TrustedFiles([tmp_path], lambda path, seen: known.get(path) == seen)):
         assert read(main).instructions == "y"
         (tmp_path / name).write_text('description = "changed"')
-        with pytest.raises(ConfigError, match="is not trusted, or has changed since"):
+        with pytest.raises(ConfigError, match="is not trusted, or has changed:"):
             read(main)
 
 

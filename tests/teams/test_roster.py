@@ -358,7 +358,7 @@ def test_a_changed_file_is_used_after_the_user_has_trusted_it_elsewhere_while_th
         assert roster.run("x", session=session).reply == "coder"
         path = put(folder, "coder.toml", 'instructions = "changed"')
         assert roster.run("x", session=session).reply == "coder"
-        assert "is not trusted, or has changed since" in roster.problems[str(path)]
+        assert "is not trusted, or has changed:" in roster.problems[str(path)]
         trust()
         assert roster.run("x", session=session).reply == "changed"
 

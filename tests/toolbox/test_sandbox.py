@@ -1,10 +1,12 @@
-"""The sandbox with real commands at both levels. What must not happen is tried, and looked for from outside."""
+"""The sandbox with real commands at both levels. Tests try forbidden actions, and check their effect from outside."""
 
 import asyncio
 import gc
 import os
+import resource
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -67,21 +69,21 @@ def run(folder, command, sandbox="auto", **options):
 # --- What is kept in -------------------------------------------------------------------------------------------------
 
 
-def test_nothing_that_is_tried_gets_out(level):
+def test_no_attempt_gets_out_of_the_sandbox(level):
     results = list(run_canaries(level))
     assert len(results) == 11
-    assert [result for result in results if not result.is_good] == []
+    assert [result for result in results if not result.passed] == []
 
 
 def test_without_a_sandbox_the_same_attempts_succeed():
     first, *others = run_canaries("off")
-    assert first.is_good
-    assert [result for result in others if result.is_good] == []
+    assert first.passed
+    assert [result for result in others if result.passed] == []
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="the other tests run as an ordinary user already")
-def test_it_holds_for_ordinary_users_too(tmp_path):
+def test_the_sandbox_holds_for_ordinary_users_too(tmp_path):
     python = "/usr/bin/python3"
     here = sys.version_info[:2]
     version = subprocess.run([python, "-V"], capture_output=True, text=True, check=False).stdout
@@ -90,7 +92,7 @@ def test_it_holds_for_ordinary_users_too(tmp_path):
     packages = os.path.dirname(os.path.dirname(sys.modules["msgspec"].__file__))
     code = "from hookline._toolbox.sandbox_canaries import run_canaries\n"
     code += (
-        "for level in ('off', 'landlock', 'bubblewrap'): print(level, *[int(r.is_good) for r in run_canaries(level)])"
+        "for level in ('off', 'landlock', 'bubblewrap'): print(level, *[int(r.passed) for r in run_canaries(level)])"
     )
     command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", python, "-P", "-c", code]
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{ROOT / 'src'}:{packages}", "HOME": "/nonexistent"}
@@ -187,6 +189,25 @@ def test_landlock_denies_memory_that_is_shared_with_others(folder, function):
     assert run(folder, f"python -c {shlex.quote(code)}", "landlock") == "-1 1\n[exit code 0]"
 
 
+@pytest.mark.parametrize("kind", ["SOCK_DGRAM", "SOCK_RAW"])
+def test_one_of_a_pair_of_sockets_cannot_send_to_another_program(level, folder, kind):
+    path = folder.parent / "socket"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(path))
+        listening.setblocking(False)
+        code = f"import socket; socket.socketpair(socket.AF_UNIX, socket.{kind})[0].sendto(b'x', {str(path)!r})"
+        assert run(folder, f"{PYTHON} -c {shlex.quote(code)}", level).endswith("[exit code 1]")
+        with pytest.raises(BlockingIOError):
+            listening.recv(1)
+
+
+def test_a_command_cannot_change_the_limits_of_hookline(level, folder):
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    code = f"import resource; resource.prlimit({os.getpid()}, resource.RLIMIT_CORE, (0, {before[1]}))"
+    assert run(folder, f"{PYTHON} -c {shlex.quote(code)}", level).endswith("[exit code 1]")
+    assert run(folder, "ulimit -n 50 && ulimit -n", level) == "50\n[exit code 0]"
+
+
 def test_no_secret_of_the_environment_gets_in(level, folder, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     monkeypatch.setenv("HOME", "/home/of/the/user")
@@ -196,7 +217,7 @@ def test_no_secret_of_the_environment_gets_in(level, folder, monkeypatch):
     assert "MINE=1" in output
 
 
-def test_root_has_no_powers_inside(level, folder):
+def test_root_has_no_capabilities_inside(level, folder):
     assert run(folder, "grep -c 'Cap[IPE].*0000000000000000' /proc/self/status", level) == "3\n[exit code 0]"
 
 
@@ -280,6 +301,15 @@ def test_further_folders_may_be_read_or_written(level, folder, tmp_path):
     assert "other\n" not in output
     assert os.listdir(tmp_path / "library") == ["file"]
     assert sorted(os.listdir(tmp_path / "results")) == ["file", "new"]
+
+
+def test_pytest_finds_the_plugin_of_a_hookline_that_is_installed_from_its_sources(level, folder):
+    sources = str(Path(module.__file__).parents[2])  # where `pip install -e` leads to, outside the environment
+    (folder / "test_a.py").write_text("def test_a(): pass\n")
+    tool = shell_tool(folder, sandbox=level, env={"PYTHONPATH": sources})
+    output = asyncio.run(tool("python -m pytest -q -p no:cacheprovider test_a.py; echo x > $PYTHONPATH/hookline/new"))
+    assert "1 passed" in output
+    assert not (Path(sources) / "hookline" / "new").exists()
 
 
 def test_the_folder_may_be_inside_a_folder_of_the_system(level, folder, monkeypatch):
@@ -490,12 +520,27 @@ def test_the_folder_of_a_store_is_read_only(bubblewrap, folder, kind):
     del store
 
 
-def test_the_script_of_an_mcp_server_is_read_only(bubblewrap, folder):
+def test_the_script_of_an_mcp_server_and_what_it_could_import_are_read_only(bubblewrap, folder):
+    (folder / "servers").mkdir()
+    script = folder / "servers" / "server.py"
+    script.write_text("")
+    server = mcp(f"{PYTHON} {script}")
+    run(
+        folder,
+        "echo x > servers/server.py; rm -f servers/server.py; echo x > servers/json.py; echo x > free",
+        "bubblewrap",
+    )
+    assert script.read_text() == ""
+    assert not (folder / "servers" / "json.py").exists()
+    assert (folder / "free").exists()
+    del server
+
+
+def test_a_folder_from_which_an_mcp_server_imports_is_refused(bubblewrap, folder):
     (folder / "server.py").write_text("")
     server = mcp(f"{PYTHON} {folder / 'server.py'}")
-    run(folder, "echo x > server.py; rm -f server.py; echo ok > free", "bubblewrap")
-    assert (folder / "server.py").read_text() == ""
-    assert (folder / "free").exists()
+    with pytest.raises(RegistrationError, match="from which the MCP server .* imports code"):
+        shell_tool(folder, sandbox="bubblewrap")
     del server
 
 
@@ -596,6 +641,23 @@ def test_the_programs_that_git_runs_later_cannot_be_planted(bubblewrap, folder):
     module.write_text("[core]\n")
     run(folder, "echo x > .git/modules/part/config; mv .git/modules old", "bubblewrap")
     assert module.read_text() == "[core]\n"
+
+
+def test_git_cannot_be_pointed_to_settings_and_hooks_of_another_folder(bubblewrap, folder):
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    shutil.rmtree(folder / ".git" / "hooks", ignore_errors=True)
+    canary = folder.parent / "canary"
+    (folder / "plant.sh").write_text(f"#!/bin/sh\necho x > {shlex.quote(str(canary))}\n")
+    command = (
+        "chmod +x plant.sh; cp -r .git other; git config -f other/config core.fsmonitor $PWD/plant.sh; "
+        "mkdir .git/hooks; cp plant.sh .git/hooks/pre-commit; echo ../other > .git/commondir; cat .git/commondir"
+    )
+    assert run(folder, command, "bubblewrap").endswith("../other\n[exit code 0]")
+    subprocess.run(["git", "-C", folder, "status"], check=True, stdout=subprocess.DEVNULL)
+    author = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
+    commit = ["git", "-C", folder, *author, "commit", "-q", "--allow-empty", "-m", "m"]
+    subprocess.run(commit, check=True, stdout=subprocess.DEVNULL)
+    assert not canary.exists()
 
 
 # --- Hosts -----------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -84,6 +85,23 @@ def test_a_command_line_runs_without_a_shell(folder, command, expected):
     assert run(folder, command) == expected.replace("{folder}", str(folder))
 
 
+@pytest.mark.parametrize("stream", ["/dev/stdout", "/dev/stderr", "/dev/fd/1", "/proc/self/fd/2", "/dev/../dev/stdout"])
+def test_a_redirect_to_a_stream_is_that_of_the_command_and_not_the_users_terminal(folder, capfd, stream):
+    assert run(folder, f"echo x > {stream}") == "x\n[exit code 0]"
+    assert run(folder, f"echo x >> {stream}") == "x\n[exit code 0]"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_redirect_from_standard_input_does_not_read_what_the_user_types(folder):
+    code = (
+        "import asyncio, sys; from hookline.tools import shell_tool\n"
+        "print(asyncio.run(shell_tool(sys.argv[1], sandbox='off')('cat < /dev/stdin')))"
+    )
+    words = [sys.executable, "-c", code, folder]
+    done = subprocess.run(words, input="typed\n", capture_output=True, text=True, check=True)
+    assert done.stdout == "[exit code 0]\n"
+
+
 def test_a_tilde_is_the_home_folder_of_the_environment(folder):
     assert run(folder, "echo ~ ~/x '~'", env={"HOME": "/h"}) == "/h /h/x ~\n[exit code 0]"
 
@@ -146,7 +164,7 @@ def test_long_output_keeps_its_head_and_tail(folder):
     assert run(folder, "seq 1 100", max_output=1000).count("\n") == 100
 
 
-def test_output_of_the_last_moment_is_kept(folder, monkeypatch):
+def test_output_written_just_before_the_end_is_kept(folder, monkeypatch):
     def ends_now(process):  # after the tool looked for output, and before it looks for the end
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT) is not None
 

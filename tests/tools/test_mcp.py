@@ -61,7 +61,7 @@ def shared(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trusted(tmp_path_factory):
-    """A server that is believed about its tools."""
+    """A trusted server."""
     started = Started(tmp_path_factory.mktemp("trusted") / "notes", trusted=True)
     with started.server:
         started.server.tools()
@@ -182,7 +182,7 @@ def test_a_glob_that_matches_nothing_is_an_error(shared):
 
 
 def test_a_duplicate_tool_name_is_an_error(shared):
-    with pytest.raises(RegistrationError, match="two tools are named 'add'"):
+    with pytest.raises(RegistrationError, match=r"two tools are named 'add'; .*prefix=.*default_tools = false"):
         Agent("a", llm=ScriptedModel([]), tools=[shared.server, tool(name="add")(lambda: 1)])
 
 

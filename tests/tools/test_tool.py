@@ -677,6 +677,7 @@ def not_paths(profile: str, pathology: str, text: str, count: int, file: int): .
         ),
         (not_paths, {"profile": "x", "pathology": "x", "text": "x", "count": 1, "file": 3}, []),
         (by_name, {"path": ""}, []),
+        (anything, {"file_name": "1", "dirname": "2", "folderName": "3", "name": "x"}, list("123")),
         (by_name, {"paths": [1, None, "a"]}, ["a"]),
         (weather, {"city": "Rome"}, []),
         (

@@ -33,12 +33,17 @@ def user_folder(kind: Literal["cache", "data"]) -> Path:
     return Path(os.environ.get(variable) or Path.home() / usual) / "hookline"
 
 
+def is_below(path: str, folder: str) -> bool:
+    """Return whether an absolute path is the folder or inside it. Both are compared as text."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
 def distrust_reason(path: Path, top: Path | None = None) -> str | None:
     """Return why another user could have written or replaced a file; ``None`` if only this user and root could.
 
-    A file that decides which code runs, or what a model is told, must not come from another user. The folder of the
-    file counts as well, because whoever may write to it can replace the file; so do the folders above it, up to
-    ``top``. In a folder with the sticky bit, such as ``/tmp``, only the owner of a file can replace it.
+    A file that decides which code runs, or which instructions a model gets, must not come from another user. The folder
+    of the file counts as well, because a user who may write to it can replace the file; so do the folders above it, up
+    to ``top``. In a folder with the sticky bit, such as ``/tmp``, only the owner of a file can replace it.
 
     Always ``None`` on Windows, where these permissions do not exist.
 
@@ -50,12 +55,12 @@ def distrust_reason(path: Path, top: Path | None = None) -> str | None:
         return None
     try:
         real = path.resolve(strict=True)
-        for each in dict.fromkeys((path, real)):  # whoever owns a link chooses its target
-            if problem := _writer(each.lstat() if each is path else each.stat()):
+        for each in dict.fromkeys((path, real)):  # the owner of a link chooses its target
+            if problem := _other_writers(each.lstat() if each is path else each.stat()):
                 return problem
         for folder in _folders_above(path.absolute(), real, top):
             state = folder.stat()
-            problem = _writer(state)
+            problem = _other_writers(state)
             if problem and (not state.st_mode & stat.S_ISVTX or problem == _FOREIGN):
                 return f"its folder is {folder}, and {problem}"
     except (OSError, RuntimeError) as error:  # a cycle of links
@@ -77,8 +82,8 @@ def _folders_above(path: Path, real: Path, top: Path | None) -> Iterator[Path]:
                 yield folder
 
 
-def _writer(state: os.stat_result) -> str:
-    """Return who else may write to a file or folder; empty if nobody."""
+def _other_writers(state: os.stat_result) -> str:
+    """Return which other users may write to a file or folder; empty if there are none."""
     if state.st_uid not in (os.geteuid(), 0):
         return _FOREIGN
     if stat.S_ISLNK(state.st_mode):  # the permissions of a link have no effect

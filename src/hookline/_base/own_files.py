@@ -21,14 +21,14 @@ class OwnFile(NamedTuple):
 
     Args:
         path: the path.
-        what: a description, for messages.
-        beside: whether Hookline replaces the file, or makes others beside it, such as the journal of a database. Then
-            protecting the file alone is not enough.
+        description: what it is, for messages.
+        beside: whether Hookline replaces the file, or creates others beside it, such as the journal of a database. Then
+            its folder must be protected too.
         is_folder: whether it is a folder, which may not exist yet.
     """
 
     path: str
-    what: str
+    description: str
     beside: bool = False
     is_folder: bool = False
 
@@ -47,27 +47,27 @@ def register_own_file(owner: object, file: OwnFile) -> None:
 def own_files() -> Iterator[OwnFile]:
     """Return the files and folders that this process uses, with links resolved. Some may not exist yet.
 
-    A link on the way to a file is one of them, because replacing the link replaces the file.
+    They include the links in the path of a file, because replacing a link replaces the file.
     """
     for file in (*list(_registered.values()), *_environment()):
         yield file._replace(path=os.path.realpath(file.path))
         for link in _links(file.path):
-            yield OwnFile(link, f"a link to {file.what}", beside=True)
+            yield OwnFile(link, f"a link to {file.description}", beside=True)
     yield from _loaded_code()
 
 
 def _environment() -> Iterator[OwnFile]:
     for folder in (user_folder("data"), user_folder("cache")):
-        yield OwnFile(str(folder), "the user's data of Hookline", is_folder=True)
+        yield OwnFile(str(folder), "Hookline's folder for the user's data", is_folder=True)
     for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
         yield OwnFile(prefix, "the Python environment", is_folder=True)
     for entry in dict.fromkeys(sys.path):
-        what = "a place from which Python imports modules (sys.path)"
-        yield OwnFile(os.path.abspath(entry), what, is_folder=os.path.isdir(entry or "."))
+        description = "a place from which Python imports modules (sys.path)"
+        yield OwnFile(os.path.abspath(entry), description, is_folder=os.path.isdir(entry or "."))
 
 
 def _links(path: str) -> Iterator[str]:
-    """Return the links on the way to a path."""
+    """Return the links among a path and the folders above it."""
     place, *names = path.split(os.sep)
     for name in names:
         place = os.path.join(os.path.realpath(place or os.sep), name)
@@ -90,8 +90,8 @@ def _loaded_code() -> Iterator[OwnFile]:
         folder = os.path.dirname(file)
         for _ in range(depth):
             folder = os.path.dirname(folder)
-        what = f"the folder from which this program has imported {name.partition('.')[0]}"
-        found.setdefault(folder, OwnFile(_real(folder), what, is_folder=True))
+        description = f"the folder from which this program has imported {name.partition('.')[0]}"
+        found.setdefault(folder, OwnFile(_real(folder), description, is_folder=True))
     yield from found.values()
 
 

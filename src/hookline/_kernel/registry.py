@@ -135,7 +135,7 @@ def _chain(entries: list[Entry]) -> Chain:
 def _holds_text(replies: Chain, tokens: Chain) -> bool:
     """Whether a hook decides at ``after_llm`` about text that it has not judged at ``on_token``.
 
-    A hook may declare the answer with an attribute ``holds_text``: ``False`` if it never rejects or changes text. An
+    A hook may declare this with an attribute ``holds_text``: ``False`` if it never rejects or changes text. An
     interceptor is called at every point, so being called at ``on_token`` does not mean that it judges text there.
     """
     judges = {id(entry.hook) for entry in (*tokens.rewriters, *tokens.guards) if not hasattr(entry.hook, "interceptor")}

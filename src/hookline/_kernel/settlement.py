@@ -97,7 +97,9 @@ class Settlement:
             if self.no_retry == "retry_limit":
                 self.signals += (StopSignal("retry_limit", "Retry limit reached.", name),)
                 if phase == "guard" and self.point == AFTER_LLM:
-                    self.settle(verb, value, name, parsed.reason)  # what a guard rejects is not used (DESIGN 4.6)
+                    self.settle(
+                        verb, value, name, parsed.reason
+                    )  # a reply that a guard rejects is not used (DESIGN 4.6)
                     return True
         elif verb is not HookAction.CONTINUE:
             self.settle(verb, value, name, parsed.reason)

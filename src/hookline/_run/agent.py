@@ -95,7 +95,7 @@ class Agent(Generic[DepsT, OutputT]):
             ``hooks`` and ``plugins``.
         sinks: callables that get every event of every run.
         stream: when the text of replies is shown. With ``safe``, text that a hook may still reject is held until it is
-            settled. With ``live``, it is shown at once, and taken back if it is rejected: see :class:`RunOptions`.
+            settled. With ``live``, it is shown at once, and withdrawn if it is rejected: see :class:`RunOptions`.
 
     Raises:
         RegistrationError: a hook, tool, plugin or option cannot work.

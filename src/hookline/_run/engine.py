@@ -197,7 +197,7 @@ class Engine(Scope):
         return firing.payload
 
     async def observe(self, point: Point[Any], payload: Any, *, recorded: bool = False) -> None:
-        """Call only the observers of a point. ``recorded``: there is an event of this fire already."""
+        """Call only the observers of a point. With ``recorded``, no event is emitted, because there is one already."""
         firing = self.start_firing(point, payload)
         firing.recorded = recorded
         await self.conclude(firing)

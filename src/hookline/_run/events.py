@@ -68,7 +68,7 @@ class TextDelta(Event, frozen=True):
 
 
 class Discarded(Event, frozen=True):
-    """The streamed text of this attempt is void: take it back.
+    """The streamed text of this attempt is void: remove it from the display.
 
     ``reason``: ``retry`` (the reply was rejected, and the model is asked again), ``replaced`` (a hook changed the
     reply; the new text follows), ``rejected`` (a hook ended or failed the run because of the reply) or ``interrupted``

@@ -254,7 +254,7 @@ class Loop:
             settled = result
             result = await self._fire_run_end(settled, saved)
             if engine.shown is not None and result.reply != settled.reply and settled.status != "ended":
-                hop, attempt = engine.shown  # a hook rejected the text at the last moment; RunFinished has the new one
+                hop, attempt = engine.shown  # a hook replaced the reply at on_run_end; RunFinished has the new one
                 engine.emit(Discarded, hop=hop, attempt=attempt, reason="replaced")
         engine.emit(RunFinished, result=result)
         output = engine.output

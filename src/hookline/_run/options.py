@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 StreamMode = Literal["safe", "live"]
-"""When the text of a reply is shown: once no hook can reject it any more, or always at once."""
+"""When the text of a reply is shown: ``safe``, once no hook can reject it any more, or ``live``, always at once."""
 STREAM_MODES: tuple[StreamMode, ...] = get_args(StreamMode)
 
 
@@ -61,7 +61,7 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
 
     With ``safe``, the text of a reply is held until no hook can reject or change it: that is, if a hook decides at
     ``after_llm`` and does not also judge ``on_token``. With ``live``, text is shown at once, and a
-    :class:`~hookline.events.Discarded` event takes back what was rejected. A nested run has the mode of its outer run
+    :class:`~hookline.events.Discarded` event withdraws rejected text. A nested run has the mode of its outer run
     and may only choose ``safe``.
     """
     inherit: bool

@@ -21,7 +21,7 @@ class HookOwner(Protocol):
 
 
 class GuardSource:
-    """The guards of a run that handed its conversation over, for the runs that follow. They follow the registries.
+    """The guards of a run that handed its conversation over, for later runs. Changes of its registries take effect.
 
     A hook counts as a guard, with all its points, if it judges in the guard phase or fails closed at one of them. The
     plugin filter is that of the run that handed over: the next agent must not switch a guard off.

@@ -10,11 +10,12 @@ user's machine, and this file needs six system calls.
 SPEC is a dictionary, written by ``marshal`` in hexadecimal digits, because importing ``json`` takes too long:
 
 - ``read``, ``write``: folders and files that may be read, or read and written; ``devices``: device files.
+- ``list``: folders in which the names of files may be listed.
 - ``landlock``: whether to use Landlock.
 - ``sockets``: families of sockets that may be created; an empty list also denies TCP in Landlock.
 - ``memory``, ``file_size``, ``processes``, ``seconds``: limits of each process (``processes`` counts all of the user).
 - ``proxy``, ``port``: a unix socket, to which connections to ``127.0.0.1:port`` are forwarded.
-- ``stay``: whether to wait for the program, so that everything that it starts stays below this process.
+- ``supervise``: whether to wait for the program and to kill the processes that it leaves behind.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _WRITE = _READ | _WRITE_FILE | _TRUNCATE | sum(1 << bit for bit in (4, 5, 7, 8, 9, 10, 12, 13))
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
-# Names of system calls, their numbers on x86_64 and aarch64. Denied are those that reach around the sandbox (io_uring
-# opens sockets), outlive it (keyrings, System V memory), change what it sees (mounts, namespaces), or are a large and
-# rarely needed part of the kernel.
+# The denied system calls, with their numbers on x86_64 and aarch64. They reach around the sandbox (io_uring opens
+# sockets), outlive it (keyrings, System V memory), change its view (mounts, namespaces), or are a large and rarely
+# needed part of the kernel.
 _DENIED = {
     "mount": (165, 40),
     "umount2": (166, 39),
@@ -79,9 +80,10 @@ _DENIED_SHARED = {
     "msgrcv": (70, 188),
     "msgctl": (71, 187),
     "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
 }
-_SOCKET, _CLONE, _CLONE3 = (41, 198), (56, 220), (435, 435)
-_NAMESPACES = 0x7E020000  # the flags of clone() that make one
+_SOCKET, _SOCKETPAIR, _PRLIMIT, _CLONE, _CLONE3 = (41, 198), (53, 199), (302, 261), (56, 220), (435, 435)
+_NAMESPACES = 0x7E020000  # the flags of clone() that create a namespace
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -101,8 +103,8 @@ def architecture() -> tuple[int, int] | None:
 def main() -> None:
     """Read the spec, confine this process, and run the program."""
     spec, program = marshal.loads(bytes.fromhex(sys.argv[1])), sys.argv[2:]
-    if spec["stay"] or spec["proxy"]:
-        _stay(spec, program)
+    if spec["supervise"] or spec["proxy"]:
+        _supervise(spec, program)
     _run(spec, program)
 
 
@@ -112,7 +114,7 @@ def _run(spec: dict[str, Any], program: list[str]) -> NoReturn:
     _checked(_libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
     if spec["landlock"]:
         _restrict(spec)
-    _filter(spec["sockets"], bool(spec["stay"]))
+    _filter(spec["sockets"], bool(spec["supervise"]))
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python; programs expect the default
         signal.signal(ignored, signal.SIG_DFL)
     try:
@@ -121,8 +123,8 @@ def _run(spec: dict[str, Any], program: list[str]) -> NoReturn:
         _fail(f"{program[0]}: {error.strerror}", 126)
 
 
-def _stay(spec: dict[str, Any], program: list[str]) -> NoReturn:
-    """Run the program in a child, and end like it. Processes whose parents have ended stay below this one."""
+def _supervise(spec: dict[str, Any], program: list[str]) -> NoReturn:
+    """Run the program in a child, kill the processes that it leaves behind, and exit with its status."""
     _libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
     listening = _listen(spec["port"]) if spec["proxy"] else None
@@ -189,7 +191,7 @@ def _listen(port: int) -> socket.socket:
 
 
 def _forward(listening: socket.socket, path: str) -> None:
-    """Connect everything that connects to this port with the proxy outside, in threads that end with the process."""
+    """Forward connections to this port to the proxy outside, in threads that end with the process."""
     import socket
     import threading
 
@@ -198,7 +200,7 @@ def _forward(listening: socket.socket, path: str) -> None:
             while data := source.recv(65_536):
                 target.sendall(data)
             target.shutdown(socket.SHUT_WR)
-        except OSError:  # one of them is broken, so the other is of no use
+        except OSError:  # one connection is broken, so close both
             for connection in (source, target):
                 try:
                     connection.shutdown(socket.SHUT_RDWR)
@@ -238,7 +240,7 @@ def _set_limits(spec: dict[str, Any]) -> None:
 
 
 def _drop_capabilities() -> None:
-    """Give up the powers of root, which may do much that no file permission stops. Without them this does nothing."""
+    """Drop the capabilities of root, which override file permissions. For other users this changes nothing."""
     for number in range(64):
         if _libc.prctl(_DROP_BOUND, number, 0, 0, 0) != 0:
             break  # not root, or the last capability
@@ -255,8 +257,8 @@ def _restrict(spec: dict[str, Any]) -> None:
     ruleset = _libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0)
     _checked(ruleset, "Landlock")
     devices = _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV
-    for rights, paths in ((_READ, spec["read"]), (_WRITE, spec["write"]), (devices, spec["devices"])):
-        for path in paths:
+    for key, rights in (("read", _READ), ("write", _WRITE), ("devices", devices), ("list", _READ_DIR)):
+        for path in spec[key]:
             _allow(ruleset, path, rights & handled)
     _checked(_libc.syscall(_RESTRICT_SELF, ruleset, 0), "Landlock")
     os.close(ruleset)
@@ -271,7 +273,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
-        return  # what does not exist needs no permission
+        return  # a missing path needs no permission
     if not os.path.isdir(path):
         rights &= _OF_FILES
     rule = _PathBeneath(rights, opened)
@@ -280,12 +282,16 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def _filter(families: list[int], shared: bool) -> None:
-    """Install a seccomp filter."""
+    """Install a seccomp filter that denies system calls, and sockets of other families.
+
+    ``shared`` says that the sandbox shares System V memory and message queues with other programs, so that these are
+    denied too.
+    """
     found = architecture()
     if found is None:
         _fail(f"this architecture is not supported: {os.uname().machine}", 125)
     column, number = found
-    load, equal, above, any_bit, give = 0x20, 0x15, 0x35, 0x45, 0x06
+    load, equal, above, any_bit, mask, give = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
     allow, kill = 0x7FFF0000, 0x80000000
     no = {name: 0x00050000 | code for name, code in (("EPERM", 1), ("EACCES", 13), ("ENOSYS", 38))}
     code = [(load, 0, 0, 4), (equal, 1, 0, number), (give, 0, 0, kill), (load, 0, 0, 0)]
@@ -297,9 +303,17 @@ def _filter(families: list[int], shared: bool) -> None:
     code += [(equal, 0, 1, _CLONE3[column]), (give, 0, 0, no["ENOSYS"])]
     code += [(equal, 0, 4, _CLONE[column]), (load, 0, 0, 16), (any_bit, 0, 1, _NAMESPACES)]
     code += [(give, 0, 0, no["EPERM"]), (give, 0, 0, allow)]
-    code += [(equal, 0, len(families) + 2, _SOCKET[column]), (load, 0, 0, 16)]
+    code += [(equal, 0, len(families) + 3, _SOCKET[column]), (load, 0, 0, 16)]
     code += [(equal, len(families) - at, 0, family) for at, family in enumerate(families)]
     code += [(give, 0, 0, no["EACCES"]), (give, 0, 0, allow)]
+    if shared:
+        # A datagram socket of a pair can send to any path. Stream (1) and packet (5) sockets can only reach their peer.
+        code += [(equal, 0, 6, _SOCKETPAIR[column]), (load, 0, 0, 24), (mask, 0, 0, 0xF)]
+        code += [(equal, 2, 0, 1), (equal, 1, 0, 5), (give, 0, 0, no["EACCES"]), (give, 0, 0, allow)]
+        # A process may set its own limits (process 0), but not those of Hookline, which could then not write its log.
+        code += [(equal, 0, 4, _PRLIMIT[column]), (load, 0, 0, 16)]
+        code += [(equal, 1, 0, 0), (give, 0, 0, no["EPERM"]), (give, 0, 0, allow)]
+    code += [(give, 0, 0, allow)]
     packed = b"".join(
         operation.to_bytes(2, "little") + bytes((yes, other)) + value.to_bytes(4, "little")
         for operation, yes, other, value in code

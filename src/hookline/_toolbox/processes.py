@@ -106,7 +106,8 @@ class Job:
         limit: how many bytes of the output are kept.
         seconds: time limit for the whole job.
         progress: called from time to time with the last line of output.
-        watch: called from time to time with the ids of all processes of the job; a text is the reason to kill them.
+        watch: called about four times a second with the ids of all processes of the job. If it returns a text, they are
+            killed for this reason.
     """
 
     def __init__(
@@ -221,7 +222,7 @@ class Job:
                 time.sleep(min(left, _POLL / 5))
 
     def _read_rest(self, reading: _Pipe) -> None:
-        """Read what was written after the last look. A pipe holds at most 1 MB; others may still write to it."""
+        """Read the output since the last read. A pipe holds at most 1 MB; other processes may still write to it."""
         for _ in range(_PIPE_SIZE // _PIECE):
             data = reading.read(0)
             if not data:
@@ -266,6 +267,10 @@ class _Pipe:
         self.close()
 
 
+_STREAMS = {f"/dev/{name}": number for number, name in enumerate(("stdin", "stdout", "stderr"))}
+_STREAMS |= {f"{folder}/{number}": number for folder in ("/dev/fd", "/proc/self/fd") for number in range(3)}
+
+
 def _opened(start: ProcessSpec, descriptors: list[int], files: ExitStack) -> list[int]:
     """Return the descriptors of a process after its redirects, which apply from left to right."""
     flags = {"read": os.O_RDONLY, "write": os.O_WRONLY | os.O_CREAT | os.O_TRUNC}
@@ -274,7 +279,10 @@ def _opened(start: ProcessSpec, descriptors: list[int], files: ExitStack) -> lis
         if opening.same_as is not None:
             descriptors[opening.descriptor] = descriptors[opening.same_as]
             continue
-        path = os.path.join(start.folder, opening.path)
+        path = os.path.normpath(os.path.join(start.folder, opening.path))
+        if path in _STREAMS:  # of the command, not of this process: its terminal belongs to the user
+            descriptors[opening.descriptor] = descriptors[_STREAMS[path]]
+            continue
         opened = os.open(
             path, flags[opening.mode] | os.O_NONBLOCK | os.O_NOCTTY, 0o666
         )  # opening a named pipe must not block

@@ -26,11 +26,12 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+from .._base.files import is_below
 from .._base.own_files import OwnFile, own_files
 from .._kernel.errors import RegistrationError
 from .._net.egress import Egress
@@ -39,6 +40,7 @@ from .processes import ProcessSpec, search_path
 Level = Literal["bubblewrap", "landlock"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 
+_HOOKLINE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LAUNCHER = os.path.join(os.path.dirname(__file__), "_sandbox_launcher.py")
 _LAUNCHER_INSIDE = "/run/hookline/launcher.py"
 _PROXY_INSIDE, _PROXY_PORT = "/run/hookline/proxy", 3128
@@ -62,7 +64,7 @@ _LOCAL = re.compile(r"localhost|127\.|::1")
 
 
 class Sandbox:
-    """What the commands of a :func:`shell_tool` can do. The kernel enforces it, whatever the commands are.
+    """Limits for the commands of a :func:`shell_tool`. The kernel enforces them, whatever the commands are.
 
     Inside, commands can read the system's programs, the Python environment and the tool's folder. They can write to
     that folder and to a private home and temporary folder. They have no network, cannot signal or inspect processes
@@ -157,15 +159,16 @@ class ConfinedFolder:
         # A folder inside another one adds nothing, and a command could put a link to somewhere else in its place.
         self._writable = _outermost([*([folder] if self.sandbox.write else []), *self.sandbox.writable])
         if "/" in self._writable:
-            raise RegistrationError("commands in a sandbox cannot get '/' as a writable folder: give a subfolder")
+            raise RegistrationError("'/' cannot be a writable folder of a sandbox: use a subfolder")
         readable = (folder, *self.sandbox.readable, *_programs())
         self._readable = [path for path in readable if not self._is_writable(path)]
-        self._git_code = [path for root in self._writable for path in _git_code(root)]
+        protectable = self._writable if self.level == "bubblewrap" else []
+        self._git_code = [path for root in protectable for path in _git_code(root)]
         self._private = ""
         self._lock = threading.Lock()
 
     def _is_writable(self, path: str) -> bool:
-        return any(_is_inside(path, root) for root in self._writable)
+        return any(is_below(path, root) for root in self._writable)
 
     def protected(self) -> list[str]:
         """Return the paths inside writable folders that must be read-only, because Hookline uses them.
@@ -176,25 +179,26 @@ class ConfinedFolder:
         found: dict[str, None] = {}
         for root in self._writable:
             for file in own_files():
-                if _is_inside(file.path, root):
+                if is_below(file.path, root):
                     found[self._protection(file, root)] = None
         return list(found)
 
     def _protection(self, file: OwnFile, root: str) -> str:
-        """Return the file or folder that must be read-only, so that nobody can change or replace ``file``."""
+        """Return the file or folder that must be read-only, so that commands cannot change or replace ``file``."""
         if self.level != "bubblewrap":
             raise RegistrationError(
-                f"{file.path} is {file.what}, and commands could change it, because it is inside {root}. The level "
-                "'landlock' cannot except it: put the work into another folder, move this file out of it, install "
-                "bubblewrap, or let commands only read with Sandbox(write=False)"
+                f"{file.path} is {file.description}, and commands could change it, because it is inside {root}. The "
+                "level 'landlock' cannot make an exception for it: put the work into another folder, move this file "
+                "out of it, install bubblewrap, or let commands only read with Sandbox(write=False)"
             )
         whole_folder = file.beside or not os.path.exists(file.path)
         place = os.path.dirname(file.path) if whole_folder and not file.is_folder else file.path
-        if place == root or not _is_inside(place, root):
+        if place == root or not is_below(place, root):
+            moved = "your code" if file.is_folder else "this file"
             raise RegistrationError(
-                f"{file.path} is {file.what}, and commands could change it, because they may write to {root}. Put the "
-                "work into a subfolder, move this file into a subfolder or out of the folder, or let commands only "
-                "read with Sandbox(write=False)"
+                f"{file.path} is {file.description}, and commands could change it, because they may write to {root}. "
+                f"Put the work into a subfolder, move {moved} into a subfolder or out of the folder, or let commands "
+                "only read with Sandbox(write=False)"
             )
         if whole_folder:
             os.makedirs(place, mode=0o700, exist_ok=True)
@@ -207,7 +211,7 @@ class ConfinedFolder:
 
     @contextmanager
     def process(self, argv: Sequence[str], env: Mapping[str, str], seconds: float) -> Iterator[ProcessSpec]:
-        """Describe the process that runs a program in the sandbox. The block contains its whole life.
+        """Describe the process that runs a program in the sandbox. The process must end before the block does.
 
         Args:
             argv: the program's path and its arguments.
@@ -218,6 +222,16 @@ class ConfinedFolder:
             RegistrationError: Hookline uses new files that commands could change.
             OSError: the private folder cannot be created.
         """
+        try:
+            with self._start(argv, env, seconds) as start:
+                yield start
+        finally:
+            for path in self._git_code:  # with this file, git would use the settings and hooks of another folder
+                with suppress(OSError):
+                    os.unlink(os.path.join(os.path.dirname(path), "commondir"))
+
+    @contextmanager
+    def _start(self, argv: Sequence[str], env: Mapping[str, str], seconds: float) -> Iterator[ProcessSpec]:
         private = self._private_folder()
         home, tmp = os.path.join(private, "home"), os.path.join(private, "tmp")
         env = {"HOME": home, "TMPDIR": tmp if self.level == "landlock" else "/tmp", **env}
@@ -225,6 +239,7 @@ class ConfinedFolder:
             "read": [*_ETC, *_SYSTEM, *self._readable, "/proc"],
             "write": [*self._writable, home],
             "devices": _DEVICES,
+            "list": [os.path.dirname(_HOOKLINE)],  # Python lists a folder to find a package in it
             "landlock": True,
             "sockets": [],
             "memory": self.sandbox.memory,
@@ -233,7 +248,7 @@ class ConfinedFolder:
             "seconds": math.ceil(seconds) + 5,
             "proxy": "",
             "port": _PROXY_PORT,
-            "stay": True,
+            "supervise": True,
         }
         protected = self.protected()
         if self.level == "landlock":
@@ -243,9 +258,10 @@ class ConfinedFolder:
         spec["read"] = ["/"]  # only what bubblewrap shows
         spec["write"] += ["/tmp", "/dev/shm"]
         spec["devices"] = ["/dev"]
+        spec["list"] = []
         spec["landlock"] = _landlock_version() > 0
         spec["sockets"] = [_UNIX, _INET, _INET6, _NETLINK]
-        spec["stay"] = False
+        spec["supervise"] = False
         wrapper = self._bubblewrap(protected, home, tmp)
         if not self.sandbox.egress.hosts:
             yield self._launch(wrapper, spec, argv, env)
@@ -279,7 +295,7 @@ class ConfinedFolder:
         return ProcessSpec(words[0], words, self.folder, env)
 
     def _bubblewrap(self, protected: Iterable[str], home: str, tmp: str) -> list[str]:
-        """Return the start of the command line of bubblewrap."""
+        """Return the beginning of the command line of bubblewrap: the program and its mounts."""
         words = [_bubblewrap_program(), "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
         for path in _SYSTEM:
             if os.path.islink(path):
@@ -293,13 +309,14 @@ class ConfinedFolder:
         modes = dict.fromkeys(self._readable, "--ro-bind")
         modes |= dict.fromkeys([*self._writable, home], "--bind")
         for path in _outermost([*protected, *self._git_code]):
-            # A folder that contains a mount can be renamed, and another put in its place. A mount cannot.
+            # A command could rename a folder that contains a mount, and create another in its place. It cannot rename
+            # a mount, so each folder above becomes one.
             for parent in Path(path).parents:
                 if self._is_writable(str(parent)):
                     modes.setdefault(str(parent), "--bind")
             modes[path] = "--ro-bind"
         for path in sorted(modes):  # a folder before its contents
-            is_there = any(_is_inside(path, system) for system in _SYSTEM)
+            is_there = any(is_below(path, system) for system in _SYSTEM)
             if not is_there or self._is_writable(path):
                 words += [modes[path], path, path]
         return words
@@ -319,7 +336,7 @@ class ConfinedFolder:
             return self._private
 
     def watch(self, pids: Collection[int]) -> str | None:
-        """Return why these processes use too much; ``None`` if they do not."""
+        """Return which limit these processes exceed; ``None`` if they exceed none."""
         if len(pids) > self.sandbox.processes + _OVERHEAD:
             return f"started more than {self.sandbox.processes} processes"
         pages = 0
@@ -409,7 +426,7 @@ def _failure(level: Level) -> str:
 
 
 class _Probe(ConfinedFolder):
-    """A sandbox that is only tried out: no level is chosen, and no files are protected."""
+    """A sandbox for the check whether a level works. It chooses no level and protects no files."""
 
     def __init__(self, level: Level, folder: str) -> None:
         self.sandbox, self.folder, self.level = Sandbox(level), folder, level
@@ -452,19 +469,23 @@ def _bubblewrap_program() -> str:
 
 
 def _programs() -> list[str]:
-    """Return the folders of programs on the search path, and of the Python environment."""
+    """Return the folders of programs on the search path, of the Python environment, and of Hookline itself.
+
+    If Hookline is installed from its sources (``pip install -e``), it is outside the environment. Without it pytest
+    does not start, because the environment names Hookline's plugin for pytest.
+    """
     home = os.path.realpath(os.path.expanduser("~"))
-    folders = [*search_path().split(os.pathsep), sys.prefix, sys.base_prefix, sys.exec_prefix]
+    folders = [*search_path().split(os.pathsep), sys.prefix, sys.base_prefix, sys.exec_prefix, _HOOKLINE]
     places = dict.fromkeys(os.path.realpath(folder) for folder in folders if os.path.isdir(folder))
-    # A folder that contains the home folder has more in it than programs.
-    return [place for place in places if not _is_inside(home, place)]
+    # A folder that contains the home folder contains more than programs.
+    return [place for place in places if not is_below(home, place)]
 
 
 def _process_limit(processes: int) -> int | None:
-    """Return the limit of processes and threads of this user: the running ones, and those of the sandbox.
+    """Return the kernel's limit for this user: the running processes and threads, and those of the sandbox.
 
-    The kernel counts all of a user. So this only stops what grows too fast for :meth:`ConfinedFolder.watch`, and has
-    room for the threads of the processes. It does not apply to root.
+    The kernel counts all processes and threads of a user. So this limit is generous, and only stops growth that is too
+    fast for :meth:`ConfinedFolder.watch`. It does not apply to root.
     """
     user = os.getuid()
     if user == 0:
@@ -480,7 +501,7 @@ def _process_limit(processes: int) -> int | None:
 
 
 _private_folders: dict[str, int] = {}
-"""The private folders that exist, and the process that uses each: a fork of it may end earlier."""
+"""The existing private folders, with the process that created each: a forked child must not remove them."""
 
 
 def _remove(folder: str) -> None:
@@ -491,13 +512,17 @@ def _remove(folder: str) -> None:
 
 @atexit.register
 def _remove_all() -> None:
-    """Remove the folders of tools that still exist, and those that a worker thread is just removing."""
+    """Remove the folders of tools that still exist, and folders that a worker thread has begun to remove."""
     for folder in list(_private_folders):
         _remove(folder)
 
 
 def _git_code(folder: str) -> Iterator[str]:
-    """Return the files of a repository that name programs: git would run them outside, when the user next uses it."""
+    """Return the files of a repository that name programs, which git would run outside when the user next uses it."""
+    main = os.path.join(folder, ".git")
+    if os.path.isfile(os.path.join(main, "config")) and os.path.realpath(main) == main:
+        with suppress(OSError):
+            os.mkdir(os.path.join(main, "hooks"))  # so that a command cannot create it
     for base in (".git", ".git/modules/**"):
         for name in ("config", "hooks"):
             for path in glob.iglob(os.path.join(glob.escape(folder), base, name), recursive=True):
@@ -509,10 +534,6 @@ def _outermost(paths: Iterable[str]) -> list[str]:
     """Return the paths that are not inside another one of them."""
     found: list[str] = []
     for path in sorted(paths):
-        if not any(_is_inside(path, other) for other in found):
+        if not any(is_below(path, other) for other in found):
             found.append(path)
     return found
-
-
-def _is_inside(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")

@@ -1,4 +1,4 @@
-"""Prove a sandbox: try inside it what it must not allow, and look from outside whether that had an effect."""
+"""Prove a sandbox: try forbidden actions inside it, and check from outside whether they had an effect."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from .shell import shell_tool
 
 
 class CanaryResult(NamedTuple):
-    """An attempt: what was tried, and whether it went as it must. ``said`` is the last line of the output."""
+    """The result of an attempt: whether it went as it must, and the last line of the output."""
 
-    tried: str
-    is_good: bool
-    said: str
+    attempt: str
+    passed: bool
+    output: str
 
 
 def run_canaries(level: Literal["bubblewrap", "landlock", "off"]) -> Iterator[CanaryResult]:
-    """Try everything at a level of the sandbox. With ``off`` all attempts succeed, which proves that they can.
+    """Make all attempts at a level of the sandbox. With ``off`` all of them succeed, which proves that they can.
 
-    The first attempt must succeed: a sandbox in which nothing runs would keep everything in.
+    The first attempt must succeed: in a sandbox in which nothing runs, all others would fail.
 
     Raises:
         RegistrationError: the level is not available.
@@ -43,16 +43,16 @@ def run_canaries(level: Literal["bubblewrap", "landlock", "off"]) -> Iterator[Ca
         canaries = _Canaries(outside, stack)
         tool = shell_tool(work, sandbox=level, shell=True, timeout=30)
 
-        def attempt(command: str) -> tuple[str, str]:
+        def run(command: str) -> tuple[str, str]:
             output: str = asyncio.run(tool(command))
             lines = [line for line in output.splitlines() if line]
             return output, lines[-2] if len(lines) > 1 else lines[-1]
 
-        _, said = attempt(_python("open('file', 'w').close()"))
-        yield CanaryResult("write a file in its own folder", os.path.exists(os.path.join(work, "file")), said)
-        for tried, command, had_effect in canaries.all():
-            output, said = attempt(command)
-            yield CanaryResult(tried, not had_effect(output), said)
+        _, last_line = run(_python("open('file', 'w').close()"))
+        yield CanaryResult("write a file in its own folder", os.path.exists(os.path.join(work, "file")), last_line)
+        for attempt, command, had_effect in canaries.all():
+            output, last_line = run(command)
+            yield CanaryResult(attempt, not had_effect(output), last_line)
 
 
 class _Canaries:
@@ -82,28 +82,32 @@ class _Canaries:
         return made
 
     def all(self) -> Iterator[tuple[str, str, Callable[[str], bool]]]:
-        """Return what is tried, the command, and a function that says whether it had an effect."""
+        """Yield the attempts: a description, the command, and a function that says whether it had an effect."""
         new, secret = os.path.join(self._outside, "new"), os.path.join(self._outside, "secret")
         with open(secret, "w", encoding="utf-8") as file:
             file.write(self._token)
         yield "write a file outside", f"echo x > {shlex.quote(new)}", lambda output: os.path.exists(new)
         yield "change a file outside", f"echo x >> {shlex.quote(secret)}", lambda output: os.path.getsize(secret) > 32
-        yield "read a secret outside", f"cat {shlex.quote(secret)}", self._is_in
+        yield "read a secret outside", f"cat {shlex.quote(secret)}", self._contains_token
         link = f"ln -s {shlex.quote(secret)} link && cat link"
-        yield "read a secret through a link", link, self._is_in
+        yield "read a secret through a link", link, self._contains_token
         tcp, udp = self._tcp.getsockname()[1], self._udp.getsockname()[1]
-        yield "connect by TCP", _python(f"s = socket.create_connection(('127.0.0.1', {tcp}), 5)"), _heard(self._tcp)
+        yield (
+            "connect by TCP",
+            _python(f"s = socket.create_connection(('127.0.0.1', {tcp}), 5)"),
+            _was_reached(self._tcp),
+        )
         send = f"socket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', {udp}))"
-        yield "send by UDP", _python(send), _heard(self._udp)
+        yield "send by UDP", _python(send), _was_reached(self._udp)
         unix = "socket.socket(socket.AF_UNIX).connect({!r})"
         path = os.path.join(self._outside, "socket")
-        yield "connect to a unix socket", _python(unix.format(path)), _heard(self._unix)
+        yield "connect to a unix socket", _python(unix.format(path)), _was_reached(self._unix)
         abstract = unix.format(f"\0{self._abstract_name}")
-        yield "connect to an abstract unix socket", _python(abstract), _heard(self._abstract)
-        yield "read the environment of a process", "cat /proc/[0-9]*/environ 2>&1", self._is_in
+        yield "connect to an abstract unix socket", _python(abstract), _was_reached(self._abstract)
+        yield "read the environment of a process", "cat /proc/[0-9]*/environ 2>&1", self._contains_token
         yield "end a process", f"kill -9 {self._process.pid}", self._has_ended
 
-    def _is_in(self, output: str) -> bool:
+    def _contains_token(self, output: str) -> bool:
         return self._token in output
 
     def _has_ended(self, output: str) -> bool:
@@ -118,5 +122,5 @@ def _python(code: str) -> str:
     return f"{shlex.quote(os.path.realpath(sys.executable))} -I -S -c {shlex.quote(f'import socket; {code}')}"
 
 
-def _heard(listening: socket.socket) -> Callable[[str], bool]:
+def _was_reached(listening: socket.socket) -> Callable[[str], bool]:
     return lambda output: bool(select.select([listening], [], [], 0.1)[0])

@@ -1,8 +1,8 @@
 """A proxy for HTTP and HTTPS that reaches only the hosts that an :class:`Egress` allows.
 
 A sandbox with ``hosts=`` has no network of its own, only this proxy. It checks each request with the rules of the fetch
-tool (host, port, scheme, private addresses), and connects to the address that was checked, so that a second DNS answer
-changes nothing. It is written here because proxies for Python (``proxy.py``, ``mitmproxy``) resolve names
+tool (host, port, scheme, private addresses), and connects to the address that was checked, so that a later DNS answer
+has no effect. It is written here because proxies for Python (``proxy.py``, ``mitmproxy``) resolve names
 themselves, and because it needs two things only: tunnels, and plain requests that end with the connection.
 """
 
@@ -26,8 +26,8 @@ _SECONDS = 20.0
 _IDLE_SECONDS = 120.0
 _MAX_LINE = 16_384
 _MAX_CONNECTIONS = 64
-_PIECE = 65_536
-_OWN_HEADERS = frozenset(
+_CHUNK_SIZE = 65_536
+_NOT_FORWARDED = frozenset(
     ("connection", "proxy-connection", "proxy-authorization", "keep-alive", "te", "upgrade", "host")
 )
 
@@ -68,7 +68,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
         self._lock = threading.Lock()
         self._closed = False
 
-    def keep(self, connection: socket.socket) -> bool:
+    def track(self, connection: socket.socket) -> bool:
         """Remember a connection, to close it at the end; false if there are too many."""
         with self._lock:
             if self._closed or len(self._open) >= 2 * _MAX_CONNECTIONS:
@@ -76,7 +76,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
             self._open.add(connection)
             return True
 
-    def forget(self, connection: socket.socket) -> None:
+    def untrack(self, connection: socket.socket) -> None:
         with self._lock:
             self._open.discard(connection)
 
@@ -88,7 +88,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
                     connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a client that goes away is no error of this program."""
+        """Ignore the error: a client may close its connection at any time."""
 
 
 class _Connection(socketserver.StreamRequestHandler):
@@ -99,7 +99,7 @@ class _Connection(socketserver.StreamRequestHandler):
     rbufsize = 0  # bytes after the head belong to the tunnel
 
     def handle(self) -> None:
-        if not self.server.keep(self.request):
+        if not self.server.track(self.request):
             return self._refuse(503, "too many connections")
         try:
             line = self.rfile.readline(_MAX_LINE + 1).decode("latin-1")
@@ -111,19 +111,19 @@ class _Connection(socketserver.StreamRequestHandler):
             url = f"https://{target}/" if method == "CONNECT" else target
             try:
                 where = self.server.egress.judge(url)
-                other = self._connect(where)
+                upstream = self._connect(where)
             except (EgressError, FetchError) as error:
                 return self._refuse(403, f"Hookline: {error_text(error)}")
             except OSError as error:
                 return self._refuse(502, f"Hookline: no connection to {url:.200}: {error.strerror or error}")
-            with other:
-                if self.server.keep(other):
+            with upstream:
+                if self.server.track(upstream):
                     try:
-                        self._pass_on(method, where, headers, other)
+                        self._forward(method, where, headers, upstream)
                     finally:
-                        self.server.forget(other)
+                        self.server.untrack(upstream)
         finally:
-            self.server.forget(self.request)
+            self.server.untrack(self.request)
 
     def _connect(self, where: Url) -> socket.socket:
         """Connect to the first address that answers. All of them were checked."""
@@ -135,30 +135,30 @@ class _Connection(socketserver.StreamRequestHandler):
                 problem = error
         raise problem
 
-    def _pass_on(self, method: str, where: Url, headers: HTTPMessage, other: socket.socket) -> None:
+    def _forward(self, method: str, where: Url, headers: HTTPMessage, upstream: socket.socket) -> None:
         self.request.settimeout(_IDLE_SECONDS)
-        other.settimeout(_IDLE_SECONDS)
+        upstream.settimeout(_IDLE_SECONDS)
         if method == "CONNECT":
             self.wfile.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            back = threading.Thread(target=_copy, args=(other, self.request), daemon=True)
-            back.start()
-            _copy(self.request, other)
-            back.join()
+            response = threading.Thread(target=_copy, args=(upstream, self.request), daemon=True)
+            response.start()
+            _copy(self.request, upstream)
+            response.join()
             return
         # Only this one request is passed on: another one on the same connection could name another host.
         size = headers.get("Content-Length", "0")
         if "Transfer-Encoding" in headers or not (size.isascii() and size.isdecimal()):
             self._refuse(411, "Hookline: send the length of the body in Content-Length")
             return
-        kept = [f"{name}: {value}" for name, value in headers.items() if name.lower() not in _OWN_HEADERS]
+        kept = [f"{name}: {value}" for name, value in headers.items() if name.lower() not in _NOT_FORWARDED]
         host = where.origin.partition("://")[2]
         lines = [f"{method} {where.target} HTTP/1.1", f"Host: {host}", *kept, "Connection: close", "", ""]
-        other.sendall("\r\n".join(lines).encode("latin-1"))
+        upstream.sendall("\r\n".join(lines).encode("latin-1"))
         left = int(size)
-        while left and (data := self.rfile.read(min(left, _PIECE))):
-            other.sendall(data)
+        while left and (data := self.rfile.read(min(left, _CHUNK_SIZE))):
+            upstream.sendall(data)
             left -= len(data)
-        _copy(other, self.request)
+        _copy(upstream, self.request)
 
     def _refuse(self, status: int, why: str) -> None:
         body = f"{why}\n".encode()
@@ -172,7 +172,7 @@ class _Connection(socketserver.StreamRequestHandler):
 def _copy(source: socket.socket, target: socket.socket) -> None:
     """Copy bytes until the source ends. A connection that breaks ends both directions."""
     try:
-        while data := source.recv(_PIECE):
+        while data := source.recv(_CHUNK_SIZE):
             target.sendall(data)
         target.shutdown(socket.SHUT_WR)
     except OSError:

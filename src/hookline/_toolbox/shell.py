@@ -178,7 +178,9 @@ class _Shell:
         env = {name: value for name in _INHERITED if (value := os.environ.get(name))}
         env |= {"PATH": search_path(), **_SET, **self._env}
         if f"{os.path.realpath(env.get('HOME', '/'))}/".startswith(f"{self._root}/"):
-            env["GIT_CONFIG_GLOBAL"] = os.devnull  # the agent can write them, and git would run what they name
+            env["GIT_CONFIG_GLOBAL"] = (
+                os.devnull
+            )  # the agent could write this file, and git runs the programs that it names
         try:
             line: CommandLine | None = parse_command(command)
             assert line is not None

@@ -65,12 +65,17 @@ def add_to(app: typer.Typer) -> None:
 def doctor(
     config: Configuration,
     ask: Annotated[
-        bool, typer.Option("--model-test/--no-model", help="Ask the model for one word, or not. [default: ask]")
+        bool,
+        typer.Option(
+            "--model-test/--no-model", help="Ask the model for one word, or not. [default: ask]", show_default=False
+        ),
     ] = True,
     try_sandbox: Annotated[
         bool,
         typer.Option(
-            "--sandbox-test/--no-sandbox", help="Try to get out of the shell's sandbox, or not. [default: try]"
+            "--sandbox-test/--no-sandbox",
+            help="Try to get out of the shell's sandbox, or not. [default: try]",
+            show_default=False,
         ),
     ] = True,
 ) -> int:
@@ -159,15 +164,15 @@ def show_attempts() -> bool:
     results = [list(run_canaries(level)) for level in levels]
     rows = []
     for number, attempts in enumerate(zip(*results, strict=True)):
-        good, bad = ("works", "fails") if number == 0 else ("stopped", "GETS OUT")
-        cells = [Text(good, style="green") if each.is_good else Text(bad, style="bold red") for each in attempts]
-        rows.append((attempts[0].tried, *cells))
+        good, bad = ("works", "fails") if number == 0 else ("stopped", "NOT STOPPED")
+        cells = [Text(good, style="green") if each.passed else Text(bad, style="bold red") for each in attempts]
+        rows.append((attempts[0].attempt, *cells))
     print_table(("attempt", *levels), rows, title="Trying to get out of the shell's sandbox", keep=("attempt",))
     problems = [
-        f"{level}: {each.tried}: {short(each.said, 200)}"
+        f"{level}: {each.attempt}: {short(each.output, 200)}"
         for level, attempts in zip(levels, results, strict=True)
         for each in attempts
-        if not each.is_good
+        if not each.passed
     ]
     print_problems(problems)
     return not problems

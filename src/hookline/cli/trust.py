@@ -65,7 +65,7 @@ def trust(
     show: Annotated[
         bool, typer.Option("--list", help="List the trusted files, and whether they have changed.")
     ] = False,
-    revoke: Annotated[bool, typer.Option("--revoke", help="Trust the file and its code no longer.")] = False,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Stop trusting the file and its code.")] = False,
 ) -> int:
     """Show a configuration file and the code that it loads, and trust them."""
     store = TrustStore()
@@ -76,7 +76,7 @@ def trust(
     check, config = _check(store, Path(path))
     _show(check, config)
     if check.passed:
-        sys.stderr.write("All of this is already trusted.\n")
+        sys.stderr.write("All these files are already trusted.\n")
         return COMPLETED
     if not yes:
         if not _has_terminal():
@@ -97,7 +97,7 @@ def require_trust(config: Configuration, *, given: bool) -> AbstractContextManag
         given: whether the user passed ``--trust``.
 
     Raises:
-        ConfigError: the configuration is not trusted, and nobody can be asked or the answer is no.
+        ConfigError: the configuration is not trusted, and there is no terminal to ask at, or the answer is no.
     """
     if config.file is None or given or trust_variable(os.environ):
         return nullcontext()
@@ -116,7 +116,7 @@ def trust_notes(config: Configuration) -> Iterable[str]:
     if config.file is not None:
         check = check_trust(TrustStore(), config.file.resolve(), config.digest, _files_of(config))
         if not check.passed:
-            yield f"{_explain(check)}. Its settings are shown here, and not used elsewhere"
+            yield f"{_explain(check)}. This command only reads its settings, and runs nothing"
 
 
 def trust_new(paths: Iterable[Path]) -> None:
@@ -214,9 +214,10 @@ def _revoke(store: TrustStore, path: Path) -> int:
 
 
 def _show(check: TrustCheck, config: Configuration | None) -> None:
-    """Print the settings of a file and the files that it loads to stderr, as text that cannot imitate this program.
+    """Print the settings of a file, and the files that it loads, to stderr. Their text cannot imitate this program.
 
-    A terminal shows all of them: a command that looks like a password must not be hidden. A log masks secrets.
+    A terminal shows all settings: a command that looks like a password must not be hidden. Elsewhere, such as in a
+    log, secrets are masked.
     """
     lines = [printable(str(check.path), keep="")]
     for name, value in (config.declared if config is not None else {}).items():
@@ -236,13 +237,13 @@ def _show(check: TrustCheck, config: Configuration | None) -> None:
 
 
 def _explain(check: TrustCheck) -> str:
-    open_files = ", ".join(short_path(str(file)) for file, state in check.states.items() if state != "trusted")
+    untrusted = ", ".join(short_path(str(file)) for file, state in check.states.items() if state != "trusted")
     if check.states[check.path] == "new":
         why = "is not trusted"
     elif "changed" in check.states.values():
-        why = f"or its code has changed since you trusted it: {open_files}"
+        why = f"or its code has changed since you trusted it: {untrusted}"
     else:
-        why = f"loads code that is not trusted: {open_files}"
+        why = f"loads code that is not trusted: {untrusted}"
     run = f"hookline trust {shlex.quote(str(check.path))}"
     return f"{check.path} {why}. Read the files, then run '{run}'; --trust uses them for this run only"
 

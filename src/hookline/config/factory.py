@@ -270,7 +270,7 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
 
         for script in mcp_scripts((*settings.mcp, *settings.trusted_mcp), home):
             check_file(script, script.read_bytes())
-        tools += [mcp(target) for target in settings.mcp]
+        tools += [mcp(target) for target in settings.mcp if target not in settings.trusted_mcp]
         tools += [mcp(target, trusted=True) for target in settings.trusted_mcp]
     return tools
 

@@ -128,7 +128,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     trusted_mcp: Annotated[
         tuple[str, ...],
         KeyInfo(
-            "MCP servers that are believed about what their tools do: a command or a URL",
+            "MCP servers whose statements about their tools are trusted: a command or a URL",
             WORK,
             "--trusted-mcp",
             "TARGET",

@@ -1,7 +1,7 @@
 """Trust on first use: a configuration file and the code that it loads are used after the user has trusted them once.
 
-Trust is recorded by path and content, so a change asks again. The files are found without executing anything: those
-that the settings name, and the modules that they import, as far as these belong to the project.
+Trust is recorded by path and content, so the user is asked again after a change. The files are found without executing
+anything: the files that the settings name, and the modules that they import, as far as these belong to the project.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import os
+import re
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -167,7 +168,8 @@ def project_files(config: Configuration, more: Iterable[Path] = (), references: 
     texts = [*_references(declared), *references]
     files = [*more, *_reference_files(texts, home)]
     servers = (*declared.get("mcp", ()), *declared.get("trusted_mcp", ()))
-    files += mcp_scripts(servers, home)
+    # A server is another program, whose imports are not checked again. So its modules are searched every time.
+    files += _with_imports(mcp_scripts(servers, home), (home, Path.cwd()))
     files += _plugin_files(config, declared.get("plugins", ()))
     given = config.settings
     own = [use for use in _references(msgspec.structs.asdict(given)) if use not in texts]
@@ -195,14 +197,38 @@ def mcp_scripts(targets: Iterable[str], home: Path) -> list[Path]:
         except ValueError:  # starting the server reports it
             words = target.split()
         words += [part for word in words for part in word.split() if part != word]  # sh -c 'node server.js'
+        # A script may be named from another folder: env PYTHONPATH=lib python -m server, uv --directory lib run it.py
+        places = [part for word in words for part in word.rpartition("=")[2].split(os.pathsep)]
+        folders = [Path.cwd(), *(Path(place) for place in places if place and os.path.isdir(place))]
+        before = ""
         for number, word in enumerate(words):  # data that a server gets as an argument is not code
-            code = number == 0 or word.endswith(SCRIPT_SUFFIXES)
-            if os.path.isfile(word) and (code or os.access(word, os.X_OK)):
-                found.append(Path(word))
+            is_code = number == 0 or word.endswith(SCRIPT_SUFFIXES) or _INTERPRETER.fullmatch(os.path.basename(before))
+            for path in (folder / word for folder in folders):
+                if os.path.isfile(path) and (is_code or os.access(path, os.X_OK)):
+                    found += [path, *_shadows(path.resolve().parent)]
+            before = before if word.startswith("-") else word
         for mark, name in pairwise(words):
             if mark == "-m":
-                found += _find_module_files(f"{name}.__main__", (Path.cwd(),))
-    return [path for path in found if belongs_to(path, (home, Path.cwd()))]
+                found += _find_module_files(f"{name}.__main__", folders)
+                found += [file for folder in folders for file in _shadows(folder)]
+    return [path for path in dict.fromkeys(found) if belongs_to(path, (home, Path.cwd()))]
+
+
+_INTERPRETER = re.compile(r"(ba|da|k|z)?sh|python[\d.]*|node|deno|bun|ruby|perl|php|lua")
+
+
+def _shadows(folder: Path) -> Iterator[Path]:
+    """Yield the modules of a folder that hide another module of the same name from a server that runs there."""
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError:
+        return
+    for entry in entries:
+        is_package = (entry / "__init__.py").is_file()
+        if is_package or entry.suffix in CODE_SUFFIXES:
+            other = _find(entry.name.partition(".")[0], None, ())
+            if other is not None and not Path(other.origin or "").is_relative_to(folder):
+                yield from _code_below(entry) if is_package else (entry,)
 
 
 def code_files(path: Path) -> ProjectFiles:
@@ -328,7 +354,7 @@ def _with_imports(files: Iterable[Path], folders: tuple[Path, ...]) -> dict[Path
 
 
 def _imported_names(path: Path) -> set[str]:
-    """Return the full names of the modules that a file imports anywhere, and of those that it may import."""
+    """Return the full names of the modules that a file imports or may import, in functions and branches too."""
     try:
         tree = ast.parse(path.read_bytes(), str(path))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # loading it reports the error
@@ -346,7 +372,7 @@ def _imported_names(path: Path) -> set[str]:
 
 
 def _package_of(path: Path) -> list[str]:
-    """Return the names of the packages that contain a module; without an ``__init__.py`` that is none."""
+    """Return the names of the packages that contain a module; none if there is no ``__init__.py``."""
     names: list[str] = []
     folder = path.parent
     while (folder / "__init__.py").is_file():

@@ -1,6 +1,7 @@
 """ChannelGuard: who may write to an agent, how often and what, loops between bots, and secrets in replies.
 
-The limits are counted here and not with a library: those count requests, but a loop between bots shows in the texts.
+The limits are counted here and not with a library, because libraries count requests, and a loop between bots is
+recognised by its texts.
 """
 
 from __future__ import annotations
@@ -60,9 +61,10 @@ class ChannelGuard:
     """Checks the messages of channels: senders, rates, content, loops between bots, and secrets in replies.
 
     A message is claimed, so that the agent does not run, if its sender is not allowed, if there are too many messages,
-    if its content is not accepted, or if the conversation is a loop between bots. The sender is informed about the
-    content of each such message, about too many messages once until a quiet minute, and never about the other two.
-    Control tokens in messages are broken before a model reads them. Everything that is sent to a channel (replies,
+    if its content is not accepted, or if the conversation is a loop between bots. The sender gets a notice about each
+    message whose content is not accepted, and one about too many messages, until a quiet minute. Senders who are not
+    allowed and bots get none.
+    Control tokens in messages are disarmed before a model reads them. Everything that is sent to a channel (replies,
     notices, progress) is redacted.
 
     Example::
@@ -215,7 +217,7 @@ class ChannelGuard:
         return self._allow is None or any(entry.matches(inbound) for entry in self._allow)
 
     def _is_command_of_person(self, inbound: Inbound) -> bool:
-        """Whether it is a command such as ``/stop`` or ``/deny``, which must work in a loop and above a limit."""
+        """Whether a person wrote a command. Commands such as ``/stop`` must work in a loop and above a limit."""
         return _is_command(inbound.message) and not self._is_bot(inbound)
 
     def _is_bot(self, inbound: Inbound) -> bool:
@@ -298,7 +300,7 @@ class _Messages(msgspec.Struct):
 
 
 class _Window:
-    """Count messages by key, and tell whether there were more than ``limit`` in the last ``seconds``."""
+    """Counts messages by key, to decide whether there were more than ``limit`` in the last ``seconds``."""
 
     def __init__(self, limit: int, seconds: float) -> None:
         self.limit = limit
@@ -325,7 +327,7 @@ class _Window:
         return next(iter(messages.times.values())) > now - self._seconds
 
     def is_first_notice(self, key: Hashable) -> bool:
-        """Whether this is the first call for the key since it had no messages for the whole time."""
+        """Whether this is the first call for the key since its last quiet window."""
         messages = self._found[key]
         first, messages.noticed = not messages.noticed, True
         return first
@@ -348,7 +350,7 @@ class _Text(msgspec.Struct, frozen=True):
 
 
 class _RecentTexts:
-    """The latest texts of each conversation, to recognise programs: they repeat themselves, or our replies."""
+    """The latest texts of each conversation, to recognise programs: they repeat their own texts, or our replies."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -86,8 +86,8 @@ class InjectionGuard:
         untrusted: globs of further tools whose results are untrusted.
         dangerous: globs of further tools that need an approval.
         action: the treatment of a suspicious result: ``flag`` adds a warning, ``withhold`` keeps it from the model,
-            ``end`` withholds it and ends the run. Of structured data, ``withhold`` keeps back only the suspicious
-            texts if the rest is not suspicious.
+            ``end`` withholds it and ends the run. In structured data, ``withhold`` replaces only the suspicious texts
+            if the rest is not suspicious.
         threshold: the score (0 to 1) from which a text is suspicious.
         taint_steps: the number of steps after an untrusted result in which dangerous calls need an approval; ``None``
             for the rest of the run, 0 for never. After a suspicious result, dangerous calls always need one, for the
@@ -242,7 +242,7 @@ class InjectionGuard:
     def _without_suspicious(self, result: ToolCallResult) -> Any:
         """Return structured data without its suspicious texts; ``None`` if that does not help.
 
-        A judge has read all of it, so its verdict holds for all of it.
+        With a judge this is not possible, because its verdict is about the whole result.
         """
         if self.judge or result.error is not None or not isinstance(result.result, (Mapping, list)):
             return None

@@ -91,7 +91,7 @@ class PathGuard:
 
     def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Block the call if the tool may write and must not, or if one of its paths is not allowed."""
-        names = (request.name, snake_case(request.name))
+        names = (request.name, snake_case(request.name), snake_case(request.name.rpartition("__")[2]))  # mcp__server__
         writes = any(fnmatchcase(name, glob) for name in names for glob in self.write_tools)
         if writes and not self.write:
             return _read_only(request)
@@ -128,12 +128,14 @@ class PathGuard:
 
 
 def _read_only(request: ToolCallRequest, undeclared: bool = False) -> HookResult:
-    why = ", and it does not declare that it only reads" if undeclared else ""
-    reason = "writing is off"
     if undeclared:
-        reason += "; the tool counts as writing because it declares no effects, such as @tool(effects=['read'])"
+        return HookResult.block(
+            f"{request.name} is not allowed: files may only be read, and it does not declare that it only reads. Go on "
+            "without it.",
+            reason="writing is off, and the tool declares no effects: @tool(effects=['read']), or trusted_mcp",
+        )
     return HookResult.block(
-        f"{request.name} is not allowed: files may only be read{why}. Go on without writing.", reason=reason
+        f"{request.name} is not allowed: files may only be read. Go on without writing.", reason="writing is off"
     )
 
 

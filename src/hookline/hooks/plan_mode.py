@@ -13,8 +13,8 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ApprovalRequest
 from .._kernel.points import APPROVAL_REQUESTED, BEFORE_TOOL
 from .._kernel.results import HookAction, HookResult
-from ..tools._tool import Effect
-from ._support.tools import check_effects, may
+from ..tools._tool import Effect, check_effects
+from ._support.tools import may
 from ._support.validation import check_names
 
 

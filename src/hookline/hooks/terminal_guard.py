@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
+from .._base.files import is_below
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest
@@ -27,12 +28,12 @@ from .._toolbox.processes import search_path
 from ._support.secret_files import SECRET_FILES
 from ._support.tools import find_tool
 from ._support.validation import check_bool, check_folder, check_name_or_names, check_names
-from ._terminal.developing import check_policy, possible_commands, scripts_in
+from ._terminal.developer import check_policy, possible_commands, scripts_in
 from ._terminal.errors import ApprovalNeededError, BlockedError
-from ._terminal.paths import PathScope, is_below
+from ._terminal.paths import PathScope
 from ._terminal.patterns import matches, may_occur, parse_patterns
-from ._terminal.reading import check_arguments, is_listed
 from ._terminal.script import SHELLS, Script, find_commands
+from ._terminal.strict import check_arguments, is_listed
 
 _PROGRAM = re.compile(r"[A-Za-z0-9_.+/\[-]+")
 _SIGN = re.compile("[=@:,]")
@@ -184,7 +185,7 @@ class TerminalGuard:
     def _judge_script(self, script: Script, scope: PathScope, undecided: list[BlockedError], depth: int) -> None:
         """Check all commands of a script, and those of scripts inside it (``sh -c '...'``)."""
         if depth > _MAX_SCRIPTS:
-            raise BlockedError("nested", "There are too many scripts in scripts here. Write fewer.", final=True)
+            raise BlockedError("nested", "The scripts are nested too deeply. Write a simpler command.", final=True)
         for target in script.written:
             if not target.pattern:
                 scope.check_not_secret(target.text)
@@ -316,9 +317,10 @@ def _check_words(command: Command, scope: PathScope) -> None:
 
 
 def _check_secrets(words: Sequence[Word], scope: PathScope, guess: bool = True) -> None:
-    """Check that no argument names a secret file: itself, or after a letter or sign (``-Tfile``, ``@file``).
+    """Check that no argument names a secret file, as a whole or after an option or sign (``-Tfile``, ``@file``).
 
-    Without ``guess``, other text is not taken for the name of a file: ``process.env`` in ``grep process.env``.
+    Without ``guess``, only text that looks like a path or names an existing file counts: not ``process.env`` in ``grep
+    process.env``.
     """
     for text in dict.fromkeys(word.text for word in words[1:]):
         signs = [found.end() for found in _SIGN.finditer(text)][:20]

@@ -1,9 +1,9 @@
-"""Check every file before its code runs: who could have written it, and whether the user trusts its content.
+"""Check every file before its code runs: whether other users could have written it, and whether its content is trusted.
 
 Owners and permissions are always checked. Contents are checked inside :func:`only_trusted`, which the command line uses
 while a configuration file is in use: in the folders of the project, a file runs only if its digest is known. The check
-is part of the import system, because only there is it certain which files are loaded; and it compiles the bytes that
-it has checked, so bytecode in ``__pycache__`` and a file that is swapped meanwhile do not matter.
+is part of the import system, because only there it is certain which files are loaded. It compiles the bytes that it has
+checked, so bytecode in ``__pycache__``, or a file that is swapped meanwhile, has no effect.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TrustedFiles:
             return
         if not self._is_trusted(real, digest(data)):
             run = f"hookline trust {shlex.quote(str(real))}"
-            raise UntrustedFileError(f"{real} is not trusted, or has changed since: read it, then run '{run}'")
+            raise UntrustedFileError(f"{real} is not trusted, or has changed: read it, then run '{run}'")
 
 
 _current: TrustedFiles | None = None

@@ -222,7 +222,7 @@ def _make_client(connect: Callable[[Any], Any], endpoint: Endpoint) -> Any:
 
 
 def _require_origin(endpoint: Endpoint) -> Callable[[Any], Any]:
-    """Return a hook that stops a request which a redirect sends to another server: it has the key and the task."""
+    """Return a hook that stops a request to another server after a redirect: it contains the key and the task."""
 
     async def check_origin(request: Any) -> None:
         from httpx2 import URL, RequestError

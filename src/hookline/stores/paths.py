@@ -31,7 +31,8 @@ def default_runs_path(project: str | os.PathLike[str]) -> Path:
 def default_approvals_path(project: str | os.PathLike[str]) -> Path:
     """Return path of the approvals of a project, beside its run store (:func:`default_runs_path`).
 
-    Projects do not share it: a permanent permission for an agent is not one for the agent of that name elsewhere.
+    Projects do not share it: a permanent permission for an agent must not apply to an agent of the same name in another
+    project.
 
     Args:
         project: folder of the project.

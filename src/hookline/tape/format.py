@@ -121,7 +121,7 @@ class RunEntry(Entry, frozen=True, tag="run_began", rename={"branch": "lane", "b
     limits: Limits = NO_LIMITS
     budgets: tuple[RecordedBudget, ...] = ()
     allowed_plugins: tuple[str, ...] | None = None
-    stream: StreamMode | None = None  # older tapes: all text was live, and not all void text was taken back
+    stream: StreamMode | None = None  # older tapes: all text was live, and not all void text was withdrawn
 
 
 class ModelRequestEntry(Entry, frozen=True, tag="model_asked"):

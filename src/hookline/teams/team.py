@@ -120,7 +120,7 @@ def restore_guards(session: Session, agents: Mapping[str, Agent[Any, Any]]) -> N
             session._guards[name] = GuardSource(agents[name], HookRegistry(), EMPTY_STACK, agents[name].allowed_plugins)
         else:
             log.warning(
-                "session %s was handed over by %r, which is no longer there; its guards no longer apply",
+                "session %s was handed over by the agent %r, which no longer exists: its guards no longer apply",
                 session.id,
                 name,
             )

@@ -60,8 +60,8 @@ def mcp(
         call_timeout: seconds that a call may take; ``None`` for no limit, even if the server sends nothing.
         tools: globs of the tools to use; all if omitted.
         prefix: a prefix for the names of the tools, to avoid name clashes.
-        trusted: whether to believe what the server says about its tools (``readOnlyHint``, ``destructiveHint``,
-            ``openWorldHint``). Without it, its tools are undeclared: guards treat them as if they did everything.
+        trusted: whether to use the server's statements about its tools (``readOnlyHint``, ``destructiveHint``,
+            ``openWorldHint``). Otherwise its tools are undeclared: guards treat them as if they did everything.
 
     Raises:
         RegistrationError: an argument is invalid.
@@ -100,6 +100,10 @@ def mcp(
     return McpServer(where, call_timeout, wanted, prefix, trusted)
 
 
+_IMPORTING = (".py", ".js", ".mjs", ".cjs", ".ts")
+"""Scripts that search their own folder for modules, before all others."""
+
+
 class McpServer:
     """An MCP server as a set of tools, created by :func:`mcp`. ``with mcp(...) as server:`` closes it."""
 
@@ -117,6 +121,9 @@ class McpServer:
             script = os.path.join(target.cwd or os.getcwd(), word)
             if os.path.isfile(script):
                 register_own_file(self, OwnFile(script, f"code of the MCP server {target.name}"))
+            if os.path.isfile(script) and script.endswith(_IMPORTING):
+                what = f"the folder from which the MCP server {target.name} imports code"
+                register_own_file(self, OwnFile(os.path.dirname(script), what, is_folder=True))
         self._lock = threading.RLock()
         self._connection: Connection | None = None
         self._tools: tuple[Tool, ...] = ()
@@ -304,7 +311,7 @@ class McpTool(Tool):
 
 
 def _effects(hints: Any) -> frozenset[Effect]:
-    """Return the effects that a server states. MCP's defaults are those of a tool that may do harm."""
+    """Return the effects that a server states. By the defaults of MCP, a tool may do harm."""
 
     def stated(hint: str, default: bool) -> bool:
         value = getattr(hints, hint, None)

@@ -120,7 +120,7 @@ class Tool(Generic[P, R_co]):
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
             raise RegistrationError(f"tool {self.name!r}: timeout must be a positive number of seconds")
         self.timeout = timeout
-        self.effects = None if effects is None else _checked_effects(self.name, effects)
+        self.effects = None if effects is None else check_effects(effects, f"tool {self.name!r}: effects")
         self.untrusted = self.may("network") if untrusted is None else untrusted
         self.dangerous = self.may("write", "delete", "network") if dangerous is None else dangerous
         self._folder = None if folder is None else os.fspath(folder)
@@ -344,15 +344,20 @@ class Tool(Generic[P, R_co]):
         return f"Invalid arguments for {self.name}: " + "; ".join(problems)
 
 
-def _checked_effects(name: str, effects: Iterable[Effect]) -> frozenset[Effect]:
+def check_effects(effects: Iterable[Effect], name: str) -> frozenset[Effect]:
+    """Check a list of effects; ``name`` says in error messages where it comes from.
+
+    Raises:
+        RegistrationError: it is not a list, or has an unknown effect.
+    """
     if isinstance(effects, str) or not isinstance(effects, Iterable):
-        raise RegistrationError(f"tool {name!r}: effects must be a list such as ['read'], not {effects!r:.80}")
+        raise RegistrationError(f"{name} must be a list such as ['read'], not {effects!r:.80}")
     found = tuple(effects)
     for effect in found:
         if effect not in EFFECTS:
             raise RegistrationError(
-                f"tool {name!r}: there is no effect {effect!r:.80}.{did_you_mean(str(effect), EFFECTS)} "
-                f"There are {', '.join(EFFECTS)}; an empty list declares a pure computation"
+                f"{name}: there is no effect {effect!r:.80}.{did_you_mean(str(effect), EFFECTS)} "
+                f"There are {', '.join(EFFECTS)}; an empty list means none of them"
             )
     return frozenset(found)
 
@@ -372,7 +377,7 @@ def _is_path(hint: Any) -> bool:
     if origin in (Union, UnionType):
         return any(map(_is_path, get_args(hint)))
     inner = getattr(hint, "__origin__", None) if origin is Annotated else getattr(hint, "__supertype__", None)
-    is_path = isinstance(origin, type) and hasattr(origin, "__fspath__")  # what os.PathLike means
+    is_path = isinstance(origin, type) and hasattr(origin, "__fspath__")  # as os.PathLike requires
     return is_path or (inner is not None and _is_path(inner))
 
 

@@ -11,14 +11,14 @@ from urllib.parse import unquote
 
 from .._base.text import snake_case
 
-_PATH_NAME = re.compile(r"(^|[_-])(path|file|filename|filepath|dir|directory|directorie|folder|cwd)s?$")
+_PATH_NAME = re.compile(r"(^|[_-])(path|file|filepath|dir|directory|directorie|folder|cwd)([_-]?name)?s?$")
 _PLACE_NAME = re.compile(r"(^|[_-])(src|dst|dest|source|destination|target|root|uri)s?$")
 _FILE_URI = re.compile(r"\s*file:\S", re.IGNORECASE)
 _OTHER_URI = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)
 _UPWARDS = re.compile(r"(^|[/\\])\.\.($|[/\\])")
 _SEPARATED = re.compile(r"[/\\]|^[~$]")
 _PATH_FORMATS = frozenset(("path", "file-path", "directory-path"))
-_LOOKS = re.compile(  # an absolute path that is no comment, a home folder, a variable, a drive, or a way up
+_LOOKS = re.compile(  # an absolute path (not a comment), a home folder, a variable, a drive, or ".."
     r"""[\s"']*(?:/(?!\*+[!\s]|/*\s)|\\\\|~[\w.-]*(?:[\\/]|$)|\$\{?\w+\}?[\\/]|[a-z]:[\\/]|file:\S|\.\.(?:[\\/]|[\s"']*$))"""
     r"""|.*[\\/]\.\.(?:[\\/]|[\s"']*$)""",
     re.IGNORECASE,

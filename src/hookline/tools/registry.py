@@ -43,7 +43,10 @@ class ToolRegistry:
         for item in tools:
             for made in _made(item):
                 if made.name in self._tools:
-                    raise RegistrationError(f"two tools are named {made.name!r}; rename one of them")
+                    raise RegistrationError(
+                        f"two tools are named {made.name!r}; rename one of them. Tools of an MCP server: use "
+                        "mcp(..., prefix='NAME_'), or the setting default_tools = false to leave out Hookline's own"
+                    )
                 self._tools[made.name] = made
 
     def without(self, names: Collection[str]) -> ToolRegistry:

@@ -1,7 +1,7 @@
 """Removal of control tokens and invisible characters from untrusted text.
 
 Most chat templates write their tokens in one of a few shapes, such as ``<|name|>``: these are recognised with any name,
-also names of models to come. Tokens that look like tags or like words in brackets are listed by name.
+so that future models are covered. Tokens that look like tags or like words in brackets are listed by name.
 """
 
 from __future__ import annotations

@@ -320,7 +320,7 @@ PHRASES = (
         ("これまで", "以前", "上記"),
         r"の?(?:すべて|全て|全部)?の?(?:指示|命令|ルール|プロンプト|指令)[をは]?(?:すべて|全て)?(?:無視|忘れ)",
     ),
-    _Phrase(  # a task of its own, put before the user's
+    _Phrase(  # another task, to be done before the user's
         "override",
         ("before", "priorto"),
         r"(?:you|can|could|may|are|able|to){0,5}(?:solv|complet|finish|continu|perform|answer)(?:e|ing|with){0,2}"

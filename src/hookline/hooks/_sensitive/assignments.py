@@ -1,4 +1,4 @@
-"""Secrets that are found by their place: after the name of a password or key, in a cookie, or in a command."""
+"""Secrets that are found by their context: after the name of a password or key, in a cookie, or in a command."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _LINE_BEFORE = re.compile(r"(?:[ \t]*(?:[-*] |export |set )?[\"']?[\w.-]{0,40})\
 _PART_OF_A_QUERY = re.compile(r"[\w.-]*")
 _ODD_SIGNS = frozenset("!@#$%^*?~+")
 
-_COOKIE_HEADER = 16
+_COOKIE_HEADER = 16  # characters up to the first cookie, as in ``"cookie" : "``
 _COOKIE = re.compile(r"(?i)cookie[\"']?[ \t]{0,3}[:=][ \t]{0,3}\\?[\"']?(?=[\w!#$%&*+.^|~-]{1,100}=)")
 _PAIR = re.compile(r"([\w!#$%&*+.^|~-]{1,100}+)=([^\s;,\"'`<>\\⺀-\U0010ffff]*+)(;[ \t]?)?", re.ASCII)
 _PAIR_BEGUN = re.compile(r"[\w!#$%&*+.^|~-]{0,100}\Z", re.ASCII)

@@ -257,7 +257,7 @@ class RedactedStream:
         self._held = len(text) - cut
         if self._held <= _CONTEXT:
             self._enough = 0
-        else:  # a long text is looked at again when it ends or has grown by half, so that the work stays linear
+        else:  # a long text is searched again when it ends or has grown by half, so that the work stays linear
             self._enough, self._recent = self._held + self._held // 2, text[-_LONGEST_END:]
             self._end = END_OF_KEY if "-----BEGIN" in plain.text[index:] else _END_OF_LINE
         return output

@@ -1,4 +1,4 @@
-"""Words that stand before a password or another secret, in many languages. This module has data only."""
+"""Words that precede a password or another secret, in many languages. This module contains only data."""
 
 from __future__ import annotations
 

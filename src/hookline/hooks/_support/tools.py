@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..._kernel.errors import HooklineError, RegistrationError
-from ...tools._tool import EFFECTS, Effect
+from ..._kernel.errors import HooklineError
+from ...tools._tool import Effect
 from ...tools.registry import ToolView
 
 
@@ -34,15 +34,3 @@ def may(ctx: Any, name: str, effects: Iterable[Effect]) -> bool:
     """Return whether a call of the tool with this name may have one of the effects. An unknown tool may."""
     wanted, tool = tuple(effects), find_tool(ctx, name)
     return bool(wanted) and (tool is None or tool.may(*wanted))
-
-
-def check_effects(value: Any, name: str) -> tuple[Effect, ...]:
-    """Accept a list of effects.
-
-    Raises:
-        RegistrationError: it is no list, or has an unknown effect.
-    """
-    found: tuple[Any, ...] = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else ("",)
-    if not all(effect in EFFECTS for effect in found):
-        raise RegistrationError(f"{name} must be a list of {', '.join(EFFECTS)}, not {value!r:.80}")
-    return found

@@ -1,8 +1,8 @@
 """Check git commands in the strict profile: a few that print names, in a repository that is inside the folder.
 
-Git runs the programs that a repository's settings name, prints files of other folders and of the past, and shows
-passwords in addresses. So commands that print the content of files, or settings, are not allowed, and neither is a
-repository with settings that are not known to be harmless.
+Git runs the programs that a repository's settings name, prints files of other folders and earlier versions, and shows
+passwords in URLs. So commands that print settings or the content of files are not allowed, and neither is a repository
+with settings that are not known to be harmless.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _check_repository(start: str, folder: str | None) -> None:
     while not os.path.lexists(repository := os.path.join(here, ".git")):
         above = os.path.dirname(here)
         if os.path.lexists(os.path.join(here, "HEAD")):
-            raise _unsafe("a folder that looks like a repository without files")
+            raise _unsafe("the layout of a bare repository")
         if here in (folder, above):
             raise BlockedError("git repository", "There is no git repository in this folder. Go on without git.")
         here = above

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from copy import copy
 from fnmatch import fnmatchcase
 
-from ..._base.files import matches_globs, matches_path
+from ..._base.files import is_below, matches_globs, matches_path
 from ..._toolbox.command_line import Word
 from .errors import BlockedError
 
@@ -109,7 +109,8 @@ class PathScope:
             if self._left < 0:
                 raise BlockedError("folder", "There are too many files to check here. Name a smaller folder.")
             for name in files:
-                read = _matches_any(name, include) if include else not _matches_any(name, exclude)
+                # A file that matches neither is read if --exclude comes first, so --include does not count beside it.
+                read = _matches_any(name, include) or not (_matches_any(name, exclude) if exclude else include)
                 path = os.path.join(place, name)
                 if read and self._is_secret(path) and not os.path.islink(path):
                     option = "--exclude-dir=.git" if "/.git/" in path else f"--exclude={name}"
@@ -190,11 +191,6 @@ class PathScope:
         except OSError:
             return []
         return [name for name in names if (hidden or not name.startswith(".")) and fnmatchcase(name, pattern)]
-
-
-def is_below(path: str, folder: str) -> bool:
-    """Return whether an absolute path is the folder or inside it."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _matches_any(name: str, globs: Sequence[str]) -> bool:

@@ -1,8 +1,8 @@
 """Find the commands in a shell script: in lists, loops, functions, ``$(...)`` and here-documents.
 
 The developer profile applies its rules to these commands. Commands whose words only appear when the script runs, such
-as ``eval "$X"``, are not found: the sandbox is what confines them. So this is a scanner and not a parser of the whole
-language, for which there are only libraries with compiled grammars, or with licences that do not fit.
+as ``eval "$X"``, are not found, but the sandbox confines them too. So this is a scanner and not a parser of the whole
+language: libraries for that have compiled grammars or unsuitable licences.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SHELLS = frozenset({"ash", "bash", "dash", "ksh", "mksh", "sh", "zsh"})
 
 _MAX_DEPTH = 25
 _KEYWORDS = frozenset({"if", "then", "else", "elif", "fi", "while", "until", "do", "done", "coproc", "!", "{", "}"})
-_LISTS = frozenset({"for", "select", "case"})
+_WORD_LISTS = frozenset({"for", "select", "case"})  # words follow these keywords, not a command
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _REDIRECT = re.compile(r"(?:[0-9]+(?=[<>]))?(<<<|<<-?|<>|<&|<(?!\()|>>|>&|>\||>(?!\()|&>)")
 _PLAIN = re.compile(r"[^\s;&|<>()'\"\\$`*?\[{]+")
@@ -106,7 +106,7 @@ class _Scanner:
                     self._skip_blanks()
                     self._word()
                     continue
-                if word.raw == "do" and words[0].raw in _LISTS:
+                if word.raw == "do" and words[0].raw in _WORD_LISTS:
                     words = []
                     continue
                 cases += (word.raw == "case" and not words) - (word.raw == "esac" and not words)
@@ -123,7 +123,7 @@ class _Scanner:
             raise CommandError(f"commands are nested more than {_MAX_DEPTH} deep: write simpler commands")
 
     def _finish(self, words: list[Word]) -> list[Word]:
-        if words and words[0].raw not in _LISTS and words[0].raw != "esac":
+        if words and words[0].raw not in _WORD_LISTS and words[0].raw != "esac":
             self.found.commands.append(tuple(words))
         return []
 
@@ -304,5 +304,5 @@ def _runs_shell(words: list[Word]) -> bool:
 
 
 def _literal(text: str) -> tuple[str, str]:
-    """Return quoted text, with a pattern in which its wildcards stand for themselves."""
+    """Return quoted text, with a pattern in which its wildcards are escaped."""
     return text, _SPECIAL.sub(r"[\1]", text)

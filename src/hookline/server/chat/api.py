@@ -223,7 +223,7 @@ class ChatApi:
             return _data({**head, "choices": [choice], **no_usage, **extra})
 
         def content(events: Sequence[StoredEvent]) -> bytes:
-            """Return the chunks for these events. A chunk with ``withdrawn`` takes text back."""
+            """Return the chunks for these events. A chunk with ``withdrawn`` withdraws text."""
             chunks, text = b"", ""
             for event in events:
                 text += reply.add_event(event)

@@ -49,8 +49,8 @@ _RELEVANT = frozenset(
 class ChatReply:
     """Collect the replies of an agent to its caller, step by step, without those of subagents and judges.
 
-    :attr:`text` is the final reply. The pieces returned by :meth:`add_event` add up to the same text, without those
-    that :meth:`take_withdrawn` takes back: a hook may reject or change a reply that was streamed already.
+    :attr:`text` is the final reply. The pieces returned by :meth:`add_event` add up to the same text, without the
+    characters that :meth:`take_withdrawn` withdraws: a hook may reject or change a reply that was already streamed.
 
     Args:
         live: whether to return text while the model writes it; if false, once no hook can change it any more.
@@ -118,7 +118,7 @@ class ChatReply:
         return self._settle(content)
 
     def take_withdrawn(self) -> int:
-        """Return how many of the last characters sent are void, once; 0 if none are."""
+        """Return how many characters at the end of the sent text are void, and reset the number to 0."""
         withdrawn, self._withdrawn = self._withdrawn, 0
         return withdrawn
 

@@ -230,6 +230,11 @@ def archive_paths(path: Path) -> list[tuple[int, Path]]:
     return sorted(found)
 
 
+def is_archive(path: Path) -> bool:
+    """Return whether a path has the name of a full file of a log."""
+    return re.search(r"-\d{6,12}\Z", path.stem) is not None
+
+
 def checkpoint_path(path: Path) -> Path:
     """Return default path of the checkpoint of the log at ``path``."""
     return path.with_name(f"{path.name}.head")

@@ -20,6 +20,7 @@ from .format import (
     Envelope,
     archive_paths,
     checkpoint_path,
+    is_archive,
     line_hash,
     parse_envelope,
     parse_head,
@@ -136,7 +137,7 @@ def verify_audit(
         verification.expect_head(head)
     for path in files:
         verification.read_file(path, last=path is files[-1])
-    return verification.report(files)
+    return verification.report(files, Path(paths[-1]).expanduser())
 
 
 class _Verification:
@@ -218,6 +219,7 @@ class _Verification:
     def read_file(self, path: Path, *, last: bool) -> None:
         """Check one file. Only the last file may end with an incomplete line: an archive ends with a record."""
         name, ended = str(path), True
+        self.last_type = ""
         for number, line, complete in self._lines(path):
             ended = complete
             envelope = parse_envelope(line) if len(line) <= MAX_LINE else None
@@ -353,8 +355,8 @@ class _Verification:
         else:
             self.latest = envelope.time
 
-    def report(self, files: Sequence[Path]) -> AuditReport:
-        """Check the remaining expectations and return the report."""
+    def report(self, files: Sequence[Path], wanted: Path) -> AuditReport:
+        """Check the remaining expectations and return the report. ``wanted`` is the last file that was asked for."""
         last = str(files[-1])
         if self.missing_start is not None:
             found = self.warnings if self.partial else self.findings
@@ -362,7 +364,8 @@ class _Verification:
             if len(found) > MAX_FINDINGS:
                 found.pop()
                 self.more += not self.partial
-        if self.no_checkpoint and self.last_type != "rotate":  # the last record of a full file proves its end
+        # The last record of a full file proves the end of that file, not that there was no other one after it.
+        if self.no_checkpoint and not (self.last_type == "rotate" and wanted == files[-1] and is_archive(wanted)):
             self.end_proven = False
             self.warn("unproven", last, 0, self.no_checkpoint)
         for seq, source in [(seq, source) for seq, expected in self.heads.items() for _, source in expected]:

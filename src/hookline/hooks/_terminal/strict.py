@@ -1,9 +1,9 @@
 """The strict profile: a short list of programs that only read, each with a few options.
 
-A command that is not described here is not allowed, so the tables leave out everything that is rarely needed. The rules
-hold for every program:
+A command that is not described here is not allowed. The tables omit everything that is rarely needed. These rules apply
+to every program:
 
-- Options are written in full. All words with a dash are options, also behind operands.
+- Options are written in full. All words with a dash are options, also after operands.
 - A glob is allowed only where each file that it matches is a path to read, and never in an option or its value, where
   its matches would shift the words that follow.
 - No program on the list runs a command, writes a file, takes options without a dash, or opens files that its arguments

@@ -1,7 +1,7 @@
 """The developer profile: ordinary work inside a sandbox runs, and steps that a person should decide about are asked.
 
-This is a policy and not a wall: it says early and in plain words what the sandbox would stop anyway, such as the
-network, and it asks before work is lost or published. A script can do the same without being seen here.
+This is a policy; the sandbox enforces the limits. The policy explains early what the sandbox would stop anyway, such as
+the network, and asks before work is lost or published. It cannot see the commands that a program runs by itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WRAPPERS = frozenset(
 )
 """Programs with a command among their arguments. Each word after them may be the program of that command."""
 
-_NEEDS_RIGHTS = frozenset(
+_NEEDS_ROOT = frozenset(
     """
     at chroot crontab doas fdisk halt insmod mkfs modprobe mount nsenter passwd pkexec poweroff reboot run0 runuser
     service shutdown su sudo systemctl umount unshare useradd
@@ -110,7 +110,7 @@ def possible_commands(words: Sequence[Word]) -> Iterator[Sequence[Word]]:
     if name in WRAPPERS:
         if len(words) > _MAX_WORDS:
             raise BlockedError("too long", f"{name} has more than {_MAX_WORDS} arguments here. Use fewer.", final=True)
-        more = [_ANY_WORD] if name in ("xargs", "parallel") else []  # words from the input
+        more = [_ANY_WORD] if name in ("xargs", "parallel") else []  # they add words from their input
         for at in range(1, len(words)):
             if not words[at].text.startswith("-"):
                 yield [*words[at:], *more]
@@ -152,7 +152,7 @@ def check_policy(words: Sequence[Word], folder: str) -> None:
     """
     text = words[0].text
     name = os.path.basename(text) if text.startswith(("/", "./")) else text  # not tests/docker after a wrapper
-    if name in _NEEDS_RIGHTS:
+    if name in _NEEDS_ROOT:
         message = f"{name} is not allowed: it needs rights that this terminal does not have. Go on without it."
         raise BlockedError(f"rights: {name}", message, final=True)
     plain = _without_leading_options(name, words)
@@ -186,7 +186,7 @@ def _without_leading_options(name: str, words: Sequence[Word]) -> list[Word]:
 
 
 def _check_rm(words: Sequence[Word], folder: str) -> None:
-    """Ask before ``rm`` removes many files: a whole tree that is not named, the folder itself, or its history."""
+    """Ask before ``rm`` removes many files: all matches of a glob, the folder itself, or its ``.git``."""
     options = [word.text for word in words[1:] if word.text.startswith("-")]
     recursive = any(re.match("-[A-Za-z]*[rR]|--rec", option) for option in options)
     paths = [word for word in words[1:] if not word.text.startswith("-")]
