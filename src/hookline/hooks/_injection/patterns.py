@@ -144,8 +144,8 @@ MARKUP = (
         "answer",
         0.55,
         (" that ",),
-        rf"(?:{_LINE_START}|[.!?:;] |[\"'])(?:please )?(?:say|claim|state|mention|insist|emphasi[sz]e|conclude|recommend|"
-        rf"(?:tell|assure|inform|convince) (?:me|them|him|her|{_AUDIENCE})) (?:to (?:me|them|{_AUDIENCE}) )?"
+        rf"(?:{_LINE_START}|[.!?:;] |[\"'])(?:please )?(?:say|claim|state|mention|insist|emphasi[sz]e|conclude|"
+        rf"recommend|(?:tell|assure|inform|convince) (?:me|them|him|her|{_AUDIENCE})) (?:to (?:me|them|{_AUDIENCE}) )?"
         rf"that (?:i|you|we|they|he|she|{_AUDIENCE}) "
         r"(?:(?:really|absolutely|definitely) )?(?:should|must|need|ought|have to|has to|will|would)\b",
         on="lines",
