@@ -459,6 +459,7 @@ def test_a_redactor_that_fails_withholds_the_text_and_loses_no_record(path):
 
 
 @pytest.mark.parametrize("shape", ["text", "list", "deep"])
+@pytest.mark.slow
 def test_huge_results_are_shortened(path, shape):
     @tool
     def big() -> object:

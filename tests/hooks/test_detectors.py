@@ -828,6 +828,7 @@ HOSTILE = [
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("piece", HOSTILE)
+@pytest.mark.slow
 def test_adversarial_text_is_searched_in_linear_time(piece):
     text = piece * (60_000 // len(piece))
     assert all(one.end <= len(text) for one in find_sensitive(text, KINDS))

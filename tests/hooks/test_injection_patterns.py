@@ -312,6 +312,7 @@ def test_pieces_of_attacks_in_any_order_get_a_score(text):
         "@a",
     ],
 )
+@pytest.mark.slow
 def test_the_work_on_a_huge_repetitive_text_is_bounded(piece, monkeypatch):
     seen = []
     monkeypatch.setattr(patterns, "_search", lambda text, found, **_: seen.append(len(text.text)))

@@ -112,6 +112,7 @@ async def test_the_task_is_checked_after_rewriting_hooks():
     assert (await agent.arun("hello")).hook_ended == "blocklist: bomb"
 
 
+@pytest.mark.slow
 def test_a_huge_task_is_checked():
     assert not passes(SafetyGuardrailHook(["bomb", "credit card"]), "a credit " * 500_000 + "card")
     assert not passes(SafetyGuardrailHook(["bomb"]), "\u00e9\u200b " * 200_000 + "bomb")

@@ -579,5 +579,6 @@ def test_any_text_gets_a_verdict(command):
     ids=range(19),
 )  # fmt: skip
 @pytest.mark.timeout(30)
+@pytest.mark.slow
 def test_huge_scripts_get_a_verdict(project, command):
     assert judged(command, project, deny=["git push --force a b c"])[0] in (None, "block", "ask")

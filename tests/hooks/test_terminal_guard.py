@@ -876,6 +876,7 @@ def test_any_text_gets_a_verdict(command):
     ids=range(18),
 )  # fmt: skip
 @pytest.mark.timeout(30)
+@pytest.mark.slow
 def test_huge_commands_get_a_verdict(place, command):
     assert judged(command, place)[0] in (None, "block")
 

@@ -374,6 +374,7 @@ def test_a_result_of_50_mb_is_cut_for_the_model_and_kept_whole(harness: Any, too
     assert it.audit.stat().st_size < 100_000
 
 
+@pytest.mark.slow
 def test_a_result_of_50_mb_is_shortened_only_for_the_request(harness: Any) -> None:
     it = harness(call("big", size=50_000_000), reply("That was long: 0123456789abcde."))
     for hook in list(it.agent.hooks):

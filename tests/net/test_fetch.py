@@ -498,6 +498,7 @@ def test_the_text_of_html_is_its_visible_text(page, text):
 
 
 @pytest.mark.parametrize("piece", ["<", "<a ", "<!--", "<script>", "<svg", "</", "<p", "&", "<title>", "&#x", "<p\xa0"])
+@pytest.mark.slow
 def test_html_is_converted_in_linear_time(piece):
     assert isinstance(html_text(piece * 200_000), str)
 

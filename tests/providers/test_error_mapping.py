@@ -25,6 +25,8 @@ from hookline.providers.openai import OpenAIModel
 
 from .servers import Said, sse, whole
 
+pytestmark = pytest.mark.slow
+
 ASKED = ModelRequest((Message("user", "Hi."),))
 KEY = "sk-secret-0123456789"
 

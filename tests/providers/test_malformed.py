@@ -16,6 +16,8 @@ from hookline.providers.openai import OpenAIModel
 
 from .servers import Said, sse, whole
 
+pytestmark = pytest.mark.slow
+
 ASKED = ModelRequest((Message("user", "Hi."),))
 MAKERS = {
     "chat": lambda url: OpenAIModel("gpt-4o", base_url=url, max_retries=0),

@@ -259,6 +259,7 @@ class TestEverySessionStore:
         assert data["messages"][0]["content"] == "hi"
 
     @pytest.mark.parametrize("new", [True, False])
+    @pytest.mark.slow
     def test_concurrent_saves_lose_nothing_and_leave_no_incomplete_session(self, backend, store, new):
         if not new:
             store.save(Session("x", [HI]))

@@ -190,6 +190,7 @@ def test_landlock_denies_memory_that_is_shared_with_others(folder, function):
 
 
 @pytest.mark.parametrize("kind", ["SOCK_DGRAM", "SOCK_RAW"])
+@pytest.mark.slow
 def test_one_of_a_pair_of_sockets_cannot_send_to_another_program(level, folder, kind):
     path = folder.parent / "socket"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
@@ -201,6 +202,7 @@ def test_one_of_a_pair_of_sockets_cannot_send_to_another_program(level, folder, 
             listening.recv(1)
 
 
+@pytest.mark.slow
 def test_a_command_cannot_change_the_limits_of_hookline(level, folder):
     before = resource.getrlimit(resource.RLIMIT_CORE)
     code = f"import resource; resource.prlimit({os.getpid()}, resource.RLIMIT_CORE, (0, {before[1]}))"
@@ -217,6 +219,7 @@ def test_no_secret_of_the_environment_gets_in(level, folder, monkeypatch):
     assert "MINE=1" in output
 
 
+@pytest.mark.slow
 def test_root_has_no_capabilities_inside(level, folder):
     assert run(folder, "grep -c 'Cap[IPE].*0000000000000000' /proc/self/status", level) == "3\n[exit code 0]"
 
@@ -290,6 +293,7 @@ def test_a_read_only_sandbox_writes_nothing(level, folder):
     assert (folder / "a.txt").read_text() == "one\n"
 
 
+@pytest.mark.slow
 def test_further_folders_may_be_read_or_written(level, folder, tmp_path):
     for name in ("library", "results", "other"):
         (tmp_path / name).mkdir()
@@ -303,6 +307,7 @@ def test_further_folders_may_be_read_or_written(level, folder, tmp_path):
     assert sorted(os.listdir(tmp_path / "results")) == ["file", "new"]
 
 
+@pytest.mark.slow
 def test_pytest_finds_the_plugin_of_a_hookline_that_is_installed_from_its_sources(level, folder):
     sources = str(Path(module.__file__).parents[2])  # where `pip install -e` leads to, outside the environment
     (folder / "test_a.py").write_text("def test_a(): pass\n")
@@ -312,6 +317,7 @@ def test_pytest_finds_the_plugin_of_a_hookline_that_is_installed_from_its_source
     assert not (Path(sources) / "hookline" / "new").exists()
 
 
+@pytest.mark.slow
 def test_the_folder_may_be_inside_a_folder_of_the_system(level, folder, monkeypatch):
     monkeypatch.setattr(module, "_SYSTEM", (*module._SYSTEM, str(folder.parent)))  # such as /usr/src/app in /usr
     assert run(folder, "echo x > new; echo x > ../new; cat a.txt", level).endswith("one\n[exit code 0]")
@@ -319,6 +325,7 @@ def test_the_folder_may_be_inside_a_folder_of_the_system(level, folder, monkeypa
     assert not (folder.parent / "new").exists()
 
 
+@pytest.mark.slow
 def test_a_link_in_the_place_of_a_further_folder_opens_nothing(level, folder, tmp_path):
     (folder / "out").mkdir()
     (tmp_path / "other").mkdir()
@@ -330,6 +337,7 @@ def test_a_link_in_the_place_of_a_further_folder_opens_nothing(level, folder, tm
     assert os.listdir(tmp_path / "other") == ["file"]
 
 
+@pytest.mark.slow
 def test_calls_share_a_home_that_ends_with_the_tool(level, folder):
     tool = shell_tool(folder, sandbox=level)
     home = asyncio.run(tool("echo kept > ~/note; echo ~")).splitlines()[0]
@@ -346,6 +354,7 @@ def test_the_home_ends_with_the_process(bubblewrap, folder):
     assert not home.parent.exists()
 
 
+@pytest.mark.slow
 def test_many_commands_run_at_once(level, folder):
     turns = [[call("shell", command=f"sleep 0.1; echo {n}") for n in range(6)], reply("ok")]
     result = Agent("a", llm=ScriptedModel(turns), tools=[shell_tool(folder, sandbox=level)]).run("go")
@@ -372,6 +381,7 @@ def test_one_process_cannot_allocate_too_much(level, folder):
     assert "MemoryError" in output
 
 
+@pytest.mark.slow
 def test_processes_together_cannot_use_too_much(level, folder):
     code = "import time; x = b'x' * 60_000_000; time.sleep(60)"
     command = f"for n in 1 2 3 4 5; do python -c {shlex.quote(code)} & done; wait"
@@ -626,6 +636,7 @@ def test_an_environment_of_python_that_is_in_use_is_read_only(bubblewrap, folder
     assert (folder / ".venv" / "lib").is_dir()
 
 
+@pytest.mark.slow
 def test_the_programs_that_git_runs_later_cannot_be_planted(bubblewrap, folder):
     subprocess.run(["git", "init", "-q", folder], check=True)
     (folder / ".git" / "hooks").mkdir(exist_ok=True)
@@ -741,6 +752,7 @@ def test_the_proxy_refuses_everything_else(bubblewrap, folder, servers, command,
     assert (listed.asked, other.asked) == ([], [])
 
 
+@pytest.mark.slow
 def test_a_second_request_on_the_connection_is_not_passed_on(bubblewrap, folder, servers):
     listed, _ = servers
     port = listed.server_port
