@@ -48,16 +48,16 @@ _SECRET = re.compile(r"(?:^|_)(?:password|passwd|passphrase|secret|token|pin|cre
 
 
 class _Read:
-    """What a conversation has read, and what its user wrote."""
+    """The texts of the user and the tool results in a conversation."""
 
     def __init__(self) -> None:
         self.texts: dict[str, None] = {}
-        """What the user wrote, in order."""
+        """Texts of the user, in order."""
         self.sources: list[Source] = []
         self.trusted: list[tuple[Source, int]] = []
         """The results of trusted tools, each with the number of untrusted results before it."""
         self.created: set[str] = set()
-        """The ids of what the run itself made."""
+        """Ids of entries that the run itself created."""
         self._words = Words()
 
     @property
@@ -231,7 +231,7 @@ class _Judge:
         self.deletes = tool.may("delete") and tool.effects is not None
 
     def problems(self, arguments: Mapping[str, Any]) -> list[str]:
-        """Return what speaks against the call."""
+        """Return the reasons to ask about the call."""
         if self.tool.may("execute"):
             return list(self._command(arguments))
         found = []

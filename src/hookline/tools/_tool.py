@@ -44,7 +44,7 @@ else:
     R_co = TypeVar("R_co", covariant=True)
 
 Effect = Literal["read", "write", "delete", "execute", "network"]
-"""What a tool may do outside the run: read, write or delete files and other data, run code, or use a network."""
+"""An effect of a tool outside the run: reading, writing or deleting files and other data, running code, network use."""
 
 EFFECTS: tuple[Effect, ...] = get_args(Effect)
 

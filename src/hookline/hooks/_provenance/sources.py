@@ -1,4 +1,4 @@
-"""What a conversation has read: the results of tools, as records with fields and as free text."""
+"""Results of tools that a conversation has read, as records with fields and as free text."""
 
 from __future__ import annotations
 
