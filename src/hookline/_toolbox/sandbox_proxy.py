@@ -94,7 +94,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 class _Connection(socketserver.StreamRequestHandler):
     """One connection from the sandbox: a request, and its answer or a tunnel."""
 
-    server: _Server
+    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride] - socketserver sets it to the server
     timeout = _SECONDS
     rbufsize = 0  # bytes after the head belong to the tunnel
 

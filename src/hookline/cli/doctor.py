@@ -155,10 +155,10 @@ def _sandbox_checks() -> Iterator[Check]:
 
 def show_attempts() -> bool:
     """Try to get out of the sandbox at each level that works here. Print the results, and return whether all held."""
-    from .._toolbox.sandbox import LEVELS, level_state
+    from .._toolbox.sandbox import LEVELS, Level, level_state
     from .._toolbox.sandbox_canaries import run_canaries
 
-    levels = [level for level in LEVELS if not level_state(level).problem]
+    levels: list[Level] = [level for level in LEVELS if not level_state(level).problem]
     if not levels:
         return True
     results = [list(run_canaries(level)) for level in levels]

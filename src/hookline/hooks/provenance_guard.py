@@ -123,17 +123,16 @@ class ProvenanceGuard:
     def __call__(self, point: str, ctx: Any, payload: Any) -> Any:
         """Read a task or a tool result, or judge a tool call."""
         if point == ON_RUN_START:
-            return self._begin(ctx, payload)
-        read: _Read | None = ctx.hook_state.get(id(self))
-        if read is None:  # the guard was added during the run
-            read = self._begin(ctx, None)
+            self._begin(ctx, payload)
+            return None
+        read: _Read = ctx.hook_state.get(id(self)) or self._begin(ctx, None)  # the guard was added during the run
         if point == AFTER_TOOL:
             return self._note(ctx, read, payload)
         return self._judge(ctx, read, payload)
 
     # Reading.
 
-    def _begin(self, ctx: Any, start: RunStart | None) -> Any:
+    def _begin(self, ctx: Any, start: RunStart | None) -> _Read:
         """Share what the outer run has read; without one, read the conversation so far."""
         outer = self._runs.get(ctx.ids.parent_run_id)
         read = ctx.hook_state[id(self)] = self._runs[ctx.run_id] = outer or _Read()
@@ -146,7 +145,7 @@ class ProvenanceGuard:
             read.sources.append(Source("the task of a subagent", {}, task, outside=False))
         elif task:
             read.texts[task] = None
-        return read if start is None else None
+        return read
 
     def _read_history(self, ctx: Any, read: _Read, messages: Sequence[Message]) -> None:
         arguments: dict[str, Mapping[str, Any]] = {}

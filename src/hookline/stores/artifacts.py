@@ -189,7 +189,7 @@ class ArtifactStore:
             more = [f"({len(found) - _MAX_LISTED} more)"] if len(found) > _MAX_LISTED else []
             return "\n".join([*lines, *more]) or "There are no artifacts."
 
-        return tuple(Tool(fn, effects=[]) for fn in (save_artifact, read_artifact, list_artifacts))
+        return Tool(save_artifact, effects=[]), Tool(read_artifact, effects=[]), Tool(list_artifacts, effects=[])
 
     def _page(self, name: str, offset: int, length: int) -> str:
         with self._reading(name) as file:

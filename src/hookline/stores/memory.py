@@ -497,7 +497,7 @@ class MemoryStore:
                 return f"Forgotten: {key.strip()}."
             raise ValueError(f"there is no fact {key!r:.80}; use recall to see the facts")
 
-        return tuple(Tool(fn, effects=[]) for fn in (remember, recall, forget))
+        return Tool(remember, effects=[]), Tool(recall, effects=[]), Tool(forget, effects=[])
 
     def close(self) -> None:
         """Close the file."""

@@ -173,6 +173,7 @@ def parse_options(name: str, program: Program, args: Sequence[Word]) -> Argument
             if not (takes_value or (option in long and not sign)):
                 raise _unknown_option(name, f"--{option}")
         else:
+            option, takes_value, sign, value = "", False, "", ""
             for at, option in enumerate(text[1:], 2):
                 takes_value, sign, value = f"{option}:" in short, text[at:], text[at:]
                 if option in "#:" or not (takes_value or option in short):
