@@ -14,13 +14,13 @@ NOTES = {
 Name = Annotated[str, Field(examples=["shopping"])]
 
 
-@tool(effects=["read"])
+@tool(effects=[])  # the notes are in this file: nothing outside is read or deleted
 def read_note(name: Name) -> str:
     """Read a note."""
     return NOTES.get(name.lower()) or f"There is no note {name!r}. There are: {', '.join(NOTES)}."
 
 
-@tool(effects=["delete"])
+@tool(effects=[])
 def discard_note(name: Name) -> str:
     """Throw a note away."""
     return f"Thrown away: {NOTES.pop(name.lower())}"

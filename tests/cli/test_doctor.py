@@ -53,7 +53,7 @@ def test_doctor_fails_if_something_gets_out(hookline, here, all_levels, monkeypa
     monkeypatch.setattr(sandbox, "_LAUNCHER", str(here / "launcher.py"))
     code, out, _ = hookline("doctor", "--no-model")
     assert code == 2
-    assert attempts(out)["read a secret outside"] == ["stopped", "GETS", "OUT"]
+    assert attempts(out)["read a secret outside"] == ["stopped", "NOT", "STOPPED"]
     assert "✗ landlock: read a secret outside: " in out
 
 
