@@ -1,0 +1,1 @@
+from .format import RecordError as RecordError
