@@ -23,12 +23,12 @@ from .._kernel.events import Event, PointFired
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END, ON_TOKEN
 from .._kernel.results import HookAction, Verdict
+from .._kernel.validation import check_path
 from .._kernel.values import ErrorInfo, Message, ModelResponse, ToolSpec, Usage
 from .._run.budget import Budget
 from .._run.context import AgentContext, context_for_call, progress_reporter_of
 from .._run.engine import Engine
 from .._run.events import ToolStarted, log
-from ..hooks._support.validation import check_path
 from ..models.protocol import Model
 from ..tools._tool import CheckedArguments, Tool, jsonable
 from . import format as fmt
