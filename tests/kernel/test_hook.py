@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import threading
+import tracemalloc
 from typing import Generic, TypeVar
 
 import pytest
@@ -404,6 +405,37 @@ async def test_tools_selects_calls_by_glob(globs, tool, called):
     made = guard(BEFORE_TOOL, tools=globs)(lambda ctx, call: HookResult.block("no"))
     verdict = await fire(made, payload=CALL.replace(name=tool))
     assert (verdict.action == "block") is called
+
+
+async def test_names_that_models_make_up_do_not_fill_the_memory():
+    made = guard(BEFORE_TOOL, tools=["delete_*", "shell"])(lambda ctx, call: HookResult.block("no"))
+    registry = HookRegistry([made])
+    tracemalloc.start()
+    try:
+        await registry.fire(BEFORE_TOOL, CALL)
+        for number in range(6000):
+            await registry.fire(BEFORE_TOOL, CALL.replace(name=f"made_up_{number}"))
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(6000):
+            await registry.fire(BEFORE_TOOL, CALL.replace(name=f"invented_{number}"))
+        for number in range(40):
+            await registry.fire(BEFORE_TOOL, CALL.replace(name=f"{number}" + "x" * 100_000))
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 1_000_000
+    assert (await registry.fire(BEFORE_TOOL, CALL.replace(name="delete_" + "x" * 100_000))).action == "block"
+    assert (await registry.fire(BEFORE_TOOL, CALL.replace(name="delete_it"))).action == "block"
+
+
+async def test_the_same_globs_are_asked_once_about_a_tool(monkeypatch):
+    asked = []
+    monkeypatch.setattr("hookline._kernel.hook.fnmatchcase", lambda tool, glob: asked.append(tool) or tool == glob)
+    registry = HookRegistry([guard(BEFORE_TOOL, tools=["asked_once"])(lambda ctx, call: HookResult.block("no"))])
+    for _ in range(3):
+        assert (await registry.fire(BEFORE_TOOL, CALL.replace(name="asked_once"))).action == "block"
+        assert (await registry.fire(BEFORE_TOOL, CALL.replace(name="another"))).action == "cont"
+    assert asked == ["asked_once", "another"]
 
 
 async def test_a_hook_for_some_tools_is_called_like_any_other():

@@ -348,7 +348,7 @@ def _entry(hook: Any, name: str, point: Point[Any], given: dict[str, Any]) -> En
     if timeout is not None and not is_async:
         call = functools.partial(in_thread, call)
     if tools:
-        call = functools.partial(_if_selected, tools, call)
+        call = _if_selected(tools, call)
     return Entry(
         hook,
         call,
@@ -373,8 +373,20 @@ def selects(tools: tuple[str, ...], payload: Any) -> bool:
 
 
 def matches(tool: str, globs: tuple[str, ...]) -> bool:
-    """Whether one of these globs matches the name of a tool."""
+    """Whether one of these globs matches the name of a tool.
+
+    The answers for names of usual length are remembered, because a program asks about the same few tools again and
+    again. Names come from models, so neither their number nor their length may fill the memory.
+    """
+    return _remembered(tool, globs) if len(tool) <= _USUAL_LENGTH else _any_matches(tool, globs)
+
+
+def _any_matches(tool: str, globs: tuple[str, ...]) -> bool:
     return any(fnmatchcase(tool, glob) for glob in globs)
+
+
+_USUAL_LENGTH = 128
+_remembered = functools.lru_cache(maxsize=4096)(_any_matches)
 
 
 def unmatched_globs(entries: Iterable[Entry], tools: Iterable[str]) -> Iterator[tuple[Entry, str]]:
@@ -386,8 +398,13 @@ def unmatched_globs(entries: Iterable[Entry], tools: Iterable[str]) -> Iterator[
                 yield entry, glob
 
 
-def _if_selected(tools: tuple[str, ...], call: Callable[..., Any], ctx: Any, payload: Any, **verdict: Any) -> Any:
-    return call(ctx, payload, **verdict) if selects(tools, payload) else None
+def _if_selected(tools: tuple[str, ...], call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the call of a hook that is made only for tools that match."""
+
+    def call_if_selected(ctx: Any, payload: Any, **verdict: Any) -> Any:
+        return call(ctx, payload, **verdict) if selects(tools, payload) else None
+
+    return call_if_selected
 
 
 def _bind(
