@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -14,22 +16,110 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from .._base.text import counted
+from .._base.frozen import scrub
 from ..records.format import RecordError
-from .account import Account
-
-MAX_LINE = 64 * 1024 * 1024
-"""Maximum length of a line in bytes. Longer lines are skipped."""
+from ..records.reading import MAX_LINE, Account
 
 STDIN = "-"
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".log")
+"""The files that are read in folders."""
 
-NOT_JSON = "lines that are not JSON"
-NOT_AN_OBJECT = "lines that are not a JSON object"
-TOO_LONG = "lines longer than 64 MB"
-TORN = "incomplete last lines"
+_CHUNK = 1 << 20
+
+NOT_JSON = "the line is not JSON"
+NOT_AN_OBJECT = "the line is not a JSON object"
+TORN = "the last line is incomplete"
 
 _decode = msgspec.json.Decoder().decode
+
+
+class Losses:
+    """What an import read, and what it lost.
+
+    ``left_out`` counts content that was understood but has no place in a record. ``skipped`` counts lines that could
+    not be read, by file and reason.
+    """
+
+    def __init__(self) -> None:
+        self.files = self.lines = 0
+        self.left_out: Counter[str] = Counter()
+        self.skipped = Account()
+
+    def leave_out(self, what: str, count: int = 1) -> None:
+        """Count content that is left out."""
+        if count:
+            self.left_out[what] += count
+
+
+class Log:
+    """An open file of a log. It can be read several times, each time from the start.
+
+    Args:
+        path: the path of the file, for messages.
+        file: the open file.
+        losses: counts what is read and lost.
+    """
+
+    def __init__(self, path: str, file: BinaryIO, losses: Losses) -> None:
+        self.path, self.losses = path, losses
+        self.number = 0
+        """The number of the line that was read last."""
+        self.file = file
+
+    @property
+    def name(self) -> str:
+        """The name of the file without its folder and suffix."""
+        return "stdin" if self.path == STDIN else Path(self.path).stem
+
+    def skip(self, reason: str) -> None:
+        """Count the current line as unreadable."""
+        self.losses.skipped.skip(self.path, reason, self.number)
+
+    def objects(self) -> Iterator[dict[str, Any]]:
+        """Yield the JSON objects of a file with one in each line. Other lines are counted and skipped."""
+        for line in self.raw_lines():
+            value = self.decode(line)
+            if value is not None:
+                yield value
+
+    def raw_lines(self) -> Iterator[bytes]:
+        """Yield the lines that are not empty. Lines beyond ``MAX_LINE`` are skipped without being held in memory."""
+        file = self.file
+        file.seek(0)
+        self.number = 0
+        while line := file.readline(MAX_LINE):
+            self.number += 1
+            if len(line) == MAX_LINE and not line.endswith(b"\n"):
+                while (rest := file.readline(_CHUNK)) and not rest.endswith(b"\n"):
+                    pass
+                self.skip(f"a line is longer than {MAX_LINE >> 20} MB")
+            elif not line.isspace():
+                yield line
+        self.losses.lines += self.number
+
+    def decode(self, line: bytes) -> dict[str, Any] | None:
+        """Decode a line. If it is not a JSON object, count it and return ``None``."""
+        try:
+            value = _decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            value = _decode_surrogates(line)
+            if value is None:
+                self.skip(NOT_JSON if line.endswith(b"\n") else TORN)
+                return None
+        if not isinstance(value, dict):
+            self.skip(NOT_AN_OBJECT)
+            return None
+        return value
+
+
+def _decode_surrogates(line: bytes) -> Any:
+    """Decode a line with half a surrogate pair, as JavaScript writes them where it cuts a text."""
+    if b"\\ud" not in line and b"\\uD" not in line:
+        return None
+    try:
+        return scrub(json.loads(line))
+    except (ValueError, RecursionError):
+        return None
 
 
 def find_files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
@@ -40,79 +130,40 @@ def find_files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
     """
     found: dict[str, None] = {}
     for path in map(os.fspath, paths):
-        if path == STDIN or os.path.isfile(path):
-            found[path] = None
-        elif os.path.isdir(path):
+        if os.path.isdir(path):
             inside = (os.path.join(root, name) for root, _, names in os.walk(path) for name in names)
             found.update(dict.fromkeys(sorted(file for file in inside if file.endswith(SUFFIXES))))
-        elif os.path.exists(path):  # a pipe: read once, in order
+        elif path == STDIN or os.path.exists(path):
             found[path] = None
         else:
             raise RecordError(f"no such file or folder: {path!r}")
     if not found:
         raise RecordError(
-            f"there is no log in {', '.join(map(os.fspath, paths)) or 'the given paths'}: "
-            f"folders are searched for files that end in {', '.join(SUFFIXES)}"
+            f"there are no logs in {', '.join(map(os.fspath, paths))}: folders are searched for files that end in "
+            f"{', '.join(SUFFIXES)}"
         )
     return list(found)
 
 
 @contextmanager
-def opened(path: str) -> Iterator[BinaryIO]:
-    """Open a log, or standard input for ``-``. The file can be read twice: a pipe is copied to a temporary file.
+def open_log(path: str, losses: Losses) -> Iterator[Log]:
+    """Open a log, or standard input for ``-``. A pipe is copied to a temporary file, so that it can be read twice.
 
     Raises:
-        RecordError: the file cannot be opened.
+        OSError: the file cannot be opened.
     """
+    file = sys.stdin.buffer if path == STDIN else open(path, "rb")  # noqa: SIM115 - closed below
     try:
-        file = sys.stdin.buffer if path == STDIN else Path(path).open("rb")
-    except OSError as error:
-        raise RecordError(f"{path} cannot be read: {error.strerror or error}") from error
-    try:
+        losses.files += 1
         if file.seekable():
-            yield file
+            yield Log(path, file, losses)
         else:
             with tempfile.TemporaryFile() as copy:
                 shutil.copyfileobj(file, copy)
-                copy.seek(0)
-                yield copy
+                yield Log(path, copy, losses)
     finally:
         if path != STDIN:
             file.close()
-
-
-def raw_lines(file: BinaryIO, account: Account) -> Iterator[bytes]:
-    """Yield the lines that are not empty. A line beyond ``MAX_LINE`` is skipped without being held in memory."""
-    while line := file.readline(MAX_LINE):
-        if len(line) == MAX_LINE and not line.endswith(b"\n"):
-            while (rest := file.readline(MAX_LINE)) and not rest.endswith(b"\n"):
-                pass
-            account.lines += 1
-            account.fail(TOO_LONG)
-        elif not line.isspace():
-            account.lines += 1
-            yield line
-
-
-def objects(file: BinaryIO, account: Account) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a file with one per line, and count the lines that are none."""
-    for line in raw_lines(file, account):
-        value = decode(line, account)
-        if value is not None:
-            yield value
-
-
-def decode(line: bytes, account: Account) -> dict[str, Any] | None:
-    """Decode a line. If it is not a JSON object, count it and return ``None``."""
-    try:
-        value = _decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        account.fail(NOT_JSON if line.endswith(b"\n") else TORN)
-        return None
-    if not isinstance(value, dict):
-        account.fail(NOT_AN_OBJECT)
-        return None
-    return value
 
 
 def mapping(value: Any) -> dict[str, Any]:
@@ -156,10 +207,3 @@ def decoded(value: Any) -> Any:
         return _decode(value)
     except (msgspec.DecodeError, RecursionError):
         return None
-
-
-def named(paths: Iterable[str]) -> str:
-    """Return the names of the first files, for messages."""
-    shown = list(paths)
-    more = f" and {counted(len(shown) - 3, 'more file')}" if len(shown) > 3 else ""
-    return ", ".join(shown[:3]) + more

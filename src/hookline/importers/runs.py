@@ -162,7 +162,14 @@ class ImportedRun:
         self.items.append(call.moment)
 
     def result(
-        self, time: float, call: Call, text: str, *, outcome: str = "ok", duration: float = 0.0, missing: tuple[str, ...]
+        self,
+        time: float,
+        call: Call,
+        text: str,
+        *,
+        outcome: str = "ok",
+        duration: float = 0.0,
+        missing: tuple[str, ...],
     ) -> None:
         """Add ``after_tool`` and the message with the result."""
         call.answered = True
