@@ -46,7 +46,29 @@ _FINISHES = {
     "refusal": "content_filter",
 }
 _PROGRAM_LINES = frozenset(
-    ["agent-name", "agent-setting", "ai-title", "attachment", "attribution-snapshot", "content-replacement", "cost-state", "custom-title", "file-history-snapshot", "last-prompt", "mode", "permission-mode", "pr-link", "progress", "queue-operation", "result", "summary", "system", "tag", "task-summary", "worktree-state"]
+    [
+        "agent-name",
+        "agent-setting",
+        "ai-title",
+        "attachment",
+        "attribution-snapshot",
+        "content-replacement",
+        "cost-state",
+        "custom-title",
+        "file-history-snapshot",
+        "last-prompt",
+        "mode",
+        "permission-mode",
+        "pr-link",
+        "progress",
+        "queue-operation",
+        "result",
+        "summary",
+        "system",
+        "tag",
+        "task-summary",
+        "worktree-state",
+    ]
 )
 _AGENT_FILE = re.compile(r"agent-([\w-]{1,100})")
 _COMMAND = re.compile(r"<command-name>\s*(.*?)\s*</command-name>(?:.*?<command-args>(.*?)</command-args>)?", re.S)
@@ -59,12 +81,19 @@ _SAID = re.compile(r"the user said:\s*(.*)", re.S)
 
 _BY_KIND = {"user-rejected": "user", "interrupted": "cancelled", "cancelled": "cancelled", "hook": "hook"}
 """The values of ``toolDenialKind``; all others are rules."""
-_BY_TEXT = (
-    ("user", re.compile(r"The user doesn't want to proceed with this tool use|User rejected tool use")),
-    ("cancelled", re.compile(r"The user doesn't want to take this action right now|\[Request interrupted by user|Cancelled: ")),
-    ("hook", re.compile(r"(?:\w+:)?\S* ?hook (?:error|blocking error|returned)|Hook \S+ denied", re.I)),
-    ("rule", re.compile(r"Permission (?:to use|for) .* (?:has been )?denied|Claude requested permissions? to|.{0,200} requires approval", re.S)),
-)  # fmt: skip
+_BY_TEXT = {
+    "user": re.compile(r"The user doesn't want to proceed with this tool use|User rejected tool use"),
+    "cancelled": re.compile(
+        r"The user doesn't want to take this action right now|\[Request interrupted by user|Cancelled: "
+    ),
+    "hook": re.compile(r"(?:\w+:)?\S* ?hook (?:error|blocking error|returned)|Hook \S+ denied", re.I),
+    "rule": re.compile(
+        r"Permission (?:to use|for) .* (?:has been )?denied|Claude requested permissions? to"
+        r"|.{0,200} requires approval",
+        re.S,
+    ),
+}
+"""The texts of old versions, which have no ``toolDenialKind``."""
 
 
 def read(paths: Sequence[str], losses: Losses) -> Iterator[ImportedRun]:
@@ -431,7 +460,7 @@ def _denial(line: Json, said: str) -> str:
     if kind := text(line.get("toolDenialKind")):
         return _BY_KIND.get(kind, "hook" if "hook" in kind else "rule")
     said = said.removeprefix("<tool_use_error>")
-    return next((who for who, pattern in _BY_TEXT if pattern.match(said)), "")
+    return next((who for who, pattern in _BY_TEXT.items() if pattern.match(said)), "")
 
 
 def _usage(messages: Sequence[Json]) -> Usage:

@@ -82,6 +82,29 @@ class Log:
             if value is not None:
                 yield value
 
+    def documents(self) -> Iterator[dict[str, Any]]:
+        """Yield the JSON objects of a file: one in each line, one over many lines, or an array of them.
+
+        An object or array over many lines must be held in memory, so it may have at most ``MAX_LINE`` bytes.
+        """
+        self.file.seek(0)
+        first = self.file.readline(_CHUNK)
+        if not isinstance(_decode_or_none(first), dict):
+            self.file.seek(0)
+            whole = self.file.read(MAX_LINE + 1)
+            value = _decode_or_none(whole) if len(whole) <= MAX_LINE else None
+            del whole
+            if isinstance(value, (dict, list)):
+                self.number = 1
+                self.losses.lines += 1
+                for item in value if isinstance(value, list) else [value]:
+                    if isinstance(item, dict):
+                        yield item
+                    else:
+                        self.skip("an item of the array is not a JSON object")
+                return
+        yield from self.objects()
+
     def raw_lines(self) -> Iterator[bytes]:
         """Yield the lines that are not empty. Lines beyond ``MAX_LINE`` are skipped without being held in memory."""
         file = self.file
@@ -99,17 +122,20 @@ class Log:
 
     def decode(self, line: bytes) -> dict[str, Any] | None:
         """Decode a line. If it is not a JSON object, count it and return ``None``."""
-        try:
-            value = _decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        value = _decode_or_none(line)
+        if value is None:
             value = _decode_surrogates(line)
-            if value is None:
-                self.skip(NOT_JSON if line.endswith(b"\n") else TORN)
-                return None
-        if not isinstance(value, dict):
-            self.skip(NOT_AN_OBJECT)
-            return None
-        return value
+        if isinstance(value, dict):
+            return value
+        self.skip(NOT_AN_OBJECT if value is not None else NOT_JSON if line.endswith(b"\n") else TORN)
+        return None
+
+
+def _decode_or_none(data: bytes) -> Any:
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def _decode_surrogates(line: bytes) -> Any:

@@ -96,6 +96,7 @@ class ImportedRun:
         self.call_id = ""
         self.items: list[Moment | CallLabel | ImportedRun] = []
         self.calls: dict[str, Call] = {}
+        self._all_calls: list[Call] = []
         self.transcript: list[Json] = []
         self.usage = Usage()
         self.reply_text = ""
@@ -113,11 +114,11 @@ class ImportedRun:
         self.transcript.append(message)
 
     def set_messages(self, messages: list[Json]) -> None:
-        """Set all messages of the next request. Those that it shares with the previous request are not written again."""
+        """Set all messages of the next request. Those at the start of the previous request are not written again."""
         before, same = self.transcript[: self._sent], 0
         while same < min(len(before), len(messages)) and before[same] == messages[same]:
             same += 1
-        self.transcript, self._sent = messages, same
+        self.transcript, self._sent = list(messages), same
 
     def ask(self, time: float, request: Json, missing: tuple[str, ...], tools: Sequence[Json] = ()) -> None:
         """Add ``before_llm`` for the messages so far. ``request`` has the other fields of the request."""
@@ -158,6 +159,7 @@ class ImportedRun:
             payload["hop"] = self.hop
         call.moment, call.time = Moment("before_tool", call.name, time, payload, missing), time
         self.calls[call.id] = call
+        self._all_calls.append(call)
         self.tools[call.name] = None
         self.items.append(call.moment)
 
@@ -196,7 +198,7 @@ class ImportedRun:
     def finish(self, time: float, status: str, *, cost: float | None = None, missing: tuple[str, ...]) -> None:
         """Add ``on_run_end`` and the end of the run. A run that is never finished is an interrupted one."""
         elapsed = max(0.0, time - self.time) if time and self.time else 0.0
-        names = tuple(call.name for call in self.calls.values())
+        names = tuple(call.name for call in self._all_calls)
         good = sum(
             1
             for item in self.items
@@ -227,7 +229,7 @@ class ImportedRun:
     @property
     def unanswered(self) -> int:
         """The number of calls without a result."""
-        return sum(not call.answered for call in self.calls.values())
+        return sum(not call.answered for call in self._all_calls)
 
     @property
     def hooks(self) -> tuple[HookInfo, ...]:
