@@ -122,7 +122,7 @@ class ImportedRun:
 
     def ask(self, time: float, request: Json, missing: tuple[str, ...], tools: Sequence[Json] = ()) -> None:
         """Add ``before_llm`` for the messages so far. ``request`` has the other fields of the request."""
-        if request.get("purpose", "step") == "step":
+        if not request.get("purpose"):
             self.hop += 1
         new = self.transcript[self._sent :]
         moment = Moment("before_llm", "", time, {"messages": new, **_without_empty(request)}, missing, self._sent)
@@ -148,7 +148,7 @@ class ImportedRun:
         if usage is not None:
             self.usage += usage
         self.items.append(Moment("after_llm", "", time, payload, missing))
-        if reply.get("purpose", "step") == "step":
+        if not reply.get("purpose"):
             self.say(_without_empty({"role": "assistant", "content": content, "tool_calls": payload.get("tool_calls")}))
             self.reply_text = content or self.reply_text
 
@@ -197,6 +197,9 @@ class ImportedRun:
 
     def finish(self, time: float, status: str, *, cost: float | None = None, missing: tuple[str, ...]) -> None:
         """Add ``on_run_end`` and the end of the run. A run that is never finished is an interrupted one."""
+        for item in self.items:
+            if isinstance(item, ImportedRun):
+                self.usage += item.usage  # as in Hookline, the usage of a run includes that of its subagents
         elapsed = max(0.0, time - self.time) if time and self.time else 0.0
         names = tuple(call.name for call in self._all_calls)
         good = sum(
