@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
-from os.path import commonprefix
 from typing import Literal
 
 Op = Literal["=", "-", "+", "~"]
@@ -41,8 +40,8 @@ def diff_text(old: str, new: str) -> list[Part]:
         if len(middle) * len(changed) <= _MAX_COMPARISONS:
             parts = [*_equal(before[:start]), *_compare(middle, changed), *_equal(before[len(before) - end :])]
             return _join(parts)
-    head = commonprefix((old, new))
-    parts = [*_equal([head]), ("-", old[len(head) :]), ("+", new[len(head) :])]
+    start = _common(old, new)
+    parts = [*_equal([old[:start]]), ("-", old[start:]), ("+", new[start:])]
     return _join(parts)
 
 

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -90,6 +90,8 @@ class Moment(_View):
     took: float = 0.0
     chain: int = 0
     decisions: list[Decision] = []
+    skipped: list[int] = []
+    """Positions in the chain of hooks that were not called, because an earlier hook settled the point."""
     verdict: str = ""
     by: str = ""
     """The hook that determined the verdict."""
@@ -258,24 +260,39 @@ def nested_runs(step: StepView) -> Iterator[RunView]:
 
 
 def hook_outcomes(moment: Moment, chain: Sequence[ChainHook]) -> list[HookOutcome]:
-    """Return what each hook of a chain did at a moment: DESIGN 4.3 says which hooks a verb skips."""
+    """Return what each hook of a chain did at a moment."""
     spoken = list(moment.decisions)
     found: list[HookOutcome] = []
-    skips: set[str] = set()
-    for hook in chain:
-        decision = next((d for d in spoken if d.hook == hook.name and d.phase == hook.phase), None)
+    for position, hook in enumerate(chain):
+        decision = _decision_of(hook, spoken)
         if decision is not None:
             spoken.remove(decision)
-            skips |= _skipped_phases(decision, hook, moment)
-            found.append(HookOutcome(hook.name, hook.phase, "spoke", decision))
-        elif not hook.selected:
-            found.append(HookOutcome(hook.name, hook.phase, "not selected"))
-        elif hook.phase in skips or (hook.phase == "guard" and moment.verdict == "invalid"):
-            found.append(HookOutcome(hook.name, hook.phase, "skipped"))
-        else:
-            found.append(HookOutcome(hook.name, hook.phase, "passed"))
+        skipped = position in moment.skipped
+        state: State = "passed" if hook.selected else "not selected"
+        found.append(
+            HookOutcome(hook.name, hook.phase, "spoke" if decision else "skipped" if skipped else state, decision)
+        )
     # Hooks that the record does not list, such as those of an imported run.
     return [*found, *(HookOutcome(decision.hook, decision.phase, "spoke", decision) for decision in spoken)]
+
+
+def _decision_of(hook: ChainHook, decisions: Sequence[Decision]) -> Decision | None:
+    return next((each for each in decisions if each.hook == hook.name and each.phase == hook.phase), None)
+
+
+def _skipped(moment: Moment, chain: Sequence[ChainHook]) -> list[int]:
+    """Return the positions of the hooks that were not called: DESIGN 4.3 says which hooks a verb skips."""
+    if not moment.decisions and moment.verdict != "invalid":
+        return []
+    found: list[int] = []
+    skips: set[str] = {"guard"} if moment.verdict == "invalid" else set()
+    for position, hook in enumerate(chain):
+        decision = _decision_of(hook, moment.decisions)
+        if decision is not None:
+            skips |= _skipped_phases(decision, hook, moment)
+        elif hook.selected and hook.phase in skips:
+            found.append(position)
+    return found
 
 
 def _skipped_phases(decision: Decision, hook: ChainHook, moment: Moment) -> set[str]:
@@ -309,7 +326,8 @@ class _Chains:
         key = run.info.hooks, point, tool
         if key not in self._known:
             hooks = sorted(
-                ((hook.points[point], hook) for hook in run.hooks if point in hook.points), key=lambda pair: pair[0].order
+                ((hook.points[point], hook) for hook in run.hooks if point in hook.points),
+                key=lambda pair: pair[0].order,
             )
             chain = [
                 ChainHook(
@@ -339,6 +357,7 @@ class _RunBuilder:
         self.chains = chains
         self.limit = limit
         info = run.info
+        start = info.at if info.at or not run.moments else run.moments[0].at
         self.view = RunView(
             info.ids.run_id,
             info.ids.agent,
@@ -348,7 +367,7 @@ class _RunBuilder:
             info.time,
             str(run.file),
             info.ids.session_id,
-            at=info.at,
+            at=start,
         )
         self.steps: list[StepView] = self.view.steps
         self.calls: dict[str, ToolCallView] = {}
@@ -358,11 +377,12 @@ class _RunBuilder:
         self.tools = 0
         self.replies: set[str] = set()
         """Texts of replies and results that the view already contains."""
-        self.last = info.at
+        self.failure = "\0"
+        """The last failure of a hook."""
+        self.last = start
 
     def build(self) -> RunView:
-        nested = sorted(self.run.nested, key=lambda run: run.info.at)
-        waiting = [(_first_position(run), run) for run in nested]
+        waiting = sorted(((_first_position(run), run) for run in self.run.nested), key=lambda pair: pair[0])
         for moment in self.run.moments:
             while waiting and waiting[0][0] < moment.position:
                 self.nest(waiting.pop(0)[1])
@@ -385,7 +405,7 @@ class _RunBuilder:
 
     @property
     def current(self) -> StepView:
-        return self.steps[-1] if self.steps else self.step(-1, self.run.info.at)
+        return self.steps[-1] if self.steps else self.step(-1, self.view.at)
 
     def add(self, recorded: RecordedMoment) -> None:
         point, fields = recorded.point, recorded.fields
@@ -395,17 +415,16 @@ class _RunBuilder:
         self.view.events += 1
         self.last = max(self.last, moment.at)
         if point in ("before_step", "after_step"):
-            index = fields.get("index", 0)
-            self.step(index if isinstance(index, int) else 0, moment.at)
+            self.step(_whole(fields.get("index")), moment.at)
         if point == "before_llm":
             self.asked(recorded, fields, moment)
         elif point == "after_llm":
-            self.replied(fields, moment)
+            self.replied(recorded, fields, moment)
         elif point in ("before_tool", "after_tool"):
-            self.called(point, fields, moment)
+            self.called(recorded, fields, moment)
         elif point == "approval_requested" and isinstance(fields.get("call"), dict):
             call = self.call(fields["call"], moment)
-            call.questions = [str(question.get("text", "")) for question in fields.get("questions") or ()]
+            call.questions = [str(_mapping(one).get("text", "")) for one in _items(fields.get("questions"))]
             call.moments.append(moment)
         elif point in ("approval_decided", "on_progress", "tool_end_with_path") and fields.get("call_id") in self.calls:
             call = self.calls[fields["call_id"]]
@@ -413,12 +432,14 @@ class _RunBuilder:
                 call.decision, call.decided_by = str(fields.get("decision", "")), str(fields.get("by", ""))
                 call.message = self.cut(str(fields.get("message", "")))
             call.moments.append(moment)
-        elif point == "on_error" and self.model_failed(fields, moment):
+        elif point == "on_error" and self.failed(fields, moment):
             pass
         elif point == "on_token" and self.request is not None:
             self.request.moments.append(moment)
         else:
             text, bad = self.event_text(point, fields)
+            if point == "on_error" and fields.get("where") == "hook" and self.failure in text:
+                text = ""  # the decision of the hook that failed says it
             self.current.items.append(EventView(moment.at, text, [moment], bad))
         self.current.until = max(self.current.until, moment.at)
 
@@ -432,6 +453,7 @@ class _RunBuilder:
         if line.point == "before_llm":
             current["messages"] = self.continued(recorded, fields)
         moment.decisions = [self.decision(decision, current) for decision in line.decisions or ()]
+        moment.skipped = _skipped(moment, self.chains.lists[chain])
         notes = line.notes
         if notes is not None:
             if notes.checked is not None:
@@ -452,13 +474,16 @@ class _RunBuilder:
         for field, value in (decision.changed or {}).items():
             if field == "messages" and isinstance(value, Mapping):
                 old = current.get("messages") or []
-                kept, new = int(value.get("kept", 0)), list(value.get("new", ()))
+                kept, new = _whole(value.get("kept")), list(_items(value.get("new")))
                 changes += self.message_changes(old[kept:], new, kept)
                 current["messages"] = [*old[:kept], *new]
             else:
                 changes += self.field_changes(field, current.get(field), value)
                 current[field] = value
-        state = [change for field, value in (decision.state or {}).items() for change in self.state_changes(field, value)]
+        state = [
+            change for field, value in (decision.state or {}).items() for change in self.state_changes(field, value)
+        ]
+        self.failure = decision.error or self.failure
         value = decision.value
         if isinstance(value, Mapping) and decision.verb == "stop":
             value = value.get("message") or value.get("kind")
@@ -479,22 +504,22 @@ class _RunBuilder:
     def continued(self, recorded: RecordedMoment, fields: Mapping[str, Any]) -> list[Any]:
         """Return all messages of a request: those that the previous one contained, and its own."""
         del self.messages[recorded.notes.kept :]
-        self.messages += fields.get("messages") or ()
+        self.messages += _items(fields.get("messages"))
         return self.messages if not recorded.decisions else list(self.messages)
 
     def asked(self, recorded: RecordedMoment, fields: Mapping[str, Any], moment: Moment) -> None:
         purpose = str(fields.get("purpose", "step"))
         if purpose == "step":
-            self.step(int(fields.get("hop", 0)), moment.at)
+            self.step(_whole(fields.get("hop")), moment.at)
         if "tools" in fields or not recorded.notes.tools_kept:
-            self.tools = len(fields.get("tools") or ())
+            self.tools = len(_items(fields.get("tools")))
         self.request = ModelCall(
             moment.at,
             str(fields.get("model", "")) or self.run.info.model,
             purpose,
-            int(fields.get("attempt", 1)),
+            _whole(fields.get("attempt"), 1),
             recorded.notes.kept,
-            [self.message(message) for message in fields.get("messages") or ()],
+            [self.message(message) for message in _items(fields.get("messages"))],
             self.tools,
             moments=[moment],
         )
@@ -513,45 +538,49 @@ class _RunBuilder:
             known,
         )
 
-    def replied(self, fields: dict[str, Any], moment: Moment) -> None:
-        purpose, attempt = str(fields.get("purpose", "step")), int(fields.get("attempt", 1))
+    def replied(self, recorded: RecordedMoment, fields: dict[str, Any], moment: Moment) -> None:
+        purpose, attempt = str(fields.get("purpose", "step")), _whole(fields.get("attempt"), 1)
         if purpose == "step":
-            self.step(int(fields.get("hop", 0)), moment.at)
+            self.step(_whole(fields.get("hop")), moment.at)
         call = self.request
         if call is None or call.answered or (call.purpose, call.attempt) != (purpose, attempt):
             call = ModelCall(moment.at, purpose=purpose, attempt=attempt)
             self.current.items.append(call)
-        final = _after_changes(fields, moment, self.run, "content")
-        usage = fields.get("usage") or {}
+        final = _after_changes(recorded, fields, "content")
+        usage = _mapping(fields.get("usage"))
         call.answered = True
         call.text = self.cut(_text(fields.get("content", "")))
         call.calls = _call_names(fields.get("tool_calls"))
         call.finish_reason = str(fields.get("finish_reason", "stop"))
-        call.input_tokens = int(usage.get("input_tokens", 0))
-        call.output_tokens = int(usage.get("output_tokens", 0))
-        call.cached_tokens = int(usage.get("cached_tokens", 0))
-        call.cost = fields.get("cost")
-        call.duration = float(fields.get("duration", 0.0))
+        call.input_tokens = _whole(usage.get("input_tokens"))
+        call.output_tokens = _whole(usage.get("output_tokens"))
+        call.cached_tokens = _whole(usage.get("cached_tokens"))
+        call.cost = None if fields.get("cost") is None else _number(fields["cost"])
+        call.duration = _number(fields.get("duration"))
         call.source = str(fields.get("source", "model"))
         call.model = str(fields.get("model", "")) or call.model
         call.moments.append(moment)
         self.replies.add(_text(final))
         self.request = call
 
-    def model_failed(self, fields: Mapping[str, Any], moment: Moment) -> bool:
-        """Add a failure of the model to its call. Return whether it was one."""
-        if fields.get("where") != "model" or self.request is None or self.request.answered:
-            return False
-        self.request.error = self.cut(_errors_text(fields))
-        self.request.moments.append(moment)
-        return True
+    def failed(self, fields: Mapping[str, Any], moment: Moment) -> bool:
+        """Add a failure to the model call or tool call that failed. Return whether there is one."""
+        if fields.get("where") == "model" and self.request is not None and not self.request.answered:
+            self.request.error = self.cut(_errors_text(fields))
+            self.request.moments.append(moment)
+            return True
+        ids = [str(_mapping(error).get("call_id", "")) for error in _items(fields.get("errors"))]
+        call = next((self.calls[id] for id in ids if id in self.calls), None)
+        if call is not None:
+            call.moments.append(moment)
+        return call is not None
 
     # Tool calls
 
     def call(self, fields: Mapping[str, Any], moment: Moment) -> ToolCallView:
         id = str(fields.get("id", ""))
         if id not in self.calls:
-            self.step(int(fields.get("hop", 0)), moment.at)
+            self.step(_whole(fields.get("hop")), moment.at)
             call = self.calls[id] = ToolCallView(id, str(fields.get("name", "")) or moment.tool, moment.at)
             arguments = fields.get("arguments")
             if isinstance(arguments, Mapping):
@@ -560,16 +589,16 @@ class _RunBuilder:
             self.current.items.append(call)
         return self.calls[id]
 
-    def called(self, point: str, fields: dict[str, Any], moment: Moment) -> None:
+    def called(self, recorded: RecordedMoment, fields: dict[str, Any], moment: Moment) -> None:
         call = self.call(fields, moment)
-        call.attempts = max(call.attempts, int(fields.get("attempt", 1)))
+        call.attempts = max(call.attempts, _whole(fields.get("attempt"), 1))
         call.moments.append(moment)
-        if point == "before_tool":
+        if moment.point == "before_tool":
             return
         call.outcome = str(fields.get("outcome", "ok"))
-        call.duration = float(fields.get("duration", 0.0))
-        result = _after_changes(fields, moment, self.run, "result")
-        error = _after_changes(fields, moment, self.run, "error")
+        call.duration = _number(fields.get("duration"))
+        result = _after_changes(recorded, fields, "result")
+        error = _after_changes(recorded, fields, "error")
         text = _text(error if error is not None else result)
         call.result = self.cut(text)
         self.replies.add(text)
@@ -587,7 +616,7 @@ class _RunBuilder:
         if call is not None:
             call.runs.append(view)
         else:
-            self.current.items.append(NestedRun(run.info.at, view))
+            self.current.items.append(NestedRun(view.at, view))
 
     def label(self, line: fmt.LabelLine) -> None:
         label = line.label
@@ -607,7 +636,7 @@ class _RunBuilder:
         if point == "on_run_start":
             return self.cut(str(fields.get("task", ""))), False
         if point == "on_stop":
-            signals = [signal for signal in fields.get("signals") or () if isinstance(signal, Mapping)]
+            signals = [signal for signal in _items(fields.get("signals")) if isinstance(signal, Mapping)]
             texts = [f"{s.get('kind', 'stop_requested')}: {s.get('message', '')}".strip(": ") for s in signals]
             return self.cut("; ".join(texts)), False
         if point == "on_run_end":
@@ -701,9 +730,9 @@ class _RunBuilder:
 
     def state_changes(self, field: str, value: Any) -> list[Change]:
         if field == "messages" and isinstance(value, Mapping):
-            new = value.get("new") or ()
+            new = _items(value.get("new"))
             text = "\n".join(f"{_message_text(message)}" for message in new)
-            kept = counted(int(value.get("kept", 0)), "message")
+            kept = counted(_whole(value.get("kept")), "message")
             return [Change("messages", fold([("~", f"{kept} kept"), ("+", text)], longest=self.limit))]
         return [Change(field, fold([("+", _text(value))], longest=self.limit))]
 
@@ -713,14 +742,30 @@ def _first_position(run: RecordedRun) -> int:
     return min((moment.position for each in run.tree() for moment in each.moments[:1]), default=0)
 
 
-def _after_changes(fields: Mapping[str, Any], moment: Moment, run: RecordedRun, field: str) -> Any:
+def _after_changes(recorded: RecordedMoment, fields: Mapping[str, Any], field: str) -> Any:
     """Return a field of a payload after all rewriters."""
     value = fields.get(field)
-    recorded = next((m for m in reversed(run.moments) if m.position == moment.n), None) if moment.decisions else None
-    for decision in recorded.decisions if recorded is not None else ():
+    for decision in recorded.decisions:
         if decision.changed and field in decision.changed:
             value = decision.changed[field]
     return value
+
+
+def _whole(value: Any, default: int = 0) -> int:
+    """Return a whole number; a damaged record may contain anything."""
+    return value if isinstance(value, int) else default
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _items(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else ()
 
 
 def _text(value: Any) -> str:
@@ -735,15 +780,12 @@ def _message_text(message: Any) -> str:
 
 
 def _call_names(calls: Any) -> list[str]:
-    return [str(call.get("name", "")) for call in calls or () if isinstance(call, Mapping)]
+    return [str(call.get("name", "")) for call in _items(calls) if isinstance(call, Mapping)]
 
 
 def _errors_text(fields: Mapping[str, Any]) -> str:
-    errors: Iterable[Any] = fields.get("errors") or ()
-    texts = []
-    for error in errors:
-        if isinstance(error, Mapping):
-            texts.append(f"{error.get('type', '')}: {error.get('message', '')}".strip(": "))
+    errors = [error for error in _items(fields.get("errors")) if isinstance(error, Mapping)]
+    texts = [f"{error.get('type', '')}: {error.get('message', '')}".strip(": ") for error in errors]
     return "; ".join(texts) or "an error"
 
 
