@@ -1,0 +1,3 @@
+"""Refuse tools that no guard names."""
+
+from .._run.strict import Strict as Strict
