@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from hookline import hooks
-from hookline.hooks._catalog import CONCERNS, BuiltinRow, builtin_rows
+from hookline.hooks._catalog import CONCERNS, BuiltinRow, builtin_rows, load_builtin
 
 from .markdown import GENERATED, block, call, cell, listed, table
 
@@ -28,7 +27,7 @@ def page(_: str) -> str:
 
 
 def _section(row: BuiltinRow) -> str:
-    value: Any = getattr(hooks, row.name)
+    value: Any = load_builtin(row.name)
     text = f"\n### {row.name}\n\n{block(call(row.name, value), 'py')}"
     options = listed(value)
     if options:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hookline import BEFORE_TOOL, HookResult, RunFailedError, call, guard, reply, tool
 from hookline.cli.app import run_app
 from hookline.cli.errors import report_error
-from hookline.cli.stats import parse_since, spark
+from hookline.cli.stats import spark
+from hookline.cli.text import parse_since
 from hookline.config.errors import ConfigError
 from hookline.config.sources import load
 from hookline.hooks import ObservabilityHook

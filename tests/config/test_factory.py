@@ -17,6 +17,7 @@ from hookline.config.settings import DeclaredHook, Settings
 from hookline.config.sources import Flag, load
 from hookline.plugins.errors import LoadError, UntrustedFileError
 from hookline.stores import Skill, SkillStore
+from hookline.tape import Tape
 from hookline.testing import scripted_agent
 from hookline.tools import ToolRegistry, file_tools, shell_tool
 
@@ -388,3 +389,22 @@ def test_rules_for_tickets_in_the_settings_stand_in_for_the_usual_ones(script, t
     registry, _ = build_hooks(settings, tmp_path)
     (made,) = [hook for hook in registry if type(hook).__name__ == "TicketRules"]
     assert (made.board.path, dict(made.may)) == (str(tmp_path / "board.db"), {"create": ("lead",)})
+
+
+def test_a_folder_of_tapes_is_a_setting_and_not_the_agents_to_change(script, tmp_path, monkeypatch):
+    (tmp_path / "hookline.toml").write_text('tapes = "tapes"\n')
+    monkeypatch.chdir(tmp_path)
+    turns = script({"tool": "write_file", "arguments": {"path": "tapes/x", "content": "forged"}}, "done")
+    settings = msgspec.structs.replace(load([]).settings, model=turns, folder=str(tmp_path), write=True, audit=None)
+    result = build_agent(settings).run("a task")
+    tape = Tape.load(tmp_path / "tapes" / f"{result.ids.run_id}.tape")
+    assert (tape.run.task, result.reply) == ("a task", "done")
+    assert [step.outcomes for step in result.steps][0] == ("blocked",)
+    assert not (tmp_path / "tapes" / "x").exists()
+
+
+def test_a_file_is_rejected_as_folder_of_tapes(script, tmp_path):
+    (tmp_path / "notes.txt").write_text("notes")
+    for path in ("monday.tape", str(tmp_path / "notes.txt")):
+        with pytest.raises(ConfigError, match="is a file: name a folder"):
+            build_hooks(Settings(model=script("hi"), folder=str(tmp_path), tapes=path), tmp_path)

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-import hookline.hooks
 from hookline import (
     BEFORE_TOOL,
     ON_PROGRESS,
@@ -70,7 +69,7 @@ from hookline.hooks import (
     ToolOutputTruncatorHook,
     ToolRetryHook,
 )
-from hookline.hooks._catalog import BUILTINS
+from hookline.hooks._catalog import BUILTINS, load_builtin
 from hookline.models import OverloadedError
 from hookline.payloads import ErrorInfo
 from hookline.stores import (
@@ -633,6 +632,7 @@ PATHS = {
     "PersistSessionHook.store",
     "SkillEvolverHook.folder",
     "SkillsHook.folder",
+    "TapeHook.path",
     "TicketRules.board",
     "ToolOutputTruncatorHook.artifacts",
 }
@@ -756,7 +756,7 @@ SENSIBLE: dict[str, set[str]] = {
 }
 """What makes sense after all, as the docstrings say; ``None`` also does where it is the default or a soft limit."""
 
-MADE = {**{name: getattr(hookline.hooks, name) for name in BUILTINS}, "Compactor": Compactor}
+MADE = {**{name: load_builtin(name) for name in BUILTINS}, "Compactor": Compactor}
 PARAMETERS = [(name, parameter) for name, made in MADE.items() for parameter in inspect.signature(made).parameters]
 
 

@@ -76,7 +76,7 @@ def _hooks(config: Configuration) -> Any:
     """Build the configured hooks for one tape, without the audit log: a replay is not a run to audit."""
     from ..config.factory import build_hooks
 
-    settings = msgspec.structs.replace(config.settings, audit=None)
+    settings = msgspec.structs.replace(config.settings, audit=None, tapes="")
     registry, plugins = build_hooks(settings, config.home, config.hooks_file)
     for plugin in plugins:
         for hook in plugin.hooks:

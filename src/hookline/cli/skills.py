@@ -307,8 +307,8 @@ def show_skill(skill: Skill, store: SkillStore, position: str = "") -> None:
 
 def analyse_all(config: Configuration, store: SkillStore, queue: SkillQueue) -> int:
     """Let the model analyse all queued runs."""
+    from .._sensitive.redactor import Redactor
     from ..config.factory import build_agent
-    from ..hooks._sensitive.redactor import Redactor
     from ..hooks._skill_analysis import analyse
     from .approval_prompt import Approver
     from .runner import finish_recording, start_recording

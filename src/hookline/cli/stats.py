@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,7 +17,7 @@ from ..stores.runs import CallRow, RunRecord, VerdictRow
 from .help import Command
 from .options import with_settings
 from .output import console, print_parts, print_table, short_path, time_text, write_json
-from .text import counted, parse_duration, printable, short
+from .text import counted, parse_since, printable, short
 
 if TYPE_CHECKING:
     from ..stores.runs import RunRecord, RunStore
@@ -104,21 +102,6 @@ def _without_texts(run: RunRecord) -> dict[str, Any]:
     texts = ("id", "owner", "session", "task", "reply", "reason", "error")
     fields = {name: getattr(run, name) for name in run.__struct_fields__ if name not in texts}
     return {"run_id": run.id, **fields, "error": run.error_type}
-
-
-def parse_since(text: str, now: float | None = None) -> float:
-    """Return the Unix time of ``24h`` (ago), ``7d`` (ago) or a date.
-
-    Raises:
-        ConfigError: the text is not a time.
-    """
-    ago = parse_duration(text)
-    try:
-        if ago is not None:
-            return (time.time() if now is None else now) - ago
-        return datetime.fromisoformat(text.strip()).timestamp()
-    except (ValueError, OverflowError, OSError) as error:
-        raise ConfigError(f"--since: expected 30m, 24h, 7d, 2w or a date such as 2026-11-01; got {text!r}") from error
 
 
 _SPARK_LEVELS = "▁▂▃▄▅▆▇█"

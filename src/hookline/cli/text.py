@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Collection
+from datetime import datetime
 from shutil import get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, TextIO
@@ -13,6 +15,7 @@ import msgspec
 from .._base.frozen import json_text
 from .._base.text import counted as counted  # noqa: PLC0414 - for the other modules of the program
 from .._base.text import shorten
+from ..config.errors import ConfigError
 
 if TYPE_CHECKING:
     from .._kernel.state import AgentResult
@@ -112,6 +115,21 @@ def parse_duration(text: str) -> float | None:
     """Return the seconds of ``30m``, ``24h`` or ``2w``; ``None`` if the text is not a duration."""
     found = _SPAN.fullmatch(text.strip())
     return int(found[1]) * _UNITS[found[2]] if found else None
+
+
+def parse_since(text: str, now: float | None = None) -> float:
+    """Return the Unix time of ``24h`` (ago), ``7d`` (ago) or a date.
+
+    Raises:
+        ConfigError: the text is not a time.
+    """
+    ago = parse_duration(text)
+    try:
+        if ago is not None:
+            return (time.time() if now is None else now) - ago
+        return datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError, OSError) as error:
+        raise ConfigError(f"--since: expected 30m, 24h, 7d, 2w or a date such as 2026-11-01; got {text!r}") from error
 
 
 def rough_duration(seconds: float) -> str:

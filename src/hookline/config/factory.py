@@ -20,6 +20,7 @@ from .._run.budget import Budget, Limits
 from .._run.context import AgentContext
 from .._run.events import log
 from .._run.session import Session
+from ..hooks._catalog import load_builtin
 from ..models.protocol import Model
 from ..plugins.discovery import is_path
 from ..plugins.errors import LoadError, PluginError
@@ -115,6 +116,7 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     files += [str(plugin.folder) for plugin in build_plugins(settings, home).found() if plugin.folder is not None]
     own: list[Any] = []
     own += _audit_hooks(settings, [each.hook for each in loaded])
+    own += _tape_hooks(settings)
     if settings.tickets:
         from ..hooks.ticket_rules import TicketRules
 
@@ -163,6 +165,15 @@ def _audit_hooks(settings: Settings, hooks: Iterable[Any]) -> list[Any]:
     if any(isinstance(hook, AuditLogHook) for hook in hooks):
         return []
     return [AuditLogHook(settings.audit, max_bytes=AUDIT_BYTES, keep_files=AUDIT_FILES)]
+
+
+def _tape_hooks(settings: Settings) -> list[Any]:
+    """Return the hook that records tapes, if the settings name a folder for them."""
+    if not settings.tapes:
+        return []
+    if settings.tapes.endswith(".tape") or Path(settings.tapes).is_file():
+        raise ConfigError(f"tapes: {settings.tapes!r} is a file: name a folder, in which each run gets a tape")
+    return [load_builtin("TapeHook")(settings.tapes)]
 
 
 def _skill_hooks(settings: Settings, hooks: Iterable[Any]) -> list[Any]:

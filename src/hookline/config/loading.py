@@ -14,14 +14,14 @@ from .._base.text import describe, did_you_mean, error_text
 from .._kernel.errors import RegistrationError
 from .._kernel.hook import function_of
 from .._kernel.registry import HookRegistry
-from ..hooks._catalog import BUILTINS
+from ..hooks._catalog import BUILTINS, load_builtin
 from ..plugins.errors import LoadError
 from ..plugins.files import importable, load_file
 from ..plugins.plugin import Plugin
 from ..tools._tool import Tool
 from .secrets import mask, mask_values
 from .settings import DeclaredHook
-from .sources import SHORT_NAMES, Reference, parse_reference
+from .sources import Reference, parse_reference
 
 _HOOK_HELP = (
     "A hook is a function decorated with @hook, @guard or @observer, an object with points, or an item of a list named "
@@ -121,8 +121,7 @@ def source_location(hook: Any) -> str:
 
 
 def _load_hook(declared: DeclaredHook, home: Path) -> list[Any]:
-    use = SHORT_NAMES.get(declared.use, declared.use)
-    reference = parse_reference(use)
+    reference = parse_reference(declared.use)
     if reference.file is not None and not reference.name:
         if declared.args:
             raise LoadError(f"{declared.use}: args need a single hook: name it, as in FILE.py:NAME")
@@ -133,8 +132,8 @@ def _load_hook(declared: DeclaredHook, home: Path) -> list[Any]:
             hint = f" Name its class: {reference.file.name}:{classes[0]}" if classes else ""
             raise LoadError(f"{reference.file} has no hooks. {_HOOK_HELP}.{hint}")
         return found
-    built_in = reference.file is None and ":" not in use
-    value = _built_in(use) if built_in else _lookup(reference, home, "hook")
+    built_in = reference.file is None and ":" not in declared.use
+    value = _built_in(declared.use) if built_in else _lookup(reference, home, "hook")
     if isinstance(value, type) or ((built_in or declared.args) and callable(value) and not _is_hook(value)):
         value = _construct(value, declared)
     elif declared.args:
@@ -204,10 +203,10 @@ def check_args(make: Any, use: str, args: Mapping[str, Any]) -> None:
 def _built_in(name: str) -> Any:
     """Return the class of a built-in hook, or the function that creates a bundle of hooks."""
     if name not in BUILTINS:
-        known = did_you_mean(name, [*BUILTINS, *SHORT_NAMES])
+        known = did_you_mean(name, BUILTINS)
         own = "For your own hook, write FILE.py, FILE.py:name or module:name"
         raise LoadError(f"there is no built-in hook {name!r}.{known} 'hookline hooks --built-in' shows all. {own}")
-    return getattr(importlib.import_module("..hooks", __package__), name)
+    return load_builtin(name)
 
 
 def _lookup(reference: Reference, home: Path, kind: str) -> Any:

@@ -226,6 +226,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         KeyInfo("SQLite file of recorded runs, for hookline stats and hookline serve", CONTROL, "--runs", "FILE.db"),
     ] = ""
+    tapes: Annotated[str, KeyInfo("folder for tapes of the runs, for hookline replay", CONTROL, "--tapes", "DIR")] = ""
     debug: Annotated[bool, KeyInfo("show full tracebacks", CONTROL, "--debug")] = False
 
     def __post_init__(self) -> None:

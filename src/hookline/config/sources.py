@@ -342,11 +342,9 @@ def parse_reference(text: str) -> Reference:
     return Reference(text, None, module, name)
 
 
-SHORT_NAMES = {"TapeHook": "hookline.tape:TapeHook"}
-"""Hooks from other packages that a configuration file may name like a built-in hook."""
 _MODEL_FILES = ("local:", "scripted:")
 _PATH_SETTINGS = frozenset(
-    "folder sessions runs audit approval_file plugins_folder personalities tickets skills".split()  # noqa: SIM905
+    "folder sessions runs audit approval_file plugins_folder personalities tickets skills tapes".split()  # noqa: SIM905
 )
 """Settings that are paths of files or folders."""
 _PATH_ARGUMENTS = frozenset(("path", "folder", "memory", "notes", "store", "artifacts", "sign", "checkpoint", "board"))
@@ -372,9 +370,7 @@ def resolve_paths(key: str, value: Any, folder: Path) -> Any:
 
 def _resolve_item(item: Any, folder: Path) -> Any:
     if not isinstance(item, str):
-        name: str = item.use
-        use = SHORT_NAMES.get(name, name)
-        built_in = use in BUILTINS or re.match(r"hookline[.:]", use) is not None
+        built_in = item.use in BUILTINS or re.match(r"hookline[.:]", item.use) is not None
         args = {k: _path(k, v, folder) for k, v in item.args.items()} if built_in else item.args
         return msgspec.structs.replace(item, use=_resolve_item(item.use, folder), args=args)
     found = _FILE.fullmatch(item)

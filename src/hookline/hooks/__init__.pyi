@@ -9,9 +9,9 @@ from .._kernel.results import HookAction as HookAction
 from .._kernel.results import HookAnswer as HookAnswer
 from .._kernel.results import HookResult as HookResult
 from .._kernel.results import Verdict as Verdict
-from ._sensitive.detectors import SensitiveValue as SensitiveValue
-from ._sensitive.detectors import find_sensitive as find_sensitive
-from ._sensitive.redactor import Redactor as Redactor
+from .._sensitive.detectors import SensitiveValue as SensitiveValue
+from .._sensitive.detectors import find_sensitive as find_sensitive
+from .._sensitive.redactor import Redactor as Redactor
 from ._support.secret_files import SECRET_FILES as SECRET_FILES
 from .approvals import ApprovalsHook as ApprovalsHook
 from .audit_log import AuditLogHook as AuditLogHook

@@ -35,17 +35,38 @@ _MODULES = {
 _NOT_HOOKS = frozenset(("Compactor",))
 """Public names in these modules that are not hooks."""
 
+_IN_OTHER_PACKAGES = {"TapeHook": ("Recording and observing", "hookline.tape")}
+"""Built-in hooks of other packages, each with its concern and public module. They are imported only when they are used,
+because these packages may import this one."""
+
 _PACKAGE = __name__.rpartition(".")[0]
 _HOMES = {name: home for name, (home, _) in exports(_PACKAGE).items() if name not in _NOT_HOOKS}
 
 CONCERNS = {
-    concern: tuple(name for part in parts for name, home in _HOMES.items() if home == f"{_PACKAGE}.{part}")
+    concern: (
+        *(name for part in parts for name, home in _HOMES.items() if home == f"{_PACKAGE}.{part}"),
+        *(name for name, (other, _) in _IN_OTHER_PACKAGES.items() if other == concern),
+    )
     for concern, parts in _MODULES.items()
 }
 """The names of the built-in hooks and bundles, by concern."""
 
-BUILTINS = {name: _HOMES[name].rpartition(".")[2].lstrip("_") for names in CONCERNS.values() for name in names}
+BUILTINS = {
+    name: (_HOMES[name] if name in _HOMES else _IN_OTHER_PACKAGES[name][1]).rpartition(".")[2].lstrip("_")
+    for names in CONCERNS.values()
+    for name in names
+}
 """The names that configuration files may use, each with its page in ``docs/reference/hooks``."""
+
+
+def module_of(name: str) -> str:
+    """Return the public module of a built-in hook."""
+    return _IN_OTHER_PACKAGES[name][1] if name in _IN_OTHER_PACKAGES else _PACKAGE
+
+
+def load_builtin(name: str) -> Any:
+    """Return the class of a built-in hook, or the function that creates a bundle of hooks."""
+    return getattr(import_module(module_of(name)), name)
 
 
 class BuiltinRow(Frozen, frozen=True):
@@ -75,7 +96,7 @@ def builtin_rows() -> list[BuiltinRow]:
 
 
 def _row(name: str, concern: str) -> BuiltinRow:
-    value = getattr(import_module(_PACKAGE), name)
+    value = load_builtin(name)
     what = (value.__doc__ or "").split("\n\n")[0].replace("``", "`")
     points = tuple(str(point) for point in POINTS.values() if point in getattr(value, "points", ()))
     phase = {point: _at(value, "phase", point) or _default_phase(point) for point in points}

@@ -16,11 +16,11 @@ from .._kernel.state import AgentResult
 from .._kernel.values import Message
 from .._run.agent import Agent
 from .._run.termination import RunFailedError
+from .._sensitive.redactor import Redactor
 from ..models.protocol import Model
 from ..stores.errors import StoreError
 from ..stores.skills import STATES, AnalysisOutcome, QueuedRun, Skill, SkillQueue, SkillStore, is_skill_name
 from ._injection.fence import fence
-from ._sensitive.redactor import Redactor
 from ._support.messages import excerpt, omission_mark
 
 NAME = "skill-evolver"

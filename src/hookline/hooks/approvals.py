@@ -19,10 +19,10 @@ from .._kernel.events import Event
 from .._kernel.payloads import ApprovalRequest
 from .._kernel.points import APPROVAL_REQUESTED
 from .._kernel.results import HookResult
+from .._kernel.validation import check_path, check_positive
 from .._kernel.values import Ids
 from ..stores.approvals import ApprovalRow, ApprovalStore
 from ..stores.errors import StoreError
-from ._support.validation import check_path, check_positive
 
 log = logging.getLogger("hookline")
 

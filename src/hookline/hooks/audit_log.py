@@ -18,6 +18,7 @@ from .._kernel.events import Event, HookExecuted, JudgedBeforeRewrite, MergeLost
 from .._kernel.payloads import ModelReply, ToolCallResult
 from .._kernel.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_PROGRESS, ON_RUN_END
 from .._kernel.results import Verdict
+from .._kernel.validation import check_bool, check_integer, check_path
 from .._kernel.values import Ids
 from .._run import events as e
 from .._run.events import RunFinished, RunStarted, ToolStarted
@@ -26,7 +27,6 @@ from ..stores.audit.file import Fsync, reason
 from ..stores.audit.format import MAX_ITEMS, encode_ids, encode_record, encode_type
 from ..stores.audit.log import MIN_FILE_BYTES, AuditError, AuditLog
 from ..stores.audit.records import AuditRecord
-from ._support.validation import check_bool, check_integer, check_path
 from .shadow_mode import ShadowDecided
 
 log = logging.getLogger("hookline")
@@ -400,7 +400,7 @@ class AuditLogHook:
 
 def _redactor(redact: Any) -> Redact:
     if redact is None:
-        from ._sensitive.redactor import Redactor
+        from .._sensitive.redactor import Redactor
 
         return Redactor().apply
     apply = redact if callable(redact) else getattr(redact, "apply", None)

@@ -9,7 +9,7 @@ from typing import Any
 
 from .._kernel.payloads import ToolCallResult
 from .._kernel.points import AFTER_TOOL
-from ._support.validation import check_integer
+from .._kernel.validation import check_integer
 
 
 class AuditTrailHook:

@@ -22,14 +22,14 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ModelRequest
 from .._kernel.points import BEFORE_LLM
 from .._kernel.results import HookResult
+from .._kernel.validation import check_bool, check_integer, check_names, check_positive
 from .._kernel.values import Message
 from .._net.egress import Egress, EgressError
+from .._sensitive.redactor import Redactor
 from ..stores.channel_points import BEFORE_DISPATCH, INBOUND_CLAIM, MESSAGE_RECEIVED, MESSAGE_SENDING, Inbound, Outbound
 from ..stores.messages import InboundMessage
 from ..tools.arguments import urls_in_text
 from ._injection.control_tokens import neutralise
-from ._sensitive.redactor import Redactor
-from ._support.validation import check_bool, check_integer, check_names, check_positive
 from ._support.words import Entry, WordList, normalize_text
 
 log = logging.getLogger("hookline")

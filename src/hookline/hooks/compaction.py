@@ -11,6 +11,7 @@ from .._kernel.errors import CallRefusedError, HookError, HooklineError, Registr
 from .._kernel.payloads import Compaction, ModelRequest
 from .._kernel.points import BEFORE_COMPACTION, BEFORE_STEP, ON_RUN_START
 from .._kernel.results import HookAction, HookResult
+from .._kernel.validation import check_integer, check_method
 from .._kernel.values import Message
 from ._support.messages import (
     MessageGroup,
@@ -21,7 +22,6 @@ from ._support.messages import (
     required_groups,
     smallest_fitting,
 )
-from ._support.validation import check_integer, check_method
 
 MARK = "[Summary of the conversation so far]"
 """The first line of a summary in the transcript."""

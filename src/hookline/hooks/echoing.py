@@ -12,8 +12,8 @@ from .._kernel.payloads import ModelReply, ModelRequest, RunStart, ToolCallReque
 from .._kernel.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END, ON_RUN_START, resolve
 from .._kernel.results import HookAction, Verdict
 from .._kernel.state import AgentResult
+from .._kernel.validation import check_names
 from .._kernel.values import Message
-from ._support.validation import check_names
 
 DEFAULT_POINTS = (ON_RUN_START, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, ON_RUN_END)
 WIDTH = 100

@@ -10,11 +10,11 @@ from .._base.workers import in_thread
 from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_TOOL
 from .._kernel.results import HookResult
+from .._kernel.validation import check_bool, check_name_or_names, check_names
 from .._net.egress import Egress, EgressError
 from .._net.http_client import FetchError
 from .._net.urls import Url
 from ._support.tools import require_tool
-from ._support.validation import check_bool, check_name_or_names, check_names
 
 LOCAL_TOOLS = ("write_*", "edit_*", "append_*", "find_text", "remember", "recall", "forget", "calculate")
 """Usual names of tools that do not connect to a network."""

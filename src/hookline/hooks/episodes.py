@@ -9,7 +9,7 @@ from .._base.frozen import json_text
 from .._kernel.payloads import ToolCallResult
 from .._kernel.points import AFTER_TOOL
 from .._kernel.results import HookAction, Verdict
-from ._support.validation import check_integer
+from .._kernel.validation import check_integer
 from .memory import check_memory, check_scope
 
 

@@ -9,10 +9,10 @@ from .._kernel.errors import CallRefusedError, ModelError, RegistrationError
 from .._kernel.payloads import Failure, ModelRequest
 from .._kernel.points import ON_ERROR
 from .._kernel.results import HookResult
+from .._kernel.validation import check_error_names, check_integer
 from ..models.protocol import Model
 from ..providers.factory import resolve_model
 from ._support.messages import to_response
-from ._support.validation import check_error_names, check_integer
 
 PURPOSE = "fallback"
 """The ``purpose`` of the fallback model's calls."""

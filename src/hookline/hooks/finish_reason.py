@@ -10,9 +10,9 @@ from .._kernel.errors import RegistrationError
 from .._kernel.points import AFTER_STEP
 from .._kernel.results import HookResult
 from .._kernel.state import AgentState
+from .._kernel.validation import check_names
 from .._kernel.values import Step
 from ..models.protocol import FINISH_REASONS
-from ._support.validation import check_names
 
 
 class FinishReasonHook:

@@ -15,6 +15,7 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import PromptBuild, RunStart, ToolCallRequest, ToolCallResult
 from .._kernel.points import AFTER_TOOL, BEFORE_PROMPT_BUILD, BEFORE_STEP, BEFORE_TOOL, ON_RUN_START
 from .._kernel.results import HookResult
+from .._kernel.validation import check_bool, check_integer, check_names, check_positive
 from .._kernel.values import Message
 from ..models.protocol import Model
 from ..providers.factory import resolve_model
@@ -23,7 +24,6 @@ from ._injection.fence import RULE, fence, fenced, unfenced
 from ._injection.judge import judge
 from ._injection.patterns import Suspicion, scan
 from ._support.tools import find_tool
-from ._support.validation import check_bool, check_integer, check_names, check_positive
 
 Action = Literal["flag", "withhold", "end"]
 REPLY = "I stopped: {source} contains text that tries to give me instructions ({kinds})."

@@ -14,10 +14,10 @@ from .._kernel.errors import RegistrationError
 from .._kernel.points import BEFORE_LLM, BEFORE_STEP, Point
 from .._kernel.results import HookResult
 from .._kernel.state import AgentState
+from .._kernel.validation import check_integer, check_names, check_positive
 from .._kernel.values import Message
 from .._run.budget import COST, NO_LIMITS, SECONDS, STEPS, TOKENS, TOOL_CALLS, Limits, Meter, wrap_up_note
 from ..plugins.plugin import Plugin
-from ._support.validation import check_integer, check_names, check_positive
 from .finish_reason import FinishReasonHook
 
 

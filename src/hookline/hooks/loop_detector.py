@@ -11,7 +11,7 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest, ToolCallResult
 from .._kernel.points import AFTER_TOOL, BEFORE_TOOL
 from .._kernel.results import HookResult
-from ._support.validation import check_bool, check_integer
+from .._kernel.validation import check_bool, check_integer
 from ._tool_results import as_sentence
 
 

@@ -12,6 +12,7 @@ from .._base.workers import after_fork_in_child
 from .._kernel.events import Event, HookExecuted
 from .._kernel.payloads import ModelReply
 from .._kernel.points import AFTER_LLM
+from .._kernel.validation import check_bool, check_integer
 from .._run.events import (
     ApprovalAsked,
     ApprovalDecided,
@@ -23,7 +24,6 @@ from .._run.events import (
     is_silent,
 )
 from ._prometheus import CONTENT_TYPE, SECONDS, Counter, Histogram, Labels, Metrics, Reading
-from ._support.validation import check_bool, check_integer
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

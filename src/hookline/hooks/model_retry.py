@@ -9,8 +9,8 @@ from typing import Any
 from .._kernel.payloads import Failure
 from .._kernel.points import ON_ERROR
 from .._kernel.results import HookResult
+from .._kernel.validation import check_error_names
 from ._support.backoff import Backoff, check_max_retries
-from ._support.validation import check_error_names
 
 TRANSIENT = ("RateLimitError", "OverloadedError", "ModelTimeoutError", "UnreachableError")
 """Errors of a provider that are usually short-lived."""

@@ -8,9 +8,9 @@ from typing import Any
 from .._kernel.payloads import ModelRequest
 from .._kernel.points import BEFORE_LLM
 from .._kernel.results import HookResult
+from .._kernel.validation import check_integer, check_method, check_path
 from ..stores.notes import NotesFile
 from ._support.messages import add_system_text
-from ._support.validation import check_integer, check_method, check_path
 
 _EXPECTED = "notes must be a NotesFile or its path"
 

@@ -15,12 +15,12 @@ from .._kernel.events import Event, HookExecuted
 from .._kernel.payloads import ModelReply
 from .._kernel.points import AFTER_LLM, ON_RUN_END
 from .._kernel.results import Verdict
+from .._kernel.validation import check_bool, check_path
 from .._kernel.values import Ids
 from .._run.events import ApprovalAsked, ApprovalDecided, Failed, RunFinished, RunStarted, ToolEnded, is_silent
 from ..stores.errors import StoreError
 from ..stores.processes import process_start
 from ..stores.runs import PARTS, RunRecord, RunStore
-from ._support.validation import check_bool, check_path
 
 log = logging.getLogger("hookline")
 

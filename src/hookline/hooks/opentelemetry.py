@@ -10,6 +10,7 @@ from .._base.errors import NotInstalledError
 from .._kernel.events import Event, HookExecuted
 from .._kernel.payloads import Failure, ModelReply, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import AFTER_LLM, ON_ERROR
+from .._kernel.validation import check_bool, check_method
 from .._run.events import (
     ApprovalAsked,
     ApprovalDecided,
@@ -21,7 +22,6 @@ from .._run.events import (
     ToolSettled,
     ToolStarted,
 )
-from ._support.validation import check_bool, check_method
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider

@@ -16,10 +16,10 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_TOOL
 from .._kernel.results import HookResult
+from .._kernel.validation import check_folder, check_name_or_names, check_names
 from ..tools.registry import ToolView
 from ._support.secret_files import SECRET_FILES
 from ._support.tools import require_tool
-from ._support.validation import check_folder, check_name_or_names, check_names
 
 Folder = str | os.PathLike[str]
 

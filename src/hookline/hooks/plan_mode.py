@@ -13,9 +13,9 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ApprovalRequest
 from .._kernel.points import APPROVAL_REQUESTED, BEFORE_TOOL
 from .._kernel.results import HookAction, HookResult
+from .._kernel.validation import check_names
 from ..tools._tool import Effect, check_effects
 from ._support.tools import may
-from ._support.validation import check_names
 
 
 class PlanModeHook:

@@ -13,13 +13,13 @@ from .._base.text import snake_case
 from .._kernel.payloads import RunStart, ToolCallRequest, ToolCallResult
 from .._kernel.points import AFTER_TOOL, BEFORE_TOOL, ON_RUN_START
 from .._kernel.results import HookResult
+from .._kernel.validation import check_names
 from .._kernel.values import Message
 from ..tools.registry import ToolView
 from ._injection.fence import unfenced
 from ._provenance.sources import Record, Source, is_id_name, is_name, leaves, mentions
 from ._provenance.words import Words, demand, significant, tokens
 from ._support.tools import find_tool
-from ._support.validation import check_names
 from .compaction import MARK
 
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")

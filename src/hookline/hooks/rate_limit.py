@@ -14,7 +14,7 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest, ToolCallResult
 from .._kernel.points import AFTER_TOOL, BEFORE_TOOL
 from .._kernel.results import HookResult
-from ._support.validation import check_integer
+from .._kernel.validation import check_integer
 
 _MINUTE = 60.0
 

@@ -16,9 +16,9 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ModelReply, ModelRequest
 from .._kernel.points import AFTER_LLM, BEFORE_LLM
 from .._kernel.results import HookResult
+from .._kernel.validation import check_integer, check_names, check_seconds
 from .._kernel.values import ModelResponse
 from ._support.messages import to_response
-from ._support.validation import check_integer, check_names, check_seconds
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 

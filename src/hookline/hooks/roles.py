@@ -10,7 +10,7 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_TOOL
 from .._kernel.results import HookResult
-from ._support.validation import check_name_or_names, check_names
+from .._kernel.validation import check_name_or_names, check_names
 
 
 class RoleBasedAccessHook:

@@ -12,9 +12,9 @@ from .._base.frozen import json_text
 from .._kernel.payloads import ModelRequest, ToolCallResult
 from .._kernel.points import AFTER_TOOL, BEFORE_LLM
 from .._kernel.results import HookResult
+from .._kernel.validation import check_bool, check_integer
 from .._kernel.values import ToolSpec
 from ._support.tools import find_tool
-from ._support.validation import check_bool, check_integer
 
 _UNKNOWN_OUTCOME = frozenset({"TimeoutError", "CancelledError"})
 

@@ -24,11 +24,11 @@ from .._kernel.points import (
 )
 from .._kernel.results import HookResult
 from .._kernel.state import AgentResult
+from .._kernel.validation import check_bool, check_names
 from .._kernel.values import Message, ToolCall
-from ._sensitive.detectors import KINDS
-from ._sensitive.redactor import Action, RedactedStream, Redactor
+from .._sensitive.detectors import KINDS
+from .._sensitive.redactor import Action, RedactedStream, Redactor
 from ._support.tools import find_tool
-from ._support.validation import check_bool, check_names
 
 POINTS_BY_LOCATION: Mapping[str, frozenset[Point[Any]]] = {
     "input": frozenset({ON_RUN_START, BEFORE_STEP, ON_RUN_END}),

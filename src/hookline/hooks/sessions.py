@@ -10,9 +10,9 @@ from typing import Any
 from .._kernel.errors import RegistrationError
 from .._kernel.points import ON_RUN_END
 from .._kernel.state import AgentResult
+from .._kernel.validation import check_method, check_path
 from .._run.session import Session
 from ..stores.sessions import session_store_at
-from ._support.validation import check_method, check_path
 
 _EXPECTED = "store must be a JsonSessionStore, a SqliteSessionStore or its path"
 

@@ -16,13 +16,13 @@ from .._base.background_writer import BackgroundWriter
 from .._base.text import describe
 from .._kernel.points import ON_RUN_END
 from .._kernel.state import AgentResult
+from .._kernel.validation import check_integer, check_positive, check_seconds
 from .._run.budget import Budget, Limits
+from .._sensitive.redactor import Redactor
 from ..models.protocol import Model
 from ..providers.factory import resolve_model
 from ..stores.skills import AnalysisOutcome, QueuedRun, SkillQueue
-from ._sensitive.redactor import Redactor
 from ._skill_analysis import analyse, analyst, queued_run
-from ._support.validation import check_integer, check_positive, check_seconds
 from .skills import check_skill_store
 
 log = logging.getLogger("hookline")

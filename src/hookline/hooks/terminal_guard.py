@@ -15,6 +15,7 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_TOOL
 from .._kernel.results import HookResult
+from .._kernel.validation import check_bool, check_folder, check_name_or_names, check_names
 from .._toolbox.command_line import (
     Command,
     CommandError,
@@ -27,7 +28,6 @@ from .._toolbox.command_line import (
 from .._toolbox.processes import search_path
 from ._support.secret_files import SECRET_FILES
 from ._support.tools import find_tool
-from ._support.validation import check_bool, check_folder, check_name_or_names, check_names
 from ._terminal.developer import check_policy, possible_commands, scripts_in
 from ._terminal.errors import ApprovalNeededError, BlockedError
 from ._terminal.paths import PathScope

@@ -7,6 +7,7 @@ from typing import Any
 
 from .._kernel.errors import HooklineError
 from .._kernel.results import HookResult
+from .._kernel.validation import check_bool, check_positive
 from .._kernel.values import Message
 from ..models.protocol import Model
 from ..providers.factory import resolve_model
@@ -14,7 +15,6 @@ from ..stores.ticket_points import BEFORE_TICKET_COMPLETE, Ticket
 from ._injection.control_tokens import neutralise
 from ._injection.fence import fence, unfenced
 from ._support.messages import excerpt
-from ._support.validation import check_bool, check_positive
 
 PURPOSE = "judge"
 """The ``purpose`` of the judge's model calls."""

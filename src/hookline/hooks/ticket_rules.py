@@ -14,9 +14,9 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_TOOL
 from .._kernel.results import HookResult
+from .._kernel.validation import check_name_or_names, check_path
 from .._toolbox.tickets import PREFIX, ApprovalChecks, actor_of
 from ..stores.tickets import TicketBoard, TicketError, TicketRow
-from ._support.validation import check_name_or_names, check_path
 from .roles import roles_of_user
 
 ACTIONS = ("create", "assign", "list", "show", "start", "complete", "comment", "release")

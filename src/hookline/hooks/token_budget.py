@@ -11,6 +11,7 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ModelRequest
 from .._kernel.points import BEFORE_LLM
 from .._kernel.results import HookResult
+from .._kernel.validation import check_integer
 from .._kernel.values import Message
 from ._support.messages import (
     MessageGroup,
@@ -21,7 +22,6 @@ from ._support.messages import (
     required_groups,
     smallest_fitting,
 )
-from ._support.validation import check_integer
 
 MIN_RESULT_CHARS = 100
 """Minimum length to which a tool result is shortened, in characters."""

@@ -9,8 +9,8 @@ from typing import Any
 from .._kernel.payloads import ToolCallResult
 from .._kernel.points import AFTER_TOOL
 from .._kernel.results import HookResult
+from .._kernel.validation import check_error_names, check_name_or_names
 from ._support.backoff import Backoff, check_max_retries
-from ._support.validation import check_error_names, check_name_or_names
 
 
 class ToolRetryHook:

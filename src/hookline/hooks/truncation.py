@@ -13,10 +13,10 @@ from .._kernel.errors import HooklineError
 from .._kernel.payloads import ToolCallResult
 from .._kernel.points import AFTER_TOOL
 from .._kernel.results import HookResult
+from .._kernel.validation import check_integer, check_method, check_path
 from ..stores.artifacts import ArtifactStore
 from ._support.messages import excerpt
 from ._support.tools import find_tool
-from ._support.validation import check_integer, check_method, check_path
 
 READER = "read_artifact"
 MIN_CHARS = 200

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, get_args
 from .._base.frozen import EMPTY
 from .._kernel.payloads import RunStart
 from .._kernel.points import SESSION_START
-from ..hooks._sensitive.assignments import is_value, name_of_secret
-from ..hooks._sensitive.redactor import Redactor
+from .._sensitive.assignments import is_value, name_of_secret
+from .._sensitive.redactor import Redactor
 
 if TYPE_CHECKING:
     from ..stores.approvals import ApprovalRow

@@ -23,6 +23,7 @@ from .._kernel.events import Event, PointFired
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END, ON_TOKEN
 from .._kernel.results import HookAction, Verdict
+from .._kernel.validation import check_path
 from .._kernel.values import ErrorInfo, Message, ModelResponse, ToolSpec, Usage
 from .._run.budget import Budget
 from .._run.context import AgentContext, context_for_call, progress_reporter_of
@@ -62,9 +63,7 @@ class TapeHook:
     phase = "observe"
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-            raise RegistrationError(f"path= must be a file that ends in {SUFFIX} or a folder, not {path!r:.80}")
-        self.path = Path(path)
+        self.path = Path(check_path(path, f"path must be a file that ends in {SUFFIX}, or a folder"))
         self._is_file = self.path.suffix == SUFFIX
         if self.path.is_dir() if self._is_file else self.path.is_file():
             problem = "is a folder" if self._is_file else f"is a file, but its name does not end in {SUFFIX}"

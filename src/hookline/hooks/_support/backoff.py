@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..._kernel.errors import RegistrationError
+from ..._kernel.validation import check_integer, check_seconds
 from ..._run.model_call import MAX_RETRIES
-from .validation import check_integer, check_seconds
 
 
 class Backoff:

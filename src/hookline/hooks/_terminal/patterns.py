@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from ..._kernel.errors import RegistrationError
+from ..._kernel.validation import check_names
 from ..._toolbox.command_line import Word
-from .._support.validation import check_names
 
 Pattern = tuple[str, ...]
 

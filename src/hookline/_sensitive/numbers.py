@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import AnyStr
 
-from ..._base.errors import NotInstalledError
+from .._base.errors import NotInstalledError
 
 Span = tuple[int, int, str]
 """The start and end of a number, and its label."""

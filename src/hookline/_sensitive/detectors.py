@@ -6,10 +6,10 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 
-from ..._base.frozen import Frozen
-from ..._base.text import did_you_mean
-from ..._kernel.errors import RegistrationError
-from .._support.validation import check_bool, check_names
+from .._base.frozen import Frozen
+from .._base.text import did_you_mean
+from .._kernel.errors import RegistrationError
+from .._kernel.validation import check_bool, check_names
 from .assignments import lower, may_name_a_secret
 from .credentials import open_secret_from, private_keys_in, secrets_in, url_login
 from .lookalikes import NormalizedText

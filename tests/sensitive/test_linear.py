@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
+from hookline._sensitive import assignments, credentials, detectors, numbers, redactor
 from hookline.hooks import Redactor
-from hookline.hooks._sensitive import assignments, credentials, detectors, numbers, redactor
 
 pytestmark = pytest.mark.slow
 

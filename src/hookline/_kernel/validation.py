@@ -1,4 +1,4 @@
-"""Checks for the arguments of built-in hooks, so that a mistake is reported where it is written.
+"""Checks for the arguments of hooks, so that a mistake is reported where it is written.
 
 Each function returns the checked value and raises :class:`RegistrationError` if the value is wrong.
 """
@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..._base.text import is_number
-from ..._kernel.errors import RegistrationError
+from .._base.text import is_number
+from .._kernel.errors import RegistrationError
 
 _MAX_FLOAT = sys.float_info.max  # an int may be larger, and then overflows in arithmetic with floats
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import RegistrationError
+from hookline._sensitive import detectors
+from hookline._sensitive.credentials import _PREFIXES
+from hookline._sensitive.detectors import KINDS
+from hookline._sensitive.words import KEYS, PASSWORDS
 from hookline.errors import NotInstalledError
 from hookline.hooks import Redactor, SensitiveDataHook, SensitiveValue, find_sensitive
-from hookline.hooks._sensitive import detectors
-from hookline.hooks._sensitive.credentials import _PREFIXES
-from hookline.hooks._sensitive.detectors import KINDS
-from hookline.hooks._sensitive.words import KEYS, PASSWORDS
 
 
 def found(text, kind=None, **options):

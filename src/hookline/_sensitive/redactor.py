@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any, Literal, get_args
 
-from ..._kernel.errors import RegistrationError
-from .._support.validation import check_bool
+from .._kernel.errors import RegistrationError
+from .._kernel.validation import check_bool
 from .assignments import is_secret, name_of_secret
 from .credentials import END_OF_KEY
 from .detectors import BREAK, KINDS, SensitiveValue, check_kinds, find_in, last_break

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline import RegistrationError
+from hookline._sensitive.redactor import RedactedStream
 from hookline.hooks import Redactor
-from hookline.hooks._sensitive.redactor import RedactedStream
 
 KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7bq98\nfoo bar\n-----END RSA PRIVATE KEY-----"
 VALUES = [

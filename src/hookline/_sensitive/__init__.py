@@ -1,0 +1,1 @@
+"""Detection and redaction of personal data and secrets, for records, hooks and logs."""

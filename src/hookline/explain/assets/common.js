@@ -1,0 +1,68 @@
+// What the pages of Hookline share: building elements, formatting, and the switch between light and dark.
+//
+// All text goes into the page with `append` and `textContent`: it comes from models and tools, and is never HTML.
+"use strict";
+
+const hookline = (() => {
+  /** Create an element. Attributes `onclick` and the like are functions; children are elements, texts, or nothing. */
+  function el(tag, attributes, ...children) {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes || {})) {
+      if (value === null || value === undefined || value === false) continue;
+      if (name === "class") made.className = value;
+      else if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+      else made.setAttribute(name, value === true ? "" : value);
+    }
+    add(made, children);
+    return made;
+  }
+
+  function add(parent, children) {
+    for (const child of children) {
+      if (Array.isArray(child)) add(parent, child);
+      else if (child !== null && child !== undefined && child !== false && child !== "") parent.append(child);
+    }
+  }
+
+  const number = (value) => (value ?? 0).toLocaleString("en-US");
+  const counted = (value, noun) => `${number(value)} ${noun}${value === 1 ? "" : "s"}`;
+
+  /** A duration in seconds, for people. */
+  function duration(seconds) {
+    if (seconds === null || seconds === undefined) return "";
+    if (seconds > 0 && seconds < 0.0009995) return `${Math.round(seconds * 1e6)} µs`;
+    if (seconds < 0.9995) return `${Math.round(seconds * 1000)} ms`;
+    if (seconds < 59.95) return `${seconds.toFixed(1)} s`;
+    const whole = Math.round(seconds), minutes = Math.floor(whole / 60);
+    if (minutes < 60) return `${minutes} min ${whole % 60} s`;
+    return `${number(Math.floor(minutes / 60))} h ${minutes % 60} min`;
+  }
+
+  const cost = (dollars) =>
+    dollars === null || dollars === undefined ? "unknown" : dollars === 0 ? "$0" : `$${dollars.toFixed(4)}`;
+
+  const pill = (text, tone) => el("span", { class: `pill ${tone || ""}` }, text);
+
+  /** A diff: parts with "=" (the same), "-" (removed), "+" (added) or "~" (a note about a part that is left out). */
+  function diff(parts) {
+    return el("pre", { class: "diff" }, parts.map(([op, text]) =>
+      op === "=" ? text : op === "~" ? el("span", { class: "fold" }, ` ⋯ ${text} ⋯ `) : el(op === "+" ? "ins" : "del", {}, text)));
+  }
+
+  /** The JSON that the page contains. */
+  const data = (root) => JSON.parse((root || document).querySelector('script[type="application/json"]').textContent);
+
+  /** A button that switches between light and dark. */
+  function themeButton() {
+    const root = document.documentElement;
+    const dark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    const button = el("button", { class: "quiet theme", type: "button", title: "Light or dark", "aria-label": "Light or dark", onclick: () => {
+      root.dataset.theme = dark() ? "light" : "dark";
+      try { localStorage.setItem("hookline-theme", root.dataset.theme); } catch { /* a page without storage */ }
+    } }, "◐");
+    try { const kept = localStorage.getItem("hookline-theme"); if (kept) root.dataset.theme = kept; } catch { /* the same */ }
+    return button;
+  }
+
+  return { el, number, counted, duration, cost, pill, diff, data, themeButton };
+})();

@@ -1,1 +1,0 @@
-"""Detection and redaction of personal data and secrets, for sensitive_data.py."""
