@@ -56,7 +56,7 @@ class Strict:
         self, point: str, ctx: Any, request: ToolCallRequest, *, guards: tuple[Entry, ...]
     ) -> HookResult | None:
         """Block the call if no guard names its tool."""
-        registry = ctx.tool_registry
+        registry = getattr(ctx, "tool_registry", None)  # outside a run there are no tools
         tool = None if registry is None else registry.get(request.name)
         if matches(request.name, self.allow) or any(covers(entry, request.name, tool) for entry in guards):
             return None
