@@ -52,7 +52,8 @@ class Condition:
         return f"{self.text}: {', '.join(dict.fromkeys(found))}" if self._holds(self._tree, report, found) else None
 
     def _wrong(self, problem: str) -> BacktestError:
-        return BacktestError(f'--fail-if {self.text!r}: {problem}. Write for example "newly_blocked > 0"')
+        end = "" if problem.endswith("?") else "."
+        return BacktestError(f'--fail-if {self.text!r}: {problem}{end} Write for example "newly_blocked > 0"')
 
     def _check(self, node: ast.expr) -> None:
         match node:
@@ -75,22 +76,21 @@ class Condition:
                 return
             case ast.Name():
                 if node.id not in NAMES:
-                    raise self._wrong(f"there is no {node.id!r}.{did_you_mean(node.id, NAMES)}".rstrip("."))
+                    raise self._wrong(f"there is no {node.id!r}.{did_you_mean(node.id, NAMES)}".removesuffix("."))
                 return
             case ast.Attribute(value=ast.Name(id=name)):
                 if name not in _COUNTS:
                     raise self._wrong(f"{name!r} has no parts; {', '.join(_PARTS)} are parts of differences")
                 if node.attr not in _PARTS:
-                    raise self._wrong(f"there is no {name}.{node.attr}.{did_you_mean(node.attr, _PARTS)}".rstrip("."))
+                    raise self._wrong(f"there is no {name}.{node.attr}.{did_you_mean(node.attr, _PARTS)}".removesuffix("."))
                 return
         raise self._wrong(f"{ast.unparse(node)!r} is neither a name nor a number")
 
     def _holds(self, node: ast.expr, report: Report, found: list[str]) -> bool:
         match node:
-            case ast.BoolOp(op=ast.And()):
-                return all([self._holds(value, report, found) for value in node.values])
-            case ast.BoolOp():
-                return any([self._holds(value, report, found) for value in node.values])
+            case ast.BoolOp():  # all of them are evaluated, so that the reason contains every value
+                parts = [self._holds(value, report, found) for value in node.values]
+                return all(parts) if isinstance(node.op, ast.And) else any(parts)
             case ast.UnaryOp():
                 return not self._holds(node.operand, report, found)
         assert isinstance(node, ast.Compare)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 
@@ -55,7 +55,7 @@ exceeded the memory limit, or it ended its process."""
 EXAMPLES = 5
 """The number of examples that a report keeps of each kind of difference."""
 FILES = 1000
-"""The number of files whose skipped lines a report lists one by one. Further files are counted together."""
+"""The number of entries about skipped lines that a report lists by file. Further ones are counted together."""
 
 
 class Count(Frozen, frozen=True):
@@ -290,45 +290,44 @@ _ORDER = {kind: index for index, kind in enumerate(KINDS)}
 
 
 def _merge_cells(cells: Iterable[Cell]) -> tuple[Cell, ...]:
-    by_key: dict[Any, Cell] = {}
-    for cell in cells:
-        old = by_key.get(cell.key)
-        if old is not None:
-            examples = old.examples if len(old.examples) >= EXAMPLES else (*old.examples, *cell.examples)[:EXAMPLES]
-            cell = msgspec.structs.replace(old, count=old.count + cell.count, examples=examples)
-        by_key[cell.key] = cell
-    return tuple(sorted(by_key.values(), key=lambda c: (not c.hook, c.hook, c.point, c.tool, _ORDER[c.kind])))
+    merged = _by_key(cells, lambda cell: cell.key, _add_cells)
+    return tuple(sorted(merged, key=lambda c: (not c.hook, c.hook, c.point, c.tool, _ORDER[c.kind])))
 
 
 def _merge_troubles(troubles: Iterable[Trouble]) -> tuple[Trouble, ...]:
-    by_key: dict[Any, Trouble] = {}
-    for trouble in troubles:
-        key = trouble.hook, trouble.problem, trouble.message
-        if (old := by_key.get(key)) is not None:
-            examples = (*old.examples, *trouble.examples)[:EXAMPLES]
-            trouble = msgspec.structs.replace(old, count=old.count + trouble.count, examples=examples)
-        by_key[key] = trouble
-    return tuple(sorted(by_key.values(), key=lambda t: (t.hook, -t.count, t.message)))
+    merged = _by_key(troubles, lambda t: (t.hook, t.problem, t.message), _add_cells)
+    return tuple(sorted(merged, key=lambda t: (t.hook, -t.count, t.message)))
 
 
 def _merge_guesses(guesses: Iterable[Guess]) -> tuple[Guess, ...]:
-    by_key: dict[Any, int] = {}
-    for guess in guesses:
-        key = guess.hook, guess.read
-        by_key[key] = by_key.get(key, 0) + guess.count
-    return tuple(Guess(hook, read, count) for (hook, read), count in sorted(by_key.items()))
+    merged = _by_key(guesses, lambda g: (g.hook, g.read), lambda a, b: Guess(a.hook, a.read, a.count + b.count))
+    return tuple(sorted(merged, key=lambda g: (g.hook, g.read)))
 
 
 def _merge_skipped(skipped: Iterable[Skipped]) -> tuple[Skipped, ...]:
-    by_key: dict[Any, Skipped] = {}
-    files: set[str] = set()
-    for each in skipped:
-        if each.file not in files and len(files) >= FILES:
-            each = msgspec.structs.replace(each, file="other files", first=0)
-        files.add(each.file)
-        key = each.file, each.why
-        if (old := by_key.get(key)) is not None:
-            first = min(filter(None, (old.first, each.first)), default=0)
-            each = msgspec.structs.replace(old, count=old.count + each.count, first=first)
-        by_key[key] = each
-    return tuple(by_key.values())
+    def add(a: Skipped, b: Skipped) -> Skipped:
+        first = min(filter(None, (a.first, b.first)), default=0)
+        return Skipped(a.file, a.why, a.count + b.count, first)
+
+    merged = _by_key(skipped, lambda s: (s.file, s.why), add)
+    if len(merged) <= FILES:
+        return tuple(merged)
+    rest = (Skipped("other files", each.why, each.count) for each in merged[FILES:])
+    return *merged[:FILES], *_by_key(rest, lambda s: s.why, add)
+
+
+T = TypeVar("T")
+_Counted = TypeVar("_Counted", Cell, Trouble)
+
+
+def _by_key(items: Iterable[T], key: Callable[[T], Any], add: Callable[[T, T], T]) -> list[T]:
+    """Return the items with those of the same key added up, in the order of their first appearance."""
+    found: dict[Any, T] = {}
+    for item in items:
+        at = key(item)
+        found[at] = add(found[at], item) if at in found else item
+    return list(found.values())
+
+
+def _add_cells(a: _Counted, b: _Counted) -> _Counted:
+    return msgspec.structs.replace(a, count=a.count + b.count, examples=(*a.examples, *b.examples)[:EXAMPLES])
