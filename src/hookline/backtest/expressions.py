@@ -82,7 +82,9 @@ class Condition:
                 if name not in _COUNTS:
                     raise self._wrong(f"{name!r} has no parts; {', '.join(_PARTS)} are parts of differences")
                 if node.attr not in _PARTS:
-                    raise self._wrong(f"there is no {name}.{node.attr}.{did_you_mean(node.attr, _PARTS)}".removesuffix("."))
+                    raise self._wrong(
+                        f"there is no {name}.{node.attr}.{did_you_mean(node.attr, _PARTS)}".removesuffix(".")
+                    )
                 return
         raise self._wrong(f"{ast.unparse(node)!r} is neither a name nor a number")
 
