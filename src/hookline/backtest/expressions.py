@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ast
 import operator
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Callable, Collection
+from typing import Any
 
 from .._base.text import did_you_mean
 from .errors import BacktestError
-from .report import KINDS, Count, Problem
-
-if TYPE_CHECKING:
-    from .report import Report
 
 _COMPARE: dict[type[ast.cmpop], Any] = {
     ast.Gt: operator.gt,
@@ -21,12 +18,6 @@ _COMPARE: dict[type[ast.cmpop], Any] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
-_NUMBERS = ("runs", "different_runs", "moments", "judged", "skipped", "guessed", "exact_share", "precision", "recall")
-_COUNTS = (*(kind for kind in KINDS if kind != "raised"), "differences")
-_PARTS = ("exact", "conditional", "guess")
-_PROBLEMS: tuple[Problem, ...] = get_args(Problem)
-NAMES = (*_COUNTS, *_NUMBERS, *_PROBLEMS)
-"""Everything that an expression can name."""
 
 
 class Condition:
@@ -34,22 +25,32 @@ class Condition:
 
     Python's own grammar is parsed, but only comparisons, names and numbers are accepted, and nothing is executed.
 
+    Args:
+        text: the expression.
+        names: the names of numbers.
+        counts: the names of counts, which have parts.
+        parts: the names of these parts.
+
     Raises:
         BacktestError: the expression is invalid.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, names: Collection[str], counts: Collection[str], parts: Collection[str]) -> None:
         self.text = text
+        self._names, self._counts, self._parts = (*counts, *names), counts, parts
         try:
             self._tree = ast.parse(text.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise self._wrong("it is not an expression") from None
         self._check(self._tree)
 
-    def reason(self, report: Report) -> str | None:
-        """Return the comparisons with their values if the expression is true of this report, else ``None``."""
+    def reason(self, value: Callable[[str, str], float | None]) -> str | None:
+        """Return the compared names with their values if the expression is true, else ``None``.
+
+        ``value(name, part)`` returns a number, or ``None`` if it is unknown; ``part`` is empty for the whole.
+        """
         found: list[str] = []
-        return f"{self.text}: {', '.join(dict.fromkeys(found))}" if self._holds(self._tree, report, found) else None
+        return f"{self.text}: {', '.join(dict.fromkeys(found))}" if self._holds(self._tree, value, found) else None
 
     def _wrong(self, problem: str) -> BacktestError:
         end = "" if problem.endswith("?") else "."
@@ -75,52 +76,38 @@ class Condition:
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float())):
                 return
             case ast.Name():
-                if node.id not in NAMES:
-                    raise self._wrong(f"there is no {node.id!r}.{did_you_mean(node.id, NAMES)}".removesuffix("."))
+                self._check_name(node.id, node.id, self._names)
                 return
             case ast.Attribute(value=ast.Name(id=name)):
-                if name not in _COUNTS:
-                    raise self._wrong(f"{name!r} has no parts; {', '.join(_PARTS)} are parts of differences")
-                if node.attr not in _PARTS:
-                    raise self._wrong(
-                        f"there is no {name}.{node.attr}.{did_you_mean(node.attr, _PARTS)}".removesuffix(".")
-                    )
+                self._check_name(name, name, self._names)
+                if name not in self._counts:
+                    raise self._wrong(f"{name!r} has no parts; {', '.join(self._parts)} are parts of differences")
+                self._check_name(f"{name}.{node.attr}", node.attr, self._parts)
                 return
         raise self._wrong(f"{ast.unparse(node)!r} is neither a name nor a number")
 
-    def _holds(self, node: ast.expr, report: Report, found: list[str]) -> bool:
+    def _check_name(self, shown: str, name: str, known: Collection[str]) -> None:
+        if name not in known:
+            raise self._wrong(f"there is no {shown!r}.{did_you_mean(name, known)}".removesuffix("."))
+
+    def _holds(self, node: ast.expr, value: Callable[[str, str], float | None], found: list[str]) -> bool:
         match node:
             case ast.BoolOp():  # all of them are evaluated, so that the reason contains every value
-                parts = [self._holds(value, report, found) for value in node.values]
+                parts = [self._holds(part, value, found) for part in node.values]
                 return all(parts) if isinstance(node.op, ast.And) else any(parts)
             case ast.UnaryOp():
-                return not self._holds(node.operand, report, found)
+                return not self._holds(node.operand, value, found)
         assert isinstance(node, ast.Compare)
-        left, right = self._value(node.left, report, found), self._value(node.comparators[0], report, found)
+        left, right = _number(node.left, value, found), _number(node.comparators[0], value, found)
         # A share that cannot be computed must not pass a check, so every comparison with it holds.
         return left is None or right is None or bool(_COMPARE[type(node.ops[0])](left, right))
 
-    def _value(self, node: ast.expr, report: Report, found: list[str]) -> float | None:
-        if not isinstance(node, (ast.Name, ast.Attribute)):
-            return ast.literal_eval(node)  # type: ignore[no-any-return]
-        name = node.id if isinstance(node, ast.Name) else node.value.id  # type: ignore[attr-defined]
-        value = _number(report, name)
-        if isinstance(node, ast.Attribute):
-            value = getattr(value, node.attr)
-        elif isinstance(value, Count):
-            value = value.total
-        shown = "unknown: there are no labels for it" if value is None else f"{value:g}"
-        found.append(f"{ast.unparse(node)} is {shown}")
-        return value  # type: ignore[no-any-return]
 
-
-def _number(report: Report, name: str) -> Any:
-    if name in _PROBLEMS:
-        return report.troubled(name)  # type: ignore[arg-type]
-    if name in KINDS:
-        return report.total(name)  # type: ignore[arg-type]
-    if name in ("precision", "recall"):
-        return getattr(report.labels, name)
-    if name == "guessed":
-        return sum(each.count for each in report.guesses)
-    return report.skipped_lines if name == "skipped" else getattr(report, name)
+def _number(node: ast.expr, value: Callable[[str, str], float | None], found: list[str]) -> float | None:
+    if not isinstance(node, (ast.Name, ast.Attribute)):
+        return ast.literal_eval(node)  # type: ignore[no-any-return]
+    shown = ast.unparse(node)
+    name, _, part = shown.partition(".")
+    number = value(name, part)
+    found.append(f"{shown} is {'unknown: there are no labels for it' if number is None else f'{number:g}'}")
+    return number

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar, get_args
 import msgspec
 
 from .._base.frozen import Frozen
+from .expressions import Condition
 
 Certainty = Literal["exact", "conditional", "guess"]
 """How sure the answer about a moment is.
@@ -243,9 +244,21 @@ class Report(Frozen, frozen=True):
         Raises:
             BacktestError: the expression is invalid; the message suggests a similar name.
         """
-        from .expressions import Condition
+        return condition(expression).reason(self._number)
 
-        return Condition(expression).reason(self)
+    def _number(self, name: str, part: str) -> float | None:
+        value: Any
+        if name in _PROBLEMS:
+            value = self.troubled(name)  # type: ignore[arg-type]
+        elif name in KINDS:
+            value = self.total(name)  # type: ignore[arg-type]
+        elif name in ("precision", "recall"):
+            value = getattr(self.labels, name)
+        elif name == "guessed":
+            value = sum(each.count for each in self.guesses)
+        else:
+            value = self.skipped_lines if name == "skipped" else getattr(self, name)
+        return getattr(value, part or "total") if isinstance(value, Count) else value  # type: ignore[no-any-return]
 
     @classmethod
     def merge(cls, reports: Iterable[Report]) -> Report:
@@ -280,6 +293,20 @@ class Report(Frozen, frozen=True):
             labels=sum((each.labels for each in given), Confusion()),
             notes=tuple(dict.fromkeys(note for each in given for note in each.notes)),
         )
+
+
+_NUMBERS = ("runs", "different_runs", "moments", "judged", "skipped", "guessed", "exact_share", "precision", "recall")
+_PROBLEMS: tuple[Problem, ...] = get_args(Problem)
+
+
+def condition(expression: str) -> Condition:
+    """Parse an expression for :meth:`Report.fail_if`, to report mistakes before a long backtest.
+
+    Raises:
+        BacktestError: the expression is invalid.
+    """
+    counts = (*(kind for kind in KINDS if kind not in _PROBLEMS), "differences")
+    return Condition(expression, (*_NUMBERS, *_PROBLEMS), counts, get_args(Certainty))
 
 
 def _sum(counts: Iterable[Count]) -> Count:
