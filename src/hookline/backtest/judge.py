@@ -62,11 +62,16 @@ class Rules:
         return self._orders[key]
 
     def chain(
-        self, route: Route, decisions: Sequence[Decision], digest: str, recorded: Sequence[HookInfo], *, closed: bool
+        self,
+        point: Point[Any],
+        decisions: Sequence[Decision],
+        digest: str,
+        recorded: Sequence[HookInfo],
+        *,
+        failed_closed: bool,
     ) -> Chain:
         """Return these hooks with the recorded decisions at their places."""
-        order = self.order(str(route.point), digest, recorded)
-        return merged_chain(order, decisions, route.point, failed_closed=closed)
+        return merged_chain(self.order(str(point), digest, recorded), decisions, point, failed_closed=failed_closed)
 
     def give_up(self, *hooks: str) -> None:
         """Do not call these hooks any more, in addition to those that were given up before."""
@@ -126,7 +131,19 @@ class Route:
     chain, for moments at which one of them decides: a rewriter may rename the tool.
     """
 
-    __slots__ = ("calls", "chain", "decode", "has_ids", "point", "silent", "slow", "tool", "waits")
+    __slots__ = (
+        "calls",
+        "chain",
+        "decode",
+        "has_ids",
+        "is_approval",
+        "is_call",
+        "point",
+        "silent",
+        "slow",
+        "tool",
+        "waits",
+    )
 
     def __init__(self, point: Point[Any], tool: str, entries: list[Entry], numbers: Mapping[int, int]) -> None:
         self.point, self.tool = point, tool
@@ -140,6 +157,8 @@ class Route:
         self.waits = any(is_coroutine(entry.hook) and may_wait(entry.hook) for entry in chosen)
         # Observers are called after the verdict, which only the dispatcher knows.
         self.slow = bool(set(chosen) & set(self.chain.observers))
+        self.is_call = point == "before_tool"
+        self.is_approval = point == "approval_decided"
         self.has_ids = "ids" in point.payload.__struct_fields__
         self.decode = row_decoder(point).decode
         self.silent = [0, 0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -27,22 +27,23 @@ def played_entry(decision: Decision, point: Point[Any], at: HookAtPoint | None, 
     def call(ctx: Any, payload: Any, **verdict: Any) -> Any:
         return _result(decision, payload)
 
+    phase: Any = decision.phase
     on_failure: Any = at.on_failure if at is not None else "closed" if failed_closed else "open"
     return Entry(
-        call,
-        call,
-        decision.hook,
-        point,
-        decision.phase,
-        0,
-        on_failure,
-        None,
-        None,
-        (),
-        False,
-        False,  # type: ignore[arg-type]
-        frozenset((id(call),)),
-    )  # fmt: skip - one field per line would hide the meaning
+        hook=call,
+        call=call,
+        name=decision.hook,
+        point=point,
+        phase=phase,
+        priority=0,
+        on_failure=on_failure,
+        timeout=None,
+        plugin=None,
+        tools=(),
+        is_async=False,
+        wants_verdict=False,
+        id_set=frozenset((id(call),)),
+    )
 
 
 def _result(decision: Decision, payload: Any) -> Any:
@@ -135,17 +136,15 @@ def merged_chain(
     return chain_of(entries)
 
 
-def not_called(order: Sequence[Slot], decider: str, tool: str, is_tested: Callable[[str], bool]) -> list[str]:
+def not_called(order: Sequence[Slot], decider: str, tool: str) -> list[str]:
     """Return the recorded hooks that were not called, because ``decider`` settled the point before them."""
     names = [slot.name for slot in order]
     if decider not in names:
         return []
-    later = order[names.index(decider) + 1 :]
     return [
         slot.name
-        for slot in later
+        for slot in order[names.index(decider) + 1 :]
         if slot.entry is None
         and slot.phase != "observe"
-        and not is_tested(slot.name)
         and (slot.at is None or not slot.at.tools or matches(tool, slot.at.tools))
     ]

@@ -1,8 +1,8 @@
 """Processes that judge the units of a record.
 
 ``multiprocessing.Pool`` and ``concurrent.futures`` lose all work when a process dies or has to be ended, and a rule
-that hangs in C code can only be stopped that way. Here each process has a pipe and a few bytes of shared memory with its
-position, so that the parent can name the hook and the moment, and continue after it.
+that hangs in C code can only be stopped that way. Here each process has a pipe and a few bytes of shared memory with
+its position, so that the parent can name the hook and the moment, and continue after it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,6 @@ from .context import PROBE
 from .engine import Engine
 from .report import Problem, Report
 from .sources import Unit
-
-Stuck = dict[int, tuple[str, Problem, str]]
-"""Moments of a unit that are not judged: their numbers, with the hook, the problem and a message."""
 
 MAX_RESTARTS = 10
 """A hook that makes processes hang or die this often is not called any more."""
@@ -109,7 +106,7 @@ class _Worker:
         self._shared = mmap.mmap(-1, 64)
         self._position = memoryview(self._shared).cast("q")
         self.unit: int | None = None
-        self._stuck: Stuck = {}
+        self._stuck: dict[int, tuple[str, Problem, str]] = {}
         self._begin()
 
     def _begin(self) -> None:
