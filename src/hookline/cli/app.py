@@ -17,6 +17,7 @@ from .help import Group
 COMMANDS = {
     "run": "Run an agent on one task.",
     "chat": "Chat with an agent.",
+    "explain": "Show what happened in a recorded run: each step, and what each hook decided and changed.",
     "replay": "Replay recorded runs under other hooks, and show which decisions differ.",
     "serve": "Serve the agent over HTTP: a JSON API, A2A, and OpenAI's chat API.",
     "approvals": "Approve or deny tool calls that wait for approval.",
