@@ -69,7 +69,7 @@ _QUIET = ("on_run_start", "on_run_end", "on_stop", "subagent_spawning", "subagen
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("explain", cls=Command, epilog=EPILOG)(with_settings("debug", needs_trust=False)(explain))
+    app.command("explain", cls=Command, epilog=EPILOG)(with_settings("debug")(explain))
 
 
 def explain(
