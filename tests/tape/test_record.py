@@ -180,18 +180,18 @@ def test_an_incomplete_last_line_is_ignored_and_reported(path: Path) -> None:
     ("data", "says"),
     [
         (
-            b'{"entry":"tape_began","version":1}\n',
+            b'{"entry":"tape","version":1}\n',
             "version 1 of the tape format, and this version of Hookline reads only 2",
         ),
         (
-            b'{"entry":"tape_began","version":99}\n',
+            b'{"entry":"tape","version":99}\n',
             "version 99 of the tape format, and this version of Hookline reads only 2",
         ),
         (b'{"turns": []}\n', "is not a tape"),
         (b"\xff\xfe\n", "is not a tape"),
         (b"", "is not a tape"),
-        (b'{"entry":"tape_began","version":2}\n', "ends before its run starts"),
-        (b'{"entry":"tape_began","version":2}\n{"entry":"unheard"}\n', "is damaged in line 2"),
+        (b'{"entry":"tape","version":3}\n', "ends before its run starts"),
+        (b'{"entry":"tape","version":3}\n{"entry":"unheard"}\n', "is damaged in line 2"),
     ],
 )
 def test_a_file_that_is_not_a_tape_is_rejected_with_the_reason(path: Path, data: bytes, says: str) -> None:

@@ -156,8 +156,8 @@ class RunTree:
         self.write(encode_line(items))
 
 
-def encode_line(items: Sequence[Any]) -> bytes:
-    """Encode a line. Invalid Unicode is replaced."""
+def encode_line(items: Any) -> bytes:
+    """Encode a line: the items of an array, or a struct. Invalid Unicode is replaced."""
     try:
         return _encode(items) + b"\n"
     except UnicodeEncodeError:
@@ -171,16 +171,19 @@ class MomentEncoder:
         tree: the lines of the run and the runs around it.
         info: the input of the run.
         points: the points to record.
+        place: returns the last item of each moment in a tape; called just before the moment is written.
     """
 
-    def __init__(self, tree: RunTree, info: fmt.RunInfo, points: frozenset[str]) -> None:
+    def __init__(
+        self, tree: RunTree, info: fmt.RunInfo, points: frozenset[str], place: Callable[[], Any] | None = None
+    ) -> None:
+        self._place = place
         self._tree = tree
         self._points = points
         self.points = points | {ON_RUN_END}
         """The points whose fires this recorder must see: the result of the run comes from ``on_run_end``."""
         self.number = next(tree.numbers)
-        self._messages: Sequence[Message] = ()
-        self._tools: Any = ()
+        self._requests = RequestEncoder()
         self._result: AgentResult[Any] | None = None
         tree.line("run", self.number, info)
 
@@ -225,7 +228,7 @@ class MomentEncoder:
         tree = self._tree
         notes = None
         if type(payload) is ModelRequest:
-            fields, notes = self._request(payload)
+            fields, notes = self._requests.encode(payload)
         else:
             fields = slim(payload)
             if checked is not None:
@@ -233,7 +236,9 @@ class MomentEncoder:
         position = next(tree.positions)
         at = round(time.perf_counter() - tree.started, 6)
         line: tuple[Any, ...] = (str.__str__(point), _tool(payload), self.number, position, at, round(took, 7), fields)
-        if notes is not None:
+        if self._place is not None:
+            line += (decided, verdict, notes, self._place())
+        elif notes is not None:
             line += (decided, verdict, notes)
         elif verdict is not None or decided is not None:
             line += (decided, verdict)
@@ -242,11 +247,23 @@ class MomentEncoder:
         except Exception as error:  # noqa: BLE001 - a payload of the program may contain anything
             log.debug("the payload of %s cannot be recorded: %s", point, error)
             lost = fmt.Notes(inexact="partial", missing=tuple(fields))
-            data = encode_line((*line[:6], {}, None, verdict, lost))
+            data = encode_line((*line[:6], {}, None, verdict, lost, *line[10:]))
         tree.write(data)
 
-    def _request(self, request: ModelRequest) -> tuple[dict[str, Any], fmt.Notes]:
-        """Return a request with its new messages only."""
+    def finish(self) -> None:
+        """Write the line at the end of the run."""
+        self._tree.line("end", self.number, _run_end(self._result))
+
+
+class RequestEncoder:
+    """Encodes the requests of one run, each without the parts that it shares with the previous one."""
+
+    def __init__(self) -> None:
+        self._messages: Sequence[Message] = ()
+        self._tools: Any = ()
+
+    def encode(self, request: ModelRequest) -> tuple[dict[str, Any], fmt.Notes]:
+        """Return the fields of a request with its new messages only."""
         kept, added = new_messages(self._messages, request.messages)
         self._messages = request.messages
         tools_kept = self._tools is request.tools or self._tools == request.tools
@@ -262,10 +279,6 @@ class MomentEncoder:
         if request.purpose != "step":
             fields["purpose"] = request.purpose
         return fields, fmt.Notes(kept=kept, tools_kept=tools_kept)
-
-    def finish(self) -> None:
-        """Write the line at the end of the run."""
-        self._tree.line("end", self.number, _run_end(self._result))
 
 
 def _run_end(result: AgentResult[Any] | None) -> fmt.RunEnd:
