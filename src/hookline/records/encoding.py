@@ -178,12 +178,13 @@ class MomentEncoder:
         self, tree: RunTree, info: fmt.RunInfo, points: frozenset[str], place: Callable[[], Any] | None = None
     ) -> None:
         self._place = place
+        self.request = ModelRequest()
+        """The last request, as it arrived at ``before_llm``."""
         self._tree = tree
         self._points = points
         self.points = points | {ON_RUN_END}
         """The points whose fires this recorder must see: the result of the run comes from ``on_run_end``."""
         self.number = next(tree.numbers)
-        self._requests = RequestEncoder()
         self._result: AgentResult[Any] | None = None
         tree.line("run", self.number, info)
 
@@ -228,7 +229,7 @@ class MomentEncoder:
         tree = self._tree
         notes = None
         if type(payload) is ModelRequest:
-            fields, notes = self._requests.encode(payload)
+            fields, notes = self._request(payload)
         else:
             fields = slim(payload)
             if checked is not None:
@@ -250,24 +251,11 @@ class MomentEncoder:
             data = encode_line((*line[:6], {}, None, verdict, lost, *line[10:]))
         tree.write(data)
 
-    def finish(self) -> None:
-        """Write the line at the end of the run."""
-        self._tree.line("end", self.number, _run_end(self._result))
-
-
-class RequestEncoder:
-    """Encodes the requests of one run, each without the parts that it shares with the previous one."""
-
-    def __init__(self) -> None:
-        self._messages: Sequence[Message] = ()
-        self._tools: Any = ()
-
-    def encode(self, request: ModelRequest) -> tuple[dict[str, Any], fmt.Notes]:
-        """Return the fields of a request with its new messages only."""
-        kept, added = new_messages(self._messages, request.messages)
-        self._messages = request.messages
-        tools_kept = self._tools is request.tools or self._tools == request.tools
-        self._tools = request.tools
+    def _request(self, request: ModelRequest) -> tuple[dict[str, Any], fmt.Notes]:
+        """Return a request with its new messages only."""
+        before, self.request = self.request, request
+        kept, added = new_messages(before.messages, request.messages)
+        tools_kept = before.tools is request.tools or before.tools == request.tools
         fields: dict[str, Any] = {"messages": [_slim_message(message) for message in added], "model": request.model}
         if not tools_kept:
             fields["tools"] = request.tools
@@ -279,6 +267,10 @@ class RequestEncoder:
         if request.purpose != "step":
             fields["purpose"] = request.purpose
         return fields, fmt.Notes(kept=kept, tools_kept=tools_kept)
+
+    def finish(self) -> None:
+        """Write the line at the end of the run."""
+        self._tree.line("end", self.number, _run_end(self._result))
 
 
 def _run_end(result: AgentResult[Any] | None) -> fmt.RunEnd:

@@ -257,9 +257,8 @@ class MomentLine(Frozen, frozen=True, array_like=True):
     decisions: tuple[Decision, ...] | None = None
     verdict: Verdict | None = None
     notes: Notes | None = None
-    place: tuple[int, int, float, int] | None = None
-    """In a tape only, for replays: the branch, the number and time of the event, and the number of the tool call inside
-    which the point was fired."""
+    place: tuple[float, int, int] | None = None
+    """In a tape only, for replays: the time, the branch, and the number of the tool call that fired the point."""
 
 
 NOT_MOMENTS = ("hookline", "hooks", "run", "end", "label")

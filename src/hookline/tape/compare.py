@@ -184,8 +184,7 @@ def differences(then: Sequence[Decision], now: Sequence[Decision]) -> Iterator[D
 def is_compared(event: AnyEvent) -> bool:
     """Return whether to compare an event. A replay asks no approvers, and hooks that did nothing do not matter."""
     if isinstance(event, PointFired):
-        silent = event.point == ON_TOKEN and event.verb == HookAction.CONTINUE
-        return not silent and event.point != APPROVAL_REQUESTED
+        return event.point not in (ON_TOKEN, APPROVAL_REQUESTED)
     if isinstance(event, HookExecuted):
         silent = event.verb == HookAction.CONTINUE and not event.reason and event.error is None
         return not silent and event.point != APPROVAL_REQUESTED

@@ -19,6 +19,7 @@ from .._base.frozen import EMPTY, Frozen, History, digest, plain, scrub
 from .._base.text import error_text
 from .._kernel.errors import ModelError
 from .._kernel.payloads import ApprovalAnswer, ModelRequest, ToolCallRequest
+from .._kernel.points import ON_TOKEN, POINTS
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec, Usage
 from .._run.budget import NO_LIMITS, Limits
 from .._run.options import StreamMode
@@ -131,19 +132,22 @@ class RunEntry(Entry, frozen=True, tag="run"):
 
 
 class ModelRequestEntry(Entry, frozen=True, tag="model_request"):
-    """A request to the model. To save space, parts that the previous request of the run has too are left out.
+    """A request to the model. ``changed`` is what differs from the last moment of ``before_llm`` of the run.
 
-    These are the first ``kept`` messages, and the tools if ``tools_kept``. The ids are in the entry of the run.
+    It has the form of the changes that a hook makes (:class:`~hookline.records.format.Decision`).
     """
 
     number: int = 0
     run: str = ""
-    request: ModelRequest = ModelRequest()
-    kept: int = 0
-    tools_kept: bool = False
+    purpose: str = "step"
+    changed: Mapping[str, Any] = EMPTY
     model: str = ""
     provider: str = ""
     digests: Mapping[str, str] = EMPTY
+
+
+REQUEST_PARTS = tuple(name for name in ModelRequest.__struct_fields__ if name != "ids")
+"""The fields of a request that may differ from the last moment of ``before_llm``. The ids are those of the run."""
 
 
 class RecordedError(Frozen, frozen=True, omit_defaults=True):
@@ -338,7 +342,21 @@ def decode_version_2(line: bytes) -> Entry:
     data["branch"] = data.pop("lane", 0)
     if "ledgers" in data:
         data["budgets"] = data.pop("ledgers")
+    if data["entry"] == "model_request":
+        request = data.pop("request")
+        data["purpose"] = request["purpose"]
+        data["changed"] = {**request, "messages": {"kept": data.pop("kept", 0), "new": request["messages"]}}
     return msgspec.convert(data, AnyEntry)  # type: ignore[arg-type,no-any-return]
+
+
+def recorded_points() -> frozenset[str]:
+    """Return the points whose fires are recorded as moments: all but ``on_token``.
+
+    Its payload contains all text so far, so the moments of a long text would need much space. The pieces of the text
+    are in the entry of the reply.
+    """
+    return frozenset(POINTS) - {ON_TOKEN}
+
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 

@@ -10,20 +10,21 @@ from random import Random
 from typing import Any, Never
 
 from .._base.tasks import StillRunningError, abandon
+from .._kernel.dispatch import Firing
 from .._kernel.errors import CallRefusedError, HookError
-from .._kernel.events import Event
+from .._kernel.events import Event, PointFired
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.results import HookAction, Verdict
 from .._kernel.scope import ACTIVE, CURRENT, running_hooks
 from .._kernel.values import Message, ModelResponse, Usage
 from .._run.engine import Engine
-from .._run.events import ToolEnded, ToolStarted
+from .._run.events import AllEventsExcept, ToolEnded, ToolStarted
 from .._run.run import Run
 from ..models.protocol import Model
 from ..tools._tool import CheckedArguments, Tool
 from . import format as fmt
-from .compare import TEXT_EVENTS, Comparison, Decision
+from .compare import TEXT_EVENTS, AnyEvent, Comparison, Decision
 from .order import BRANCH, Order, settle
 from .sources import ReplayClock, ReplayReadings, ReplayTimer, ReplayTimers, install_sources
 from .tape import Tape
@@ -42,6 +43,7 @@ class Player:
     is_replay = True
     points = frozenset({ON_RUN_END})
     phase = "observe"
+    events = AllEventsExcept(PointFired)  # the recorder of a run reports its fires
 
     def __init__(self, tape: Tape, strict: bool) -> None:
         tape = _without_old_text(tape)
@@ -61,6 +63,8 @@ class Player:
 
     def instrument(self, engine: Engine, start: RunStart) -> AbstractContextManager[None]:
         """Make the run read clock, random numbers and ids from the tape."""
+        fires = Fires(engine.ids.run_id, self.playback)
+        engine.add_recorder(fires, fmt.recorded_points())
         if engine.environment.clock is not self.clock:
             return self._run_inside(engine.ids.run_id)
         engine.environment.random = Random(self.tape.run.ids.run_id)
@@ -268,6 +272,22 @@ class Player:
         return answer.response
 
 
+class Fires:
+    """Compares the fires of one run with the moments on the tape: the recorder of its engine."""
+
+    def __init__(self, run_id: str, playback: Playback) -> None:
+        self._run_id, self._playback = run_id, playback
+
+    def passed(self, point: str, payload: Any) -> None:
+        """Compare a fire of a point that has no hooks."""
+        self._playback.compare_event(PointFired(run_id=self._run_id, point=point, verb=HookAction.CONTINUE))
+
+    def take(self, firing: Firing, verdict: Verdict) -> None:
+        """Compare a fire."""
+        event = PointFired(0, 0.0, self._run_id, firing.point, verdict.action, verdict.hook, verdict.reason)
+        self._playback.compare_event(event)
+
+
 class Playback:
     """Synchronizes a replayed run with its tape: compares events, repeats external input, and ends the run.
 
@@ -302,7 +322,9 @@ class Playback:
         if difference and (self.order.intact or not self.compare.first):
             self.compare.differ(self.order.diverge(branch), difference)
         if position is not None:
-            self.clock.advance(_event_time(self.tape.entries[position]) - self.tape.header.time)
+            entry = self.tape.entries[position]
+            if type(entry) is fmt.EventEntry:
+                self.clock.advance(_event_time(entry.event) - self.tape.header.time)
             self.produced(position)
 
     def produced(self, position: int) -> None:
@@ -372,10 +394,9 @@ class Playback:
         return self.compare.decisions(self._end, self._exact)
 
 
-def _event_time(entry: fmt.Entry) -> float:
-    """Return the Unix time of the event of an entry."""
-    event = getattr(entry, "event", None)
-    return float(event.at if isinstance(event, Event) else event["at"])
+def _event_time(event: AnyEvent) -> float:
+    """Return the Unix time of an event."""
+    return event.at if isinstance(event, Event) else float(event["at"])
 
 
 async def _forever() -> Never:
@@ -494,6 +515,6 @@ class EntryIndex:
         if entry.inside:
             self.inside.setdefault(entry.inside, []).append(entry)
         elif isinstance(entry, fmt.ModelRequestEntry):
-            self.asked.setdefault((entry.run, entry.request.purpose), deque()).append((position, entry))
+            self.asked.setdefault((entry.run, entry.purpose), deque()).append((position, entry))
         else:
             self.called[entry.run, entry.request.id, entry.request.attempt] = position, entry

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from io import BufferedWriter
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,16 @@ from .._base.package import __version__
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, RegistrationError
 from .._kernel.events import Event, PointFired
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
-from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END, ON_TOKEN, POINTS
-from .._kernel.results import HookAction, Verdict
+from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
+from .._kernel.results import Verdict
 from .._kernel.validation import check_path
 from .._kernel.values import ErrorInfo, Message, ModelResponse, ToolSpec, Usage
 from .._run.budget import Budget
 from .._run.context import AgentContext, context_for_call, progress_reporter_of
 from .._run.engine import Engine
-from .._run.events import ToolStarted, log
+from .._run.events import AllEventsExcept, ToolStarted, log
 from ..models.protocol import Model
-from ..records.encoding import MomentEncoder, RequestEncoder, RunTree, describe_hooks, encode_line, slim
+from ..records.encoding import MomentEncoder, RunTree, changes, describe_hooks, encode_line, slim
 from ..records.hook import run_info
 from ..tools._tool import CheckedArguments, Tool, jsonable
 from . import format as fmt
@@ -41,10 +42,8 @@ from .sources import install_sources, real_clock
 
 SUFFIX = ".tape"
 
-BUFFER_BYTES = 1 << 16
-"""Size of the lines that are kept in memory, at most, before they are written to the file."""
-
-NO_EVENT = PointFired()
+MAX_LINES = 500
+"""Maximum number of lines that are kept in memory before they are written to the file."""
 
 
 class TapeHook:
@@ -69,6 +68,7 @@ class TapeHook:
 
     points = frozenset({ON_RUN_END})
     phase = "observe"
+    events = AllEventsExcept(PointFired)  # a fire is recorded as a moment
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(check_path(path, f"path must be a file that ends in {SUFFIX}, or a folder"))
@@ -144,20 +144,16 @@ class Recording:
         self.owner, self.problem = owner, ""
         self._path, self.inner = path, engine.environment.boundary
         self._lock = threading.RLock()
-        self._numbers = 0
-        self._requests: dict[str, RequestEncoder] = {}
+        self._numbers = count(1)
         self._digests = fmt.RequestDigests()
         self._counts: set[str] = set()
         self._readings: dict[int, list[tuple[str, Any]]] = {}
         self._timers: dict[int, int] = {}
         self._clock = real_clock(engine.environment.clock)
         self._started = self._clock.monotonic()
-        self._moments = RunTree(self._append)
+        self._moments = RunTree(self._append_line)
         self._encoders: dict[str, MomentEncoder] = {}
-        self._fired: dict[str, PointFired] = {}
-        """The event of the moment that each run is about to record."""
         self._lines: list[bytes] = []
-        self._size = 0
         self._file: BufferedWriter | None = None
         try:
             self._file = _opened(path)
@@ -171,8 +167,7 @@ class Recording:
         """Read a value and record it."""
         value = real()
         if not INSIDE_CALL.get(self):
-            with self._lock:
-                self._readings.setdefault(BRANCH.get(self), []).append((kind, value))
+            self._readings.setdefault(BRANCH.get(self), []).append((kind, value))
         return value
 
     def set_timer(self, clock: Any, seconds: float, callback: Callable[[], object]) -> Any:
@@ -196,36 +191,35 @@ class Recording:
 
     def write(self, kind: type[fmt.Entry], **fields: Any) -> None:
         """Write an entry, after the readings that came before it."""
-        at, branch = round(self._clock.monotonic() - self._started, 6), BRANCH.get(self)
-        with self._lock:
-            if branch in self._readings:
-                self._write_readings(branch)
-            self._append_entry(kind(at=at, inside=INSIDE_CALL.get(self), branch=branch, **fields))
+        at = round(self._clock.monotonic() - self._started, 6)
+        self._append(kind(at=at, inside=INSIDE_CALL.get(self), branch=self._branch(), **fields))
 
-    def _write_readings(self, branch: int) -> None:
-        values = self._readings.pop(branch, None)
-        if values:
-            self._append_entry(fmt.ReadingsEntry(branch=branch, values=tuple(values)))
+    def _branch(self) -> int:
+        """Return the branch of the entry that is about to be written, and write the readings that came before it."""
+        branch = BRANCH.get(self)
+        if branch in self._readings:
+            self._append(fmt.ReadingsEntry(branch=branch, values=self._readings.pop(branch)))
+        return branch
 
-    def _append_entry(self, entry: fmt.Entry) -> None:
+    def _append(self, entry: fmt.Entry) -> None:
         try:
             data = encode_line(entry)
         except Exception as error:  # noqa: BLE001 - an event defined by a user may not be serializable to JSON
             self._fail(error)
         else:
-            self._append(data)
+            self._append_line(data)
 
-    def _append(self, data: bytes) -> None:
-        with self._lock:
-            self._lines.append(data)
-            self._size += len(data)
-            if self._size > BUFFER_BYTES:
-                self.flush()
+    def _append_line(self, data: bytes) -> None:
+        # Without a lock: threads may append while another one flushes, because a list is changed in one operation.
+        self._lines.append(data)
+        if len(self._lines) > MAX_LINES:
+            self.flush()
 
     def flush(self) -> None:
         """Write the lines so far to the file: before anything that may take long or end the program."""
         with self._lock:
-            lines, self._lines, self._size = self._lines, [], 0
+            lines = self._lines[:]
+            del self._lines[: len(lines)]
             if self._file is None:
                 return
             try:
@@ -245,8 +239,8 @@ class Recording:
     def close(self) -> None:
         """Write the remaining lines and close the file."""
         with self._lock:
-            for branch in list(self._readings):
-                self._write_readings(branch)
+            for branch, values in self._readings.items():
+                self._append(fmt.ReadingsEntry(branch=branch, values=values))
             self.flush()
             file, self._file = self._file, None
         if file is not None:
@@ -286,16 +280,13 @@ class Recording:
         self._record_moments(engine, start)
 
     def _record_moments(self, engine: Engine, start: RunStart) -> None:
-        """Record the fires of the run's points as moments.
-
-        Not those of ``on_token``: each contains all text so far, and the pieces are in the entry of the reply.
-        """
+        """Record the fires of the run's points as moments."""
         run_id, outer = start.ids.run_id, self._encoders.get(start.ids.parent_run_id)
         digest, hooks = describe_hooks(engine.hooks.stack)
         self._moments.line("hooks", digest, hooks)
-        points = frozenset(POINTS) - {ON_TOKEN}
+        points = fmt.recorded_points()
         info = run_info(engine, start, digest, None if outer is None else outer.number)
-        encoder = MomentEncoder(self._moments, info, points, partial(self._place, run_id))
+        encoder = MomentEncoder(self._moments, info, points, self._place)
         self._encoders[run_id] = encoder
         engine.add_recorder(encoder, encoder.points)
 
@@ -305,27 +296,15 @@ class Recording:
         if encoder is not None:
             encoder.finish()
 
-    def _place(self, run_id: str) -> tuple[int, int, float, int]:
-        """Return where a moment belongs in a replay, after the readings that came before it."""
-        branch, event = BRANCH.get(self), self._fired.pop(run_id, NO_EVENT)
-        with self._lock:
-            if branch in self._readings:
-                self._write_readings(branch)
-        return branch, event.seq, event.at, INSIDE_CALL.get(self)
+    def _place(self) -> tuple[float, int, int]:
+        """Return where the moment that is about to be written belongs in a replay."""
+        return round(self._clock.monotonic() - self._started, 6), self._branch(), INSIDE_CALL.get(self)
 
     def event(self, event: Event) -> None:
-        """Record an event. A fire is recorded as a moment; pieces of text that hooks did not change are left out."""
-        kind = type(event)
-        if kind is PointFired:
-            encoder = self._encoders.get(event.run_id)
-            if encoder is not None and event.point in encoder.points:
-                self._fired[event.run_id] = event
-                return
-            if event.point == ON_TOKEN and event.verb == HookAction.CONTINUE:
-                return
-        elif kind is ToolStarted:  # the calls of a batch run concurrently, each in its own task
+        """Record an event."""
+        if isinstance(event, ToolStarted):  # the calls of a batch run concurrently, each in its own task
             self.enter_branch(self.number(), event.run_id, event.call_id, event.attempt)
-        self.write(fmt.EventEntry, event=event)
+        self._append(fmt.EventEntry(inside=INSIDE_CALL.get(self), branch=self._branch(), event=event))
 
     def steered(self, run_id: str, text: str) -> None:
         """Record a message that was sent into a run."""
@@ -339,9 +318,7 @@ class Recording:
 
     def number(self) -> int:
         """Return the next free number."""
-        with self._lock:
-            self._numbers += 1
-            return self._numbers
+        return next(self._numbers)
 
     # The calls of the run.
 
@@ -446,24 +423,22 @@ class Recording:
 
     def model_request(self, model: Model, request: ModelRequest) -> int:
         """Record a request to the model and return its number."""
-        run = request.ids.run_id
+        run, number = request.ids.run_id, self.number()
+        encoder = self._encoders.get(run)
+        arrived = ModelRequest() if encoder is None else encoder.request
         with self._lock:
-            number = self.number()
-            if run not in self._requests:
-                self._requests[run] = RequestEncoder()
-            fields, notes = self._requests[run].encode(request)
-            self.write(
-                fmt.ModelRequestEntry,
-                number=number,
-                run=run,
-                request=fields,
-                kept=notes.kept,
-                tools_kept=notes.tools_kept,
-                model=model.name,
-                provider=model.provider,
-                digests=self._digests.of(request),
-            )
-            self.flush()
+            digests = self._digests.of(request)
+        self.write(
+            fmt.ModelRequestEntry,
+            number=number,
+            run=run,
+            purpose=request.purpose,
+            changed=changes(arrived, request, fmt.REQUEST_PARTS),
+            model=model.name,
+            provider=model.provider,
+            digests=digests,
+        )
+        self.flush()
         return number
 
 

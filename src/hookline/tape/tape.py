@@ -11,15 +11,16 @@ from typing import Any
 import msgspec
 
 from .._kernel import events as kernel_events
-from .._kernel.events import Event
+from .._kernel.events import Event, PointFired
 from .._kernel.payloads import ModelRequest
+from .._kernel.points import BEFORE_LLM
 from .._kernel.results import HookAction
 from .._kernel.state import AgentResult
 from .._kernel.values import Ids
 from .._run import events
 from ..hooks.shadow_mode import ShadowDecided
-from ..records.format import MomentLine, RunLine, Verdict
-from ..records.reading import decode_line
+from ..records.format import MomentLine, RunInfo, RunLine, Verdict
+from ..records.reading import apply_changes, decode_line, restore
 from . import format as fmt
 from .format import TapeError
 
@@ -85,9 +86,12 @@ class Tape:
         return self.path.name if self.path is not None else self.run.ids.run_id
 
     def events(self) -> Iterator[Event]:
-        """Yield the events of the runs in order. Events of nested runs are wrapped in :class:`SubagentEvent`."""
+        """Yield the events of the runs in order. Events of nested runs are wrapped in :class:`SubagentEvent`.
+
+        Fires of points are moments, not events: read them with :func:`hookline.records.read_runs`.
+        """
         for entry in self.entries:
-            event = entry.event if isinstance(entry, fmt.EventEntry) else None
+            event = entry.event if type(entry) is fmt.EventEntry else None
             if not isinstance(event, Event):
                 continue
             if self._is_own(event):
@@ -105,18 +109,25 @@ class Tape:
     @cached_property
     def requests(self) -> tuple[ModelRequest, ...]:
         """All requests to models, with all their messages."""
-        found, last = list[ModelRequest](), dict[str, ModelRequest]()
+        return tuple(self._requests())
+
+    @property
+    def first_request(self) -> ModelRequest | None:
+        """The first request of a step."""
+        return next((request for request in self._requests() if request.purpose == "step"), None)
+
+    def _requests(self) -> Iterator[ModelRequest]:
+        last = {run: ModelRequest(ids=ids) for run, ids in self._ids.items()}
+        """The last request of each run, as it arrived at ``before_llm``; in version 2, as it was sent."""
         for entry in self.entries:
-            if isinstance(entry, fmt.ModelRequestEntry):
-                before, request = last.get(entry.run, ModelRequest()), entry.request
-                request = last[entry.run] = msgspec.structs.replace(
-                    request,
-                    messages=(*before.messages[: entry.kept], *request.messages),
-                    tools=before.tools if entry.tools_kept else request.tools,
-                    ids=self._ids.get(entry.run, request.ids),
-                )
-                found.append(request)
-        return tuple(found)
+            if isinstance(entry, fmt.MomentEntry) and entry.event.point == BEFORE_LLM:
+                run = entry.event.run_id
+                last[run] = restore(entry.moment, RunInfo(last[run].ids), last[run])
+            elif isinstance(entry, fmt.ModelRequestEntry):
+                request = apply_changes(last.get(entry.run, ModelRequest()), entry.changed)
+                if self.header.version == 2:
+                    last[entry.run] = request
+                yield request
 
 
 class _Head(msgspec.Struct):
@@ -144,11 +155,11 @@ def _moment(line: bytes, runs: dict[int, str]) -> fmt.MomentEntry | None:
         runs[decoded.run] = decoded.info.ids.run_id
     if not isinstance(decoded, MomentLine):
         return None
-    branch, seq, at, inside = decoded.place or (0, 0, 0.0, 0)
+    at, branch, inside = decoded.place or (0.0, 0, 0)
     how = decoded.verdict or _PASSED
     run_id = runs.get(decoded.run, "")
-    event = kernel_events.PointFired(seq, at, run_id, decoded.point, how.verb, how.hook, how.reason)
-    return fmt.MomentEntry(inside=inside, branch=branch, event=event, moment=decoded)
+    event = PointFired(run_id=run_id, point=decoded.point, verb=how.verb, hook=how.hook, reason=how.reason)
+    return fmt.MomentEntry(at, inside, branch, event, decoded)
 
 
 _PASSED = Verdict(str(HookAction.CONTINUE))
