@@ -117,7 +117,9 @@ def test_pieces_of_streamed_text_are_in_the_reply_and_not_moments(tmp_path: Path
 def test_a_request_is_written_as_its_difference_from_the_moment_before_it(tmp_path: Path) -> None:
     path = tmp_path / "run.tape"
     recorded(path, call("add", a=1, b=2), "done", hooks=[brief])
-    requests = [json.loads(line) for line in path.read_text().splitlines() if line.startswith('{"entry":"model_request"')]
+    requests = [
+        json.loads(line) for line in path.read_text().splitlines() if line.startswith('{"entry":"model_request"')
+    ]
     assert [request["changed"] for request in requests] == [{"params": {"max_tokens": 5}}] * 2
     first, second = Tape.load(path).requests
     assert (first.params, second.params) == ({"max_tokens": 5}, {"max_tokens": 5})
@@ -224,4 +226,4 @@ def test_each_message_is_digested_once_however_long_the_run_is(
         agent.run("go", hooks=[TapeHook(tmp_path / "run.tape")])
         counts[steps] = digested
     added = 3 if changing else 2
-    assert counts == {20: added * 20 - (0 if changing else 1), 200: added * 200 - (0 if changing else 1)}
+    assert counts == {steps: added * steps - 1 for steps in (20, 200)}

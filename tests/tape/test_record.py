@@ -26,7 +26,6 @@ from hookline import (
     ScriptedModel,
     Session,
     call,
-    guard,
     hook,
     reply,
     tool,

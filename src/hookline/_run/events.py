@@ -228,7 +228,6 @@ ENGINE_EVENTS: frozenset[type[Event]] = frozenset(
 """The events that only the loop and the dispatcher emit. Hooks and tools emit their own types."""
 
 
-
 class AllEventsExcept:
     """All types of events except these, for the attribute ``events`` of a consumer."""
 

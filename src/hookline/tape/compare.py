@@ -226,7 +226,7 @@ def _is_same(recorded: AnyEvent, event: Event) -> bool:
 
 
 def _data(event: AnyEvent) -> dict[str, Any]:
-    return scrub(event.payload) if isinstance(event, Event) else event  # type: ignore[no-any-return]
+    return scrub(event.payload) if isinstance(event, Event) else event
 
 
 def _comparable(event: dict[str, Any]) -> dict[str, Any]:

@@ -255,7 +255,7 @@ class CountEntry(Entry, frozen=True, tag="count"):
 class ReadingsEntry(Entry, frozen=True, tag="readings"):
     """Values of ``ctx.clock``, ``ctx.random`` and ``ctx.new_id`` that were read before the next entry of the branch."""
 
-    values: tuple[tuple[str, Any], ...] = ()
+    values: Sequence[tuple[str, Any]] = ()
 
 
 class EventEntry(Entry, frozen=True, tag="event"):
@@ -264,10 +264,13 @@ class EventEntry(Entry, frozen=True, tag="event"):
     event: Any = None
 
 
+NO_MOMENT = MomentLine("", "", 0, 0, 0.0, 0.0, msgspec.Raw(b"{}"))
+
+
 class MomentEntry(EventEntry, frozen=True, tag="moment"):
     """A fire of a point: a line of a record. ``event`` is the event that it stands for."""
 
-    moment: MomentLine | None = None
+    moment: MomentLine = NO_MOMENT
 
 
 class SteeringEntry(Entry, frozen=True, tag="steering"):
@@ -346,7 +349,7 @@ def decode_version_2(line: bytes) -> Entry:
         request = data.pop("request")
         data["purpose"] = request["purpose"]
         data["changed"] = {**request, "messages": {"kept": data.pop("kept", 0), "new": request["messages"]}}
-    return msgspec.convert(data, AnyEntry)  # type: ignore[arg-type,no-any-return]
+    return msgspec.convert(data, AnyEntry)  # type: ignore[no-any-return]
 
 
 def recorded_points() -> frozenset[str]:

@@ -14,8 +14,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from .._base.files import file_name_for
 from .._base.frozen import plain
 from .._base.own_files import OwnFile, register_own_file

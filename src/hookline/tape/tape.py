@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,8 @@ class Tape:
             raise TapeError(f"the tape {file} cannot be read: {error.strerror or error}") from error
         truncated = bool(lines.pop())
         found: list[fmt.Entry] = []
-        decode, runs = fmt.decoder.decode, dict[int, str]()
+        decode: Callable[[bytes], fmt.Entry] = fmt.decoder.decode
+        runs: dict[int, str] = {}
         for number, line in enumerate(lines, 1):
             try:
                 if number == 1 and _version(line, file) == 2:
@@ -149,7 +150,7 @@ def _version(line: bytes, file: Path) -> int:
 
 
 def _moment(line: bytes, runs: dict[int, str]) -> fmt.MomentEntry | None:
-    """Return the entry of a moment; ``None`` for the other lines of a record. ``runs`` are the ids of the runs so far."""
+    """Return the entry of a moment; ``None`` for the other lines of a record. ``runs`` collects the ids of the runs."""
     decoded = decode_line(line)
     if isinstance(decoded, RunLine):
         runs[decoded.run] = decoded.info.ids.run_id
