@@ -139,7 +139,7 @@ def _chain(entries: list[Entry]) -> Chain:
 def _with_guards(entry: Entry, guards: tuple[Entry, ...]) -> Entry:
     """Give a guard the others of its chain. A chain never changes, so these are exactly the guards that judge too."""
     others = tuple(other for other in guards if not other.wants_guards)
-    return msgspec.structs.replace(entry, call=functools.partial(entry.call, guards=others))
+    return msgspec.structs.replace(entry, call=functools.partial(entry.call, guards=others), guards=others)
 
 
 def _holds_text(replies: Chain, tokens: Chain) -> bool:
