@@ -409,7 +409,8 @@ def _encode(value: object) -> object:
         raise TypeError(f"{type(value).__name__} has no JSON form") from None
 
 
-_json = msgspec.json.Encoder(enc_hook=_encode)
+json_encoder = msgspec.json.Encoder(enc_hook=_encode)
+"""Encodes payloads, events and the values in them."""
 
 
 def plain(value: Any) -> Any:
@@ -602,9 +603,9 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
     def to_json(self) -> bytes:
         """Return this value as JSON."""
         try:
-            return _json.encode(self)
+            return json_encoder.encode(self)
         except UnicodeEncodeError:
-            return _json.encode(scrub(plain(self)))
+            return json_encoder.encode(scrub(plain(self)))
 
     @classmethod
     def from_json(cls, data: bytes | str) -> Self:

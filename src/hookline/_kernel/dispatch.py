@@ -33,6 +33,9 @@ class Chain(msgspec.Struct, frozen=True, eq=False):
     simple: bool = True
 
 
+NO_HOOKS = Chain()
+"""The chain of a point without hooks."""
+
 HookOutcome = tuple[Entry, Any, BaseException | None]
 """A hook with its return value and the exception it raised."""
 
@@ -67,6 +70,10 @@ class Firing(Settlement):
         self.payload = payload
         self.scope = scope
         self.no_retry = no_retry
+        if point in scope.recorded_points:
+            self.recorder = scope.recorder
+            self.arrived = payload
+            self.started = time.perf_counter()
 
     async def rewrite(self) -> None:
         """Call the rewriters."""
@@ -90,10 +97,14 @@ class Firing(Settlement):
         return verdict
 
     def record(self, verdict: Verdict) -> None:
-        """Emit the event of this fire, once, if a consumer wants it."""
-        if self.scope.recording and not self.recorded:
-            self.recorded = True
+        """Record this fire, once: as an event if a consumer wants it, and as a moment."""
+        if self.recorded:
+            return
+        self.recorded = True
+        if self.scope.recording:
             self.scope.emit(PointFired, point=self.point, verb=verdict.action, hook=verdict.hook, reason=verdict.reason)
+        if self.recorder is not None:
+            self.recorder.take(self, verdict)
 
     async def call_remaining(self, entries: Iterable[Entry], phase: Phase, first: HookOutcome | None = None) -> None:
         """Call hooks, await the async ones and apply their results, until one of them settles the point.
@@ -104,11 +115,12 @@ class Firing(Settlement):
         """
         scope, before = self.scope, self.payload
         ctx, outer, tracing = scope.ctx, scope.entry, scope.tracing
+        timing = tracing or self.recorder is not None
         active, marked = ACTIVE.get(), False
         try:
             for entry in entries:
                 raised = None
-                if tracing:
+                if timing:
                     self.began = time.perf_counter()
                 try:
                     if first is not None:
@@ -167,7 +179,7 @@ class Firing(Settlement):
         scope, pending = self.scope, list[Any]()
         outer = scope.entry
         for entry in observers:
-            began = time.perf_counter() if scope.tracing else 0.0
+            began = self.began = time.perf_counter() if scope.tracing or self.recorder is not None else 0.0
             try:
                 scope.entry = entry
                 given = {"verdict": verdict} if entry.wants_verdict else {}
@@ -221,7 +233,11 @@ async def fire(
     chain: Chain, point: Point[Any], payload: Any, scope: Scope, no_retry: str = ""
 ) -> tuple[Verdict, Firing | None]:
     """Fire a point: rewriters, guards, observers. Return the verdict, and the firing if any hook had a result."""
-    if chain.simple and not scope.recording and not scope.tracing:
+    recorded = point in scope.recorded_points
+    if recorded and chain is NO_HOOKS and not scope.recording and scope.recorder is not None:
+        scope.recorder.passed(point, payload)
+        return Verdict(payload), None
+    if chain.simple and not scope.recording and not scope.tracing and not recorded:
         remaining = iter(chain.rewriters)
         first = call_hooks(remaining, payload, scope)
         if first is None:

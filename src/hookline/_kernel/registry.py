@@ -8,14 +8,13 @@ from inspect import ismethod
 from typing import Any, Protocol, Unpack, overload
 
 from .._base.frozen import Frozen
-from .dispatch import Chain, fire
+from .dispatch import NO_HOOKS, Chain, fire
 from .errors import RegistrationError
 from .hook import Entry, Hook, OnFailure, Phase, PhaseOptions, compile_hook
 from .points import AFTER_LLM, ON_TOKEN, POINTS, Point, resolve
 from .results import Verdict
 from .scope import CURRENT, Scope, scope_of
 
-_NOTHING = Chain()
 _lock = threading.Lock()
 
 
@@ -119,7 +118,7 @@ class HookStack:
 
     def chain(self, point: Point[Any]) -> Chain:
         """Return the hooks of a point in calling order."""
-        return self._chains.get(point, _NOTHING)
+        return self._chains.get(point, NO_HOOKS)
 
 
 EMPTY_STACK = HookStack()

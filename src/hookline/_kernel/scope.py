@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .state import AgentState
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from .._kernel.events import Event
     from .hook import Entry
+    from .results import Verdict
 
 ACTIVE: ContextVar[frozenset[int]] = ContextVar("hookline_active", default=frozenset())
 """Ids of the async hooks that have called the current code."""
@@ -96,6 +99,18 @@ def _drop(kind: type[Event], /, **fields: Any) -> None:
     """Discard the event: there is no run, and so no stream."""
 
 
+class Recorder(Protocol):
+    """Records the fires of a run (DESIGN 6.13). Its methods must not raise."""
+
+    def passed(self, point: str, payload: Any) -> None:
+        """Record a fire of a point that has no hooks."""
+        ...
+
+    def take(self, firing: Any, verdict: Verdict) -> None:
+        """Record a fire (a ``Firing``) with the results of its hooks."""
+        ...
+
+
 class Scope:
     """The context, state, events and cancellation of a fire. Hooks never get it.
 
@@ -106,6 +121,9 @@ class Scope:
     """Whether a consumer wants an event for every fire."""
     tracing = False
     """Whether a consumer wants an event for every hook call."""
+    recorder: Recorder | None = None
+    """Records the fires of ``recorded_points``."""
+    recorded_points: Container[str] = ()
 
     def __init__(self, ctx: Any, state: AgentState | None = None, emit: Emit = _drop) -> None:
         self.ctx: Any = ctx

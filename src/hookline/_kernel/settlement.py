@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._base.frozen import freeze
 from .errors import CallRefusedError, HookError, InvalidResultError
@@ -14,13 +14,24 @@ from .events import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
 from .hook import Entry, Phase, selects
 from .payloads import Question
 from .points import AFTER_LLM, Point
-from .results import SETTLING, HookAction, HookAnswer, Verdict, parse_result
-from .scope import Scope
+from .results import SETTLING, HookAction, HookAnswer, HookResult, Verdict, parse_result
+from .scope import Recorder, Scope
+from .state import AgentState
 from .values import ErrorInfo, StopSignal
 
 log = logging.getLogger("hookline")
 
 _FINAL = SETTLING | {HookAction.INVALID}
+
+
+class RecordedResult(NamedTuple):
+    """The result or failure of one hook, for a recorder. ``state`` is the state before the hook's ``state=``."""
+
+    entry: Entry
+    result: HookResult | None
+    error: str | None
+    took: float
+    state: AgentState | None = None
 
 
 class Settlement:
@@ -43,6 +54,9 @@ class Settlement:
     merged: dict[str, tuple[Any, str]] = {}  # noqa: RUF012 - replaced, never changed
     error: HookError | CallRefusedError | None = None
     began = 0.0
+    recorder: Recorder | None = None
+    recorded_results: tuple[RecordedResult, ...] = ()
+    """The results of all hooks, if there is a recorder."""
 
     point: Point[Any]
     payload: Any
@@ -71,8 +85,13 @@ class Settlement:
             return False
         self.has_results = True
         parsed = parse_result(result, self.point, self.payload, entry.name, phase)
+        state = None
         if parsed.state is not None:
+            state = self.scope.state
             self._apply_state(entry, phase, parsed.state)
+        if self.recorder is not None:
+            took = time.perf_counter() - self.began
+            self.recorded_results += (RecordedResult(entry, parsed, None, took, state),)
         verb, value, name = parsed.action, parsed.value, entry.name
         self._record(entry, verb, parsed.reason)
         if verb is HookAction.MODIFY:
@@ -127,6 +146,9 @@ class Settlement:
             return not self.point.resilient
         error = HookError(entry.name, self.point, failure)
         self._record(entry, HookAction.FAILED, error=str(error))
+        if self.recorder is not None:
+            took = time.perf_counter() - self.began
+            self.recorded_results += (RecordedResult(entry, None, str(error), took),)
         if entry.on_failure == "closed" and self.error is None:
             self.error = error  # raised to the caller; all other failures are logged
             return not self.point.resilient

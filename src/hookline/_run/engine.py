@@ -19,7 +19,7 @@ from .._kernel.payloads import Failure, RunStart
 from .._kernel.points import ON_ERROR, ON_PROGRESS, ON_TOKEN, Point, is_fired_by_loop
 from .._kernel.registry import HookRegistry
 from .._kernel.results import HookAction, Verdict
-from .._kernel.scope import Scope, is_being_closed
+from .._kernel.scope import Recorder, Scope, is_being_closed
 from .._kernel.state import AgentState
 from .._kernel.values import ErrorInfo, Message, StopSignal
 from ..models.protocol import Model
@@ -43,6 +43,21 @@ class _Everywhere:
 
     def __contains__(self, point: object) -> bool:
         return True
+
+
+class _Recorders:
+    """Two recorders of one run. Each of them ignores the points that it does not record."""
+
+    def __init__(self, *recorders: Recorder) -> None:
+        self._recorders = recorders
+
+    def passed(self, point: str, payload: Any) -> None:
+        for recorder in self._recorders:
+            recorder.passed(point, payload)
+
+    def take(self, firing: Firing, verdict: Verdict) -> None:
+        for recorder in self._recorders:
+            recorder.take(firing, verdict)
 
 
 class AgentSetup(Protocol):
@@ -75,6 +90,7 @@ class Engine(Scope):
         every_call: bool = False,
     ) -> None:
         super().__init__(build_context(services, self, hook_state={}, scratch=scratch), emit=events.emit)
+        self.recorded_points: frozenset[str] = frozenset()  # pyright: ignore[reportIncompatibleVariableOverride] # narrower
         self.agent = agent
         self.services = services
         self.run_state = state
@@ -130,11 +146,11 @@ class Engine(Scope):
     def _load_registrations(self) -> None:
         self._set_limits()
         self.tools = self.services.tools = self.agent.tools_for(self.services.allowed_plugins)
-        self._listened_points: Container[str] = self.hooks.stack.points
+        self._listened_points: Container[str] = self.hooks.stack.points | self.recorded_points
         if self.recording:
             self._listened_points = _Everywhere()
         elif self.wants(TextDelta):
-            self._listened_points = self.hooks.stack.points | {ON_TOKEN}
+            self._listened_points = self.hooks.stack.points | self.recorded_points | {ON_TOKEN}
         self.reports_calls = ON_PROGRESS in self._listened_points or self.wants(ToolStarted) or self.wants(ToolEnded)
         """Whether a consumer wants to know when tool calls start and end."""
 
@@ -289,6 +305,12 @@ class Engine(Scope):
                 except Exception:  # noqa: BLE001 - an instrument must not affect the run
                     log.exception("instrument() of hook %r failed", hook)
             return await self.wrap(start, work())
+
+    def add_recorder(self, recorder: Recorder, points: frozenset[str]) -> None:
+        """Record the fires of these points. Several recorders may record the same run."""
+        self.recorder = recorder if self.recorder is None else _Recorders(self.recorder, recorder)
+        self.recorded_points |= points
+        self._load_registrations()
 
     # Stopping.
 

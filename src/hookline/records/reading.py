@@ -1,0 +1,319 @@
+"""Read records: files of moments, and the moments in tapes."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .._kernel.payloads import Failure, ModelReply, ModelRequest, ToolCallRequest
+from .._kernel.points import POINTS
+from .._kernel.values import Ids, Message, ToolSpec
+from . import format as fmt
+
+SUFFIXES = (fmt.SUFFIX, ".tape")
+MAX_LINE = 64 << 20
+"""Longer lines are skipped, so that a damaged file cannot fill the memory."""
+
+_CHUNK = 1 << 20
+
+
+class Account:
+    """What was skipped while reading, and why.
+
+    Example::
+
+        account = Account()
+        for run in read_runs(["records/"], account=account):
+            ...
+        print(account.skipped)  # {("records/a.moments", "the last line is incomplete"): 1}
+    """
+
+    def __init__(self) -> None:
+        self.skipped: Counter[tuple[str, str]] = Counter()
+        self.first: dict[tuple[str, str], int] = {}
+        """The number of the first line that was skipped for each reason."""
+
+    def skip(self, file: str | os.PathLike[str], reason: str, line: int = 0) -> None:
+        """Count a skipped line or file."""
+        key = str(file), reason
+        self.skipped[key] += 1
+        self.first.setdefault(key, line)
+
+    def __bool__(self) -> bool:
+        return bool(self.skipped)
+
+
+def record_files(paths: Iterable[str | os.PathLike[str]], *, since: float | None = None) -> list[Path]:
+    """Return the records among files and folders, oldest first.
+
+    Args:
+        paths: files, and folders that are searched at any depth.
+        since: leave out files that were last written before this Unix time.
+
+    Raises:
+        RecordError: a path does not exist, or is not a record.
+    """
+    found: dict[Path, float] = {}
+    for path in map(Path, paths):
+        try:
+            inside = [p for p in path.rglob("*") if p.suffix in SUFFIXES and p.is_file()] if path.is_dir() else [path]
+            for file in inside:
+                found[file] = file.stat().st_mtime
+        except OSError as error:
+            raise fmt.RecordError(f"{path} cannot be read: {error.strerror or error}") from error
+    return sorted((file for file, at in found.items() if since is None or at >= since), key=lambda f: (found[f], f))
+
+
+def raw_lines(file: Path, account: Account) -> Iterator[tuple[int, bytes]]:
+    """Yield the numbered lines of a file, without the newline. Incomplete and very long lines are skipped."""
+    with file.open("rb") as stream:
+        number, part = 0, b""
+        skipping = False
+        while chunk := stream.read(_CHUNK):
+            *lines, rest = chunk.split(b"\n")
+            for line in lines:
+                number += 1
+                if skipping:
+                    skipping = False
+                else:
+                    yield number, part + line
+                part = b""
+            if not skipping:
+                part += rest
+                if len(part) > MAX_LINE:
+                    account.skip(file, f"a line is longer than {MAX_LINE >> 20} MB", number + 1)
+                    part, skipping = b"", True
+        if part:
+            account.skip(file, "the last line is incomplete", number + 1)
+
+
+class RecordedMoment:
+    """One fire of a point. ``payload`` is the payload as it arrived at the point."""
+
+    __slots__ = ("__dict__", "_before", "line", "position", "run")
+
+    def __init__(self, line: fmt.MomentLine, run: RecordedRun, before: ModelRequest | None) -> None:
+        self.line, self.run = line, run
+        self.position = line.n
+        self._before = before
+
+    point = property(lambda self: self.line.point, doc="The name of the point.")
+    tool = property(lambda self: self.line.tool, doc="The name of the tool; empty if the point is not about a tool.")
+    at = property(lambda self: self.line.at, doc="Seconds since the outermost run started.")
+    took = property(lambda self: self.line.took, doc="Seconds that the hooks needed.")
+    verdict = property(lambda self: self.line.verdict, doc="The verdict; ``None`` if the payload passed.")
+
+    @property
+    def decisions(self) -> tuple[fmt.Decision, ...]:
+        """What the hooks returned, in the order of the calls."""
+        return self.line.decisions or ()
+
+    @property
+    def notes(self) -> fmt.Notes:
+        """What to know about the payload."""
+        return self.line.notes or _NO_NOTES
+
+    @cached_property
+    def fields(self) -> dict[str, Any]:
+        """The recorded fields of the payload, as JSON."""
+        return msgspec.json.decode(self.line.payload)  # type: ignore[no-any-return]
+
+    @cached_property
+    def payload(self) -> Any:
+        """The payload as an object; as a dict if this process does not know the point."""
+        return restore(self.line, self.run.info, self._before)
+
+
+_NO_NOTES = fmt.Notes()
+
+
+class RecordedRun:
+    """A recorded run. ``nested`` are the runs that it started; ``end`` is ``None`` if the record was cut off."""
+
+    def __init__(self, number: int, info: fmt.RunInfo, hooks: tuple[fmt.HookInfo, ...], file: Path) -> None:
+        self.number, self.info, self.hooks, self.file = number, info, hooks, file
+        self.moments: list[RecordedMoment] = []
+        self.nested: list[RecordedRun] = []
+        self.labels: list[fmt.LabelLine] = []
+        self.end: fmt.RunEnd | None = None
+        self.request: ModelRequest | None = None
+        """The last request to the model, as it arrived at ``before_llm``."""
+
+    @property
+    def id(self) -> str:
+        """The id of the run."""
+        return self.info.ids.run_id
+
+    def tree(self) -> Iterator[RecordedRun]:
+        """Yield this run and all runs nested in it."""
+        yield self
+        for run in self.nested:
+            yield from run.tree()
+
+
+@lru_cache(maxsize=256)
+def payload_decoder(point: str) -> msgspec.json.Decoder[Any] | None:
+    """Return a decoder for the payloads of a point, or ``None`` if this process does not know the point."""
+    known = POINTS.get(point)
+    return None if known is None else msgspec.json.Decoder(known.payload)
+
+
+def restore(line: fmt.MomentLine, info: fmt.RunInfo, before: ModelRequest | None) -> Any:
+    """Return the payload of a moment as it arrived at the point.
+
+    Args:
+        line: the moment.
+        info: the run.
+        before: the previous request of the run, to which ``notes.kept`` refers.
+    """
+    decoder = payload_decoder(line.point)
+    if decoder is None:
+        return msgspec.json.decode(line.payload)
+    payload = decoder.decode(line.payload)
+    given: dict[str, Any] = {}
+    if isinstance(getattr(payload, "ids", None), Ids):
+        given["ids"] = info.ids
+    if type(payload) is ModelRequest:
+        notes = line.notes or _NO_NOTES
+        if notes.kept and before is not None:
+            given["messages"] = (*before.messages[: notes.kept], *payload.messages)
+        if notes.tools_kept and before is not None:
+            given["tools"] = before.tools
+    elif isinstance(payload, (ModelReply, Failure)) and before is not None:
+        given["request"] = before
+    return msgspec.structs.replace(payload, **given)
+
+
+def apply_changes(payload: Any, changed: Mapping[str, Any]) -> Any:
+    """Return a payload with the changes that a rewriter made to it."""
+    given = dict(changed)
+    if isinstance(part := given.get("messages"), Mapping):
+        new = msgspec.convert(part["new"], tuple[Message, ...])
+        given["messages"] = (*payload.messages[: part["kept"]], *new)
+    if "tools" in given:
+        given["tools"] = msgspec.convert(given["tools"], tuple[ToolSpec, ...])
+    return payload.replace(given)
+
+
+def judged_payload(moment: RecordedMoment) -> Any:
+    """Return the payload that the guards saw: after all rewriters, and after validation of the arguments."""
+    payload = moment.payload
+    for decision in moment.decisions:
+        if decision.changed is not None:
+            payload = apply_changes(payload, decision.changed)
+    if moment.notes.checked is not None and isinstance(payload, ToolCallRequest):
+        payload = payload.replace(arguments=moment.notes.checked)
+    return payload
+
+
+_moment = msgspec.json.Decoder(fmt.MomentLine)
+_lines: dict[bytes, msgspec.json.Decoder[Any]] = {
+    b"hookline": msgspec.json.Decoder(fmt.HeaderLine),
+    b"hooks": msgspec.json.Decoder(fmt.HooksLine),
+    b"run": msgspec.json.Decoder(fmt.RunLine),
+    b"end": msgspec.json.Decoder(fmt.EndLine),
+    b"label": msgspec.json.Decoder(fmt.LabelLine),
+}
+
+
+def decode_line(line: bytes) -> Any:
+    """Decode a line of a record to one of the line types of :mod:`hookline.records.format`.
+
+    Raises:
+        msgspec.DecodeError: it is not a valid line.
+    """
+    kind = line[2 : line.find(b'"', 2)]
+    return _lines.get(kind, _moment).decode(line)
+
+
+def check_version(header: fmt.Header, file: Path) -> None:
+    """Reject a file of a newer format.
+
+    Raises:
+        RecordError: this version of Hookline cannot read it.
+    """
+    if header.format > fmt.VERSION:
+        raise fmt.RecordError(
+            f"{file} has version {header.format} of the format, and this version of Hookline reads up to "
+            f"{fmt.VERSION}: use a newer version of Hookline"
+        )
+
+
+def read_runs(
+    paths: Iterable[str | os.PathLike[str]], *, since: float | None = None, account: Account | None = None
+) -> Iterator[RecordedRun]:
+    """Yield the outermost runs of records, one at a time, each with its moments and nested runs.
+
+    Lines that cannot be read are skipped and counted in ``account``; so are files of a newer format.
+
+    Example::
+
+        for run in read_runs(["records/"]):
+            print(run.id, run.info.task, len(run.moments))
+
+    Raises:
+        RecordError: a path does not exist.
+    """
+    account = Account() if account is None else account
+    for file in record_files(paths, since=since):
+        try:
+            yield from _runs_of(file, account)
+        except fmt.RecordError as error:
+            account.skip(file, str(error))
+        except OSError as error:
+            account.skip(file, f"cannot be read: {error.strerror or error}")
+
+
+def _runs_of(file: Path, account: Account) -> Iterator[RecordedRun]:
+    hooks: dict[str, tuple[fmt.HookInfo, ...]] = {}
+    runs: dict[int, RecordedRun] = {}
+    for number, raw in raw_lines(file, account):
+        if raw.startswith(b"{"):
+            continue  # an entry of a tape
+        try:
+            line = decode_line(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            account.skip(file, "the line is not a line of a record", number)
+            continue
+        if isinstance(line, fmt.HeaderLine):
+            check_version(line.header, file)
+        elif isinstance(line, fmt.HooksLine):
+            hooks[line.digest] = line.hooks
+        elif isinstance(line, fmt.RunLine):
+            if line.run == 0:
+                yield from _finished(runs)
+                runs.clear()
+            run = runs[line.run] = RecordedRun(line.run, line.info, hooks.get(line.info.hooks, ()), file)
+            if line.run and (outer := runs.get(line.info.outer or 0)) is not None:
+                outer.nested.append(run)
+        elif (known := runs.get(line.run)) is None:
+            account.skip(file, "the line belongs to a run that the file does not contain", number)
+        elif isinstance(line, fmt.EndLine):
+            known.end = line.end
+        elif isinstance(line, fmt.LabelLine):
+            known.labels.append(line)
+        else:
+            _add(known, line, account, number)
+    yield from _finished(runs)
+
+
+def _add(run: RecordedRun, line: fmt.MomentLine, account: Account, number: int) -> None:
+    moment = RecordedMoment(line, run, run.request)
+    if line.point == "before_llm":
+        try:
+            run.request = moment.payload
+        except (msgspec.DecodeError, TypeError, ValueError):
+            account.skip(run.file, "the payload of the moment cannot be read", number)
+            return
+    run.moments.append(moment)
+
+
+def _finished(runs: Mapping[int, RecordedRun]) -> Iterator[RecordedRun]:
+    if 0 in runs:
+        yield runs[0]
