@@ -46,6 +46,14 @@ def test_the_shell_comes_with_its_guard(script, tmp_path):
     assert "shell" not in build_agent(Settings(model=script("hi"), folder=str(tmp_path))).tools
 
 
+def test_strict_is_a_hook_of_the_settings_and_its_allowed_tools_are_arguments(script, tmp_path):
+    settings = Settings(model=script("hi"), folder=str(tmp_path), shell=True, hooks=("Strict",))
+    with pytest.raises(RegistrationError, match="no guard names 'calculate', 'now'[.]"):
+        build_agent(settings)
+    strict = DeclaredHook("Strict", {"allow": ["calculate", "now"]})
+    assert "shell" in build_agent(msgspec.structs.replace(settings, hooks=(strict,))).tools
+
+
 @pytest.mark.parametrize(("level", "sandbox"), [("off", ""), ("bubblewrap", "bubblewrap"), ("landlock", "landlock")])
 def test_the_sandbox_of_the_shell_is_a_setting(script, tmp_path, level, sandbox):
     if level != "off" and (problem := level_state(level).problem):

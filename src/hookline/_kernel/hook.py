@@ -254,7 +254,10 @@ def observer(
 
 
 class Entry(msgspec.Struct, frozen=True, eq=False):
-    """One hook at one point, ready to be called. ``id_set`` contains the id of the hook."""
+    """One hook at one point, ready to be called. ``id_set`` contains the id of the hook.
+
+    A guard with a parameter ``guards`` gets the other guards that are called with it (DESIGN 4.10).
+    """
 
     hook: Any
     call: Callable[..., Any]
@@ -268,6 +271,7 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     tools: tuple[str, ...]
     is_async: bool
     wants_verdict: bool
+    wants_guards: bool
     id_set: frozenset[int]
 
 
@@ -343,7 +347,7 @@ def _entry(hook: Any, name: str, point: Point[Any], given: dict[str, Any]) -> En
     if tools and not point.tool:
         raise wrong("tools= selects calls at tool points only")
     fn = function_of(hook)
-    call, wants_verdict = _bind(fn, point, phase, wrong)
+    call, extras = _bind(fn, point, phase, wrong)
     is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
     if timeout is not None and not is_async:
         call = functools.partial(in_thread, call)
@@ -361,7 +365,8 @@ def _entry(hook: Any, name: str, point: Point[Any], given: dict[str, Any]) -> En
         given["plugin"],
         tools,
         is_async and not tools,
-        wants_verdict,
+        "verdict" in extras,
+        "guards" in extras,
         frozenset((id(hook),)),
     )
 
@@ -401,26 +406,30 @@ def unmatched_globs(entries: Iterable[Entry], tools: Iterable[str]) -> Iterator[
 def _if_selected(tools: tuple[str, ...], call: Callable[..., Any]) -> Callable[..., Any]:
     """Return the call of a hook that is made only for tools that match."""
 
-    def call_if_selected(ctx: Any, payload: Any, **verdict: Any) -> Any:
-        return call(ctx, payload, **verdict) if selects(tools, payload) else None
+    def call_if_selected(ctx: Any, payload: Any, **extras: Any) -> Any:
+        return call(ctx, payload, **extras) if selects(tools, payload) else None
 
     return call_if_selected
 
 
 def _bind(
     fn: Callable[..., Any], point: Point[Any], phase: Phase, wrong: Callable[[str], RegistrationError]
-) -> tuple[Callable[..., Any | Awaitable[Any]], bool]:
-    """Return the function as ``(ctx, payload)``, and whether it takes the verdict."""
+) -> tuple[Callable[..., Any | Awaitable[Any]], frozenset[str]]:
+    """Return the function as ``(ctx, payload)``, and which of ``verdict`` and ``guards`` it takes by name."""
     try:
         signature = inspect.signature(fn)
     except (TypeError, ValueError):  # a builtin without a signature
-        return functools.partial(fn, point), False
+        return functools.partial(fn, point), frozenset()
     params = signature.parameters.values()
-    wants_verdict = any(p.name == "verdict" for p in params)
-    if wants_verdict and phase != "observe":
+    # A positional parameter may be named "guards" and take the payload.
+    by_name = {p.name for p in params if p.name == "verdict" or (p.name == "guards" and p.kind is p.KEYWORD_ONLY)}
+    extras = frozenset(by_name)
+    if "verdict" in extras and phase != "observe":
         raise wrong("only an observer gets a verdict; use @observer")
-    slots = [p for p in params if p.name != "verdict" and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    needs = any(p.kind is p.KEYWORD_ONLY and p.default is p.empty and p.name != "verdict" for p in params)
+    if "guards" in extras and phase != "guard":
+        raise wrong("only a guard gets the other guards; use @guard")
+    slots = [p for p in params if p.name not in extras and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    needs = any(p.kind is p.KEYWORD_ONLY and p.default is p.empty and p.name not in extras for p in params)
     required = 99 if needs else sum(p.default is p.empty for p in slots)  # it has required keyword parameters
     if len(slots) >= 2 >= required and (required == 2 or len(slots) == 2):
         bound = fn
@@ -432,7 +441,7 @@ def _bind(
         raise wrong(f"it must take (ctx, payload) or (point, ctx, payload), not {signature}")
     if _misplaced(taken, point):
         raise wrong(f"its parameters are in the wrong order: (ctx, payload) or (point, ctx, payload), not {signature}")
-    return bound, wants_verdict
+    return bound, extras
 
 
 def _misplaced(slots: list[inspect.Parameter], point: Point[Any]) -> bool:

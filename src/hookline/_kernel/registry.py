@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from inspect import ismethod
 from typing import Any, Protocol, Unpack, overload
+
+import msgspec
 
 from .._base.frozen import Frozen
 from .dispatch import NO_HOOKS, Chain, fire
@@ -128,7 +131,15 @@ def _chain(entries: list[Entry]) -> Chain:
     rewriters, guards, observers = (
         tuple(entry for entry in entries if entry.phase == phase) for phase in ("rewrite", "guard", "observe")
     )
+    if any(entry.wants_guards for entry in guards):
+        guards = tuple(_with_guards(entry, guards) if entry.wants_guards else entry for entry in guards)
     return Chain(rewriters, guards, observers, simple=not guards and not observers)
+
+
+def _with_guards(entry: Entry, guards: tuple[Entry, ...]) -> Entry:
+    """Give a guard the others of its chain. A chain never changes, so these are exactly the guards that judge too."""
+    others = tuple(other for other in guards if not other.wants_guards)
+    return msgspec.structs.replace(entry, call=functools.partial(entry.call, guards=others))
 
 
 def _holds_text(replies: Chain, tokens: Chain) -> bool:

@@ -28,6 +28,7 @@ from .loop import Loop
 from .options import STREAM_MODES, Preparation, RunOptions, StreamMode, plugin_names
 from .output import OUTPUT_RETRIES, OutputT, output_spec
 from .run import Run, background_loop, needs_own_loop, own_loop
+from .strict import Strict, check_strict
 
 if TYPE_CHECKING:
     from typing import Required
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         interceptor: Interceptor | HookStack | None
         sinks: Sequence[Sink]
         stream: StreamMode
+        strict: bool
 
     class AgentOptions(CommonAgentOptions[DepsT], Generic[DepsT], total=False):
         """The keyword options of :class:`Agent` except ``output_type``."""
@@ -96,6 +98,8 @@ class Agent(Generic[DepsT, OutputT]):
         sinks: callables that get every event of every run.
         stream: when the text of replies is shown. With ``safe``, text that a hook may still reject is held until it is
             settled. With ``live``, it is shown at once, and withdrawn if it is rejected: see :class:`RunOptions`.
+        strict: whether to refuse tools that no guard names. Short for the hook :class:`hookline.hooks.Strict`, which is
+            added to ``hooks``; use the hook itself to allow some tools.
 
     Raises:
         RegistrationError: a hook, tool, plugin or option cannot work.
@@ -153,6 +157,7 @@ class Agent(Generic[DepsT, OutputT]):
         interceptor: Interceptor | HookStack | None = None,
         sinks: Sequence[Sink] = (),
         stream: StreamMode = "safe",
+        strict: bool = False,
     ) -> None:
         llm = resolve_model(llm)
         if isinstance(tools, Tool) or not isinstance(tools, Iterable):
@@ -203,7 +208,14 @@ class Agent(Generic[DepsT, OutputT]):
         self._plugging = threading.RLock()
         self._derived: WeakSet[Agent[Any, Any]] = WeakSet()
         for plugin in loaded:
-            self.plug(plugin)
+            self._plug(plugin)
+        if strict and not any(isinstance(hook, Strict) for hook in self.hooks):
+            self.hooks.register(Strict())
+        self._check_strict()
+
+    def _check_strict(self) -> None:
+        tools, hooks = self.tools_for(self.allowed_plugins), self.hooks.stack.only(self.allowed_plugins)
+        check_strict(self.name, tools, hooks)
 
     def plug(self, plugin: Plugin | str) -> None:
         """Add a plugin: an object, or the name of an installed plugin.
@@ -215,6 +227,10 @@ class Agent(Generic[DepsT, OutputT]):
             RegistrationError: it cannot be added, for example because a tool name is taken. The agent is unchanged.
         """
         (plugin,) = load_plugins([plugin])
+        self._plug(plugin, self._check_strict)
+
+    def _plug(self, plugin: Plugin, check: Callable[[], None] = lambda: None) -> None:
+        """Add a plugin. ``check`` raises if the agent cannot be used with it."""
         with self._plugging:
             if any(other.name == plugin.name for other in self.plugins):
                 raise RegistrationError(f"plugin {plugin.name!r} is already plugged in: unplug it first")
@@ -238,6 +254,7 @@ class Agent(Generic[DepsT, OutputT]):
                     plugin,
                 )  # before its tools: filters look it up here
                 self.tools = both
+                check()
                 self.hooks.extend(())  # notify the runs, now that everything is registered
                 if plugin.configure is not None:
                     plugin.configure(self)

@@ -1,0 +1,9 @@
+from .errors import BacktestError as BacktestError
+from .report import Cell as Cell
+from .report import Confusion as Confusion
+from .report import Count as Count
+from .report import Example as Example
+from .report import Guess as Guess
+from .report import Report as Report
+from .report import Skipped as Skipped
+from .report import Trouble as Trouble

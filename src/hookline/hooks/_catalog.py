@@ -15,7 +15,7 @@ _MODULES = {
     "Limits": ("limits", "rate_limit", "finish_reason"),
     "Safety and access": (
         "safety", "plan_mode", "approvals", "roles", "path_guard", "egress_guard", "sensitive_data", "injection_guard",
-        "provenance_guard", "terminal_guard", "channel_guard",
+        "provenance_guard", "terminal_guard", "channel_guard", "strict",
     ),
     "Context of the model": (
         "context_config", "memory", "notes", "skills", "token_budget", "compaction", "truncation",

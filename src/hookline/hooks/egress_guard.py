@@ -14,6 +14,7 @@ from .._kernel.validation import check_bool, check_name_or_names, check_names
 from .._net.egress import Egress, EgressError
 from .._net.http_client import FetchError
 from .._net.urls import Url
+from ..tools.registry import ToolView
 from ._support.tools import require_tool
 
 LOCAL_TOOLS = ("write_*", "edit_*", "append_*", "find_text", "remember", "recall", "forget", "calculate")
@@ -61,6 +62,13 @@ class EgressGuard:
         self.egress = hosts if isinstance(hosts, Egress) else Egress(hosts)
         self.tools = check_name_or_names(tools, "tools")
         self.local, self.resolve = check_names(local, "local", 0), check_bool(resolve, "resolve")
+
+    def covers(self, tool: ToolView) -> bool:
+        """Whether the guard judges all that a tool does: it only connects, says so, and is given a URL or host."""
+        if tool.effects != {"network"}:
+            return False
+        names = tool.spec.parameters.get("properties", ())
+        return any(True for name in names for _ in tool.urls({name: "https://any.example"}, free=False))
 
     async def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Block the call if a host is not allowed."""

@@ -114,6 +114,12 @@ class PathGuard:
                     return HookResult.block(f"{path!r:.200} may not be changed.", reason="it controls the agent")
         return None
 
+    def covers(self, tool: ToolView) -> bool:
+        """Whether the guard judges all that a tool does: it only touches files, says so, and is given their paths."""
+        if not tool.effects or not tool.effects <= {"read", "write", "delete"}:
+            return False
+        return any(tool.paths({name: "/any"}) for name in tool.spec.parameters.get("properties", ()))
+
     def _may_write(self, tool: ToolView, paths: list[str]) -> bool:
         """Return whether a call may write files, by what the tool declares."""
         if tool.effects is None:

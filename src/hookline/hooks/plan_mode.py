@@ -15,6 +15,7 @@ from .._kernel.points import APPROVAL_REQUESTED, BEFORE_TOOL
 from .._kernel.results import HookAction, HookResult
 from .._kernel.validation import check_names
 from ..tools._tool import Effect, check_effects
+from ..tools.registry import ToolView
 from ._support.tools import may
 
 
@@ -65,6 +66,11 @@ class PlanModeHook:
         self._takes_ctx = approver is not None and _takes_ctx(approver)
         call = approver if inspect.isroutine(approver) else type(approver).__call__
         self._is_async = inspect.iscoroutinefunction(call)
+
+    def covers(self, tool: ToolView) -> bool:
+        """Whether the hook asks about calls of the tool."""
+        named = any(fnmatchcase(tool.name, glob) for glob in self.confirm)
+        return named or (bool(self.effects) and tool.may(*self.effects))
 
     async def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
         """Ask about a call, or let the approver decide."""

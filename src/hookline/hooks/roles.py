@@ -11,6 +11,7 @@ from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_TOOL
 from .._kernel.results import HookResult
 from .._kernel.validation import check_name_or_names, check_names
+from ..tools.registry import ToolView
 
 
 class RoleBasedAccessHook:
@@ -43,6 +44,10 @@ class RoleBasedAccessHook:
             raise RegistrationError(f"key must be a metadata key, not {key!r}")
         self.rules = {glob: check_name_or_names(roles, f"the value for {glob!r}") for glob, roles in rules.items()}
         self.key = key
+
+    def covers(self, tool: ToolView) -> bool:
+        """Whether a rule names the tool."""
+        return any(fnmatchcase(tool.name, glob) for glob in self.rules)
 
     def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Block the call if the user lacks a role for the tool."""

@@ -19,6 +19,7 @@ from .._kernel.hook import Entry, compile_hook
 from .._kernel.results import HookAction, HookResult, parse_result
 from .._kernel.scope import ACTIVE, running_hooks
 from .._kernel.state import AgentState
+from ..tools.registry import ToolView
 
 log = logging.getLogger("hookline")
 
@@ -107,6 +108,10 @@ class Shadow:
 
     def __repr__(self) -> str:
         return f"<{self.name} at {', '.join(sorted(self.points))}>"
+
+    def covers(self, tool: ToolView) -> bool:
+        """Whether it judges calls of a tool: it never does, because its decisions have no effect."""
+        return False
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> Awaitable[None] | None:
         """Run the hook, and report its result."""

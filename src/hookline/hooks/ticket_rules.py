@@ -17,6 +17,7 @@ from .._kernel.results import HookResult
 from .._kernel.validation import check_name_or_names, check_path
 from .._toolbox.tickets import PREFIX, ApprovalChecks, actor_of
 from ..stores.tickets import TicketBoard, TicketError, TicketRow
+from ..tools.registry import ToolView
 from .roles import roles_of_user
 
 ACTIONS = ("create", "assign", "list", "show", "start", "complete", "comment", "release")
@@ -75,6 +76,10 @@ class TicketRules:
         path = self.board.path
         name = escape(os.path.basename(path))
         return () if path == ":memory:" else (path, f"{name}-wal", f"{name}-shm", f"{name}-journal")
+
+    def covers(self, tool: ToolView) -> bool:
+        """Whether the hook judges calls of the tool: actions that it restricts, and the start and end of a ticket."""
+        return tool.name.removeprefix(PREFIX) in {"start", "complete", *self.may}
 
     async def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Block the action, or ask for approval, unless the agent may do it."""
