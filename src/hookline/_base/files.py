@@ -21,6 +21,7 @@ _WINDOWS = {"cache": ("LOCALAPPDATA", "AppData/Local"), "data": ("APPDATA", "App
 _OTHERS = {"cache": ("XDG_CACHE_HOME", ".cache"), "data": ("XDG_DATA_HOME", ".local/share")}
 
 _PLAIN = frozenset(f"{string.ascii_lowercase}{string.digits}-_".encode())
+_PLAIN_NAME = re.compile("[a-z0-9_-]*")
 
 
 def user_folder(kind: Literal["cache", "data"]) -> Path:
@@ -238,6 +239,8 @@ def file_name_for(text: str) -> str:
     Raises:
         UnicodeEncodeError: the text is not valid Unicode.
     """
+    if _PLAIN_NAME.fullmatch(text):
+        return text
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in text.encode())
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from .._kernel.payloads import Failure, ModelReply, ModelRequest, ToolCallRequest
 from .._kernel.points import POINTS
+from .._kernel.state import AgentResult
 from .._kernel.values import Ids, Message, ToolSpec
 from . import format as fmt
 
@@ -185,6 +186,10 @@ def restore(line: fmt.MomentLine, info: fmt.RunInfo, before: ModelRequest | None
             given["messages"] = (*before.messages[: notes.kept], *payload.messages)
         if notes.tools_kept and before is not None:
             given["tools"] = before.tools
+    elif type(payload) is AgentResult and before is not None:
+        kept = line.notes.kept if line.notes is not None else 0
+        if kept:
+            given["messages"] = (*before.messages[-kept:], *payload.messages)
     elif isinstance(payload, (ModelReply, Failure)) and before is not None:
         given["request"] = before
     return msgspec.structs.replace(payload, **given)

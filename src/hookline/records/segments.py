@@ -3,11 +3,12 @@
 ::
 
     FOLDER/20261116T183412Z-4711-0.moments    a segment: finished runs, one block of lines after the other
-    FOLDER/live/run-3f2a91.moments            a run that is in progress, or whose process died
+    FOLDER/live/4711-0.moments                a run that is in progress, or whose process died
     FOLDER/labels.jsonl                       labels that people gave afterwards
 
-A run is written to its live file line by line, without a buffer, so a crash loses at most the line that is being
-written. At its end the block is appended to the segment of the process. A process holds a lock on its segment and on
+A run is written to a live file. Whenever it starts a call of a model or tool, or asks a person, everything so far is in
+the file, so a crash loses at most the result of the last call. At its end the block is appended to the segment of the
+process. A process holds a lock on its segment and on
 its live files; the operating system releases it when the process dies. The next recorder moves such leftover live files
 to a segment.
 
@@ -23,12 +24,13 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from .._base.files import file_name_for, project_name, try_lock, user_folder
+from .._base.files import project_name, try_lock, user_folder
 from .._base.package import __version__
 from .format import SUFFIX, VERSION, Header, HeaderLine
 
@@ -36,14 +38,17 @@ SEGMENT_SIZE = 64_000_000
 """Size at which a new segment is started, in bytes."""
 MAX_SIZE = 1_000_000_000
 """Total size of the segments of a folder, in bytes."""
-MAX_AGE = 90 * 86400.0
+_DAY = 86400.0
+MAX_AGE = 90 * _DAY
 """Age at which segments are deleted, in seconds."""
 LIVE = "live"
 _CHUNK = 1 << 20
 _LOCK_SECONDS = 5.0
+_MAX_HELD = 1 << 16
 _EMPTY_SECONDS = 60.0
 _NAME = re.compile(r"(\d{8})T\d{6}Z-\d+-\d+" + re.escape(SUFFIX))
 _CREATE = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL
+_numbers = count()
 _OPEN = os.O_RDWR | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
 
 
@@ -89,13 +94,17 @@ class RecordFolder:
         self._segment_size = segment_size if max_size is None else min(segment_size, max(max_size // 4, 1))
         self._max_size, self._max_age = max_size, max_age
         self._lock = threading.Lock()
-        self._segment: _Segment | None = None
+        self._open: list[_Segment] = []
+        """The segment that this process writes to, if it has one."""
         self._live: set[LiveRecord] = set()
+        self._idle: list[LiveFile] = []
+        """Empty live files, which this process has locked."""
         self._is_prepared = False
         _folders.add(self)
+        weakref.finalize(self, _close, self._idle, self._open)
 
-    def start(self, run_id: str, now: float) -> LiveRecord:
-        """Create the live file of a run, with its first line.
+    def start(self, now: float) -> LiveRecord:
+        """Start the record of a run.
 
         Raises:
             OSError: it cannot be written.
@@ -106,29 +115,27 @@ class RecordFolder:
                 os.makedirs(self._live_path, 0o700, exist_ok=True)
                 self._is_prepared = True
                 self._adopt()
-            name = file_name_for(run_id) or "run"
-            path, number = os.path.join(self._live_path, name + SUFFIX), 1
-            while True:
-                try:
-                    file = os.open(path, _CREATE, 0o600)
-                    break
-                except FileExistsError:  # a program may give several runs the same id
-                    number += 1
-                    path = os.path.join(self._live_path, f"{name}-{number}{SUFFIX}")
-                except FileNotFoundError:  # someone removed the folder
-                    os.makedirs(self._live_path, 0o700)
-            live = LiveRecord(self, file, path)
+            file = self._idle.pop() if self._idle else self._new_live_file()
+            live = LiveRecord(self, *file)
             self._live.add(live)
-        try:
-            _wait_for_lock(file)
-            live.write_aside(first_line(now))
-        except BaseException:
-            live.abandon()
-            raise
+        live.write_aside(first_line(now))
         return live
 
-    def finish(self, live: LiveRecord) -> None:
-        """Append the block of a run to the segment, and remove its live file.
+    def _new_live_file(self) -> LiveFile:
+        while True:
+            path = os.path.join(self._live_path, f"{os.getpid()}-{next(_numbers)}{SUFFIX}")
+            try:
+                file = os.open(path, _CREATE, 0o600)
+            except FileExistsError:  # of a process that had the same number
+                continue
+            except FileNotFoundError:  # someone removed the folder
+                os.makedirs(self._live_path, 0o700)
+                continue
+            _wait_for_lock(file)
+            return LiveFile(file, path)
+
+    def finish(self, live: LiveRecord, rest: bytes) -> None:
+        """Append the block of a run and ``rest`` to the segment, and empty its live file.
 
         Raises:
             OSError: the segment cannot be written. The live file remains: it is a valid record.
@@ -136,26 +143,28 @@ class RecordFolder:
         with self._lock:
             self._live.discard(live)
             try:
-                self._append(live.file, live.size, live.aside)
-                _remove_open(live.path, live.file)
-            finally:
+                self._append(live.file, live.size, live.aside, rest)
+                os.ftruncate(live.file, 0)
+            except BaseException:
                 os.close(live.file)
+                raise
+            # Another run can use the file: to create and remove one for each run would cost more than to fill it.
+            self._idle.append(LiveFile(live.file, live.path))
 
     def close(self) -> None:
-        """Close the segment, so that another process may append to it."""
+        """Close the segment, so that another process may append to it, and remove the empty live files."""
         with self._lock:
-            if self._segment is not None:
-                self._segment.close()
-                self._segment = None
+            _close(self._idle, self._open)
 
     def forget(self) -> None:
         """Close all files without writing, in a forked process: they belong to the parent."""
         self._lock = threading.Lock()
-        segment, self._segment = self._segment, None
-        if segment is not None:
-            segment.close()
         for live in list(self._live):
             live.abandon()
+        for idle in self._idle:
+            os.close(idle.file)
+        self._idle.clear()
+        _close([], self._open)
 
     def discard(self, live: LiveRecord) -> None:
         """Forget a live file that is left behind."""
@@ -163,7 +172,7 @@ class RecordFolder:
 
     # Segments.
 
-    def _append(self, file: int, size: int, aside: list[Aside]) -> None:
+    def _append(self, file: int, size: int, aside: list[Aside], rest: bytes = b"") -> None:
         """Append the block in an open live file to the segment; the lines aside come first, or are left out."""
         segment = self._writable_segment()
         segment.begin()
@@ -176,6 +185,8 @@ class RecordFolder:
                 segment.copy(file, at, one.start)
                 at = one.end
             segment.copy(file, at, size)
+            if rest:
+                segment.write(rest)
         except BaseException:
             segment.undo()
             raise
@@ -183,20 +194,20 @@ class RecordFolder:
 
     def _writable_segment(self) -> _Segment:
         now = time.time()
-        day = time.strftime("%Y%m%d", time.gmtime(now))
-        current = self._segment
-        if current is not None:
-            if current.day == day and current.size < self._segment_size and current.exists():
+        if self._open:
+            current = self._open[0]
+            if now < current.until and current.size < self._segment_size and current.exists():
                 return current
-            current.close()
-            self._segment = None
+            _close([], self._open)
+        day = time.strftime("%Y%m%d", time.gmtime(now))
         os.makedirs(self.path, 0o700, exist_ok=True)
         room = self._segment_size
         remove_old_segments(
             self.path, None if self._max_size is None else max(self._max_size - room, 0), self._max_age, now
         )
-        self._segment = self._reopened(day) or self._created(day, now)
-        return self._segment
+        segment = self._reopened(day) or self._created(day, now)
+        self._open.append(segment)
+        return segment
 
     def _reopened(self, day: str) -> _Segment | None:
         """Return the newest segment of the day if it has room and no other process writes to it."""
@@ -208,7 +219,7 @@ class RecordFolder:
                 if try_lock(file):
                     state = os.fstat(file)
                     if state.st_nlink and 0 < state.st_size < self._segment_size:
-                        return _Segment(path, file, day, state.st_size)
+                        return _Segment(path, file, state.st_size)
                 os.close(file)
         return None
 
@@ -223,7 +234,7 @@ class RecordFolder:
                 number += 1
                 continue
             _wait_for_lock(file)
-            segment = _Segment(path, file, day, 0)
+            segment = _Segment(path, file, 0)
             segment.write(first_line(now))
             return segment
 
@@ -262,6 +273,13 @@ class RecordFolder:
                 self._adopt()
 
 
+class LiveFile(NamedTuple):
+    """An open and locked live file."""
+
+    file: int
+    path: str
+
+
 class Aside(NamedTuple):
     """A line of a live file that is not part of its block: its first line, or hooks, which have a digest."""
 
@@ -271,7 +289,7 @@ class Aside(NamedTuple):
 
 
 class LiveRecord:
-    """The file of a run in progress."""
+    """The record of a run in progress."""
 
     def __init__(self, folder: RecordFolder, file: int, path: str) -> None:
         self._folder = folder
@@ -279,31 +297,41 @@ class LiveRecord:
         self.size = 0
         self.aside: list[Aside] = []
         self.is_open = True
+        self._held = b""
 
     def write(self, data: bytes) -> None:
-        """Append whole lines. In a forked process nothing happens.
+        """Append lines, after those that were held. In a forked process nothing happens.
 
         Raises:
             OSError: they cannot be written.
         """
         if not self.is_open:
             return
+        if self._held:
+            data, self._held = self._held + data, b""
         written = os.write(self.file, data)
         while written < len(data):  # a signal, or the disk is nearly full
             written += os.write(self.file, data[written:])
         self.size += written
 
+    def hold(self, data: bytes) -> None:
+        """Append a line that is written together with the next one: half as many writes, and no call waits for it."""
+        if len(self._held) > _MAX_HELD:
+            self.write(data)
+        else:
+            self._held += data
+
     def write_aside(self, data: bytes, digest: str = "") -> None:
-        """Append a line that segments contain once: the first line of a file, or the hooks with this digest."""
-        start = self.size
-        self.write(data)
-        self.aside.append(Aside(start, self.size, digest))
+        """Hold a line that a segment contains once: the first line of a file, or the hooks with this digest."""
+        start = self.size + len(self._held)
+        self._held += data
+        self.aside.append(Aside(start, start + len(data), digest))
 
     def finish(self) -> None:
         """Move the record to the segment; see :meth:`RecordFolder.finish`."""
         if self.is_open:
             self.is_open = False
-            self._folder.finish(self)
+            self._folder.finish(self, self._held)
 
     def abandon(self) -> None:
         """Close the file and leave it as it is."""
@@ -317,8 +345,10 @@ class LiveRecord:
 class _Segment:
     """A segment that this process writes to."""
 
-    def __init__(self, path: str, file: int, day: str, size: int) -> None:
-        self.path, self.file, self.day, self.size = path, file, day, size
+    def __init__(self, path: str, file: int, size: int) -> None:
+        self.path, self.file, self.size = path, file, size
+        self.until = (time.time() // _DAY + 1) * _DAY
+        """The end of the day."""
         self.digests: set[str] = set()
         if size and os.pread(file, 1, size - 1) != b"\n":  # its writer died: readers skip and report the torn line
             self.write(b"\n")
@@ -430,6 +460,16 @@ def _scanned(file: int) -> tuple[int, list[Aside]]:
                 aside.append(Aside(size, end, line[10:].partition(b'"')[0].decode("ascii", "replace")))
             size = end
     return size, aside
+
+
+def _close(idle: list[LiveFile], segments: list[_Segment]) -> None:
+    """Remove empty live files and close a segment. It takes lists, because the folder may no longer exist."""
+    while idle:
+        one = idle.pop()
+        _remove_open(one.path, one.file)
+        os.close(one.file)
+    while segments:
+        segments.pop().close()
 
 
 def _wait_for_lock(file: int) -> None:
