@@ -37,14 +37,14 @@ def json_block(value: Any) -> str:
     return f'<script type="application/json">{text.translate(_ESCAPE_TABLE)}</script>'
 
 
-def html_page(title: str, *, assets: Sequence[str], data: Any, body: str = "") -> str:
+def html_page(title: str, *, assets: Sequence[str], data: Any = None, body: str = "") -> str:
     """Return a whole page that needs no other file and no network.
 
     Args:
         title: the title, as text.
         assets: the names of style sheets and scripts of this package, in order.
         data: a value for the scripts; ``hookline.data()`` in ``common.js`` returns it.
-        body: HTML before the scripts. It must not contain text of a run.
+        body: HTML before the scripts. Text of a run belongs into ``data``.
 
     Example::
 
@@ -74,9 +74,10 @@ def html_page(title: str, *, assets: Sequence[str], data: Any, body: str = "") -
             *(f"<style>{style}</style>" for style in styles),
         )
     )
+    block = "" if data is None else json_block(data)
     code = "\n".join(f"<script>{script}</script>" for script in scripts)
     return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{body}\n{json_block(data)}\n{code}\n'
+        f'<!doctype html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{body}\n{block}\n{code}\n'
         "</body>\n</html>\n"
     )
 

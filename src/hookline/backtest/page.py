@@ -1,0 +1,78 @@
+"""The report of a backtest as one HTML page."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from .._base.frozen import EMPTY
+from .._base.text import counted
+from ..explain.html import html_page
+from .report import KINDS, Example, Kind, Report
+
+_IN_HEADLINE = 3
+
+
+def headline(report: Report) -> str:
+    """Return the answer of a report in one sentence.
+
+    Example::
+
+        headline(report)  # "2 of 1,204 runs would differ: 3 newly blocked, 1 no longer asked."
+    """
+    if not report.runs:
+        return "The records contain no runs, so nothing was judged."
+    found = [(kind, number) for kind in KINDS if kind != "same" and (number := report.total(kind).total)]
+    if not found:
+        return f"No decision would differ in {counted(report.runs, 'run')}."
+    named = [f"{number:,} {in_words(kind)}" for kind, number in found[:_IN_HEADLINE]]
+    if len(found) > _IN_HEADLINE:
+        named.append(f"{sum(number for _, number in found[_IN_HEADLINE:]):,} other differences")
+    return f"{report.different_runs:,} of {counted(report.runs, 'run')} would differ: {', '.join(named)}."
+
+
+def in_words(kind: Kind) -> str:
+    """Return a kind of difference as it is shown."""
+    return kind.replace("_", " ")
+
+
+def explain_command(example: Example) -> str:
+    """Return the command that shows the moment of an example. It is quoted for a shell: ids come from records."""
+    words = ["hookline", "explain", example.run_id, *([example.file] if example.file else []), "--at", str(example.n)]
+    return shlex.join(words)
+
+
+def report_page(report: Report, *, about: Mapping[str, str] = EMPTY) -> str:
+    """Return a report as one HTML page that needs no other file and no network.
+
+    Args:
+        report: the report.
+        about: what the report was made from, as names and values for people, such as the files of rules and records.
+
+    Example::
+
+        Path("report.html").write_text(report_page(report, about={"Rules": "rules.py"}), encoding="utf-8")
+    """
+    title = headline(report)
+    return html_page(
+        title,
+        assets=("theme.css", "common.js", "backtest.css", "backtest.js"),
+        data={"headline": title, "about": dict(about), "report": _shown(report)},
+        body='<div id="page"></div><noscript>This page draws the report with JavaScript.</noscript>',
+    )
+
+
+def _shown(report: Report) -> dict[str, Any]:
+    shown: dict[str, Any] = msgspec.to_builtins(report)
+    shown["exact_share"] = report.exact_share
+    shown["differences"] = msgspec.to_builtins(report.differences)
+    for part in ("labels", "labels_then"):
+        confusion = getattr(report, part)
+        shown[part] |= {"precision": confusion.precision, "recall": confusion.recall, "total": confusion.total}
+    for group, items in (("cells", report.cells), ("troubles", report.troubles)):
+        for made, item in zip(shown[group], items, strict=True):
+            made["examples"] = [{**msgspec.structs.asdict(e), "command": explain_command(e)} for e in item.examples]
+    return shown

@@ -1,0 +1,41 @@
+"""A run as an HTML page, and as a part of another page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._base.text import shorten
+from .html import html_page, json_block
+from .view import RunView
+from .words import DECISIONS, ONLY, OUTCOMES, STATUSES, VERBS
+
+EXPLAIN_ASSETS = ("theme.css", "explain.css", "common.js", "explain.js")
+"""The style sheets and scripts that a page with :func:`explain_fragment` needs, in order."""
+
+
+def explain_html(run: RunView) -> str:
+    """Return a page that shows a run. It is one file, and needs no network.
+
+    Example::
+
+        run = next(read_runs(["records/"]))
+        Path("run.html").write_text(explain_html(explain(run)), encoding="utf-8")
+    """
+    title = f"{run.status}: {' '.join(run.task.split()) or run.id}"
+    return html_page(shorten(title, 90), assets=EXPLAIN_ASSETS, body=explain_fragment(run))
+
+
+def explain_fragment(run: RunView) -> str:
+    """Return HTML that shows a run inside a page that loads :data:`EXPLAIN_ASSETS`.
+
+    It contains no script that runs and no style, so it needs nothing from the content security policy of the page.
+    """
+    data: dict[str, Any] = {
+        "run": run,
+        "verbs": VERBS,
+        "outcomes": OUTCOMES,
+        "statuses": STATUSES,
+        "decisions": DECISIONS,
+        "only": ONLY,
+    }
+    return f'<div class="hookline-explain">{json_block(data)}</div>'

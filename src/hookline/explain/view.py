@@ -1,0 +1,793 @@
+"""A recorded run as people read it: steps, model calls, tool calls, and what each hook did at each point.
+
+:func:`explain` builds the view from a record. The terminal, the HTML page and ``--json`` show the same view::
+
+    run = next(read_runs(["records/"]))
+    view = explain(run)
+    print(view.why)
+    for step in view.steps:
+        for moment in step.moments():
+            print(moment.point, [(hook.name, hook.state) for hook in view.hooks_at(moment)])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+import msgspec
+
+from .._base.frozen import json_text
+from .._base.text import counted
+from ..records import format as fmt
+from ..records.reading import RecordedMoment, RecordedRun
+from .text_diff import Part, diff_text, fold
+from .words import STOPS
+
+TEXT_LIMIT = 4000
+"""Number of characters of a text that a view contains; longer texts are cut."""
+
+State = Literal["spoke", "passed", "skipped", "not selected"]
+
+
+class _View(msgspec.Struct, omit_defaults=True):
+    """Base of all parts of a view."""
+
+
+class Change(_View):
+    """What a hook changed: the field, and the difference by words."""
+
+    field: str
+    parts: list[Part]
+
+
+class Decision(_View):
+    """What a hook returned at a point, or how it failed."""
+
+    hook: str
+    phase: str
+    verb: str
+    reason: str = ""
+    value: str = ""
+    """The message, answer, question, note or reply, as text."""
+    changes: list[Change] = []
+    state: list[Change] = []
+    """What the hook changed in the state of the run."""
+    error: str = ""
+    took: float = 0.0
+
+
+class ChainHook(_View):
+    """A hook that is registered at a point."""
+
+    name: str
+    phase: str
+    priority: float = 0
+    tools: tuple[str, ...] = ()
+    selected: bool = True
+    """Whether its globs select the tool."""
+    on_failure: str = "closed"
+    plugin: str = ""
+
+
+class HookOutcome(_View):
+    """What a hook did at one moment. ``state`` is ``skipped`` if an earlier hook settled the point."""
+
+    name: str
+    phase: str
+    state: State
+    decision: Decision | None = None
+
+
+class Moment(_View):
+    """One fire of a point. ``chain`` is the number of its hooks in :attr:`RunView.chains`."""
+
+    n: int
+    point: str
+    at: float
+    tool: str = ""
+    took: float = 0.0
+    chain: int = 0
+    decisions: list[Decision] = []
+    skipped: list[int] = []
+    """Positions in the chain of hooks that were not called, because an earlier hook settled the point."""
+    verdict: str = ""
+    by: str = ""
+    """The hook that determined the verdict."""
+    checked: list[Change] = []
+    """How validation changed the arguments before the guards judged them."""
+    notes: list[str] = []
+
+    @property
+    def verbs(self) -> list[str]:
+        """The verbs of hooks that intervened; empty if the payload passed unchanged."""
+        found = [decision.verb for decision in self.decisions if decision.verb != "cont"]
+        return found or ([self.verdict] if self.verdict not in ("", "cont") else [])
+
+
+class MessageView(_View):
+    """A message of a request. ``known`` is true if the page has already shown its text: a reply or a result."""
+
+    role: str
+    text: str = ""
+    calls: list[str] = []
+    name: str = ""
+    known: bool = False
+
+
+class ModelCall(_View, tag_field="kind", tag="model"):
+    """One attempt of a call of the model, with the hooks before and after it."""
+
+    at: float = 0.0
+    model: str = ""
+    purpose: str = "step"
+    attempt: int = 1
+    kept: int = 0
+    """Number of messages that the previous request contained."""
+    messages: list[MessageView] = []
+    tools: int = 0
+    text: str = ""
+    calls: list[str] = []
+    answered: bool = False
+    finish_reason: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost: float | None = None
+    duration: float = 0.0
+    source: str = "model"
+    """``model``, or the hook that answered instead."""
+    error: str = ""
+    moments: list[Moment] = []
+
+
+class ToolCallView(_View, tag_field="kind", tag="call"):
+    """A tool call, with the hooks before and after it, its approval, and the runs that it started."""
+
+    id: str
+    tool: str
+    at: float = 0.0
+    arguments: list[tuple[str, str]] = []
+    """The arguments as the model sent them."""
+    raw: str = ""
+    outcome: str = ""
+    result: str = ""
+    """The text that the model read."""
+    duration: float = 0.0
+    attempts: int = 1
+    questions: list[str] = []
+    decision: str = ""
+    """How the approval was decided; empty if no hook asked."""
+    decided_by: str = ""
+    message: str = ""
+    labels: list[str] = []
+    moments: list[Moment] = []
+    runs: list[RunView] = []
+
+
+class EventView(_View, tag_field="kind", tag="event"):
+    """A moment that belongs to no model call and no tool call."""
+
+    at: float
+    text: str
+    moments: list[Moment]
+    bad: bool = False
+
+
+class NestedRun(_View, tag_field="kind", tag="run"):
+    """A run that was started by a hook or in another way outside a tool call."""
+
+    at: float
+    run: RunView
+
+
+Item = ModelCall | ToolCallView | EventView | NestedRun
+
+
+class StepView(_View):
+    """One step: the model calls and tool calls of one round of the loop. ``index`` is -1 before the first step."""
+
+    index: int
+    at: float
+    until: float = 0.0
+    items: list[Item] = []
+
+    def moments(self) -> Iterator[Moment]:
+        """Yield the moments of the step, without those of nested runs."""
+        for item in self.items:
+            if not isinstance(item, NestedRun):
+                yield from item.moments
+
+
+class RunView(_View):
+    """A whole run."""
+
+    id: str
+    agent: str = ""
+    task: str = ""
+    system: str = ""
+    model: str = ""
+    time: float = 0.0
+    file: str = ""
+    session: str = ""
+    status: str = "cut off"
+    why: str = ""
+    """Why the run stopped, as a sentence."""
+    reply: str = ""
+    at: float = 0.0
+    elapsed: float = 0.0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost: float | None = None
+    tool_calls: int = 0
+    events: int = 0
+    """Number of moments, with those of nested runs."""
+    steps: list[StepView] = []
+    chains: list[list[ChainHook]] = []
+    """The hooks at a point, in firing order. Moments refer to them by position; nested runs share the list."""
+    notes: list[str] = []
+
+    def all_steps(self) -> Iterator[tuple[RunView, StepView, int]]:
+        """Yield all steps with their run and depth; the steps of nested runs follow the step that started them."""
+        yield from _steps(self, 0)
+
+    def moments(self) -> Iterator[Moment]:
+        """Yield all moments, with those of nested runs."""
+        for _, step, _ in self.all_steps():
+            yield from step.moments()
+
+    def hooks_at(self, moment: Moment) -> list[HookOutcome]:
+        """Return what each hook did at a moment, in firing order."""
+        return hook_outcomes(moment, self.chains[moment.chain])
+
+
+def _steps(run: RunView, depth: int) -> Iterator[tuple[RunView, StepView, int]]:
+    for step in run.steps:
+        yield run, step, depth
+        for nested in nested_runs(step):
+            yield from _steps(nested, depth + 1)
+
+
+def nested_runs(step: StepView) -> Iterator[RunView]:
+    """Yield the runs that were started in a step."""
+    for item in step.items:
+        if isinstance(item, NestedRun):
+            yield item.run
+        elif isinstance(item, ToolCallView):
+            yield from item.runs
+
+
+def hook_outcomes(moment: Moment, chain: Sequence[ChainHook]) -> list[HookOutcome]:
+    """Return what each hook of a chain did at a moment."""
+    spoken = list(moment.decisions)
+    found: list[HookOutcome] = []
+    for position, hook in enumerate(chain):
+        decision = _decision_of(hook, spoken)
+        if decision is not None:
+            spoken.remove(decision)
+        skipped = position in moment.skipped
+        state: State = "passed" if hook.selected else "not selected"
+        found.append(
+            HookOutcome(hook.name, hook.phase, "spoke" if decision else "skipped" if skipped else state, decision)
+        )
+    # Hooks that the record does not list, such as those of an imported run.
+    return [*found, *(HookOutcome(decision.hook, decision.phase, "spoke", decision) for decision in spoken)]
+
+
+def _decision_of(hook: ChainHook, decisions: Sequence[Decision]) -> Decision | None:
+    return next((each for each in decisions if each.hook == hook.name and each.phase == hook.phase), None)
+
+
+def _skipped(moment: Moment, chain: Sequence[ChainHook]) -> list[int]:
+    """Return the positions of the hooks that were not called: DESIGN 4.3 says which hooks a verb skips."""
+    if not moment.decisions and moment.verdict != "invalid":
+        return []
+    found: list[int] = []
+    skips: set[str] = {"guard"} if moment.verdict == "invalid" else set()
+    for position, hook in enumerate(chain):
+        decision = _decision_of(hook, moment.decisions)
+        if decision is not None:
+            skips |= _skipped_phases(decision, hook, moment)
+        elif hook.selected and hook.phase in skips:
+            found.append(position)
+    return found
+
+
+def _skipped_phases(decision: Decision, hook: ChainHook, moment: Moment) -> set[str]:
+    verb = decision.verb
+    if verb == "answer":
+        return {"rewrite"} if hook.phase == "rewrite" else set()
+    settles = verb in ("block", "end", "claim") or (verb == "retry" and moment.verdict == "retry")
+    if verb == "failed":
+        settles = hook.on_failure in ("closed", "block") and moment.point != "on_run_end"
+    return {"rewrite", "guard"} if settles and hook.phase != "observe" else set()
+
+
+def explain(run: RecordedRun, *, limit: int = TEXT_LIMIT) -> RunView:
+    """Return the view of a recorded run and its nested runs.
+
+    Args:
+        run: a run from :func:`hookline.records.read_runs`.
+        limit: the number of characters of each text that the view contains.
+    """
+    return _RunBuilder(run, _Chains(), limit).build()
+
+
+class _Chains:
+    """The hooks at each point, each list once."""
+
+    def __init__(self) -> None:
+        self.lists: list[list[ChainHook]] = [[]]
+        self._known: dict[tuple[str, str, str], int] = {}
+
+    def of(self, run: RecordedRun, point: str, tool: str) -> int:
+        key = run.info.hooks, point, tool
+        if key not in self._known:
+            hooks = sorted(
+                ((hook.points[point], hook) for hook in run.hooks if point in hook.points),
+                key=lambda pair: pair[0].order,
+            )
+            chain = [
+                ChainHook(
+                    hook.name,
+                    at.phase,
+                    at.priority,
+                    at.tools,
+                    not (at.tools and tool) or any(fnmatchcase(tool, glob) for glob in at.tools),
+                    at.on_failure,
+                    hook.plugin,
+                )
+                for at, hook in hooks
+            ]
+            if chain in self.lists:
+                self._known[key] = self.lists.index(chain)
+            else:
+                self._known[key] = len(self.lists)
+                self.lists.append(chain)
+        return self._known[key]
+
+
+class _RunBuilder:
+    """Builds the view of one run."""
+
+    def __init__(self, run: RecordedRun, chains: _Chains, limit: int) -> None:
+        self.run = run
+        self.chains = chains
+        self.limit = limit
+        info = run.info
+        start = info.at if info.at or not run.moments else run.moments[0].at
+        self.view = RunView(
+            info.ids.run_id,
+            info.ids.agent,
+            self.cut(info.task),
+            self.cut(info.system),
+            info.model,
+            info.time,
+            str(run.file),
+            info.ids.session_id,
+            at=start,
+        )
+        self.steps: list[StepView] = self.view.steps
+        self.calls: dict[str, ToolCallView] = {}
+        self.request: ModelCall | None = None
+        self.messages: list[Any] = []
+        """The messages of the last request, as it arrived at ``before_llm``."""
+        self.tools = 0
+        self.replies: set[str] = set()
+        """Texts of replies and results that the view already contains."""
+        self.failure = "\0"
+        """The last failure of a hook."""
+        self.last = start
+
+    def build(self) -> RunView:
+        waiting = sorted(((_first_position(run), run) for run in self.run.nested), key=lambda pair: pair[0])
+        for moment in self.run.moments:
+            while waiting and waiting[0][0] < moment.position:
+                self.nest(waiting.pop(0)[1])
+            self.add(moment)
+        for _, run in waiting:
+            self.nest(run)
+        for label in self.run.labels:
+            self.label(label)
+        self.finish()
+        return self.view
+
+    # The parts of a run
+
+    def step(self, index: int, at: float) -> StepView:
+        """Return the step with this index, which is the current one or a new one."""
+        if not self.steps or self.steps[-1].index < index:
+            self.steps.append(StepView(index, at, at))
+            self.request = None
+        return self.steps[-1]
+
+    @property
+    def current(self) -> StepView:
+        return self.steps[-1] if self.steps else self.step(-1, self.view.at)
+
+    def add(self, recorded: RecordedMoment) -> None:
+        point, fields = recorded.point, recorded.fields
+        if not isinstance(fields, dict):
+            fields = {"payload": fields}
+        moment = self.moment(recorded, fields)
+        self.view.events += 1
+        self.last = max(self.last, moment.at)
+        if point in ("before_step", "after_step"):
+            self.step(_whole(fields.get("index")), moment.at)
+        if point == "before_llm":
+            self.asked(recorded, fields, moment)
+        elif point == "after_llm":
+            self.replied(recorded, fields, moment)
+        elif point in ("before_tool", "after_tool"):
+            self.called(recorded, fields, moment)
+        elif point == "approval_requested" and isinstance(fields.get("call"), dict):
+            call = self.call(fields["call"], moment)
+            call.questions = [str(_mapping(one).get("text", "")) for one in _items(fields.get("questions"))]
+            call.moments.append(moment)
+        elif point in ("approval_decided", "on_progress", "tool_end_with_path") and fields.get("call_id") in self.calls:
+            call = self.calls[fields["call_id"]]
+            if point == "approval_decided":
+                call.decision, call.decided_by = str(fields.get("decision", "")), str(fields.get("by", ""))
+                call.message = self.cut(str(fields.get("message", "")))
+            call.moments.append(moment)
+        elif point == "on_error" and self.failed(fields, moment):
+            pass
+        elif point == "on_token" and self.request is not None:
+            self.request.moments.append(moment)
+        else:
+            text, bad = self.event_text(point, fields)
+            if point == "on_error" and fields.get("where") == "hook" and self.failure in text:
+                text = ""  # the decision of the hook that failed says it
+            self.current.items.append(EventView(moment.at, text, [moment], bad))
+        self.current.until = max(self.current.until, moment.at)
+
+    def moment(self, recorded: RecordedMoment, fields: Mapping[str, Any]) -> Moment:
+        line = recorded.line
+        chain = self.chains.of(self.run, line.point, line.tool)
+        moment = Moment(line.n, line.point, line.at, line.tool, line.took, chain)
+        if line.verdict is not None:
+            moment.verdict, moment.by = line.verdict.verb, line.verdict.hook
+        current = dict(fields)
+        if line.point == "before_llm":
+            current["messages"] = self.continued(recorded, fields)
+        moment.decisions = [self.decision(decision, current) for decision in line.decisions or ()]
+        moment.skipped = _skipped(moment, self.chains.lists[chain])
+        notes = line.notes
+        if notes is not None:
+            if notes.checked is not None:
+                moment.checked = self.field_changes("arguments", current.get("arguments"), notes.checked)
+            if notes.inexact == "redacted":
+                moment.notes.append("sensitive values were replaced in the record")
+            elif notes.inexact == "cut":
+                moment.notes.append("long texts were cut in the record")
+            elif notes.inexact == "partial":
+                moment.notes.append("the record does not contain everything that the hooks saw")
+            if notes.missing:
+                moment.notes.append(f"not recorded: {', '.join(notes.missing)}")
+        return moment
+
+    def decision(self, decision: fmt.Decision, current: dict[str, Any]) -> Decision:
+        """Return a decision, and apply its changes to the fields of the payload."""
+        changes: list[Change] = []
+        for field, value in (decision.changed or {}).items():
+            if field == "messages" and isinstance(value, Mapping):
+                old = current.get("messages") or []
+                kept, new = _whole(value.get("kept")), list(_items(value.get("new")))
+                changes += self.message_changes(old[kept:], new, kept)
+                current["messages"] = [*old[:kept], *new]
+            else:
+                changes += self.field_changes(field, current.get(field), value)
+                current[field] = value
+        state = [
+            change for field, value in (decision.state or {}).items() for change in self.state_changes(field, value)
+        ]
+        self.failure = decision.error or self.failure
+        value = decision.value
+        if isinstance(value, Mapping) and decision.verb == "stop":
+            value = value.get("message") or value.get("kind")
+        return Decision(
+            decision.hook,
+            decision.phase,
+            decision.verb,
+            self.cut(decision.reason),
+            "" if value is None else self.cut(_text(value)),
+            changes,
+            state,
+            self.cut(decision.error or ""),
+            decision.took,
+        )
+
+    # Model calls
+
+    def continued(self, recorded: RecordedMoment, fields: Mapping[str, Any]) -> list[Any]:
+        """Return all messages of a request: those that the previous one contained, and its own."""
+        del self.messages[recorded.notes.kept :]
+        self.messages += _items(fields.get("messages"))
+        return self.messages if not recorded.decisions else list(self.messages)
+
+    def asked(self, recorded: RecordedMoment, fields: Mapping[str, Any], moment: Moment) -> None:
+        purpose = str(fields.get("purpose", "step"))
+        if purpose == "step":
+            self.step(_whole(fields.get("hop")), moment.at)
+        if "tools" in fields or not recorded.notes.tools_kept:
+            self.tools = len(_items(fields.get("tools")))
+        self.request = ModelCall(
+            moment.at,
+            str(fields.get("model", "")) or self.run.info.model,
+            purpose,
+            _whole(fields.get("attempt"), 1),
+            recorded.notes.kept,
+            [self.message(message) for message in _items(fields.get("messages"))],
+            self.tools,
+            moments=[moment],
+        )
+        self.current.items.append(self.request)
+
+    def message(self, message: Any) -> MessageView:
+        if not isinstance(message, Mapping):
+            return MessageView("", self.cut(_text(message)))
+        text = _text(message.get("content", ""))
+        known = text in self.replies
+        return MessageView(
+            str(message.get("role", "")),
+            "" if known else self.cut(text),
+            _call_names(message.get("tool_calls")),
+            str(message.get("name") or ""),
+            known,
+        )
+
+    def replied(self, recorded: RecordedMoment, fields: dict[str, Any], moment: Moment) -> None:
+        purpose, attempt = str(fields.get("purpose", "step")), _whole(fields.get("attempt"), 1)
+        if purpose == "step":
+            self.step(_whole(fields.get("hop")), moment.at)
+        call = self.request
+        if call is None or call.answered or (call.purpose, call.attempt) != (purpose, attempt):
+            call = ModelCall(moment.at, purpose=purpose, attempt=attempt)
+            self.current.items.append(call)
+        final = _after_changes(recorded, fields, "content")
+        usage = _mapping(fields.get("usage"))
+        call.answered = True
+        call.text = self.cut(_text(fields.get("content", "")))
+        call.calls = _call_names(fields.get("tool_calls"))
+        call.finish_reason = str(fields.get("finish_reason", "stop"))
+        call.input_tokens = _whole(usage.get("input_tokens"))
+        call.output_tokens = _whole(usage.get("output_tokens"))
+        call.cached_tokens = _whole(usage.get("cached_tokens"))
+        call.cost = None if fields.get("cost") is None else _number(fields["cost"])
+        call.duration = _number(fields.get("duration"))
+        call.source = str(fields.get("source", "model"))
+        call.model = str(fields.get("model", "")) or call.model
+        call.moments.append(moment)
+        self.replies.add(_text(final))
+        self.request = call
+
+    def failed(self, fields: Mapping[str, Any], moment: Moment) -> bool:
+        """Add a failure to the model call or tool call that failed. Return whether there is one."""
+        if fields.get("where") == "model" and self.request is not None and not self.request.answered:
+            self.request.error = self.cut(_errors_text(fields))
+            self.request.moments.append(moment)
+            return True
+        ids = [str(_mapping(error).get("call_id", "")) for error in _items(fields.get("errors"))]
+        call = next((self.calls[id] for id in ids if id in self.calls), None)
+        if call is not None:
+            call.moments.append(moment)
+        return call is not None
+
+    # Tool calls
+
+    def call(self, fields: Mapping[str, Any], moment: Moment) -> ToolCallView:
+        id = str(fields.get("id", ""))
+        if id not in self.calls:
+            self.step(_whole(fields.get("hop")), moment.at)
+            call = self.calls[id] = ToolCallView(id, str(fields.get("name", "")) or moment.tool, moment.at)
+            arguments = fields.get("arguments")
+            if isinstance(arguments, Mapping):
+                call.arguments = [(str(name), self.cut(_text(value))) for name, value in arguments.items()]
+            call.raw = self.cut(str(fields.get("raw") or ""))
+            self.current.items.append(call)
+        return self.calls[id]
+
+    def called(self, recorded: RecordedMoment, fields: dict[str, Any], moment: Moment) -> None:
+        call = self.call(fields, moment)
+        call.attempts = max(call.attempts, _whole(fields.get("attempt"), 1))
+        call.moments.append(moment)
+        if moment.point == "before_tool":
+            return
+        call.outcome = str(fields.get("outcome", "ok"))
+        call.duration = _number(fields.get("duration"))
+        result = _after_changes(recorded, fields, "result")
+        error = _after_changes(recorded, fields, "error")
+        text = _text(error if error is not None else result)
+        call.result = self.cut(text)
+        self.replies.add(text)
+
+    def nest(self, run: RecordedRun) -> None:
+        """Add a nested run to the call that started it."""
+        builder = _RunBuilder(run, self.chains, self.limit)
+        view = builder.build()
+        self.view.events += view.events
+        self.last = max(self.last, builder.last)
+        call = self.calls.get(run.info.call_id)
+        if call is None and not run.info.call_id:
+            open_calls = [call for call in self.calls.values() if not call.outcome]
+            call = open_calls[-1] if open_calls else None
+        if call is not None:
+            call.runs.append(view)
+        else:
+            self.current.items.append(NestedRun(view.at, view))
+
+    def label(self, line: fmt.LabelLine) -> None:
+        label = line.label
+        call = self.calls.get(label.call_id)
+        if call is None:
+            call = next((c for c in self.calls.values() if any(m.n == line.n for m in c.moments)), None)
+        if call is not None:
+            by = f" by {label.by}" if label.by else ""
+            call.labels.append(self.cut(f"{label.label}{by}{f': {label.note}' if label.note else ''}"))
+
+    # Everything else
+
+    def event_text(self, point: str, fields: Mapping[str, Any]) -> tuple[str, bool]:
+        """Describe a moment in a line. The second value is whether it is bad news."""
+        if point == "on_error":
+            return self.cut(_errors_text(fields)), True
+        if point == "on_run_start":
+            return self.cut(str(fields.get("task", ""))), False
+        if point == "on_stop":
+            signals = [signal for signal in _items(fields.get("signals")) if isinstance(signal, Mapping)]
+            texts = [f"{s.get('kind', 'stop_requested')}: {s.get('message', '')}".strip(": ") for s in signals]
+            return self.cut("; ".join(texts)), False
+        if point == "on_run_end":
+            return f"{fields.get('status', 'completed')}", fields.get("status") == "failed"
+        if point in ("before_step", "after_step"):
+            return "", False
+        shown = {name: value for name, value in fields.items() if name not in ("messages", "history")}
+        return self.cut(", ".join(f"{name}: {_text(value)}" for name, value in shown.items())), False
+
+    def finish(self) -> None:
+        view, end = self.view, self.run.end
+        view.chains = self.chains.lists
+        tool_calls = len(self.calls)
+        calls = [item for step in self.steps for item in step.items if isinstance(item, ModelCall)]
+        if end is None:
+            view.why = "The record ends before the run does: the program was stopped, or is still running."
+            view.elapsed = max(0.0, self.last - view.at)
+            view.tool_calls = tool_calls
+            view.input_tokens = sum(call.input_tokens for call in calls)
+            view.output_tokens = sum(call.output_tokens for call in calls)
+            view.cached_tokens = sum(call.cached_tokens for call in calls)
+            costs = [call.cost for call in calls if call.answered]
+            view.cost = None if None in costs else sum(cost for cost in costs if cost is not None)
+            return
+        view.status = end.status or "completed"
+        view.reply = self.cut(end.reply)
+        view.elapsed, view.tool_calls, view.cost = end.elapsed, end.tool_calls or tool_calls, end.cost
+        view.input_tokens, view.output_tokens = end.usage.input_tokens, end.usage.output_tokens
+        view.cached_tokens = end.usage.cached_tokens
+        view.why = self.why(end)
+
+    def why(self, end: fmt.RunEnd) -> str:
+        """Say why the run stopped."""
+        own = [m for step in self.steps for m in step.moments()]
+        verb = {"ended": "end", "stopped": "stop", "failed": "failed"}.get(end.status, "")
+        decision = next((d for m in reversed(own) for d in m.decisions if d.verb == verb), None) if verb else None
+        point = next((m.point for m in reversed(own) if decision in m.decisions), "") if decision else ""
+        if end.status == "ended" and decision is not None:
+            return f"The hook {decision.hook} ended the run at {point}{_because(decision.reason)}."
+        if end.status == "failed":
+            if decision is not None and not end.stop_message:
+                return f"The hook {decision.hook} failed at {point}: {decision.error}"
+            errors = [i.text for s in self.steps for i in s.items if isinstance(i, EventView) and i.bad and i.text]
+            errors = [text for text in errors if text != "failed"]
+            return f"It failed: {errors[-1]}" if errors else "It failed."
+        sentence = STOPS.get(end.stop, "")
+        if end.stop == "stop_requested" and decision is not None:
+            sentence = f"The hook {decision.hook} asked the run to stop at {point}."
+        message = self.cut(end.stop_message)
+        if message and message.rstrip(".") not in sentence and end.stop != "completed":
+            sentence = f"{sentence} {message}".strip()
+        return sentence or f"The run is {end.status}."
+
+    def cut(self, text: str) -> str:
+        if len(text) <= self.limit:
+            return text
+        return f"{text[: self.limit]}… ({counted(len(text) - self.limit, 'more character')})"
+
+    # Differences
+
+    def field_changes(self, field: str, old: Any, new: Any) -> list[Change]:
+        """Return how a field changed; a field with several values, such as arguments, by value."""
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            return [
+                change
+                for name in dict.fromkeys((*old, *new))
+                for change in self.field_changes(f"{field}.{name}", old.get(name), new.get(name))
+            ]
+        if old == new:
+            return []
+        return [Change(field, fold(diff_text(_text(old), _text(new)), longest=self.limit))]
+
+    def message_changes(self, old: Sequence[Any], new: Sequence[Any], start: int) -> list[Change]:
+        """Return how a list of messages changed, by message."""
+        changes = []
+        same_end = 0
+        while same_end < min(len(old), len(new)) and old[-1 - same_end] == new[-1 - same_end]:
+            same_end += 1
+        before, after = old[: len(old) - same_end], new[: len(new) - same_end]
+        for position in range(max(len(before), len(after))):
+            one = before[position] if position < len(before) else None
+            other = after[position] if position < len(after) else None
+            if one == other:
+                continue
+            shown = one if other is None else other
+            role = str(shown.get("role", "")) if isinstance(shown, Mapping) else ""
+            parts = fold(diff_text(_message_text(one), _message_text(other)), longest=self.limit)
+            what = "removed" if other is None else "added" if one is None else "changed"
+            changes.append(Change(f"message {start + position + 1} ({role}), {what}", parts))
+        return changes
+
+    def state_changes(self, field: str, value: Any) -> list[Change]:
+        if field == "messages" and isinstance(value, Mapping):
+            new = _items(value.get("new"))
+            text = "\n".join(f"{_message_text(message)}" for message in new)
+            kept = counted(_whole(value.get("kept")), "message")
+            return [Change("messages", fold([("~", f"{kept} kept"), ("+", text)], longest=self.limit))]
+        return [Change(field, fold([("+", _text(value))], longest=self.limit))]
+
+
+def _first_position(run: RecordedRun) -> int:
+    """Return the position of the first moment of a run and its nested runs."""
+    return min((moment.position for each in run.tree() for moment in each.moments[:1]), default=0)
+
+
+def _after_changes(recorded: RecordedMoment, fields: Mapping[str, Any], field: str) -> Any:
+    """Return a field of a payload after all rewriters."""
+    value = fields.get(field)
+    for decision in recorded.decisions:
+        if decision.changed and field in decision.changed:
+            value = decision.changed[field]
+    return value
+
+
+def _whole(value: Any, default: int = 0) -> int:
+    """Return a whole number; a damaged record may contain anything."""
+    return value if isinstance(value, int) else default
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _items(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else ()
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else json_text(value)
+
+
+def _message_text(message: Any) -> str:
+    if not isinstance(message, Mapping):
+        return _text(message)
+    calls = [f"calls {name}" for name in _call_names(message.get("tool_calls"))]
+    return "\n".join(filter(None, (_text(message.get("content", "")), *calls)))
+
+
+def _call_names(calls: Any) -> list[str]:
+    return [str(call.get("name", "")) for call in _items(calls) if isinstance(call, Mapping)]
+
+
+def _errors_text(fields: Mapping[str, Any]) -> str:
+    errors = [error for error in _items(fields.get("errors")) if isinstance(error, Mapping)]
+    texts = [f"{error.get('type', '')}: {error.get('message', '')}".strip(": ") for error in errors]
+    return "; ".join(texts) or "an error"
+
+
+def _because(reason: str) -> str:
+    return f": {reason.rstrip('.')}" if reason else ""

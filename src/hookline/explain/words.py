@@ -1,0 +1,71 @@
+"""The words and colours for verbs, outcomes and stops, the same in the terminal and on pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+VERBS: Mapping[str, tuple[str, str]] = {
+    "block": ("blocked", "red"),
+    "failed": ("failed", "red"),
+    "invalid": ("invalid", "red"),
+    "end": ("ended the run", "red"),
+    "ask": ("asked", "violet"),
+    "replace": ("changed", "amber"),
+    "merge": ("added", "amber"),
+    "stop": ("stopped", "amber"),
+    "retry": ("retry", "blue"),
+    "keep_going": ("kept going", "blue"),
+    "answer": ("answered", "teal"),
+    "claim": ("decided", "teal"),
+    "cont": ("passed", "grey"),
+}
+"""Each verb as a word for people, and its colour."""
+
+OUTCOMES: Mapping[str, str] = {
+    "ok": "green",
+    "answered": "teal",
+    "error": "red",
+    "blocked": "red",
+    "cancelled": "grey",
+}
+"""The colours of the outcomes of tool calls."""
+
+STATUSES: Mapping[str, str] = {
+    "completed": "green",
+    "stopped": "amber",
+    "ended": "amber",
+    "cancelled": "grey",
+    "failed": "red",
+    "cut off": "grey",
+}
+"""The colours of how runs ended. A run that has no end in its record was ``cut off``."""
+
+DECISIONS: Mapping[str, str] = {"approved": "green", "edited": "green", "denied": "red", "cancelled": "grey"}
+"""The colours of approvals."""
+
+ONLY: Mapping[str, tuple[str, ...]] = {
+    "blocked": ("block", "end", "invalid"),
+    "changed": ("replace", "merge"),
+    "asked": ("ask", "claim"),
+    "failed": ("failed",),
+    "answered": ("answer",),
+    "retried": ("retry", "keep_going"),
+    "stopped": ("stop", "end"),
+}
+"""The verbs that each choice of a filter shows."""
+
+STOPS: Mapping[str, str] = {
+    "completed": "The model replied without calling a tool.",
+    "finish_reason": "The run handed over, or a hook accepted the reply as the last one.",
+    "steps_limit": "The run reached its limit of steps.",
+    "token_limit": "The run reached its limit of tokens.",
+    "time_limit": "The run reached its time limit.",
+    "cost_limit": "The run reached its limit of cost.",
+    "tool_calls_limit": "The run reached its limit of tool calls.",
+    "retry_limit": "A hook asked for more retries than are allowed.",
+    "stop_requested": "A hook asked the run to stop.",
+    "user_requested": "The run was cancelled.",
+    "error": "An error stopped the run.",
+    "unknown": "The model returned neither text nor tool calls.",
+}
+"""Why a run stopped, by the kind of its stop signal (DESIGN 5.4)."""

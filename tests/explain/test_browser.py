@@ -1,0 +1,207 @@
+"""The page of a run in a real browser."""
+
+import os
+import shutil
+from contextlib import contextmanager
+
+import msgspec
+import pytest
+
+from hookline.explain import RunView, explain, explain_html
+
+from . import office
+from .long_run import long_run
+from .test_page import HOSTILE, poisoned
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+playwright = pytest.importorskip("playwright.sync_api", reason="the browser tests need: pip install playwright")
+expect = playwright.expect
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not CHROMIUM, reason="the browser tests need Chromium: install it (apt install chromium), or set CHROMIUM"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """One browser for all tests, because starting it is slow."""
+    with playwright.sync_playwright() as driver:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def office_page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    file = folder / "run.html"
+    file.write_text(explain_html(explain(office.recorded(folder / "records"))), encoding="utf-8")
+    return file
+
+
+@contextmanager
+def opened(browser, file, anchor="", **options):
+    """Open a file. Fail if the page reports an error or a violation of its policy, or requests anything else."""
+    context = browser.new_context(**{"viewport": {"width": 1400, "height": 900}, **options})
+    page = context.new_page()
+    problems, requests = [], []
+    page.on("pageerror", lambda problem: problems.append(str(problem)))
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("request", lambda request: requests.append(request.url))
+    try:
+        page.goto(f"{file.as_uri()}{anchor}")
+        yield page
+        assert problems == []
+        assert requests == [file.as_uri()]
+    finally:
+        context.close()
+
+
+def titles(page):
+    """Return the titles of the steps that the list contains."""
+    return page.locator(".step .title").all_text_contents()
+
+
+def hit(page):
+    return page.locator(".hit").get_attribute("id")
+
+
+def test_a_run_is_drawn_with_its_hooks_in_firing_order(browser, office_page):
+    with opened(browser, office_page) as page:
+        assert page.title().startswith("completed: Check the ledger")
+        assert page.locator(".why").inner_text() == "The model replied without calling a tool."
+        assert titles(page) == [
+            *("Start", "Step 1", "Step 2", "Step 3"),
+            *("Start", "Step 1", "Step 2"),  # the subagent, after the step that started it
+            *("Step 4", "Step 5", "Step 6"),
+        ]
+        chain = page.locator("#m30 .chain")
+        assert chain.locator(".spoke").all_text_contents() == ["no_deleting"]
+        assert chain.locator(".skipped").all_text_contents() == ["no_network"]
+        assert chain.locator(".passed").all_text_contents() == ["audit"]
+        assert "rule 3: nothing is deleted" in page.locator("#m30").text_content()
+        assert page.locator("#m8 del").all_text_contents() == ["4111-1111-1111-1111"]
+        assert page.locator("#m8 ins").all_text_contents() == ["[card number]"]
+
+
+def test_filters_by_verb_hook_and_tool_show_the_steps_that_match(browser, office_page):
+    with opened(browser, office_page) as page:
+        page.click("[data-only=blocked]")
+        assert titles(page) == ["Step 1", "Step 4"]  # the first is in the subagent
+        assert page.locator(".run-line").count() == 1
+        page.click("[data-only=blocked]")
+        page.click(".choice[data-name=hide_cards]")
+        assert titles(page) == ["Step 2"]
+        page.click(".choice[data-name=hide_cards]")
+        page.click(".choice[data-name=send_mail]")
+        assert titles(page) == ["Step 5"]
+        page.click("[data-only=blocked]")
+        assert titles(page) == []
+        page.click("text=Show everything")
+        assert len(titles(page)) == 10
+
+
+def test_the_search_finds_texts_and_marks_them(browser, office_page):
+    with opened(browser, office_page) as page:
+        page.keyboard.press("/")
+        page.keyboard.type("CARD NUMBER")
+        expect(page.locator(".step")).to_have_count(1)
+        assert titles(page) == ["Step 2"]
+        assert page.evaluate("CSS.highlights.get('found').size") > 0
+        page.keyboard.press("Escape")
+        assert len(titles(page)) == 10
+
+
+def test_keys_move_from_one_intervention_to_the_next(browser, office_page):
+    with opened(browser, office_page) as page:
+        seen = []
+        for _ in range(10):
+            page.keyboard.press("n")
+            seen.append(hit(page))
+        assert seen == ["m0", "m1", "m8", "m25", "m14", "m17", "m30", "m33", "m36", "m37"]
+        page.keyboard.press("n")
+        assert hit(page) == "m0"
+        page.keyboard.press("p")
+        assert hit(page) == "m37"
+        expect(page.locator(".hit")).to_be_in_viewport()
+        page.click("[data-only=blocked]")
+        page.keyboard.press("n")
+        assert hit(page) == "m17"
+
+
+def test_the_help_lists_the_keys(browser, office_page):
+    with opened(browser, office_page) as page:
+        page.keyboard.press("?")
+        assert page.locator("dialog kbd").all_inner_texts() == ["n", "p", "/", "Esc", "?"]
+        page.keyboard.press("Escape")
+        assert not page.locator("dialog").is_visible()
+
+
+def test_a_link_opens_its_moment(browser, office_page):
+    with opened(browser, office_page, "#m30") as page:
+        assert hit(page) == "m30"
+        expect(page.locator("#m30")).to_be_in_viewport()
+
+
+def test_a_nested_run_can_be_folded_and_is_linked_from_its_call(browser, office_page):
+    with opened(browser, office_page) as page:
+        page.click(".run-line button")
+        assert len(titles(page)) == 7
+        page.click("text=researcher: 2 steps")
+        assert "run-line" in page.locator(".hit").get_attribute("class")
+
+
+def background(page):
+    return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+
+def test_the_page_follows_the_system_and_the_button_overrides_it(browser, office_page):
+    with opened(browser, office_page, color_scheme="light") as page:
+        light = background(page)
+        page.click(".theme")
+        dark = background(page)
+        assert light != dark
+    with opened(browser, office_page, color_scheme="dark") as page:
+        assert background(page) == dark
+        page.click(".theme")
+        assert background(page) == light
+
+
+@pytest.mark.parametrize("width", [390, 820, 1400])
+def test_no_size_of_a_screen_scrolls_sideways(browser, office_page, width):
+    with opened(browser, office_page, viewport={"width": width, "height": 844}) as page:
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.click("[data-only=changed]")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_hostile_text_is_shown_and_not_executed(browser, tmp_path):
+    view = explain(office.recorded(tmp_path / "records"))
+    file = tmp_path / "hostile.html"
+    hostile = msgspec.convert(poisoned(msgspec.to_builtins(view)), RunView)
+    file.write_text(explain_html(hostile), encoding="utf-8")
+    with opened(browser, file) as page:
+        assert page.title() != "owned"
+        assert page.locator("h1").inner_text().startswith("<script>document.title='owned'")
+        page.keyboard.press("n")
+        assert page.locator("img").count() == 0
+        assert page.locator("script").count() == 3
+        assert HOSTILE.split("\n")[0] in page.locator(".step pre").first.inner_text()
+
+
+def test_a_long_run_draws_only_what_is_near_and_reaches_the_rest(browser, tmp_path):
+    file = tmp_path / "long.html"
+    file.write_text(explain_html(long_run(20_000)), encoding="utf-8")
+    with opened(browser, file) as page:
+        assert page.evaluate("document.querySelectorAll('*').length") < 20_000
+        page.keyboard.press("p")  # the last intervention
+        last = page.locator(".hit")
+        assert last.locator(".spoke").count() == 1
+        expect(page.locator(".hit")).to_be_in_viewport()
+        page.keyboard.press("/")
+        page.keyboard.type("needle 4321")
+        expect(page.locator(".step")).to_have_count(1)
+        assert titles(page) == ["Step 4322"]
