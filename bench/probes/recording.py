@@ -40,7 +40,9 @@ def steps(reps: int, total: int, lengths: list[int]) -> dict[str, dict[str, Any]
         for length in lengths:
             spec, runs = Spec(steps=length), max(1, total // length)
             agents = {
-                name: Agent("bench", llm=FakeModel(spec), tools=[add], hooks=make(f"{folder}/{length}"), max_steps=math.inf)
+                name: Agent(
+                    "bench", llm=FakeModel(spec), tools=[add], hooks=make(f"{folder}/{length}"), max_steps=math.inf
+                )
                 for name, make in HOOKS.items()
             }
             times: dict[str, list[float]] = {name: [] for name in agents}

@@ -23,6 +23,7 @@ from .._base.frozen import History, json_encoder, plain, scrub
 from .._kernel.dispatch import Firing
 from .._kernel.hook import function_of
 from .._kernel.payloads import (
+    ApprovalDecision,
     ApprovalRequest,
     Failure,
     ModelReply,
@@ -226,7 +227,9 @@ class MomentEncoder:
         self._messages: Sequence[Message] = ()
         self._tools: Any = ()
         self._result: AgentResult[Any] | None = None
-        tree.line("run", self.number, info if redacted is None else redacted.value(info))
+        self._asked: dict[str, tuple[str, int]] = {}
+        """The tools and positions of calls that wait for an approval, by their ids."""
+        tree.line("run", self.number, self._clean(info))
 
     def passed(self, point: str, payload: Any, verdict: Verdict) -> None:
         """Record a fire of a point that has no hooks."""
@@ -265,7 +268,11 @@ class MomentEncoder:
 
     def _try_write(self, point: str, payload: Any, took: float, decided: Any, verdict: Any, checked: Any) -> None:
         try:
-            self._write(point, payload, took, decided, verdict, checked)
+            position = self._write(point, payload, took, decided, verdict, checked)
+            if verdict is not None and verdict.verb == HookAction.ASK:
+                self._asked[payload.id] = payload.name, position
+            elif type(payload) is ApprovalDecision:
+                self._label(payload)
         except Exception as error:  # noqa: BLE001 - a payload of the program may contain anything
             log.warning("a payload of %s cannot be recorded: %s", point, error)
             missing = _form(type(payload)).names
@@ -281,8 +288,10 @@ class MomentEncoder:
         decided: list[fmt.Decision] | None,
         verdict: fmt.Verdict | None,
         checked: Any,
-    ) -> None:
+    ) -> int:
+        """Write a moment and return its position."""
         cls, tree, redacted = type(payload), self._tree, self._redacted
+        slim: Any
         notes = None
         tool = ""
         if redacted is not None:
@@ -313,7 +322,8 @@ class MomentEncoder:
             if redacted.how:
                 notes = (notes or fmt.Notes()).replace(inexact=redacted.how)
         at = int((time.perf_counter() - tree.started) * 1e6) / 1e6
-        line: tuple[Any, ...] = (_plain(point), tool, self.number, next(tree.positions), at, took, slim)
+        position = next(tree.positions)
+        line: tuple[Any, ...] = (_plain(point), tool, self.number, position, at, took, slim)
         if notes is not None:
             line += (decided, verdict, notes)
         elif verdict is not None or decided is not None:
@@ -326,6 +336,17 @@ class MomentEncoder:
             tree.hold(data)
         else:
             tree.write(data)
+        return position
+
+    def _label(self, decided: ApprovalDecision) -> None:
+        """Label a call that a person approved or denied, for backtests."""
+        asked = self._asked.pop(decided.call_id, None)
+        if asked is not None and decided.decision in ("approved", "denied"):
+            label = fmt.Label(decided.decision, decided.call_id, decided.by, decided.message)
+            self._tree.line("label", asked[0], self.number, asked[1], self._clean(label))
+
+    def _clean(self, value: Any) -> Any:
+        return value if self._redacted is None else self._redacted.value(value)
 
     def _known_messages(self, messages: Sequence[Message]) -> int:
         """Return how many messages at the beginning are the last ones of the last request."""
@@ -369,8 +390,7 @@ class MomentEncoder:
 
     def finish(self) -> None:
         """Write the line at the end of the run."""
-        end = _run_end(self._result)
-        self._tree.line("end", self.number, end if self._redacted is None else self._redacted.value(end))
+        self._tree.line("end", self.number, self._clean(_run_end(self._result)))
 
 
 def _run_end(result: AgentResult[Any] | None) -> fmt.RunEnd:

@@ -145,6 +145,8 @@ class RecordedRun:
         self.end: fmt.RunEnd | None = None
         self.request: ModelRequest | None = None
         """The last request to the model, as it arrived at ``before_llm``."""
+        self.sent: ModelRequest | None = None
+        """The last request to the model, after the hooks changed it."""
 
     @property
     def id(self) -> str:
@@ -171,7 +173,7 @@ def restore(line: fmt.MomentLine, info: fmt.RunInfo, before: ModelRequest | None
     Args:
         line: the moment.
         info: the run.
-        before: the previous request of the run, to which ``notes.kept`` refers.
+        before: the previous request of the run: as it arrived if ``notes.kept`` refers to it, else as it was sent.
     """
     decoder = payload_decoder(line.point)
     if decoder is None:
@@ -309,10 +311,12 @@ def _runs_of(file: Path, account: Account) -> Iterator[RecordedRun]:
 
 
 def _add(run: RecordedRun, line: fmt.MomentLine, account: Account, number: int) -> None:
-    moment = RecordedMoment(line, run, run.request)
+    # The messages that a line leaves out are those of the request as it arrived; a reply contains the request as sent.
+    moment = RecordedMoment(line, run, run.request if line.point in ("before_llm", "on_run_end") else run.sent)
     if line.point == "before_llm":
         try:
             run.request = moment.payload
+            run.sent = judged_payload(moment)
         except (msgspec.DecodeError, TypeError, ValueError):
             account.skip(run.file, "the payload of the moment cannot be read", number)
             return

@@ -31,8 +31,7 @@ _MAX_KNOWN_SIZE = 4_000_000
 
 _NEEDS_NO_LIBRARY = ("secret", "email", "ip")
 _NEVER_SENSITIVE = frozenset(
-    "id name tool call_id role model provider organization_id finish_reason purpose outcome outcomes source digest "
-    "decision phase verb hook where type kind status tool_names personality_id session_id platform ids usage".split()
+    ["id", "name", "tool", "call_id", "role", "model", "provider", "organization_id", "finish_reason", "purpose", "outcome", "outcomes", "source", "digest", "decision", "phase", "verb", "hook", "where", "type", "kind", "status", "tool_names", "personality_id", "session_id", "platform", "ids", "usage"]
 )
 """Fields of payloads with names, ids and words of Hookline, which hooks and readers need as they are."""
 

@@ -2,9 +2,9 @@
 
 ::
 
-    FOLDER/20261116T183412Z-4711-0.moments    a segment: finished runs, one block of lines after the other
-    FOLDER/live/4711-0.moments                a run that is in progress, or whose process died
-    FOLDER/labels.jsonl                       labels that people gave afterwards
+    FOLDER/20261116T183412Z-4711-000001.moments    a segment: finished runs, one block of lines after the other
+    FOLDER/live/4711-0.moments                     a run that is in progress, or whose process died
+    FOLDER/labels.jsonl                            labels that people gave afterwards
 
 A run is written to a live file. Whenever it starts a call of a model or tool, or asks a person, everything so far is in
 the file, so a crash loses at most the result of the last call. At its end the block is appended to the segment of the
@@ -225,13 +225,11 @@ class RecordFolder:
 
     def _created(self, day: str, now: float) -> _Segment:
         stamp = f"{day}{time.strftime('T%H%M%SZ', time.gmtime(now))}-{os.getpid()}"
-        number = 0
         while True:
-            path = os.path.join(self.path, f"{stamp}-{number}{SUFFIX}")
+            path = os.path.join(self.path, f"{stamp}-{next(_numbers):06}{SUFFIX}")  # names sort by their age
             try:
                 file = os.open(path, _CREATE, 0o600)
             except FileExistsError:
-                number += 1
                 continue
             _wait_for_lock(file)
             segment = _Segment(path, file, 0)
