@@ -171,8 +171,8 @@ def terminal(env, folder):
     """Start the program at a terminal."""
     begun = []
 
-    def begin(*args):
-        begun.append(Terminal(args, folder, env))
+    def begin(*args, **more):
+        begun.append(Terminal(args, folder, env | more))
         return begun[-1]
 
     yield begin

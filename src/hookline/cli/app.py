@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, MutableMapping, Sequence
 from importlib import import_module
+from keyword import iskeyword
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +18,9 @@ from .help import Group
 COMMANDS = {
     "run": "Run an agent on one task.",
     "chat": "Chat with an agent.",
+    "explain": "Show what happened in a recorded run: each step, and what each hook decided and changed.",
     "replay": "Replay recorded runs under other hooks, and show which decisions differ.",
+    "import": "Import logs of Claude Code, OpenAI or OpenTelemetry as records.",
     "serve": "Serve the agent over HTTP: a JSON API, A2A, and OpenAI's chat API.",
     "approvals": "Approve or deny tool calls that wait for approval.",
     "keys": "List, add and revoke API keys for hookline serve.",
@@ -66,7 +69,8 @@ class Commands(MutableMapping[str, Any]):
                 raise KeyError(name)
             app = typer.Typer(rich_markup_mode=None, context_settings=_CONTEXT)
             app.callback()(root)  # makes it a group even with one command
-            import_module(f".{name}", __package__).add_to(app)
+            module = f"{name}_" if iskeyword(name) else name
+            import_module(f".{module}", __package__).add_to(app)
             self._loaded[name] = get_command(app).commands[name]  # type: ignore[attr-defined]
         return self._loaded[name]
 

@@ -96,7 +96,7 @@ def _join(parts: Sequence[Part]) -> list[Part]:
 
     def close() -> None:
         nonlocal removed, added
-        joined.extend(part for part in (("-", removed), ("+", added)) if part[1])  # type: ignore[misc]
+        joined.extend(part for part in (("-", removed), ("+", added)) if part[1])
         removed = added = ""
 
     for position, (op, text) in enumerate(parts):

@@ -487,6 +487,8 @@ class _RunBuilder:
         value = decision.value
         if isinstance(value, Mapping) and decision.verb == "stop":
             value = value.get("message") or value.get("kind")
+        elif isinstance(value, Mapping) and decision.verb in ("claim", "merge"):
+            value = ", ".join(f"{name}: {_text(item)}" for name, item in value.items() if item not in (None, "", False))
         return Decision(
             decision.hook,
             decision.phase,

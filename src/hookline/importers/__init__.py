@@ -1,4 +1,4 @@
-"""Convert the logs of other systems to records."""
+"""Convert the logs of other systems to records: Claude Code transcripts, OpenAI chat logs, OpenTelemetry spans."""
 
 from .._base.lazy import attach
 

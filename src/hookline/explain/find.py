@@ -1,0 +1,122 @@
+"""Find a recorded run by its id."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from .._base.text import counted
+from ..records.format import RecordError, RunLine
+from ..records.reading import SUFFIXES, Account, RecordedRun, raw_lines, read_runs, record_files
+
+_RUN_LINE = b'["run",'
+_run_line = msgspec.json.Decoder(RunLine)
+_SHOWN = 5
+"""Number of ids that a message lists."""
+
+
+class Found(NamedTuple):
+    """A recorded run, and remarks for the user about how it was found and read."""
+
+    run: RecordedRun
+    notes: list[str]
+
+
+def find_run(name: str, records: Sequence[str | os.PathLike[str]] = ()) -> Found:
+    """Return the recorded run with this name.
+
+    Args:
+        name: the id of a run or its beginning, with or without ``run_``; ``last``; or a file, whose last run is meant.
+        records: the files and folders in which ids are looked up.
+
+    Raises:
+        RecordError: there is no such run, or there are several.
+
+    Example::
+
+        run, notes = find_run("last", ["records/"])
+    """
+    if name.endswith(SUFFIXES) or os.path.isfile(name):
+        return _last_of(Path(name))
+    if not records:
+        raise RecordError(f"there is no file {name!r}, and no folder of records to look for a run with that id")
+    files = record_files(records)[::-1]
+    if name == "last":
+        return _last(files, records)
+    matches: dict[str, Path] = {}
+    for file in files:
+        for run in _run_lines(file):
+            id = run.info.ids.run_id
+            if id == name:
+                return _read(file, id)
+            if name and (id.startswith(name) or id.startswith(f"run_{name}")):
+                matches.setdefault(id, file)
+    if not matches:
+        places = ", ".join(map(str, records))
+        raise RecordError(f"no recorded run begins with {name!r} in {places}: hookline record ls lists the runs")
+    if len(matches) > 1:
+        shown = ", ".join(list(matches)[:_SHOWN]) + (", …" if len(matches) > _SHOWN else "")
+        raise RecordError(f"{counted(len(matches), 'recorded run')} begin with {name!r}: {shown}")
+    ((id, file),) = matches.items()
+    return _read(file, id)
+
+
+def _run_lines(file: Path) -> list[RunLine]:
+    """Return the lines in which runs start. All other lines are skipped by their first bytes."""
+    found = []
+    for _, line in raw_lines(file, Account()):
+        if line.startswith(_RUN_LINE):
+            try:
+                found.append(_run_line.decode(line))
+            except msgspec.DecodeError:
+                continue
+    return found
+
+
+def _last(files: Sequence[Path], records: Sequence[str | os.PathLike[str]]) -> Found:
+    """Return the run that started last. ``files`` begins with the file that was written last."""
+    best: tuple[float, str, Path] | None = None
+    for file in files:
+        # A run is written after it starts, so an older file cannot contain one that started later.
+        if best is not None and file.stat().st_mtime < best[0]:
+            break
+        for run in _run_lines(file):
+            if run.run == 0 and (best is None or run.info.time >= best[0]):
+                best = run.info.time, run.info.ids.run_id, file
+    if best is None:
+        raise RecordError(f"no runs are recorded in {', '.join(map(str, records))} yet")
+    return _read(best[2], best[1])
+
+
+def _read(file: Path, id: str) -> Found:
+    account = Account()
+    for run in read_runs([file], account=account):
+        for each in run.tree():
+            if each.id == id:
+                return Found(each, _notes(account))
+    raise RecordError(f"{file} does not contain the run {id} any more")
+
+
+def _last_of(file: Path) -> Found:
+    account = Account()
+    count, last = 0, None
+    for run in read_runs([file], account=account):
+        count, last = count + 1, run
+    if last is None:
+        reasons = "; ".join(reason for _, reason in account.skipped)
+        raise RecordError(f"{file} contains no recorded run{f': {reasons}' if reasons else ''}")
+    notes = _notes(account)
+    if count > 1:
+        notes.insert(0, f"{file} contains {count:,} runs; this is the last one (choose another by its id)")
+    return Found(last, notes)
+
+
+def _notes(account: Account) -> list[str]:
+    return [
+        f"{file}: {counted(count, 'line')} skipped: {reason} (first in line {account.first[file, reason]})"
+        for (file, reason), count in account.skipped.items()
+    ]

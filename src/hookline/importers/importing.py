@@ -1,0 +1,143 @@
+"""Import logs: read them with the importer of their system, and write one file of moments."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from .._base.frozen import Frozen
+from .._base.package import __version__
+from .._base.text import did_you_mean
+from .._sensitive.redactor import Redactor
+from ..records.format import SUFFIX, VERSION, Header, RecordError
+from .lines import Losses, find_files
+from .runs import Clean, ImportedRun, RunEncoder
+
+Source = Literal["claude-code", "openai", "otel"]
+SOURCES: tuple[Source, ...] = get_args(Source)
+
+
+class SkippedLines(Frozen, frozen=True):
+    """Lines of a file that could not be read. ``line`` is the first of them; 0 stands for the whole file."""
+
+    file: str
+    reason: str
+    count: int
+    line: int
+
+
+class ImportReport(Frozen, frozen=True):
+    """What an import read, wrote and lost.
+
+    ``left_out`` counts content that was understood but has no place in a record; ``skipped`` are lines that could not
+    be read. ``path`` is the file of moments; empty if there was no run to write.
+    """
+
+    source: str
+    path: str = ""
+    files: int = 0
+    lines: int = 0
+    runs: int = 0
+    moments: int = 0
+    labels: int = 0
+    left_out: Mapping[str, int] = {}
+    skipped: tuple[SkippedLines, ...] = ()
+
+
+def import_logs(
+    source: Source,
+    files: Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    redact: bool = True,
+    progress: Callable[[ImportReport], None] | None = None,
+) -> ImportReport:
+    """Convert the logs of another system to a file of moments.
+
+    Lines that cannot be read are skipped and counted. Runs are written one at a time, so the size of the logs does not
+    matter.
+
+    Example::
+
+        report = import_logs("claude-code", ["~/.claude/projects/my-project"], "records/")
+        print(report.runs, report.left_out)
+
+    Args:
+        source: the system: ``claude-code``, ``openai`` or ``otel``.
+        files: files and folders; ``-`` is standard input.
+        out: the file to write, or a folder for it.
+        redact: whether to replace sensitive values, such as keys and e-mail addresses.
+        progress: called after each run with the counts so far.
+
+    Raises:
+        RecordError: the source is unknown, a file does not exist, or the output cannot be written.
+    """
+    if source not in SOURCES:
+        raise RecordError(f"unknown source {source!r}: use {', '.join(SOURCES)}.{did_you_mean(source, SOURCES)}")
+    losses = Losses()
+    paths = find_files([Path(path).expanduser() if str(path) != "-" else "-" for path in files])
+    runs: Iterator[ImportedRun] = import_module(f".{source.replace('-', '_')}", __package__).read(paths, losses)
+    encoder = RunEncoder(_redacting() if redact else _unchanged)
+    target = _target(Path(out), source)
+    if target.exists():
+        raise RecordError(f"{target} exists already: choose another file")
+
+    def report(path: str = "") -> ImportReport:
+        skipped = losses.skipped
+        return ImportReport(
+            source,
+            path,
+            losses.files,
+            losses.lines,
+            encoder.runs,
+            encoder.moments,
+            encoder.labels,
+            dict(losses.left_out),
+            tuple(SkippedLines(*key, count, skipped.first[key]) for key, count in skipped.skipped.items()),
+        )
+
+    partial = target.with_name(f"{target.name}.partial")  # readers of the folder do not see a file before it is whole
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(encoder.header(Header(VERSION, __version__, time.time(), source)))
+            for run in runs:
+                file.write(encoder.encode(run))
+                if progress is not None:
+                    progress(report())
+        if not encoder.runs:
+            return report()
+        os.replace(partial, target)
+        return report(str(target))
+    except OSError as error:
+        raise RecordError(f"{target} cannot be written: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            partial.unlink()
+
+
+def _target(out: Path, source: str) -> Path:
+    """Return the file to write: ``out``, or a new file in it if it is a folder."""
+    if out.suffix == SUFFIX and not out.is_dir():
+        return out
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    return out / f"{stamp}-{os.getpid()}-{source}{SUFFIX}"
+
+
+def _redacting() -> Clean:
+    redactor = Redactor()
+
+    def clean(value: Any) -> tuple[Any, bool]:
+        cleaned, kinds = redactor.clean_value(value)
+        return cleaned, bool(kinds)
+
+    return clean
+
+
+def _unchanged(value: Any) -> tuple[Any, bool]:
+    return value, False
