@@ -352,14 +352,10 @@ class MomentEncoder:
         """Return how many messages at the beginning are the last ones of the last request."""
         before = self._messages
         first = messages[0] if messages else None
-        for start, old in enumerate(before):
-            if old is first:
-                break
-        else:
-            return 0
-        if len(before) - start > len(messages):
-            return 0
+        start = next((index for index, old in enumerate(before) if old is first), len(before))
         kept = len(before) - start
+        if kept > len(messages):
+            return 0
         return kept if all(map(operator.is_, islice(before, start, None), messages)) else 0
 
     def _request(self, request: ModelRequest) -> tuple[_SlimRequest, fmt.Notes]:

@@ -1,8 +1,8 @@
 """Redaction of what is recorded: the texts in payloads, decisions, tasks and replies.
 
-The same texts come back again and again: a reply, its arguments and the result of a tool are in the next request too. So
-each text is searched once and remembered. A library cannot help here: the rules are those of
-:class:`~hookline.hooks.Redactor`, which the audit log and the guards use.
+The same texts come back again and again: a reply, its arguments and the result of a tool are in the next request too.
+So each text is searched once and remembered. The rules are those of :class:`~hookline.hooks.Redactor`, which the audit
+log and the guards use.
 """
 
 from __future__ import annotations
@@ -31,7 +31,36 @@ _MAX_KNOWN_SIZE = 4_000_000
 
 _NEEDS_NO_LIBRARY = ("secret", "email", "ip")
 _NEVER_SENSITIVE = frozenset(
-    ["id", "name", "tool", "call_id", "role", "model", "provider", "organization_id", "finish_reason", "purpose", "outcome", "outcomes", "source", "digest", "decision", "phase", "verb", "hook", "where", "type", "kind", "status", "tool_names", "personality_id", "session_id", "platform", "ids", "usage"]
+    [
+        "id",
+        "name",
+        "tool",
+        "call_id",
+        "role",
+        "model",
+        "provider",
+        "organization_id",
+        "finish_reason",
+        "purpose",
+        "outcome",
+        "outcomes",
+        "source",
+        "digest",
+        "decision",
+        "phase",
+        "verb",
+        "hook",
+        "where",
+        "type",
+        "kind",
+        "status",
+        "tool_names",
+        "personality_id",
+        "session_id",
+        "platform",
+        "ids",
+        "usage",
+    ]
 )
 """Fields of payloads with names, ids and words of Hookline, which hooks and readers need as they are."""
 
