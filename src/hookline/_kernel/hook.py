@@ -372,6 +372,11 @@ def _entry(hook: Any, name: str, point: Point[Any], given: dict[str, Any]) -> En
     )
 
 
+def direct_call(entry: Entry) -> Callable[..., Any]:
+    """Return the function of a hook as ``(ctx, payload)``, without its globs and without the thread of its timeout."""
+    return _bind(function_of(entry.hook), entry.point, entry.phase, RegistrationError)[0]
+
+
 def selects(tools: tuple[str, ...], payload: Any) -> bool:
     """Whether one of these globs matches the tool of a payload. Checked at each call: a rewrite may rename the tool."""
     name: str = payload.tool if hasattr(payload, "tool") else getattr(payload, "name", "")
