@@ -278,14 +278,14 @@ class Fires:
     def __init__(self, run_id: str, playback: Playback) -> None:
         self._run_id, self._playback = run_id, playback
 
-    def passed(self, point: str, payload: Any) -> None:
+    def passed(self, point: str, payload: Any, verdict: Verdict) -> None:
         """Compare a fire of a point that has no hooks."""
-        self._playback.compare_event(PointFired(run_id=self._run_id, point=point, verb=HookAction.CONTINUE))
+        event = PointFired(0, 0.0, self._run_id, point, verdict.action, verdict.hook, verdict.reason)
+        self._playback.compare_event(event)
 
     def take(self, firing: Firing, verdict: Verdict) -> None:
         """Compare a fire."""
-        event = PointFired(0, 0.0, self._run_id, firing.point, verdict.action, verdict.hook, verdict.reason)
-        self._playback.compare_event(event)
+        self.passed(firing.point, firing.arrived, verdict)
 
 
 class Playback:

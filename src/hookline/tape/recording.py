@@ -284,7 +284,7 @@ class Recording:
         self._moments.line("hooks", digest, hooks)
         points = fmt.recorded_points()
         info = run_info(engine, start, digest, None if outer is None else outer.number)
-        encoder = MomentEncoder(self._moments, info, points, self._place)
+        encoder = MomentEncoder(self._moments, info, points, place=self._place)
         self._encoders[run_id] = encoder
         engine.add_recorder(encoder, encoder.points)
 
