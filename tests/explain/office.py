@@ -149,7 +149,7 @@ def agent(folder: Path, *, script=None, hooks=HOOKS):
         "office",
         llm=ScriptedModel(turns() if script is None else script),
         tools=[shell, read_file, rates, send_mail, team],
-        hooks=[*hooks, RecordHook(folder)],
+        hooks=[*hooks, RecordHook(folder, redact=False)],
     )
     team.add(office)
     team.add(researcher)

@@ -42,9 +42,9 @@ class Recorder:
         engine.add_recorder(self, self.recorded)
         yield
 
-    def passed(self, point, payload):
+    def passed(self, point, payload, verdict):
         if point in self.recorded:
-            self.fires.append((str(point), payload, (), "cont"))
+            self.fires.append((str(point), payload, (), str(verdict.action)))
 
     def take(self, firing, verdict):
         if firing.point in self.recorded:

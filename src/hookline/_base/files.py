@@ -21,6 +21,7 @@ _WINDOWS = {"cache": ("LOCALAPPDATA", "AppData/Local"), "data": ("APPDATA", "App
 _OTHERS = {"cache": ("XDG_CACHE_HOME", ".cache"), "data": ("XDG_DATA_HOME", ".local/share")}
 
 _PLAIN = frozenset(f"{string.ascii_lowercase}{string.digits}-_".encode())
+_PLAIN_NAME = re.compile("[a-z0-9_-]*")
 
 
 def user_folder(kind: Literal["cache", "data"]) -> Path:
@@ -222,12 +223,24 @@ def open_folder_inside(root: Path, folder: Path, make: bool = False) -> Iterator
         os.close(held)
 
 
+def project_name(project: str | os.PathLike[str]) -> str:
+    """Return a name for the files of a project in the user's folders: its folder's name and a digest of its path."""
+    from hashlib import sha256
+    from pathlib import Path
+
+    folder = Path(project).expanduser().resolve()
+    name = re.sub(r"[^a-z0-9]+", "-", folder.name.lower()).strip("-")[:40] or "root"
+    return f"{name}-{sha256(os.fsencode(folder)).hexdigest()[:10]}"
+
+
 def file_name_for(text: str) -> str:
     """Encode a text as part of a file name: characters that are not safe on every file system become ``%xx``.
 
     Raises:
         UnicodeEncodeError: the text is not valid Unicode.
     """
+    if _PLAIN_NAME.fullmatch(text):
+        return text
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in text.encode())
 
 
@@ -239,14 +252,14 @@ def locked(file: int, seconds: float) -> Iterator[None]:
         TimeoutError: another process or thread held the lock for ``seconds``.
     """
     end = time.monotonic() + seconds
-    while not _try_lock(file):
+    while not try_lock(file):
         if time.monotonic() >= end:
             raise TimeoutError(f"another program held the lock for more than {seconds:g} s")
         time.sleep(0.005)
     try:
         yield
     finally:
-        _unlock(file)
+        unlock(file)
 
 
 @contextmanager
@@ -277,27 +290,31 @@ if sys.platform == "win32":
         finally:
             os.lseek(file, at, os.SEEK_SET)
 
-    def _try_lock(file: int) -> bool:
+    def try_lock(file: int) -> bool:
+        """Take an exclusive lock on an open file; return false if another process or thread holds it."""
         try:
             _lock_byte(file, msvcrt.LK_NBLCK)
         except OSError:
             return False
         return True
 
-    def _unlock(file: int) -> None:
+    def unlock(file: int) -> None:
+        """Release the lock on an open file."""
         _lock_byte(file, msvcrt.LK_UNLCK)
 
 else:
     import fcntl
 
-    def _try_lock(file: int) -> bool:
+    def try_lock(file: int) -> bool:
+        """Take an exclusive lock on an open file; return false if another process or thread holds it."""
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True
 
-    def _unlock(file: int) -> None:
+    def unlock(file: int) -> None:
+        """Release the lock on an open file."""
         fcntl.flock(file, fcntl.LOCK_UN)
 
 

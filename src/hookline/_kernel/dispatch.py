@@ -33,9 +33,6 @@ class Chain(msgspec.Struct, frozen=True, eq=False):
     simple: bool = True
 
 
-NO_HOOKS = Chain()
-"""The chain of a point without hooks."""
-
 HookOutcome = tuple[Entry, Any, BaseException | None]
 """A hook with its return value and the exception it raised."""
 
@@ -233,11 +230,7 @@ async def fire(
     chain: Chain, point: Point[Any], payload: Any, scope: Scope, no_retry: str = ""
 ) -> tuple[Verdict, Firing | None]:
     """Fire a point: rewriters, guards, observers. Return the verdict, and the firing if any hook had a result."""
-    recorded = point in scope.recorded_points
-    if recorded and chain is NO_HOOKS and not scope.recording and scope.recorder is not None:
-        scope.recorder.passed(point, payload)
-        return Verdict(payload), None
-    if chain.simple and not scope.recording and not scope.tracing and not recorded:
+    if chain.simple and not scope.recording and not scope.tracing and point not in scope.recorded_points:
         remaining = iter(chain.rewriters)
         first = call_hooks(remaining, payload, scope)
         if first is None:

@@ -256,7 +256,7 @@ def observer(
 class Entry(msgspec.Struct, frozen=True, eq=False):
     """One hook at one point, ready to be called. ``id_set`` contains the id of the hook.
 
-    A guard with a parameter ``guards`` gets the other guards that are called with it (DESIGN 4.10).
+    A guard with a parameter ``guards`` gets the other guards that are called with it (DESIGN 4.10): ``guards``.
     """
 
     hook: Any
@@ -271,8 +271,9 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     tools: tuple[str, ...]
     is_async: bool
     wants_verdict: bool
-    wants_guards: bool
     id_set: frozenset[int]
+    wants_guards: bool = False
+    guards: tuple[Entry, ...] = ()
 
 
 def compile_hook(
@@ -366,9 +367,14 @@ def _entry(hook: Any, name: str, point: Point[Any], given: dict[str, Any]) -> En
         tools,
         is_async and not tools,
         "verdict" in extras,
-        "guards" in extras,
         frozenset((id(hook),)),
+        "guards" in extras,
     )
+
+
+def direct_call(entry: Entry) -> Callable[..., Any]:
+    """Return the function of a hook as ``(ctx, payload)``, without its globs and without the thread of its timeout."""
+    return _bind(function_of(entry.hook), entry.point, entry.phase, RegistrationError)[0]
 
 
 def selects(tools: tuple[str, ...], payload: Any) -> bool:

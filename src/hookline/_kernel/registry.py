@@ -11,13 +11,14 @@ from typing import Any, Protocol, Unpack, overload
 import msgspec
 
 from .._base.frozen import Frozen
-from .dispatch import NO_HOOKS, Chain, fire
+from .dispatch import Chain, fire
 from .errors import RegistrationError
 from .hook import Entry, Hook, OnFailure, Phase, PhaseOptions, compile_hook
 from .points import AFTER_LLM, ON_TOKEN, POINTS, Point, resolve
 from .results import Verdict
 from .scope import CURRENT, Scope, scope_of
 
+_NOTHING = Chain()
 _lock = threading.Lock()
 
 
@@ -121,7 +122,7 @@ class HookStack:
 
     def chain(self, point: Point[Any]) -> Chain:
         """Return the hooks of a point in calling order."""
-        return self._chains.get(point, NO_HOOKS)
+        return self._chains.get(point, _NOTHING)
 
 
 EMPTY_STACK = HookStack()
@@ -139,7 +140,7 @@ def _chain(entries: list[Entry]) -> Chain:
 def _with_guards(entry: Entry, guards: tuple[Entry, ...]) -> Entry:
     """Give a guard the others of its chain. A chain never changes, so these are exactly the guards that judge too."""
     others = tuple(other for other in guards if not other.wants_guards)
-    return msgspec.structs.replace(entry, call=functools.partial(entry.call, guards=others))
+    return msgspec.structs.replace(entry, call=functools.partial(entry.call, guards=others), guards=others)
 
 
 def _holds_text(replies: Chain, tokens: Chain) -> bool:

@@ -102,8 +102,8 @@ def _drop(kind: type[Event], /, **fields: Any) -> None:
 class Recorder(Protocol):
     """Records the fires of a run (DESIGN 6.13). Its methods must not raise."""
 
-    def passed(self, point: str, payload: Any) -> None:
-        """Record a fire of a point that has no hooks."""
+    def passed(self, point: str, payload: Any, verdict: Verdict) -> None:
+        """Record a fire of a point that has no hooks. Only validation may have changed the payload or rejected it."""
         ...
 
     def take(self, firing: Any, verdict: Verdict) -> None:

@@ -131,7 +131,11 @@ class Batch:
         An edited call skips the rewriters, and its questions count as answered.
         """
         if not self.engine.has_listeners(BEFORE_TOOL):  # no hooks, but the arguments must be valid
-            call.request, problem = self._validate(call, call.request)
+            arrived = call.request
+            call.request, problem = self._validate(call, arrived)
+            if self.engine.recorder is not None:
+                action = HookAction.CONTINUE if problem is None else HookAction.INVALID
+                self.engine.record_passed(BEFORE_TOOL, arrived, Verdict(call.request, action, problem))
             if problem is not None:
                 await self._reject(call, problem)
             return

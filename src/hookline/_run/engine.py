@@ -16,7 +16,7 @@ from .._base.tasks import StillRunningError, with_timeout
 from .._kernel.dispatch import Firing, fire
 from .._kernel.errors import CallRefusedError, HookError, HooklineError
 from .._kernel.payloads import Failure, RunStart
-from .._kernel.points import ON_ERROR, ON_PROGRESS, ON_TOKEN, Point, is_fired_by_loop
+from .._kernel.points import ON_ERROR, ON_PROGRESS, ON_RUN_END, ON_TOKEN, TOOL_END_WITH_PATH, Point, is_fired_by_loop
 from .._kernel.registry import HookRegistry
 from .._kernel.results import HookAction, Verdict
 from .._kernel.scope import Recorder, Scope, is_being_closed
@@ -37,6 +37,9 @@ T = TypeVar("T")
 
 DONE = frozenset(("completed", "finish_reason"))
 
+_FIRED_FOR_LISTENERS = frozenset((ON_TOKEN, ON_PROGRESS, TOOL_END_WITH_PATH, ON_RUN_END))
+"""The points that the loop fires only if they have listeners. A recorder counts as one there."""
+
 
 class _Everywhere:
     """A container of all points, including those of the program, for a run that records every fire."""
@@ -51,9 +54,9 @@ class _Recorders:
     def __init__(self, *recorders: Recorder) -> None:
         self._recorders = recorders
 
-    def passed(self, point: str, payload: Any) -> None:
+    def passed(self, point: str, payload: Any, verdict: Verdict) -> None:
         for recorder in self._recorders:
-            recorder.passed(point, payload)
+            recorder.passed(point, payload, verdict)
 
     def take(self, firing: Firing, verdict: Verdict) -> None:
         for recorder in self._recorders:
@@ -146,11 +149,15 @@ class Engine(Scope):
     def _load_registrations(self) -> None:
         self._set_limits()
         self.tools = self.services.tools = self.agent.tools_for(self.services.allowed_plugins)
-        self._listened_points: Container[str] = self.hooks.stack.points | self.recorded_points
+        self._find_listeners()
+
+    def _find_listeners(self) -> None:
+        listened = self.hooks.stack.points | (self.recorded_points & _FIRED_FOR_LISTENERS)
+        self._listened_points: Container[str] = listened
         if self.recording:
             self._listened_points = _Everywhere()
         elif self.wants(TextDelta):
-            self._listened_points = self.hooks.stack.points | self.recorded_points | {ON_TOKEN}
+            self._listened_points = listened | {ON_TOKEN}
         self.reports_calls = ON_PROGRESS in self._listened_points or self.wants(ToolStarted) or self.wants(ToolEnded)
         """Whether a consumer wants to know when tool calls start and end."""
 
@@ -188,9 +195,17 @@ class Engine(Scope):
             CallRefusedError, RunStoppedError: a model call in a hook was refused.
         """
         if not self.has_listeners(point):
-            return Verdict(payload)
+            verdict = Verdict(payload)
+            if point in self.recorded_points:
+                self.record_passed(point, payload, verdict)
+            return verdict
         verdict, firing = await fire(self.hooks.chain(point), point, payload, self, no_retry)
         return verdict if firing is None or not firing.has_results else await self._act(firing, verdict, fatal=fatal)
+
+    def record_passed(self, point: Point[Any], payload: Any, verdict: Verdict) -> None:
+        """Record a fire of a point without listeners."""
+        if self.recorder is not None and point in self.recorded_points:
+            self.recorder.passed(point, payload, verdict)
 
     async def judge(self, point: Point[Any], payload: Any) -> Any:
         """Call only the rewriters and guards of a point, and return the payload after them.
@@ -310,7 +325,7 @@ class Engine(Scope):
         """Record the fires of these points. Several recorders may record the same run."""
         self.recorder = recorder if self.recorder is None else _Recorders(self.recorder, recorder)
         self.recorded_points |= points
-        self._load_registrations()
+        self._find_listeners()
 
     # Stopping.
 

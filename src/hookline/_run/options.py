@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypedDict, get_args
@@ -137,6 +138,7 @@ class Preparation:
 
     def __init__(self, agent: RunAgent, task: str, options: RunOptions[Any], output_type: Any, *, keep: bool) -> None:
         check_options(task, options)
+        sys.audit("hookline.run", agent.name)  # a backtest refuses it
         self._agent = agent
         self._options = options
         self._output_type = output_type

@@ -129,7 +129,7 @@ class Redactor:
         parts, at, end = [], start, len(text) if end is None else end
         for one in found:
             if at < one.end and one.start < end:
-                parts += [text[at : max(at, one.start)], self._replacement(one.kind, text[one.start : one.end])]
+                parts += [text[at : max(at, one.start)], self.replacement(one.kind, text[one.start : one.end])]
                 at = one.end
         return "".join([*parts, text[at:end]])
 
@@ -141,7 +141,8 @@ class Redactor:
             by_kind[kind] = _action(special, f"the action for {kind!r}")
         return by_kind
 
-    def _replacement(self, kind: str, value: str) -> str:
+    def replacement(self, kind: str, value: str) -> str:
+        """Return the text that replaces a value of this kind."""
         action, plain = self.actions[kind], NormalizedText(value).text
         if action == "mask":
             return _mask(kind, plain)
@@ -169,16 +170,17 @@ class Redactor:
             leaves.append(value)
         elif isinstance(value, Mapping):
             leaves.extend(key for key in value if isinstance(key, str))
-            found = [self._is_named(key, item) or self._collect(item, leaves) for key, item in value.items()]
+            found = [self.is_named_secret(key, item) or self._collect(item, leaves) for key, item in value.items()]
             return any(found)
         elif isinstance(value, (list, tuple)):
             found = [self._collect(item, leaves) for item in value]
             return any(found)
-        elif _is_long(value):
+        elif is_long_number(value):
             leaves.append(str(value))
         return False
 
-    def _is_named(self, field: Any, value: Any) -> bool:
+    def is_named_secret(self, field: Any, value: Any) -> bool:
+        """Whether a text is a secret because of the name of its field, such as ``password``."""
         if "secret" not in self.actions or not isinstance(field, str) or not isinstance(value, str):
             return False
         name = name_of_secret(field)
@@ -189,15 +191,15 @@ class Redactor:
             cleaned: dict[Any, Any] = {}
             counts: dict[Any, int] = {}
             for key, item in value.items():
-                named = self._is_named(key, item)
+                named = self.is_named_secret(key, item)
                 kinds.update(("secret",) if named else ())
                 cleaned[_fresh(self._walk(key, kinds), cleaned, counts)] = (
-                    self._replacement("secret", item) if named else self._walk(item, kinds)
+                    self.replacement("secret", item) if named else self._walk(item, kinds)
                 )
             return cleaned
         if isinstance(value, (list, tuple)):
             return [self._walk(item, kinds) for item in value]
-        if not isinstance(value, str) and not _is_long(value):
+        if not isinstance(value, str) and not is_long_number(value):
             return value
         text, found = self.clean(str(value))
         kinds |= found
@@ -282,7 +284,8 @@ def _fresh(key: Any, taken: Mapping[Any, Any], counts: dict[Any, int]) -> Any:
     return name
 
 
-def _is_long(value: Any) -> bool:
+def is_long_number(value: Any) -> bool:
+    """Whether a number is as long as the number of a card."""
     return isinstance(value, int) and not isinstance(value, bool) and 10**12 <= value < _LONGEST_NUMBER
 
 

@@ -1,3 +1,4 @@
+from ._backtest import backtest as backtest
 from .errors import BacktestError as BacktestError
 from .report import Cell as Cell
 from .report import Confusion as Confusion

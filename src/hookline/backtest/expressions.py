@@ -30,13 +30,21 @@ class Condition:
         names: the names of numbers.
         counts: the names of counts, which have parts.
         parts: the names of these parts.
+        example: an expression for error messages.
 
     Raises:
         BacktestError: the expression is invalid.
     """
 
-    def __init__(self, text: str, names: Collection[str], counts: Collection[str], parts: Collection[str]) -> None:
-        self.text = text
+    def __init__(
+        self,
+        text: str,
+        names: Collection[str],
+        counts: Collection[str],
+        parts: Collection[str],
+        example: str = "newly_blocked > 0",
+    ) -> None:
+        self.text, self._example = text, example
         self._names, self._counts, self._parts = (*counts, *names), counts, parts
         try:
             self._tree = ast.parse(text.strip(), mode="eval").body
@@ -54,7 +62,7 @@ class Condition:
 
     def _wrong(self, problem: str) -> BacktestError:
         end = "" if problem.endswith("?") else "."
-        return BacktestError(f'--fail-if {self.text!r}: {problem}{end} Write for example "newly_blocked > 0"')
+        return BacktestError(f'--fail-if {self.text!r}: {problem}{end} Write for example "{self._example}"')
 
     def _check(self, node: ast.expr) -> None:
         match node:

@@ -41,7 +41,9 @@ def in_words(kind: Kind) -> str:
 
 def explain_command(example: Example) -> str:
     """Return the command that shows the moment of an example. It is quoted for a shell: ids come from records."""
-    words = ["hookline", "explain", example.run_id, *([example.file] if example.file else []), "--at", str(example.n)]
+    where = ["--records", example.file] if example.file else []
+    run = ["--", example.run_id] if example.run_id.startswith("-") else [example.run_id]
+    words = ["hookline", "explain", *where, "--at", str(example.n), *run]
     return shlex.join(words)
 
 

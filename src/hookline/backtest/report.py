@@ -249,9 +249,9 @@ class Report(Frozen, frozen=True):
     def _number(self, name: str, part: str) -> float | None:
         value: Any
         if name in _PROBLEMS:
-            value = self.troubled(name)  # type: ignore[arg-type]
+            value = self.troubled(name)
         elif name in KINDS:
-            value = self.total(name)  # type: ignore[arg-type]
+            value = self.total(name)
         elif name in ("precision", "recall"):
             value = getattr(self.labels, name)
         elif name == "guessed":

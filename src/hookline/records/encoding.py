@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import inspect
 import logging
+import operator
 import time
 from collections.abc import Callable, Iterable, Sequence
-from itertools import count
+from itertools import count, islice
+from operator import attrgetter
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,7 +22,16 @@ import msgspec
 from .._base.frozen import History, json_encoder, plain, scrub
 from .._kernel.dispatch import Firing
 from .._kernel.hook import function_of
-from .._kernel.payloads import ApprovalRequest, Failure, ModelReply, ModelRequest, ToolCallRequest
+from .._kernel.payloads import (
+    ApprovalDecision,
+    ApprovalRequest,
+    Failure,
+    ModelReply,
+    ModelRequest,
+    RunStart,
+    ToolCallRequest,
+    ToolCallResult,
+)
 from .._kernel.points import ON_RUN_END, POINTS
 from .._kernel.registry import HookStack
 from .._kernel.results import HookAction, HookResult, Verdict
@@ -28,10 +39,13 @@ from .._kernel.settlement import RecordedResult
 from .._kernel.state import AgentResult, AgentState
 from .._kernel.values import Ids, Message
 from . import format as fmt
+from .redaction import Redacted, text_fields
 
 log = logging.getLogger("hookline")
 
 _STATE_PARTS = ("messages", "metadata", "system_prompt", "response_format")
+_RESULTS = frozenset((ModelReply, ToolCallResult, AgentResult, RunStart))
+"""Payloads after which the run does not wait: another moment follows, or the end of the run."""
 _REQUESTS = (ModelReply, Failure)
 """Payloads whose ``request`` a reader restores from the previous ``before_llm``."""
 
@@ -50,42 +64,77 @@ class _SlimMessage(msgspec.Struct, omit_defaults=True, gc=False):
     hook: str | None = None
 
 
+class _SlimRequest(msgspec.Struct, omit_defaults=True, gc=False):
+    """A request without default values, tools that are known, and messages that are known."""
+
+    messages: list[_SlimMessage]
+    model: str
+    hop: int = 0
+    attempt: int = 1
+    purpose: str = "step"
+    tools: Any = None
+    response_format: Any = None
+    tool_choice: str | None = None
+    params: Any = None
+
+
+_message_fields = attrgetter(*_SlimMessage.__struct_fields__)
+
+
 def _slim_message(message: Message) -> _SlimMessage:
-    return _SlimMessage(
-        message.role,
-        message.content,
-        message.tool_calls,
-        message.call_id,
-        message.name,
-        message.is_error,
-        message.hook,
-    )
+    return _SlimMessage(*_message_fields(message))
 
 
-_known_defaults: dict[type, tuple[tuple[str, Any], ...]] = {}
+class _Form:
+    """How a class of payloads is recorded: without ids, requests and the fields that have their default value.
+
+    ``slim`` is a class with the recorded fields, ``texts`` the fields that may contain sensitive texts.
+    """
+
+    def __init__(self, cls: type[msgspec.Struct]) -> None:
+        fields = [field for field in msgspec.structs.fields(cls) if _is_recorded(cls, field)]
+        self.names = tuple(field.name for field in fields)
+        self.slim = msgspec.defstruct(
+            f"Slim{cls.__name__}",
+            [(f.name, Any) if f.required else (f.name, Any, _default(f)) for f in fields],
+            omit_defaults=True,
+            gc=False,
+        )
+        get = attrgetter(*self.names) if self.names else lambda payload: ()
+        self.values: Callable[[Any], Sequence[Any]] = get if len(fields) != 1 else lambda payload: (get(payload),)
+        self.texts = tuple(name for name in text_fields(cls) if name in self.names)
+        self.tool = next((name for name in ("tool", "name") if name in self.names), "") if _is_about_tool(cls) else ""
 
 
-def _defaults(cls: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
-    """Return the fields of a payload that are recorded, each with its default value. The ids are in the run's line."""
-    if cls not in _known_defaults:
-        found = []
-        for field in msgspec.structs.fields(cls):
-            if field.type is Ids or (cls in _REQUESTS and field.name == "request"):
-                continue
-            factory = field.default_factory
-            found.append((field.name, field.default if factory is msgspec.NODEFAULT else factory()))
-        _known_defaults[cls] = tuple(found)
-    return _known_defaults[cls]
+def _is_recorded(cls: type, field: Any) -> bool:
+    return field.type is not Ids and not (cls in _REQUESTS and field.name == "request")
 
 
-def slim(payload: Any) -> dict[str, Any]:
-    """Return the fields of a payload that differ from their defaults, without ids and requests."""
-    found = {}
-    for name, default in _defaults(type(payload)):
-        value = getattr(payload, name)
-        if value is not default and value != default:
-            found[name] = value
+def _default(field: Any) -> Any:
+    """Return a default value that the encoder recognises: it compares constants, and empty lists and dicts."""
+    if field.default is not msgspec.NODEFAULT:
+        return field.default
+    return msgspec.field(default_factory=field.default_factory)
+
+
+_forms: dict[type, _Form] = {}
+
+
+def _form(cls: type[msgspec.Struct]) -> _Form:
+    found = _forms.get(cls)
+    if found is None:
+        found = _forms[cls] = _Form(cls)
     return found
+
+
+def slim(payload: Any) -> Any:
+    """Return a payload without ids, requests and the fields that have their default value, for the encoder."""
+    form = _form(type(payload))
+    return form.slim(*form.values(payload))
+
+
+def _is_about_tool(cls: type[Any]) -> bool:
+    return any(point.tool and point.payload is cls for point in POINTS.values())
 
 
 def new_messages(before: Sequence[Message], now: Sequence[Message]) -> tuple[int, Sequence[Message]]:
@@ -120,44 +169,42 @@ def changes(before: Any, after: Any, names: Iterable[str]) -> dict[str, Any]:
     return found
 
 
-_TOOL_FIELDS: dict[type, str | None] = {}
+_REQUEST_TEXTS = ("response_format", "params")
+_NOTHING_KEPT = fmt.Notes()
+
+_plain_names: dict[str, str] = {}
 
 
-def _tool(payload: Any) -> str:
-    cls = type(payload)
-    if cls not in _TOOL_FIELDS:
-        fields = cls.__struct_fields__
-        _TOOL_FIELDS[cls] = next((n for n in ("tool", "name") if n in fields), None) if _is_about_tool(cls) else None
-    field = _TOOL_FIELDS[cls]
-    if field is not None:
-        return str(getattr(payload, field))
-    return payload.call.name if cls is ApprovalRequest else ""
-
-
-def _is_about_tool(cls: type[Any]) -> bool:
-    return any(point.tool and point.payload is cls for point in POINTS.values())
+def _plain(point: str) -> str:
+    """Return the name of a point as a plain string, which the encoder accepts."""
+    found = _plain_names.get(point)
+    if found is None:
+        found = _plain_names[point] = str.__str__(point)
+    return found
 
 
 class RunTree:
     """The lines of an outermost run and its nested runs.
 
     Args:
-        write: appends bytes to the record. It must not raise.
+        write: appends a line to the record. It must not raise.
+        hold: appends a line that may be written together with the next one; by default like ``write``.
     """
 
-    def __init__(self, write: Callable[[bytes], object]) -> None:
+    def __init__(self, write: Callable[[bytes], object], hold: Callable[[bytes], object] | None = None) -> None:
         self.write = write
+        self.hold = write if hold is None else hold
         self.positions = count()
         self.numbers = count()
         self.started = time.perf_counter()
 
     def line(self, *items: Any) -> None:
-        """Write one line."""
-        self.write(encode_line(items))
+        """Write one line; together with the next one if possible."""
+        self.hold(encode_line(items))
 
 
-def encode_line(items: Sequence[Any]) -> bytes:
-    """Encode a line. Invalid Unicode is replaced."""
+def encode_line(items: Any) -> bytes:
+    """Encode a line: the items of an array, or a struct. Invalid Unicode is replaced."""
     try:
         return _encode(items) + b"\n"
     except UnicodeEncodeError:
@@ -171,25 +218,44 @@ class MomentEncoder:
         tree: the lines of the run and the runs around it.
         info: the input of the run.
         points: the points to record.
+        redacted: replaces sensitive texts; ``None`` to record them.
+        place: returns the last item of each moment in a tape; called just before the moment is written.
     """
 
-    def __init__(self, tree: RunTree, info: fmt.RunInfo, points: frozenset[str]) -> None:
+    def __init__(
+        self,
+        tree: RunTree,
+        info: fmt.RunInfo,
+        points: frozenset[str],
+        redacted: Redacted | None = None,
+        place: Callable[[], Any] | None = None,
+    ) -> None:
         self._tree = tree
+        self._redacted = redacted
+        self._place = place
         self._points = points
         self.points = points | {ON_RUN_END}
         """The points whose fires this recorder must see: the result of the run comes from ``on_run_end``."""
         self.number = next(tree.numbers)
-        self._messages: Sequence[Message] = ()
-        self._tools: Any = ()
+        self.request = ModelRequest()
+        """The last request, as it arrived at ``before_llm``."""
         self._result: AgentResult[Any] | None = None
-        tree.line("run", self.number, info)
+        self._asked: dict[str, tuple[str, int]] = {}
+        """The tools and positions of calls that wait for an approval, by their ids."""
+        tree.line("run", self.number, self._clean(info))
 
-    def passed(self, point: str, payload: Any) -> None:
+    def passed(self, point: str, payload: Any, verdict: Verdict) -> None:
         """Record a fire of a point that has no hooks."""
         if type(payload) is AgentResult:
             self._result = payload
-        if point in self._points:
-            self._write(point, payload, 0.0, None, None, None)
+        if point not in self._points:
+            return
+        checked = how = None
+        if verdict.payload is not payload and verdict.payload.arguments != payload.arguments:
+            checked = verdict.payload.arguments
+        if verdict.action is not HookAction.CONTINUE:
+            how = fmt.Verdict(str(verdict.action), verdict.hook, verdict.reason)
+        self._try_write(point, payload, 0, None, how, checked)
 
     def take(self, firing: Firing, verdict: Verdict) -> None:
         """Record a fire with the results of its hooks."""
@@ -211,7 +277,23 @@ class MomentEncoder:
             final = verdict.payload.arguments
             if final != (firing.arrived if last is None else last).arguments:
                 checked = final
-        self._write(point, firing.arrived, took, decided, how, checked)
+        self._try_write(point, firing.arrived, round(took, 7), decided, how, checked)
+
+    def _try_write(self, point: str, payload: Any, took: float, decided: Any, verdict: Any, checked: Any) -> None:
+        try:
+            position = self._write(point, payload, took, decided, verdict, checked)
+            if verdict is not None and verdict.verb == HookAction.ASK:
+                self._asked[payload.id] = payload.name, position
+            elif type(payload) is ApprovalDecision:
+                self._label(payload)
+        except Exception as error:  # noqa: BLE001 - a payload of the program may contain anything
+            log.warning("a payload of %s cannot be recorded: %s", point, error)
+            missing = _form(type(payload)).names
+            notes = fmt.Notes(inexact="partial", missing=missing)
+            at = time.perf_counter() - self._tree.started
+            position = next(self._tree.positions)
+            line: tuple[Any, ...] = (_plain(point), "", self.number, position, at, took, {}, None, verdict, notes)
+            self._tree.line(*line, *(() if self._place is None else (self._place(),)))
 
     def _write(
         self,
@@ -221,51 +303,106 @@ class MomentEncoder:
         decided: list[fmt.Decision] | None,
         verdict: fmt.Verdict | None,
         checked: Any,
-    ) -> None:
-        tree = self._tree
+    ) -> int:
+        """Write a moment and return its position."""
+        cls, tree, redacted = type(payload), self._tree, self._redacted
+        fields: Any
         notes = None
-        if type(payload) is ModelRequest:
+        tool = ""
+        if redacted is not None:
+            redacted.how = ""
+        if cls is ModelRequest:
             fields, notes = self._request(payload)
         else:
-            fields = slim(payload)
+            form = _forms.get(cls) or _form(cls)
+            fields = form.slim(*form.values(payload))
+            if cls is AgentResult and (kept := self._known_messages(payload.messages)):
+                fields.messages = payload.messages[kept:]
+                notes = fmt.Notes(kept)
+            if redacted is not None:
+                if cls is ModelReply:
+                    fields.content = redacted.value(fields.content)
+                    fields.tool_calls = redacted.calls(fields.tool_calls)
+                else:
+                    redacted.fields(fields, form.texts)
+            if form.tool:
+                tool = getattr(payload, form.tool)
+            elif cls is ApprovalRequest:
+                tool = payload.call.name
             if checked is not None:
-                notes = fmt.Notes(checked=checked)
+                notes = fmt.Notes(checked=checked if redacted is None else redacted.value(checked))
+        if redacted is not None:
+            decided = decided and redacted.value(decided)
+            verdict = verdict and redacted.value(verdict)
+            if redacted.how:
+                notes = (notes or fmt.Notes()).replace(inexact=redacted.how)
+        at = int((time.perf_counter() - tree.started) * 1e6) / 1e6
         position = next(tree.positions)
-        at = round(time.perf_counter() - tree.started, 6)
-        line: tuple[Any, ...] = (str.__str__(point), _tool(payload), self.number, position, at, round(took, 7), fields)
-        if notes is not None:
+        line: tuple[Any, ...] = (_plain(point), tool, self.number, position, at, took, fields)
+        if self._place is not None:
+            line += (decided, verdict, notes, self._place())
+        elif notes is not None:
             line += (decided, verdict, notes)
         elif verdict is not None or decided is not None:
             line += (decided, verdict)
         try:
+            data = _encode(line) + b"\n"
+        except UnicodeEncodeError:
             data = encode_line(line)
-        except Exception as error:  # noqa: BLE001 - a payload of the program may contain anything
-            log.debug("the payload of %s cannot be recorded: %s", point, error)
-            lost = fmt.Notes(inexact="partial", missing=tuple(fields))
-            data = encode_line((*line[:6], {}, None, verdict, lost))
-        tree.write(data)
+        if cls in _RESULTS:
+            tree.hold(data)
+        else:
+            tree.write(data)
+        return position
 
-    def _request(self, request: ModelRequest) -> tuple[dict[str, Any], fmt.Notes]:
+    def _label(self, decided: ApprovalDecision) -> None:
+        """Label a call that a person approved or denied, for backtests."""
+        asked = self._asked.pop(decided.call_id, None)
+        if asked is not None and decided.decision in ("approved", "denied"):
+            label = fmt.Label(decided.decision, decided.call_id, decided.by, decided.message)
+            self._tree.line("label", asked[0], self.number, asked[1], self._clean(label))
+
+    def _clean(self, value: Any) -> Any:
+        return value if self._redacted is None else self._redacted.value(value)
+
+    def _known_messages(self, messages: Sequence[Message]) -> int:
+        """Return how many messages at the beginning are the last ones of the last request."""
+        before = self.request.messages
+        first = messages[0] if messages else None
+        start = next((index for index, old in enumerate(before) if old is first), len(before))
+        kept = len(before) - start
+        if kept > len(messages):
+            return 0
+        return kept if all(map(operator.is_, islice(before, start, None), messages)) else 0
+
+    def _request(self, request: ModelRequest) -> tuple[_SlimRequest, fmt.Notes]:
         """Return a request with its new messages only."""
-        kept, added = new_messages(self._messages, request.messages)
-        self._messages = request.messages
-        tools_kept = self._tools is request.tools or self._tools == request.tools
-        self._tools = request.tools
-        fields: dict[str, Any] = {"messages": [_slim_message(message) for message in added], "model": request.model}
+        redacted, tools = self._redacted, request.tools
+        before, self.request = self.request, request
+        kept, added = new_messages(before.messages, request.messages)
+        tools_kept = before.tools is tools or before.tools == tools
+        messages = [_SlimMessage(*_message_fields(message)) for message in added]
+        slim = _SlimRequest(messages, request.model, request.hop, request.attempt, request.purpose)
         if not tools_kept:
-            fields["tools"] = request.tools
-        for name in ("hop", "response_format", "tool_choice", "params"):
-            if value := getattr(request, name):
-                fields[name] = value
-        if request.attempt != 1:
-            fields["attempt"] = request.attempt
-        if request.purpose != "step":
-            fields["purpose"] = request.purpose
-        return fields, fmt.Notes(kept=kept, tools_kept=tools_kept)
+            slim.tools = tools if redacted is None else redacted.tools(tools)
+        if request.response_format is not None:
+            slim.response_format = request.response_format
+        if request.tool_choice is not None:
+            slim.tool_choice = request.tool_choice
+        if request.params:
+            slim.params = request.params
+        if redacted is not None:
+            for message in messages:
+                message.content = redacted.value(message.content)
+                if message.tool_calls:
+                    message.tool_calls = redacted.calls(message.tool_calls)
+            if slim.params or slim.response_format:
+                redacted.fields(slim, _REQUEST_TEXTS)
+        return slim, _NOTHING_KEPT if not kept and not tools_kept else fmt.Notes(kept, tools_kept)
 
     def finish(self) -> None:
         """Write the line at the end of the run."""
-        self._tree.line("end", self.number, _run_end(self._result))
+        self._tree.line("end", self.number, self._clean(_run_end(self._result)))
 
 
 def _run_end(result: AgentResult[Any] | None) -> fmt.RunEnd:
@@ -297,7 +434,7 @@ def _decisions(results: Sequence[RecordedResult], payload: Any) -> tuple[list[fm
             continue
         value, changed = _value(result), None
         if result.action is HookAction.MODIFY:
-            changed = changes(payload, result.value, [name for name, _ in _defaults(type(payload))])
+            changed = changes(payload, result.value, _form(type(payload)).names)
             payload, value = result.value, None
         state = None
         if one.state is not None and isinstance(result.state, AgentState):

@@ -174,7 +174,8 @@ class Notes(Frozen, frozen=True, omit_defaults=True):
     """What a reader must know about a payload."""
 
     kept: int = 0
-    """At ``before_llm``: the number of messages that are left out, because the previous request began with them."""
+    """The number of messages that are left out at the beginning. At ``before_llm``, the previous request began with
+    them; at ``on_run_end``, they are the last ones of the previous request."""
     tools_kept: bool = False
     """At ``before_llm``: the tools are those of the previous request of the run."""
     checked: Any = None
@@ -257,6 +258,8 @@ class MomentLine(Frozen, frozen=True, array_like=True):
     decisions: tuple[Decision, ...] | None = None
     verdict: Verdict | None = None
     notes: Notes | None = None
+    place: tuple[float, int, int] | None = None
+    """In a tape only, for replays: the time, the branch, and the number of the tool call that fired the point."""
 
 
 NOT_MOMENTS = ("hookline", "hooks", "run", "end", "label")

@@ -2,33 +2,96 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from weakref import WeakValueDictionary
 
-from .._base.files import file_name_for
-from .._base.package import __version__
+from .._base.own_files import OwnFile, register_own_file
+from .._kernel.errors import RegistrationError
 from .._kernel.payloads import RunStart
-from .._kernel.points import ON_RUN_END
+from .._kernel.points import ON_RUN_END, ON_TOKEN, POINTS, resolve
+from .._kernel.validation import check_integer, check_path, check_positive
+from .._sensitive.redactor import Redactor
 from . import format as fmt
-from .encoding import MomentEncoder, RunTree, describe_hooks, tool_infos
+from .encoding import MomentEncoder, RunTree, describe_hooks, encode_line, tool_infos
+from .redaction import MAX_TEXT, Redacted, Redaction
+from .segments import MAX_SIZE, LiveRecord, RecordFolder, default_records_path
+
+log = logging.getLogger("hookline")
+
+_DAY = 86400
 
 
 class RecordHook:
-    """Record the moments of each run: every fire of a point, and what each hook made of it."""
+    """Record each run as moments, one line per fire of a point, for ``hookline backtest`` and ``hookline explain``.
+
+    A moment contains the payload as it arrived, and what each hook made of it: verb, value, reason and changes. The
+    folder contains the runs in progress and files of finished runs (docs/guides/evidence.md); only their owner may read
+    them. Recording is cheap enough to stay on in production. If a record cannot be written, the run goes on and reports
+    this in its errors.
+
+    Example::
+
+        agent = Agent("bob", llm="openai:gpt-5-mini", hooks=[RecordHook("records/")])
+
+    Args:
+        folder: the folder; by default one per project in the user's data folder.
+        points: the points to record: ``"main"`` for those at which guards decide, ``"all"`` for all except ``on_token``
+            (its text is in the reply), or their names.
+        redact: what is replaced before anything is written: by default all kinds of sensitive data, as in the audit
+            log. A :class:`Redactor`, a function from text to text, or ``False`` to replace nothing.
+        max_text: maximum number of characters of each text.
+        max_size: total size of the folder in bytes; the oldest files are deleted. ``None`` for no limit.
+        max_age: number of days after which files are deleted. ``None`` for no limit.
+
+    Raises:
+        RegistrationError: an argument is invalid.
+    """
 
     points = frozenset({ON_RUN_END})
     phase = "observe"
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
-        self._runs: dict[str, tuple[RunTree, MomentEncoder]] = {}
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        points: Literal["main", "all"] | Iterable[str] = "main",
+        redact: Redactor | Callable[[str], str] | Literal[False] | None = None,
+        max_text: int = MAX_TEXT,
+        max_size: int | None = MAX_SIZE,
+        max_age: float | None = 90,
+    ) -> None:
+        place = default_records_path(".") if folder is None else folder
+        path = Path(check_path(place, "folder must be the folder of the records")).expanduser().absolute()
+        if path.is_file():
+            raise RegistrationError(f"{path} is a file: give RecordHook a folder")
+        self.folder = path
+        self._recorded_points = _points(points)
+        self._redaction = Redaction(redact, max_text)
+        self._files = RecordFolder(
+            path,
+            max_size=None if max_size is None else check_integer(max_size, "max_size"),
+            max_age=None if max_age is None else check_positive(max_age, "max_age") * _DAY,
+        )
+        register_own_file(self, OwnFile(str(path), "Hookline's records of runs", is_folder=True))
+        self._runs: dict[str, _Recording] = {}
+
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """The folder that tools may not change."""
+        return (str(self.folder),)
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> None:
         """Report a record that could not be written."""
+        recording = self._runs.get(ctx.run_id)
+        if recording is not None and recording.block.problem:
+            raise fmt.RecordError(recording.block.problem)
 
     def instrument(self, engine: Any, start: RunStart) -> AbstractContextManager[None]:
         """Record a run, unless it is a replay."""
@@ -38,29 +101,104 @@ class RecordHook:
     @contextmanager
     def _recorded(self, engine: Any, start: RunStart) -> Iterator[None]:
         outer = self._runs.get(start.ids.parent_run_id)
-        file = None
+        block = _Block(self._files) if outer is None else outer.block
         digest, hooks = describe_hooks(engine.hooks.stack)
-        if outer is None:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            path = self.folder / f"{file_name_for(start.ids.run_id)}{fmt.SUFFIX}"
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            number = file
-            tree = RunTree(lambda data: os.write(number, data))
-            tree.line("hookline", fmt.Header(fmt.VERSION, __version__, time.time()))
-        else:
-            tree = outer[0]
-        tree.line("hooks", digest, hooks)
-        info = run_info(engine, start, digest, None if outer is None else outer[1].number)
-        encoder = MomentEncoder(tree, info, fmt.MAIN_POINTS)
-        self._runs[start.ids.run_id] = tree, encoder
+        block.put_hooks(digest, hooks)
+        info = run_info(engine, start, digest, None if outer is None else outer.encoder.number)
+        if outer is not None:
+            info = info.replace(at=round(time.perf_counter() - block.tree.started, 6))
+        if self._recorded_points is not fmt.MAIN_POINTS:
+            info = info.replace(points=tuple(sorted(self._recorded_points)))
+        encoder = MomentEncoder(block.tree, info, self._recorded_points, Redacted(self._redaction))
+        self._runs[start.ids.run_id] = _Recording(block, encoder)
         engine.add_recorder(encoder, encoder.points)
         try:
             yield
         finally:
             encoder.finish()
             del self._runs[start.ids.run_id]
-            if file is not None:
-                os.close(file)
+            if outer is None:
+                block.finish()
+
+
+class _Recording:
+    """A run in progress."""
+
+    def __init__(self, block: _Block, encoder: MomentEncoder) -> None:
+        self.block, self.encoder = block, encoder
+
+
+class _Block:
+    """The record of an outermost run and its nested runs. After a failure to write, nothing more is written."""
+
+    def __init__(self, files: RecordFolder) -> None:
+        self.problem = ""
+        self._folder = files.path
+        self._digests: set[str] = set()
+        self._live: LiveRecord | None = None
+        try:
+            self._live = files.start(time.time())
+        except OSError as error:
+            self._fail(error)
+        self.tree = RunTree(self.write, self.hold)
+
+    def write(self, data: bytes) -> None:
+        if self._live is not None:
+            try:
+                self._live.write(data)
+            except OSError as error:
+                self._fail(error)
+
+    def hold(self, data: bytes) -> None:
+        if self._live is not None:
+            try:
+                self._live.hold(data)
+            except OSError as error:
+                self._fail(error)
+
+    def put_hooks(self, digest: str, hooks: tuple[fmt.HookInfo, ...]) -> None:
+        if self._live is None or digest in self._digests:
+            return
+        self._digests.add(digest)
+        self._live.write_aside(encode_line(("hooks", digest, hooks)), digest)
+
+    def finish(self) -> None:
+        if self._live is not None:
+            try:
+                self._live.finish()
+            except OSError as error:
+                log.error("the record of a run stays in %s: %s", self._live.path, error)
+
+    def _fail(self, error: OSError) -> None:
+        self.problem = f"records cannot be written to {self._folder}: {error.strerror or error}"
+        log.error("%s", self.problem)
+        live, self._live = self._live, None
+        if live is not None:
+            live.abandon()
+
+
+def _points(points: Any) -> frozenset[str]:
+    if points == "main":
+        return fmt.MAIN_POINTS
+    if points == "all":
+        return frozenset(POINTS) - {ON_TOKEN}
+    if isinstance(points, str) or not isinstance(points, Iterable):
+        raise RegistrationError(f'points must be "main", "all" or a list of points, not {points!r:.80}')
+    return frozenset(str(resolve(point)) for point in points)
+
+
+_shared: WeakValueDictionary[str, RecordHook] = WeakValueDictionary()
+_sharing = threading.Lock()
+
+
+def shared_record_hook(folder: str | os.PathLike[str] | None = None) -> RecordHook:
+    """Return the hook that all agents of this process share for a folder, so that a nested run is recorded once."""
+    key = os.path.realpath(default_records_path(".") if folder is None else os.path.expanduser(folder))
+    with _sharing:
+        hook = _shared.get(key)
+        if hook is None:
+            hook = _shared[key] = RecordHook(folder)
+        return hook
 
 
 def run_info(engine: Any, start: RunStart, hooks: str, outer: int | None) -> fmt.RunInfo:

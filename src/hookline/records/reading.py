@@ -13,6 +13,7 @@ import msgspec
 
 from .._kernel.payloads import Failure, ModelReply, ModelRequest, ToolCallRequest
 from .._kernel.points import POINTS
+from .._kernel.state import AgentResult
 from .._kernel.values import Ids, Message, ToolSpec
 from . import format as fmt
 
@@ -144,6 +145,8 @@ class RecordedRun:
         self.end: fmt.RunEnd | None = None
         self.request: ModelRequest | None = None
         """The last request to the model, as it arrived at ``before_llm``."""
+        self.sent: ModelRequest | None = None
+        """The last request to the model, after the hooks changed it."""
 
     @property
     def id(self) -> str:
@@ -170,7 +173,7 @@ def restore(line: fmt.MomentLine, info: fmt.RunInfo, before: ModelRequest | None
     Args:
         line: the moment.
         info: the run.
-        before: the previous request of the run, to which ``notes.kept`` refers.
+        before: the previous request of the run: as it arrived if ``notes.kept`` refers to it, else as it was sent.
     """
     decoder = payload_decoder(line.point)
     if decoder is None:
@@ -185,6 +188,10 @@ def restore(line: fmt.MomentLine, info: fmt.RunInfo, before: ModelRequest | None
             given["messages"] = (*before.messages[: notes.kept], *payload.messages)
         if notes.tools_kept and before is not None:
             given["tools"] = before.tools
+    elif type(payload) is AgentResult and before is not None:
+        kept = line.notes.kept if line.notes is not None else 0
+        if kept:
+            given["messages"] = (*before.messages[-kept:], *payload.messages)
     elif isinstance(payload, (ModelReply, Failure)) and before is not None:
         given["request"] = before
     return msgspec.structs.replace(payload, **given)
@@ -304,10 +311,12 @@ def _runs_of(file: Path, account: Account) -> Iterator[RecordedRun]:
 
 
 def _add(run: RecordedRun, line: fmt.MomentLine, account: Account, number: int) -> None:
-    moment = RecordedMoment(line, run, run.request)
+    # The messages that a line leaves out are those of the request as it arrived; a reply contains the request as sent.
+    moment = RecordedMoment(line, run, run.request if line.point in ("before_llm", "on_run_end") else run.sent)
     if line.point == "before_llm":
         try:
             run.request = moment.payload
+            run.sent = judged_payload(moment)
         except (msgspec.DecodeError, TypeError, ValueError):
             account.skip(run.file, "the payload of the moment cannot be read", number)
             return

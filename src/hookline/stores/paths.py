@@ -7,7 +7,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from .._base.files import user_folder
+from .._base.files import project_name, user_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ def default_runs_path(project: str | os.PathLike[str]) -> Path:
 
         default_runs_path("/srv/shop")  # ~/.local/share/hookline/runs-shop-7d4c1a90b2.db
     """
-    return user_folder("data") / f"runs-{_project_name(project)}.db"
+    return user_folder("data") / f"runs-{project_name(project)}.db"
 
 
 def default_approvals_path(project: str | os.PathLike[str]) -> Path:
@@ -41,7 +41,7 @@ def default_approvals_path(project: str | os.PathLike[str]) -> Path:
 
         default_approvals_path("/srv/shop")  # ~/.local/share/hookline/approvals-shop-7d4c1a90b2.db
     """
-    return user_folder("data") / f"approvals-{_project_name(project)}.db"
+    return user_folder("data") / f"approvals-{project_name(project)}.db"
 
 
 def default_audit_path(project: str | os.PathLike[str]) -> Path:
@@ -54,7 +54,7 @@ def default_audit_path(project: str | os.PathLike[str]) -> Path:
 
         default_audit_path("/srv/shop")  # ~/.local/share/hookline/audit-shop-7d4c1a90b2.jsonl
     """
-    return user_folder("data") / f"audit-{_project_name(project)}.jsonl"
+    return user_folder("data") / f"audit-{project_name(project)}.jsonl"
 
 
 def is_default_audit_path(path: str | os.PathLike[str]) -> bool:
@@ -62,15 +62,6 @@ def is_default_audit_path(path: str | os.PathLike[str]) -> bool:
     folder, name = os.path.split(os.path.abspath(path))
     known = re.fullmatch(r"audit-[a-z0-9-]+-[0-9a-f]{10}\.jsonl", name)
     return known is not None and folder == os.path.abspath(user_folder("data"))
-
-
-def _project_name(project: str | os.PathLike[str]) -> str:
-    from hashlib import sha256
-    from pathlib import Path
-
-    folder = Path(project).expanduser().resolve()
-    name = re.sub(r"[^a-z0-9]+", "-", folder.name.lower()).strip("-")[:40] or "root"
-    return f"{name}-{sha256(os.fsencode(folder)).hexdigest()[:10]}"
 
 
 def checked_path(path: str | os.PathLike[str], takes: str) -> str:

@@ -1,0 +1,191 @@
+"""The state of a recorded run at one of its moments: messages, metadata and requests, from the moments before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from .._base.frozen import History, empty, freeze
+from .._kernel.payloads import ModelReply, ModelRequest, RunStart, ToolCallResult
+from .._kernel.points import POINTS
+from .._kernel.values import Message
+from ..records.format import Decision, MomentLine, Notes, RunInfo
+from ..records.reading import apply_changes
+
+KEPT_BYTES = 64 << 20
+"""The size of a run up to which its lines are kept for hooks that look at earlier moments."""
+
+_NO_NOTES = Notes()
+_decode_moment = msgspec.json.Decoder(MomentLine).decode
+_decode_request = msgspec.json.Decoder(ModelRequest).decode
+_decode_reply = msgspec.json.Decoder(ModelReply).decode
+_decode_result = msgspec.json.Decoder(ToolCallResult).decode
+_decode_start = msgspec.json.Decoder(RunStart).decode
+_REJECTED = frozenset(("retry", "end", "failed"))
+_AFTER_CALLS = frozenset(("before_step", "after_step", "on_stop", "on_run_end"))
+assert POINTS.keys() >= _AFTER_CALLS
+
+
+class Requests:
+    """The requests of one run to the model, restored from what each of them added to the one before."""
+
+    def __init__(self) -> None:
+        self._last: ModelRequest | None = None
+        self.sent: dict[str, ModelRequest] = {}
+        """The last request of each purpose, as the hooks left it."""
+
+    def restore(self, request: ModelRequest, notes: Notes | None) -> ModelRequest:
+        """Return a recorded request with all its messages and tools."""
+        notes, before = notes or _NO_NOTES, self._last
+        messages: Sequence[Message] = request.messages
+        tools = request.tools
+        if before is not None:
+            if notes.kept:
+                old = before.messages
+                messages = (
+                    old.plus(*messages)
+                    if notes.kept == len(old) and isinstance(old, History)
+                    else History((*old[: notes.kept], *messages))
+                )
+            if notes.tools_kept:
+                tools = before.tools
+        self._last = msgspec.structs.replace(
+            request, messages=messages if isinstance(messages, History) else History(messages), tools=tools
+        )
+        return self._last
+
+    def settle(self, request: ModelRequest, decisions: Iterable[Decision] | None) -> None:
+        """Keep a restored request as the recorded hooks left it, for the reply or failure that follows."""
+        self.sent[request.purpose] = changed_by(request, decisions)
+
+
+def changed_by(payload: Any, decisions: Iterable[Decision] | None) -> Any:
+    """Return a payload after the recorded rewriters."""
+    for decision in decisions or ():
+        if decision.changed is not None:
+            payload = apply_changes(payload, decision.changed)
+    return payload
+
+
+class RunState:
+    """The messages, metadata and system prompt of a run at one moment. ``missing`` says what could not be restored."""
+
+    def __init__(self, info: RunInfo) -> None:
+        self.messages: History[Message] = History()
+        self.metadata: Mapping[str, Any] = freeze(info.metadata) if info.metadata else empty()
+        self.system_prompt = info.system
+        self.missing = "the messages of the run before its first model call"
+        self._requests = Requests()
+        self._calls: tuple[str, ...] = ()
+        self._results: dict[str, Message] = {}
+
+    def add(self, line: MomentLine, replaced: frozenset[str]) -> None:
+        """Apply a moment that came before the one that is being judged."""
+        point = line.point
+        if point in _AFTER_CALLS:
+            self._close_calls()
+        if point == "before_llm":
+            self._begin_call(line)
+        elif point == "after_llm":
+            self._add_reply(line)
+        elif point == "after_tool":
+            result = changed_by(_decode_result(line.payload), line.decisions)
+            text = Message("tool", result.text, (), result.id, result.name, result.error is not None)
+            self._results[result.id] = text
+        elif point == "on_run_start":
+            start = changed_by(_decode_start(line.payload), line.decisions)
+            self.messages = self.messages.plus(Message("user", start.task))
+        for decision in line.decisions or ():
+            if decision.state is not None and decision.hook not in replaced:
+                self._change(decision.state)
+
+    def _begin_call(self, line: MomentLine) -> None:
+        """Take the messages from a request: a request contains the whole conversation, after the system prompt."""
+        self._close_calls()
+        request = self._requests.restore(_decode_request(line.payload), line.notes)
+        if request.purpose != "step" or request.attempt > 1:
+            return  # the request of a hook, or one with a note about the last attempt
+        messages = request.messages
+        if messages and messages[0].role == "system":
+            self.system_prompt = messages[0].content
+            messages = History(messages[1:])
+        self.messages = History(messages)
+        self.missing = ""
+
+    def _add_reply(self, line: MomentLine) -> None:
+        if line.verdict is not None and line.verdict.verb in _REJECTED:
+            return
+        reply = changed_by(_decode_reply(line.payload), line.decisions)
+        if reply.purpose == "step":
+            self.messages = self.messages.plus(Message("assistant", reply.content, reply.tool_calls))
+            self._calls = tuple(call.id for call in reply.tool_calls)
+
+    def _close_calls(self) -> None:
+        """Add the results of the calls in the order of the calls, as the loop does when all of them are finished."""
+        results, self._results = self._results, {}
+        calls, self._calls = self._calls, ()
+        self.messages = self.messages.plus(*(results[call] for call in calls if call in results))
+
+    def _change(self, changed: Mapping[str, Any]) -> None:
+        if "metadata" in changed:
+            self.metadata = freeze(changed["metadata"])
+        if "system_prompt" in changed:
+            self.system_prompt = str(changed["system_prompt"])
+        if "messages" in changed:
+            part = changed["messages"]
+            new = msgspec.convert(part["new"], tuple[Message, ...])
+            self.messages = History((*self.messages[: part["kept"]], *new))
+
+
+class TreeLines:
+    """The lines of a run tree up to the current one, for hooks that look back. They are decoded only then."""
+
+    def __init__(self) -> None:
+        self.blocks: list[tuple[list[bytes], int]] = []
+        self.size = 0
+        self.lost = False
+        self._states: dict[int, RunState] = {}
+        self._next = (0, 0)
+
+    def keep(self, lines: list[bytes], first: int, size: int) -> None:
+        """Keep the lines of a block from ``first`` on."""
+        self.size += size
+        if self.size > KEPT_BYTES:
+            self.blocks, self.lost = [], True
+        if not self.lost:
+            self.blocks.append((lines, first))
+
+    def state(self, run: int, infos: Mapping[int, RunInfo], line: int, replaced: frozenset[str]) -> RunState:
+        """Return the state of a run at a line of the last block, which is the one that is being judged."""
+        if self.lost:
+            state = RunState(infos[run])
+            state.missing = "the messages of a very long run"
+            return state
+        block, index = self._next
+        while block < len(self.blocks):
+            lines, first = self.blocks[block]
+            is_last = block == len(self.blocks) - 1
+            end = line if is_last else len(lines)
+            for raw in lines[max(first, index) : end]:
+                self._add(raw, infos, replaced)
+            if is_last:
+                self._next = block, max(index, end)
+                break
+            block, index = block + 1, 0
+        state = self._states.setdefault(run, RunState(infos[run]))
+        current = self.blocks[-1][0][line]
+        if current.startswith(b'["before_llm",'):  # a request shows the messages already at its own moment
+            self._add(current, infos, replaced)
+            self._next = len(self.blocks) - 1, line + 1
+        return state
+
+    def _add(self, raw: bytes, infos: Mapping[int, RunInfo], replaced: frozenset[str]) -> None:
+        try:
+            moment = _decode_moment(raw)
+            if moment.run not in self._states:
+                self._states[moment.run] = RunState(infos[moment.run])
+            self._states[moment.run].add(moment, replaced)
+        except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+            return  # not a moment, or a damaged one, which the account already has

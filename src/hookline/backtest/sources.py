@@ -1,0 +1,242 @@
+"""Where moments come from: files that are read in parts, so that several processes share the work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from .._base.frozen import Frozen
+from ..records.format import VERSION, HeaderLine, HookInfo, HooksLine, RecordError
+from ..records.reading import MAX_LINE, record_files
+from .errors import BacktestError
+from .report import Skipped
+
+UNIT_BYTES = 16 << 20
+"""The size of the parts of a file. It does not depend on the number of processes, so that the result does not."""
+_CHUNK = 1 << 20
+_TREE = b'["run",0,'
+_NEXT_TREE = b"\n" + _TREE
+
+
+class Unit(Frozen, frozen=True):
+    """A part of a record: the run trees that begin in these bytes of a file. ``end`` is -1 for the end of the file."""
+
+    file: str
+    start: int = 0
+    end: int = -1
+    size: int = 0
+
+
+class Wanted(Frozen, frozen=True):
+    """What a backtest looks at. A source may leave out moments of other points and tools, but must count them.
+
+    ``points`` maps each point to the globs of its tools; no globs stand for all tools. Lines that are not moments, and
+    moments of ``approval_decided``, are always wanted.
+    """
+
+    points: dict[str, tuple[str, ...]]
+
+
+class Block(Frozen, frozen=True):
+    """Whole lines of a record.
+
+    ``left_out`` is the number of moments that the source left out. If it leaves out any, a block is one run tree.
+    """
+
+    data: bytes
+    left_out: int = 0
+
+
+class Account:
+    """What was skipped in a unit, and why."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._found: dict[str, list[int]] = {}
+
+    def skip(self, why: str, line: int = 0, count: int = 1) -> None:
+        """Count skipped lines; ``line`` is the number of the first one, 0 if unknown."""
+        found = self._found.setdefault(why, [0, line])
+        found[0] += count
+
+    def entries(self) -> tuple[Skipped, ...]:
+        """Return the account for the report."""
+        return tuple(Skipped(self._file, why, count, line) for why, (count, line) in self._found.items())
+
+
+class Source(Protocol):
+    """A kind of record. A source is used in several processes, so it must be possible to copy it there."""
+
+    def units(self) -> list[Unit]:
+        """Return the parts that can be read independently of one another."""
+        ...
+
+    def skipped(self) -> list[Skipped]:
+        """Return the files that cannot be read at all."""
+        ...
+
+    def blocks(self, unit: Unit, wanted: Wanted, account: Account) -> Iterator[Block]:
+        """Yield the lines of a unit. Each run tree is complete and in order."""
+        ...
+
+    def hooks(self, unit: Unit, digest: str) -> tuple[HookInfo, ...]:
+        """Return the hooks with this digest, which may stand before the unit; none if they are unknown."""
+        ...
+
+
+class Files:
+    """Files of moments and tapes.
+
+    Raises:
+        RecordError: a path does not exist.
+        BacktestError: there is no record.
+    """
+
+    def __init__(self, paths: Iterable[str | os.PathLike[str]], *, since: float | None = None) -> None:
+        given = list(paths)
+        self._files = record_files(given, since=since)
+        self._since = since
+        if not self._files:
+            younger = " that was written since then" if since is not None else ""
+            raise BacktestError(
+                f"there is no record{younger} in {', '.join(map(str, given)) or 'nothing'}: record runs with "
+                "'hookline run --record', or name files that end with .moments or .tape"
+            )
+        self._skipped: list[Skipped] = []
+        self._hooks: dict[tuple[str, str], tuple[HookInfo, ...]] = {}
+
+    def skipped(self) -> list[Skipped]:
+        """Return the files that cannot be read at all."""
+        return self._skipped
+
+    def units(self) -> list[Unit]:
+        """Return parts of ``UNIT_BYTES``. A tape is one part: its lines follow the order in which things happened."""
+        found: list[Unit] = []
+        self._skipped = []
+        for file in self._files:
+            try:
+                size = file.stat().st_size
+                self._check_header(file)
+            except OSError as error:
+                self._skipped.append(Skipped(str(file), f"cannot be read: {error.strerror or error}"))
+                continue
+            except RecordError as error:
+                self._skipped.append(Skipped(str(file), str(error)))
+                continue
+            if file.suffix == ".tape" or size <= UNIT_BYTES:
+                found.append(Unit(str(file), 0, -1, size))
+                continue
+            for start in range(0, size, UNIT_BYTES):
+                end = start + UNIT_BYTES
+                found.append(Unit(str(file), start, end if end < size else -1, min(end, size) - start))
+        return found
+
+    @staticmethod
+    def _check_header(file: Path) -> None:
+        with file.open("rb") as stream:
+            first = stream.readline(_CHUNK)
+        try:
+            header = _decode_header(first).header
+        except msgspec.DecodeError:
+            return  # each of its lines is checked later
+        if header.format > VERSION:
+            raise RecordError(
+                f"version {header.format} of the format; this version of Hookline reads up to {VERSION}: "
+                "use a newer version of Hookline"
+            )
+
+    def blocks(self, unit: Unit, wanted: Wanted, account: Account) -> Iterator[Block]:
+        """Yield the lines of a unit, about a megabyte at a time."""
+        for data in _clip(unit, _whole_lines(unit, account)):
+            yield Block(data)
+
+    def hooks(self, unit: Unit, digest: str) -> tuple[HookInfo, ...]:
+        """Return the hooks with this digest: the line stands before the first run that has them."""
+        key = unit.file, digest
+        if key not in self._hooks:
+            self._hooks[key] = _find_hooks(unit.file, digest)
+        return self._hooks[key]
+
+
+_decode_header = msgspec.json.Decoder(HeaderLine).decode
+_decode_hooks = msgspec.json.Decoder(HooksLine).decode
+
+
+def _whole_lines(unit: Unit, account: Account) -> Iterator[tuple[int, bytes]]:
+    """Yield whole lines of a file from the start of a unit, with the position of the first byte."""
+    with open(unit.file, "rb", buffering=0) as stream:
+        position = max(unit.start - 1, 0)  # with the newline before it, to see whether a line begins there
+        stream.seek(position)
+        part, too_long = b"", False
+        while chunk := stream.read(_CHUNK):
+            cut = chunk.rfind(b"\n") + 1
+            if not cut:
+                part += chunk
+                if len(part) > MAX_LINE:
+                    if not too_long:
+                        account.skip(f"a line is longer than {MAX_LINE >> 20} MB", line_number(unit.file, position))
+                    position, part, too_long = position + len(part), b"", True
+                continue
+            data = part + chunk[:cut] if part else chunk[:cut]
+            part = chunk[cut:]
+            if too_long:  # drop the rest of that line
+                end = data.index(b"\n") + 1
+                position, data, too_long = position + end, data[end:], False
+            if data:
+                yield position, data
+            position += len(data)
+        if part and not too_long and unit.end < 0:
+            account.skip("the last line is incomplete", line_number(unit.file, position))
+
+
+def _clip(unit: Unit, blocks: Iterator[tuple[int, bytes]]) -> Iterator[bytes]:
+    """Cut blocks to the run trees of a unit: those that begin at or after its start, and before its end."""
+    begun = unit.start == 0
+    for first, given in blocks:
+        position, data = first, given
+        if not begun:
+            found = 0 if data.startswith(_TREE) and position >= unit.start else data.find(_NEXT_TREE) + 1
+            if not found and not (data.startswith(_TREE) and position >= unit.start):
+                if unit.end >= 0 and position >= unit.end:
+                    return
+                continue
+            begun = True
+            position, data = position + found, data[found:]
+        if unit.end >= 0 and position + len(data) > unit.end:
+            if data.startswith(_TREE) and position >= unit.end:
+                return
+            found = data.find(_NEXT_TREE, max(0, unit.end - 1 - position))
+            if found >= 0:
+                if found:
+                    yield data[: found + 1]
+                return
+        yield data
+
+
+def line_number(file: str, position: int) -> int:
+    """Return the number of the line, from 1, that begins at this position of a file."""
+    number = 1
+    with open(file, "rb", buffering=0) as stream:
+        while position > 0 and (chunk := stream.read(min(_CHUNK, position))):
+            number += chunk.count(b"\n")
+            position -= len(chunk)
+    return number
+
+
+def _find_hooks(file: str, digest: str) -> tuple[HookInfo, ...]:
+    wanted = b'["hooks","' + digest.encode()
+    with open(file, "rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            chunk += stream.readline(MAX_LINE)
+            found = 0 if chunk.startswith(wanted) else chunk.find(b"\n" + wanted) + 1
+            if found or chunk.startswith(wanted):
+                line = chunk[found : chunk.index(b"\n", found)]
+                try:
+                    return _decode_hooks(line).hooks
+                except msgspec.DecodeError:
+                    return ()
+    return ()

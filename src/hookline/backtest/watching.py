@@ -1,0 +1,140 @@
+"""Arguments that note what is read of them.
+
+A hook must not notice that it is watched, so the arguments remain a frozen dict with all its items. Every method of a
+dict is noted here. Code in C can read a dict without its methods (``msgspec.json.encode``, ``dict.get(arguments,
+…)``). It cannot be asked what it read, so while a hook runs, a call of such code counts as reading everything. The
+functions of the standard library use the methods of a dict that has its own; those of other packages may not.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from .._base.frozen import FrozenDict
+
+_EVALUATE = frozenset(("eval", "exec"))
+_OWN_FILE = __file__
+
+
+class WatchedArguments(FrozenDict):
+    """The arguments of a call, which note the names that were read.
+
+    ``read`` are the arguments that were read by name. ``whole`` is true if all of them were read together: by iterating
+    over them, comparing, copying or printing them. The number of arguments is not an argument: ``len`` is not noted.
+
+    Example::
+
+        arguments = watch({"path": "a.txt", "mode": "w"})
+        arguments["path"]
+        assert arguments.read == {"path"}
+    """
+
+    __slots__ = ("read", "whole")
+    read: set[str]
+    whole: bool
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return dict.__getitem__(self, name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return an argument, and note its name."""
+        self.read.add(name)
+        return dict.get(self, name, default)
+
+    def __contains__(self, name: object) -> bool:
+        self.read.add(name)  # type: ignore[arg-type]
+        return dict.__contains__(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        self.whole = True
+        return dict.__iter__(self)
+
+    def __reversed__(self) -> Iterator[str]:
+        self.whole = True
+        return dict.__reversed__(self)
+
+    def keys(self) -> Any:
+        """Return the names."""
+        self.whole = True
+        return dict.keys(self)
+
+    def values(self) -> Any:
+        """Return the values."""
+        self.whole = True
+        return dict.values(self)
+
+    def items(self) -> Any:
+        """Return the names and values."""
+        self.whole = True
+        return dict.items(self)
+
+    def copy(self) -> dict[str, Any]:
+        """Return a plain dict."""
+        self.whole = True
+        return dict.copy(self)
+
+    def __eq__(self, other: object) -> bool:
+        self.whole = True
+        return dict.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        self.whole = True
+        return dict.__ne__(self, other)
+
+    def __or__(self, other: Any) -> Any:
+        self.whole = True
+        return dict.__or__(self, other)
+
+    def __ror__(self, other: Any) -> Any:
+        self.whole = True
+        return dict.__ror__(self, other)
+
+    def __repr__(self) -> str:
+        self.whole = True
+        return dict.__repr__(self)
+
+    __hash__ = FrozenDict.__hash__
+
+
+def watch(arguments: Mapping[str, Any]) -> WatchedArguments:
+    """Return watched arguments with the same items."""
+    watched: WatchedArguments = dict.__new__(WatchedArguments)
+    dict.update(watched, arguments)
+    watched.read, watched.whole = set(), False
+    return watched
+
+
+@contextmanager
+def noting(arguments: WatchedArguments) -> Iterator[None]:
+    """Note reads by code in C too, in this thread and as long as this lasts.
+
+    Example::
+
+        with noting(request.arguments):
+            guard(ctx, request)
+    """
+
+    def profile(frame: FrameType, event: str, function: Any) -> None:
+        if event == "c_call" and frame.f_code.co_filename != _OWN_FILE and _may_read(function, arguments):
+            arguments.whole = True
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+def _may_read(function: Any, arguments: WatchedArguments) -> bool:
+    """Whether a function in C may read the arguments without their methods."""
+    owner = getattr(function, "__self__", None)
+    if owner is arguments:
+        return True  # a method of dict, as in dict.get(arguments, "path")
+    home = getattr(function, "__module__", None) or type(owner).__module__
+    return home.partition(".")[0] not in sys.stdlib_module_names or function.__name__ in _EVALUATE

@@ -1,0 +1,297 @@
+"""Redaction of what is recorded: the texts in payloads, decisions, tasks and replies.
+
+The same texts come back again and again: a reply, its arguments and the result of a tool are in the next request too.
+So each text is searched once and remembered. The rules are those of :class:`~hookline.hooks.Redactor`, which the audit
+log and the guards use.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from .._base.errors import NotInstalledError
+from .._base.frozen import History, json_encoder
+from .._kernel.errors import RegistrationError
+from .._kernel.validation import check_integer
+from .._kernel.values import Ids, ToolCall, ToolSpec, Usage
+from .._sensitive.redactor import Redactor, is_long_number
+from .format import Inexact
+
+log = logging.getLogger("hookline")
+
+MAX_TEXT = 100_000
+WINDOW = 10_000
+"""Number of characters beyond ``max_text`` that are redacted, so that no secret is cut in two before that."""
+_MAX_KNOWN = 4096
+_MAX_KNOWN_SIZE = 4_000_000
+
+_NEEDS_NO_LIBRARY = ("secret", "email", "ip")
+_NEVER_SENSITIVE = frozenset(
+    [
+        "id",
+        "name",
+        "tool",
+        "call_id",
+        "role",
+        "model",
+        "provider",
+        "organization_id",
+        "finish_reason",
+        "purpose",
+        "outcome",
+        "outcomes",
+        "source",
+        "digest",
+        "decision",
+        "phase",
+        "verb",
+        "hook",
+        "where",
+        "type",
+        "kind",
+        "status",
+        "tool_names",
+        "personality_id",
+        "session_id",
+        "platform",
+        "ids",
+        "usage",
+    ]
+)
+"""Fields of payloads with names, ids and words of Hookline, which hooks and readers need as they are."""
+
+RedactText = Callable[[str], str]
+
+_encode = json_encoder.encode
+
+
+class Redaction:
+    """Replaces sensitive texts and shortens long ones. The texts that it has seen are shared by all runs.
+
+    Args:
+        redact: ``None`` for a :class:`Redactor` of all kinds, another ``Redactor``, a function from text to text, an
+            object with such a method ``apply``, or ``False`` to redact nothing.
+        max_text: maximum number of characters of each text.
+    """
+
+    def __init__(self, redact: Any = None, max_text: int = MAX_TEXT) -> None:
+        self.max_text = check_integer(max_text, "max_text")
+        if redact is None:
+            redact = _default_redactor()
+        self.redactor = redact if isinstance(redact, Redactor) else None
+        self._apply = None if redact is False else _function(redact)
+        self.texts: dict[str, tuple[str, Inexact] | None] = {}
+        """The texts that were searched; ``None`` if a text is recorded as it is."""
+        self.objects: set[bytes] = set()
+        """JSON objects, encoded, in which nothing is replaced."""
+        self._size = 0
+        self.tools: tuple[ToolSpec, ...] = ()
+        """The last tools in whose descriptions nothing is replaced."""
+
+    def look_up(self, text: str) -> tuple[str, Inexact] | None:
+        """Return the text to record and how it differs, or ``None`` if it is recorded as it is."""
+        if text not in self.texts:
+            found = self._searched(text)
+            self._make_room(len(text))
+            self.texts[text] = found
+            return found
+        return self.texts[text]
+
+    def remember(self, encoded: bytes) -> None:
+        """Remember an encoded JSON object in which nothing is replaced."""
+        self._make_room(len(encoded))
+        self.objects.add(encoded)
+
+    def _make_room(self, size: int) -> None:
+        if len(self.texts) + len(self.objects) >= _MAX_KNOWN or self._size > _MAX_KNOWN_SIZE:
+            self.texts.clear()
+            self.objects.clear()
+            self._size = 0
+        self._size += size
+
+    def _searched(self, text: str) -> tuple[str, Inexact] | None:
+        shown = text[: self.max_text + WINDOW]
+        clean = shown
+        if self._apply is not None:
+            try:
+                clean = str(self._apply(shown))
+            except Exception as error:
+                log.exception("the redactor of the records failed")
+                clean = f"[withheld: the redactor failed with {type(error).__name__}]"
+        how: Inexact = "redacted" if clean != shown else ""
+        if len(text) > self.max_text:
+            over = len(text) - len(shown) + max(0, len(clean) - self.max_text)
+            clean, how = f"{clean[: self.max_text]}…(+{over})", how or "cut"
+        return (clean, how) if how else None
+
+
+class Redacted:
+    """The redaction of one run. ``how`` tells whether the values since its last reset were changed."""
+
+    def __init__(self, redaction: Redaction) -> None:
+        self._redaction = redaction
+        self._texts, self._objects = redaction.texts, redaction.objects
+        self._redactor = redaction.redactor
+        self.how: Inexact = ""
+        self._calls: Any = None
+
+    def calls(self, calls: tuple[ToolCall, ...]) -> Any:
+        """Replace texts in the arguments of tool calls. Those of a reply are also in the next request."""
+        if calls is self._calls:
+            return calls
+        clean = self._sequence(calls)
+        if clean is calls:
+            self._calls = calls
+        return clean
+
+    def tools(self, tools: tuple[ToolSpec, ...]) -> Any:
+        """Replace texts in descriptions of tools, which are the same in all runs of an agent."""
+        redaction = self._redaction
+        if tools is redaction.tools:
+            return tools
+        clean = self._sequence(tools)
+        if clean is tools:
+            redaction.tools = tools
+        return clean
+
+    def fields(self, struct: Any, names: tuple[str, ...]) -> None:
+        """Replace texts in these fields of a struct, in place."""
+        for name in names:
+            value = getattr(struct, name)
+            if value:
+                clean = self.value(value)
+                if clean is not value:
+                    setattr(struct, name, clean)
+
+    def value(self, value: Any) -> Any:
+        """Return a value with its texts replaced; the same object if there is nothing to replace."""
+        kind = type(value)
+        if kind is str:
+            found = self._texts[value] if value in self._texts else self._redaction.look_up(value)
+            if found is None:
+                return value
+            if self.how != "redacted":
+                self.how = found[1]
+            return found[0]
+        visit = _VISITS.get(kind)
+        if visit is None:
+            visit = _VISITS[kind] = _visit_of(kind)
+        return visit(self, value)
+
+    def _mapping(self, value: Mapping[Any, Any]) -> Any:
+        # The same arguments come in a reply, before and after the call: to encode them is faster than to visit them.
+        try:
+            encoded = _encode(value)
+        except (TypeError, UnicodeEncodeError):
+            return self._visited(value)
+        if encoded in self._objects:
+            return value
+        visited = self._visited(value)
+        if visited is value:
+            self._redaction.remember(encoded)
+        return visited
+
+    def _visited(self, value: Mapping[Any, Any]) -> Any:
+        changed: dict[Any, Any] | None = None
+        redactor = self._redactor
+        for key, item in value.items():
+            new_key, new = self.value(key), item
+            if type(item) is str and redactor is not None and redactor.is_named_secret(key, item):
+                new = redactor.replacement("secret", item)
+                self.how = "redacted"
+            elif item is not None:
+                new = self.value(item)
+            if new is not item or new_key is not key:
+                changed = dict(value) if changed is None else changed
+                if new_key is not key:
+                    del changed[key]
+                    while new_key in changed:  # two keys may be equal after redaction
+                        new_key += "_"
+                changed[new_key] = new
+        return value if changed is None else changed
+
+    def _sequence(self, value: Any) -> Any:
+        changed: list[Any] | None = None
+        for index, item in enumerate(value):
+            new = self.value(item)
+            if new is not item:
+                changed = list(value) if changed is None else changed
+                changed[index] = new
+        return value if changed is None else changed
+
+    def _struct(self, value: Any) -> Any:
+        changed = None
+        for name in text_fields(type(value)):
+            item = getattr(value, name)
+            if item is None:
+                continue
+            new = self.value(item)
+            if new is not item:
+                changed = changed or {}
+                changed[name] = new
+        return value if changed is None else msgspec.structs.replace(value, **changed)
+
+    def _number(self, value: int) -> Any:
+        if self._redactor is None or not is_long_number(value):
+            return value
+        text = self.value(str(value))
+        return text if text != str(value) else value
+
+    def _same(self, value: Any) -> Any:
+        return value
+
+
+_VISITS: dict[type, Callable[[Redacted, Any], Any]] = {}
+
+
+def _visit_of(kind: type) -> Callable[[Redacted, Any], Any]:
+    if issubclass(kind, (bool, float, type(None))):
+        return Redacted._same
+    if issubclass(kind, int):
+        return Redacted._number
+    if issubclass(kind, Mapping):
+        return Redacted._mapping
+    if issubclass(kind, (list, tuple, History)):
+        return Redacted._sequence
+    if issubclass(kind, msgspec.Struct):
+        return Redacted._struct
+    if issubclass(kind, str):
+        return lambda cleaning, value: cleaning.value(str.__str__(value))
+    return Redacted._same
+
+
+_known_text_fields: dict[type, tuple[str, ...]] = {}
+
+
+def text_fields(cls: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Return the fields of a struct that may contain sensitive texts."""
+    if cls not in _known_text_fields:
+        plain = (Ids, Usage, int, float, bool)
+        _known_text_fields[cls] = tuple(
+            field.name
+            for field in msgspec.structs.fields(cls)
+            if field.name not in _NEVER_SENSITIVE and field.type not in plain
+        )
+    return _known_text_fields[cls]
+
+
+def _default_redactor() -> Redactor:
+    try:
+        return Redactor()
+    except NotInstalledError as error:
+        log.warning("records are written without redaction of card, phone and account numbers: %s", error)
+        return Redactor(_NEEDS_NO_LIBRARY)
+
+
+def _function(redact: Any) -> RedactText:
+    apply = redact if callable(redact) else getattr(redact, "apply", None)
+    if isinstance(redact, type) or not callable(apply):
+        raise RegistrationError(
+            "redact must be a function from text to text, an object with such a method apply, or False, "
+            f"not {redact!r:.80}"
+        )
+    return apply  # type: ignore[no-any-return]
