@@ -220,10 +220,10 @@ def test_validation_that_changes_arguments_is_shown(tmp_path):
     def small(ctx, request):
         return None
 
-    view = run_of(tmp_path, small, turns=[call("count", number="7"), reply("done")], tools=[count])
+    view = run_of(tmp_path / "a", small, turns=[call("count", number="7"), reply("done")], tools=[count])
     checked = moment(view, "before_tool", "count").checked
     assert [change.field for change in checked] in ([], ["arguments.number"])
-    view = run_of(tmp_path, small, turns=[call("count", number="seven"), reply("done")], tools=[count])
+    view = run_of(tmp_path / "b", small, turns=[call("count", number="seven"), reply("done")], tools=[count])
     invalid = moment(view, "before_tool", "count")
     assert (invalid.verdict, outcomes(view, invalid)) == ("invalid", {"small": "skipped"})
     assert invalid.verbs == ["invalid"]
