@@ -1,3 +1,4 @@
+from ._backtest import backtest as backtest
 from ._coverage import Argument as Argument
 from ._coverage import Coverage as Coverage
 from ._coverage import PointCoverage as PointCoverage
