@@ -151,7 +151,13 @@ def test_tools_cannot_write_to_the_records(tmp_path):
     write = {"tool": "write_file", "arguments": {"path": str(target), "content": "x"}}
     turns.write_text(json.dumps([write, "ok"]))
     settings = Settings(
-        model=f"scripted:{turns}", record=True, records=str(folder), folder=str(tmp_path), write=True, audit=None, runs=None
+        model=f"scripted:{turns}",
+        record=True,
+        records=str(folder),
+        folder=str(tmp_path),
+        write=True,
+        audit=None,
+        runs=None,
     )
     run_with(settings)
     assert not target.exists()

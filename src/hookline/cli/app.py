@@ -18,6 +18,7 @@ from .help import Group
 COMMANDS = {
     "run": "Run an agent on one task.",
     "chat": "Chat with an agent.",
+    "record": "List, show, label, export or delete recorded runs.",
     "explain": "Show what happened in a recorded run: each step, and what each hook decided and changed.",
     "replay": "Replay recorded runs under other hooks, and show which decisions differ.",
     "import": "Import logs of Claude Code, OpenAI or OpenTelemetry as records.",
