@@ -42,6 +42,7 @@ from hookline import (
     observer,
     tool,
 )
+from hookline.events import HookExecuted, ToolEnded
 from hookline.models import OverloadedError
 from hookline.tape import Replay, Tape, TapeHook, areplay
 from hookline.tape import format as fmt
@@ -357,8 +358,8 @@ async def test_a_cancellation_comes_at_its_recorded_position_at_any_speed(
 
 
 def _is_decision(entry: Any) -> bool:
-    event = entry.event if isinstance(entry, fmt.EventEntry) else {"type": ""}
-    return event["type"] == "hook_executed" and bool(event["verb"] != "continue" or event["reason"])
+    event = getattr(entry, "event", None)
+    return isinstance(event, HookExecuted) and bool(event.verb != "cont" or event.reason)
 
 
 async def test_a_steering_message_comes_at_its_recorded_position_at_any_speed(tmp_path: Path) -> None:
@@ -468,8 +469,7 @@ async def test_a_replay_does_not_wait_for_an_abandoned_tool(tmp_path: Path) -> N
 
     path = tmp_path / "run.tape"
     assert (await recorded(agent(), path)).status == "failed"
-    events = [entry.event for entry in Tape.load(path).entries if isinstance(entry, fmt.EventEntry)]
-    outcomes = [event["outcome"] for event in events if event["type"] == "tool_ended"]
+    outcomes = [event.outcome for event in Tape.load(path).events() if isinstance(event, ToolEnded)]
     assert outcomes == ["ok", "cancelled"]
     again = await areplay(path, agent())
     assert (again.first_difference, again.stop_reason) == ("", "")

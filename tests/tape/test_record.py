@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, get_args
 
@@ -24,13 +26,12 @@ from hookline import (
     ScriptedModel,
     Session,
     call,
-    guard,
     hook,
     reply,
     tool,
 )
 from hookline.events import RunFinished, SubagentEvent
-from hookline.tape import Tape, TapeError, TapeHook
+from hookline.tape import Tape, TapeError, TapeHook, replay
 from hookline.tape import format as fmt
 from hookline.teams import Team
 
@@ -152,46 +153,54 @@ def test_the_tape_of_a_cancelled_run_is_complete_and_says_who_cancelled(path: Pa
     assert tape.result.status == "cancelled"
 
 
-def test_everything_before_a_crash_is_on_the_tape(path: Path) -> None:
-    """Lines are flushed as they come: killing the program loses only the line being written."""
-    seen = []
+def test_a_program_that_a_tool_kills_leaves_a_tape_that_ends_with_the_call(path: Path) -> None:
+    program = f"""
+import os
+from hookline import Agent, ScriptedModel, call
+from hookline.tape import TapeHook
 
-    @guard(BEFORE_TOOL)
-    def look(ctx: Any, payload: Any) -> None:
-        seen.append(Tape.load(path))
+def crash() -> None:
+    os._exit(9)
 
-    record(path, call("add", a=1, b=2), "done", hooks=[look])
-    (tape,) = seen
+Agent("a", llm=ScriptedModel([call("crash")]), tools=[crash]).run("go", hooks=[TapeHook({str(path)!r})])
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 9
+    tape = Tape.load(path)
     assert tape.result is None
-    assert [answer.response.tool_calls[0].name for answer in of(tape, fmt.ModelReplyEntry)] == ["add"]
+    assert not tape.truncated
+    assert [answer.response.tool_calls[0].name for answer in of(tape, fmt.ModelReplyEntry)] == ["crash"]
+    assert isinstance(tape.entries[-1], fmt.ToolCallEntry)
+    assert replay(path).stop_reason == "the tape ends before crash does"
 
 
 def test_an_incomplete_last_line_is_ignored_and_reported(path: Path) -> None:
     whole = record(path, "done")
     data = path.read_bytes()
-    path.write_bytes(data[:-20])
+    path.write_bytes(data[: data.rindex(b'{"entry":"event"') + 40])
     torn = Tape.load(path)
     assert torn.truncated
     assert not whole.truncated
-    assert len(torn.entries) == len(whole.entries) - 1
+    assert torn.entries == whole.entries[: len(torn.entries)]
+    assert whole.result is not None
+    assert torn.result is None
 
 
 @pytest.mark.parametrize(
     ("data", "says"),
     [
         (
-            b'{"entry":"tape_began","version":1}\n',
-            "version 1 of the tape format, and this version of Hookline reads only 2",
+            b'{"entry":"tape","version":1}\n',
+            "version 1 of the tape format, and this version of Hookline reads only 2 to 3",
         ),
         (
-            b'{"entry":"tape_began","version":99}\n',
-            "version 99 of the tape format, and this version of Hookline reads only 2",
+            b'{"entry":"tape","version":99}\n',
+            "version 99 of the tape format, and this version of Hookline reads only 2 to 3",
         ),
         (b'{"turns": []}\n', "is not a tape"),
         (b"\xff\xfe\n", "is not a tape"),
         (b"", "is not a tape"),
-        (b'{"entry":"tape_began","version":2}\n', "ends before its run starts"),
-        (b'{"entry":"tape_began","version":2}\n{"entry":"unheard"}\n', "is damaged in line 2"),
+        (b'{"entry":"tape","version":3}\n', "ends before its run starts"),
+        (b'{"entry":"tape","version":3}\n{"entry":"unheard"}\n', "is damaged in line 2"),
     ],
 )
 def test_a_file_that_is_not_a_tape_is_rejected_with_the_reason(path: Path, data: bytes, says: str) -> None:
@@ -252,10 +261,10 @@ def test_a_tape_holds_outer_budgets_with_their_usage(path: Path) -> None:
 def test_a_tape_is_json_lines_with_a_header(path: Path) -> None:
     record(path, "done")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert (lines[0]["entry"], lines[0]["version"]) == ("tape_began", 2)
+    assert (lines[0]["entry"], lines[0]["version"]) == ("tape", 3)
     assert lines[0]["hookline"]
-    assert lines[1]["entry"] == "run_began"
-    assert all("entry" in line for line in lines)
+    assert lines[1]["entry"] == "run"
+    assert all(isinstance(line, list) or "entry" in line for line in lines)
 
 
 def test_what_hooks_see_is_the_same_with_and_without_a_tape(path: Path) -> None:
@@ -277,22 +286,20 @@ def test_what_hooks_see_is_the_same_with_and_without_a_tape(path: Path) -> None:
 def test_the_names_in_the_file_do_not_follow_the_names_of_classes() -> None:
     tags = {str(kind.__struct_config__.tag) for kind in get_args(fmt.AnyEntry)}
     assert tags == {
-        "tape_began",
-        "lane_began",
-        "run_began",
-        "model_asked",
-        "model_answered",
-        "tool_called",
-        "tool_reported",
-        "tool_answered",
-        "arguments_checked",
-        "approval_answered",
-        "counted",
-        "drawn",
-        "happened",
-        "steered_in",
-        "alarm_rang",
-        "cancelled_from",
+        "tape",
+        "branch",
+        "run",
+        "model_request",
+        "model_reply",
+        "tool_call",
+        "tool_progress",
+        "tool_result",
+        "validation",
+        "approval",
+        "count",
+        "readings",
+        "event",
+        "steering",
+        "timer",
+        "cancellation",
     }
-    run = json.loads(fmt.RunEntry(branch=3, inside=2, budgets=(fmt.RecordedBudget(input=1),)).to_json())
-    assert (run["lane"], run["inside"], run["ledgers"]) == (3, 2, [{"input": 1}])

@@ -40,6 +40,7 @@ from hookline import (
     observer,
     tool,
 )
+from hookline.events import TextDelta
 from hookline.hooks import TokenUsageLimitHook
 from hookline.models import OverloadedError
 from hookline.tape import Replay, Tape, TapeHook, areplay, replay
@@ -252,8 +253,7 @@ def test_held_and_live_text_is_shown_at_the_same_position_in_a_replay(path: Path
     agent = Agent("a", llm=ScriptedModel(["so bad", "so good"]), hooks=[TapeHook(path), reject], stream=mode)
     assert agent.run("x").reply == "so good"
     check(path, reject)
-    events = [entry.event for entry in Tape.load(path).entries if isinstance(entry, fmt.EventEntry)]
-    shown = [event["text"] for event in events if event["type"] == "text_delta"]
+    shown = [event.text for event in Tape.load(path).events() if isinstance(event, TextDelta)]
     assert shown == (["so good"] if mode == "safe" else ["so", " bad", "so", " good"])
 
 
@@ -265,11 +265,12 @@ def test_a_tape_from_before_text_was_held_is_replayed_without_differences(path: 
     agent = Agent("a", llm=ScriptedModel(["so bad", "so good"]), hooks=[TapeHook(path), polish], stream="live")
     assert agent.run("x").reply == "fine"
     older = [json.loads(line) for line in path.read_text().splitlines()]
-    for line in older:
+    entries = [line for line in older if isinstance(line, dict)]
+    for line in entries:
         line.pop("stream", None)
         if line.get("event", {}).get("type") == "discarded":
             del line["event"]["reason"]
-    replaced = [i for i, line in enumerate(older) if line.get("event", {}).get("text") == "fine"]
+    replaced = [older.index(line) for line in entries if line.get("event", {}).get("text") == "fine"]
     path.write_text("".join(json.dumps(line) + "\n" for i, line in enumerate(older) if i not in replaced))
     check(path, polish)
 
@@ -527,7 +528,7 @@ def test_a_hook_that_ends_the_run_earlier_is_a_difference(path: Path) -> None:
 def test_an_incomplete_tape_is_replayed_to_its_end(path: Path) -> None:
     record(path, [call("add", a=3, b=4), "done"], no_ones)
     lines = path.read_bytes().split(b"\n")
-    end = next(i for i, line in enumerate(lines) if line.startswith(b'{"entry":"tool_called"'))
+    end = next(i for i, line in enumerate(lines) if line.startswith(b'{"entry":"tool_call"'))
     path.write_bytes(b"\n".join(lines[: end + 1]) + b"\n" + lines[end + 1][:30])
     again = replay(path, [no_ones])
     assert (again.first_difference, again.stop_reason) == ("", "the tape ends before add does")

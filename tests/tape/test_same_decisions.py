@@ -12,6 +12,7 @@ import pytest
 from hypothesis import Phase, assume, given, settings
 
 from hookline import Agent, AgentResult, RunFailedError, ScriptedModel, Session
+from hookline.events import HookExecuted
 from hookline.tape._replay import Replay, areplay
 from hookline.tape.format import CancellationEntry, EventEntry
 from hookline.tape.recording import TapeHook
@@ -58,7 +59,7 @@ def decided_before_the_cancellation(replay: Replay) -> int:
     entries = replay.tape.entries
     end = next((i for i, entry in enumerate(entries) if isinstance(entry, CancellationEntry)), len(entries))
     executed = [entry.event for entry in entries[:end] if isinstance(entry, EventEntry)]
-    return sum(event["type"] == "hook_executed" and event["verb"] != "continue" for event in executed)
+    return sum(isinstance(event, HookExecuted) and bool(event.verb != "cont" or event.reason) for event in executed)
 
 
 @pytest.mark.slow

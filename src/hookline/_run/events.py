@@ -21,7 +21,8 @@ log = logging.getLogger("hookline")
 Sink = Callable[[Event], None]
 """A callable that consumes events.
 
-With an attribute ``events``, a set of types, it only gets these types; events that no consumer wants are not created.
+With an attribute ``events``, a set of types or :class:`AllEventsExcept`, it only gets these types; events that no
+consumer wants are not created.
 With a true attribute ``every_call``, it gets an event for every hook call.
 """
 
@@ -226,8 +227,19 @@ ENGINE_EVENTS: frozenset[type[Event]] = frozenset(
 )
 """The events that only the loop and the dispatcher emit. Hooks and tools emit their own types."""
 
-Kinds = frozenset[type[Event]]
-_NONE: Kinds = frozenset()
+
+class AllEventsExcept:
+    """All types of events except these, for the attribute ``events`` of a consumer."""
+
+    def __init__(self, *kinds: type[Event]) -> None:
+        self.kinds = frozenset(kinds)
+
+    def __contains__(self, kind: object) -> bool:
+        return kind not in self.kinds
+
+
+Kinds = frozenset[type[Event]] | AllEventsExcept
+_NONE: frozenset[type[Event]] = frozenset()
 
 
 def listener(hook: Any) -> Sink:
@@ -272,6 +284,19 @@ def _is_hook_sink(pair: tuple[Sink, Kinds | None]) -> bool:
     return hasattr(pair[0], "hook")
 
 
+def _union(every: Iterable[Kinds | None]) -> Kinds | None:
+    """Return the types that any of several consumers wants."""
+    named, excepted = _NONE, list[frozenset[type[Event]]]()
+    for kinds in every:
+        if kinds is None:
+            return None
+        if isinstance(kinds, AllEventsExcept):
+            excepted.append(kinds.kinds)
+        else:
+            named = named.union(kinds)
+    return AllEventsExcept(*frozenset.intersection(*excepted) - named) if excepted else named
+
+
 class EventStream:
     """Numbers events, delivers them to sinks, and keeps them for readers in any event loop.
 
@@ -281,8 +306,7 @@ class EventStream:
     def __init__(self, run_id: str, now: Callable[[], float], sinks: Iterable[Sink] = (), keep: bool = False) -> None:
         self._run_id, self._now = run_id, now
         self._sinks: tuple[tuple[Sink, Kinds | None], ...] = tuple((s, getattr(s, "events", None)) for s in sinks)
-        every = [kinds for _, kinds in self._sinks]
-        self.wanted: Kinds | None = None if keep or None in every else _NONE.union(*filter(None, every))
+        self.wanted: Kinds | None = None if keep else _union([kinds for _, kinds in self._sinks])
         self.recording = self.wants(PointFired)
         self._sinks_by_type = _SinksByType(self._sinks)
         self.hooked = any(map(_is_hook_sink, self._sinks))

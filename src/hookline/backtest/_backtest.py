@@ -18,8 +18,9 @@ from ..records.format import Label
 from .confinement import ACTIONS
 from .engine import Engine, Test
 from .errors import BacktestError
+from .parquet import ParquetFiles, split_paths
 from .report import Report, Skipped
-from .sources import Files, Source
+from .sources import Files, Joined, Source
 from .where import Where
 from .workers import Limits, can_fork, judge_here, judge_in_processes
 
@@ -52,7 +53,7 @@ def backtest(
 
     Args:
         rules: the hooks to test, or a reference to them, such as ``"rules.py"``.
-        records: files and folders of records (``.moments``) and tapes.
+        records: files and folders of records (``.moments``), tapes (``.tape``) and Parquet files (``.parquet``).
         baseline: compare with the decisions of these hooks instead of the recorded ones.
         without: names of recorded hooks whose decisions are dropped.
         where: only judge these moments: ``tool=shell``, ``point=before_tool``, ``agent=bob``, ``model=…``,
@@ -181,8 +182,12 @@ def load_rules(references: Iterable[str], home: Path | None = None) -> HookRegis
 def _source(records: Any, since: float | None) -> Source:
     if callable(getattr(records, "blocks", None)):
         return records  # type: ignore[no-any-return]
-    paths = [records] if isinstance(records, (str, os.PathLike)) else records
-    return Files(paths, since=since)
+    paths = [records] if isinstance(records, (str, os.PathLike)) else list(records)
+    tables, others = split_paths(paths)
+    sources: list[Source] = [ParquetFiles(tables)] if tables else []
+    if others or not tables:
+        sources.append(Files(others, since=since))
+    return sources[0] if len(sources) == 1 else Joined(sources)
 
 
 LABELS = "labels.jsonl"

@@ -155,6 +155,13 @@ class Engine:
 
     def judge(self, unit: Unit, stuck: Stuck | None = None) -> Report:
         """Judge one unit, except the moments in ``stuck``, which are reported with their problem."""
+        try:
+            return self._judge(unit, stuck)
+        except _LinesNeededError:  # a hook looked at earlier moments: from now on, the source leaves out nothing
+            self.wanted = self.wanted.replace(everything=True)
+            return self._judge(unit, stuck)
+
+    def _judge(self, unit: Unit, stuck: Stuck | None) -> Report:
         self._unit = unit
         self._account = Account(unit.file)
         self._tally = self._total = Tally()
@@ -166,6 +173,7 @@ class Engine:
         self._number = 0
         self._position = 0
         self._dropped = 0
+        self._left_out = 0
         given_up = [set(rules.given_up) for rules in self._rules]
         for hook in sorted(self.now.given_up):
             self._total.notes[f"{hook} hung too often, and was not called in parts of the records"] = None
@@ -189,15 +197,13 @@ class Engine:
         if self._tree is not None:
             self._tree.lines.keep(lines, 0, len(data))
         moments, structure = self._prefixes, _STRUCTURE
-        base = self._position
+        base, self._left_out = self._position, left_out
         for index, line in enumerate(lines):
             if line.startswith(moments):
                 self._moment(line, index, base + index)
             elif line.startswith(structure):
                 self._structure(line, index, base + index, lines)
         self._position = base + len(lines)
-        if left_out and self._tree is not None:
-            self._tree.left_out += left_out
 
     def _sound_lines(self, lines: list[bytes]) -> list[bytes]:
         """Return the lines that look like JSON arrays, and report the others. The entries of a tape are no mistake."""
@@ -263,6 +269,8 @@ class Engine:
         test = self._test
         tree = self._tree = RunTree(position, self._clock, test.where, test.model, self.now.replaced)
         tree.lines.keep(lines, index, 0)
+        tree.left_out = self._left_out
+        tree.lines.is_partial = self._left_out > 0
         tree.is_old = bool(test.since) and decode_run(line).info.time < test.since
         if tree.is_old or test.where.filters_status:  # count it apart: it may turn out not to be wanted
             self._count_silent()
@@ -273,6 +281,8 @@ class Engine:
         tree, self._tree = self._tree, None
         if tree is None:
             return
+        if tree.lines.is_needed:
+            raise _LinesNeededError
         tally = self._tally
         moments = position - tree.first - 1 - tree.others + tree.left_out
         sure = moments if tree.differs_at < 0 else min(tree.differs_at, moments)
@@ -611,6 +621,10 @@ class Engine:
                 then, now, certainty = decided[key]
                 self._tally.label("then", bad=label.is_bad, stopped=then, certainty="exact")
                 self._tally.label("now", bad=label.is_bad, stopped=now, certainty=certainty)
+
+
+class _LinesNeededError(Exception):
+    """A hook read something for which the source must not leave out lines."""
 
 
 def _recorded_decisions(tree: RunTree, keys: Iterable[str]) -> dict[str, DecidedCall]:

@@ -146,6 +146,10 @@ class TreeLines:
         self.blocks: list[tuple[list[bytes], int]] = []
         self.size = 0
         self.lost = False
+        self.is_partial = False
+        """Whether the source left out moments that no hook listens to."""
+        self.is_needed = False
+        """Whether a hook looked at earlier moments, although some are left out."""
         self._states: dict[int, RunState] = {}
         self._next = (0, 0)
 
@@ -159,6 +163,9 @@ class TreeLines:
 
     def state(self, run: int, infos: Mapping[int, RunInfo], line: int, replaced: frozenset[str]) -> RunState:
         """Return the state of a run at a line of the last block, which is the one that is being judged."""
+        if self.is_partial:
+            self.is_needed = True  # the tree is judged again with all its lines
+            return RunState(infos[run])
         if self.lost:
             state = RunState(infos[run])
             state.missing = "the messages of a very long run"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -35,10 +35,12 @@ class Wanted(Frozen, frozen=True):
     """What a backtest looks at. A source may leave out moments of other points and tools, but must count them.
 
     ``points`` maps each point to the globs of its tools; no globs stand for all tools. Lines that are not moments, and
-    moments of ``approval_decided``, are always wanted.
+    moments of ``approval_decided`` and ``before_tool`` (which may have labels), are always wanted. With ``everything``
+    nothing may be left out, because a hook looks at earlier moments.
     """
 
     points: dict[str, tuple[str, ...]]
+    everything: bool = False
 
 
 class Block(Frozen, frozen=True):
@@ -86,6 +88,32 @@ class Source(Protocol):
     def hooks(self, unit: Unit, digest: str) -> tuple[HookInfo, ...]:
         """Return the hooks with this digest, which may stand before the unit; none if they are unknown."""
         ...
+
+
+class Joined:
+    """Several sources as one. Each file belongs to one of them."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+        self._by_file: dict[str, Source] = {}
+
+    def units(self) -> list[Unit]:
+        """Return the units of all sources."""
+        found = [(unit, source) for source in self._sources for unit in source.units()]
+        self._by_file = {unit.file: source for unit, source in found}
+        return [unit for unit, _ in found]
+
+    def skipped(self) -> list[Skipped]:
+        """Return the files that cannot be read at all."""
+        return [each for source in self._sources for each in source.skipped()]
+
+    def blocks(self, unit: Unit, wanted: Wanted, account: Account) -> Iterator[Block]:
+        """Yield the lines of a unit."""
+        return self._by_file[unit.file].blocks(unit, wanted, account)
+
+    def hooks(self, unit: Unit, digest: str) -> tuple[HookInfo, ...]:
+        """Return the hooks with this digest."""
+        return self._by_file[unit.file].hooks(unit, digest)
 
 
 class Files:

@@ -1,3 +1,8 @@
+from .comparison import Comparison as Comparison
+from .comparison import compare as compare
+from .find import find_run as find_run
+from .page import diff_fragment as diff_fragment
+from .page import diff_html as diff_html
 from .page import explain_fragment as explain_fragment
 from .page import explain_html as explain_html
 from .view import RunView as RunView

@@ -31,18 +31,18 @@ TEXT_LIMIT = 4000
 State = Literal["spoke", "passed", "skipped", "not selected"]
 
 
-class _View(msgspec.Struct, omit_defaults=True):
+class View(msgspec.Struct, omit_defaults=True):
     """Base of all parts of a view."""
 
 
-class Change(_View):
+class Change(View):
     """What a hook changed: the field, and the difference by words."""
 
     field: str
     parts: list[Part]
 
 
-class Decision(_View):
+class Decision(View):
     """What a hook returned at a point, or how it failed."""
 
     hook: str
@@ -58,7 +58,7 @@ class Decision(_View):
     took: float = 0.0
 
 
-class ChainHook(_View):
+class ChainHook(View):
     """A hook that is registered at a point."""
 
     name: str
@@ -71,7 +71,7 @@ class ChainHook(_View):
     plugin: str = ""
 
 
-class HookOutcome(_View):
+class HookOutcome(View):
     """What a hook did at one moment. ``state`` is ``skipped`` if an earlier hook settled the point."""
 
     name: str
@@ -80,7 +80,7 @@ class HookOutcome(_View):
     decision: Decision | None = None
 
 
-class Moment(_View):
+class Moment(View):
     """One fire of a point. ``chain`` is the number of its hooks in :attr:`RunView.chains`."""
 
     n: int
@@ -106,7 +106,7 @@ class Moment(_View):
         return found or ([self.verdict] if self.verdict not in ("", "cont") else [])
 
 
-class MessageView(_View):
+class MessageView(View):
     """A message of a request. ``known`` is true if the page has already shown its text: a reply or a result."""
 
     role: str
@@ -116,7 +116,7 @@ class MessageView(_View):
     known: bool = False
 
 
-class ModelCall(_View, tag_field="kind", tag="model"):
+class ModelCall(View, tag_field="kind", tag="model"):
     """One attempt of a call of the model, with the hooks before and after it."""
 
     at: float = 0.0
@@ -142,7 +142,7 @@ class ModelCall(_View, tag_field="kind", tag="model"):
     moments: list[Moment] = []
 
 
-class ToolCallView(_View, tag_field="kind", tag="call"):
+class ToolCallView(View, tag_field="kind", tag="call"):
     """A tool call, with the hooks before and after it, its approval, and the runs that it started."""
 
     id: str
@@ -166,7 +166,7 @@ class ToolCallView(_View, tag_field="kind", tag="call"):
     runs: list[RunView] = []
 
 
-class EventView(_View, tag_field="kind", tag="event"):
+class EventView(View, tag_field="kind", tag="event"):
     """A moment that belongs to no model call and no tool call."""
 
     at: float
@@ -175,7 +175,7 @@ class EventView(_View, tag_field="kind", tag="event"):
     bad: bool = False
 
 
-class NestedRun(_View, tag_field="kind", tag="run"):
+class NestedRun(View, tag_field="kind", tag="run"):
     """A run that was started by a hook or in another way outside a tool call."""
 
     at: float
@@ -185,7 +185,7 @@ class NestedRun(_View, tag_field="kind", tag="run"):
 Item = ModelCall | ToolCallView | EventView | NestedRun
 
 
-class StepView(_View):
+class StepView(View):
     """One step: the model calls and tool calls of one round of the loop. ``index`` is -1 before the first step."""
 
     index: int
@@ -200,7 +200,7 @@ class StepView(_View):
                 yield from item.moments
 
 
-class RunView(_View):
+class RunView(View):
     """A whole run."""
 
     id: str

@@ -127,6 +127,12 @@ def _form(cls: type[msgspec.Struct]) -> _Form:
     return found
 
 
+def slim(payload: Any) -> Any:
+    """Return a payload without ids, requests and the fields that have their default value, for the encoder."""
+    form = _form(type(payload))
+    return form.slim(*form.values(payload))
+
+
 def _is_about_tool(cls: type[Any]) -> bool:
     return any(point.tool and point.payload is cls for point in POINTS.values())
 
@@ -197,8 +203,8 @@ class RunTree:
         self.hold(encode_line(items))
 
 
-def encode_line(items: Sequence[Any]) -> bytes:
-    """Encode a line. Invalid Unicode is replaced."""
+def encode_line(items: Any) -> bytes:
+    """Encode a line: the items of an array, or a struct. Invalid Unicode is replaced."""
     try:
         return _encode(items) + b"\n"
     except UnicodeEncodeError:
@@ -213,19 +219,26 @@ class MomentEncoder:
         info: the input of the run.
         points: the points to record.
         redacted: replaces sensitive texts; ``None`` to record them.
+        place: returns the last item of each moment in a tape; called just before the moment is written.
     """
 
     def __init__(
-        self, tree: RunTree, info: fmt.RunInfo, points: frozenset[str], redacted: Redacted | None = None
+        self,
+        tree: RunTree,
+        info: fmt.RunInfo,
+        points: frozenset[str],
+        redacted: Redacted | None = None,
+        place: Callable[[], Any] | None = None,
     ) -> None:
         self._tree = tree
         self._redacted = redacted
+        self._place = place
         self._points = points
         self.points = points | {ON_RUN_END}
         """The points whose fires this recorder must see: the result of the run comes from ``on_run_end``."""
         self.number = next(tree.numbers)
-        self._messages: Sequence[Message] = ()
-        self._tools: Any = ()
+        self.request = ModelRequest()
+        """The last request, as it arrived at ``before_llm``."""
         self._result: AgentResult[Any] | None = None
         self._asked: dict[str, tuple[str, int]] = {}
         """The tools and positions of calls that wait for an approval, by their ids."""
@@ -278,7 +291,9 @@ class MomentEncoder:
             missing = _form(type(payload)).names
             notes = fmt.Notes(inexact="partial", missing=missing)
             at = time.perf_counter() - self._tree.started
-            self._tree.line(_plain(point), "", self.number, next(self._tree.positions), at, took, {}, None, None, notes)
+            position = next(self._tree.positions)
+            line: tuple[Any, ...] = (_plain(point), "", self.number, position, at, took, {}, None, verdict, notes)
+            self._tree.line(*line, *(() if self._place is None else (self._place(),)))
 
     def _write(
         self,
@@ -291,25 +306,25 @@ class MomentEncoder:
     ) -> int:
         """Write a moment and return its position."""
         cls, tree, redacted = type(payload), self._tree, self._redacted
-        slim: Any
+        fields: Any
         notes = None
         tool = ""
         if redacted is not None:
             redacted.how = ""
         if cls is ModelRequest:
-            slim, notes = self._request(payload)
+            fields, notes = self._request(payload)
         else:
             form = _forms.get(cls) or _form(cls)
-            slim = form.slim(*form.values(payload))
+            fields = form.slim(*form.values(payload))
             if cls is AgentResult and (kept := self._known_messages(payload.messages)):
-                slim.messages = payload.messages[kept:]
+                fields.messages = payload.messages[kept:]
                 notes = fmt.Notes(kept)
             if redacted is not None:
                 if cls is ModelReply:
-                    slim.content = redacted.value(slim.content)
-                    slim.tool_calls = redacted.calls(slim.tool_calls)
+                    fields.content = redacted.value(fields.content)
+                    fields.tool_calls = redacted.calls(fields.tool_calls)
                 else:
-                    redacted.fields(slim, form.texts)
+                    redacted.fields(fields, form.texts)
             if form.tool:
                 tool = getattr(payload, form.tool)
             elif cls is ApprovalRequest:
@@ -323,8 +338,10 @@ class MomentEncoder:
                 notes = (notes or fmt.Notes()).replace(inexact=redacted.how)
         at = int((time.perf_counter() - tree.started) * 1e6) / 1e6
         position = next(tree.positions)
-        line: tuple[Any, ...] = (_plain(point), tool, self.number, position, at, took, slim)
-        if notes is not None:
+        line: tuple[Any, ...] = (_plain(point), tool, self.number, position, at, took, fields)
+        if self._place is not None:
+            line += (decided, verdict, notes, self._place())
+        elif notes is not None:
             line += (decided, verdict, notes)
         elif verdict is not None or decided is not None:
             line += (decided, verdict)
@@ -350,7 +367,7 @@ class MomentEncoder:
 
     def _known_messages(self, messages: Sequence[Message]) -> int:
         """Return how many messages at the beginning are the last ones of the last request."""
-        before = self._messages
+        before = self.request.messages
         first = messages[0] if messages else None
         start = next((index for index, old in enumerate(before) if old is first), len(before))
         kept = len(before) - start
@@ -361,13 +378,12 @@ class MomentEncoder:
     def _request(self, request: ModelRequest) -> tuple[_SlimRequest, fmt.Notes]:
         """Return a request with its new messages only."""
         redacted, tools = self._redacted, request.tools
-        kept, added = new_messages(self._messages, request.messages)
-        self._messages = request.messages
-        tools_kept = self._tools is tools or self._tools == tools
+        before, self.request = self.request, request
+        kept, added = new_messages(before.messages, request.messages)
+        tools_kept = before.tools is tools or before.tools == tools
         messages = [_SlimMessage(*_message_fields(message)) for message in added]
         slim = _SlimRequest(messages, request.model, request.hop, request.attempt, request.purpose)
         if not tools_kept:
-            self._tools = tools
             slim.tools = tools if redacted is None else redacted.tools(tools)
         if request.response_format is not None:
             slim.response_format = request.response_format

@@ -258,6 +258,8 @@ class MomentLine(Frozen, frozen=True, array_like=True):
     decisions: tuple[Decision, ...] | None = None
     verdict: Verdict | None = None
     notes: Notes | None = None
+    place: tuple[float, int, int] | None = None
+    """In a tape only, for replays: the time, the branch, and the number of the tool call that fired the point."""
 
 
 NOT_MOMENTS = ("hookline", "hooks", "run", "end", "label")

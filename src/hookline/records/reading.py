@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from .._base.frozen import History
 from .._kernel.payloads import Failure, ModelReply, ModelRequest, ToolCallRequest
 from .._kernel.points import POINTS
 from .._kernel.state import AgentResult
@@ -188,7 +189,7 @@ def restore(line: fmt.MomentLine, info: fmt.RunInfo, before: ModelRequest | None
     if type(payload) is ModelRequest:
         notes = line.notes or _NO_NOTES
         if notes.kept and before is not None:
-            given["messages"] = (*before.messages[: notes.kept], *payload.messages)
+            given["messages"] = _continued(before.messages, notes.kept, payload.messages)
         if notes.tools_kept and before is not None:
             given["tools"] = before.tools
     elif type(payload) is AgentResult and before is not None:
@@ -198,6 +199,15 @@ def restore(line: fmt.MomentLine, info: fmt.RunInfo, before: ModelRequest | None
     elif isinstance(payload, (ModelReply, Failure)) and before is not None:
         given["request"] = before
     return msgspec.structs.replace(payload, **given)
+
+
+def _continued(before: Sequence[Message], kept: int, new: Sequence[Message]) -> Sequence[Message]:
+    """Return the first messages of the previous request and the new ones. The requests of a run share one buffer: with
+    a copy for each of them, the memory for a long run would grow with the square of its length.
+    """
+    if isinstance(before, History) and len(before) == kept:
+        return before.plus(*new)
+    return History((*before[:kept], *new))
 
 
 def apply_changes(payload: Any, changed: Mapping[str, Any]) -> Any:

@@ -156,7 +156,7 @@ async def areplay(
 def replay_agent(tape: Tape, hooks: Iterable[Hook] | HookRegistry) -> Agent:
     """Make an agent like the recorded one, with these hooks, placeholders for its tools, and no model."""
     began = tape.run
-    first = next((request for request in tape.requests if request.purpose == "step"), None)
+    first = tape.first_request
     checks = {
         (entry.tool, digest(thaw(entry.arguments))): entry
         for entry in tape.entries

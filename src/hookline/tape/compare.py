@@ -5,18 +5,27 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from difflib import SequenceMatcher
+from functools import lru_cache
 from itertools import zip_longest
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from .._base.frozen import json_text, scrub
 from .._base.text import snake_case
-from .._kernel.events import Event
+from .._kernel.events import Event, HookExecuted, PointFired
 from .._kernel.points import APPROVAL_REQUESTED, ON_TOKEN
 from .._kernel.results import HookAction
+from .._run.events import Discarded, TextDelta
 from . import format as fmt
 from .tape import Tape
+
+AnyEvent = Event | dict[str, Any]
+"""An event; as a dict if the program that reads the tape does not know its type."""
+
+TEXT_EVENTS = (TextDelta, Discarded)
+"""The events about streamed text. A replay of an older tape does not compare them."""
 
 LOOKAHEAD = 20
 """Maximum number of events to search, after a difference, for the point where recording and replay agree again."""
@@ -57,16 +66,15 @@ class Comparison:
     """Compares the events of a replay one by one with those on the tape."""
 
     def __init__(self, tape: Tape) -> None:
-        self._recorded: dict[tuple[str, int], deque[tuple[int, dict[str, Any]]]] = {}
+        self._recorded: dict[tuple[str, int], deque[tuple[int, AnyEvent]]] = {}
         """The recorded events that the replay has not produced yet, by run and branch, each with its position."""
         self._recorded_decisions: list[tuple[int, Decision]] = []
         for position, entry in enumerate(tape.entries):
-            if isinstance(entry, fmt.EventEntry) and self.is_compared(entry):
-                self._recorded.setdefault((entry.event["run_id"], entry.branch), deque()).append(
-                    (position, entry.event)
-                )
-                if decision := _decision(entry.event):
-                    self._recorded_decisions.append((position, decision))
+            if isinstance(entry, fmt.EventEntry) and not entry.inside and is_compared(entry.event):
+                then = self._recorded.setdefault((run_of(entry.event), entry.branch), deque())
+                then.append((position, entry.event))
+                if isinstance(entry.event, HookExecuted):
+                    self._recorded_decisions.append((position, _decision(entry.event)))
         self._compares_text = tape.run.stream is not None
         self._decisions: list[tuple[int, Decision]] = []
         self._found: list[tuple[int, str]] = []
@@ -76,11 +84,6 @@ class Comparison:
     def first(self) -> str:
         """The first difference by its position on the tape, as text."""
         return min(self._found, key=lambda pair: pair[0])[1] if self._found else ""
-
-    @staticmethod
-    def is_compared(entry: fmt.EventEntry) -> bool:
-        """Return whether a replay produces this event too."""
-        return not entry.inside and _is_comparable(entry.event)
 
     def take(self, event: Event, branch: int, next_in_branch: Callable[[], int]) -> tuple[int | None, str]:
         """Compare the next event of a branch.
@@ -93,16 +96,17 @@ class Comparison:
         Returns:
             The event's position on the tape, or ``None``; and how it differs from the next recorded event, or ``""``.
         """
-        data = scrub(event.payload)
-        if not _is_comparable(data) or (data["type"] in fmt.TEXT_EVENTS and not self._compares_text):
+        if not is_compared(event) or (isinstance(event, TEXT_EVENTS) and not self._compares_text):
             return None, ""
-        then, core, decision = self._recorded.get((event.run_id, branch), deque()), _comparable(data), _decision(data)
-        found = next((i for i in _next_candidates(then) if _comparable(then[i][1]) == core), None)
+        then = self._recorded.get((event.run_id, branch), deque())
+        decision = _decision(event) if isinstance(event, HookExecuted) else None
+        found = next((i for i in _next_candidates(then) if _is_same(then[i][1], event)), None)
         difference = ""
         if found is None:
             was = then[0][1] if then else None
-            difference = f"recorded: {_describe(was, data) if was else 'nothing'}; replayed: {_describe(data, was)}"
-            found = next((i for i in range(min(LOOKAHEAD, len(then))) if _comparable(then[i][1]) == core), None)
+            now = _describe(event, was)
+            difference = f"recorded: {_describe(was, event) if was is not None else 'nothing'}; replayed: {now}"
+            found = next((i for i in range(min(LOOKAHEAD, len(then))) if _is_same(then[i][1], event)), None)
             if decision is not None:
                 self._decisions.append((next_in_branch() if found is None else then[found][0], decision))
             for _ in range(found or 0):
@@ -156,11 +160,12 @@ class Comparison:
         )
 
 
-def _next_candidates(events: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[int]:
+def _next_candidates(events: Sequence[tuple[int, AnyEvent]]) -> Iterator[int]:
     """Yield the indices of the events that may come next. Observers of a point run concurrently, in any order."""
+    first = events[0][1] if events else None
     for index, (_, event) in enumerate(events):
-        observed = event["type"] == "hook_executed" and event["phase"] == "observe"
-        if not index or (observed and event["point"] == events[0][1]["point"]):
+        observed = isinstance(event, HookExecuted) and event.phase == "observe"
+        if not index or (observed and event.point == getattr(first, "point", None)):  # type: ignore[union-attr]
             yield index
         if not observed:
             return
@@ -176,21 +181,52 @@ def differences(then: Sequence[Decision], now: Sequence[Decision]) -> Iterator[D
                 yield Difference(was, new)
 
 
-def _is_comparable(event: dict[str, Any]) -> bool:
+def is_compared(event: AnyEvent) -> bool:
     """Return whether to compare an event. A replay asks no approvers, and hooks that did nothing do not matter."""
-    if event["type"] in ("point_fired", "hook_executed") and event["point"] == APPROVAL_REQUESTED:
-        return False
-    if event["type"] == "point_fired" and event["point"] == ON_TOKEN and event["verb"] == HookAction.CONTINUE:
-        return False
-    silent = event["type"] == "hook_executed" and event["verb"] == HookAction.CONTINUE and not event["reason"]
-    return not (silent and event["error"] is None)
+    if isinstance(event, PointFired):
+        return event.point not in (ON_TOKEN, APPROVAL_REQUESTED)
+    if isinstance(event, HookExecuted):
+        silent = event.verb == HookAction.CONTINUE and not event.reason and event.error is None
+        return not silent and event.point != APPROVAL_REQUESTED
+    return True
 
 
-def _decision(event: dict[str, Any]) -> Decision | None:
-    if event["type"] != "hook_executed":
-        return None
+def run_of(event: AnyEvent) -> str:
+    """Return the id of the run of an event."""
+    return event.run_id if isinstance(event, Event) else str(event["run_id"])
+
+
+def _decision(event: HookExecuted) -> Decision:
     names = ("run_id", "point", "hook", "verb", "reason", "error", "call_id")
-    return Decision(**{name: _without_addresses(event[name]) for name in names})
+    return Decision(**{name: _without_addresses(scrub(str_of(getattr(event, name)))) for name in names})
+
+
+def str_of(value: Any) -> Any:
+    """Return a point or a verb as a plain string."""
+    return str(value) if isinstance(value, str) else value
+
+
+@lru_cache(maxsize=256)
+def _values_of(kind: type[Event]) -> Callable[[Any], Any]:
+    """Return a function that returns the values of the fields that must be the same."""
+    names = [name for name in kind.__struct_fields__ if name not in _IGNORED_FIELDS]
+    return attrgetter(*names) if names else lambda event: ()
+
+
+def _is_same(recorded: AnyEvent, event: Event) -> bool:
+    """Return whether two events are the same. Usually their values are equal, which is fast to see."""
+    kind = type(event)
+    if type(recorded) is kind:
+        values = _values_of(kind)
+        if values(recorded) == values(event):
+            return True
+    elif isinstance(recorded, Event):
+        return False
+    return _comparable(_data(recorded)) == _comparable(_data(event))
+
+
+def _data(event: AnyEvent) -> dict[str, Any]:
+    return scrub(event.payload) if isinstance(event, Event) else event
 
 
 def _comparable(event: dict[str, Any]) -> dict[str, Any]:
@@ -213,17 +249,17 @@ def _without_addresses(value: Any) -> Any:
     return [_without_addresses(item) for item in value] if isinstance(value, list) else value
 
 
-def _describe(event: dict[str, Any], other: dict[str, Any] | None) -> str:
+def _describe(event: AnyEvent, other: AnyEvent | None) -> str:
     """Describe an event in words: its type and, compared with another event of the type, the fields that differ."""
-    if (decision := _decision(event)) is not None:
-        return str(decision)
-    if event["type"] == "point_fired":
-        by = f" by {event['hook']}" if event["hook"] else ""
-        return f"{event['point']}: {'allowed' if event['verb'] == HookAction.CONTINUE else event['verb']}{by}"
-    core = _comparable(event)
+    if isinstance(event, HookExecuted):
+        return str(_decision(event))
+    if isinstance(event, PointFired):
+        by = f" by {event.hook}" if event.hook else ""
+        return f"{event.point}: {'allowed' if event.verb == HookAction.CONTINUE else event.verb}{by}"
+    core = _comparable(_data(event))
     kind = core.pop("type").replace("_", " ")
-    if other is not None and other["type"] == event["type"]:
-        was = _comparable(other)
+    if other is not None and _data(other)["type"] == _data(event)["type"]:
+        was = _comparable(_data(other))
         core = {name: value for name, value in core.items() if was.get(name) != value}
     shown = [f"{name} {value!r:.80}" for name, value in core.items() if value not in ("", None, [], {})]
     return ", ".join([kind, *shown[:3]])

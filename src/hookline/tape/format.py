@@ -1,40 +1,47 @@
-"""The format of tapes: one JSON entry per line, in the order in which things happened (DESIGN 6.11)."""
+"""The format of tapes: one line of JSON per entry, in the order in which things happened (DESIGN 6.11).
+
+The fires of points are *moments*, in the format of records (:mod:`hookline.records.format`): arrays among the entries,
+which are objects. So everything that reads records reads tapes too.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 import msgspec
 
 from .._base.errors import PlainError
-from .._base.frozen import EMPTY, Frozen, digest, plain, scrub
+from .._base.frozen import EMPTY, Frozen, History, digest, plain, scrub
 from .._base.text import error_text
 from .._kernel.errors import ModelError
 from .._kernel.payloads import ApprovalAnswer, ModelRequest, ToolCallRequest
+from .._kernel.points import ON_TOKEN, POINTS
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec, Usage
 from .._run.budget import NO_LIMITS, Limits
 from .._run.options import StreamMode
 from ..models.errors import ProviderError
+from ..records.format import MomentLine
 from ..tools._tool import Effect
 
-VERSION = 2
-"""The version of the format. Hookline reads only this version."""
+VERSION = 3
+"""The version of the format. Hookline also reads version 2 (:func:`decode_version_2`)."""
 
 
 class TapeError(PlainError):
     """A tape cannot be read, written or replayed. The message says what to do."""
 
 
-class Entry(Frozen, frozen=True, tag_field="entry", omit_defaults=True, rename={"branch": "lane"}):
+class Entry(Frozen, frozen=True, tag_field="entry", omit_defaults=True):
     """One line of a tape.
 
     ``at`` is the time in seconds since the tape started. ``inside`` is the number of the tool call that produced the
     entry; a replay calls no tools, so it does not produce such entries again. ``branch`` is the number of the part of
     the run that the entry belongs to: parts that run concurrently, such as the calls of a batch, have a branch each,
-    and the entries of one branch have a fixed order. On the tape the field is called ``lane``.
+    and the entries of one branch have a fixed order.
     """
 
     at: float = 0.0
@@ -42,7 +49,7 @@ class Entry(Frozen, frozen=True, tag_field="entry", omit_defaults=True, rename={
     branch: int = 0
 
 
-class HeaderEntry(Entry, frozen=True, tag="tape_began"):
+class HeaderEntry(Entry, frozen=True, tag="tape"):
     """The first line. ``time`` and ``monotonic`` are the clock readings at the start of the tape."""
 
     version: int = 0
@@ -51,7 +58,7 @@ class HeaderEntry(Entry, frozen=True, tag="tape_began"):
     monotonic: float = 0.0
 
 
-class BranchEntry(Entry, frozen=True, tag="lane_began"):
+class BranchEntry(Entry, frozen=True, tag="branch"):
     """The branch ``parent`` started this branch for a tool call, an approval, a progress report or a nested run.
 
     ``run`` is set if the branch belongs to that run; ``call_id`` and ``attempt`` too if it belongs to a tool call.
@@ -105,7 +112,7 @@ class RecordedBudget(Frozen, frozen=True, omit_defaults=True):
     elapsed: float | None = None
 
 
-class RunEntry(Entry, frozen=True, tag="run_began", rename={"branch": "lane", "budgets": "ledgers"}):
+class RunEntry(Entry, frozen=True, tag="run"):
     """A run and its input. The first one of a tape is the recorded run; the others are nested in it."""
 
     ids: Ids = Ids()
@@ -124,16 +131,23 @@ class RunEntry(Entry, frozen=True, tag="run_began", rename={"branch": "lane", "b
     stream: StreamMode | None = None  # older tapes: all text was live, and not all void text was withdrawn
 
 
-class ModelRequestEntry(Entry, frozen=True, tag="model_asked"):
-    """A request to the model. To save space, the first ``kept`` messages of the previous request are left out."""
+class ModelRequestEntry(Entry, frozen=True, tag="model_request"):
+    """A request to the model. ``changed`` is what differs from the last moment of ``before_llm`` of the run.
+
+    It has the form of the changes that a hook makes (:class:`~hookline.records.format.Decision`).
+    """
 
     number: int = 0
     run: str = ""
-    request: ModelRequest = ModelRequest()
-    kept: int = 0
+    purpose: str = "step"
+    changed: Mapping[str, Any] = EMPTY
     model: str = ""
     provider: str = ""
     digests: Mapping[str, str] = EMPTY
+
+
+REQUEST_PARTS = tuple(name for name in ModelRequest.__struct_fields__ if name != "ids")
+"""The fields of a request that may differ from the last moment of ``before_llm``. The ids are those of the run."""
 
 
 class RecordedError(Frozen, frozen=True, omit_defaults=True):
@@ -167,7 +181,7 @@ _FAMILIES: dict[str, type[BaseException]] = {
 }
 
 
-class ModelReplyEntry(Entry, frozen=True, tag="model_answered"):
+class ModelReplyEntry(Entry, frozen=True, tag="model_reply"):
     """The reply to a request: the pieces of a streamed reply, then the response or an error.
 
     There is no response and no error if the call was ``cancelled``, or if the reader ``closed`` the stream early.
@@ -181,7 +195,7 @@ class ModelReplyEntry(Entry, frozen=True, tag="model_answered"):
     closed: bool = False
 
 
-class ToolCallEntry(Entry, frozen=True, tag="tool_called"):
+class ToolCallEntry(Entry, frozen=True, tag="tool_call"):
     """A call of a tool. A replay calls the tool only if it ``runs_agents``."""
 
     number: int = 0
@@ -190,7 +204,7 @@ class ToolCallEntry(Entry, frozen=True, tag="tool_called"):
     runs_agents: bool = False
 
 
-class ToolProgressEntry(Entry, frozen=True, tag="tool_reported"):
+class ToolProgressEntry(Entry, frozen=True, tag="tool_progress"):
     """A progress report of a tool."""
 
     number: int = 0
@@ -198,7 +212,7 @@ class ToolProgressEntry(Entry, frozen=True, tag="tool_reported"):
     message: str = ""
 
 
-class ToolResultEntry(Entry, frozen=True, tag="tool_answered"):
+class ToolResultEntry(Entry, frozen=True, tag="tool_result"):
     """The result of a tool call. ``refused`` says that a hook blocked a model call made by the tool."""
 
     number: int = 0
@@ -208,7 +222,7 @@ class ToolResultEntry(Entry, frozen=True, tag="tool_answered"):
     refused: bool = False
 
 
-class ValidationEntry(Entry, frozen=True, tag="arguments_checked"):
+class ValidationEntry(Entry, frozen=True, tag="validation"):
     """Arguments that a tool's validation changed or rejected."""
 
     tool: str = ""
@@ -217,7 +231,7 @@ class ValidationEntry(Entry, frozen=True, tag="arguments_checked"):
     problem: str = ""
 
 
-class ApprovalEntry(Entry, frozen=True, tag="approval_answered"):
+class ApprovalEntry(Entry, frozen=True, tag="approval"):
     """The decision of the approvers on a call. ``failures`` are errors of approvers that did not end the request."""
 
     number: int = 0
@@ -231,43 +245,48 @@ class ApprovalEntry(Entry, frozen=True, tag="approval_answered"):
     cancelled: bool = False
 
 
-class CountEntry(Entry, frozen=True, tag="counted"):
+class CountEntry(Entry, frozen=True, tag="count"):
     """A number from the model: a token count or a price."""
 
     key: str = ""
     value: float | None = None
 
 
-class ReadingsEntry(Entry, frozen=True, tag="drawn"):
+class ReadingsEntry(Entry, frozen=True, tag="readings"):
     """Values of ``ctx.clock``, ``ctx.random`` and ``ctx.new_id`` that were read before the next entry of the branch."""
 
-    values: tuple[tuple[str, Any], ...] = ()
+    values: Sequence[tuple[str, Any]] = ()
 
 
-TEXT_EVENTS = ("text_delta", "discarded")
-"""Types of the events about streamed text. A replay of an older tape does not compare them."""
-
-
-class EventEntry(Entry, frozen=True, tag="happened"):
-    """An event of a run."""
+class EventEntry(Entry, frozen=True, tag="event"):
+    """An event of a run: an :class:`~hookline.Event`, or a dict if its type is not one of Hookline's."""
 
     event: Any = None
 
 
-class SteeringEntry(Entry, frozen=True, tag="steered_in"):
+NO_MOMENT = MomentLine("", "", 0, 0, 0.0, 0.0, msgspec.Raw(b"{}"))
+
+
+class MomentEntry(EventEntry, frozen=True, tag="moment"):
+    """A fire of a point: a line of a record. ``event`` is the event that it stands for."""
+
+    moment: MomentLine = NO_MOMENT
+
+
+class SteeringEntry(Entry, frozen=True, tag="steering"):
     """A message that was sent into a running run."""
 
     run: str = ""
     text: str = ""
 
 
-class TimerEntry(Entry, frozen=True, tag="alarm_rang"):
+class TimerEntry(Entry, frozen=True, tag="timer"):
     """A time limit was reached: the ``number``-th timer of the branch fired."""
 
     number: int = 0
 
 
-class CancellationEntry(Entry, frozen=True, tag="cancelled_from"):
+class CancellationEntry(Entry, frozen=True, tag="cancellation"):
     """The run was cancelled from outside."""
 
     reason: str = ""
@@ -294,6 +313,54 @@ AnyEntry = (
 
 decoder = msgspec.json.Decoder(AnyEntry)
 
+_VERSION_2 = {
+    "tape_began": "tape",
+    "lane_began": "branch",
+    "run_began": "run",
+    "model_asked": "model_request",
+    "model_answered": "model_reply",
+    "tool_called": "tool_call",
+    "tool_reported": "tool_progress",
+    "tool_answered": "tool_result",
+    "arguments_checked": "validation",
+    "approval_answered": "approval",
+    "counted": "count",
+    "drawn": "readings",
+    "happened": "event",
+    "steered_in": "steering",
+    "alarm_rang": "timer",
+    "cancelled_from": "cancellation",
+}
+"""The names of entries in version 2, which has an event for each fire instead of a moment."""
+
+
+def decode_version_2(line: bytes) -> Entry:
+    """Decode an entry of a tape of version 2.
+
+    Raises:
+        msgspec.DecodeError: it is not an entry.
+    """
+    data = msgspec.json.decode(line, type=dict[str, Any])
+    data["entry"] = _VERSION_2.get(data.get("entry", ""), "")
+    data["branch"] = data.pop("lane", 0)
+    if "ledgers" in data:
+        data["budgets"] = data.pop("ledgers")
+    if data["entry"] == "model_request":
+        request = data.pop("request")
+        data["purpose"] = request["purpose"]
+        data["changed"] = {**request, "messages": {"kept": data.pop("kept", 0), "new": request["messages"]}}
+    return msgspec.convert(data, AnyEntry)  # type: ignore[no-any-return]
+
+
+def recorded_points() -> frozenset[str]:
+    """Return the points whose fires are recorded as moments: all but ``on_token``.
+
+    Its payload contains all text so far, so the moments of a long text would need much space. The pieces of the text
+    are in the entry of the reply.
+    """
+    return frozenset(POINTS) - {ON_TOKEN}
+
+
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
@@ -302,24 +369,77 @@ def without_addresses(text: str) -> str:
     return _ADDRESS.sub(" at 0x", text) if " at 0x" in text else text
 
 
-def digests_of(request: ModelRequest) -> dict[str, str]:
-    """Return one digest per part of a request. The model's name is left out because a replay calls no model."""
-    parts = {
-        "messages": [without_addresses(message.to_json().decode()) for message in request.messages],
-        "tools": plain(request.tools),
-        "settings": [plain(request.response_format), request.tool_choice, plain(request.params)],
-    }
-    return {name: digest(part)[:16] for name, part in parts.items()}
+class RequestDigests:
+    """Digests of requests to the model: one per part, so that a replay can name the part that differs.
+
+    The name of the model is left out because a replay calls no model. A conversation grows by a few messages from one
+    request to the next, so each message is digested once, and the digest of the messages, which is that of their
+    digests, is continued where the previous request ended.
+    """
+
+    def __init__(self) -> None:
+        self._messages: dict[int, tuple[Message, bytes]] = {}
+        """The digest of each message by its identity; with the message, so that its identity is not reused."""
+        self._last: dict[tuple[str, str], tuple[Sequence[Message], Any]] = {}
+        """By run and purpose, the messages of the last request and the hash of their digests."""
+        self._tools: tuple[Any, str] = (), digest(())[:16]
+        """The tools of the last request, and their digest."""
+
+    def of(self, request: ModelRequest) -> dict[str, str]:
+        """Return the digests of a request."""
+        if request.tools is not self._tools[0]:
+            self._tools = request.tools, digest(request.tools)[:16]
+        return {
+            "messages": self._digest_of_request(request),
+            "tools": self._tools[1],
+            "settings": digest((request.response_format, request.tool_choice, request.params))[:16],
+        }
+
+    def request_key(self, request: ModelRequest) -> str:
+        """Return the key of the token count of a whole request."""
+        return "request " + " ".join(self.of(request).values())
+
+    def count_key(self, content: str | Sequence[Message]) -> str:
+        """Return the key of the token count of a text or of messages."""
+        if isinstance(content, str):
+            return digest(scrub(content))[:16]
+        return sha256(self._digests_of(content)).hexdigest()[:16]
+
+    def _digest_of_request(self, request: ModelRequest) -> str:
+        key, messages = (request.ids.run_id, request.purpose), request.messages
+        before, known = self._last.get(key, ((), None))
+        tail = messages.tail_after(before) if isinstance(messages, History) else None
+        state = sha256() if tail is None or known is None else known.copy()
+        state.update(self._digests_of(messages if tail is None or known is None else tail))
+        self._last[key] = messages, state
+        return str(state.hexdigest())[:16]
+
+    def _digests_of(self, messages: Sequence[Message]) -> bytes:
+        known, found = self._messages, []
+        for message in messages:
+            pair = known.get(id(message))
+            if pair is None:
+                text = without_addresses(message.to_json().decode())
+                pair = known[id(message)] = message, sha256(text.encode()).digest()
+            found.append(pair[1])
+        return b"".join(found)
 
 
-def count_key(content: str | Sequence[Message]) -> str:
-    """Return the key of the token count of a text or of messages."""
-    return digest(scrub(content) if isinstance(content, str) else [plain(message) for message in content])[:16]
+class Version2Digests(RequestDigests):
+    """The digests in tapes of version 2."""
 
+    def of(self, request: ModelRequest) -> dict[str, str]:
+        """Return the digests of a request."""
+        parts = {
+            "messages": [without_addresses(message.to_json().decode()) for message in request.messages],
+            "tools": plain(request.tools),
+            "settings": [plain(request.response_format), request.tool_choice, plain(request.params)],
+        }
+        return {name: digest(part)[:16] for name, part in parts.items()}
 
-def request_key(request: ModelRequest) -> str:
-    """Return the key of the token count of a whole request."""
-    return "request " + " ".join(digests_of(request).values())
+    def count_key(self, content: str | Sequence[Message]) -> str:
+        """Return the key of the token count of a text or of messages."""
+        return digest(scrub(content) if isinstance(content, str) else [plain(message) for message in content])[:16]
 
 
 def price_key(usage: Usage) -> str:

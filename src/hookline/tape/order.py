@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
 
 from . import format as fmt
-from .compare import Comparison
+from .compare import is_compared, run_of
 
 SETTLE_ROUNDS = 100
 """Iterations of the event loop to wait for. A task starts within one; a cancellation reaches nested tasks in a few."""
@@ -275,7 +275,7 @@ def _run_of(entry: fmt.Entry) -> str:
     """Return the id of the run that an entry belongs to, or ``""`` if the entry does not name it."""
     match entry:
         case fmt.EventEntry():
-            return str(entry.event["run_id"])
+            return run_of(entry.event)
         case fmt.RunEntry():
             return entry.ids.run_id
         case fmt.ModelRequestEntry() | fmt.ToolCallEntry() | fmt.ApprovalEntry():
@@ -286,7 +286,7 @@ def _run_of(entry: fmt.Entry) -> str:
 def _is_needed(entry: fmt.Entry) -> bool:
     """Return whether a replay produces an entry again. Mere data and entries from inside a tool are not produced."""
     if isinstance(entry, fmt.EventEntry):
-        return Comparison.is_compared(entry)
+        return not entry.inside and is_compared(entry.event)
     return not entry.inside and not isinstance(entry, (*_DATA, *_EXTERNAL))
 
 

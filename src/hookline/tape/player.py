@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from random import Random
 from typing import Any, Never
 
 from .._base.tasks import StillRunningError, abandon
+from .._kernel.dispatch import Firing
 from .._kernel.errors import CallRefusedError, HookError
-from .._kernel.events import Event
+from .._kernel.events import Event, PointFired
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.results import HookAction, Verdict
 from .._kernel.scope import ACTIVE, CURRENT, running_hooks
 from .._kernel.values import Message, ModelResponse, Usage
 from .._run.engine import Engine
-from .._run.events import ToolStarted
+from .._run.events import AllEventsExcept, ToolEnded, ToolStarted
 from .._run.run import Run
 from ..models.protocol import Model
 from ..tools._tool import CheckedArguments, Tool
 from . import format as fmt
-from .compare import Comparison, Decision
+from .compare import TEXT_EVENTS, AnyEvent, Comparison, Decision
 from .order import BRANCH, Order, settle
 from .sources import ReplayClock, ReplayReadings, ReplayTimer, ReplayTimers, install_sources
 from .tape import Tape
@@ -41,6 +43,7 @@ class Player:
     is_replay = True
     points = frozenset({ON_RUN_END})
     phase = "observe"
+    events = AllEventsExcept(PointFired)  # the recorder of a run reports its fires
 
     def __init__(self, tape: Tape, strict: bool) -> None:
         tape = _without_old_text(tape)
@@ -48,6 +51,7 @@ class Player:
         self.playback = Playback(tape)
         self.clock = self.playback.clock
         self._index = EntryIndex(tape.entries)
+        self.digests = fmt.RequestDigests() if tape.header.version > 2 else fmt.Version2Digests()
         self.counted: Mapping[str, float | None] = self._index.counted
         self._readings = ReplayReadings(tape.entries, self.playback.order, self.clock, tape.header)
         self._ids = [tape.run.ids.run_id]
@@ -59,6 +63,8 @@ class Player:
 
     def instrument(self, engine: Engine, start: RunStart) -> AbstractContextManager[None]:
         """Make the run read clock, random numbers and ids from the tape."""
+        fires = Fires(engine.ids.run_id, self.playback)
+        engine.add_recorder(fires, fmt.recorded_points())
         if engine.environment.clock is not self.clock:
             return self._run_inside(engine.ids.run_id)
         engine.environment.random = Random(self.tape.run.ids.run_id)
@@ -236,17 +242,17 @@ class Player:
 
     async def answer_to(self, request: ModelRequest) -> tuple[fmt.ModelReplyEntry, int]:
         """Return the recorded reply to this request, and its position."""
-        digests, wanted = fmt.digests_of(request), (request.ids.run_id, request.purpose)
-        asked = [pair for pair in self._index.asked if (pair[1].run, pair[1].request.purpose) == wanted]
+        digests = self.digests.of(request)
+        asked = self._index.asked.get((request.ids.run_id, request.purpose))
         if not asked:
             what = "model call" if request.purpose == "step" else f"model call for {request.purpose!r}"
             return await self.playback.stop(f"the tape has no further {what}")
-        same = [pair for pair in asked if pair[1].digests == digests]
-        position, entry = (same or asked)[0]
-        if not same and self.strict:
+        same = next((i for i, (_, entry) in enumerate(asked) if entry.digests == digests), None)
+        position, entry = asked[same or 0]
+        if same is None and self.strict:
             parts = [name for name, value in digests.items() if entry.digests.get(name) != value]
             return await self.playback.stop(f"the request to the model has other {' and '.join(parts)}")
-        self._index.asked.remove((position, entry))
+        del asked[same or 0]
         self.playback.produced(position)
         known = self._index.replies.get(entry.number)
         if known is None:
@@ -264,6 +270,22 @@ class Player:
         if answer.raised is not None:
             raise answer.raised.error()
         return answer.response
+
+
+class Fires:
+    """Compares the fires of one run with the moments on the tape: the recorder of its engine."""
+
+    def __init__(self, run_id: str, playback: Playback) -> None:
+        self._run_id, self._playback = run_id, playback
+
+    def passed(self, point: str, payload: Any, verdict: Verdict) -> None:
+        """Compare a fire of a point that has no hooks."""
+        event = PointFired(0, 0.0, self._run_id, point, verdict.action, verdict.hook, verdict.reason)
+        self._playback.compare_event(event)
+
+    def take(self, firing: Firing, verdict: Verdict) -> None:
+        """Compare a fire."""
+        self.passed(firing.point, firing.arrived, verdict)
 
 
 class Playback:
@@ -301,8 +323,8 @@ class Playback:
             self.compare.differ(self.order.diverge(branch), difference)
         if position is not None:
             entry = self.tape.entries[position]
-            if isinstance(entry, fmt.EventEntry):
-                self.clock.advance(float(entry.event["at"]) - self.tape.header.time)
+            if type(entry) is fmt.EventEntry:
+                self.clock.advance(_event_time(entry.event) - self.tape.header.time)
             self.produced(position)
 
     def produced(self, position: int) -> None:
@@ -372,6 +394,11 @@ class Playback:
         return self.compare.decisions(self._end, self._exact)
 
 
+def _event_time(event: AnyEvent) -> float:
+    """Return the Unix time of an event."""
+    return event.at if isinstance(event, Event) else float(event["at"])
+
+
 async def _forever() -> Never:
     await asyncio.get_running_loop().create_future()
     raise AssertionError("the future never gets a result")
@@ -381,7 +408,7 @@ def _without_old_text(tape: Tape) -> Tape:
     """Return the tape; an older one without the events about streamed text, which come at other positions now."""
     if tape.run.stream is not None:
         return tape
-    kept = [e for e in tape.entries if not (isinstance(e, fmt.EventEntry) and e.event["type"] in fmt.TEXT_EVENTS)]
+    kept = [e for e in tape.entries if not (isinstance(e, fmt.EventEntry) and isinstance(e.event, TEXT_EVENTS))]
     return Tape(kept, tape.path, tape.truncated)
 
 
@@ -415,7 +442,7 @@ class ReplayModel:
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:
         """Return the recorded number of tokens, or an estimate."""
-        known = self._player.counted.get(fmt.count_key(content))
+        known = self._player.counted.get(self._player.digests.count_key(content))
         if known is not None:
             return int(known)
         texts = [content] if isinstance(content, str) else [message.content for message in content]
@@ -423,7 +450,7 @@ class ReplayModel:
 
     def count_request(self, request: ModelRequest) -> int:
         """Return the recorded number of tokens of a request, or an estimate."""
-        known = self._player.counted.get(fmt.request_key(request))
+        known = self._player.counted.get(self._player.digests.request_key(request))
         return int(known) if known is not None else self.count_tokens(request.messages)
 
     def price(self, usage: Usage) -> float | None:
@@ -443,8 +470,8 @@ class EntryIndex:
     """
 
     def __init__(self, entries: Sequence[fmt.Entry]) -> None:
-        self.asked: list[tuple[int, fmt.ModelRequestEntry]] = []
-        """The requests that a replay makes too, in order."""
+        self.asked: dict[tuple[str, str], deque[tuple[int, fmt.ModelRequestEntry]]] = {}
+        """The requests that a replay makes too, in order, by run and purpose."""
         self.replies: dict[int, tuple[int, fmt.ModelReplyEntry]] = {}
         self.called: dict[Call, tuple[int, fmt.ToolCallEntry]] = {}
         """The calls that a replay makes too."""
@@ -481,14 +508,13 @@ class EntryIndex:
                 self.approved[entry.run, entry.call_id, entry.attempt] = position, entry
             case fmt.CountEntry():
                 self.counted[entry.key] = entry.value
-            case fmt.EventEntry(event={"type": "tool_ended"} as event):
-                call = event["run_id"], event["call_id"], event["attempt"]
-                self.ended.setdefault(call, (position, event["outcome"]))
+            case fmt.EventEntry(event=ToolEnded() as event):
+                self.ended.setdefault((event.run_id, event.call_id, event.attempt), (position, event.outcome))
 
     def _begin(self, position: int, entry: fmt.ModelRequestEntry | fmt.ToolCallEntry) -> None:
         if entry.inside:
             self.inside.setdefault(entry.inside, []).append(entry)
         elif isinstance(entry, fmt.ModelRequestEntry):
-            self.asked.append((position, entry))
+            self.asked.setdefault((entry.run, entry.purpose), deque()).append((position, entry))
         else:
             self.called[entry.run, entry.request.id, entry.request.attempt] = position, entry

@@ -9,10 +9,10 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
+from io import BufferedWriter
+from itertools import count
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from .._base.files import file_name_for
 from .._base.frozen import plain
@@ -21,15 +21,17 @@ from .._base.package import __version__
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, RegistrationError
 from .._kernel.events import Event, PointFired
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
-from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END, ON_TOKEN
-from .._kernel.results import HookAction, Verdict
+from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
+from .._kernel.results import Verdict
 from .._kernel.validation import check_path
 from .._kernel.values import ErrorInfo, Message, ModelResponse, ToolSpec, Usage
 from .._run.budget import Budget
 from .._run.context import AgentContext, context_for_call, progress_reporter_of
 from .._run.engine import Engine
-from .._run.events import ToolStarted, log
+from .._run.events import AllEventsExcept, ToolStarted, log
 from ..models.protocol import Model
+from ..records.encoding import MomentEncoder, RunTree, changes, describe_hooks, encode_line, slim
+from ..records.hook import run_info
 from ..tools._tool import CheckedArguments, Tool, jsonable
 from . import format as fmt
 from .format import TapeError
@@ -37,6 +39,9 @@ from .order import BRANCH, INSIDE_CALL
 from .sources import install_sources, real_clock
 
 SUFFIX = ".tape"
+
+MAX_LINES = 500
+"""Maximum number of lines that are kept in memory before they are written to the file."""
 
 
 class TapeHook:
@@ -61,6 +66,7 @@ class TapeHook:
 
     points = frozenset({ON_RUN_END})
     phase = "observe"
+    events = AllEventsExcept(PointFired)  # a fire is recorded as a moment
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(check_path(path, f"path must be a file that ends in {SUFFIX}, or a folder"))
@@ -116,6 +122,7 @@ class TapeHook:
         finally:
             with self._lock:
                 del self._recordings[ctx.run_id]
+            recording.run_ended(ctx.run_id)
             if branch is not None:
                 BRANCH.reset(branch)
             if unsubscribe is not None:
@@ -135,28 +142,30 @@ class Recording:
         self.owner, self.problem = owner, ""
         self._path, self.inner = path, engine.environment.boundary
         self._lock = threading.RLock()
-        self._numbers, self._last_messages = 0, dict[str, Sequence[Message]]()
+        self._numbers = count(1)
+        self._digests = fmt.RequestDigests()
         self._counts: set[str] = set()
         self._readings: dict[int, list[tuple[str, Any]]] = {}
         self._timers: dict[int, int] = {}
         self._clock = real_clock(engine.environment.clock)
         self._started = self._clock.monotonic()
-        self._file: Any = None
+        self._moments = RunTree(self._append_line)
+        self._encoders: dict[str, MomentEncoder] = {}
+        self._lines: list[bytes] = []
+        self._file: BufferedWriter | None = None
         try:
             self._file = _opened(path)
         except OSError as error:
             self._fail(error)
-        self.write(
-            fmt.HeaderEntry(version=fmt.VERSION, hookline=__version__, time=self._clock.time(), monotonic=self._started)
-        )
+        now = self._clock.time()
+        self.write(fmt.HeaderEntry, version=fmt.VERSION, hookline=__version__, time=now, monotonic=self._started)
         install_sources(engine, self.read, self.set_timer)
 
     def read(self, kind: str, real: Callable[[], Any]) -> Any:
         """Read a value and record it."""
         value = real()
         if not INSIDE_CALL.get(self):
-            with self._lock:
-                self._readings.setdefault(BRANCH.get(self), []).append((kind, value))
+            self._readings.setdefault(BRANCH.get(self), []).append((kind, value))
         return value
 
     def set_timer(self, clock: Any, seconds: float, callback: Callable[[], object]) -> Any:
@@ -165,7 +174,7 @@ class Recording:
             self._timers[BRANCH.get(self)] = number = self._timers.get(BRANCH.get(self), 0) + 1
 
         def fire() -> None:
-            self.write(fmt.TimerEntry(number=number))
+            self.write(fmt.TimerEntry, number=number)
             callback()
 
         later = getattr(clock, "call_later", None) or asyncio.get_running_loop().call_later
@@ -175,25 +184,47 @@ class Recording:
         """Start a branch for this task and the tasks that it starts. ``BRANCH.reset`` takes the returned token."""
         parent = BRANCH.get(self)
         token = BRANCH.set(self, branch)
-        self.write(fmt.BranchEntry(parent=parent, run=run, call_id=call_id, attempt=attempt))
+        self.write(fmt.BranchEntry, parent=parent, run=run, call_id=call_id, attempt=attempt)
         return token
 
-    def write(self, entry: fmt.Entry) -> None:
+    def write(self, kind: type[fmt.Entry], **fields: Any) -> None:
         """Write an entry, after the readings that came before it."""
-        at, branch = self._clock.monotonic() - self._started, BRANCH.get(self)
-        with self._lock:
-            readings = self._readings.pop(branch, ())
-            lines = [fmt.ReadingsEntry(at, branch=branch, values=tuple(readings))] if readings else []
-            self._put(*lines, msgspec.structs.replace(entry, at=at, branch=branch, inside=INSIDE_CALL.get(self)))
+        at = round(self._clock.monotonic() - self._started, 6)
+        self._append(kind(at=at, inside=INSIDE_CALL.get(self), branch=self._branch(), **fields))
 
-    def _put(self, *lines: fmt.Entry) -> None:
-        if self._file is None:
-            return
+    def _branch(self) -> int:
+        """Return the branch of the entry that is about to be written, and write the readings that came before it."""
+        branch = BRANCH.get(self)
+        if branch in self._readings:
+            self._append(fmt.ReadingsEntry(branch=branch, values=self._readings.pop(branch)))
+        return branch
+
+    def _append(self, entry: fmt.Entry) -> None:
         try:
-            self._file.write(b"".join(line.to_json() + b"\n" for line in lines))
-            self._file.flush()
+            data = encode_line(entry)
         except Exception as error:  # noqa: BLE001 - an event defined by a user may not be serializable to JSON
             self._fail(error)
+        else:
+            self._append_line(data)
+
+    def _append_line(self, data: bytes) -> None:
+        # Without a lock: threads may append while another one flushes, because a list is changed in one operation.
+        self._lines.append(data)
+        if len(self._lines) > MAX_LINES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the lines so far to the file: before anything that may take long or end the program."""
+        with self._lock:
+            lines = self._lines[:]
+            del self._lines[: len(lines)]
+            if self._file is None:
+                return
+            try:
+                self._file.write(b"".join(lines))
+                self._file.flush()
+            except OSError as error:
+                self._fail(error)
 
     def _fail(self, error: Exception) -> None:
         self.problem = f"the tape {self._path} cannot be written: {error}"
@@ -204,10 +235,11 @@ class Recording:
                 file.close()
 
     def close(self) -> None:
-        """Close the file."""
+        """Write the remaining lines and close the file."""
         with self._lock:
-            left, self._readings = self._readings, {}
-            self._put(*(fmt.ReadingsEntry(branch=branch, values=tuple(values)) for branch, values in left.items()))
+            for branch, values in self._readings.items():
+                self._append(fmt.ReadingsEntry(branch=branch, values=values))
+            self.flush()
             file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -220,53 +252,71 @@ class Recording:
         with suppress(HooklineError):  # the run itself reports a tool that cannot be offered
             offered = {spec.name: spec for spec in tools.offered(ctx)}
         self.write(
-            fmt.RunEntry(
-                ids=start.ids,
-                task=start.task,
-                instructions=state.system_prompt,
-                metadata=plain(state.metadata),
-                response_format=plain(state.response_format),
-                messages=tuple(state.messages),
-                session=fmt.RecordedSession(
-                    session.id,
-                    session.key,
-                    session.platform,
-                    session.personality_id,
-                    plain(session.personality_changes),
-                    not session.started,
-                ),
-                tools=tuple(_recorded_tool(tool, offered) for tool in tools),
-                model=llm.name if llm is not None else "",
-                provider=llm.provider if llm is not None else "",
-                limits=budget.without_hooks,
-                budgets=tuple(_outer_budgets(budget)),
-                allowed_plugins=ctx.allowed_plugins,
-                stream="live" if engine.live else "safe",
-            )
+            fmt.RunEntry,
+            ids=start.ids,
+            task=start.task,
+            instructions=state.system_prompt,
+            metadata=plain(state.metadata),
+            response_format=plain(state.response_format),
+            messages=tuple(state.messages),
+            session=fmt.RecordedSession(
+                session.id,
+                session.key,
+                session.platform,
+                session.personality_id,
+                plain(session.personality_changes),
+                not session.started,
+            ),
+            tools=tuple(_recorded_tool(tool, offered) for tool in tools),
+            model=llm.name if llm is not None else "",
+            provider=llm.provider if llm is not None else "",
+            limits=budget.without_hooks,
+            budgets=tuple(_outer_budgets(budget)),
+            allowed_plugins=ctx.allowed_plugins,
+            stream="live" if engine.live else "safe",
         )
+        self._record_moments(engine, start)
+
+    def _record_moments(self, engine: Engine, start: RunStart) -> None:
+        """Record the fires of the run's points as moments."""
+        run_id, outer = start.ids.run_id, self._encoders.get(start.ids.parent_run_id)
+        digest, hooks = describe_hooks(engine.hooks.stack)
+        self._moments.line("hooks", digest, hooks)
+        points = fmt.recorded_points()
+        info = run_info(engine, start, digest, None if outer is None else outer.number)
+        encoder = MomentEncoder(self._moments, info, points, place=self._place)
+        self._encoders[run_id] = encoder
+        engine.add_recorder(encoder, encoder.points)
+
+    def run_ended(self, run_id: str) -> None:
+        """Record the end of a run."""
+        encoder = self._encoders.pop(run_id, None)
+        if encoder is not None:
+            encoder.finish()
+
+    def _place(self) -> tuple[float, int, int]:
+        """Return where the moment that is about to be written belongs in a replay."""
+        return round(self._clock.monotonic() - self._started, 6), self._branch(), INSIDE_CALL.get(self)
 
     def event(self, event: Event) -> None:
-        """Record an event. Pieces of text that hooks did not change are left out."""
+        """Record an event."""
         if isinstance(event, ToolStarted):  # the calls of a batch run concurrently, each in its own task
             self.enter_branch(self.number(), event.run_id, event.call_id, event.attempt)
-        if not (isinstance(event, PointFired) and event.point == ON_TOKEN and event.verb == HookAction.CONTINUE):
-            self.write(fmt.EventEntry(event=event))
+        self._append(fmt.EventEntry(inside=INSIDE_CALL.get(self), branch=self._branch(), event=event))
 
     def steered(self, run_id: str, text: str) -> None:
         """Record a message that was sent into a run."""
-        self.write(fmt.SteeringEntry(run=run_id, text=text))
+        self.write(fmt.SteeringEntry, run=run_id, text=text)
         if self.inner is not None:
             self.inner.steered(run_id, text)
 
     def cancelled(self, reason: str) -> None:
         """Record the cancellation of the run."""
-        self.write(fmt.CancellationEntry(reason=reason))
+        self.write(fmt.CancellationEntry, reason=reason)
 
     def number(self) -> int:
         """Return the next free number."""
-        with self._lock:
-            self._numbers += 1
-            return self._numbers
+        return next(self._numbers)
 
     # The calls of the run.
 
@@ -278,9 +328,9 @@ class Recording:
         """Validate arguments with the tool, and record arguments that it changes or rejects."""
         checked = tool.validate(arguments) if self.inner is None else self.inner.validate(tool, arguments)
         if isinstance(checked, str):
-            self.write(fmt.ValidationEntry(tool=tool.name, arguments=arguments, problem=checked))
+            self.write(fmt.ValidationEntry, tool=tool.name, arguments=arguments, problem=checked)
         elif checked.arguments != arguments:
-            self.write(fmt.ValidationEntry(tool=tool.name, arguments=arguments, checked=checked.arguments))
+            self.write(fmt.ValidationEntry, tool=tool.name, arguments=arguments, checked=checked.arguments)
         return checked
 
     async def call(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
@@ -288,24 +338,28 @@ class Recording:
         number = self.number()
         branch = self.enter_branch(number)
         self.write(
-            fmt.ToolCallEntry(number=number, run=request.ids.run_id, request=request, runs_agents=tool.runs_agents)
+            fmt.ToolCallEntry,
+            number=number,
+            run=request.ids.run_id,
+            request=slim(request),
+            runs_agents=tool.runs_agents,
         )
-        answer = fmt.ToolResultEntry(number=number)
+        self.flush()
+        result: dict[str, Any] = {}
         inside = None if tool.runs_agents or INSIDE_CALL.get(self) else INSIDE_CALL.set(self, number)
         given = ctx if ctx is None or inside is None else self._with_progress(ctx, number)
         try:
             work = tool.call(values, given) if self.inner is None else self.inner.call(request, tool, values, given)
             value = await work
-            answer = msgspec.structs.replace(answer, value=jsonable(value))
+            result["value"] = jsonable(value)
             return value
         except BaseException as error:
-            refused = isinstance(error, CallRefusedError)
-            answer = msgspec.structs.replace(answer, refused=refused, **fmt.outcome_of(error))
+            result = {"refused": isinstance(error, CallRefusedError), **fmt.outcome_of(error)}
             raise
         finally:
             if inside is not None:
                 INSIDE_CALL.reset(inside)
-            self.write(answer)
+            self.write(fmt.ToolResultEntry, number=number, **result)
             BRANCH.reset(branch)
 
     def _with_progress(self, ctx: AgentContext[Any], number: int) -> AgentContext[Any]:
@@ -316,8 +370,8 @@ class Recording:
         def report(fraction: float | None, message: str) -> None:
             inside, branch = INSIDE_CALL.set(self, 0), BRANCH.set(self, -number)
             try:
-                self.write(fmt.BranchEntry(parent=number))
-                self.write(fmt.ToolProgressEntry(number=number, fraction=fraction, message=message))
+                self.write(fmt.BranchEntry, parent=number)
+                self.write(fmt.ToolProgressEntry, number=number, fraction=fraction, message=message)
                 progress(fraction, message)
             finally:
                 INSIDE_CALL.reset(inside)
@@ -331,49 +385,58 @@ class Recording:
         """Ask the approvers and record their decision."""
         call = asked.call
         self.enter_branch(number := self.number())
-        entry = fmt.ApprovalEntry(number=number, run=call.ids.run_id, call_id=call.id, attempt=call.attempt)
+        decision: dict[str, Any] = {}
+        self.flush()
         try:
             verdict = await (ask() if self.inner is None else self.inner.approve(asked, ask, report))
-            entry = entry.replace(answer=verdict.value, by=verdict.hook, failures=verdict.failures)
+            decision = {"answer": verdict.value, "by": verdict.hook, "failures": verdict.failures}
             return verdict
         except HookError as error:
-            failures = error.verdict.failures if error.verdict is not None else ()
-            entry = entry.replace(failures=failures)
+            decision["failures"] = error.verdict.failures if error.verdict is not None else ()
             if error.point == APPROVAL_REQUESTED:
-                info = ErrorInfo("hook", type(error.cause).__name__, str(error), error.hook)
-                entry = entry.replace(failed=info)
+                decision["failed"] = ErrorInfo("hook", type(error.cause).__name__, str(error), error.hook)
             raise
         except BaseException:
-            entry = entry.replace(cancelled=True)
+            decision["cancelled"] = True
             raise
         finally:
-            self.write(entry)
+            called = {"run": call.ids.run_id, "call_id": call.id, "attempt": call.attempt}
+            self.write(fmt.ApprovalEntry, number=number, **called, **decision)
 
     def counted(self, key: str, value: float | None) -> None:
         """Record a number from the model, once for each key."""
         if key not in self._counts:
             self._counts.add(key)
-            self.write(fmt.CountEntry(key=key, value=value))
+            self.write(fmt.CountEntry, key=key, value=value)
+
+    def counted_content(self, content: str | Sequence[Message], tokens: int) -> None:
+        """Record the number of tokens of a text or of messages."""
+        with self._lock:
+            self.counted(self._digests.count_key(content), tokens)
+
+    def counted_request(self, request: ModelRequest, tokens: int) -> None:
+        """Record the number of tokens of a request."""
+        with self._lock:
+            self.counted(self._digests.request_key(request), tokens)
 
     def model_request(self, model: Model, request: ModelRequest) -> int:
         """Record a request to the model and return its number."""
-        run, messages = request.ids.run_id, request.messages
+        run, number = request.ids.run_id, self.number()
+        encoder = self._encoders.get(run)
+        arrived = ModelRequest() if encoder is None else encoder.request
         with self._lock:
-            number, before = self.number(), self._last_messages.get(run, ())
-            kept = next((i for i, (a, b) in enumerate(zip(before, messages, strict=False)) if a != b), None)
-            kept = min(len(before), len(messages)) if kept is None else kept
-            self._last_messages[run] = messages
-            self.write(
-                fmt.ModelRequestEntry(
-                    number=number,
-                    run=run,
-                    request=request.replace(messages=tuple(messages[kept:])),
-                    kept=kept,
-                    model=model.name,
-                    provider=model.provider,
-                    digests=fmt.digests_of(request),
-                )
-            )
+            digests = self._digests.of(request)
+        self.write(
+            fmt.ModelRequestEntry,
+            number=number,
+            run=run,
+            purpose=request.purpose,
+            changed=changes(arrived, request, fmt.REQUEST_PARTS),
+            model=model.name,
+            provider=model.provider,
+            digests=digests,
+        )
+        self.flush()
         return number
 
 
@@ -407,7 +470,7 @@ def _outer_budgets(budget: Budget) -> Iterator[fmt.RecordedBudget]:
         )
 
 
-def _opened(path: Path) -> Any:
+def _opened(path: Path) -> BufferedWriter:
     """Create a file that only its owner may read. A link or an older tape at the path is replaced."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -428,16 +491,17 @@ class RecordedModel:
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Return the whole reply."""
-        answer = fmt.ModelReplyEntry(number=self._tape.model_request(self._model, request))
+        number = self._tape.model_request(self._model, request)
+        ended: dict[str, Any] = {}
         try:
             response = await self._model.complete(request)
-            answer = answer.replace(**_reply_fields(self._model, response))
+            ended = _reply_fields(self._model, response)
             return response
         except BaseException as error:
-            answer = answer.replace(**fmt.outcome_of(error))
+            ended = fmt.outcome_of(error)
             raise
         finally:
-            self._tape.write(answer)
+            self._tape.write(fmt.ModelReplyEntry, number=number, **ended)
 
     async def _stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
         number, pieces = self._tape.model_request(self._model, request), list[str]()
@@ -458,7 +522,7 @@ class RecordedModel:
             ended = fmt.outcome_of(error)
             raise
         finally:
-            self._tape.write(fmt.ModelReplyEntry(number=number, pieces=tuple(pieces)).replace(**ended))
+            self._tape.write(fmt.ModelReplyEntry, number=number, pieces=tuple(pieces), **ended)
             if (close := getattr(given, "aclose", None)) is not None:
                 await close()
         if response is not None:
@@ -467,12 +531,12 @@ class RecordedModel:
     def count_tokens(self, content: str | Sequence[Message]) -> int:
         """Return the number of tokens of a text or of messages."""
         tokens = self._model.count_tokens(content)
-        self._tape.counted(fmt.count_key(content), tokens)
+        self._tape.counted_content(content, tokens)
         return tokens
 
     def _count_request(self, request: ModelRequest) -> int:
         tokens = int(self._model.count_request(request))  # type: ignore[attr-defined]
-        self._tape.counted(fmt.request_key(request), tokens)
+        self._tape.counted_request(request, tokens)
         return tokens
 
     def _price(self, usage: Usage) -> float | None:
@@ -483,6 +547,6 @@ class RecordedModel:
 
 def _reply_fields(model: Model, response: Any) -> dict[str, Any]:
     if isinstance(response, ModelResponse):
-        return {"response": msgspec.structs.replace(response, content=response.content or "")}
+        return {"response": slim(response)}
     wrong = f"model {model.name!r} returned {type(response).__name__}, not a ModelResponse"
     return {"raised": fmt.RecordedError("ModelError", wrong, "model")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,16 @@ from typing import Any
 import msgspec
 
 from .._kernel import events as kernel_events
-from .._kernel.events import Event
+from .._kernel.events import Event, PointFired
 from .._kernel.payloads import ModelRequest
+from .._kernel.points import BEFORE_LLM
+from .._kernel.results import HookAction
 from .._kernel.state import AgentResult
-from .._kernel.values import Message
+from .._kernel.values import Ids
 from .._run import events
 from ..hooks.shadow_mode import ShadowDecided
+from ..records.format import MomentLine, RunInfo, RunLine, Verdict
+from ..records.reading import apply_changes, decode_line, restore
 from . import format as fmt
 from .format import TapeError
 
@@ -57,11 +61,15 @@ class Tape:
             raise TapeError(f"the tape {file} cannot be read: {error.strerror or error}") from error
         truncated = bool(lines.pop())
         found: list[fmt.Entry] = []
+        decode: Callable[[bytes], fmt.Entry] = fmt.decoder.decode
+        runs: dict[int, str] = {}
         for number, line in enumerate(lines, 1):
             try:
-                if number == 1:
-                    _check_version(line, file)
-                found.append(fmt.decoder.decode(line))
+                if number == 1 and _version(line, file) == 2:
+                    decode = fmt.decode_version_2
+                entry = _moment(line, runs) if line.startswith(b"[") else _typed(decode(line))
+                if entry is not None:
+                    found.append(entry)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 where = "is not a tape" if number == 1 else f"is damaged in line {number}"
                 raise TapeError(f"{file} {where}: {error}") from error
@@ -79,14 +87,22 @@ class Tape:
         return self.path.name if self.path is not None else self.run.ids.run_id
 
     def events(self) -> Iterator[Event]:
-        """Yield the events of the runs in order. Events of nested runs are wrapped in :class:`SubagentEvent`."""
-        runs = {entry.ids.run_id: entry.ids for entry in self.entries if isinstance(entry, fmt.RunEntry)}
+        """Yield the events of the runs in order. Events of nested runs are wrapped in :class:`SubagentEvent`.
+
+        Fires of points are moments, not events: read them with :func:`hookline.records.read_runs`.
+        """
         for entry in self.entries:
-            if isinstance(entry, fmt.EventEntry) and (event := as_event(entry.event)) is not None:
-                if self._is_own(event):
-                    yield event
-                elif event.run_id in runs:
-                    yield events.SubagentEvent(event.seq, event.at, self.run.ids.run_id, event, runs[event.run_id])
+            event = entry.event if type(entry) is fmt.EventEntry else None
+            if not isinstance(event, Event):
+                continue
+            if self._is_own(event):
+                yield event
+            elif event.run_id in self._ids:
+                yield events.SubagentEvent(event.seq, event.at, self.run.ids.run_id, event, self._ids[event.run_id])
+
+    @cached_property
+    def _ids(self) -> Mapping[str, Ids]:
+        return {entry.ids.run_id: entry.ids for entry in self.entries if isinstance(entry, fmt.RunEntry)}
 
     def _is_own(self, event: Event) -> bool:
         return event.run_id == self.run.ids.run_id
@@ -94,13 +110,25 @@ class Tape:
     @cached_property
     def requests(self) -> tuple[ModelRequest, ...]:
         """All requests to models, with all their messages."""
-        found, before = list[ModelRequest](), dict[str, Sequence[Message]]()
+        return tuple(self._requests())
+
+    @property
+    def first_request(self) -> ModelRequest | None:
+        """The first request of a step."""
+        return next((request for request in self._requests() if request.purpose == "step"), None)
+
+    def _requests(self) -> Iterator[ModelRequest]:
+        last = {run: ModelRequest(ids=ids) for run, ids in self._ids.items()}
+        """The last request of each run, as it arrived at ``before_llm``; in version 2, as it was sent."""
         for entry in self.entries:
-            if isinstance(entry, fmt.ModelRequestEntry):
-                messages = (*before.get(entry.run, ())[: entry.kept], *entry.request.messages)
-                before[entry.run] = messages
-                found.append(entry.request.replace(messages=messages))
-        return tuple(found)
+            if isinstance(entry, fmt.MomentEntry) and entry.event.point == BEFORE_LLM:
+                run = entry.event.run_id
+                last[run] = restore(entry.moment, RunInfo(last[run].ids), last[run])
+            elif isinstance(entry, fmt.ModelRequestEntry):
+                request = apply_changes(last.get(entry.run, ModelRequest()), entry.changed)
+                if self.header.version == 2:
+                    last[entry.run] = request
+                yield request
 
 
 class _Head(msgspec.Struct):
@@ -108,15 +136,34 @@ class _Head(msgspec.Struct):
     version: int
 
 
-def _check_version(line: bytes, file: Path) -> None:
+def _version(line: bytes, file: Path) -> int:
+    """Return the version of a tape from its first line."""
     head = msgspec.json.decode(line, type=_Head)
-    if head.entry != "tape_began":
+    if head.entry not in ("tape", "tape_began"):
         raise TapeError(f"{file} is not a tape: its first line is not the header of a tape")
-    if head.version != fmt.VERSION:
+    if not 2 <= head.version <= fmt.VERSION:
         raise TapeError(
-            f"{file} has version {head.version} of the tape format, and this version of Hookline reads only "
+            f"{file} has version {head.version} of the tape format, and this version of Hookline reads only 2 to "
             f"{fmt.VERSION}: use the version of Hookline that wrote it"
         )
+    return head.version
+
+
+def _moment(line: bytes, runs: dict[int, str]) -> fmt.MomentEntry | None:
+    """Return the entry of a moment; ``None`` for the other lines of a record. ``runs`` collects the ids of the runs."""
+    decoded = decode_line(line)
+    if isinstance(decoded, RunLine):
+        runs[decoded.run] = decoded.info.ids.run_id
+    if not isinstance(decoded, MomentLine):
+        return None
+    at, branch, inside = decoded.place or (0.0, 0, 0)
+    how = decoded.verdict or _PASSED
+    run_id = runs.get(decoded.run, "")
+    event = PointFired(run_id=run_id, point=decoded.point, verb=how.verb, hook=how.hook, reason=how.reason)
+    return fmt.MomentEntry(at, inside, branch, event, decoded)
+
+
+_PASSED = Verdict(str(HookAction.CONTINUE))
 
 
 def _kinds() -> dict[str, type[Event]]:
@@ -128,7 +175,10 @@ def _kinds() -> dict[str, type[Event]]:
 _KINDS = _kinds()
 
 
-def as_event(data: Any) -> Event | None:
-    """Convert JSON to an event; ``None`` if the type is not one of Hookline's."""
-    kind = _KINDS.get(data.get("type", ""))
-    return None if kind is None else msgspec.convert(data, kind)
+def _typed(entry: fmt.Entry) -> fmt.Entry:
+    """Return an entry; an event of one of Hookline's types as an object of that type."""
+    if type(entry) is not fmt.EventEntry:
+        return entry
+    kind = _KINDS.get(entry.event.get("type", ""))
+    event = entry.event if kind is None else msgspec.convert(entry.event, kind)
+    return fmt.EventEntry(entry.at, entry.inside, entry.branch, event)

@@ -180,37 +180,7 @@
 
     const list = el("div", { class: "rows" });
     const none = el("p", { class: "none", hidden: true }, "Nothing in this run matches. ", el("button", { class: "quiet", type: "button", onclick: clear }, "Show everything"));
-    let visible = rows, chunks = [];
-    const near = new IntersectionObserver((entries) => {
-      for (const entry of entries) if (entry.isIntersecting) fill(entry.target.chunk);
-    }, { rootMargin: "900px" });
-
-    function layout() {
-      near.disconnect();
-      chunks = [];
-      const all = document.createDocumentFragment();
-      for (let from = 0; from < visible.length; from += CHUNK) {
-        const chunk = { rows: visible.slice(from, from + CHUNK), filled: false, element: el("ol", { class: "chunk" }) };
-        for (const row of chunk.rows) row.chunk = chunk;
-        chunk.element.chunk = chunk;
-        chunk.element.style.minHeight = `${chunk.rows.length * 56}px`;
-        chunks.push(chunk);
-        all.append(chunk.element);
-      }
-      list.replaceChildren(all);
-      none.hidden = visible.length > 0;
-      if (chunks.length) fill(chunks[0]);
-      for (const chunk of chunks) if (!chunk.filled) near.observe(chunk.element);
-    }
-
-    function fill(chunk) {
-      if (chunk.filled) return;
-      chunk.filled = true;
-      near.unobserve(chunk.element);
-      chunk.element.style.minHeight = "";
-      chunk.element.append(...chunk.rows.map(draw));
-      highlight();
-    }
+    const lazy = hookline.lazyList(list, { size: CHUNK, height: 56, draw, drawn: highlight });
 
     function draw(row) {
       if (row.nested) {
@@ -397,9 +367,9 @@
         shown.add(row);
         if (active) for (let outer = row.outer; outer; outer = outer.outer) if (outer.nested) shown.add(outer);
       }
-      visible = rows.filter((row) => shown.has(row));
+      none.hidden = shown.size > 0;
       current = -1;
-      layout();
+      lazy.show(rows.filter((row) => shown.has(row)));
       tell();
     }
 
@@ -424,17 +394,13 @@
     /** Show a row, and one of its moments. */
     function go(row, n) {
       if (!row) return;
-      if (!visible.includes(row)) {
+      if (!lazy.reach(row)) {
         for (let outer = row.outer; outer; outer = outer.outer) if (outer.nested) outer.closed = false;
         clear();
+        lazy.reach(row);
       }
-      fill(row.chunk);
       if (row.step) toggle(row, true, true);
-      const target = (n !== undefined && row.element.querySelector(`#m${n}`)) || row.element;
-      for (const old of list.querySelectorAll(".hit")) old.classList.remove("hit");
-      target.classList.add("hit");
-      target.scrollIntoView({ block: "start" });
-      requestAnimationFrame(() => target.scrollIntoView({ block: "start" })); // rows above may have been drawn meanwhile
+      hookline.goTo((n !== undefined && row.element.querySelector(`#m${n}`)) || row.element);
       if (n !== undefined) try { history.replaceState(null, "", `#m${n}`); } catch { /* not allowed in an embedded page */ }
     }
 
