@@ -18,6 +18,7 @@ from .help import Group
 COMMANDS = {
     "run": "Run an agent on one task.",
     "chat": "Chat with an agent.",
+    "record": "List, show, label, export or delete recorded runs.",
     "explain": "Show what happened in a recorded run: each step, and what each hook decided and changed.",
     "coverage": "Show which tools, arguments and points of recorded runs no guard looks at.",
     "diff": "Show two recorded runs side by side, with the first difference marked.",
