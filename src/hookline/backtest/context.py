@@ -55,7 +55,8 @@ class Probe:
     @property
     def hook(self) -> str:
         """The name of the hook that is running."""
-        return self.hooks[self.position[1]]
+        number: int = self.position[1]
+        return self.hooks[number]
 
     def clear(self) -> None:
         """Forget what was noted."""
@@ -154,8 +155,15 @@ _NOT_CANCELLED = _NotCancelled()
 class RunSource(Protocol):
     """The recorded run that a context describes."""
 
-    info: RunInfo
-    depth: int
+    @property
+    def info(self) -> RunInfo:
+        """The line of the run."""
+        ...
+
+    @property
+    def depth(self) -> int:
+        """The nesting depth."""
+        ...
 
     def state(self) -> RunState:
         """Return the state of the run at the moment that is being judged."""

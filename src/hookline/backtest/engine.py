@@ -237,9 +237,11 @@ class Engine:
                 row = target.decode(data[start : find(b"\n", start)])
                 run = runs[row.run]
             except _INVALID as error:
-                if not isinstance(error, KeyError) or (run := self._find_run(row.run)) is None:  # pyright: ignore[reportPossiblyUnboundVariable] # a KeyError comes after decoding
+                found = self._find_run(row.run) if isinstance(error, KeyError) else None  # then it is decoded
+                if found is None:
                     self._bad_moment(error, data, start)
                     continue
+                run = found
             assert tree is not None
             payload = row.payload
             if target.has_ids:
@@ -257,13 +259,15 @@ class Engine:
             if stuck and number - self._first_number in stuck:
                 self._report_stuck(Moment(target.route, row, run, tree, payload), number)
                 continue
-            notes, then = row.notes, _NOTHING
+            notes = row.notes
+            then: Outcome | None = _NOTHING
             if row.decisions is not None or row.verdict is not None:
                 then = self._decision_of_replaced(row)
             if then is None or not target.is_quick or (notes is not None and (target.is_call or notes.inexact)):
                 self._compare(target, Moment(target.route, row, run, tree, payload))
                 continue
-            ctx, outcome = run.now, None
+            ctx = run.now
+            outcome: HookOutcome | None = None
             probe.active = True
             try:
                 for entry, call, hook in target.calls:
@@ -700,10 +704,6 @@ class Engine:
                 then, now, certainty = decided[key]
                 self._tally.label("then", bad=label.is_bad, stopped=then, certainty="exact")
                 self._tally.label("now", bad=label.is_bad, stopped=now, certainty=certainty)
-
-
-class _LinesNeededError(Exception):
-    """A hook read something for which the source must not leave out lines."""
 
 
 def _recorded_decisions(tree: RunTree, keys: Iterable[str]) -> dict[str, DecidedCall]:
