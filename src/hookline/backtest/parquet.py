@@ -111,7 +111,7 @@ def _connect() -> Any:
     """Open a database in memory. One thread, because each process of a backtest has its own."""
     import duckdb
 
-    config = {
+    config: dict[str, str | bool | int | float | list[str]] = {
         "threads": 1,
         "memory_limit": _MEMORY,
         "preserve_insertion_order": True,
