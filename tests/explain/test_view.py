@@ -1,5 +1,7 @@
 """The view of a recorded run."""
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 
@@ -272,3 +274,19 @@ def test_hooks_that_the_record_does_not_list_are_shown_with_their_decisions(tmp_
     file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     view = explain(next(read_runs([file])))
     assert outcomes(view, next(view.moments())) == {"rule": "spoke"}
+
+
+def test_the_requests_of_a_long_run_share_their_messages(tmp_path):
+    """Otherwise the memory for reading a run would grow with the square of its length."""
+    lines = [["hookline", {"format": 1}], ["run", 0, {"task": "long"}]]
+    for step in range(50):
+        new = {"messages": [{"role": "user", "content": f"message {step}"}], "hop": step}
+        lines.append(["before_llm", "", 0, step, 0.1, 0.0, new, None, None, {"kept": step}])
+    file = tmp_path / "long.moments"
+    file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    requests = [moment.payload for moment in next(read_runs([file])).moments]
+    assert [message.content for message in requests[-1].messages] == [f"message {n}" for n in range(50)]
+    for earlier, later in pairwise(requests[1:]):
+        assert [message.content for message in later.messages.tail_after(earlier.messages)] == [
+            later.messages[-1].content
+        ]

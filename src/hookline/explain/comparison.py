@@ -29,8 +29,18 @@ from .words import VERBS
 _MAX_COMPARISONS = 4_000_000
 """Maximum product of the numbers of parts that are aligned by content; longer runs are aligned by position."""
 
-_LATE = ("approval", "outcome", "reply", "calls", "error", "result", "hooks at on_token", "hooks at after_llm")
-_LATE += ("hooks at after_tool", "hooks at on_error")
+_LATE = (
+    "approval",
+    "outcome",
+    "reply",
+    "calls",
+    "error",
+    "result",
+    "hooks at on_token",
+    "hooks at after_llm",
+    "hooks at after_tool",
+    "hooks at on_error",
+)
 """Texts that are known only after the call, in order."""
 
 
