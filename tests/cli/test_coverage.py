@@ -55,6 +55,12 @@ def test_json_is_the_result_and_nothing_that_rules_print(hookline, records):
     assert {tool["tool"]: tool["guards"] for tool in found["tools"]} == {"shell": ["no_sudo"], "calc": []}
 
 
+def test_the_records_of_the_settings_are_the_default(in_process, records, folder):
+    (folder / "hookline.toml").write_text('records = "records"\n')
+    code, out, _ = in_process("coverage", "rules.py")
+    assert (code, "1 run, 2 calls." in out) == (0, True)
+
+
 @pytest.mark.parametrize(("condition", "code"), [("uncovered_tools > 0", 1), ("uncovered_tools > 1", 0)])
 def test_a_check_decides_the_exit_code(in_process, records, condition, code):
     found, _, err = in_process("coverage", "rules.py", "records", "--fail-if", condition)

@@ -5,6 +5,7 @@ import os
 import stat
 import time
 
+import pyarrow.parquet
 import pytest
 
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
@@ -244,6 +245,17 @@ def test_another_ending_is_rejected(record, records):
     assert code == 2
     assert "--out: expected" in err
     assert not os.path.exists("x.csv")
+
+
+def test_an_export_to_parquet_has_the_chosen_runs(record, records, tmp_path):
+    make(records, "one", "two")
+    code, _, err = record("export", "last", "--parquet", "history")
+    assert code == 0
+    assert err.startswith("exported 1 run to history (1 file, ")
+    [file] = (tmp_path / "history").glob("*.parquet")
+    table = pyarrow.parquet.read_table(file).to_pylist()
+    tasks = [json.loads(row["line"])[2]["task"] for row in table if row["point"] == "run"]
+    assert tasks == ["two"]
 
 
 def test_an_export_goes_to_stdout(hookline, tmp_path):

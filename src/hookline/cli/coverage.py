@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 EPILOG = """
 Examples:
-  hookline coverage rules.py records/
+  hookline coverage rules.py
   hookline coverage rules.py records/ --since 30d --fail-if "uncovered_tools > 0"
 
 RULES is FILE.py, FILE.py:name, module:name or the name of a built-in hook. RECORDS are files and folders of records and
@@ -47,7 +47,10 @@ def add_to(app: typer.Typer) -> None:
 def coverage(
     config: Configuration,
     rules: Annotated[str, typer.Argument(metavar="RULES", help="The hooks to look at.")],
-    records: Annotated[list[str], typer.Argument(metavar="RECORDS...", help="Files and folders of records and tapes.")],
+    records: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RECORDS]...", help="Records, tapes and folders. [default: the setting records]"),
+    ] = None,
     since: Annotated[str, typer.Option(metavar="TIME", help="Only runs since 24h, 30d ago, or 2026-11-01.")] = "",
     where: Annotated[
         list[str] | None, typer.Option(metavar="TERM", help="Only some runs, such as agent=bob. Repeatable.")
@@ -66,9 +69,10 @@ def coverage(
     set_up_logging(config.settings.debug)
     for condition in fail_if or ():
         coverage_condition(condition)  # report a mistake before reading the records
+    paths = records or [config.settings.records]
     after = parse_since(since) if since else None
     with redirect_stdout(sys.stderr):  # for rules that print
-        found = measure(load_rules([rules], config.home), records, where=where or (), since=after)
+        found = measure(load_rules([rules], config.home), paths, where=where or (), since=after)
     if json:
         names = {"uncovered_tools": found.uncovered_tools, "undecided_points": found.undecided_points}
         write_json(names | msgspec.to_builtins(found))

@@ -36,6 +36,7 @@ Examples:
   hookline record show last
   hookline record label last call_1 bad --note "deleted the wrong file"
   hookline record export --since 30d --out month.moments
+  hookline record export --parquet history/
   hookline record prune --older 30d
 
 Recording is on with record = true in hookline.toml, --record, or Agent(record=True). hookline explain shows a run in
@@ -326,18 +327,27 @@ def export(
     ] = None,
     since: Since = None,
     out: Annotated[str, typer.Option("--out", metavar="FILE", help="FILE.moments, or - for stdout.")] = "-",
+    parquet: Annotated[
+        str | None,
+        typer.Option("--parquet", metavar="PATH", help="Write Parquet: FILE.parquet, or a folder for several files."),
+    ] = None,
 ) -> int:
-    """Write runs to one file."""
+    """Write runs to one file, or to Parquet for large histories."""
     from ..records.reading import Account
 
     account = Account()
     begin = None if since is None else parse_since(since)
     ids = {_find(config, name).id for name in runs or ()}
     blocks = _chosen(_folder(config), begin, ids, account)
-    suffix = "" if out == "-" else Path(out).suffix
-    if suffix not in WRITERS:
-        raise ConfigError(f"--out: expected {', '.join(f'FILE{name}' for name in WRITERS if name)} or -; got {out!r}")
-    count = WRITERS[suffix](blocks, out)
+    if parquet is not None:
+        from ..records.parquet import write_parquet
+
+        done = write_parquet(blocks, parquet, account)
+        count, out = done.runs, f"{parquet} ({counted(len(done.files), 'file')}, {_size(done.size)})"
+    elif out == "-" or Path(out).suffix in ("", ".moments"):
+        count = _write_moments(blocks, out)
+    else:
+        raise ConfigError(f"--out: expected FILE.moments or -; got {out!r}")
     sys.stderr.write(f"exported {counted(count, 'run')}{'' if out == '-' else f' to {printable(out)}'}\n")
     _print_skipped(account)
     return COMPLETED if count else FAILED
@@ -370,10 +380,6 @@ def _write_moments(blocks: Iterable[Block], out: str) -> int:
             os.unlink(part)
         raise ConfigError(f"{out} cannot be written: {error.strerror or error}") from error
     return count
-
-
-WRITERS: dict[str, Callable[[Iterable[Block], str], int]] = {"": _write_moments, ".moments": _write_moments}
-"""How runs are exported, by the ending of the file; the function returns the number of runs."""
 
 
 # Deleting.
