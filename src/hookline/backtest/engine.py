@@ -131,7 +131,7 @@ class Engine:
         if self._needs_requests:
             points.add("before_llm")
         self._prefixes = tuple(f'["{point}",'.encode() for point in sorted(points))
-        self.wanted = Wanted({point: self._globs(point) for point in sorted(points)})
+        self.wanted = Wanted({point: self._globs(point) for point in sorted(points)}, labelled=bool(test.labels))
         self._dispatcher = Dispatcher()
         self._clock = RecordedClock()
         self._no_hooks = Route(BEFORE_LLM, "", [], {})

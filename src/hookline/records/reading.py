@@ -17,6 +17,9 @@ from .._kernel.points import POINTS
 from .._kernel.state import AgentResult
 from .._kernel.values import Ids, Message, ToolSpec
 from . import format as fmt
+from .labels import FILE as LABELS
+from .labels import GivenLabel, read_labels
+from .segments import LIVE
 
 SUFFIXES = (fmt.SUFFIX, ".tape")
 MAX_LINE = 64 << 20
@@ -278,13 +281,35 @@ def read_runs(
         RecordError: a path does not exist.
     """
     account = Account() if account is None else account
+    labels: dict[Path, Mapping[str, list[GivenLabel]]] = {}
     for file in record_files(paths, since=since):
+        folder = file.parent.parent if file.parent.name == LIVE else file.parent
+        if folder not in labels:
+            labels[folder], invalid = read_labels(folder)
+            for number in invalid:
+                account.skip(folder / LABELS, "the line is not a label", number)
         try:
-            yield from _runs_of(file, account)
+            for run in _runs_of(file, account):
+                if labels[folder]:
+                    _add_labels(run, labels[folder])
+                yield run
         except fmt.RecordError as error:
             account.skip(file, str(error))
         except OSError as error:
             account.skip(file, f"cannot be read: {error.strerror or error}")
+
+
+def _add_labels(run: RecordedRun, labels: Mapping[str, list[GivenLabel]]) -> None:
+    """Add the labels that people gave afterwards."""
+    for each in run.tree():
+        for given in labels.get(each.id, ()):
+            moments = [m for m in each.moments if m.point == "before_tool"]
+            found = [
+                m for m in moments if m.position == given.n or (given.call_id and m.fields.get("id") == given.call_id)
+            ]
+            tool, n = (found[0].tool, found[0].position) if found else ("", given.n)
+            label = fmt.Label(given.label, given.call_id, given.by, given.note)
+            each.labels.append(fmt.LabelLine("label", tool, each.number, n, label))
 
 
 def _runs_of(file: Path, account: Account) -> Iterator[RecordedRun]:
