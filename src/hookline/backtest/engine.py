@@ -148,7 +148,7 @@ class Engine:
         self._needs_requests = bool(points & {"before_llm", "after_llm", "on_error"})
         if self._needs_requests:
             points.add("before_llm")
-        self.wanted = Wanted({point: self._globs(point) for point in sorted(points)})
+        self.wanted = Wanted({point: self._globs(point) for point in sorted(points)}, labelled=bool(test.labels))
         others = (*_OTHERS, "end") if test.where.filters_status else _OTHERS
         self._heads = {is_tape: _heads(self.wanted, others, is_tape=is_tape) for is_tape in (False, True)}
         self._dispatcher = Dispatcher()

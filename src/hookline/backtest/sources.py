@@ -37,11 +37,13 @@ class Wanted(Frozen, frozen=True):
     """What a backtest looks at. A source may leave out moments of other points and tools, but must count them.
 
     ``points`` maps each point to the globs of its tools; no globs stand for all tools. Lines that are not moments, and
-    moments of ``approval_decided`` and ``before_tool`` (which may have labels), are always wanted. With ``everything``
-    nothing may be left out, because a hook looks at earlier moments.
+    moments of ``approval_decided``, are always wanted. So are those of ``before_tool`` if calls have labels, in the
+    records or (``labelled``) beside them. With ``everything`` nothing may be left out, because a hook looks at earlier
+    moments.
     """
 
     points: dict[str, tuple[str, ...]]
+    labelled: bool = False
     everything: bool = False
 
 
