@@ -33,8 +33,8 @@ RULES is FILE.py, FILE.py:name, module:name or the name of a built-in hook. RECO
 tapes. The hooks in RULES take the place of the recorded hooks with the same names; all others keep their recorded
 decisions. No model and no tool is called, and the rules can neither write files nor use the network, unless allowed.
 
-An answer is exact up to and including the first different decision of a run, conditional after it, and a guess if a hook
-read something that was not recorded.
+An answer is exact up to and including the first different decision of a run, conditional after it, and a guess if a
+hook read something that was not recorded.
 
 Names for --fail-if: newly_blocked, no_longer_blocked, newly_asked, no_longer_asked, newly_changed, no_longer_changed,
 changed_differently, ..., each with .exact, .conditional and .guess; differences, different_runs, runs, moments, judged,
@@ -46,6 +46,8 @@ Exit codes:
   2    invalid input or setup
   5    lines or moments were skipped, and no condition of --fail-if is true
 """
+
+_EXAMPLES = 3
 
 
 def add_to(app: typer.Typer) -> None:
@@ -91,7 +93,7 @@ def backtest(
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     html: Annotated[str, typer.Option("--html", metavar="FILE", help="Write the report as one HTML file.")] = "",
 ) -> int:
-    """Test rules on recorded runs: what would they have decided differently?"""
+    """Test rules on recorded runs, and show which decisions would differ."""
     from ..backtest._backtest import backtest as test
     from ..backtest._backtest import load_rules
     from ..backtest.report import condition
@@ -222,7 +224,7 @@ def _print_examples(cell: Cell, kind: str) -> None:
         return
     where = " ".join(filter(None, (cell.hook, "at", cell.point, cell.tool)))
     lines = [Text.assemble((f"\n{kind}", "bold"), f" ({printable(where, keep='')})")]
-    for example in cell.examples:
+    for example in cell.examples[:_EXAMPLES]:
         then, now = example.then or "passed", example.now or "passed"
         reason = f" ({example.reason})" if example.reason else ""
         lines.append(Text(f"  {printable(example.subject, keep='')}"))
