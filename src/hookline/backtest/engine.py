@@ -262,7 +262,7 @@ class Engine:
             notes = row.notes
             then: Outcome | None = _NOTHING
             if row.decisions is not None or row.verdict is not None:
-                then = self._decision_of_replaced(row)
+                then = self._decision_of_replaced(row, payload)
             if then is None or not target.is_quick or (notes is not None and (target.is_call or notes.inexact)):
                 self._compare(target, Moment(target.route, row, run, tree, payload))
                 continue
@@ -298,7 +298,7 @@ class Engine:
         if data[-2:-1] != b"]":
             self._check_before(data, len(data))
 
-    def _decision_of_replaced(self, row: Any) -> Outcome | None:
+    def _decision_of_replaced(self, row: Any, payload: Any) -> Outcome | None:
         """Return the recorded decision if it is that of one guard, which is replaced. ``None`` for all other cases."""
         decisions, verdict = row.decisions, row.verdict
         if decisions is None or verdict is None or len(decisions) != 1:
@@ -306,7 +306,7 @@ class Engine:
         only = decisions[0]
         if only.verb not in SETTLING or only.phase != "guard" or only.verb != verdict.verb:
             return None
-        return Outcome(only.verb, only.hook, only.reason, only.value) if only.hook in self.now.replaced else None
+        return Outcome(only.verb, only.hook, only.reason, only.value, payload) if only.hook in self.now.replaced else None
 
     def _prepare(self, payload: Any, row: Any, run: JudgedRun, tree: RunTree) -> Any:
         """Complete a payload that refers to earlier moments, and take note of the decisions of people."""
