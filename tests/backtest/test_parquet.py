@@ -142,6 +142,20 @@ def test_moments_that_no_hook_listens_to_are_not_read(tables):
     assert all(block.left_out > 10 for block in blocks)
 
 
+def test_without_labels_only_the_calls_of_the_tool_are_read(records, tmp_path):
+    unlabelled = [line for line in records.read_bytes().splitlines(True) if not line.startswith(b'["label"')]
+    (tmp_path / "all.moments").write_bytes(b"".join(unlabelled))
+    export_parquet([tmp_path / "all.moments"], tmp_path / "all.parquet")
+    source = parquet.ParquetFiles([str(tmp_path / "all.parquet")])
+    [unit] = source.units()
+    blocks = source.blocks(unit, Wanted({"before_tool": ("shell",)}), Account(unit.file))
+    lines = [line for block in blocks for line in block.data.splitlines() if line.startswith(b'["before_tool"')]
+    assert {line.split(b'"')[3] for line in lines} == {b"shell"}
+    assert content(backtest([one_tool], [tmp_path / "all.parquet"])) == content(
+        backtest([one_tool], [tmp_path / "all.moments"])
+    )
+
+
 def test_parquet_and_moments_can_be_mixed(records, tables):
     both = backtest([one_tool], [records, tables])
     once = backtest([one_tool], [records])

@@ -68,3 +68,11 @@ def test_a_mistake_in_the_name_of_a_source_or_file_is_explained(hookline, folder
     done = hookline("import", "openai", "empty", "--out", "x")
     assert "folders are searched for files that end in .jsonl" in done.stderr
     assert done.returncode == 2
+
+
+def test_without_a_path_the_import_goes_to_the_records_of_the_project(hookline, folder):
+    (folder / "hookline.toml").write_text('records = "kept"\n')
+    assert hookline("import", "openai", "-", input=json.dumps(TALK)).returncode == 0
+    assert [run.info.task for run in read_runs([folder / "kept"])] == ["Hi"]
+    listed = hookline("record", "ls", "--json")
+    assert [run["task"] for run in json.loads(listed.stdout)] == ["Hi"]

@@ -5,6 +5,7 @@ import os
 import stat
 import time
 
+import pyarrow.parquet
 import pytest
 
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
@@ -187,6 +188,13 @@ def test_the_last_label_of_a_call_counts(record, records):
     assert [line.label.label for line in run.labels] == ["good"]
 
 
+def test_a_label_is_good_or_bad(record, records):
+    make(records, "task")
+    code, _, err = record("label", "last", "3", "fine")
+    assert code == 2
+    assert "a label is good or bad, not 'fine'" in err
+
+
 def test_only_calls_can_be_labelled(record, records):
     make(records, "task")
     code, _, err = record("label", "last", "0", "bad")
@@ -237,6 +245,17 @@ def test_another_ending_is_rejected(record, records):
     assert code == 2
     assert "--out: expected" in err
     assert not os.path.exists("x.csv")
+
+
+def test_an_export_to_parquet_has_the_chosen_runs(record, records, tmp_path):
+    make(records, "one", "two")
+    code, _, err = record("export", "last", "--parquet", "history")
+    assert code == 0
+    assert err.startswith("exported 1 run to history (1 file, ")
+    [file] = (tmp_path / "history").glob("*.parquet")
+    table = pyarrow.parquet.read_table(file).to_pylist()
+    tasks = [json.loads(row["line"])[2]["task"] for row in table if row["point"] == "run"]
+    assert tasks == ["two"]
 
 
 def test_an_export_goes_to_stdout(hookline, tmp_path):

@@ -21,7 +21,6 @@ UNIT_ROWS = 400_000
 _BATCH = 50_000
 _MEMORY = "256MB"
 _STRUCTURE = ("run", "end", "label")
-_ALWAYS = ("approval_decided", "before_tool")
 _NEEDED = {"block", "moments", "point", "tool", "line"}
 _WILD = frozenset("*?[")
 
@@ -86,15 +85,25 @@ class ParquetFiles:
 
     def blocks(self, unit: Unit, wanted: Wanted, account: Account) -> Iterator[Block]:
         """Yield the run trees of a unit, without the moments that are not wanted."""
-        condition = "point not in ('hooks', 'hookline')" if wanted.everything else _condition(wanted)
+        import duckdb
+
         end = "" if unit.end < 0 else f" and block < {unit.end:d}"
-        query = (
-            "select block, moments, point not in ('run', 'end', 'label') as is_moment, line "
-            f"from read_parquet($path) where block >= {unit.start:d}{end} and ({condition})"
-        )
-        with _connect() as connection:
-            batches = connection.sql(query, params={"path": unit.file}).to_arrow_reader(_BATCH)
-            yield from _whole_batches(batches) if wanted.everything else _trees(batches)
+        part = f"from read_parquet($path) where block >= {unit.start:d}{end}"
+        columns = "block, moments, point not in ('run', 'end', 'label') as is_moment, line"
+        given = {"path": unit.file}
+        try:
+            with _connect() as connection:
+                if wanted.everything:
+                    condition = "point not in ('hooks', 'hookline')"
+                else:
+                    labelled = f"select 1 {part} and point in ('label', 'approval_decided') limit 1"
+                    has_labels = wanted.labelled or bool(connection.execute(labelled, given).fetchall())
+                    condition = _condition(wanted, has_labels)
+                found = connection.sql(f"select {columns} {part} and ({condition})", params=given)
+                batches = found.to_arrow_reader(_BATCH)
+                yield from _whole_batches(batches) if wanted.everything else _trees(batches)
+        except (duckdb.Error, OSError) as error:
+            account.skip(f"a part of the file cannot be read: {str(error).splitlines()[0]}")
 
     def hooks(self, unit: Unit, digest: str) -> tuple[HookInfo, ...]:
         """Return the hooks with this digest."""
@@ -111,14 +120,16 @@ def _connect() -> Any:
     """Open a database in memory. One thread, because each process of a backtest has its own."""
     import duckdb
 
-    config = {
+    config: dict[str, str | bool | int | float | list[str]] = {
         "threads": 1,
         "memory_limit": _MEMORY,
         "preserve_insertion_order": True,
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
     }
-    return duckdb.connect(config=config)
+    connection = duckdb.connect(config=config)
+    connection.execute("set enable_progress_bar = false")
+    return connection
 
 
 def _units_of(path: str) -> Iterator[Unit]:
@@ -141,9 +152,9 @@ def _units_of(path: str) -> Iterator[Unit]:
         yield Unit(path, start, -1, size)
 
 
-def _condition(wanted: Wanted) -> str:
+def _condition(wanted: Wanted, has_labels: bool) -> str:
     """Return the condition for the rows that are wanted. Globs are not translated: the engine applies them."""
-    points = {*_STRUCTURE, *_ALWAYS}
+    points = {*_STRUCTURE, "approval_decided", *(("before_tool",) if has_labels else ())}
     some = []
     for point, globs in wanted.points.items():
         if point in points:

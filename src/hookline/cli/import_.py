@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from .errors import BAD_INPUT, COMPLETED, print_error, print_note
 from .help import Command
@@ -44,7 +43,7 @@ _MOST = 20
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("import", cls=Command, epilog=EPILOG)(with_settings("debug", needs_trust=False)(import_))
+    app.command("import", cls=Command, epilog=EPILOG)(with_settings("records", "debug", needs_trust=False)(import_))
 
 
 def import_(
@@ -52,7 +51,13 @@ def import_(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="The system: claude-code, openai or otel.")],
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Log files, folders of them, or - for stdin.")],
     out: Annotated[
-        str | None, typer.Option("--out", metavar="PATH", help="The file (.moments) to write, or a folder for it.")
+        str | None,
+        typer.Option(
+            "--out",
+            metavar="PATH",
+            help="The file (.moments) to write, or a folder for it. [default: the setting records]",
+            show_default=False,
+        ),
     ] = None,
     redact: Annotated[
         bool, typer.Option("--redact/--no-redact", help="Replace keys, e-mail addresses and other sensitive values.")
@@ -62,10 +67,8 @@ def import_(
     """Import logs of Claude Code, OpenAI or OpenTelemetry as records."""
     from ..importers.importing import import_logs
 
-    if out is None:
-        raise ConfigError("say where to write the record with --out FOLDER")
     with _progress() as show:
-        report = import_logs(source, files, out, redact=redact, progress=show)  # type: ignore[arg-type]
+        report = import_logs(source, files, out or config.settings.records, redact=redact, progress=show)  # type: ignore[arg-type]
     if json:
         write_json(report)
     else:

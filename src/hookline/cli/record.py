@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -36,6 +36,7 @@ Examples:
   hookline record show last
   hookline record label last call_1 bad --note "deleted the wrong file"
   hookline record export --since 30d --out month.moments
+  hookline record export --parquet history/
   hookline record prune --older 30d
 
 Recording is on with record = true in hookline.toml, --record, or Agent(record=True). hookline explain shows a run in
@@ -76,7 +77,7 @@ def add_to(app: typer.Typer) -> None:
         help="List, show, label, export or delete recorded runs.",
         epilog=EPILOG,
     )
-    settings = with_settings("records", "debug", needs_trust=False)
+    settings = with_settings("records", "debug")
     group.command("ls", cls=Command)(settings(ls))
     group.command("show", cls=Command)(settings(show))
     group.command("label", cls=Command)(settings(label))
@@ -294,20 +295,22 @@ def label(
     config: Configuration,
     run: RunName,
     call: Annotated[str, typer.Argument(metavar="N|CALL_ID", help="Number of the moment, or id of the call.")],
-    word: Annotated[Literal["good", "bad"], typer.Argument(metavar="good|bad", help="Whether the call was right.")],
+    word: Annotated[str, typer.Argument(metavar="good|bad", help="Whether the call was right.")],
     note: Annotated[str, typer.Option(metavar="TEXT", help="Why.")] = "",
     by: Annotated[str, typer.Option(metavar="NAME", help="Who says so.")] = "",
 ) -> int:
     """Say whether a call should have run, for hookline backtest to count."""
     from ..records.labels import GivenLabel, add_label
 
+    if word not in ("good", "bad"):
+        raise ConfigError(f"a label is good or bad, not {word!r}")
     found = _find(config, run)
     for each in found.tree():
         calls = [moment for moment in each.moments if moment.point == "before_tool"]
         for moment in calls:
             if call in (str(moment.position), str(moment.fields.get("id", ""))):
                 call_id = str(moment.fields.get("id", ""))
-                add_label(config.settings.records, GivenLabel(word, call_id, by, note, run_id=each.id))
+                add_label(config.settings.records, GivenLabel(word, call_id, by, note, run_id=each.id))  # type: ignore[arg-type]
                 what = f"{moment.tool} {arguments_text(moment.fields.get('arguments', {}), 60)}"
                 sys.stdout.write(f"labelled {word}: {printable(what)} in {short_id(each.id)}\n")
                 return COMPLETED
@@ -324,18 +327,27 @@ def export(
     ] = None,
     since: Since = None,
     out: Annotated[str, typer.Option("--out", metavar="FILE", help="FILE.moments, or - for stdout.")] = "-",
+    parquet: Annotated[
+        str | None,
+        typer.Option("--parquet", metavar="PATH", help="Write Parquet: FILE.parquet, or a folder for several files."),
+    ] = None,
 ) -> int:
-    """Write runs to one file."""
+    """Write runs to one file, or to Parquet for large histories."""
     from ..records.reading import Account
 
     account = Account()
     begin = None if since is None else parse_since(since)
     ids = {_find(config, name).id for name in runs or ()}
     blocks = _chosen(_folder(config), begin, ids, account)
-    suffix = "" if out == "-" else Path(out).suffix
-    if suffix not in WRITERS:
-        raise ConfigError(f"--out: expected {', '.join(f'FILE{name}' for name in WRITERS if name)} or -; got {out!r}")
-    count = WRITERS[suffix](blocks, out)
+    if parquet is not None:
+        from ..records.parquet import write_parquet
+
+        done = write_parquet(blocks, parquet, account)
+        count, out = done.runs, f"{parquet} ({counted(len(done.files), 'file')}, {_size(done.size)})"
+    elif out == "-" or Path(out).suffix in ("", ".moments"):
+        count = _write_moments(blocks, out)
+    else:
+        raise ConfigError(f"--out: expected FILE.moments or -; got {out!r}")
     sys.stderr.write(f"exported {counted(count, 'run')}{'' if out == '-' else f' to {printable(out)}'}\n")
     _print_skipped(account)
     return COMPLETED if count else FAILED
@@ -368,10 +380,6 @@ def _write_moments(blocks: Iterable[Block], out: str) -> int:
             os.unlink(part)
         raise ConfigError(f"{out} cannot be written: {error.strerror or error}") from error
     return count
-
-
-WRITERS: dict[str, Callable[[Iterable[Block], str], int]] = {"": _write_moments, ".moments": _write_moments}
-"""How runs are exported, by the ending of the file; the function returns the number of runs."""
 
 
 # Deleting.

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,9 @@ import msgspec
 
 from .._base.errors import NotInstalledError
 from .._base.frozen import Frozen
-from .format import RecordError, RunInfo, Verdict
-from .reading import Account, check_version, decode_line, raw_lines, record_files
+from .blocks import Block, read_blocks
+from .format import NOT_MOMENTS, RecordError, RunInfo, Verdict
+from .reading import Account, decode_line, record_files
 
 SUFFIX = ".parquet"
 ROWS = 100_000
@@ -43,6 +44,9 @@ FILE_ROWS = 5_000_000
 """Rows of a file, if the export is a folder."""
 
 COLUMNS = ("block", "moments", "run_id", "run", "n", "point", "tool", "agent", "time", "verb", "line")
+
+
+Row = tuple[Any, ...]
 
 
 class ParquetExport(Frozen, frozen=True):
@@ -79,12 +83,19 @@ def export_parquet(
         NotInstalledError: the package ``pyarrow`` is missing.
     """
     account = Account() if account is None else account
-    files = record_files(records, since=None if since is None else since - 60)  # clocks of file systems are coarse
+    # The clocks of file systems are coarse, and a run starts before its file is written.
+    files = record_files(records, since=None if since is None else since - 60)
+    blocks = (block for file in files for block in read_blocks(file, account))
+    return write_parquet((block for block in blocks if since is None or block.info.time >= since), out, account)
+
+
+def write_parquet(blocks: Iterable[Block], out: str | os.PathLike[str], account: Account) -> ParquetExport:
+    """Write runs to Parquet, like :func:`export_parquet`."""
     writer = _Writer(Path(out))
     try:
-        for file in files:
-            reader = _Rows(file, account, writer, since or 0.0)
-            reader.read()
+        for block in blocks:
+            rows, moments = _rows(block, account)
+            writer.add(rows, block.hooks, moments)
         return writer.close()
     except OSError as error:
         raise RecordError(f"{out} cannot be written: {error.strerror or error}") from error
@@ -107,75 +118,39 @@ class _Moment(msgspec.Struct, array_like=True, frozen=True):
 
 
 _decode_moment = msgspec.json.Decoder(_Moment).decode
-_STRUCTURE = (b'["run",', b'["end",', b'["label",', b'["hooks",', b'["hookline",')
+_STRUCTURE = tuple(f'["{kind}",'.encode() for kind in NOT_MOMENTS)
 
 
-class _Rows:
-    """Turns the lines of one record into rows, one run tree after the other."""
-
-    def __init__(self, file: Path, account: Account, writer: _Writer, since: float) -> None:
-        self._file, self._account, self._writer, self._since = file, account, writer, since
-        self._runs: dict[int, RunInfo] = {}
-        self._tree: list[tuple[Any, ...]] = []
-        self._moments = 0
-
-    def read(self) -> None:
-        """Read the file."""
+def _rows(block: Block, account: Account) -> tuple[list[Row], int]:
+    """Return the rows of a run tree without their block, and the number of moments."""
+    runs: dict[int, RunInfo] = {}
+    rows: list[Row] = []
+    moments = 0
+    for line in block.lines:
         try:
-            for number, line in raw_lines(self._file, self._account):
-                if line.startswith(b"{"):
-                    continue  # an entry of a tape
-                try:
-                    self._add(line)
-                except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
-                    self._account.skip(self._file, "the line is not a line of a record", number)
-        except RecordError as error:
-            self._account.skip(self._file, str(error))
-        self._end_tree()
-
-    def _add(self, line: bytes) -> None:
-        if line.startswith(_STRUCTURE):
-            self._add_structure(line)
-            return
-        moment = _decode_moment(line)
-        info = self._runs.get(moment.run)
-        if info is None:
-            raise ValueError("its run is missing")
-        verb = "" if moment.verdict is None else moment.verdict.verb
-        at = self._runs[0].time + moment.at
-        self._moments += 1
-        self._tree.append(
-            (0, info.ids.run_id, moment.run, moment.n, moment.point, moment.tool, info.ids.agent, at, verb, line)
-        )
-
-    def _add_structure(self, line: bytes) -> None:
-        found = decode_line(line)
-        kind = found.kind
-        if kind == "hookline":
-            check_version(found.header, self._file)
-            self._end_tree()
-            return
-        if kind == "hooks":
-            self._writer.hooks[found.digest] = line
-            return
-        if kind == "run":
-            if found.run == 0:
-                self._end_tree()
-            self._runs[found.run] = found.info
-        info = self._runs.get(found.run)
-        if info is None:
-            raise ValueError("its run is missing")
-        n, tool = (found.n, found.tool) if kind == "label" else (-1, "")
-        at = info.time if kind == "run" else self._runs[0].time
-        self._tree.append((0, info.ids.run_id, found.run, n, kind, tool, info.ids.agent, at, "", line))
-
-    def _end_tree(self) -> None:
-        """Write the run tree."""
-        tree, runs, moments = self._tree, self._runs, self._moments
-        self._tree, self._runs, self._moments = [], {}, 0
-        if tree and 0 in runs and runs[0].time >= self._since:
-            tree[0] = (moments, *tree[0][1:])
-            self._writer.add(tree, {info.hooks for info in runs.values() if info.hooks}, moments)
+            if line.startswith(_STRUCTURE):
+                found = decode_line(line)
+                kind = found.kind
+                if kind == "run":
+                    runs[found.run] = found.info
+                info = runs[found.run]
+                n, tool = (found.n, found.tool) if kind == "label" else (-1, "")
+                at = info.time if kind == "run" else block.info.time
+                rows.append((0, info.ids.run_id, found.run, n, kind, tool, info.ids.agent, at, "", line))
+            else:
+                moment = _decode_moment(line)
+                info = runs[moment.run]
+                verb = "" if moment.verdict is None else moment.verdict.verb
+                at, ids = block.info.time + moment.at, info.ids
+                rows.append((0, ids.run_id, moment.run, moment.n, moment.point, moment.tool, ids.agent, at, verb, line))
+                moments += 1
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            account.skip(block.file, "the line is not a line of a record")
+        except KeyError:
+            account.skip(block.file, "the line belongs to a run that the file does not contain")
+    if rows:
+        rows[0] = (moments, *rows[0][1:])
+    return rows, moments
 
 
 class _Writer:
@@ -196,24 +171,21 @@ class _Writer:
             raise RecordError(f"{out} exists already: choose another file")
         (out.parent if self._is_file else out).mkdir(parents=True, exist_ok=True, mode=0o700)
         self._stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        self.hooks: dict[str, bytes] = {}
-        """The lines of all hooks so far, by digest."""
         self._file: Any = None
         self._path = out
         self._done: list[str] = []
-        self._rows: list[tuple[Any, ...]] = []
+        self._rows: list[Row] = []
         self._size = self._file_rows = self._block = 0
         self._written: set[str] = set()
         self._runs = self._moments = 0
 
-    def add(self, tree: list[tuple[Any, ...]], digests: Iterable[str], moments: int) -> None:
-        """Add a run tree, after the hooks that it has."""
+    def add(self, tree: list[Row], hooks: Mapping[str, bytes], moments: int) -> None:
+        """Add a run tree, after the lines of the hooks that it has."""
         if self._file_rows >= FILE_ROWS and not self._is_file:
             self._close_file()
-        for digest in sorted(digests):
-            if digest not in self._written and digest in self.hooks:
+        for digest, line in hooks.items():
+            if digest not in self._written:
                 self._written.add(digest)
-                line = self.hooks[digest]
                 self._rows.append((self._block, 0, digest, -1, -1, "hooks", "", "", 0.0, "", line + b"\n"))
         self._rows += [(self._block, *row[:-1], row[-1] + b"\n") for row in tree]
         self._size += sum(len(row[-1]) for row in tree)

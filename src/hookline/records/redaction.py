@@ -30,7 +30,7 @@ _MAX_KNOWN = 4096
 _MAX_KNOWN_SIZE = 4_000_000
 
 _NEEDS_NO_LIBRARY = ("secret", "email", "ip")
-_NEVER_SENSITIVE = frozenset(
+NEVER_SENSITIVE = frozenset(
     [
         "id",
         "name",
@@ -274,7 +274,7 @@ def text_fields(cls: type[msgspec.Struct]) -> tuple[str, ...]:
         _known_text_fields[cls] = tuple(
             field.name
             for field in msgspec.structs.fields(cls)
-            if field.name not in _NEVER_SENSITIVE and field.type not in plain
+            if field.name not in NEVER_SENSITIVE and field.type not in plain
         )
     return _known_text_fields[cls]
 
