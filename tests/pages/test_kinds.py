@@ -251,12 +251,27 @@ def is_a_request_for_replies(text, programs, folder):
     assert _parse_query(dict(parse_qsl(url.query))) == ("room-7", 0, 30.0)
 
 
+def is_a_record(text, programs, folder):
+    import jsonschema
+
+    from hookline.records import Account, read_runs, record_schema
+
+    for line in text.splitlines():
+        jsonschema.Draft202012Validator(record_schema()).validate(json.loads(line))
+    (folder / "x.moments").write_text(text)
+    account = Account()
+    (run,) = read_runs([folder], account=account)
+    assert not account
+    assert run.moments[0].verdict.verb == "block"
+
+
 TEXTS = {
     ("docs/guides/channels.md", " channel"): is_a_drawing,
     ("docs/guides/channels.md", "A7K2"): is_how_a_call_is_put,
     ("docs/guides/channels/webhook.md", "Hookline-Signature"): is_a_signature,
     ("docs/guides/channels/webhook.md", "GET "): is_a_request_for_replies,
     ("docs/guides/explain.md", "Step 1"): is_what_explain_shows,
+    ("docs/reference/record-format.md", '["hookline"'): is_a_record,
     ("docs/guides/serve.md", "agents.example.com {"): is_a_caddyfile,
     ("docs/guides/subagents.md", "step 1"): is_what_a_run_shows_of_a_subagent,
 }
