@@ -24,6 +24,7 @@ import msgspec
 from .confinement import RuleTimeoutError, confine, limit_memory, time_limit
 from .context import PROBE
 from .engine import Engine
+from .judge import check_no_loop
 from .report import Problem, Report
 from .sources import Unit
 
@@ -49,6 +50,7 @@ def can_fork() -> bool:
 
 def judge_here(engine: Engine, units: list[Unit], limits: Limits) -> Iterator[tuple[Unit, Report]]:
     """Judge units in this process, without a memory limit. Code in C that does not return is not interrupted."""
+    check_no_loop(engine.rules)
     confine(limits.allowed, own_process=False)
     with _quiet(), time_limit(limits.seconds):
         for unit in units:
