@@ -666,11 +666,11 @@ class Engine:
 
     def _report_stuck(self, moment: Moment, number: int) -> None:
         hook, problem, message = self._stuck[number - self._first_number]
-        self._counted += 1  # it was not judged
         self._report_problem(hook, problem, message, moment)
         self._count_hang(hook)
 
     def _report_problem(self, hook: str, problem: Problem, message: str, moment: Moment) -> None:
+        self._counted += 1  # it was not judged
         self._tally.trouble(hook, problem, message, self._example(moment))
         self._account.skip(f"the hook {hook} did not judge the moment: {message}")
 
