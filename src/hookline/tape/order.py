@@ -22,7 +22,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
+from typing import Generic, TypeVar
 
+from .._base.frozen import EMPTY
 from . import format as fmt
 from .compare import is_compared, run_of
 
@@ -32,34 +34,36 @@ SETTLE_ROUNDS = 100
 _EXTERNAL = (fmt.SteeringEntry, fmt.CancellationEntry, fmt.TimerEntry)
 _DATA = (fmt.HeaderEntry, fmt.BranchEntry, fmt.ReadingsEntry, fmt.CountEntry, fmt.ValidationEntry)
 
-_NONE: Mapping[object, int] = {}
+T = TypeVar("T")
 
 
-class PerTape:
-    """A context variable that holds one number for each tape being recorded or replayed; 0 if none was set."""
+class PerTape(Generic[T]):
+    """A context variable that has one value for each tape being recorded or replayed."""
 
-    def __init__(self, name: str) -> None:
-        self._numbers: ContextVar[Mapping[object, int]] = ContextVar(name, default=_NONE)
+    def __init__(self, name: str, default: T) -> None:
+        self.default = default
+        self.values: ContextVar[Mapping[object, T]] = ContextVar(name, default=EMPTY)
 
-    def get(self, tape: object) -> int:
-        """Return the number for this tape."""
-        return self._numbers.get().get(tape, 0)
+    def get(self, tape: object) -> T:
+        """Return the value for this tape."""
+        return self.values.get().get(tape, self.default)
 
-    def set(self, tape: object, number: int) -> Token[Mapping[object, int]]:
-        """Set the number for the current task and the tasks that it starts."""
-        return self._numbers.set({**self._numbers.get(), tape: number})
+    def set(self, tape: object, value: T) -> Token[Mapping[object, T]]:
+        """Set the value for the current task and the tasks that it starts."""
+        return self.values.set({**self.values.get(), tape: value})
 
-    def reset(self, token: Token[Mapping[object, int]]) -> None:
-        """Restore the previous number."""
-        self._numbers.reset(token)
+    def reset(self, token: Token[Mapping[object, T]]) -> None:
+        """Restore the previous value."""
+        self.values.reset(token)
 
 
-BRANCH = PerTape("hookline_tape_branch")
-"""The branch of the current task: a tool call, an approval or a nested run. The branch of a progress report has the
-number of its tool call, negated."""
+BRANCH = PerTape("hookline_tape_branch", 0)
+"""The branch of the current task in a replay: a tool call, an approval or a nested run. The branch of a progress report
+has the number of its tool call, negated."""
 
-INSIDE_CALL = PerTape("hookline_tape_inside")
-"""The number of the tool call that the current task is part of, unless a replay calls that tool too."""
+PLACE = PerTape("hookline_tape_place", (0, 0))
+"""The place of the current task in a recording: its branch, and the number of the tool call that it is part of, unless a
+replay calls that tool too."""
 
 
 class Order:

@@ -131,7 +131,7 @@ class ReplayReadings:
         self._values: dict[tuple[int, str], list[tuple[int, Any]]] = {}
         branches, self._end = Branches(entries), len(entries)
         for index, entry in enumerate(entries):
-            for kind, value in entry.values if isinstance(entry, fmt.ReadingsEntry) else ():
+            for kind, value in entry.readings:
                 ahead = branches.positions(entry.branch)
                 following = bisect_left(ahead, index)
                 before = ahead[following] if following < len(ahead) else self._end

@@ -19,7 +19,7 @@ from .._kernel.state import AgentResult
 from .._kernel.values import Ids
 from .._run import events
 from ..hooks.shadow_mode import ShadowDecided
-from ..records.format import MomentLine, RunInfo, RunLine, Verdict
+from ..records.format import MomentLine, Place, RunInfo, RunLine, Verdict
 from ..records.reading import apply_changes, decode_line, restore
 from . import format as fmt
 from .format import TapeError
@@ -156,13 +156,14 @@ def _moment(line: bytes, runs: dict[int, str]) -> fmt.MomentEntry | None:
         runs[decoded.run] = decoded.info.ids.run_id
     if not isinstance(decoded, MomentLine):
         return None
-    at, branch, inside = decoded.place or (0.0, 0, 0)
+    place = decoded.place or _NO_PLACE
     how = decoded.verdict or _PASSED
     run_id = runs.get(decoded.run, "")
     event = PointFired(run_id=run_id, point=decoded.point, verb=how.verb, hook=how.hook, reason=how.reason)
-    return fmt.MomentEntry(at, inside, branch, event, decoded)
+    return fmt.MomentEntry(0.0, place.inside, place.branch, place.readings, event, decoded)
 
 
+_NO_PLACE = Place()
 _PASSED = Verdict(str(HookAction.CONTINUE))
 
 
@@ -181,4 +182,4 @@ def _typed(entry: fmt.Entry) -> fmt.Entry:
         return entry
     kind = _KINDS.get(entry.event.get("type", ""))
     event = entry.event if kind is None else msgspec.convert(entry.event, kind)
-    return fmt.EventEntry(entry.at, entry.inside, entry.branch, event)
+    return fmt.EventEntry(entry.at, entry.inside, entry.branch, entry.readings, event)
