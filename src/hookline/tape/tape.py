@@ -75,11 +75,14 @@ class Tape:
                 raise TapeError(f"{file} {where}: {error}") from error
         return cls(found, file, truncated)
 
-    @property
+    @cached_property
     def result(self) -> AgentResult[Any] | None:
         """The result of the run; ``None`` if the tape ends before the run does."""
-        last = next((e for e in self.events() if isinstance(e, events.RunFinished) and self._is_own(e)), None)
-        return None if last is None else last.result
+        for entry in reversed(self.entries):
+            event = entry.event if type(entry) is fmt.EventEntry else None
+            if isinstance(event, events.RunFinished) and self._is_own(event):
+                return event.result
+        return None
 
     @property
     def name(self) -> str:
