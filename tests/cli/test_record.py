@@ -188,6 +188,13 @@ def test_the_last_label_of_a_call_counts(record, records):
     assert [line.label.label for line in run.labels] == ["good"]
 
 
+def test_a_label_is_good_or_bad(record, records):
+    make(records, "task")
+    code, _, err = record("label", "last", "3", "fine")
+    assert code == 2
+    assert "a label is good or bad, not 'fine'" in err
+
+
 def test_only_calls_can_be_labelled(record, records):
     make(records, "task")
     code, _, err = record("label", "last", "0", "bad")

@@ -236,12 +236,12 @@ class _Printer:
 
     def timeline(self) -> Iterator[Text]:
         """Yield a bar of the time that model and tools took, and the interventions of hooks above it."""
-        total, width = max(self.view.elapsed, 1e-9), max(20, min(self.width, 120) - 24)
+        total, width = max(self.view.elapsed, self.view.until, 1e-9), max(20, min(self.width, 120) - 24)
         marks: list[tuple[str, str]] = [(" ", "")] * width
         bar: list[tuple[str, str]] = [("─", "dim")] * width
 
         def column(at: float) -> int:
-            return max(0, min(width - 1, int((at - self.view.at) / total * width)))
+            return max(0, min(width - 1, int(at / total * width)))
 
         for _, step, depth in self.view.all_steps():
             for item in step.items:
@@ -258,7 +258,7 @@ class _Printer:
                     bar[position] = "█", style
         yield Text()
         yield Text.assemble(*marks)
-        legend = (f"  {duration_text(self.view.elapsed)}  ", "dim"), ("model", "blue"), " ", ("tools", "green")
+        legend = (f"  {duration_text(total)}  ", "dim"), ("model", "blue"), " ", ("tools", "green")
         yield Text.assemble(*bar, *legend)
 
     # Runs and steps
@@ -321,7 +321,7 @@ class _Printer:
         facts += [f"{call.input_tokens:,} in, {call.output_tokens:,} out"] * bool(
             call.input_tokens or call.output_tokens
         )
-        facts += [f"${call.cost:.4f}"] * bool(call.cost)
+        facts += [f"${call.cost:.4f}"] if call.cost else []
         facts += [duration_text(call.duration)] * bool(call.duration)
         yield self.indented(
             depth + 1, Text.assemble((printable(who, keep=""), "bold blue"), (f"  {' · '.join(facts)}", "dim"))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -77,7 +77,7 @@ def add_to(app: typer.Typer) -> None:
         help="List, show, label, export or delete recorded runs.",
         epilog=EPILOG,
     )
-    settings = with_settings("records", "debug", needs_trust=False)
+    settings = with_settings("records", "debug")
     group.command("ls", cls=Command)(settings(ls))
     group.command("show", cls=Command)(settings(show))
     group.command("label", cls=Command)(settings(label))
@@ -295,20 +295,22 @@ def label(
     config: Configuration,
     run: RunName,
     call: Annotated[str, typer.Argument(metavar="N|CALL_ID", help="Number of the moment, or id of the call.")],
-    word: Annotated[Literal["good", "bad"], typer.Argument(metavar="good|bad", help="Whether the call was right.")],
+    word: Annotated[str, typer.Argument(metavar="good|bad", help="Whether the call was right.")],
     note: Annotated[str, typer.Option(metavar="TEXT", help="Why.")] = "",
     by: Annotated[str, typer.Option(metavar="NAME", help="Who says so.")] = "",
 ) -> int:
     """Say whether a call should have run, for hookline backtest to count."""
     from ..records.labels import GivenLabel, add_label
 
+    if word not in ("good", "bad"):
+        raise ConfigError(f"a label is good or bad, not {word!r}")
     found = _find(config, run)
     for each in found.tree():
         calls = [moment for moment in each.moments if moment.point == "before_tool"]
         for moment in calls:
             if call in (str(moment.position), str(moment.fields.get("id", ""))):
                 call_id = str(moment.fields.get("id", ""))
-                add_label(config.settings.records, GivenLabel(word, call_id, by, note, run_id=each.id))
+                add_label(config.settings.records, GivenLabel(word, call_id, by, note, run_id=each.id))  # type: ignore[arg-type]
                 what = f"{moment.tool} {arguments_text(moment.fields.get('arguments', {}), 60)}"
                 sys.stdout.write(f"labelled {word}: {printable(what)} in {short_id(each.id)}\n")
                 return COMPLETED

@@ -216,6 +216,8 @@ class RunView(View):
     """Why the run stopped, as a sentence."""
     reply: str = ""
     at: float = 0.0
+    until: float = 0.0
+    """The time of the last moment. Times count from the start of the outermost run, in seconds."""
     elapsed: float = 0.0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -312,7 +314,7 @@ def explain(run: RecordedRun, *, limit: int = TEXT_LIMIT) -> RunView:
         run: a run from :func:`hookline.records.read_runs`.
         limit: the number of characters of each text that the view contains.
     """
-    return _RunBuilder(run, _Chains(), limit).build()
+    return _RunBuilder(run, _Chains(), limit, _start(run)).build()
 
 
 class _Chains:
@@ -352,12 +354,14 @@ class _Chains:
 class _RunBuilder:
     """Builds the view of one run."""
 
-    def __init__(self, run: RecordedRun, chains: _Chains, limit: int) -> None:
+    def __init__(self, run: RecordedRun, chains: _Chains, limit: int, zero: float) -> None:
         self.run = run
         self.chains = chains
         self.limit = limit
+        self.zero = zero
+        """The time in the record at which the outermost run of the view starts."""
         info = run.info
-        start = info.at if info.at or not run.moments else run.moments[0].at
+        start = _start(run) - zero
         self.view = RunView(
             info.ids.run_id,
             info.ids.agent,
@@ -446,7 +450,7 @@ class _RunBuilder:
     def moment(self, recorded: RecordedMoment, fields: Mapping[str, Any]) -> Moment:
         line = recorded.line
         chain = self.chains.of(self.run, line.point, line.tool)
-        moment = Moment(line.n, line.point, line.at, line.tool, line.took, chain)
+        moment = Moment(line.n, line.point, max(0.0, line.at - self.zero), line.tool, line.took, chain)
         if line.verdict is not None:
             moment.verdict, moment.by = line.verdict.verb, line.verdict.hook
         current = dict(fields)
@@ -607,7 +611,7 @@ class _RunBuilder:
 
     def nest(self, run: RecordedRun) -> None:
         """Add a nested run to the call that started it."""
-        builder = _RunBuilder(run, self.chains, self.limit)
+        builder = _RunBuilder(run, self.chains, self.limit, self.zero)
         view = builder.build()
         self.view.events += view.events
         self.last = max(self.last, builder.last)
@@ -650,6 +654,7 @@ class _RunBuilder:
 
     def finish(self) -> None:
         view, end = self.view, self.run.end
+        view.until = self.last
         view.chains = self.chains.lists
         tool_calls = len(self.calls)
         calls = [item for step in self.steps for item in step.items if isinstance(item, ModelCall)]
@@ -737,6 +742,11 @@ class _RunBuilder:
             kept = counted(_whole(value.get("kept")), "message")
             return [Change("messages", fold([("~", f"{kept} kept"), ("+", text)], longest=self.limit))]
         return [Change(field, fold([("+", _text(value))], longest=self.limit))]
+
+
+def _start(run: RecordedRun) -> float:
+    """Return the time in the record at which a run starts."""
+    return run.info.at if run.info.at or not run.moments else run.moments[0].at
 
 
 def _first_position(run: RecordedRun) -> int:

@@ -19,7 +19,7 @@
     // Rows: a step each, and a line for each nested run. Nested steps follow the step that started them.
 
     const rows = [], marks = [], rowOfMoment = new Map();
-    const total = Math.max(run.elapsed || 0, 1e-9);
+    const total = Math.max(run.elapsed || 0, run.until || 0, 1e-9);
 
     function collect(view, depth, outer) {
       for (const step of view.steps || []) {
