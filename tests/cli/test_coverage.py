@@ -88,7 +88,7 @@ def test_damaged_lines_and_failing_guards_are_reported(in_process, records, fold
     file.write_bytes(file.read_bytes() + b'garbage\n["before_tool","shell",0')
     (folder / "broken.py").write_text(RULES.replace('"command"', '"cmd"'))
     code, _, err = in_process("coverage", "broken.py", "records")
-    assert code == 0
+    assert code == 5
     assert "the guard 'no_sudo' failed at 1 call: KeyError: 'cmd'" in err
     assert "the last line is incomplete" in err
 

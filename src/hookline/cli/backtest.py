@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from pathlib import Path
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 from rich.text import Text
 
-from ..config.errors import ConfigError
+from .. import __version__
 from ..config.sources import Configuration
 from .errors import COMPLETED, FAILED, SKIPPED, print_note, set_up_logging
+from .explain import write_page
 from .help import Command
 from .options import with_settings
 from .output import print_parts, print_table, short_path
@@ -105,6 +106,7 @@ def backtest(
     """Test rules on recorded runs, and show which decisions would differ."""
     from ..backtest._backtest import backtest as test
     from ..backtest._backtest import load_rules
+    from ..backtest.page import report_page
     from ..backtest.report import condition
 
     set_up_logging(config.settings.debug)
@@ -117,7 +119,7 @@ def backtest(
         report = _merged([rules, *(records or ())])
     else:
         after = parse_since(since) if since else None
-        with redirect_stdout(sys.stderr), _Progress() as progress:  # for rules that print
+        with redirect_stdout(sys.stderr), ProgressBar() as progress:  # for rules that print
             report = test(
                 load_rules([rules], config.home),
                 records or [config.settings.records],
@@ -132,7 +134,15 @@ def backtest(
                 progress=progress,
             )
     if html:
-        _write_html(report, html)
+        about = {
+            "Rules": ", ".join(report.rules) if merge else rules,
+            "Baseline": ", ".join(report.baseline or ()) if merge else baseline,
+            "Records": ", ".join([rules, *(records or ())] if merge else records or [config.settings.records]),
+            "Since": since,
+            "Where": " and ".join(where or ()),
+            "Made": f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}, Hookline {__version__}",
+        }
+        write_page(html, report_page(report, about={name: text for name, text in about.items() if text}))
     if json:
         sys.stdout.write(f"{msgspec.json.format(report.to_json(), indent=2).decode()}\n")
     else:
@@ -167,15 +177,6 @@ def _model(config: Configuration) -> Any:
     return build_model(config.settings)
 
 
-def _write_html(report: Report, path: str) -> None:
-    from ..backtest.page import report_page
-
-    try:
-        Path(path).write_text(report_page(report), encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"--html: {path} cannot be written: {error.strerror or error}") from error
-
-
 def _exit_code(report: Report, conditions: list[str] | tuple[str, ...]) -> int:
     reasons = [reason for each in conditions if (reason := report.fail_if(each)) is not None]
     for reason in reasons:
@@ -185,13 +186,13 @@ def _exit_code(report: Report, conditions: list[str] | tuple[str, ...]) -> int:
     return SKIPPED if report.skipped else COMPLETED
 
 
-class _Progress:
+class ProgressBar:
     """A progress bar on stderr with the rate and the time left, if stderr is a terminal.
 
     It is drawn by the caller and not by a thread: processes are forked while it is shown.
     """
 
-    def __enter__(self) -> _Progress:
+    def __enter__(self) -> ProgressBar:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
