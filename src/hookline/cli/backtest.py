@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -12,6 +13,7 @@ import typer
 from rich.text import Text
 
 from .. import __version__
+from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from .errors import COMPLETED, FAILED, SKIPPED, print_note, set_up_logging
 from .explain import write_page
