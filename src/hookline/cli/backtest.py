@@ -23,6 +23,7 @@ from .output import print_parts, print_table, short_path
 from .text import counted, parse_since, printable
 
 if TYPE_CHECKING:
+    from .._kernel.registry import HookRegistry
     from ..backtest.report import Cell, Confusion, Count, Example, Report
 
 EPILOG = """
@@ -107,7 +108,6 @@ def backtest(
 ) -> int:
     """Test rules on recorded runs, and show which decisions would differ."""
     from ..backtest._backtest import backtest as test
-    from ..backtest._backtest import load_rules
     from ..backtest.page import report_page
     from ..backtest.report import condition
 
@@ -123,9 +123,9 @@ def backtest(
         after = parse_since(since) if since else None
         with redirect_stdout(sys.stderr), ProgressBar() as progress:  # for rules that print
             report = test(
-                load_rules([rules], config.home),
+                load_rules(rules),
                 records or [config.settings.records],
-                baseline=load_rules([baseline], config.home) if baseline else None,
+                baseline=load_rules(baseline) if baseline else None,
                 without=without or (),
                 where=where or (),
                 since=after,
@@ -171,6 +171,16 @@ def _merged(paths: list[str]) -> Report:
         return Report.merge(reports)
     except ValueError as error:
         raise ConfigError(f"--merge: {error}") from error
+
+
+def load_rules(reference: str) -> HookRegistry:
+    """Load the hooks that the user named as an argument. Their file is trusted for this command."""
+    from ..backtest._backtest import load_rules as load
+    from ..config.trust import reference_files
+    from ..plugins.trust import trust_named
+
+    trust_named(*reference_files([reference], Path.cwd()))
+    return load([reference])
 
 
 def _model(config: Configuration) -> Any:
