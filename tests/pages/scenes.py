@@ -118,6 +118,28 @@ SERVING = "hookline serve >served 2>&1 & until curl -so /dev/null http://127.0.0
 
 PLUGIN = {"tool": "count_words", "arguments": {"text": "four words in it"}}
 
+TIDY = [
+    {"tool": "read_note", "arguments": {"name": "Doctor"}},
+    {"tool": "delete_note", "arguments": {"name": "Draft"}},
+    {"tool": "delete_note", "arguments": {"name": "Taxes 2025", "force": True}},
+    {"tool": "mail_note", "arguments": {"name": "Doctor", "to": "ann@example.com"}},
+    "The notes are tidy.",
+]
+REQUEST = {
+    "messages": [
+        {"role": "user", "content": "Tidy up."},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "delete_note", "arguments": '{"name": "Taxes"}'}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "Deleted."},
+        {"role": "assistant", "content": "Done."},
+    ]
+}
+
 SCENES = {
     "docs/guides/api.md": Scene(
         files=SERVED,
@@ -132,6 +154,11 @@ SCENES = {
             'curl -H "$AUTH" $URL/grants': f"ID=$({START}); {CALL_WAITS}; hookline approvals approve $CALL --always",
             'curl -H "$AUTH" -X DELETE': 'GRANT=$(curl -s -H "$AUTH" $URL/grants | jq -r .grants[0].id)',
         },
+    ),
+    "docs/guides/evidence.md": Scene(
+        files={"requests.jsonl": f"{json.dumps(REQUEST)}\n"},
+        turns=TIDY,
+        exits={"hookline backtest new_rules.py records/ --fail-if": 1},
     ),
     "docs/guides/approvals.md": Scene(
         files={"hookline.toml": WAITING, "notes.py": NOTES},

@@ -26,6 +26,7 @@ from .._kernel.scope import Scope
 from .._run.model_call import MAX_RETRIES
 from ..models.protocol import Model
 from ..records.format import VERSION, HeaderLine, HookInfo, HooksLine, Label, LabelLine, MomentLine, Notes
+from ..records.labels import is_person
 from .compare import STOPPING, Outcome, kind_of, outcome_of, subject_of
 from .confinement import RuleTimeoutError
 from .context import PROBE, BacktestContext, RecordedClock, RefusedError
@@ -687,10 +688,9 @@ class Engine:
         """Use the decision of a person as a label, and remember edited calls."""
         if decision == "edited" and (run := tree.run(number)) is not None:
             run.edited = (run.edited or set()) | {call_id}
-        elif decision == "approved":
-            tree.labels.setdefault(call_id, Label("approved", call_id, by))
-        elif decision == "denied":
-            tree.labels.setdefault(call_id, Label("denied", call_id, by))
+        elif decision in ("approved", "denied") and is_person(by):
+            label = Label("approved" if decision == "approved" else "denied", call_id, by)
+            tree.labels.setdefault(call_id, label)
 
     def _add_labels(self, tree: RunTree) -> None:
         labels = dict(tree.labels)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,15 +12,17 @@ import msgspec
 import typer
 from rich.text import Text
 
-from ..config.errors import ConfigError
+from .. import __version__
 from ..config.sources import Configuration
 from .errors import COMPLETED, FAILED, SKIPPED, print_note, set_up_logging
+from .explain import write_page
 from .help import Command
 from .options import with_settings
 from .output import print_parts, print_table, short_path
 from .text import counted, parse_since, printable
 
 if TYPE_CHECKING:
+    from .._kernel.registry import HookRegistry
     from ..backtest.report import Cell, Confusion, Count, Example, Report
 
 EPILOG = """
@@ -95,18 +98,18 @@ def backtest(
 ) -> int:
     """Test rules on recorded runs, and show which decisions would differ."""
     from ..backtest._backtest import backtest as test
-    from ..backtest._backtest import load_rules
+    from ..backtest.page import report_page
     from ..backtest.report import condition
 
     set_up_logging(config.settings.debug)
     for each in fail_if or ():
         condition(each)  # report a mistake before a long backtest
     after = parse_since(since) if since else None
-    with redirect_stdout(sys.stderr), _Progress() as progress:  # for rules that print
+    with redirect_stdout(sys.stderr), ProgressBar() as progress:  # for rules that print
         report = test(
-            load_rules([rules], config.home),
+            load_rules(rules),
             records or [config.settings.records],
-            baseline=load_rules([baseline], config.home) if baseline else None,
+            baseline=load_rules(baseline) if baseline else None,
             without=without or (),
             where=where or (),
             since=after,
@@ -117,7 +120,15 @@ def backtest(
             progress=progress,
         )
     if html:
-        _write_html(report, html)
+        about = {
+            "Rules": rules,
+            "Baseline": baseline,
+            "Records": ", ".join(records or [config.settings.records]),
+            "Since": since,
+            "Where": " and ".join(where or ()),
+            "Made": f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}, Hookline {__version__}",
+        }
+        write_page(html, report_page(report, about={name: text for name, text in about.items() if text}))
     if json:
         sys.stdout.write(f"{msgspec.json.format(report.to_json(), indent=2).decode()}\n")
     else:
@@ -125,19 +136,20 @@ def backtest(
     return _exit_code(report, fail_if or ())
 
 
+def load_rules(reference: str) -> HookRegistry:
+    """Load the hooks that the user named as an argument. Their file is trusted for this command."""
+    from ..backtest._backtest import load_rules as load
+    from ..config.trust import reference_files
+    from ..plugins.trust import trust_named
+
+    trust_named(*reference_files([reference], Path.cwd()))
+    return load([reference])
+
+
 def _model(config: Configuration) -> Any:
     from ..config.factory import build_model
 
     return build_model(config.settings)
-
-
-def _write_html(report: Report, path: str) -> None:
-    from ..backtest.page import report_page
-
-    try:
-        Path(path).write_text(report_page(report), encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"--html: {path} cannot be written: {error.strerror or error}") from error
 
 
 def _exit_code(report: Report, conditions: list[str] | tuple[str, ...]) -> int:
@@ -149,13 +161,13 @@ def _exit_code(report: Report, conditions: list[str] | tuple[str, ...]) -> int:
     return SKIPPED if report.skipped else COMPLETED
 
 
-class _Progress:
+class ProgressBar:
     """A progress bar on stderr with the rate and the time left, if stderr is a terminal.
 
     It is drawn by the caller and not by a thread: processes are forked while it is shown.
     """
 
-    def __enter__(self) -> _Progress:
+    def __enter__(self) -> ProgressBar:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
