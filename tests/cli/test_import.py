@@ -33,7 +33,7 @@ def test_sensitive_values_never_reach_the_record_unless_asked_for(hookline, fold
 
 def test_lines_that_cannot_be_read_are_listed_and_the_exit_code_says_so(hookline, folder):
     done = hookline("import", "openai", "-", "--out", "a.moments", input=f"garbage\n{json.dumps(TALK)}\n{{")
-    assert done.returncode == 3
+    assert done.returncode == 5
     assert "the line is not JSON (line 1)" in done.stdout
     assert "the last line is incomplete (line 3)" in done.stdout
     assert len(list(read_runs([folder / "a.moments"]))) == 1
@@ -68,3 +68,11 @@ def test_a_mistake_in_the_name_of_a_source_or_file_is_explained(hookline, folder
     done = hookline("import", "openai", "empty", "--out", "x")
     assert "folders are searched for files that end in .jsonl" in done.stderr
     assert done.returncode == 2
+
+
+def test_without_a_path_the_import_goes_to_the_records_of_the_project(hookline, folder):
+    (folder / "hookline.toml").write_text('records = "kept"\n')
+    assert hookline("import", "openai", "-", input=json.dumps(TALK)).returncode == 0
+    assert [run.info.task for run in read_runs([folder / "kept"])] == ["Hi"]
+    listed = hookline("record", "ls", "--json")
+    assert [run["task"] for run in json.loads(listed.stdout)] == ["Hi"]

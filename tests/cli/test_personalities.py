@@ -129,7 +129,7 @@ def test_a_new_personality_can_be_used_at_once(program, folder, script):
     assert code == 2
     assert "already exists; nothing was written" in told
     assert "try 'a_b'" in program("new", "personality", "../a b")[2]
-    assert [path.name for path in folder.iterdir()] == ["personalities", "turns.json"]
+    assert [path.name for path in folder.iterdir()] == ["personalities", "hookline.toml", "turns.json"]
 
 
 @pytest.mark.slow

@@ -342,7 +342,7 @@ def test_files_that_a_command_wrote_for_the_user_are_trusted(here, folder):
     (folder / "hookline.toml").write_text('hooks = ["keep_files.py"]\npersonalities = "personalities"\n')
     code, _, stderr = here("stats")
     assert code == 2
-    assert "  new      hookline.toml\n  and 2 files that you trust already\n" in stderr
+    assert "  changed  hookline.toml\n  and 2 files that you trust already\n" in stderr
 
 
 def test_enabling_a_plugin_keeps_the_trust_of_the_file(here, folder, script):

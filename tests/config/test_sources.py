@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hookline.config.errors import ConfigError
 from hookline.config.settings import KEYS, DeclaredHook, Settings
 from hookline.config.sources import Flag, load
+from hookline.records.segments import default_records_path
 from hookline.stores.paths import default_approvals_path, default_audit_path, default_runs_path
 
 words = st.text("abcdef", min_size=1, max_size=6)
@@ -62,6 +63,7 @@ def test_the_later_source_wins_and_is_remembered(given_by):
             runs=str(default_runs_path(folder)),
             audit=str(default_audit_path(folder)),
             approval_file=str(default_approvals_path(folder)),
+            records=str(default_records_path(folder)),
         )
     expected = {**in_file, **in_env, **in_flags}
     for key in KEYS:
@@ -76,7 +78,10 @@ def test_the_later_source_wins_and_is_remembered(given_by):
             assert config.origins[key] == "default"
 
 
-@pytest.mark.parametrize(("name", "default"), [("runs", default_runs_path), ("audit", default_audit_path)])
+@pytest.mark.parametrize(
+    ("name", "default"),
+    [("runs", default_runs_path), ("audit", default_audit_path), ("records", default_records_path)],
+)
 def test_the_default_files_belong_to_the_folder_of_the_configuration(tmp_path, name, default):
     below = tmp_path / "project" / "below"
     below.mkdir(parents=True)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from hookline.explain import RunView, explain, explain_html
+from hookline.explain import RunView, compare, diff_html, explain, explain_html
 
 from . import office
 from .long_run import long_run
@@ -205,3 +205,41 @@ def test_a_long_run_draws_only_what_is_near_and_reaches_the_rest(browser, tmp_pa
         page.keyboard.type("needle 4321")
         expect(page.locator(".step")).to_have_count(1)
         assert titles(page) == ["Step 4322"]
+
+
+@pytest.fixture(scope="module")
+def diff_page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("diff")
+    hooks = [hook for hook in office.HOOKS if hook is not office.no_deleting]
+    one = explain(office.recorded(folder / "a"))
+    other = explain(office.recorded(folder / "b", hooks=hooks))
+    file = folder / "diff.html"
+    file.write_text(diff_html(compare(one, other)), encoding="utf-8")
+    return file
+
+
+def test_two_runs_are_drawn_side_by_side_with_the_first_difference_marked(browser, diff_page):
+    with opened(browser, diff_page) as page:
+        assert page.locator(".pair").count() == 2
+        first = page.locator(".pair.first")
+        assert "Step 1 of researcher" in first.text_content()
+        assert first.locator("del").first.bounding_box()["x"] < first.locator("ins").first.bounding_box()["x"]
+        assert page.locator(".same").all_text_contents()[0].startswith("13 parts the same")
+
+
+def test_keys_move_from_one_difference_to_the_next_and_folds_open(browser, diff_page):
+    with opened(browser, diff_page) as page:
+        page.keyboard.press("n")
+        assert "first" in page.locator(".hit").get_attribute("class")
+        page.keyboard.press("n")
+        expect(page.locator(".hit .head b")).to_have_text("Step 4")
+        page.locator(".same").first.click()
+        assert page.locator(".pair").count() == 15
+        page.click("text=Show what is the same")
+        assert page.locator(".pair").count() >= 20
+
+
+@pytest.mark.parametrize("width", [390, 820, 1400])
+def test_the_page_of_two_runs_does_not_scroll_sideways(browser, diff_page, width):
+    with opened(browser, diff_page, viewport={"width": width, "height": 844}, color_scheme="dark") as page:
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -73,7 +73,7 @@ def test_a_page_allows_its_own_scripts_and_nothing_else(tmp_path):
 
 
 def test_the_scripts_insert_text_only():
-    for name in ("common.js", "explain.js"):
+    for name in ("common.js", "explain.js", "diff.js"):
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", asset(name))
 
 
@@ -103,6 +103,6 @@ def test_a_fragment_has_no_script_that_runs(tmp_path):
     assert elements.found == [("div", {"class": "hookline-explain"}), ("script", {"type": "application/json"})]
 
 
-@pytest.mark.parametrize("name", ["theme.css", "explain.css", "common.js", "explain.js"])
+@pytest.mark.parametrize("name", ["theme.css", "explain.css", "diff.css", "common.js", "explain.js", "diff.js"])
 def test_the_assets_are_part_of_the_package(name):
     assert asset(name)

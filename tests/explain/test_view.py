@@ -1,13 +1,17 @@
 """The view of a recorded run."""
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 
 from hookline import Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
+from hookline.explain import compare, find_run
 from hookline.explain.view import ModelCall, ToolCallView, explain
 from hookline.points import AFTER_LLM, BEFORE_LLM, BEFORE_TOOL
 from hookline.records.hook import RecordHook
 from hookline.records.reading import read_runs
+from hookline.tape import TapeHook
 
 from . import office
 
@@ -220,10 +224,10 @@ def test_validation_that_changes_arguments_is_shown(tmp_path):
     def small(ctx, request):
         return None
 
-    view = run_of(tmp_path, small, turns=[call("count", number="7"), reply("done")], tools=[count])
+    view = run_of(tmp_path / "a", small, turns=[call("count", number="7"), reply("done")], tools=[count])
     checked = moment(view, "before_tool", "count").checked
     assert [change.field for change in checked] in ([], ["arguments.number"])
-    view = run_of(tmp_path, small, turns=[call("count", number="seven"), reply("done")], tools=[count])
+    view = run_of(tmp_path / "b", small, turns=[call("count", number="seven"), reply("done")], tools=[count])
     invalid = moment(view, "before_tool", "count")
     assert (invalid.verdict, outcomes(view, invalid)) == ("invalid", {"small": "skipped"})
     assert invalid.verbs == ["invalid"]
@@ -272,3 +276,35 @@ def test_hooks_that_the_record_does_not_list_are_shown_with_their_decisions(tmp_
     file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     view = explain(next(read_runs([file])))
     assert outcomes(view, next(view.moments())) == {"rule": "spoke"}
+
+
+def test_the_requests_of_a_long_run_share_their_messages(tmp_path):
+    """Otherwise the memory for reading a run would grow with the square of its length."""
+    lines = [["hookline", {"format": 1}], ["run", 0, {"task": "long"}]]
+    for step in range(50):
+        new = {"messages": [{"role": "user", "content": f"message {step}"}], "hop": step}
+        lines.append(["before_llm", "", 0, step, 0.1, 0.0, new, None, None, {"kept": step}])
+    file = tmp_path / "long.moments"
+    file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    requests = [moment.payload for moment in next(read_runs([file])).moments]
+    assert [message.content for message in requests[-1].messages] == [f"message {n}" for n in range(50)]
+    for earlier, later in pairwise(requests[1:]):
+        assert [message.content for message in later.messages.tail_after(earlier.messages)] == [
+            later.messages[-1].content
+        ]
+
+
+def test_concurrent_subagents_are_inside_their_own_calls(tmp_path):
+    batch = [call("delegate", to="researcher", task=f"Look at part {n}.") for n in (1, 2)]
+    view = explain(office.recorded(tmp_path, script=[batch, reply("Done.")]))
+    started = [[run.task for run in call.runs] for call in calls(view)]
+    assert started == [["Look at part 1."], ["Look at part 2."]]
+
+
+def test_a_tape_is_explained_like_a_record(tmp_path):
+    tape = tmp_path / "office.tape"
+    office.agent(tmp_path / "records", hooks=[*office.HOOKS, TapeHook(tape)]).run(office.TASK)
+    taped, recorded = (explain(find_run(name, [tmp_path / "records"]).run) for name in (str(tape), "last"))
+    assert taped.events > recorded.events  # a tape contains all points
+    found = compare(taped, recorded)
+    assert [(pair.left, pair.right) for pair in found.pairs if not pair.same] == []

@@ -376,3 +376,17 @@ def test_fields_that_a_transcript_lacks_are_named(transcript, imported, tmp_path
     assert missing["before_llm"] == ("messages", "tools", "params")
     assert missing["after_llm"] == ("cost", "duration", "request")
     assert {moment.notes.inexact for moment in run.moments if moment.notes.missing} == {"partial"}
+
+
+def test_secrets_in_arguments_are_replaced_and_ids_are_not(transcript, imported, tmp_path):
+    secret, ident = "sk-ant-api03-Zm9vYmFyYmF6cXV4MTIzNDU2Nzg5", "toolu_01A9Kp3VtqXyZ4Bc7De8FgHj2Lm5Nn6Pq7Rr8Ss"
+    transcript.prompt("Go")
+    transcript.reply("m1", tool_use(ident, "Bash", command=f"export ANTHROPIC_API_KEY={secret}"), stop="tool_use")
+    transcript.result(ident, f"set to {secret}")
+    transcript.reply("m2", said("Done."))
+    found = imported("claude-code", transcript.write(tmp_path / "s.jsonl"))
+    [run] = found.runs
+    assert secret.encode() not in run.file.read_bytes()
+    assert {m.payload.id for m in run.moments if m.tool} == {ident}
+    assert {m.notes.inexact for m in run.moments if m.tool} == {"redacted"}
+    assert run.moments[5].payload.messages[2].call_id == ident

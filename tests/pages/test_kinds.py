@@ -114,6 +114,7 @@ def is_a_reply(block, folder):
 JSON = {
     "docs/guides/a2a.md": is_a_decision,
     "docs/guides/channels/webhook.md": is_a_reply,
+    "docs/guides/evidence.md": is_a_script,
     "docs/guides/models.md": is_a_script,
     "docs/guides/observability.md": is_a_log_line,
     "docs/guides/plugins.md": is_a_script,
@@ -203,6 +204,43 @@ tools = [team]
     assert missing(text, done.stderr) == [], done.stderr
 
 
+def is_what_explain_shows(text, programs, folder):
+    program = """
+from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, observer, reply, tool
+from hookline.records import RecordHook
+
+@tool
+def delete(path: str) -> str:
+    "Delete a file."
+    return f"{path} is gone"
+
+@guard(BEFORE_TOOL, tools="delete", priority=10)
+def keep_reports(ctx, request):
+    return HookResult.block("Reports are kept.", reason="rule 3")
+
+@guard(BEFORE_TOOL, tools="delete")
+def keep_logs(ctx, request):
+    pass
+
+@guard(BEFORE_TOOL, tools="send_*")
+def no_mail(ctx, request):
+    pass
+
+@observer(BEFORE_TOOL)
+def count_calls(ctx, request):
+    pass
+
+llm = ScriptedModel([call("delete", path="reports/2024.md"), reply("Done.")])
+hooks = [keep_reports, keep_logs, no_mail, count_calls, RecordHook("records")]
+Agent("cleaner", llm=llm, tools=[delete], hooks=hooks).run("Clean up.")
+"""
+    (folder / "program.py").write_text(program)
+    subprocess.run([programs / "python", folder / "program.py"], cwd=folder, check=True, capture_output=True)
+    command = [programs / "hookline", "explain", "last", "--records", "records", "--tool", "delete"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    assert missing(text, done.stdout) == [], done.stdout
+
+
 def is_a_signature(text, programs, folder):
     body = b'{"id": "msg-1", "chat": "room-7", "text": "What is the weather like?"}'
     verify(["a-secret-of-32-characters-or-more"], text.partition(": ")[2].strip(), body, now=1_800_000_000)
@@ -214,11 +252,27 @@ def is_a_request_for_replies(text, programs, folder):
     assert _parse_query(dict(parse_qsl(url.query))) == ("room-7", 0, 30.0)
 
 
+def is_a_record(text, programs, folder):
+    import jsonschema
+
+    from hookline.records import Account, read_runs, record_schema
+
+    for line in text.splitlines():
+        jsonschema.Draft202012Validator(record_schema()).validate(json.loads(line))
+    (folder / "x.moments").write_text(text)
+    account = Account()
+    (run,) = read_runs([folder], account=account)
+    assert not account
+    assert run.moments[0].verdict.verb == "block"
+
+
 TEXTS = {
     ("docs/guides/channels.md", " channel"): is_a_drawing,
     ("docs/guides/channels.md", "A7K2"): is_how_a_call_is_put,
     ("docs/guides/channels/webhook.md", "Hookline-Signature"): is_a_signature,
     ("docs/guides/channels/webhook.md", "GET "): is_a_request_for_replies,
+    ("docs/guides/explain.md", "Step 1"): is_what_explain_shows,
+    ("docs/reference/record-format.md", '["hookline"'): is_a_record,
     ("docs/guides/serve.md", "agents.example.com {"): is_a_caddyfile,
     ("docs/guides/subagents.md", "step 1"): is_what_a_run_shows_of_a_subagent,
 }
@@ -298,6 +352,15 @@ def test_a_unit_of_systemd_starts_a_command_that_there_is(block):
     assert unit.sections() == ["Unit", "Service", "Install"]
     (args,) = hookline_calls(unit["Service"]["ExecStart"])
     assert parse(args) == "serve"
+
+
+@pytest.mark.parametrize("block", of_kind("yaml"), ids=str)
+def test_the_commands_of_a_workflow_exist_with_their_options(block):
+    yaml = pytest.importorskip("yaml")
+    jobs = yaml.safe_load(block.text)["jobs"].values()
+    commands = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+    calls = [call for command in commands for call in hookline_calls(command) if command.startswith("hookline")]
+    assert [parse(call) for call in calls] == ["backtest"]
 
 
 @pytest.mark.parametrize("block", of_kind("markdown"), ids=str)

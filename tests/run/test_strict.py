@@ -19,6 +19,7 @@ from hookline import (
     hook,
     reply,
 )
+from hookline.backtest import backtest
 from hookline.hooks import (
     EgressGuard,
     InjectionGuard,
@@ -34,6 +35,7 @@ from hookline.hooks import (
     shadow,
 )
 from hookline.plugins import Plugin
+from hookline.records import RecordHook
 from hookline.stores import TicketBoard, ticket_tools
 from hookline.teams import Team
 from hookline.testing import scripted_agent
@@ -459,6 +461,13 @@ async def test_it_works_outside_a_run_by_name():
     payload = {"id": "1", "name": "drop", "arguments": {}}
     assert (await registry.fire(BEFORE_TOOL, payload)).action == "cont"
     assert (await registry.fire(BEFORE_TOOL, {**payload, "name": "other"})).action == "block"
+
+
+def test_it_judges_recorded_calls_by_the_rules_that_are_tested(drop, canary, tmp_path):
+    scripted_agent([call("drop"), "done"], tools=[drop], hooks=[RecordHook(tmp_path / "records")]).run("Drop it.")
+    strict = Strict()
+    assert backtest([strict], tmp_path / "records").total("newly_blocked").exact == 1
+    assert backtest([strict, names("drop")], tmp_path / "records").differences.total == 0
 
 
 # The parameter ``guards``

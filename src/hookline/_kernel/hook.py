@@ -374,7 +374,8 @@ def _entry(hook: Any, name: str, point: Point[Any], given: dict[str, Any]) -> En
 
 def direct_call(entry: Entry) -> Callable[..., Any]:
     """Return the function of a hook as ``(ctx, payload)``, without its globs and without the thread of its timeout."""
-    return _bind(function_of(entry.hook), entry.point, entry.phase, RegistrationError)[0]
+    call, _ = _bind(function_of(entry.hook), entry.point, entry.phase, RegistrationError)
+    return functools.partial(call, guards=entry.guards) if entry.wants_guards else call
 
 
 def selects(tools: tuple[str, ...], payload: Any) -> bool:

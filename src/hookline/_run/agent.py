@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .._kernel.hook import Hook, PhaseOptions
+    from ..records.hook import RecordHook
 
     class CommonAgentOptions(TypedDict, Generic[DepsT], total=False):
         """The keyword options of :class:`Agent` except ``llm`` and ``output_type``."""
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
         response_format: Mapping[str, Any] | None
         output_retries: int
         interceptor: Interceptor | HookStack | None
+        record: bool | str | os.PathLike[str] | RecordHook
         sinks: Sequence[Sink]
         stream: StreamMode
         strict: bool
@@ -95,6 +98,8 @@ class Agent(Generic[DepsT, OutputT]):
             ``output_type``.
         interceptor: an object with ``intercept(point, payload, ctx)``, which is called at every point instead of
             ``hooks`` and ``plugins``.
+        record: whether to record what hooks see and decide (:class:`hookline.records.RecordHook`): ``True`` for the
+            project's folder in the user's data folder, another folder, or a ``RecordHook`` with options.
         sinks: callables that get every event of every run.
         stream: when the text of replies is shown. With ``safe``, text that a hook may still reject is held until it is
             settled. With ``live``, it is shown at once, and withdrawn if it is rejected: see :class:`RunOptions`.
@@ -155,6 +160,7 @@ class Agent(Generic[DepsT, OutputT]):
         output_type: Any = None,
         output_retries: int = OUTPUT_RETRIES,
         interceptor: Interceptor | HookStack | None = None,
+        record: bool | str | os.PathLike[str] | RecordHook = False,
         sinks: Sequence[Sink] = (),
         stream: StreamMode = "safe",
         strict: bool = False,
@@ -189,6 +195,8 @@ class Agent(Generic[DepsT, OutputT]):
             raise RegistrationError("interceptor= replaces hooks= and plugins=: give one or the other")
         else:
             self.hooks = HookRegistry.of(interceptor)
+        if record is not False:
+            self._add_hook(_record_hook(record))
         self.limits = limits if max_steps is None else limits.stricter(Limits(steps=max_steps, soft=limits.soft))
         self.max_parallel_tools = max_parallel_tools
         self.params: Mapping[str, Any] = freeze(params)
@@ -201,8 +209,7 @@ class Agent(Generic[DepsT, OutputT]):
         self.unchecked_globs = True
         self.tools.specs  # noqa: B018 - fail here, not in a run, if a tool has no valid schema
         for hook in _tool_hooks(tools):
-            if not any(hook is known for known in self.hooks):
-                self.hooks.register(hook)
+            self._add_hook(hook)
         self.plugins: tuple[Plugin, ...] = ()
         self._plugin_tools: Mapping[str, frozenset[str]] = EMPTY
         self._plugging = threading.RLock()
@@ -216,6 +223,11 @@ class Agent(Generic[DepsT, OutputT]):
     def _check_strict(self) -> None:
         tools, hooks = self.tools_for(self.allowed_plugins), self.hooks.stack.only(self.allowed_plugins)
         check_strict(self.name, tools, hooks)
+
+    def _add_hook(self, hook: Any) -> None:
+        """Register a hook, unless another agent with this registry has already registered it."""
+        if not any(hook is known for known in self.hooks):
+            self.hooks.register(hook)
 
     def plug(self, plugin: Plugin | str) -> None:
         """Add a plugin: an object, or the name of an installed plugin.
@@ -448,6 +460,23 @@ class Agent(Generic[DepsT, OutputT]):
         elif (ctx := options.get("ctx")) is not None:
             run.follow_interrupt(ctx.interrupt)
         return run
+
+
+def _record_hook(record: Any) -> RecordHook:
+    """Return the hook that ``record=`` names.
+
+    Raises:
+        RegistrationError: the value is neither a folder nor such a hook.
+    """
+    from ..records.hook import RecordHook, shared_record_hook
+
+    if isinstance(record, RecordHook):
+        return record
+    if record is True:
+        return shared_record_hook()
+    if not isinstance(record, (str, os.PathLike)) or not os.fspath(record):
+        raise RegistrationError(f"record= takes True, a folder or a RecordHook, not {record!r:.80}")
+    return shared_record_hook(record)
 
 
 def _tool_hooks(tools: Iterable[Any]) -> list[Any]:

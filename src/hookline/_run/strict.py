@@ -56,12 +56,16 @@ class Strict:
         self, point: str, ctx: Any, request: ToolCallRequest, *, guards: tuple[Entry, ...]
     ) -> HookResult | None:
         """Block the call if no guard names its tool."""
-        registry = getattr(ctx, "tool_registry", None)  # outside a run there are no tools
-        tool = None if registry is None else registry.get(request.name)
-        if matches(request.name, self.allow) or any(covers(entry, request.name, tool) for entry in guards):
+        name = request.name
+        if matches(name, self.allow) or any(covers(entry, name, None) for entry in guards):
+            return None
+        declaring = [entry for entry in guards if callable(getattr(entry.hook, "covers", None))]
+        registry = getattr(ctx, "tool_registry", None) if declaring else None  # outside a run there are no tools
+        tool = None if registry is None else registry.get(name)
+        if any(covers(entry, name, tool) for entry in declaring):
             return None
         return HookResult.block(
-            f"{request.name:.80} is not available: no guard judges it. Go on without it.",
+            f"{name:.80} is not available: no guard judges it. Go on without it.",
             reason="no guard names this tool; add one with tools=, or allow it with Strict(allow=[...])",
         )
 

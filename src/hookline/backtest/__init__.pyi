@@ -1,4 +1,10 @@
 from ._backtest import backtest as backtest
+from ._coverage import Argument as Argument
+from ._coverage import Coverage as Coverage
+from ._coverage import PointCoverage as PointCoverage
+from ._coverage import PurposeCoverage as PurposeCoverage
+from ._coverage import ToolCoverage as ToolCoverage
+from ._coverage import coverage as coverage
 from .errors import BacktestError as BacktestError
 from .report import Cell as Cell
 from .report import Confusion as Confusion

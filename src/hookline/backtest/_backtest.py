@@ -15,11 +15,15 @@ from .._kernel.hook import Hook
 from .._kernel.registry import HookRegistry, HookStack
 from ..models.protocol import Model
 from ..records.format import Label
+from ..records.labels import FILE as LABELS
+from ..records.labels import read_labels
+from ..records.segments import LIVE
 from .confinement import ACTIONS
 from .engine import Engine, Test
 from .errors import BacktestError
+from .parquet import ParquetFiles, split_paths
 from .report import Report, Skipped
-from .sources import Files, Source
+from .sources import Files, Joined, Source
 from .where import Where
 from .workers import Limits, can_fork, judge_here, judge_in_processes
 
@@ -52,7 +56,7 @@ def backtest(
 
     Args:
         rules: the hooks to test, or a reference to them, such as ``"rules.py"``.
-        records: files and folders of records (``.moments``) and tapes.
+        records: files and folders of records (``.moments``), tapes (``.tape``) and Parquet files (``.parquet``).
         baseline: compare with the decisions of these hooks instead of the recorded ones.
         without: names of recorded hooks whose decisions are dropped.
         where: only judge these moments: ``tool=shell``, ``point=before_tool``, ``agent=bob``, ``model=…``,
@@ -181,20 +185,12 @@ def load_rules(references: Iterable[str], home: Path | None = None) -> HookRegis
 def _source(records: Any, since: float | None) -> Source:
     if callable(getattr(records, "blocks", None)):
         return records  # type: ignore[no-any-return]
-    paths = [records] if isinstance(records, (str, os.PathLike)) else records
-    return Files(paths, since=since)
-
-
-LABELS = "labels.jsonl"
-"""The file in a folder of records that contains labels: one JSON object per line, with ``run_id``, ``call_id`` (or
-``n``, the position of the moment) and ``label``."""
-
-
-class GivenLabel(Label, frozen=True):
-    """A line of the file of labels."""
-
-    run_id: str = ""
-    n: int = -1
+    paths = [records] if isinstance(records, (str, os.PathLike)) else list(records)
+    tables, others = split_paths(paths)
+    sources: list[Source] = [ParquetFiles(tables)] if tables else []
+    if others or not tables:
+        sources.append(Files(others, since=since))
+    return sources[0] if len(sources) == 1 else Joined(sources)
 
 
 def _labels(records: Any) -> tuple[dict[str, dict[str, Label]], list[Skipped]]:
@@ -202,25 +198,17 @@ def _labels(records: Any) -> tuple[dict[str, dict[str, Label]], list[Skipped]]:
     found: dict[str, dict[str, Label]] = {}
     skipped: list[Skipped] = []
     for folder in _folders(records):
-        file = folder / LABELS
-        if not file.is_file():
-            continue
-        with file.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                try:
-                    label = _decode_label(line)
-                except msgspec.DecodeError as error:
-                    skipped.append(Skipped(str(file), f"not a label: {error}", 1, number))
-                    continue
-                found.setdefault(label.run_id, {})[label.call_id or f"#{label.n}"] = label
+        labels, invalid = read_labels(folder)
+        for run, given in labels.items():
+            found.setdefault(run, {}).update({label.call_id or f"#{label.n}": label for label in given})
+        if invalid:
+            skipped.append(Skipped(str(folder / LABELS), "the line is not a label", len(invalid), invalid[0]))
     return found, skipped
-
-
-_decode_label = msgspec.json.Decoder(GivenLabel).decode
 
 
 def _folders(records: Any) -> Iterable[Path]:
     if callable(getattr(records, "blocks", None)):
         return ()
     paths = [records] if isinstance(records, (str, os.PathLike)) else records
-    return dict.fromkeys(path if path.is_dir() else path.parent for path in map(Path, paths))
+    folders = (path if path.is_dir() else path.parent for path in map(Path, paths))
+    return dict.fromkeys(folder.parent if folder.name == LIVE else folder for folder in folders)

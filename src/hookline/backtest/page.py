@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from .._base.frozen import EMPTY
 from .._base.text import counted
 from ..explain.html import html_page
-from .report import KINDS, Example, Kind, Report
+from .report import KINDS, Cell, Example, Kind, Report, Trouble
 
 _IN_HEADLINE = 3
 
@@ -74,7 +74,8 @@ def _shown(report: Report) -> dict[str, Any]:
     for part in ("labels", "labels_then"):
         confusion = getattr(report, part)
         shown[part] |= {"precision": confusion.precision, "recall": confusion.recall, "total": confusion.total}
-    for group, items in (("cells", report.cells), ("troubles", report.troubles)):
+    groups: list[tuple[str, Sequence[Cell | Trouble]]] = [("cells", report.cells), ("troubles", report.troubles)]
+    for group, items in groups:
         for made, item in zip(shown[group], items, strict=True):
             made["examples"] = [{**msgspec.structs.asdict(e), "command": explain_command(e)} for e in item.examples]
     return shown

@@ -18,7 +18,11 @@ from .help import Group
 COMMANDS = {
     "run": "Run an agent on one task.",
     "chat": "Chat with an agent.",
+    "record": "List, show, label, export or delete recorded runs.",
     "explain": "Show what happened in a recorded run: each step, and what each hook decided and changed.",
+    "backtest": "Test rules on recorded runs, and show which decisions would differ.",
+    "coverage": "Show which tools, arguments and points of recorded runs no guard looks at.",
+    "diff": "Show two recorded runs side by side, with the first difference marked.",
     "replay": "Replay recorded runs under other hooks, and show which decisions differ.",
     "import": "Import logs of Claude Code, OpenAI or OpenTelemetry as records.",
     "serve": "Serve the agent over HTTP: a JSON API, A2A, and OpenAI's chat API.",

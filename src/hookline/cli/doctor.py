@@ -44,6 +44,7 @@ EXTRAS = {
     "sensitive": ("phonenumbers", "stdnum"),
     "prices": ("genai_prices",),
     "sign": ("cryptography",),
+    "backtest": ("duckdb", "pyarrow"),
     "channels": ("aiomqtt", "telegram", "starlette", "uvicorn", "websockets"),
     "server": ("a2a", "prometheus_client", "starlette", "uvicorn"),
     "cli": ("typer", "rich", "tomlkit"),

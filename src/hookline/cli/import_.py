@@ -10,9 +10,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from ..config.errors import ConfigError
 from ..config.sources import Configuration
-from .errors import BAD_INPUT, COMPLETED, print_error, print_note
+from .errors import BAD_INPUT, COMPLETED, SKIPPED, print_error, print_note
 from .help import Command
 from .options import with_settings
 from .output import print_parts, print_table, short_path, write_json
@@ -35,16 +34,15 @@ Sources:
 Exit codes:
   0    everything was read
   2    nothing could be read
-  3    some lines or files could not be read; the rest was imported
+  5    some lines or files could not be read; the rest was imported
 """
-INCOMPLETE = 3
 _MOST = 20
 """Maximum number of rows about lines that could not be read."""
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("import", cls=Command, epilog=EPILOG)(with_settings("debug", needs_trust=False)(import_))
+    app.command("import", cls=Command, epilog=EPILOG)(with_settings("records", "debug", needs_trust=False)(import_))
 
 
 def import_(
@@ -52,7 +50,13 @@ def import_(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="The system: claude-code, openai or otel.")],
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Log files, folders of them, or - for stdin.")],
     out: Annotated[
-        str | None, typer.Option("--out", metavar="PATH", help="The file (.moments) to write, or a folder for it.")
+        str | None,
+        typer.Option(
+            "--out",
+            metavar="PATH",
+            help="The file (.moments) to write, or a folder for it. [default: the setting records]",
+            show_default=False,
+        ),
     ] = None,
     redact: Annotated[
         bool, typer.Option("--redact/--no-redact", help="Replace keys, e-mail addresses and other sensitive values.")
@@ -62,10 +66,8 @@ def import_(
     """Import logs of Claude Code, OpenAI or OpenTelemetry as records."""
     from ..importers.importing import import_logs
 
-    if out is None:
-        raise ConfigError("say where to write the record with --out FOLDER")
     with _progress() as show:
-        report = import_logs(source, files, out, redact=redact, progress=show)  # type: ignore[arg-type]
+        report = import_logs(source, files, out or config.settings.records, redact=redact, progress=show)  # type: ignore[arg-type]
     if json:
         write_json(report)
     else:
@@ -73,7 +75,7 @@ def import_(
     if not report.runs:
         print_error(f"there is nothing to import: no run was found in {counted(report.lines, 'line')}")
         return BAD_INPUT
-    return INCOMPLETE if report.skipped else COMPLETED
+    return SKIPPED if report.skipped else COMPLETED
 
 
 def _progress() -> Any:

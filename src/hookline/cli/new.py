@@ -48,7 +48,31 @@ def new(
     """Write a hook, tool, plugin or personality to start from.
 
     A hook or tool is NAME.py with a passing test in test_NAME.py; a plugin is a folder; a personality is NAME.toml.
+    Without settings for this folder, hookline.toml is written too, and turns recording on.
     """
+    code = _write_kind(kind, name, folder)
+    _write_settings()
+    return code
+
+
+def _write_settings() -> None:
+    """Write a file of settings that turns recording on, unless there are settings already."""
+    from ..config.sources import FILE, find_file
+    from .trust import trust_new
+
+    if find_file(Path.cwd())[0] is not None:
+        return
+    path = Path(FILE)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(SETTINGS)
+    except OSError:
+        return  # the file is only an offer, or another user has written one that is ignored
+    trust_new([path.absolute()])
+    typer.echo(f"\nwrote {FILE}: it turns recording on (record = true). After a run: hookline record ls")
+
+
+def _write_kind(kind: str, name: str, folder: str) -> int:
     from ..config.trust import plugin_files
     from .trust import trust_new
 
@@ -142,6 +166,14 @@ def suggest_name(name: str) -> str:
     made = f"_{made}" if made[0].isdigit() else made
     return f"{made}_" if keyword.iskeyword(made) else made
 
+
+SETTINGS = """# Settings of hookline for this folder. hookline config shows all of them.
+
+# Keep what hooks see and decide: "hookline record ls" lists the runs, "hookline explain last" shows why a hook
+# intervened, and "hookline backtest RULES.py" tells what changed rules would have done. Secrets are replaced before
+# anything is written.
+record = true
+"""
 
 HOOK = '''"""A guard that checks tool calls before they run."""
 

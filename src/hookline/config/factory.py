@@ -116,6 +116,7 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     files += [str(plugin.folder) for plugin in build_plugins(settings, home).found() if plugin.folder is not None]
     own: list[Any] = []
     own += _audit_hooks(settings, [each.hook for each in loaded])
+    own += _record_hooks(settings, [each.hook for each in loaded])
     own += _tape_hooks(settings)
     if settings.tickets:
         from ..hooks.ticket_rules import TicketRules
@@ -124,7 +125,7 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         given = [each.hook.board.path for each in loaded if isinstance(each.hook, TicketRules)]
         own += [] if rules.board.path in given else [rules]
     # The agent must not change the files that configure it, record it, or run as code.
-    keep = [FILE, SHARED_FILE, ".git", "*.tape", str(TrustStore().path), *files]
+    keep = [FILE, SHARED_FILE, ".git", "*.tape", "*.moments", str(TrustStore().path), *files]
     own += _skill_hooks(settings, [each.hook for each in loaded])
     if settings.personalities:
         keep += [settings.personalities, os.path.realpath(settings.personalities)]
@@ -165,6 +166,19 @@ def _audit_hooks(settings: Settings, hooks: Iterable[Any]) -> list[Any]:
     if any(isinstance(hook, AuditLogHook) for hook in hooks):
         return []
     return [AuditLogHook(settings.audit, max_bytes=AUDIT_BYTES, keep_files=AUDIT_FILES)]
+
+
+def _record_hooks(settings: Settings, hooks: Iterable[Any]) -> list[Any]:
+    """Return the hook that records moments, if recording is on and the settings declare none of their own."""
+    if not settings.record:
+        return []
+    from ..records.hook import RecordHook, shared_record_hook
+
+    if any(isinstance(hook, RecordHook) for hook in hooks):
+        return []
+    if Path(settings.records).is_file():
+        raise ConfigError(f"records: {settings.records!r} is a file: name a folder")
+    return [shared_record_hook(settings.records)]
 
 
 def _tape_hooks(settings: Settings) -> list[Any]:

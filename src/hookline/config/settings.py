@@ -11,6 +11,7 @@ import msgspec
 from .._base.files import user_folder
 from .._base.frozen import EMPTY, freeze, thaw
 from .._base.text import did_you_mean
+from ..records.segments import default_records_path
 from ..stores.paths import default_approvals_path, default_runs_path
 from .errors import ConfigError
 
@@ -226,6 +227,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         KeyInfo("SQLite file of recorded runs, for hookline stats and hookline serve", CONTROL, "--runs", "FILE.db"),
     ] = ""
+    record: Annotated[
+        bool,
+        KeyInfo(
+            "record what hooks see and decide, for hookline record, explain and backtest",
+            CONTROL,
+            "--record/--no-record",
+        ),
+    ] = False
+    records: Annotated[
+        str, KeyInfo("folder of the records; by default one per project", CONTROL, "--records", "DIR")
+    ] = ""
     tapes: Annotated[str, KeyInfo("folder for tapes of the runs, for hookline replay", CONTROL, "--tapes", "DIR")] = ""
     debug: Annotated[bool, KeyInfo("show full tracebacks", CONTROL, "--debug")] = False
 
@@ -236,6 +248,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "sessions", str(user_folder("data") / "sessions"))
         if not self.approval_file:
             msgspec.structs.force_setattr(self, "approval_file", str(default_approvals_path(".")))
+        if not self.records:
+            msgspec.structs.force_setattr(self, "records", str(default_records_path(".")))
         if self.runs == "":
             msgspec.structs.force_setattr(self, "runs", str(default_runs_path(".")))
 

@@ -18,6 +18,7 @@ from .._base.text import closest_match, did_you_mean, error_text
 from ..hooks._catalog import BUILTINS
 from ..plugins.discovery import is_path
 from ..plugins.trust import digest
+from ..records.segments import default_records_path
 from ..stores.paths import default_approvals_path, default_audit_path, default_runs_path
 from .errors import ConfigError
 from .secrets import mask
@@ -110,7 +111,12 @@ def load(
         assign(flag.key, value, f"flag:{flag.name}")
     project = path.parent.resolve() if path is not None else here
     project = project if here.is_relative_to(project) else here
-    defaults = {"runs": default_runs_path, "audit": default_audit_path, "approval_file": default_approvals_path}
+    defaults = {
+        "runs": default_runs_path,
+        "audit": default_audit_path,
+        "approval_file": default_approvals_path,
+        "records": default_records_path,
+    }
     for name, default in defaults.items():
         if values.get(name, "") == "":
             values[name] = str(default(project))
@@ -344,7 +350,7 @@ def parse_reference(text: str) -> Reference:
 
 _MODEL_FILES = ("local:", "scripted:")
 _PATH_SETTINGS = frozenset(
-    "folder sessions runs audit approval_file plugins_folder personalities tickets skills tapes".split()  # noqa: SIM905
+    "folder sessions runs audit approval_file plugins_folder personalities tickets skills tapes records".split()  # noqa: SIM905
 )
 """Settings that are paths of files or folders."""
 _PATH_ARGUMENTS = frozenset(("path", "folder", "memory", "notes", "store", "artifacts", "sign", "checkpoint", "board"))

@@ -1,3 +1,11 @@
+from .comparison import Comparison as Comparison
+from .comparison import compare as compare
+from .find import find_run as find_run
+from .html import asset as asset
+from .page import DIFF_ASSETS as DIFF_ASSETS
+from .page import EXPLAIN_ASSETS as EXPLAIN_ASSETS
+from .page import diff_fragment as diff_fragment
+from .page import diff_html as diff_html
 from .page import explain_fragment as explain_fragment
 from .page import explain_html as explain_html
 from .view import RunView as RunView

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -37,7 +36,7 @@ def json_block(value: Any) -> str:
     return f'<script type="application/json">{text.translate(_ESCAPE_TABLE)}</script>'
 
 
-def html_page(title: str, *, assets: Sequence[str], data: Any = None, body: str = "") -> str:
+def html_page(title: str, *, assets: tuple[str, ...], data: Any = None, body: str = "") -> str:
     """Return a whole page that needs no other file and no network.
 
     Args:
@@ -50,23 +49,11 @@ def html_page(title: str, *, assets: Sequence[str], data: Any = None, body: str 
 
         html_page("Backtest", assets=("theme.css", "common.js", "report.css", "report.js"), data=report)
     """
-    styles = [asset(name) for name in assets if name.endswith(".css")]
-    scripts = [asset(name) for name in assets if name.endswith(".js")]
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            " ".join(("style-src", *map(_source, styles))),
-            " ".join(("script-src", *map(_source, scripts))),
-            "require-trusted-types-for 'script'",
-            "trusted-types 'none'",
-            "base-uri 'none'",
-            "form-action 'none'",
-        )
-    )
+    styles, scripts = _inline(assets)
     head = "\n".join(
         (
             '<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            f'<meta http-equiv="Content-Security-Policy" content="{page_policy(assets)}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="color-scheme" content="light dark">',
             '<meta name="referrer" content="no-referrer">',
@@ -79,6 +66,32 @@ def html_page(title: str, *, assets: Sequence[str], data: Any = None, body: str 
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{body}\n{block}\n{code}\n'
         "</body>\n</html>\n"
+    )
+
+
+@cache
+def page_policy(assets: tuple[str, ...]) -> str:
+    """Return the content security policy of a page with these assets. A server sends it as a header too."""
+    styles, scripts = _inline(assets)
+    return "; ".join(
+        (
+            "default-src 'none'",
+            " ".join(("style-src", *map(_source, styles))),
+            " ".join(("script-src", *map(_source, scripts))),
+            "require-trusted-types-for 'script'",
+            "trusted-types 'none'",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+
+
+def _inline(assets: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Return the texts of the style sheets and of the scripts."""
+    texts = {name: asset(name) for name in assets}
+    return (
+        [text for name, text in texts.items() if name.endswith(".css")],
+        [text for name, text in texts.items() if name.endswith(".js")],
     )
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from .._base.text import shorten
+from .comparison import Comparison, summary
 from .html import html_page, json_block
 from .view import RunView
 from .words import DECISIONS, ONLY, OUTCOMES, STATUSES, VERBS
 
 EXPLAIN_ASSETS = ("theme.css", "explain.css", "common.js", "explain.js")
 """The style sheets and scripts that a page with :func:`explain_fragment` needs, in order."""
+
+DIFF_ASSETS = ("theme.css", "diff.css", "common.js", "diff.js")
+"""The style sheets and scripts that a page with :func:`diff_fragment` needs, in order."""
 
 
 def explain_html(run: RunView) -> str:
@@ -39,3 +43,32 @@ def explain_fragment(run: RunView) -> str:
         "only": ONLY,
     }
     return f'<div class="hookline-explain">{json_block(data)}</div>'
+
+
+def diff_html(comparison: Comparison) -> str:
+    """Return a page that shows two runs side by side. It is one file, and needs no network.
+
+    Example::
+
+        Path("diff.html").write_text(diff_html(compare(explain(one), explain(other))), encoding="utf-8")
+    """
+    title = f"{'same' if comparison.same else 'different'}: {comparison.left.id} and {comparison.right.id}"
+    return html_page(shorten(title, 90), assets=DIFF_ASSETS, body=diff_fragment(comparison))
+
+
+def diff_fragment(comparison: Comparison) -> str:
+    """Return HTML that shows two runs side by side, inside a page that loads :data:`DIFF_ASSETS`."""
+    data: dict[str, Any] = {
+        "runs": [_head(comparison.left), _head(comparison.right)],
+        "pairs": comparison.pairs,
+        "first": comparison.first,
+        "summary": summary(comparison),
+        "verbs": VERBS,
+        "statuses": STATUSES,
+    }
+    return f'<div class="hookline-diff">{json_block(data)}</div>'
+
+
+def _head(run: RunView) -> dict[str, Any]:
+    fields = ("id", "agent", "model", "time", "status", "why", "elapsed", "cost", "input_tokens", "output_tokens")
+    return {name: getattr(run, name) for name in fields}

@@ -31,18 +31,18 @@ TEXT_LIMIT = 4000
 State = Literal["spoke", "passed", "skipped", "not selected"]
 
 
-class _View(msgspec.Struct, omit_defaults=True):
+class View(msgspec.Struct, omit_defaults=True):
     """Base of all parts of a view."""
 
 
-class Change(_View):
+class Change(View):
     """What a hook changed: the field, and the difference by words."""
 
     field: str
     parts: list[Part]
 
 
-class Decision(_View):
+class Decision(View):
     """What a hook returned at a point, or how it failed."""
 
     hook: str
@@ -58,7 +58,7 @@ class Decision(_View):
     took: float = 0.0
 
 
-class ChainHook(_View):
+class ChainHook(View):
     """A hook that is registered at a point."""
 
     name: str
@@ -71,7 +71,7 @@ class ChainHook(_View):
     plugin: str = ""
 
 
-class HookOutcome(_View):
+class HookOutcome(View):
     """What a hook did at one moment. ``state`` is ``skipped`` if an earlier hook settled the point."""
 
     name: str
@@ -80,7 +80,7 @@ class HookOutcome(_View):
     decision: Decision | None = None
 
 
-class Moment(_View):
+class Moment(View):
     """One fire of a point. ``chain`` is the number of its hooks in :attr:`RunView.chains`."""
 
     n: int
@@ -106,7 +106,7 @@ class Moment(_View):
         return found or ([self.verdict] if self.verdict not in ("", "cont") else [])
 
 
-class MessageView(_View):
+class MessageView(View):
     """A message of a request. ``known`` is true if the page has already shown its text: a reply or a result."""
 
     role: str
@@ -116,7 +116,7 @@ class MessageView(_View):
     known: bool = False
 
 
-class ModelCall(_View, tag_field="kind", tag="model"):
+class ModelCall(View, tag_field="kind", tag="model"):
     """One attempt of a call of the model, with the hooks before and after it."""
 
     at: float = 0.0
@@ -142,7 +142,7 @@ class ModelCall(_View, tag_field="kind", tag="model"):
     moments: list[Moment] = []
 
 
-class ToolCallView(_View, tag_field="kind", tag="call"):
+class ToolCallView(View, tag_field="kind", tag="call"):
     """A tool call, with the hooks before and after it, its approval, and the runs that it started."""
 
     id: str
@@ -166,7 +166,7 @@ class ToolCallView(_View, tag_field="kind", tag="call"):
     runs: list[RunView] = []
 
 
-class EventView(_View, tag_field="kind", tag="event"):
+class EventView(View, tag_field="kind", tag="event"):
     """A moment that belongs to no model call and no tool call."""
 
     at: float
@@ -175,7 +175,7 @@ class EventView(_View, tag_field="kind", tag="event"):
     bad: bool = False
 
 
-class NestedRun(_View, tag_field="kind", tag="run"):
+class NestedRun(View, tag_field="kind", tag="run"):
     """A run that was started by a hook or in another way outside a tool call."""
 
     at: float
@@ -185,7 +185,7 @@ class NestedRun(_View, tag_field="kind", tag="run"):
 Item = ModelCall | ToolCallView | EventView | NestedRun
 
 
-class StepView(_View):
+class StepView(View):
     """One step: the model calls and tool calls of one round of the loop. ``index`` is -1 before the first step."""
 
     index: int
@@ -200,7 +200,7 @@ class StepView(_View):
                 yield from item.moments
 
 
-class RunView(_View):
+class RunView(View):
     """A whole run."""
 
     id: str
@@ -216,6 +216,8 @@ class RunView(_View):
     """Why the run stopped, as a sentence."""
     reply: str = ""
     at: float = 0.0
+    until: float = 0.0
+    """The time of the last moment. Times count from the start of the outermost run, in seconds."""
     elapsed: float = 0.0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -312,7 +314,7 @@ def explain(run: RecordedRun, *, limit: int = TEXT_LIMIT) -> RunView:
         run: a run from :func:`hookline.records.read_runs`.
         limit: the number of characters of each text that the view contains.
     """
-    return _RunBuilder(run, _Chains(), limit).build()
+    return _RunBuilder(run, _Chains(), limit, _start(run)).build()
 
 
 class _Chains:
@@ -352,12 +354,14 @@ class _Chains:
 class _RunBuilder:
     """Builds the view of one run."""
 
-    def __init__(self, run: RecordedRun, chains: _Chains, limit: int) -> None:
+    def __init__(self, run: RecordedRun, chains: _Chains, limit: int, zero: float) -> None:
         self.run = run
         self.chains = chains
         self.limit = limit
+        self.zero = zero
+        """The time in the record at which the outermost run of the view starts."""
         info = run.info
-        start = info.at if info.at or not run.moments else run.moments[0].at
+        start = _start(run) - zero
         self.view = RunView(
             info.ids.run_id,
             info.ids.agent,
@@ -446,7 +450,7 @@ class _RunBuilder:
     def moment(self, recorded: RecordedMoment, fields: Mapping[str, Any]) -> Moment:
         line = recorded.line
         chain = self.chains.of(self.run, line.point, line.tool)
-        moment = Moment(line.n, line.point, line.at, line.tool, line.took, chain)
+        moment = Moment(line.n, line.point, max(0.0, line.at - self.zero), line.tool, line.took, chain)
         if line.verdict is not None:
             moment.verdict, moment.by = line.verdict.verb, line.verdict.hook
         current = dict(fields)
@@ -607,25 +611,31 @@ class _RunBuilder:
 
     def nest(self, run: RecordedRun) -> None:
         """Add a nested run to the call that started it."""
-        builder = _RunBuilder(run, self.chains, self.limit)
+        builder = _RunBuilder(run, self.chains, self.limit, self.zero)
         view = builder.build()
         self.view.events += view.events
         self.last = max(self.last, builder.last)
-        call = self.calls.get(run.info.call_id)
-        if call is None and not run.info.call_id:
-            open_calls = [call for call in self.calls.values() if not call.outcome]
-            call = open_calls[-1] if open_calls else None
+        call = self.calls.get(run.info.call_id) if run.info.call_id else self.starter(view)
         if call is not None:
             call.runs.append(view)
         else:
             self.current.items.append(NestedRun(view.at, view))
+
+    def starter(self, nested: RunView) -> ToolCallView | None:
+        """Return the call that probably started a nested run, where the record does not say it: a call without a result
+        whose arguments contain the task, else the last one.
+        """
+        waiting = [call for call in self.calls.values() if not call.outcome]
+        with_task = [call for call in waiting if any(value == nested.task for _, value in call.arguments)]
+        return next((call for call in with_task if not call.runs), waiting[-1] if waiting else None)
 
     def label(self, line: fmt.LabelLine) -> None:
         label = line.label
         call = self.calls.get(label.call_id)
         if call is None:
             call = next((c for c in self.calls.values() if any(m.n == line.n for m in c.moments)), None)
-        if call is not None:
+        said_already = call is not None and (label.label, label.by) == (call.decision, call.decided_by)
+        if call is not None and not said_already:
             by = f" by {label.by}" if label.by else ""
             call.labels.append(self.cut(f"{label.label}{by}{f': {label.note}' if label.note else ''}"))
 
@@ -650,6 +660,7 @@ class _RunBuilder:
 
     def finish(self) -> None:
         view, end = self.view, self.run.end
+        view.until = self.last
         view.chains = self.chains.lists
         tool_calls = len(self.calls)
         calls = [item for step in self.steps for item in step.items if isinstance(item, ModelCall)]
@@ -737,6 +748,11 @@ class _RunBuilder:
             kept = counted(_whole(value.get("kept")), "message")
             return [Change("messages", fold([("~", f"{kept} kept"), ("+", text)], longest=self.limit))]
         return [Change(field, fold([("+", _text(value))], longest=self.limit))]
+
+
+def _start(run: RecordedRun) -> float:
+    """Return the time in the record at which a run starts."""
+    return run.info.at if run.info.at or not run.moments else run.moments[0].at
 
 
 def _first_position(run: RecordedRun) -> int:

@@ -35,7 +35,10 @@ _MODULES = {
 _NOT_HOOKS = frozenset(("Compactor",))
 """Public names in these modules that are not hooks."""
 
-_IN_OTHER_PACKAGES = {"TapeHook": ("Recording and observing", "hookline.tape")}
+_IN_OTHER_PACKAGES = {
+    "RecordHook": ("Recording and observing", "hookline.records"),
+    "TapeHook": ("Recording and observing", "hookline.tape"),
+}
 """Built-in hooks of other packages, each with its concern and public module. They are imported only when they are used,
 because these packages may import this one."""
 

@@ -7,19 +7,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
+from itertools import count
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from .._base.frozen import Frozen
 from .._base.package import __version__
 from .._base.text import did_you_mean
-from .._sensitive.redactor import Redactor
 from ..records.format import SUFFIX, VERSION, Header, RecordError
+from ..records.redaction import Redaction
 from .lines import Losses, find_files
-from .runs import Clean, ImportedRun, RunEncoder
+from .runs import ImportedRun, RunEncoder
 
 Source = Literal["claude-code", "openai", "otel"]
 SOURCES: tuple[Source, ...] = get_args(Source)
+
+_numbers = count()
 
 
 class SkippedLines(Frozen, frozen=True):
@@ -71,7 +74,8 @@ def import_logs(
         source: the system: ``claude-code``, ``openai`` or ``otel``.
         files: files and folders; ``-`` is standard input.
         out: the file to write, or a folder for it.
-        redact: whether to replace sensitive values, such as keys and e-mail addresses.
+        redact: whether to replace sensitive values, such as keys and e-mail addresses. Very long texts are shortened in
+            any case, as in all records.
         progress: called after each run with the counts so far.
 
     Raises:
@@ -82,7 +86,7 @@ def import_logs(
     losses = Losses()
     paths = find_files([Path(path).expanduser() if str(path) != "-" else "-" for path in files])
     runs: Iterator[ImportedRun] = import_module(f".{source.replace('-', '_')}", __package__).read(paths, losses)
-    encoder = RunEncoder(_redacting() if redact else _unchanged)
+    encoder = RunEncoder(Redaction(None if redact else False))
     target = _target(Path(out), source)
     if target.exists():
         raise RecordError(f"{target} exists already: choose another file")
@@ -98,7 +102,7 @@ def import_logs(
             encoder.moments,
             encoder.labels,
             dict(losses.left_out),
-            tuple(SkippedLines(*key, count, skipped.first[key]) for key, count in skipped.skipped.items()),
+            tuple(SkippedLines(*key, number, skipped.first[key]) for key, number in skipped.skipped.items()),
         )
 
     partial = target.with_name(f"{target.name}.partial")  # readers of the folder do not see a file before it is whole
@@ -125,19 +129,5 @@ def _target(out: Path, source: str) -> Path:
     """Return the file to write: ``out``, or a new file in it if it is a folder."""
     if out.suffix == SUFFIX and not out.is_dir():
         return out
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    return out / f"{stamp}-{os.getpid()}-{source}{SUFFIX}"
-
-
-def _redacting() -> Clean:
-    redactor = Redactor()
-
-    def clean(value: Any) -> tuple[Any, bool]:
-        cleaned, kinds = redactor.clean_value(value)
-        return cleaned, bool(kinds)
-
-    return clean
-
-
-def _unchanged(value: Any) -> tuple[Any, bool]:
-    return value, False
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    return out / f"{stamp}-{os.getpid()}-{next(_numbers):06}-{source}{SUFFIX}"

@@ -155,7 +155,8 @@ def find_files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
         RecordError: a path does not exist, or there is no file to read.
     """
     found: dict[str, None] = {}
-    for path in map(os.fspath, paths):
+    given = [os.fspath(path) for path in paths]
+    for path in given:
         if os.path.isdir(path):
             inside = (os.path.join(root, name) for root, _, names in os.walk(path) for name in names)
             found.update(dict.fromkeys(sorted(file for file in inside if file.endswith(SUFFIXES))))
@@ -165,8 +166,7 @@ def find_files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
             raise RecordError(f"no such file or folder: {path!r}")
     if not found:
         raise RecordError(
-            f"there are no logs in {', '.join(map(os.fspath, paths))}: folders are searched for files that end in "
-            f"{', '.join(SUFFIXES)}"
+            f"there are no logs in {', '.join(given)}: folders are searched for files that end in {', '.join(SUFFIXES)}"
         )
     return list(found)
 

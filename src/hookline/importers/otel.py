@@ -311,7 +311,7 @@ class _Builder:
         """Add ``before_llm``, and the results that have no span of their own."""
         run, about = self.run, span.attributes
         messages = _input(span)
-        missing = ("tools", "params")
+        missing: tuple[str, ...] = ("tools", "params")
         if messages is None:
             self.losses.leave_out("model calls without their messages (an instrumentation must be told to write them)")
             missing = ("messages", *missing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,14 +21,12 @@ from ..records.format import (
     ToolInfo,
     Verdict,
 )
+from ..records.redaction import NEVER_SENSITIVE, Redacted, Redaction
 
 POINTS = ("on_run_start", "before_llm", "after_llm", "before_tool", "after_tool", "on_run_end")
 """The points that an imported run has moments of."""
 
 Json = dict[str, Any]
-Clean = Callable[[Any], tuple[Any, bool]]
-"""Redacts a JSON value, and says whether it changed anything."""
-
 _encode = msgspec.json.Encoder().encode
 
 
@@ -260,11 +258,11 @@ class RunEncoder:
     """Encodes imported runs as lines of a record.
 
     Args:
-        clean: redacts every value before it is encoded.
+        redaction: replaces sensitive texts, and shortens long ones.
     """
 
-    def __init__(self, clean: Clean) -> None:
-        self._clean = clean
+    def __init__(self, redaction: Redaction) -> None:
+        self._redacted = Redacted(redaction)
         self._hooks: set[str] = set()
         self.runs = self.moments = self.labels = 0
 
@@ -322,11 +320,12 @@ class RunEncoder:
         block = self._block
         moment.n, block.moments = block.moments, block.moments + 1
         self.moments += 1
-        payload, redacted = self._clean(moment.payload)
+        self._redacted.how = ""
+        payload = self._fields(moment.payload)
         notes = Notes(
             kept=moment.kept,
             tools_kept=moment.tools_kept,
-            inexact="redacted" if redacted else "partial" if moment.missing else "",
+            inexact=self._redacted.how or ("partial" if moment.missing else ""),
             missing=moment.missing,
         )
         line: list[Any] = [moment.point, moment.tool, run, moment.n, block.at(moment.time), 0, payload]
@@ -338,8 +337,20 @@ class RunEncoder:
             line += [None] * (9 - len(line)) + [notes]
         return _encode(line)
 
+    def _fields(self, fields: Json) -> Json:
+        """Return the fields of a payload, message or call without sensitive texts."""
+        clean = self._redacted.value
+        return {
+            name: value
+            if name in NEVER_SENSITIVE
+            else [self._fields(each) for each in value]
+            if name in ("messages", "tool_calls", "tools") and isinstance(value, list)
+            else clean(value)
+            for name, value in fields.items()
+        }
+
     def _cleaned(self, value: Any) -> Any:
-        return self._clean(value)[0] if value else value
+        return self._redacted.value(value) if value else value
 
 
 class _Block(msgspec.Struct):

@@ -39,6 +39,7 @@ from .._kernel.settlement import RecordedResult
 from .._kernel.state import AgentResult, AgentState
 from .._kernel.values import Ids, Message
 from . import format as fmt
+from .labels import is_person
 from .redaction import Redacted, text_fields
 
 log = logging.getLogger("hookline")
@@ -374,7 +375,7 @@ class MomentEncoder:
     def _label(self, decided: ApprovalDecision) -> None:
         """Label a call that a person approved or denied, for backtests."""
         asked = self._asked.pop(decided.call_id, None)
-        if asked is not None and decided.decision in ("approved", "denied"):
+        if asked is not None and decided.decision in ("approved", "denied") and is_person(decided.by):
             label = fmt.Label(decided.decision, decided.call_id, decided.by, decided.message)
             self._tree.line("label", asked[0], self.number, asked[1], self._clean(label))
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from .._base.frozen import History
 from .._kernel.payloads import Failure, ModelReply, ModelRequest, ToolCallRequest
 from .._kernel.points import POINTS
 from .._kernel.state import AgentResult
 from .._kernel.values import Ids, Message, ToolSpec
 from . import format as fmt
+from .labels import FILE as LABELS
+from .labels import GivenLabel, read_labels
+from .segments import LIVE
 
 SUFFIXES = (fmt.SUFFIX, ".tape")
 MAX_LINE = 64 << 20
@@ -185,7 +189,7 @@ def restore(line: fmt.MomentLine, info: fmt.RunInfo, before: ModelRequest | None
     if type(payload) is ModelRequest:
         notes = line.notes or _NO_NOTES
         if notes.kept and before is not None:
-            given["messages"] = (*before.messages[: notes.kept], *payload.messages)
+            given["messages"] = _continued(before.messages, notes.kept, payload.messages)
         if notes.tools_kept and before is not None:
             given["tools"] = before.tools
     elif type(payload) is AgentResult and before is not None:
@@ -195,6 +199,15 @@ def restore(line: fmt.MomentLine, info: fmt.RunInfo, before: ModelRequest | None
     elif isinstance(payload, (ModelReply, Failure)) and before is not None:
         given["request"] = before
     return msgspec.structs.replace(payload, **given)
+
+
+def _continued(before: Sequence[Message], kept: int, new: Sequence[Message]) -> Sequence[Message]:
+    """Return the first messages of the previous request and the new ones. The requests of a run share one buffer: with
+    a copy for each of them, the memory for a long run would grow with the square of its length.
+    """
+    if isinstance(before, History) and len(before) == kept:
+        return before.plus(*new)
+    return History((*before[:kept], *new))
 
 
 def apply_changes(payload: Any, changed: Mapping[str, Any]) -> Any:
@@ -268,13 +281,35 @@ def read_runs(
         RecordError: a path does not exist.
     """
     account = Account() if account is None else account
+    labels: dict[Path, Mapping[str, list[GivenLabel]]] = {}
     for file in record_files(paths, since=since):
+        folder = file.parent.parent if file.parent.name == LIVE else file.parent
+        if folder not in labels:
+            labels[folder], invalid = read_labels(folder)
+            for number in invalid:
+                account.skip(folder / LABELS, "the line is not a label", number)
         try:
-            yield from _runs_of(file, account)
+            for run in _runs_of(file, account):
+                if labels[folder]:
+                    _add_labels(run, labels[folder])
+                yield run
         except fmt.RecordError as error:
             account.skip(file, str(error))
         except OSError as error:
             account.skip(file, f"cannot be read: {error.strerror or error}")
+
+
+def _add_labels(run: RecordedRun, labels: Mapping[str, list[GivenLabel]]) -> None:
+    """Add the labels that people gave afterwards."""
+    for each in run.tree():
+        for given in labels.get(each.id, ()):
+            moments = [m for m in each.moments if m.point == "before_tool"]
+            found = [
+                m for m in moments if m.position == given.n or (given.call_id and m.fields.get("id") == given.call_id)
+            ]
+            tool, n = (found[0].tool, found[0].position) if found else ("", given.n)
+            label = fmt.Label(given.label, given.call_id, given.by, given.note)
+            each.labels.append(fmt.LabelLine("label", tool, each.number, n, label))
 
 
 def _runs_of(file: Path, account: Account) -> Iterator[RecordedRun]:

@@ -18,7 +18,7 @@ from .._base.frozen import History, json_encoder
 from .._kernel.errors import RegistrationError
 from .._kernel.validation import check_integer
 from .._kernel.values import Ids, ToolCall, ToolSpec, Usage
-from .._sensitive.redactor import Redactor, is_long_number
+from .._sensitive.redactor import Action, Redactor, is_long_number
 from .format import Inexact
 
 log = logging.getLogger("hookline")
@@ -30,7 +30,7 @@ _MAX_KNOWN = 4096
 _MAX_KNOWN_SIZE = 4_000_000
 
 _NEEDS_NO_LIBRARY = ("secret", "email", "ip")
-_NEVER_SENSITIVE = frozenset(
+NEVER_SENSITIVE = frozenset(
     [
         "id",
         "name",
@@ -73,7 +73,8 @@ class Redaction:
     """Replaces sensitive texts and shortens long ones. The texts that it has seen are shared by all runs.
 
     Args:
-        redact: ``None`` for a :class:`Redactor` of all kinds, another ``Redactor``, a function from text to text, an
+        redact: ``None`` for a :class:`Redactor` of all kinds that masks e-mail addresses
+            (``a***@example.com``), another ``Redactor``, a function from text to text, an
             object with such a method ``apply``, or ``False`` to redact nothing.
         max_text: maximum number of characters of each text.
     """
@@ -274,17 +275,19 @@ def text_fields(cls: type[msgspec.Struct]) -> tuple[str, ...]:
         _known_text_fields[cls] = tuple(
             field.name
             for field in msgspec.structs.fields(cls)
-            if field.name not in _NEVER_SENSITIVE and field.type not in plain
+            if field.name not in NEVER_SENSITIVE and field.type not in plain
         )
     return _known_text_fields[cls]
 
 
 def _default_redactor() -> Redactor:
+    """Return the usual redactor. Addresses keep their domain, because rules about recipients look at it."""
+    mask: Mapping[str, Action] = {"email": "mask"}
     try:
-        return Redactor()
+        return Redactor(actions=mask)
     except NotInstalledError as error:
         log.warning("records are written without redaction of card, phone and account numbers: %s", error)
-        return Redactor(_NEEDS_NO_LIBRARY)
+        return Redactor(_NEEDS_NO_LIBRARY, actions=mask)
 
 
 def _function(redact: Any) -> RedactText:

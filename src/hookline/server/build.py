@@ -12,6 +12,7 @@ from ..config.factory import NAME, make_context
 from ..config.settings import Settings
 from ..hooks.audit_log import AuditLogHook
 from ..hooks.metrics import MetricsHook
+from ..records.hook import RecordHook
 from ..stores.approvals import ApprovalStore
 from ..stores.audit.log import AuditLog
 from ..stores.keys import KeyStore
@@ -53,6 +54,7 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
     from .api import RunsApi
     from .approvals import ApprovalsApi
     from .chat.api import ChatApi
+    from .explain import ExplainApi
 
     home = Path.cwd() if home is None else home
     options = ServerOptions.of(settings.server)
@@ -80,6 +82,7 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
         ApprovalsApi(service, audit),
         A2aApi(service, store, audit),
         ChatApi(service),
+        ExplainApi(service, [hook.folder for hook in answerer.hooks if isinstance(hook, RecordHook)]),
     ]
     server = Server(
         service,

@@ -65,5 +65,54 @@ const hookline = (() => {
     return button;
   }
 
-  return { el, number, counted, duration, cost, pill, diff, data, themeButton };
+  /** A list that draws its rows in chunks, when they come near the screen: it may have many thousands.
+   *
+   * `draw` returns the element of a row, `height` is an estimate of its height in pixels, and `drawn` is called after
+   * rows were drawn. `reach(row)` draws a row now, so that the page can scroll to it.
+   */
+  function lazyList(list, { size, height, draw, drawn }) {
+    const chunkOf = new Map();
+    const near = new IntersectionObserver((entries) => {
+      for (const entry of entries) if (entry.isIntersecting) fill(entry.target.chunk);
+    }, { rootMargin: "900px" });
+
+    function fill(chunk) {
+      if (chunk.filled) return;
+      chunk.filled = true;
+      near.unobserve(chunk.element);
+      chunk.element.style.minHeight = "";
+      chunk.element.append(...chunk.rows.map(draw));
+      drawn();
+    }
+
+    function show(rows) {
+      near.disconnect();
+      chunkOf.clear();
+      const chunks = [];
+      for (let from = 0; from < rows.length; from += size) {
+        const chunk = { rows: rows.slice(from, from + size), filled: false, element: el("ol", { class: "chunk" }) };
+        for (const row of chunk.rows) chunkOf.set(row, chunk);
+        chunk.element.chunk = chunk;
+        chunk.element.style.minHeight = `${chunk.rows.length * height}px`;
+        chunks.push(chunk);
+      }
+      list.replaceChildren(...chunks.map((chunk) => chunk.element));
+      if (chunks.length) fill(chunks[0]);
+      for (const chunk of chunks.slice(1)) near.observe(chunk.element);
+    }
+
+    const reach = (row) => { const chunk = chunkOf.get(row); if (chunk) fill(chunk); return chunk !== undefined; };
+    return { show, reach };
+  }
+
+  /** Mark an element, and scroll to it. */
+  function goTo(element) {
+    for (const old of document.querySelectorAll(".hit")) old.classList.remove("hit");
+    element.classList.add("hit");
+    const scroll = () => element.scrollIntoView({ block: element.offsetHeight < innerHeight / 2 ? "center" : "start" });
+    scroll();
+    requestAnimationFrame(scroll); // rows above may have been drawn meanwhile
+  }
+
+  return { el, lazyList, goTo, number, counted, duration, cost, pill, diff, data, themeButton };
 })();

@@ -1,0 +1,178 @@
+"""``hookline diff``: two recorded runs side by side."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from .._base.text import duration_text
+from ..config.sources import Configuration
+from ..explain.comparison import Comparison, Pair, RunPart, compare, summary
+from ..explain.text_diff import Part
+from ..explain.words import STATUSES, VERBS
+from .errors import COMPLETED, FAILED
+from .explain import TONES, diff_text, load_view, write_page
+from .help import Command
+from .options import with_settings
+from .output import console, print_parts, time_text
+from .text import counted, printable
+
+EPILOG = """
+Examples:
+  hookline diff 3f2a91 77bc02
+  hookline diff monday.tape tuesday.tape
+  hookline diff 3f2a91 last --html diff.html
+
+Each run is an id or its beginning, last, or a record or tape. Times, tokens, costs and ids are not compared.
+
+Exit codes:
+  0    both runs did the same
+  1    they differ
+  2    invalid input or setup, such as a run that is not recorded
+"""
+
+_LIMIT = 1200
+"""Number of characters of a text that are shown without ``--full``."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("diff", cls=Command, epilog=EPILOG)(with_settings("records", "debug")(diff))
+
+
+def diff(
+    config: Configuration,
+    first: Annotated[str, typer.Argument(metavar="A", help="Id of a run or its beginning, last, or a file.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="The other run.")],
+    full: Annotated[bool, typer.Option("--full", help="Show the parts that are the same, and whole texts.")] = False,
+    html: Annotated[str | None, typer.Option(metavar="FILE", help="Write a web page instead.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Show two recorded runs side by side, with the first difference marked."""
+    found = compare(load_view(first, config), load_view(second, config))
+    if html is not None:
+        from ..explain.page import diff_html
+
+        write_page(html, diff_html(found))
+    elif json:
+        sys.stdout.write(f"{_as_json(found)}\n")
+    else:
+        print_parts(*_Printer(found, full=full).parts())
+    return COMPLETED if found.same else FAILED
+
+
+def _as_json(found: Comparison) -> str:
+    fields = {
+        "runs": [found.left.id, found.right.id],
+        "same": found.same,
+        "first": found.first,
+        "summary": summary(found),
+        "pairs": [pair for pair in found.pairs if not pair.same],
+    }
+    return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
+
+
+class _Printer:
+    """Turns a comparison into a table of two columns."""
+
+    def __init__(self, found: Comparison, *, full: bool) -> None:
+        self.found = found
+        self.full = full
+        out = console()
+        self.width = out.width
+        self.coloured = out.color_system is not None and not out.no_color
+
+    def parts(self) -> Iterator[Text | Table]:
+        """Yield the summary and the rows."""
+        yield Text(printable(summary(self.found), keep=""), style="bold")
+        yield self.table([self.heads()])
+        same: list[Pair] = []
+        for position, pair in enumerate(self.found.pairs):
+            if pair.same and not self.full:
+                same.append(pair)
+                continue
+            yield from self.folded(same)
+            same = []
+            yield from self.pair(pair, first=position == self.found.first)
+        yield from self.folded(same)
+
+    def heads(self) -> tuple[Text, Text]:
+        def head(run: str, status: str, time: float, elapsed: float) -> Text:
+            return Text.assemble(
+                (printable(status, keep=""), TONES[STATUSES.get(status, "grey")]),
+                f" {printable(run, keep='')}\n",
+                (f"{time_text(time)} · {duration_text(elapsed)}", "dim"),
+            )
+
+        left, right = self.found.left, self.found.right
+        return (
+            head(left.id, left.status, left.time, left.elapsed),
+            head(right.id, right.status, right.time, right.elapsed),
+        )
+
+    def table(self, rows: Sequence[tuple[Text, Text]]) -> Table:
+        made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False, width=self.width)
+        for _ in range(2):
+            made.add_column(ratio=1, overflow="fold")
+        for row in rows:
+            made.add_row(*row)
+        return made
+
+    def folded(self, pairs: Sequence[Pair]) -> Iterator[Text]:
+        if pairs:
+            yield Text(f"\n⋯ {counted(len(pairs), 'part')} the same", style="dim")
+
+    def pair(self, pair: Pair, *, first: bool) -> Iterator[Text | Table]:
+        part = pair.left or pair.right
+        assert part is not None
+        where = part.where or ("Input" if part.kind == "run" else "End")
+        title = Text.assemble(f"\n{'  ' * part.depth}", (printable(where, keep=""), "bold"))
+        title.append(f"  {printable(part.title, keep='')}")
+        if first:
+            title.append("  ◀ first difference", style="bold cyan" if self.coloured else "")
+        if pair.left is None:
+            title.append("  only in the second run", style="green")
+        elif pair.right is None:
+            title.append("  only in the first run", style="red")
+        elif pair.same:
+            title.append("  the same", style="dim")
+        yield title
+        yield self.table(list(self.rows(pair)))
+
+    def rows(self, pair: Pair) -> Iterator[tuple[Text, Text]]:
+        """Yield what hooks did, and each text that differs, next to the one of the other run."""
+        left, right = pair.left, pair.right
+        if (left is not None and left.verbs) or (right is not None and right.verbs):
+            yield _verbs(left), _verbs(right)
+        changed = {difference.name: difference.parts for difference in pair.differences}
+        texts = dict.fromkeys(name for part in (left, right) if part is not None for name in part.texts)
+        for name in changed if changed and not self.full else dict.fromkeys((*texts, *changed)):
+            yield self.cell(name, left, changed.get(name), "-"), self.cell(name, right, changed.get(name), "+")
+
+    def cell(self, name: str, part: RunPart | None, parts: Sequence[Part] | None, own: str) -> Text:
+        if part is None:
+            return Text()
+        shown = diff_text(
+            [each for each in parts or [("=", part.texts.get(name, ""))] if each[0] in ("=", "~", own)],
+            coloured=self.coloured,
+        )
+        if not self.full and len(shown) > _LIMIT:
+            shown = Text.assemble(shown[:_LIMIT], " …")
+        label = Text(f"{printable(name, keep='')}: ", style="dim")
+        return Text.assemble(label, shown) if shown else Text.assemble(label, ("none", "dim"))
+
+
+def _verbs(part: RunPart | None) -> Text:
+    """Return what the hooks did in a part."""
+    if part is None:
+        return Text()
+    words = [(VERBS.get(verb, (verb, "grey")), hook) for verb, hook in part.verbs]
+    return Text(", ").join(
+        [Text.assemble((word, TONES[tone]), f" {printable(hook, keep='')}") for (word, tone), hook in words]
+    )

@@ -1,0 +1,473 @@
+"""``hookline record``: list, show, label, export and delete recorded runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from ..config.errors import ConfigError
+from ..config.sources import Configuration
+from .errors import COMPLETED, FAILED, print_note
+from .help import Command, Group
+from .options import with_settings
+from .output import console, print_parts, print_table, short_path, time_text, write_json
+from .text import arguments_text, counted, parse_duration, parse_since, printable, short, short_id
+
+if TYPE_CHECKING:
+    from ..records.blocks import Block, RunSummary
+    from ..records.format import Decision
+    from ..records.reading import Account, RecordedMoment, RecordedRun
+
+
+EPILOG = """
+Examples:
+  hookline run "What is in this folder?" --record
+  hookline record ls --since 7d
+  hookline record show last
+  hookline record label last call_1 bad --note "deleted the wrong file"
+  hookline record export --since 30d --out month.moments
+  hookline record export --parquet history/
+  hookline record prune --older 30d
+
+Recording is on with record = true in hookline.toml, --record, or Agent(record=True). hookline explain shows a run in
+detail, and hookline backtest asks what other hooks would have decided.
+"""
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Since = Annotated[
+    str | None, typer.Option(metavar="WHEN", help="Only runs since 30m, 24h, 7d, 2w ago, or since a date.")
+]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="Id of a run or its beginning, or last.")]
+
+_STYLES = {
+    "completed": "green",
+    "running": "cyan",
+    "failed": "red",
+    "interrupted": "red",
+    "stopped": "magenta",
+    "ended": "magenta",
+    "cancelled": "magenta",
+    "block": "red",
+    "end": "red",
+    "deny": "red",
+    "ask": "cyan",
+    "replace": "yellow",
+    "retry": "yellow",
+    "answer": "blue",
+}
+_WIDE = 100
+"""Width of a terminal from which all columns are shown."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(
+        cls=Group,
+        rich_markup_mode=None,
+        help="List, show, label, export or delete recorded runs.",
+        epilog=EPILOG,
+    )
+    settings = with_settings("records", "debug")
+    group.command("ls", cls=Command)(settings(ls))
+    group.command("show", cls=Command)(settings(show))
+    group.command("label", cls=Command)(settings(label))
+    group.command("export", cls=Command)(settings(export))
+    group.command("prune", cls=Command)(settings(prune))
+    app.add_typer(group, name="record")
+
+
+# Lists.
+
+
+def ls(
+    config: Configuration,
+    number: Annotated[int, typer.Option("-n", metavar="N", min=1, help="Number of runs, newest first.")] = 20,
+    since: Since = None,
+    status: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only runs that ended like this: completed, failed, interrupted and so on."),
+    ] = None,
+    json: AsJson = False,
+) -> int:
+    """List the recorded runs, newest first."""
+    from ..records.reading import Account
+
+    account = Account()
+    found = list(_newest(_folder(config), None if since is None else parse_since(since), status, number, account))
+    if json:
+        write_json(found)
+    elif found:
+        _print_runs(found)
+    else:
+        _print_nothing(config, chosen=bool(since or status))
+    _print_skipped(account)
+    return COMPLETED
+
+
+def _newest(
+    folder: Path, since: float | None, status: str | None, number: int, account: Account
+) -> Iterator[RunSummary]:
+    """Yield the newest runs. Older files are not read once they cannot contain one of them."""
+    from ..records.blocks import read_blocks, summarize
+    from ..records.reading import record_files
+
+    found: list[RunSummary] = []
+    for file in reversed(record_files([folder], since=since) if folder.is_dir() else []):
+        # A file is written after its runs have started, so an older file contains only older runs.
+        if len(found) >= number and _written(file) < sorted(run.time for run in found)[-number]:
+            break
+        for block in read_blocks(file, account):
+            if since is None or block.info.time >= since:
+                run = summarize(block, account)
+                if status is None or run.status == status:
+                    found.append(run)
+    yield from sorted(found, key=lambda run: -run.time)[:number]
+
+
+def _written(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _print_runs(runs: list[RunSummary]) -> None:
+    several = len({run.agent for run in runs}) > 1
+    counts = [name for name in ("blocked", "asked", "changed", "failed") if any(getattr(run, name) for run in runs)]
+    wide = console().width >= _WIDE
+    cells: dict[str, Callable[[RunSummary], str | Text]] = {
+        "began": lambda run: time_text(run.time),
+        "run": lambda run: short_id(run.run_id),
+        **({"agent": lambda run: _one_line(run.agent)} if several else {}),
+        "status": lambda run: Text(printable(run.status), style=_STYLES.get(run.status, "")),
+        "steps": lambda run: f"{run.steps:,}",
+        **({"moments": lambda run: f"{run.moments:,}"} if wide else {}),
+        **{name: partial(_count, name) for name in counts},
+        **({"size": lambda run: _size(run.size)} if wide else {}),
+        "task": lambda run: _one_line(run.task),
+    }
+    rows = [[cell(run) for cell in cells.values()] for run in runs]
+    print_table(list(cells), rows, keep=("began", "run", "status"), right=("steps", "moments", *counts, "size"))
+
+
+def _count(name: str, run: RunSummary) -> str:
+    return f"{getattr(run, name):,}" if getattr(run, name) else ""
+
+
+def _one_line(text: str) -> Text:
+    return Text(short(text, 200), no_wrap=True, overflow="ellipsis")
+
+
+def _print_nothing(config: Configuration, *, chosen: bool) -> None:
+    where = short_path(config.settings.records)
+    if chosen:
+        print_parts(Text("No runs match."), Text("Show all runs: hookline record ls", style="dim"))
+        return
+    print_parts(
+        Text(f"No runs are recorded in {printable(where)} yet."),
+        Text("Recording is on with record = true in hookline.toml, --record, or Agent(record=True).", style="dim"),
+    )
+
+
+# One run.
+
+
+def show(config: Configuration, run: RunName, json: AsJson = False) -> int:
+    """Show the moments of a run and what each hook decided."""
+    found = _find(config, run)
+    if json:
+        write_json([_as_json(each) for each in found.tree()])
+        return COMPLETED
+    end, info = found.end, found.info
+    status = "interrupted" if end is None else end.status
+    facts = [
+        f"agent {info.ids.agent}",
+        time_text(info.time),
+        f"model {info.model}" if info.model else "",
+        counted(end.steps, "step") if end is not None else "",
+        counted(sum(len(each.moments) for each in found.tree()), "moment"),
+    ]
+    print_parts(
+        Text.assemble((printable(found.id), "bold"), "  ", (status, _STYLES.get(status, ""))),
+        Text(printable(" · ".join(filter(None, facts)))),
+        Text(short(info.task, 300)),
+    )
+    moments = sorted(
+        ((depth, moment) for depth, each in _with_depth(found) for moment in each.moments),
+        key=lambda item: item[1].position,
+    )
+    rows = [row for depth, moment in moments for row in _moment_rows(moment, depth)]
+    print_table(("n", "at", "point", "tool", "what"), rows, title="Moments", keep=("at", "point"), right=("n",))
+    labels = [(line.n, line.tool, line.label) for each in found.tree() for line in each.labels]
+    if labels:
+        lines = [(n if n >= 0 else one.call_id, tool, one.label, one.by, one.note) for n, tool, one in labels]
+        print_table(("n", "tool", "label", "by", "note"), lines, title="Labels", keep=("label",))
+    return COMPLETED
+
+
+def _with_depth(run: RecordedRun, depth: int = 0) -> Iterator[tuple[int, RecordedRun]]:
+    yield depth, run
+    for nested in run.nested:
+        yield from _with_depth(nested, depth + 1)
+
+
+def _moment_rows(moment: RecordedMoment, depth: int) -> Iterator[tuple[Any, ...]]:
+    inexact = f" ({moment.notes.inexact})" if moment.notes.inexact else ""
+    what = _one_line(_what(moment) + inexact)
+    yield moment.position, f"{moment.at:.3f}", f"{'  ' * depth}{moment.point}", short(moment.tool, 24), what
+    for decision in moment.decisions:
+        yield "", "", "", "", _decision_text(decision)
+
+
+def _what(moment: RecordedMoment) -> str:
+    """Return the part of a payload that tells moments apart."""
+    fields, point = moment.fields, moment.point
+    if point == "before_tool":
+        return arguments_text(fields.get("arguments", {}), 200)
+    if point == "after_tool":
+        text = fields.get("error") or fields.get("result")
+        return f"{fields.get('outcome', 'ok')}: {text if isinstance(text, str) else arguments_text(text, 200)}"
+    if point == "before_llm":
+        count = len(fields.get("messages", ())) + moment.notes.kept
+        return f"{counted(count, 'message')} for {fields.get('model', '')}"
+    if point == "after_llm":
+        calls = ", ".join(str(call.get("name", "")) for call in fields.get("tool_calls", ()))
+        return str(fields.get("content") or "") or f"calls {calls}"
+    if point == "on_stop":
+        return ", ".join(str(signal.get("kind", "")) for signal in fields.get("signals", ()))
+    if point == "approval_requested":
+        return "; ".join(str(question.get("text", "")) for question in fields.get("questions", ()))
+    if point == "approval_decided":
+        said = f": {fields['message']}" if fields.get("message") else ""
+        return f"{fields.get('decision', '')} by {fields.get('by', '')}{said}"
+    for name in ("reply", "task", "message", "reason"):
+        if isinstance(fields.get(name), str):
+            return str(fields[name])
+    return arguments_text(fields, 200)
+
+
+def _decision_text(decision: Decision) -> Text:
+    said = decision.error or decision.reason or (decision.value if isinstance(decision.value, str) else "")
+    if decision.changed:
+        changed = ", ".join(decision.changed)
+        said = f"{said} (changed {changed})" if said else f"changed {changed}"
+    head = Text.assemble((printable(decision.hook), "bold"), " ", (decision.verb, _STYLES.get(decision.verb, "")))
+    line = Text.assemble(head, f": {short(said, 300)}" if said else "")
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line
+
+
+def _as_json(run: RecordedRun) -> dict[str, Any]:
+    import msgspec
+
+    moments = [
+        {
+            "n": moment.position,
+            "point": moment.point,
+            "tool": moment.tool,
+            "at": moment.at,
+            "took": moment.took,
+            "payload": moment.fields,
+            "decisions": [msgspec.structs.asdict(decision) for decision in moment.decisions],
+            "verdict": None if moment.verdict is None else msgspec.structs.asdict(moment.verdict),
+            "notes": moment.notes,
+        }
+        for moment in run.moments
+    ]
+    labels = [{"n": line.n, "tool": line.tool, **msgspec.structs.asdict(line.label)} for line in run.labels]
+    return {"run": run.number, "info": run.info, "end": run.end, "moments": moments, "labels": labels}
+
+
+# Labels.
+
+
+def label(
+    config: Configuration,
+    run: RunName,
+    call: Annotated[str, typer.Argument(metavar="N|CALL_ID", help="Number of the moment, or id of the call.")],
+    word: Annotated[str, typer.Argument(metavar="good|bad", help="Whether the call was right.")],
+    note: Annotated[str, typer.Option(metavar="TEXT", help="Why.")] = "",
+    by: Annotated[str, typer.Option(metavar="NAME", help="Who says so.")] = "",
+) -> int:
+    """Say whether a call should have run, for hookline backtest to count."""
+    from ..records.labels import GivenLabel, add_label
+
+    if word not in ("good", "bad"):
+        raise ConfigError(f"a label is good or bad, not {word!r}")
+    found = _find(config, run)
+    for each in found.tree():
+        calls = [moment for moment in each.moments if moment.point == "before_tool"]
+        for moment in calls:
+            if call in (str(moment.position), str(moment.fields.get("id", ""))):
+                call_id = str(moment.fields.get("id", ""))
+                add_label(config.settings.records, GivenLabel(word, call_id, by, note, run_id=each.id))  # type: ignore[arg-type]
+                what = f"{moment.tool} {arguments_text(moment.fields.get('arguments', {}), 60)}"
+                sys.stdout.write(f"labelled {word}: {printable(what)} in {short_id(each.id)}\n")
+                return COMPLETED
+    raise ConfigError(f"the run {found.id} has no call {call!r}: hookline record show {short_id(found.id)} lists them")
+
+
+# Exports.
+
+
+def export(
+    config: Configuration,
+    runs: Annotated[
+        list[str] | None, typer.Argument(metavar="RUN", help="Ids of runs or their beginnings, or last. [default: all]")
+    ] = None,
+    since: Since = None,
+    out: Annotated[str, typer.Option("--out", metavar="FILE", help="FILE.moments, or - for stdout.")] = "-",
+    parquet: Annotated[
+        str | None,
+        typer.Option("--parquet", metavar="PATH", help="Write Parquet: FILE.parquet, or a folder for several files."),
+    ] = None,
+) -> int:
+    """Write runs to one file, or to Parquet for large histories."""
+    from ..records.reading import Account
+
+    account = Account()
+    begin = None if since is None else parse_since(since)
+    ids = {_find(config, name).id for name in runs or ()}
+    blocks = _chosen(_folder(config), begin, ids, account)
+    if parquet is not None:
+        from ..records.parquet import write_parquet
+
+        done = write_parquet(blocks, parquet, account)
+        count, out = done.runs, f"{parquet} ({counted(len(done.files), 'file')}, {_size(done.size)})"
+    elif out == "-" or Path(out).suffix in ("", ".moments"):
+        count = _write_moments(blocks, out)
+    else:
+        raise ConfigError(f"--out: expected FILE.moments or -; got {out!r}")
+    sys.stderr.write(f"exported {counted(count, 'run')}{'' if out == '-' else f' to {printable(out)}'}\n")
+    _print_skipped(account)
+    return COMPLETED if count else FAILED
+
+
+def _chosen(folder: Path, since: float | None, ids: set[str], account: Account) -> Iterator[Block]:
+    from ..records.blocks import read_blocks
+    from ..records.reading import record_files
+
+    for file in record_files([folder], since=since) if folder.is_dir() else ():
+        for block in read_blocks(file, account):
+            if (since is None or block.info.time >= since) and (not ids or block.id in ids):
+                yield block
+
+
+def _write_moments(blocks: Iterable[Block], out: str) -> int:
+    """Write runs as a file of moments, for its owner only."""
+    from ..records.blocks import write_blocks
+    from ..records.segments import first_line
+
+    if out == "-":
+        return write_blocks(blocks, sys.stdout.buffer.write, first_line(time.time()))
+    part = f"{out}.part"
+    try:
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            count = write_blocks(blocks, file.write, first_line(time.time()))
+        os.replace(part, out)
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(part)
+        raise ConfigError(f"{out} cannot be written: {error.strerror or error}") from error
+    return count
+
+
+# Deleting.
+
+
+def prune(
+    config: Configuration,
+    older: Annotated[
+        str | None, typer.Option(metavar="AGE", help="Delete files last written longer ago than 30d, 2w, 12h.")
+    ] = None,
+    keep_size: Annotated[
+        str | None, typer.Option("--keep-size", metavar="SIZE", help="Delete the oldest files beyond 500MB, 2GB.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> int:
+    """Delete old files of records. Files that a program is writing are kept."""
+    from ..records.segments import RecordFolder, old_segments, remove_old_segments
+
+    if older is None and keep_size is None:
+        raise ConfigError("say what to delete: --older 30d, --keep-size 500MB, or both")
+    age = None if older is None else parse_duration(older)
+    if older is not None and age is None:
+        raise ConfigError(f"--older: expected 12h, 30d or 2w; got {older!r}")
+    size = None if keep_size is None else _parse_size(keep_size)
+    folder = _folder(config)
+    where = printable(short_path(str(folder)))
+    if folder.is_dir():
+        files = RecordFolder(folder)
+        files.adopt()
+        files.close()
+    now = time.time()
+    found = list(old_segments(folder, size, age, now))
+    if not found:
+        sys.stdout.write(f"nothing to delete in {where}\n")
+        return COMPLETED
+    rows = [(os.path.basename(one.path), time_text(one.time), _size(one.size)) for one in found]
+    print_table(("file", "last written", "size"), rows, keep=("file", "last written"), right=("size",))
+    total = f"{counted(len(found), 'file')}, {_size(sum(one.size for one in found))}, in {where}"
+    if not yes:
+        if not sys.stdin.isatty():
+            raise ConfigError(f"deleting {total} needs --yes, because there is no terminal to ask at")
+        if not typer.confirm(f"Delete {total}?"):
+            return FAILED
+    removed = remove_old_segments(folder, size, age, now)
+    sys.stdout.write(f"deleted {counted(len(removed), 'file')}, {_size(sum(one.size for one in removed))}\n")
+    return COMPLETED
+
+
+# Shared.
+
+
+def _folder(config: Configuration) -> Path:
+    return Path(config.settings.records)
+
+
+def _find(config: Configuration, name: str) -> RecordedRun:
+    """Return a run by the beginning of its id, and print what was skipped while reading it."""
+    from ..explain.find import find_run
+    from ..records.format import RecordError
+
+    folder = config.settings.records
+    if not os.path.isdir(folder):
+        raise RecordError(f"no runs are recorded in {short_path(folder)} yet")
+    found = find_run(name, [folder])
+    for note in found.notes:
+        print_note(note)
+    return found.run
+
+
+def _print_skipped(account: Account) -> None:
+    for (file, reason), count in account.skipped.items():
+        print_note(f"{short_path(file)}: {counted(count, 'line')} skipped: {reason}")
+
+
+_SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)\s*([kmg]?b?)", re.IGNORECASE)
+
+
+def _parse_size(text: str) -> int:
+    found = _SIZE.fullmatch(text.strip())
+    unit = found[2].lower() if found else "?"
+    if found is None or (unit not in _SIZES and f"{unit}b" not in _SIZES):
+        raise ConfigError(f"--keep-size: expected 500MB or 2GB; got {text!r}")
+    return int(float(found[1]) * (_SIZES[unit] if unit in _SIZES else _SIZES[f"{unit}b"]))
+
+
+def _size(size: int) -> str:
+    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if size >= unit:
+            return f"{size / unit:,.1f} {name}"
+    return f"{size} B"

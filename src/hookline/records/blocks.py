@@ -1,0 +1,156 @@
+"""Runs in files of records as blocks of lines, for lists and exports: most lines are only copied or counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .._base.frozen import Frozen
+from . import format as fmt
+from .reading import Account, check_version, decode_line, raw_lines
+from .segments import LIVE, is_held
+
+_OTHER_LINES = tuple(f'["{kind}",'.encode() for kind in fmt.NOT_MOMENTS)
+_moment = msgspec.json.Decoder(fmt.MomentLine)
+
+
+class Block:
+    """The lines of an outermost run and its nested runs. ``hooks`` are the lines with the hooks that they refer to."""
+
+    def __init__(self, info: fmt.RunInfo, file: Path) -> None:
+        self.info, self.file = info, file
+        self.lines: list[bytes] = []
+        self.hooks: dict[str, bytes] = {}
+
+    @property
+    def id(self) -> str:
+        """The id of the outermost run."""
+        return self.info.ids.run_id
+
+    @property
+    def size(self) -> int:
+        """The size of the lines in bytes."""
+        return sum(map(len, self.lines)) + len(self.lines)
+
+
+def read_blocks(file: Path, account: Account) -> Iterator[Block]:
+    """Yield the runs of a file, one at a time. Lines that cannot be read are skipped and counted."""
+    block: Block | None = None
+    hooks: dict[str, bytes] = {}
+    try:
+        for number, raw in raw_lines(file, account):
+            if raw.startswith(_OTHER_LINES):
+                try:
+                    line = decode_line(raw)
+                except (msgspec.DecodeError, UnicodeDecodeError):
+                    account.skip(file, "the line is not a line of a record", number)
+                    continue
+                if isinstance(line, fmt.HeaderLine):
+                    check_version(line.header, file)
+                    continue
+                if isinstance(line, fmt.HooksLine):
+                    hooks[line.digest] = raw
+                    continue
+                if isinstance(line, fmt.RunLine):
+                    if line.run == 0:
+                        if block is not None:
+                            yield block
+                        block = Block(line.info, file)
+                    if block is not None and line.info.hooks in hooks:
+                        block.hooks[line.info.hooks] = hooks[line.info.hooks]
+            elif not raw.startswith(b"["):
+                if not raw.startswith(b"{"):  # an entry of a tape
+                    account.skip(file, "the line is not a line of a record", number)
+                continue
+            if block is None:
+                account.skip(file, "the line belongs to a run that the file does not contain", number)
+            else:
+                block.lines.append(raw)
+    except fmt.RecordError as error:
+        account.skip(file, str(error))
+    except OSError as error:
+        account.skip(file, f"cannot be read: {error.strerror or error}")
+    if block is not None:
+        yield block
+
+
+class RunSummary(Frozen, frozen=True):
+    """One line about a recorded run. The counts include its nested runs."""
+
+    run_id: str
+    time: float
+    agent: str
+    task: str
+    status: str
+    steps: int
+    moments: int
+    blocked: int
+    asked: int
+    changed: int
+    failed: int
+    runs: int
+    size: int
+    file: str
+
+
+def summarize(block: Block, account: Account) -> RunSummary:
+    """Count what happened in a run."""
+    end: fmt.RunEnd | None = None
+    counts = dict.fromkeys(("moments", "blocked", "asked", "changed", "failed", "runs"), 0)
+    for raw in block.lines:
+        try:
+            if raw.startswith(_OTHER_LINES):
+                line = decode_line(raw)
+                counts["runs"] += isinstance(line, fmt.RunLine)
+                if isinstance(line, fmt.EndLine) and line.run == 0:
+                    end = line.end
+                continue
+            moment = _moment.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            account.skip(block.file, "the line is not a line of a record")
+            continue
+        counts["moments"] += 1
+        if moment.verdict is not None:
+            counts["blocked"] += moment.verdict.verb in ("block", "end")
+            counts["asked"] += moment.verdict.verb == "ask"
+        for decision in moment.decisions or ():
+            counts["changed"] += decision.verb == "replace"
+            counts["failed"] += decision.verb == "failed"
+    return RunSummary(
+        block.id,
+        block.info.time,
+        block.info.ids.agent,
+        block.info.task,
+        _status(block, end),
+        0 if end is None else end.steps,
+        size=block.size,
+        file=str(block.file),
+        **counts,
+    )
+
+
+def _status(block: Block, end: fmt.RunEnd | None) -> str:
+    if end is not None:
+        return end.status or "unknown"
+    is_running = block.file.parent.name == LIVE and is_held(str(block.file))
+    return "running" if is_running else "interrupted"
+
+
+def write_blocks(blocks: Iterable[Block], write: Any, first_line: bytes) -> int:
+    """Write runs as one record, and return their number. ``write`` takes bytes."""
+    written: set[str] = set()
+    count = 0
+    for block in blocks:
+        if not count:
+            write(first_line)
+        for digest, line in block.hooks.items():
+            if digest not in written:
+                written.add(digest)
+                write(line + b"\n")
+        for line in block.lines:
+            write(line + b"\n")
+        count += 1
+    return count

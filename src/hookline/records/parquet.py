@@ -1,0 +1,247 @@
+"""Export records to Parquet, for histories that are too large for files of moments.
+
+Each line of a record is a row. The columns beside the line are what queries filter by::
+
+    block    number of the run tree in the file
+    moments  number of moments of the run tree, in the row of its outermost run
+    run_id   id of the run; in the row of hooks, their digest
+    run, n   number of the run in its tree, and position of the moment; -1 if the line has none
+    point    name of the point, or the kind of line: run, end, label, hooks, hookline
+    tool     name of the tool
+    agent    name of the agent
+    time     Unix time in seconds
+    verb     verb of the verdict; empty if the payload passed
+    line     the line as it is in the record, with its newline
+
+A row group contains whole run trees, so that parts of a file can be read independently. ``hookline backtest`` reads
+such files with DuckDB, and so can any other tool::
+
+    select tool, count(*) from 'history/*.parquet' where point = 'before_tool' and verb = 'block' group by tool
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .._base.errors import NotInstalledError
+from .._base.frozen import Frozen
+from .blocks import Block, read_blocks
+from .format import NOT_MOMENTS, RecordError, RunInfo, Verdict
+from .reading import Account, decode_line, record_files
+
+SUFFIX = ".parquet"
+ROWS = 100_000
+"""Rows of a row group."""
+GROUP_BYTES = 64 << 20
+"""Size of the lines of a row group, before compression."""
+FILE_ROWS = 5_000_000
+"""Rows of a file, if the export is a folder."""
+
+COLUMNS = ("block", "moments", "run_id", "run", "n", "point", "tool", "agent", "time", "verb", "line")
+
+
+Row = tuple[Any, ...]
+
+_numbers = count()
+
+
+class ParquetExport(Frozen, frozen=True):
+    """The result of an export: the files that were written, and what they contain."""
+
+    files: tuple[str, ...]
+    runs: int
+    moments: int
+    size: int
+    """Bytes of all files."""
+
+
+def export_parquet(
+    records: Iterable[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    since: float | None = None,
+    account: Account | None = None,
+) -> ParquetExport:
+    """Write records to a Parquet file, or to several files in a folder if ``out`` does not end in ``.parquet``.
+
+    Example::
+
+        export_parquet(["records/"], "history/")
+
+    Args:
+        records: files and folders of records.
+        out: the file or folder to write.
+        since: leave out runs that started before this Unix time.
+        account: counts the lines that cannot be read.
+
+    Raises:
+        RecordError: a record does not exist, or the files cannot be written.
+        NotInstalledError: the package ``pyarrow`` is missing.
+    """
+    account = Account() if account is None else account
+    # The clocks of file systems are coarse, and a run starts before its file is written.
+    files = record_files(records, since=None if since is None else since - 60)
+    blocks = (block for file in files for block in read_blocks(file, account))
+    return write_parquet((block for block in blocks if since is None or block.info.time >= since), out, account)
+
+
+def write_parquet(blocks: Iterable[Block], out: str | os.PathLike[str], account: Account) -> ParquetExport:
+    """Write runs to Parquet, like :func:`export_parquet`."""
+    writer = _Writer(Path(out))
+    try:
+        for block in blocks:
+            rows, moments = _rows(block, account)
+            writer.add(rows, block.hooks, moments)
+        return writer.close()
+    except OSError as error:
+        raise RecordError(f"{out} cannot be written: {error.strerror or error}") from error
+    finally:
+        writer.discard()
+
+
+class _Moment(msgspec.Struct, array_like=True, frozen=True):
+    """The fields of a moment that have a column."""
+
+    point: str
+    tool: str
+    run: int
+    n: int
+    at: float
+    took: float
+    payload: msgspec.Raw
+    decisions: msgspec.Raw = msgspec.Raw(b"null")
+    verdict: Verdict | None = None
+
+
+_decode_moment = msgspec.json.Decoder(_Moment).decode
+_STRUCTURE = tuple(f'["{kind}",'.encode() for kind in NOT_MOMENTS)
+
+
+def _rows(block: Block, account: Account) -> tuple[list[Row], int]:
+    """Return the rows of a run tree without their block, and the number of moments."""
+    runs: dict[int, RunInfo] = {}
+    rows: list[Row] = []
+    moments = 0
+    for line in block.lines:
+        try:
+            if line.startswith(_STRUCTURE):
+                found = decode_line(line)
+                kind = found.kind
+                if kind == "run":
+                    runs[found.run] = found.info
+                info = runs[found.run]
+                n, tool = (found.n, found.tool) if kind == "label" else (-1, "")
+                at = info.time if kind == "run" else block.info.time
+                rows.append((0, info.ids.run_id, found.run, n, kind, tool, info.ids.agent, at, "", line))
+            else:
+                moment = _decode_moment(line)
+                info = runs[moment.run]
+                verb = "" if moment.verdict is None else moment.verdict.verb
+                at, ids = block.info.time + moment.at, info.ids
+                rows.append((0, ids.run_id, moment.run, moment.n, moment.point, moment.tool, ids.agent, at, verb, line))
+                moments += 1
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            account.skip(block.file, "the line is not a line of a record")
+        except KeyError:
+            account.skip(block.file, "the line belongs to a run that the file does not contain")
+    if rows:
+        rows[0] = (moments, *rows[0][1:])
+    return rows, moments
+
+
+class _Writer:
+    """Writes rows to one file, or to several in a folder. A file appears under its name when it is complete."""
+
+    def __init__(self, out: Path) -> None:
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ModuleNotFoundError:
+            raise NotInstalledError("pyarrow", "backtest") from None
+        self._arrow, self._parquet = pyarrow, pyarrow.parquet
+        names, number = pyarrow.dictionary(pyarrow.int32(), pyarrow.string()), pyarrow.int32()
+        types = (number, number, names, number, number, names, names, names, pyarrow.float64(), names, pyarrow.binary())
+        self._schema = pyarrow.schema(list(zip(COLUMNS, types, strict=True)), metadata={"hookline": "moments"})
+        self._out, self._is_file = out, out.suffix == SUFFIX and not out.is_dir()
+        if self._is_file and out.exists():
+            raise RecordError(f"{out} exists already: choose another file")
+        (out.parent if self._is_file else out).mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._stamp = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
+        self._file: Any = None
+        self._path = out
+        self._done: list[str] = []
+        self._rows: list[Row] = []
+        self._size = self._file_rows = self._block = 0
+        self._written: set[str] = set()
+        self._runs = self._moments = 0
+
+    def add(self, tree: list[Row], hooks: Mapping[str, bytes], moments: int) -> None:
+        """Add a run tree, after the lines of the hooks that it has."""
+        if self._file_rows >= FILE_ROWS and not self._is_file:
+            self._close_file()
+        for digest, line in hooks.items():
+            if digest not in self._written:
+                self._written.add(digest)
+                self._rows.append((self._block, 0, digest, -1, -1, "hooks", "", "", 0.0, "", line + b"\n"))
+        self._rows += [(self._block, *row[:-1], row[-1] + b"\n") for row in tree]
+        self._size += sum(len(row[-1]) for row in tree)
+        self._file_rows += len(tree)
+        self._block += 1
+        self._runs += 1
+        self._moments += moments
+        if len(self._rows) >= ROWS or self._size >= GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> ParquetExport:
+        """Finish the last file."""
+        self._close_file()
+        return ParquetExport(
+            tuple(self._done), self._runs, self._moments, sum(os.path.getsize(path) for path in self._done)
+        )
+
+    def discard(self) -> None:
+        """Delete a file that is not complete."""
+        if self._file is not None:
+            self._file.close()
+            self._partial.unlink(missing_ok=True)
+
+    @property
+    def _partial(self) -> Path:
+        return self._path.with_name(f"{self._path.name}.partial")
+
+    def _flush(self) -> None:
+        """Write a row group."""
+        if not self._rows:
+            return
+        if self._file is None:
+            name = f"{self._stamp}-{next(_numbers):06}{SUFFIX}"
+            self._path = self._out if self._is_file else self._out / name
+            os.close(os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+            self._file = self._parquet.ParquetWriter(
+                self._partial,
+                self._schema,
+                compression="zstd",
+                use_dictionary=list(COLUMNS[2:-1]),
+                write_statistics=True,
+            )
+        columns = [list(column) for column in zip(*self._rows, strict=True)]
+        table = self._arrow.table(columns, schema=self._schema)
+        self._file.write_table(table, row_group_size=len(self._rows))
+        self._rows, self._size = [], 0
+
+    def _close_file(self) -> None:
+        self._flush()
+        if self._file is None:
+            return
+        self._file.close()
+        self._file = None
+        os.replace(self._partial, self._path)
+        self._done.append(str(self._path))
+        self._written, self._file_rows, self._block = set(), 0, 0
