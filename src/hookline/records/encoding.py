@@ -195,7 +195,7 @@ class RunTree:
 
     def __init__(
         self,
-        write: Callable[[bytes], object],
+        write: Callable[[bytes], object] = lambda data: None,
         hold: Callable[[bytes], object] | None = None,
         take: Callable[[tuple[Any, ...]], object] | None = None,
     ) -> None:

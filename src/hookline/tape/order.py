@@ -22,9 +22,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from .._base.frozen import EMPTY
 from . import format as fmt
 from .compare import is_compared, run_of
 
@@ -36,6 +35,7 @@ _DATA = (fmt.HeaderEntry, fmt.BranchEntry, fmt.ReadingsEntry, fmt.CountEntry, fm
 _NOT_PRODUCED = (*_DATA, *_EXTERNAL)
 
 T = TypeVar("T")
+_NONE: Mapping[object, Any] = {}
 
 
 class PerTape(Generic[T]):
@@ -43,7 +43,7 @@ class PerTape(Generic[T]):
 
     def __init__(self, name: str, default: T) -> None:
         self.default = default
-        self.values: ContextVar[Mapping[object, T]] = ContextVar(name, default=EMPTY)
+        self.values: ContextVar[Mapping[object, T]] = ContextVar(name, default=_NONE)
 
     def get(self, tape: object) -> T:
         """Return the value for this tape."""
@@ -63,8 +63,8 @@ BRANCH = PerTape("hookline_tape_branch", 0)
 has the number of its tool call, negated."""
 
 PLACE = PerTape("hookline_tape_place", (0, 0))
-"""The place of the current task in a recording: its branch, and the number of the tool call that it is part of, unless a
-replay calls that tool too."""
+"""The place of the current task in a recording: its branch, and the number of the tool call that it is part of, unless
+a replay calls that tool too."""
 
 
 class Order:

@@ -165,7 +165,7 @@ class Recording:
         self._clock = real_clock(engine.environment.clock)
         self._monotonic = self._clock.monotonic
         self._started = self._monotonic()
-        self._moments = RunTree(self._append, take=self._append)
+        self._moments = RunTree(take=self._append)
         self._encoders: dict[str, MomentEncoder] = {}
         self._lines: list[Line] = []
         self._flushed = 0.0
