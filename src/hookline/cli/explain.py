@@ -69,16 +69,12 @@ _QUIET = ("on_run_start", "on_run_end", "on_stop", "subagent_spawning", "subagen
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("explain", cls=Command, epilog=EPILOG)(with_settings("debug")(explain))
+    app.command("explain", cls=Command, epilog=EPILOG)(with_settings("records", "debug")(explain))
 
 
 def explain(
     config: Configuration,
     run: Annotated[str, typer.Argument(metavar="RUN", help="Id of a run or its beginning, last, or a file.")],
-    records: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATH", help="Folder or file with records. [default: the setting records] Repeatable."),
-    ] = None,
     at: Annotated[int | None, typer.Option(metavar="N", min=0, help="Show only the step of this moment.")] = None,
     only: Annotated[str | None, typer.Option(metavar="WHAT", help=f"Only what hooks did: {', '.join(ONLY)}.")] = None,
     hook: Annotated[str | None, typer.Option(metavar="NAME", help="Only where this hook intervened.")] = None,
@@ -88,7 +84,7 @@ def explain(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Show what happened in a recorded run: each step, and what each hook decided and changed."""
-    view = load_view(run, records, config)
+    view = load_view(run, config)
     if html is not None:
         from ..explain.page import explain_html
 
@@ -102,13 +98,13 @@ def explain(
     return COMPLETED
 
 
-def load_view(name: str, records: Sequence[str] | None, config: Configuration) -> RunView:
+def load_view(name: str, config: Configuration) -> RunView:
     """Return the view of a recorded run, and print what was skipped while reading it."""
     from ..explain.find import find_run
     from ..explain.view import explain as view_of
 
-    folder = getattr(config.settings, "records", None)
-    found = find_run(name, records or ([folder] if folder else []))
+    folder = config.settings.records
+    found = find_run(name, [folder] if os.path.exists(folder) else [])
     for note in found.notes:
         print_note(note)
     view = view_of(found.run)

@@ -24,6 +24,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,8 @@ COLUMNS = ("block", "moments", "run_id", "run", "n", "point", "tool", "agent", "
 
 
 Row = tuple[Any, ...]
+
+_numbers = count()
 
 
 class ParquetExport(Frozen, frozen=True):
@@ -170,7 +173,7 @@ class _Writer:
         if self._is_file and out.exists():
             raise RecordError(f"{out} exists already: choose another file")
         (out.parent if self._is_file else out).mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        self._stamp = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
         self._file: Any = None
         self._path = out
         self._done: list[str] = []
@@ -218,7 +221,7 @@ class _Writer:
         if not self._rows:
             return
         if self._file is None:
-            name = f"{self._stamp}-{os.getpid()}-{len(self._done):04d}{SUFFIX}"
+            name = f"{self._stamp}-{next(_numbers):06}{SUFFIX}"
             self._path = self._out if self._is_file else self._out / name
             os.close(os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
             self._file = self._parquet.ParquetWriter(
