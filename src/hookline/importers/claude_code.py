@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from .._kernel.values import Ids, Usage
-from ..records.format import Label
+from ..records.format import Decision, Label
 from .lines import Log, Losses, mapping, number, open_log, sequence, text, unix_time
 from .runs import Call, ImportedRun, Json
 
@@ -423,14 +423,14 @@ class _Thread:
         assert moment is not None
         if how == "user":
             words = _SAID.search(said)
-            run.decide(moment, PERMISSIONS, "ask", "")
+            run.decide(moment, Decision(PERMISSIONS, "guard", "ask", value=f"May Claude Code use {call.name}?"))
             run.label(call, Label("denied", call.id, by="user", note=words[1] if words else ""))
             if not line.get("toolDenialKind") and words is None:
                 self.losses.leave_out(
                     "denials without a reason, which may also be interruptions (old versions do not say)"
                 )
         elif how in ("rule", "hook"):
-            run.decide(moment, PERMISSIONS if how == "rule" else HOOKS, "block", said)
+            run.decide(moment, Decision(PERMISSIONS if how == "rule" else HOOKS, "guard", "block", value=said))
         run.result(at, call, said, outcome=outcome, duration=at - call.time, missing=NO_RESULT)
         self._ended_at = at
 
