@@ -3,21 +3,26 @@
 A hook must not notice that it is watched, so the arguments remain a frozen dict with all its items. Every method of a
 dict is noted here. Code in C can read a dict without its methods (``msgspec.json.encode``, ``dict.get(arguments,
 …)``). It cannot be asked what it read, so while a hook runs, a call of such code counts as reading everything. The
-functions of the standard library use the methods of a dict that has its own; those of other packages may not.
+functions of the standard library use the methods of a dict that has its own; those of other packages may not. Neither
+can code in other threads be observed, so passing work to a thread counts as reading everything too.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from .._base.frozen import FrozenDict
 
 _EVALUATE = frozenset(("eval", "exec"))
-_OWN_FILE = __file__
+_HAND_OVER = frozenset((("_queue", "put"), ("_thread", "start_new_thread")))
+_NOT_OF_HOOKS = (f"{Path(__file__).parent}{os.sep}", "<frozen importlib")
+"""Beginnings of the files whose code does not pass on the arguments: the context of a backtest, and imports."""
 
 
 class WatchedArguments(FrozenDict):
@@ -110,8 +115,12 @@ def watch(arguments: Mapping[str, Any]) -> WatchedArguments:
 
 
 @contextmanager
-def noting(arguments: WatchedArguments) -> Iterator[None]:
-    """Note reads by code in C too, in this thread and as long as this lasts.
+def noting(arguments: WatchedArguments, *, threads: bool = True) -> Iterator[None]:
+    """Note reads by code in C too, as long as this lasts.
+
+    Args:
+        arguments: the arguments.
+        threads: whether passing work to another thread counts as reading everything.
 
     Example::
 
@@ -120,7 +129,9 @@ def noting(arguments: WatchedArguments) -> Iterator[None]:
     """
 
     def profile(frame: FrameType, event: str, function: Any) -> None:
-        if event == "c_call" and frame.f_code.co_filename != _OWN_FILE and _may_read(function, arguments):
+        if event != "c_call" or arguments.whole or frame.f_code.co_filename.startswith(_NOT_OF_HOOKS):
+            return
+        if _may_read(function, arguments, threads=threads):
             arguments.whole = True
 
     before = sys.getprofile()
@@ -131,10 +142,13 @@ def noting(arguments: WatchedArguments) -> Iterator[None]:
         sys.setprofile(before)
 
 
-def _may_read(function: Any, arguments: WatchedArguments) -> bool:
-    """Whether a function in C may read the arguments without their methods."""
+def _may_read(function: Any, arguments: WatchedArguments, *, threads: bool) -> bool:
+    """Whether a function in C may read the arguments without their methods, or where nobody sees it."""
     owner = getattr(function, "__self__", None)
     if owner is arguments:
         return True  # a method of dict, as in dict.get(arguments, "path")
     home = getattr(function, "__module__", None) or type(owner).__module__
-    return home.partition(".")[0] not in sys.stdlib_module_names or function.__name__ in _EVALUATE
+    package, name = home.partition(".")[0], function.__name__
+    if package not in sys.stdlib_module_names or name in _EVALUATE:
+        return True
+    return threads and (package, name) in _HAND_OVER
