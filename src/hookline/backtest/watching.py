@@ -9,9 +9,11 @@ can code in other threads be observed, so passing work to a thread counts as rea
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -19,8 +21,8 @@ from .._base.frozen import FrozenDict
 
 _EVALUATE = frozenset(("eval", "exec"))
 _HAND_OVER = frozenset((("_queue", "put"), ("_thread", "start_new_thread")))
-_IMPORT = "<frozen importlib"
-_OWN_FILE = __file__
+_NOT_OF_HOOKS = (f"{Path(__file__).parent}{os.sep}", "<frozen importlib")
+"""Beginnings of the files whose code does not pass on the arguments: the context of a backtest, and imports."""
 
 
 class WatchedArguments(FrozenDict):
@@ -127,10 +129,10 @@ def noting(arguments: WatchedArguments, *, threads: bool = True) -> Iterator[Non
     """
 
     def profile(frame: FrameType, event: str, function: Any) -> None:
-        if event == "c_call" and not arguments.whole:
-            file = frame.f_code.co_filename
-            if file != _OWN_FILE and not file.startswith(_IMPORT) and _may_read(function, arguments, threads=threads):
-                arguments.whole = True
+        if event != "c_call" or arguments.whole or frame.f_code.co_filename.startswith(_NOT_OF_HOOKS):
+            return
+        if _may_read(function, arguments, threads=threads):
+            arguments.whole = True
 
     before = sys.getprofile()
     sys.setprofile(profile)
