@@ -294,13 +294,9 @@ def _notes(tape: Tape) -> Iterable[str]:
         yield "its last line is incomplete: the program was killed while it wrote"
     if tape.result is None:
         yield "it ends before its run does"
-    called = {entry.number: entry.request.name for entry in tape.entries if isinstance(entry, fmt.ToolCallEntry)}
-    inside = {
-        entry.inside
-        for entry in tape.entries
-        if entry.inside and isinstance(entry, (fmt.ModelRequestEntry, fmt.RunEntry))
-    }
-    if names := sorted({called[number] for number in inside if number in called}):
+    inside = {e.inside for e in tape.entries if e.inside and isinstance(e, (fmt.ModelRequestEntry, fmt.RunEntry))}
+    calls = [entry for entry in tape.entries if isinstance(entry, fmt.ToolCallEntry)] if inside else []
+    if names := sorted({entry.request.name for entry in calls if entry.number in inside}):
         yield f"model calls and runs inside {', '.join(names)} are not replayed because a replay calls no tools"
     root = tape.run.ids.run_id
     if any(isinstance(entry, fmt.SteeringEntry) and entry.run != root for entry in tape.entries):

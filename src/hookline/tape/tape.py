@@ -19,7 +19,7 @@ from .._kernel.state import AgentResult
 from .._kernel.values import Ids
 from .._run import events
 from ..hooks.shadow_mode import ShadowDecided
-from ..records.format import MomentLine, RunInfo, RunLine, Verdict
+from ..records.format import MomentLine, Place, RunInfo, RunLine, Verdict
 from ..records.reading import apply_changes, decode_line, restore
 from . import format as fmt
 from .format import TapeError
@@ -75,11 +75,14 @@ class Tape:
                 raise TapeError(f"{file} {where}: {error}") from error
         return cls(found, file, truncated)
 
-    @property
+    @cached_property
     def result(self) -> AgentResult[Any] | None:
         """The result of the run; ``None`` if the tape ends before the run does."""
-        last = next((e for e in self.events() if isinstance(e, events.RunFinished) and self._is_own(e)), None)
-        return None if last is None else last.result
+        for entry in reversed(self.entries):
+            event = entry.event if type(entry) is fmt.EventEntry else None
+            if isinstance(event, events.RunFinished) and self._is_own(event):
+                return event.result
+        return None
 
     @property
     def name(self) -> str:
@@ -156,13 +159,14 @@ def _moment(line: bytes, runs: dict[int, str]) -> fmt.MomentEntry | None:
         runs[decoded.run] = decoded.info.ids.run_id
     if not isinstance(decoded, MomentLine):
         return None
-    at, branch, inside = decoded.place or (0.0, 0, 0)
+    place = decoded.place or _NO_PLACE
     how = decoded.verdict or _PASSED
     run_id = runs.get(decoded.run, "")
     event = PointFired(run_id=run_id, point=decoded.point, verb=how.verb, hook=how.hook, reason=how.reason)
-    return fmt.MomentEntry(at, inside, branch, event, decoded)
+    return fmt.MomentEntry(0.0, place.inside, place.branch, place.readings, event, decoded)
 
 
+_NO_PLACE = Place()
 _PASSED = Verdict(str(HookAction.CONTINUE))
 
 
@@ -181,4 +185,4 @@ def _typed(entry: fmt.Entry) -> fmt.Entry:
         return entry
     kind = _KINDS.get(entry.event.get("type", ""))
     event = entry.event if kind is None else msgspec.convert(entry.event, kind)
-    return fmt.EventEntry(entry.at, entry.inside, entry.branch, event)
+    return fmt.EventEntry(entry.at, entry.inside, entry.branch, entry.readings, event)
