@@ -30,7 +30,7 @@ from ..explain.words import DECISIONS, ONLY, OUTCOMES, STATUSES, VERBS
 from .errors import COMPLETED, print_note
 from .help import Command
 from .options import with_settings
-from .output import console, print_parts, time_text, write_json
+from .output import console, time_text, write_json
 from .text import counted, printable, short
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def explain(
         write_json(view)
         return COMPLETED
     printer = _Printer(view, filters=_Filters(view, at, only, hook, tool), full=full)
-    print_parts(*printer.parts())
+    for line in printer.parts():
+        printer.write(line)
     return COMPLETED
 
 
@@ -190,13 +191,20 @@ class _Printer:
         if not shown and self.filters is not None and self.filters.active:
             yield Text("\nNothing in this run matches.", style="dim")
 
+    def write(self, line: Text) -> None:
+        """Print a line as soon as it is made. It is wrapped already; only colours need Rich, which is slow."""
+        if self.coloured:
+            self.out.print(line, soft_wrap=True)
+        else:
+            sys.stdout.write("".join(f"{each.rstrip()}\n" for each in line.plain.split("\n")))
+
     # The header
 
     def header(self) -> Iterator[Text]:
         view = self.view
         status = _coloured(view.status, STATUSES.get(view.status, "grey"), bold=True)
         yield Text.assemble(status, " ", (printable(view.id, keep=""), "dim"), (f"  {time_text(view.time)}", "dim"))
-        yield Text(short(view.task, 4 * self.width), style="bold")
+        yield self.indented(0, Text(short(view.task, 4 * self.width), style="bold"))
         steps = sum(step.index >= 0 for step in view.steps)
         cached = f" ({view.cached_tokens:,} cached)" if view.cached_tokens else ""
         facts = (
@@ -209,7 +217,7 @@ class _Printer:
             "cost unknown" if view.cost is None else f"${view.cost:.4f}",
             counted(view.events, "moment"),
         )
-        yield Text(printable(" · ".join(filter(None, facts)), keep=""), style="dim")
+        yield self.indented(0, Text(printable(" · ".join(filter(None, facts)), keep=""), style="dim"))
         yield self.indented(0, Text(printable(view.why)), label="why it stopped  ")
         if view.reply:
             yield self.indented(0, Text(self.excerpt(view.reply)), label="reply  ")
@@ -447,7 +455,10 @@ class _Printer:
             label = Text(printable(label, keep=""), style="dim")
         first = Text("  " * depth) + label
         rest = Text(" " * min(len(first), self.width // 2))
-        lines = text.wrap(self.out, max(20, self.width - len(rest)), overflow="fold")
+        room = max(20, self.width - len(rest))
+        if len(text) <= room and text.plain.isascii() and "\n" not in text.plain:
+            return first + text  # wrapping is slow, and a long run has a hundred thousand lines
+        lines = text.wrap(self.out, room, overflow="fold")
         if not lines:
             return first
         return Text("\n").join([first + lines[0], *(rest + line for line in lines[1:])])
