@@ -73,6 +73,49 @@ from hookline import BEFORE_TOOL, HookResult, guard
 def no_notes(ctx, request):
     return HookResult.block("Notes are private.", reason="rule 7")
 """
+REJECTED = "The user doesn't want to proceed with this tool use. The tool use was rejected."
+_TURNS = (
+    {"type": "user", "message": {"content": "Clean up the folder."}},
+    {"type": "assistant", "message": {"id": "m1", "model": "m", "content": [{"type": "thinking", "thinking": "hm"}]}},
+    {
+        "type": "assistant",
+        "message": {
+            "id": "m1",
+            "model": "m",
+            "content": [{"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": "ls"}}],
+        },
+    },
+    {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "c1", "content": "notes.txt"}]}},
+    {
+        "type": "assistant",
+        "message": {
+            "id": "m2",
+            "model": "m",
+            "content": [{"type": "tool_use", "id": "c2", "name": "Bash", "input": {"command": "rm notes.txt"}}],
+        },
+    },
+    {
+        "type": "user",
+        "toolDenialKind": "user-rejected",
+        "message": {
+            "content": [{"type": "tool_result", "tool_use_id": "c2", "content": REJECTED, "is_error": True}],
+        },
+    },
+    {"type": "assistant", "message": {"id": "m3", "model": "m", "content": [{"type": "text", "text": "All right."}]}},
+)
+TRANSCRIPT = "".join(
+    json.dumps({"sessionId": "s", "uuid": f"u{n}", "timestamp": f"2026-11-02T10:00:0{n}Z", **turn}) + "\n"
+    for n, turn in enumerate(_TURNS)
+)
+REQUESTS = (
+    '{"request": {"model": "m", "messages": [{"role": "user", "content": "Hi"}]},'
+    ' "response": {"choices": [{"message": {"role": "assistant", "content": "Hello"}}]}}\n'
+)
+SPANS = (
+    '{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "t", "spanId": "s", "startTimeUnixNano": "1",'
+    ' "endTimeUnixNano": "2", "attributes": [{"key": "gen_ai.operation.name", "value": {"stringValue":'
+    ' "invoke_agent"}}]}]}]}]}\n'
+)
 LEARNED = json.dumps(
     {
         "reusable": True,
@@ -239,10 +282,13 @@ SCENES = {
         before={"hookline skills analyse": "export HOOKLINE_MODEL=scripted:$PWD/learned.json"},
         typed={"hookline skills review": "accept\n"},
     ),
+    "docs/guides/import.md": Scene(
+        files={"transcripts/session.jsonl": TRANSCRIPT, "requests.jsonl": REQUESTS, "spans.jsonl": SPANS}
+    ),
     "docs/guides/tapes.md": Scene(
         files={"new_rules.py": NO_NOTES, "notes.txt": "Buy milk.\n"},
         turns=[{"tool": "read_file", "arguments": {"path": "notes.txt"}}, "Milk."],
-        exits={"hookline replay tapes/*.tape": 1},
+        exits={"hookline replay tapes --since": 1},
     ),
     "docs/guides/tickets.md": Scene(files={"hookline.toml": 'tickets = "tickets.db"\n'}),
     "docs/guides/trust.md": Scene(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -12,6 +13,7 @@ import typer
 from rich.text import Text
 
 from .. import __version__
+from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from .errors import COMPLETED, FAILED, SKIPPED, print_note, set_up_logging
 from .explain import write_page
@@ -21,6 +23,7 @@ from .output import print_parts, print_table, short_path
 from .text import counted, parse_since, printable
 
 if TYPE_CHECKING:
+    from .._kernel.registry import HookRegistry
     from ..backtest.report import Cell, Confusion, Count, Example, Report
 
 EPILOG = """
@@ -29,10 +32,13 @@ Examples:
   hookline backtest rules.py records/ --since 30d --workers 2
   hookline backtest new.py records/ --baseline old.py --where tool=shell
   hookline backtest rules.py records/ --fail-if "newly_blocked > 0" --html report.html
+  hookline backtest rules.py history/2026-11 --json > november.json
+  hookline backtest --merge october.json november.json --html report.html
 
-RULES is FILE.py, FILE.py:name, module:name or the name of a built-in hook. RECORDS are files and folders of records and
-tapes. The hooks in RULES take the place of the recorded hooks with the same names; all others keep their recorded
-decisions. No model and no tool is called, and the rules can neither write files nor use the network, unless allowed.
+RULES is FILE.py, FILE.py:name, module:name or the name of a built-in hook. RECORDS are files and folders of records,
+tapes and Parquet files. The hooks in RULES take the place of the recorded hooks with the same names; all others keep
+their recorded decisions. No model and no tool is called, and the rules can neither write files nor use the network,
+unless allowed.
 
 An answer is exact up to and including the first different decision of a run, conditional after it, and a guess if a
 hook read something that was not recorded.
@@ -93,36 +99,47 @@ def backtest(
     ] = 1.0,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     html: Annotated[str, typer.Option("--html", metavar="FILE", help="Write the report as one HTML file.")] = "",
+    merge: Annotated[
+        bool,
+        typer.Option(
+            "--merge", help="Merge reports of other parts of the records: the arguments are files that --json wrote."
+        ),
+    ] = False,
 ) -> int:
     """Test rules on recorded runs, and show which decisions would differ."""
     from ..backtest._backtest import backtest as test
-    from ..backtest._backtest import load_rules
     from ..backtest.page import report_page
     from ..backtest.report import condition
 
     set_up_logging(config.settings.debug)
     for each in fail_if or ():
         condition(each)  # report a mistake before a long backtest
-    after = parse_since(since) if since else None
-    with redirect_stdout(sys.stderr), ProgressBar() as progress:  # for rules that print
-        report = test(
-            load_rules([rules], config.home),
-            records or [config.settings.records],
-            baseline=load_rules([baseline], config.home) if baseline else None,
-            without=without or (),
-            where=where or (),
-            since=after,
-            workers=workers,
-            allow=allow or (),
-            model=_model(config) if "model" in (allow or ()) else None,
-            time_limit=time_limit,
-            progress=progress,
-        )
+    if merge:
+        given = {"--baseline": baseline, "--without": without, "--where": where, "--since": since, "--allow": allow}
+        if wrong := [name for name, value in given.items() if value]:
+            raise ConfigError(f"{wrong[0]} cannot be combined with --merge, which does not read records")
+        report = _merged([rules, *(records or ())])
+    else:
+        after = parse_since(since) if since else None
+        with redirect_stdout(sys.stderr), ProgressBar() as progress:  # for rules that print
+            report = test(
+                load_rules(rules),
+                records or [config.settings.records],
+                baseline=load_rules(baseline) if baseline else None,
+                without=without or (),
+                where=where or (),
+                since=after,
+                workers=workers,
+                allow=allow or (),
+                model=_model(config) if "model" in (allow or ()) else None,
+                time_limit=time_limit,
+                progress=progress,
+            )
     if html:
         about = {
-            "Rules": rules,
-            "Baseline": baseline,
-            "Records": ", ".join(records or [config.settings.records]),
+            "Rules": ", ".join(report.rules) if merge else rules,
+            "Baseline": ", ".join(report.baseline or ()) if merge else baseline,
+            "Records": ", ".join([rules, *(records or ())] if merge else records or [config.settings.records]),
             "Since": since,
             "Where": " and ".join(where or ()),
             "Made": f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}, Hookline {__version__}",
@@ -133,6 +150,37 @@ def backtest(
     else:
         _print(report)
     return _exit_code(report, fail_if or ())
+
+
+def _merged(paths: list[str]) -> Report:
+    """Return one report for several, each about other records."""
+    from ..backtest.report import Report
+
+    reports = []
+    for path in paths:
+        if paths.count(path) > 1:
+            raise ConfigError(f"--merge: {path} is named twice, and its runs would count twice")
+        try:
+            reports.append(Report.from_json(Path(path).read_bytes()))
+        except OSError as error:
+            raise ConfigError(f"--merge: {path} cannot be read: {error.strerror or error}") from error
+        except (ValueError, TypeError) as error:
+            why = f"{path} is not a report that 'hookline backtest --json' wrote"
+            raise ConfigError(f"--merge: {why}: {error}") from error
+    try:
+        return Report.merge(reports)
+    except ValueError as error:
+        raise ConfigError(f"--merge: {error}") from error
+
+
+def load_rules(reference: str) -> HookRegistry:
+    """Load the hooks that the user named as an argument. Their file is trusted for this command."""
+    from ..backtest._backtest import load_rules as load
+    from ..config.trust import reference_files
+    from ..plugins.trust import trust_named
+
+    trust_named(*reference_files([reference], Path.cwd()))
+    return load([reference])
 
 
 def _model(config: Configuration) -> Any:

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from ..config.sources import Configuration
-from .backtest import ProgressBar
+from .backtest import ProgressBar, load_rules
 from .errors import COMPLETED, FAILED, SKIPPED, print_note, set_up_logging
 from .help import Command
 from .options import with_settings
@@ -64,7 +64,6 @@ def coverage(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Show which tools, arguments and points of recorded runs no guard looks at."""
-    from ..backtest._backtest import load_rules
     from ..backtest._coverage import coverage as measure
     from ..backtest._coverage import coverage_condition
 
@@ -74,7 +73,7 @@ def coverage(
     paths = records or [config.settings.records]
     after = parse_since(since) if since else None
     with redirect_stdout(sys.stderr), ProgressBar() as progress:  # for rules that print
-        found = measure(load_rules([rules], config.home), paths, where=where or (), since=after, progress=progress)
+        found = measure(load_rules(rules), paths, where=where or (), since=after, progress=progress)
     if json:
         names = {"uncovered_tools": found.uncovered_tools, "undecided_points": found.undecided_points}
         write_json(names | msgspec.to_builtins(found))

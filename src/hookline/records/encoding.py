@@ -190,18 +190,28 @@ class RunTree:
     Args:
         write: appends a line to the record. It must not raise.
         hold: appends a line that may be written together with the next one; by default like ``write``.
+        take: appends the items of a line, for a record that encodes many lines at once; then the others are not called.
     """
 
-    def __init__(self, write: Callable[[bytes], object], hold: Callable[[bytes], object] | None = None) -> None:
+    def __init__(
+        self,
+        write: Callable[[bytes], object] = lambda data: None,
+        hold: Callable[[bytes], object] | None = None,
+        take: Callable[[tuple[Any, ...]], object] | None = None,
+    ) -> None:
         self.write = write
         self.hold = write if hold is None else hold
+        self.take = take
         self.positions = count()
         self.numbers = count()
         self.started = time.perf_counter()
 
     def line(self, *items: Any) -> None:
         """Write one line; together with the next one if possible."""
-        self.hold(encode_line(items))
+        if self.take is not None:
+            self.take(items)
+        else:
+            self.hold(encode_line(items))
 
 
 def encode_line(items: Any) -> bytes:
@@ -210,6 +220,13 @@ def encode_line(items: Any) -> bytes:
         return _encode(items) + b"\n"
     except UnicodeEncodeError:
         return _encode(scrub(plain(items))) + b"\n"
+
+
+def without_payload(line: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the items of a moment whose payload cannot be encoded."""
+    point = POINTS.get(line[0])
+    missing = () if point is None else _form(point.payload).names
+    return (*line[:6], {}, None, *(line[8:9] or (None,)), fmt.Notes(inexact="partial", missing=missing), *line[10:])
 
 
 class MomentEncoder:
@@ -289,12 +306,8 @@ class MomentEncoder:
                 self._label(payload)
         except Exception as error:  # noqa: BLE001 - a payload of the program may contain anything
             log.warning("a payload of %s cannot be recorded: %s", point, error)
-            missing = _form(type(payload)).names
-            notes = fmt.Notes(inexact="partial", missing=missing)
             at = time.perf_counter() - self._tree.started
-            position = next(self._tree.positions)
-            line: tuple[Any, ...] = (_plain(point), "", self.number, position, at, took, {}, None, verdict, notes)
-            self._tree.line(*line, *(() if self._place is None else (self._place(),)))
+            self._tree.line(*without_payload((_plain(point), "", self.number, next(self._tree.positions), at, took)))
 
     def _write(
         self,
@@ -346,6 +359,9 @@ class MomentEncoder:
             line += (decided, verdict, notes)
         elif verdict is not None or decided is not None:
             line += (decided, verdict)
+        if tree.take is not None:
+            tree.take(line)
+            return position
         try:
             data = _encode(line) + b"\n"
         except UnicodeEncodeError:
