@@ -116,11 +116,16 @@ def importing(arguments):
     return this_is_only_imported_here.VALUE
 
 
+class Own(dict):
+    """A class of a program, with methods in C."""
+
+
 NOTHING = {
     "len": len,
     "bool": bool,
     "type": lambda a: isinstance(a, dict),
     "nothing": lambda a: None,
+    "other dicts": lambda a: FrozenDict(x=1).get("x") or Own(x=1).get("x"),
     "other values": lambda a: "x".upper() + str(len([1, 2])) + json.dumps({"a": 1}),
 }
 

@@ -14,15 +14,19 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import BuiltinMethodType, ClassMethodDescriptorType, FrameType, MethodDescriptorType
 from typing import Any
 
 from .._base.frozen import FrozenDict
+from .context import RecordedState
 
 _EVALUATE = frozenset(("eval", "exec"))
 _HAND_OVER = frozenset((("_queue", "put"), ("_thread", "start_new_thread")))
-_NOT_OF_HOOKS = (f"{Path(__file__).parent}{os.sep}", "<frozen importlib")
-"""Beginnings of the files whose code does not pass on the arguments: the context of a backtest, and imports."""
+_IN_C = (MethodDescriptorType, ClassMethodDescriptorType, BuiltinMethodType)
+_FOLDER = f"{Path(__file__).parent}{os.sep}"
+_CALLER = f"{_FOLDER}_coverage.py"
+_IMPORT = "<frozen importlib"
+_STATE = RecordedState.__getattribute__.__code__
 
 
 class WatchedArguments(FrozenDict):
@@ -129,9 +133,11 @@ def noting(arguments: WatchedArguments, *, threads: bool = True) -> Iterator[Non
     """
 
     def profile(frame: FrameType, event: str, function: Any) -> None:
-        if event != "c_call" or arguments.whole or frame.f_code.co_filename.startswith(_NOT_OF_HOOKS):
+        if arguments.whole:
             return
-        if _may_read(function, arguments, threads=threads):
+        if event == "call" and frame.f_code is _STATE and frame.f_locals["name"] == "messages":
+            arguments.whole = _is_of_hook(frame.f_back)  # the transcript contains the calls of the reply
+        elif event == "c_call" and _may_read(function, arguments, threads=threads) and _is_of_hook(frame):
             arguments.whole = True
 
     before = sys.getprofile()
@@ -147,8 +153,24 @@ def _may_read(function: Any, arguments: WatchedArguments, *, threads: bool) -> b
     owner = getattr(function, "__self__", None)
     if owner is arguments:
         return True  # a method of dict, as in dict.get(arguments, "path")
-    home = getattr(function, "__module__", None) or type(owner).__module__
-    package, name = home.partition(".")[0], function.__name__
+    name = function.__name__
+    home = function.__module__ or _defining_module(type(owner), name)
+    package = home.partition(".")[0]
     if package not in sys.stdlib_module_names or name in _EVALUATE:
         return True
     return threads and (package, name) in _HAND_OVER
+
+
+def _defining_module(kind: type, name: str) -> str:
+    """Return the module of the class in C that defines a method; a subclass in Python may override it."""
+    return next((base.__module__ for base in kind.__mro__ if isinstance(vars(base).get(name), _IN_C)), "")
+
+
+def _is_of_hook(frame: FrameType | None) -> bool:
+    """Whether code is called by the hook, and neither by the context of the backtest nor by an import."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith((_FOLDER, _IMPORT)):
+            return file == _CALLER
+        frame = frame.f_back
+    return True
