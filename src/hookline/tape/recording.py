@@ -39,8 +39,7 @@ from . import format as fmt
 from .format import TapeError
 from .order import PLACE
 from .sources import install_sources, real_clock
-
-SUFFIX = ".tape"
+from .tape import SUFFIX
 
 Line = fmt.Entry | tuple[Any, ...]
 """An entry, or the items of a line of a record."""

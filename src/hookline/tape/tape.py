@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from ..records.format import MomentLine, Place, RunInfo, RunLine, Verdict
 from ..records.reading import apply_changes, decode_line, restore
 from . import format as fmt
 from .format import TapeError
+
+SUFFIX = ".tape"
 
 
 class Tape:
@@ -134,9 +136,44 @@ class Tape:
                 yield request
 
 
+def tape_files(paths: Iterable[str | os.PathLike[str]], *, since: float | None = None) -> list[Path]:
+    """Return tapes: the given files, and the tapes in the given folders at any depth, oldest first.
+
+    Args:
+        paths: files and folders.
+        since: leave out runs that started before this Unix time. Tapes that cannot be read are not left out.
+    """
+    found: dict[Path, None] = {}
+    for path in map(Path, paths):
+        inside = sorted(path.rglob(f"*{SUFFIX}"), key=_written) if path.is_dir() else [path]
+        found.update(dict.fromkeys(file for file in inside if since is None or _is_recent(file, since)))
+    return list(found)
+
+
+def _written(file: Path) -> tuple[float, str]:
+    try:
+        return file.stat().st_mtime, file.name
+    except OSError:  # a broken link; reading it reports that
+        return 0.0, file.name
+
+
+def _is_recent(file: Path, since: float) -> bool:
+    """Return whether a run started after a time, by the first line: the time of the file may be that of a copy."""
+    try:
+        with file.open("rb") as stream:
+            return msgspec.json.decode(stream.readline(_MAX_HEADER), type=_Head).time >= since
+    except (OSError, msgspec.DecodeError):
+        return True
+
+
+_MAX_HEADER = 10_000
+"""Maximum length of the first line of a tape."""
+
+
 class _Head(msgspec.Struct):
     entry: str
     version: int
+    time: float = 0.0
 
 
 def _version(line: bytes, file: Path) -> int:
