@@ -348,7 +348,9 @@ class Engine:
         """Report the line before this one if it does not end like an array."""
         if start and not (self._is_tape and data[start - 2 : start - 1] == b"}"):
             before = data.rfind(b"\n", 0, start - 1) + 1
-            if data.startswith(b'["', before) and start - before > 1:  # else it is reported for its beginning
+            found = self._heads[self._is_tape].match(b"\n" + data[before : before + _HEAD])
+            was_read = found is not None and found[1] and found[1] not in self._ignored
+            if data.startswith(b'["', before) and not was_read:  # else it is already reported
                 self._skip(_NO_JSON, data, before)
 
     def _other_line(self, head: bytes, data: bytes, start: int) -> None:
