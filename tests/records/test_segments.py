@@ -26,8 +26,12 @@ RUN = b'["run",0,{}]\n'
 END = b'["end",0,{}]\n'
 
 
+def fail(error):
+    raise error
+
+
 def record(folder, *lines, hooks=()):
-    live = folder.start(1.0)
+    live = folder.start(1.0, fail)
     for digest in hooks:
         live.write_aside(b'["hooks","%s",[]]\n' % digest.encode(), digest)
     live.write(RUN)
@@ -58,7 +62,7 @@ def test_a_finished_run_is_one_block_in_the_segment_of_the_process(tmp_path):
 
 def test_runs_that_overlap_are_not_interleaved(tmp_path):
     folder = RecordFolder(tmp_path)
-    one, two = folder.start(1.0), folder.start(1.0)
+    one, two = folder.start(1.0, fail), folder.start(1.0, fail)
     for number, live in enumerate((one, two, one, two)):
         if number < 2:
             live.write(RUN)
@@ -136,7 +140,7 @@ def test_only_the_owner_may_read_records(tmp_path):
     place = tmp_path / "deep" / "records"
     folder = RecordFolder(place)
     record(folder)
-    running = folder.start(1.0)
+    running = folder.start(1.0, fail)
     running.write(RUN)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in [place, place / "live", *segments(place)]}
     assert set(modes.values()) == {0o700, 0o600}
@@ -196,7 +200,7 @@ WRITER = """
     import os, sys, time
     from hookline.records.segments import RecordFolder
     folder = RecordFolder(sys.argv[1])
-    live = folder.start(1.0)
+    live = folder.start(1.0, print)
     live.write_aside(b'["hooks","aa",[]]\\n', "aa")
     live.write(b'["run",0,{}]\\n')
     live.write(b'["on_stop","",0,0,0.1,0,{}]\\n')
@@ -231,7 +235,7 @@ def test_the_live_file_of_a_killed_process_becomes_a_block_without_its_torn_line
 
 def test_two_processes_that_start_together_move_a_leftover_once(tmp_path):
     folder = RecordFolder(tmp_path)
-    left = folder.start(1.0)
+    left = folder.start(1.0, fail)
     left.write(RUN)
     left.write(moment(5))
     left.abandon()
@@ -251,7 +255,7 @@ def test_two_processes_that_start_together_move_a_leftover_once(tmp_path):
 def test_a_forked_process_writes_nothing_for_the_runs_of_its_parent(tmp_path):
     folder = RecordFolder(tmp_path)
     record(folder, moment(0))
-    live = folder.start(1.0)
+    live = folder.start(1.0, fail)
     live.write(RUN)
     child = os.fork()
     if child == 0:
@@ -272,7 +276,7 @@ def test_a_full_disk_leaves_the_segment_whole_and_the_live_file_readable(tmp_pat
     record(folder, moment(0))
     (segment,) = segments(tmp_path)
     before = segment.read_bytes()
-    live = folder.start(1.0)
+    live = folder.start(1.0, fail)
     live.write(RUN + moment(1) * 200)
     real, room = os.write, [1000]
 

@@ -137,30 +137,17 @@ class _Block:
         self._digests: set[str] = set()
         self._live: LiveRecord | None = None
         try:
-            self._live = files.start(time.time())
+            self._live = files.start(time.time(), self._fail)
         except OSError as error:
             self._fail(error)
-        self.tree = RunTree(self.write, self.hold)
-
-    def write(self, data: bytes) -> None:
-        if self._live is not None:
-            try:
-                self._live.write(data)
-            except OSError as error:
-                self._fail(error)
-
-    def hold(self, data: bytes) -> None:
-        if self._live is not None:
-            try:
-                self._live.hold(data)
-            except OSError as error:
-                self._fail(error)
+            self.tree = RunTree(_drop)
+        else:
+            self.tree = RunTree(self._live.write, self._live.hold)
 
     def put_hooks(self, digest: str, hooks: tuple[fmt.HookInfo, ...]) -> None:
-        if self._live is None or digest in self._digests:
-            return
-        self._digests.add(digest)
-        self._live.write_aside(encode_line(("hooks", digest, hooks)), digest)
+        if self._live is not None and digest not in self._digests:
+            self._digests.add(digest)
+            self._live.write_aside(encode_line(("hooks", digest, hooks)), digest)
 
     def finish(self) -> None:
         if self._live is not None:
@@ -172,9 +159,10 @@ class _Block:
     def _fail(self, error: OSError) -> None:
         self.problem = f"records cannot be written to {self._folder}: {error.strerror or error}"
         log.error("%s", self.problem)
-        live, self._live = self._live, None
-        if live is not None:
-            live.abandon()
+
+
+def _drop(data: bytes) -> None:
+    """Write nothing, because the record cannot be written."""
 
 
 def _points(points: Any) -> frozenset[str]:

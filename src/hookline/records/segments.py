@@ -22,7 +22,7 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -103,8 +103,8 @@ class RecordFolder:
         _folders.add(self)
         weakref.finalize(self, _close, self._idle, self._open)
 
-    def start(self, now: float) -> LiveRecord:
-        """Start the record of a run.
+    def start(self, now: float, on_error: Callable[[OSError], object]) -> LiveRecord:
+        """Start the record of a run. ``on_error`` is called once if it cannot be continued.
 
         Raises:
             OSError: it cannot be written.
@@ -116,7 +116,7 @@ class RecordFolder:
                 self._is_prepared = True
                 self._adopt()
             file = self._idle.pop() if self._idle else self._new_live_file()
-            live = LiveRecord(self, *file)
+            live = LiveRecord(self, *file, on_error)
             self._live.add(live)
         live.write_aside(first_line(now))
         return live
@@ -289,28 +289,29 @@ class Aside(NamedTuple):
 class LiveRecord:
     """The record of a run in progress."""
 
-    def __init__(self, folder: RecordFolder, file: int, path: str) -> None:
+    def __init__(self, folder: RecordFolder, file: int, path: str, on_error: Callable[[OSError], object]) -> None:
         self._folder = folder
         self.file, self.path = file, path
+        self._on_error = on_error
         self.size = 0
         self.aside: list[Aside] = []
         self.is_open = True
         self._held = b""
 
     def write(self, data: bytes) -> None:
-        """Append lines, after those that were held. In a forked process nothing happens.
-
-        Raises:
-            OSError: they cannot be written.
-        """
+        """Append lines, after those that were held. After an error and in a forked process nothing happens."""
         if not self.is_open:
             return
         if self._held:
             data, self._held = self._held + data, b""
-        written = os.write(self.file, data)
-        while written < len(data):  # a signal, or the disk is nearly full
-            written += os.write(self.file, data[written:])
-        self.size += written
+        try:
+            written = os.write(self.file, data)
+            while written < len(data):  # a signal, or the disk is nearly full
+                written += os.write(self.file, data[written:])
+            self.size += written
+        except OSError as error:
+            self.abandon()
+            self._on_error(error)
 
     def hold(self, data: bytes) -> None:
         """Append a line that is written together with the next one: half as many writes, and no call waits for it."""
