@@ -39,6 +39,8 @@ from .._kernel.results import HookAction, HookResult, Verdict
 from .._kernel.settlement import RecordedResult
 from .._kernel.state import AgentResult, AgentState
 from .._kernel.values import Ids, Message
+from ..tools._tool import Tool
+from ..tools.registry import ToolRegistry
 from . import format as fmt
 from .redaction import Redacted, text_fields
 
@@ -182,6 +184,11 @@ def _names_of(points: frozenset[str]) -> Mapping[str, str]:
     return {point: str.__str__(point) for point in points}
 
 
+@lru_cache(maxsize=32)
+def _with_run_end(points: frozenset[str]) -> frozenset[str]:
+    return points | {ON_RUN_END}
+
+
 class RunTree:
     """The lines of an outermost run and its nested runs.
 
@@ -234,7 +241,7 @@ class MomentEncoder:
         self._place = place
         self._names = _names_of(points)
         """The names of the points as plain strings, which the encoder accepts."""
-        self.points = points | {ON_RUN_END}
+        self.points = _with_run_end(points)
         """The points whose fires this recorder must see: the result of the run comes from ``on_run_end``."""
         self.number = next(tree.numbers)
         self.request = ModelRequest()
@@ -464,17 +471,20 @@ def _value(result: HookResult) -> Any:
     return result.value
 
 
-def tool_infos(tools: Iterable[Any]) -> tuple[fmt.ToolInfo, ...]:
-    """Describe the tools of a run."""
-    return tuple(
-        fmt.ToolInfo(
-            tool.name,
-            None if tool.effects is None else tuple(sorted(tool.effects)),
-            tool.untrusted,
-            tool.dangerous,
-        )
-        for tool in tools
-    )
+_tool_infos: WeakKeyDictionary[ToolRegistry, tuple[fmt.ToolInfo, ...]] = WeakKeyDictionary()
+
+
+def tool_infos(tools: ToolRegistry) -> tuple[fmt.ToolInfo, ...]:
+    """Describe the tools of a run. A registry is immutable, so the result is kept for the next run."""
+    found = _tool_infos.get(tools)
+    if found is None:
+        found = _tool_infos[tools] = tuple(map(_tool_info, tools))
+    return found
+
+
+def _tool_info(tool: Tool) -> fmt.ToolInfo:
+    effects = None if tool.effects is None else tuple(sorted(tool.effects))
+    return fmt.ToolInfo(tool.name, effects, tool.untrusted, tool.dangerous)
 
 
 _described: dict[int, tuple[HookStack, str, tuple[fmt.HookInfo, ...]]] = {}

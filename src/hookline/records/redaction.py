@@ -114,10 +114,11 @@ class Redaction:
         self.objects.add(encoded)
 
     def _make_room(self, size: int) -> None:
-        known = self.texts, self.objects, self._changed
-        if sum(map(len, known)) >= _MAX_KNOWN or self._size > _MAX_KNOWN_SIZE:
-            for each in known:
-                each.clear()
+        known = len(self.texts) + len(self.objects) + len(self._changed)
+        if known >= _MAX_KNOWN or self._size > _MAX_KNOWN_SIZE:
+            self.texts.clear()
+            self.objects.clear()
+            self._changed.clear()
             self._size = 0
         self._size += size
 
