@@ -112,11 +112,23 @@ def in_browser(file: Path, loads: int) -> dict[str, list[float]]:
             executable_path=chromium, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
         )
         tab = browser.new_page(viewport={"width": 1400, "height": 900})
+        metrics = tab.context.new_cdp_session(tab)
+        metrics.send("Performance.enable", {"timeDomain": "threadTicks"})  # CPU time, whatever else the machine does
+
+        def busy() -> float:
+            taken = metrics.send("Performance.getMetrics")["metrics"]
+            return 1000 * float(next(one["value"] for one in taken if one["name"] == "TaskDuration"))
+
         for _ in range(loads):
+            tab.goto("about:blank")
+            before = busy()
             tab.goto(file.as_uri())
             found.setdefault("draw", []).append(tab.evaluate(DRAWN))
+            found.setdefault("draw, CPU time", []).append(busy() - before)
             for what in ("filter", "clear", "tool", "next"):
+                before = busy()
                 found.setdefault(what, []).append(tab.evaluate(ACT, what))
+                found.setdefault(f"{what}, CPU time", []).append(busy() - before)
             tab.evaluate(ACT, "clear")
             for text in ("needle 12", "found"):
                 found.setdefault("search", []).append(tab.evaluate(SEARCH, text))

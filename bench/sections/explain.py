@@ -11,8 +11,8 @@ ACTIONS = {
     "filter": "filter by verb",
     "tool": "filter by tool",
     "clear": "show everything again",
-    "search": "search",
     "next": "go to the next intervention",
+    "search": "search",
 }
 
 
@@ -32,8 +32,9 @@ def render(data: Any) -> str:
         ["size", *(f"{one['megabytes']:.1f} MB" for one in data.values())],
     ]
     for action, words in ACTIONS.items():
-        if all(action in one["browser"] for one in data.values()):
-            rows.append([words, *(shown(one["browser"][action], "ms") for one in data.values())])
+        for name, more in ((action, ""), (f"{action}, CPU time", ", CPU time of the main thread")):
+            if all(name in one["browser"] for one in data.values()):
+                rows.append([f"{words}{more}", *(shown(one["browser"][name], "ms") for one in data.values())])
     return (
         "The page that `hookline explain --html` writes for a run with four moments a step. Times are from the action "
         "to the next frame, in headless Chromium without a GPU.\n\n" + table(head, rows)

@@ -7,7 +7,7 @@ import pytest
 
 from hookline import AFTER_LLM, BEFORE_LLM, BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, hook, observer
 from hookline.backtest import BacktestError, Coverage, coverage
-from hookline.hooks import PathGuard, Strict
+from hookline.hooks import PathGuard, Strict, TerminalGuard
 from hookline.records import RecordHook
 from hookline.tools import Tool
 
@@ -149,6 +149,22 @@ def test_rewriters_and_observers_are_not_guards(records):
 def test_built_in_guards_are_watched_like_others(records, tmp_path):
     found = coverage([PathGuard(tmp_path, write=True)], records)
     assert not [tool for tool in found.tools if tool.tool == "write"][0].unread
+
+
+def test_a_guard_that_reads_the_transcript_may_have_read_all_arguments_there(records):
+    @guard(BEFORE_TOOL)
+    def reads(ctx, request):
+        call = ctx.state.messages[-1].tool_calls[0]
+        return HookResult.block("no") if call.arguments.get("timeout") == 99 else None
+
+    role = guard(BEFORE_TOOL, tools="shell", name="role")(lambda ctx, request: ctx.state.metadata.get("x"))
+    assert rows(coverage([reads], records))["shell"] == (3, ("reads",), [], ())
+    assert rows(coverage([role], records))["shell"] == (3, ("role",), ["command", "timeout"], ())
+
+
+def test_a_built_in_guard_that_uses_threads_reads_only_its_own_argument(records, tmp_path):
+    found = rows(coverage([TerminalGuard(tmp_path)], records))
+    assert found["shell"] == (3, ("TerminalGuard",), ["timeout"], ())
 
 
 def test_the_calls_are_judged_with_the_arguments_that_the_guards_saw_then(tmp_path):

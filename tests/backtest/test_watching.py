@@ -3,6 +3,9 @@
 import copy
 import json
 import pickle
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from operator import itemgetter
 
 import msgspec
@@ -90,11 +93,39 @@ WHOLE = {
     "two equal calls": lambda a: request(a) == request(freeze(ARGUMENTS)),
     "the call as a dict": lambda a: dict(request(a)),
 }
+
+
+def in_another_thread(arguments):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(msgspec.json.encode, arguments).result()
+
+
+def in_a_new_thread(arguments):
+    thread = threading.Thread(target=msgspec.json.encode, args=(arguments,))
+    thread.start()
+    thread.join()
+
+
+WHOLE |= {"a pool": in_another_thread, "a thread": in_a_new_thread}
+
+
+def importing(arguments):
+    sys.modules.pop("this_is_only_imported_here", None)
+    import this_is_only_imported_here
+
+    return this_is_only_imported_here.VALUE
+
+
+class Own(dict):
+    """A class of a program, with methods in C."""
+
+
 NOTHING = {
     "len": len,
     "bool": bool,
     "type": lambda a: isinstance(a, dict),
     "nothing": lambda a: None,
+    "other dicts": lambda a: FrozenDict(x=1).get("x") or Own(x=1).get("x"),
     "other values": lambda a: "x".upper() + str(len([1, 2])) + json.dumps({"a": 1}),
 }
 
@@ -148,13 +179,24 @@ def test_watched_arguments_cannot_be_changed(change):
         change(watch(ARGUMENTS))
 
 
+def test_an_import_reads_nothing(tmp_path, monkeypatch):
+    (tmp_path / "this_is_only_imported_here.py").write_text("VALUE = 3\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert seen(importing) == (set(), False)
+
+
+def test_a_thread_that_gets_only_one_argument_can_be_left_out():
+    arguments = watch(freeze(ARGUMENTS))
+    with noting(arguments, threads=False), ThreadPoolExecutor(1) as pool:
+        assert pool.submit(str.upper, arguments["path"]).result() == "A.TXT"
+    assert (arguments.read, arguments.whole) == ({"path"}, False)
+
+
 def test_a_read_of_a_nested_value_is_a_read_of_its_argument():
     assert seen(lambda a: a["options"]["tags"][0]) == ({"options"}, False)
 
 
 def test_a_profiler_of_the_program_is_restored():
-    import sys
-
     calls = []
 
     def own(frame, event, arg):

@@ -61,6 +61,15 @@ def test_the_records_of_the_settings_are_the_default(in_process, records, folder
     assert (code, "1 run, 2 calls." in out) == (0, True)
 
 
+@pytest.mark.parametrize("command", ["coverage", "backtest"])
+def test_the_rules_that_the_user_names_need_no_further_trust(hookline, records, folder, command):
+    (folder / "hookline.toml").write_text('hooks = ["own.py"]\n')
+    (folder / "own.py").write_text(RULES)
+    assert hookline("trust", "--yes", HOOKLINE_TRUST="").returncode == 0
+    done = hookline(command, "rules.py", "records", HOOKLINE_TRUST="")
+    assert (done.returncode, "trusted" in done.stderr) == (0, False)
+
+
 @pytest.mark.parametrize(("condition", "code"), [("uncovered_tools > 0", 1), ("uncovered_tools > 1", 0)])
 def test_a_check_decides_the_exit_code(in_process, records, condition, code):
     found, _, err = in_process("coverage", "rules.py", "records", "--fail-if", condition)
@@ -88,7 +97,7 @@ def test_damaged_lines_and_failing_guards_are_reported(in_process, records, fold
     file.write_bytes(file.read_bytes() + b'garbage\n["before_tool","shell",0')
     (folder / "broken.py").write_text(RULES.replace('"command"', '"cmd"'))
     code, _, err = in_process("coverage", "broken.py", "records")
-    assert code == 0
+    assert code == 5
     assert "the guard 'no_sudo' failed at 1 call: KeyError: 'cmd'" in err
     assert "the last line is incomplete" in err
 

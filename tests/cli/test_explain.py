@@ -68,7 +68,7 @@ def test_options_select_what_is_shown(in_process, records, options, contained, m
         (["last", "--hook", "hide_card"], "--hook: the run has no hook 'hide_card'. Did you mean 'hide_cards'?"),
         (["last", "--tool", "shel"], "--tool: the run has no call of 'shel'. Did you mean 'shell'?"),
         (["last", "--at", "99"], "--at: the run has no moment 99; it has 44 moments"),
-        (["nope"], "no recorded run begins with 'nope' in records"),
+        (["nope"], "no recorded run begins with 'nope' in "),
         (["absent.moments"], "absent.moments cannot be read: No such file or directory"),
         (["last", "--html", "absent/run.html"], "absent/run.html cannot be written: No such file or directory"),
     ],
@@ -128,3 +128,18 @@ def test_text_of_a_run_cannot_control_the_terminal(in_process, folder, monkeypat
     _, out, _ = in_process("explain", "last", "--records", "records", "--full")
     assert "\x1b" not in out
     assert "\\x1b[2J" in out
+
+
+def test_without_records_the_message_says_how_to_record(hookline, folder):
+    done = hookline("explain", "last")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no runs are recorded yet (hookline run --record records a run)" in done.stderr
+
+
+def test_a_recorded_run_is_found_without_further_options(hookline, script, folder):
+    done = hookline("run", "Say hello.", "-m", script("Hello."), "--record")
+    assert done.returncode == 0, done.stderr
+    done = hookline("explain", "last")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Say hello." in done.stdout
+    assert "why it stopped  The model replied without calling a tool." in done.stdout

@@ -33,7 +33,7 @@ def test_sensitive_values_never_reach_the_record_unless_asked_for(hookline, fold
 
 def test_lines_that_cannot_be_read_are_listed_and_the_exit_code_says_so(hookline, folder):
     done = hookline("import", "openai", "-", "--out", "a.moments", input=f"garbage\n{json.dumps(TALK)}\n{{")
-    assert done.returncode == 3
+    assert done.returncode == 5
     assert "the line is not JSON (line 1)" in done.stdout
     assert "the last line is incomplete (line 3)" in done.stdout
     assert len(list(read_runs([folder / "a.moments"]))) == 1

@@ -89,3 +89,61 @@ def test_tools_may_not_change_a_tape(script, tape):
     result = build_agent(settings).run("go", ctx=make_context(settings))
     assert [error.source for error in result.errors] == ["PathGuard"]
     assert tape.read_bytes() == before
+
+
+def aged(tape, name, days):
+    """Copy a tape as if its run had started so many days ago."""
+    head, _, rest = tape.read_bytes().partition(b"\n")
+    fields = json.loads(head)
+    fields["time"] -= days * 86400
+    copy = tape.parent / name
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.write_bytes(json.dumps(fields).encode() + b"\n" + rest)
+    return copy
+
+
+def test_a_folder_of_tapes_is_replayed_from_a_time_on(in_process, tape):
+    for name, days in (("tapes/new.tape", 1), ("tapes/deep/week.tape", 6), ("tapes/old.tape", 30)):
+        aged(tape, name, days)
+    (tape.parent / "tapes" / "notes.txt").write_text("not a tape")
+    code, out, told = in_process("replay", "tapes", "--since", "7d")
+    assert (code, told) == (0, "")
+    assert sorted(line.split()[0] for line in out.splitlines()[1:3]) == ["new.tape", "week.tape"]
+    assert out.rstrip().endswith("2 tapes, 0 different")
+    assert in_process("replay", "tapes")[1].rstrip().endswith("3 tapes, 0 different")
+    code, _, told = in_process("replay", "tapes", "--since", "5h")
+    assert (code, told) == (2, "error: there are no tapes in tapes since 5h\n")
+    code, _, told = in_process("replay", "tapes", "--since", "tomorrow")
+    assert code == 2
+    assert told.startswith("error: --since: expected 30m, 24h, 7d, 2w or a date")
+
+
+@pytest.mark.parametrize("json_lines", [False, True])
+def test_a_damaged_tape_is_reported_and_the_others_are_replayed(in_process, tape, json_lines):
+    data = tape.read_bytes()
+    aged(tape, "tapes/a.tape", 3)
+    damaged = data.replace(b'{"entry":"model_reply"', b'{"entry":"model_re\xff"')
+    (tape.parent / "tapes" / "b.tape").write_bytes(damaged)
+    aged(tape, "tapes/c.tape", 1)
+    options = ["--json"] if json_lines else []
+    code, out, told = in_process("replay", "tapes", *options)
+    assert code == 2
+    assert told.startswith("error: tapes/b.tape is damaged in line ")
+    assert told.count("\n") == 1
+    if json_lines:
+        lines = {line["tape"]: line for line in map(json.loads, out.splitlines())}
+        assert (lines["a.tape"]["same"], lines["c.tape"]["same"]) == (True, True)
+        assert lines["b.tape"]["error"].startswith("tapes/b.tape is damaged in line")
+    else:
+        assert [line.split()[0] for line in out.splitlines()[1:3]] == ["a.tape", "c.tape"]
+        assert out.rstrip().endswith("3 tapes, 0 different, 1 damaged")
+
+
+def test_tapes_are_a_setting_of_a_run(hookline, script, folder):
+    (folder / "hookline.toml").write_text('tapes = "tapes"\n')
+    assert hookline("run", "go", "-m", script("done", "done"), "--trust").returncode == 0
+    assert hookline("run", "go", "-m", script("done", "done"), "--tapes", "others", "--trust").returncode == 0
+    for name in ("tapes", "others"):
+        (made,) = (folder / name).glob("*.tape")
+        assert b'"reply":"done"' in made.read_bytes()
+    assert hookline("replay", "tapes", "others", "--trust").stdout.rstrip().endswith("2 tapes, 0 different")

@@ -6,10 +6,12 @@ import msgspec
 import pytest
 
 from hookline import Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
+from hookline.explain import compare, find_run
 from hookline.explain.view import ModelCall, ToolCallView, explain
 from hookline.points import AFTER_LLM, BEFORE_LLM, BEFORE_TOOL
 from hookline.records.hook import RecordHook
 from hookline.records.reading import read_runs
+from hookline.tape import TapeHook
 
 from . import office
 
@@ -290,3 +292,19 @@ def test_the_requests_of_a_long_run_share_their_messages(tmp_path):
         assert [message.content for message in later.messages.tail_after(earlier.messages)] == [
             later.messages[-1].content
         ]
+
+
+def test_concurrent_subagents_are_inside_their_own_calls(tmp_path):
+    batch = [call("delegate", to="researcher", task=f"Look at part {n}.") for n in (1, 2)]
+    view = explain(office.recorded(tmp_path, script=[batch, reply("Done.")]))
+    started = [[run.task for run in call.runs] for call in calls(view)]
+    assert started == [["Look at part 1."], ["Look at part 2."]]
+
+
+def test_a_tape_is_explained_like_a_record(tmp_path):
+    tape = tmp_path / "office.tape"
+    office.agent(tmp_path / "records", hooks=[*office.HOOKS, TapeHook(tape)]).run(office.TASK)
+    taped, recorded = (explain(find_run(name, [tmp_path / "records"]).run) for name in (str(tape), "last"))
+    assert taped.events > recorded.events  # a tape contains all points
+    found = compare(taped, recorded)
+    assert [(pair.left, pair.right) for pair in found.pairs if not pair.same] == []

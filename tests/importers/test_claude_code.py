@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from hookline import BEFORE_TOOL, HookResult, guard
+from hookline.backtest import backtest
+
 from .transcripts import REJECTED, Transcript, said, thought, tool_use
 
 
@@ -390,3 +393,25 @@ def test_secrets_in_arguments_are_replaced_and_ids_are_not(transcript, imported,
     assert {m.payload.id for m in run.moments if m.tool} == {ident}
     assert {m.notes.inexact for m in run.moments if m.tool} == {"redacted"}
     assert run.moments[5].payload.messages[2].call_id == ident
+
+
+@guard(BEFORE_TOOL, tools="Bash")
+def no_rm(ctx, request):
+    return HookResult.block("No.") if request.arguments["command"].startswith("rm") else None
+
+
+@pytest.mark.parametrize(("content", "fields", "verb", "label"), DENIALS.values(), ids=DENIALS)
+def test_a_backtest_plays_the_decisions_of_claude_code_and_counts_the_labels(
+    content, fields, verb, label, transcript, imported, tmp_path
+):
+    transcript.prompt("Clean up")
+    transcript.reply("m1", tool_use("c1", "Bash", command="rm x"), stop="tool_use")
+    transcript.result("c1", content, is_error=True, **fields)
+    transcript.reply("m2", said("All right."))
+    found = imported("claude-code", transcript.write(tmp_path / "s.jsonl"))
+    report = backtest([no_rm], [found.report.path])
+    assert not report.troubles
+    assert report.total("newly_blocked").exact == (verb != "block")
+    assert report.labels.recall == (1.0 if label else None)
+    other = backtest([no_rm], [found.report.path], without=["claude_code.permissions", "claude_code.hooks"])
+    assert other.total("same").total + other.total("newly_blocked").total + other.total("worded_differently").total == 1

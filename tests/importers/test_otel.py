@@ -23,6 +23,7 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.backtest import backtest
 from hookline.hooks import OpenTelemetryHook
 from hookline.records.hook import RecordHook
 from hookline.records.reading import read_runs
@@ -143,6 +144,9 @@ def test_a_run_exported_by_hookline_comes_back_as_it_was_recorded(traced, import
     assert run.info.task == recorded.info.task
     for name in ("status", "reply", "steps", "tool_calls", "usage", "cost"):
         assert getattr(run.end, name) == getattr(recorded.end, name), name
+    judged = backtest([no_sudo], [found.report.path])
+    assert not judged.troubles
+    assert not judged.differences.total
     assert sorted((line.label.label, line.label.by) for line in run.labels) == [("approved", "ann"), ("denied", "ann")]
     assert not found.report.skipped
 

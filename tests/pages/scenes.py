@@ -73,6 +73,49 @@ from hookline import BEFORE_TOOL, HookResult, guard
 def no_notes(ctx, request):
     return HookResult.block("Notes are private.", reason="rule 7")
 """
+REJECTED = "The user doesn't want to proceed with this tool use. The tool use was rejected."
+_TURNS = (
+    {"type": "user", "message": {"content": "Clean up the folder."}},
+    {"type": "assistant", "message": {"id": "m1", "model": "m", "content": [{"type": "thinking", "thinking": "hm"}]}},
+    {
+        "type": "assistant",
+        "message": {
+            "id": "m1",
+            "model": "m",
+            "content": [{"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": "ls"}}],
+        },
+    },
+    {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "c1", "content": "notes.txt"}]}},
+    {
+        "type": "assistant",
+        "message": {
+            "id": "m2",
+            "model": "m",
+            "content": [{"type": "tool_use", "id": "c2", "name": "Bash", "input": {"command": "rm notes.txt"}}],
+        },
+    },
+    {
+        "type": "user",
+        "toolDenialKind": "user-rejected",
+        "message": {
+            "content": [{"type": "tool_result", "tool_use_id": "c2", "content": REJECTED, "is_error": True}],
+        },
+    },
+    {"type": "assistant", "message": {"id": "m3", "model": "m", "content": [{"type": "text", "text": "All right."}]}},
+)
+TRANSCRIPT = "".join(
+    json.dumps({"sessionId": "s", "uuid": f"u{n}", "timestamp": f"2026-11-02T10:00:0{n}Z", **turn}) + "\n"
+    for n, turn in enumerate(_TURNS)
+)
+REQUESTS = (
+    '{"request": {"model": "m", "messages": [{"role": "user", "content": "Hi"}]},'
+    ' "response": {"choices": [{"message": {"role": "assistant", "content": "Hello"}}]}}\n'
+)
+SPANS = (
+    '{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "t", "spanId": "s", "startTimeUnixNano": "1",'
+    ' "endTimeUnixNano": "2", "attributes": [{"key": "gen_ai.operation.name", "value": {"stringValue":'
+    ' "invoke_agent"}}]}]}]}]}\n'
+)
 LEARNED = json.dumps(
     {
         "reusable": True,
@@ -118,6 +161,28 @@ SERVING = "hookline serve >served 2>&1 & until curl -so /dev/null http://127.0.0
 
 PLUGIN = {"tool": "count_words", "arguments": {"text": "four words in it"}}
 
+TIDY = [
+    {"tool": "read_note", "arguments": {"name": "Doctor"}},
+    {"tool": "delete_note", "arguments": {"name": "Draft"}},
+    {"tool": "delete_note", "arguments": {"name": "Taxes 2025", "force": True}},
+    {"tool": "mail_note", "arguments": {"name": "Doctor", "to": "ann@example.com"}},
+    "The notes are tidy.",
+]
+REQUEST = {
+    "messages": [
+        {"role": "user", "content": "Tidy up."},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "delete_note", "arguments": '{"name": "Taxes"}'}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "Deleted."},
+        {"role": "assistant", "content": "Done."},
+    ]
+}
+
 SCENES = {
     "docs/guides/api.md": Scene(
         files=SERVED,
@@ -132,6 +197,11 @@ SCENES = {
             'curl -H "$AUTH" $URL/grants': f"ID=$({START}); {CALL_WAITS}; hookline approvals approve $CALL --always",
             'curl -H "$AUTH" -X DELETE': 'GRANT=$(curl -s -H "$AUTH" $URL/grants | jq -r .grants[0].id)',
         },
+    ),
+    "docs/guides/evidence.md": Scene(
+        files={"requests.jsonl": f"{json.dumps(REQUEST)}\n"},
+        turns=TIDY,
+        exits={"hookline backtest new_rules.py records/ --fail-if": 1},
     ),
     "docs/guides/approvals.md": Scene(
         files={"hookline.toml": WAITING, "notes.py": NOTES},
@@ -211,6 +281,9 @@ SCENES = {
         turns=LEARNING,
         before={"hookline skills analyse": "export HOOKLINE_MODEL=scripted:$PWD/learned.json"},
         typed={"hookline skills review": "accept\n"},
+    ),
+    "docs/guides/import.md": Scene(
+        files={"transcripts/session.jsonl": TRANSCRIPT, "requests.jsonl": REQUESTS, "spans.jsonl": SPANS}
     ),
     "docs/guides/tapes.md": Scene(
         files={"new_rules.py": NO_NOTES, "notes.txt": "Buy milk.\n"},

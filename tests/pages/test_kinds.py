@@ -114,6 +114,7 @@ def is_a_reply(block, folder):
 JSON = {
     "docs/guides/a2a.md": is_a_decision,
     "docs/guides/channels/webhook.md": is_a_reply,
+    "docs/guides/evidence.md": is_a_script,
     "docs/guides/models.md": is_a_script,
     "docs/guides/observability.md": is_a_log_line,
     "docs/guides/plugins.md": is_a_script,
@@ -351,6 +352,15 @@ def test_a_unit_of_systemd_starts_a_command_that_there_is(block):
     assert unit.sections() == ["Unit", "Service", "Install"]
     (args,) = hookline_calls(unit["Service"]["ExecStart"])
     assert parse(args) == "serve"
+
+
+@pytest.mark.parametrize("block", of_kind("yaml"), ids=str)
+def test_the_commands_of_a_workflow_exist_with_their_options(block):
+    yaml = pytest.importorskip("yaml")
+    jobs = yaml.safe_load(block.text)["jobs"].values()
+    commands = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+    calls = [call for command in commands for call in hookline_calls(command) if command.startswith("hookline")]
+    assert [parse(call) for call in calls] == ["backtest"]
 
 
 @pytest.mark.parametrize("block", of_kind("markdown"), ids=str)

@@ -246,6 +246,19 @@ def test_parallel_runs_are_recorded_apart(tmp_path):
         assert [moment.payload.arguments["a"] for moment in at(run, "before_tool")] == [int(run.end.reply)]
 
 
+@pytest.mark.parametrize("by", ["", "expired", "no terminal", "--deny", "--yes", "grant g_1 of ann"])
+def test_decisions_that_no_person_made_about_the_call_are_not_labels(tmp_path, by):
+    @guard(BEFORE_TOOL, tools="add")
+    def ask(ctx, request):
+        return HookResult.ask("Add?")
+
+    @hook(APPROVAL_REQUESTED)
+    def decide(ctx, request):
+        return HookResult.deny("No.", by=by) if by else None
+
+    assert recorded(tmp_path, [call("add", a=1), reply("done")], ask, decide).labels == []
+
+
 def test_approvals_are_labels_of_the_call_they_are_about(tmp_path):
     @guard(BEFORE_TOOL, tools="add")
     def ask(ctx, request):
@@ -317,7 +330,7 @@ def test_a_secret_never_reaches_the_disk(tmp_path):
             for sensitive in (SECRET, "correct-horse-battery-1", "4111111111111111", "jane.roe@example.org"):
                 assert sensitive.encode() not in path.read_bytes()
     assert run.info.task == "Use [secret]"
-    assert run.end.reply == "The key is [secret], mail [email]"
+    assert run.end.reply == "The key is [secret], mail j***@example.org"
     first, second = at(run, "before_tool")
     assert first.notes.inexact == "redacted"
     assert first.payload.arguments == {"text": "key [secret]"}

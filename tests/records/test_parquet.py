@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import msgspec
+import pyarrow
 import pyarrow.parquet
 import pytest
 
@@ -12,7 +13,7 @@ from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard,
 from hookline.records import RecordError, parquet
 from hookline.records.hook import RecordHook
 from hookline.records.parquet import COLUMNS, export_parquet
-from hookline.records.reading import Account, record_files
+from hookline.records.reading import Account, read_runs, record_files
 from hookline.teams import Team
 
 
@@ -171,3 +172,25 @@ def test_without_pyarrow_the_error_says_what_to_install(records, tmp_path):
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "pyarrow is not installed" in said
     assert "[backtest]" in said
+
+
+def test_runs_can_be_read_back_from_a_file_that_is_named(records, tmp_path):
+    export_parquet([records], tmp_path / "all.parquet")
+
+    def outline(paths):
+        return [
+            (run.id, run.end, run.hooks, [(m.point, m.fields, m.verdict) for each in run.tree() for m in each.moments])
+            for run in read_runs(paths)
+        ]
+
+    assert outline([tmp_path / "all.parquet"]) == outline([records])
+    assert list(read_runs([tmp_path])) == []
+
+
+def test_a_damaged_or_foreign_file_is_reported(records, tmp_path):
+    export_parquet([records], tmp_path / "all.parquet")
+    (tmp_path / "torn.parquet").write_bytes((tmp_path / "all.parquet").read_bytes()[:500])
+    pyarrow.parquet.write_table(pyarrow.table({"x": [1]}), tmp_path / "other.parquet")
+    account = Account()
+    assert list(read_runs([tmp_path / "torn.parquet", tmp_path / "other.parquet"], account=account)) == []
+    assert [reason.partition(":")[0] for _, reason in account.skipped] == ["the file is not an export of records"] * 2

@@ -155,11 +155,13 @@ def test_the_tape_of_a_cancelled_run_is_complete_and_says_who_cancelled(path: Pa
 
 def test_a_program_that_a_tool_kills_leaves_a_tape_that_ends_with_the_call(path: Path) -> None:
     program = f"""
-import os
+import os, time
 from hookline import Agent, ScriptedModel, call
 from hookline.tape import TapeHook
 
 def crash() -> None:
+    while b'"entry":"tool_call"' not in open({str(path)!r}, "rb").read():
+        time.sleep(0.01)
     os._exit(9)
 
 Agent("a", llm=ScriptedModel([call("crash")]), tools=[crash]).run("go", hooks=[TapeHook({str(path)!r})])

@@ -43,7 +43,7 @@ from hookline import (
 from hookline.events import TextDelta
 from hookline.hooks import TokenUsageLimitHook
 from hookline.models import OverloadedError
-from hookline.tape import Replay, Tape, TapeHook, areplay, replay
+from hookline.tape import Replay, Tape, TapeError, TapeHook, areplay, replay, replay_all
 from hookline.tape import format as fmt
 from hookline.teams import Team
 
@@ -707,3 +707,33 @@ async def test_cancelling_a_replay_ends_it(path: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await work
     await asyncio.wait_for(ended.wait(), 10)
+
+
+def test_many_tapes_are_replayed_one_at_a_time_and_damaged_ones_are_reported(tmp_path: Path) -> None:
+    folder = tmp_path / "tapes"
+    for name in ("a", "b", "c"):
+        record(folder / f"{name}.tape", [call("add", a=1, b=2), "done"])
+    (folder / "b.tape").write_bytes(b"garbage\n")
+    errors: list[str] = []
+    replays = replay_all(folder, [no_ones], on_error=lambda error: errors.append(str(error)))
+    first = next(replays)
+    assert (first.tape.name, first.same, errors) == ("a.tape", False, [])
+    assert [again.tape.name for again in replays] == ["c.tape"]
+    assert [error.partition(": ")[0] for error in errors] == [f"{folder / 'b.tape'} is not a tape"]
+    with pytest.raises(TapeError, match="is not a tape"):
+        list(replay_all([folder / "b.tape"]))
+
+
+def test_each_of_many_replays_can_have_new_hooks_and_older_runs_are_left_out(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        record(tmp_path / f"{name}.tape", ["done"])
+    made: list[int] = []
+
+    def hooks() -> list[Any]:
+        made.append(1)
+        return []
+
+    assert all(again.same for again in replay_all(tmp_path, hooks))
+    assert len(made) == 2
+    started = Tape.load(tmp_path / "b.tape").header.time
+    assert [again.tape.name for again in replay_all(tmp_path, since=started)] == ["b.tape"]

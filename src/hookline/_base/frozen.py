@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 MAX_DEPTH = 200
 _new_dict, _new_list = dict.__new__, tuple.__new__
+_update = dict.update
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
@@ -144,12 +145,13 @@ def freeze(value: Any, _depth: int = 0) -> Any:
     kind = type(value)
     if kind in _SCALARS or kind is FrozenDict or kind is FrozenList:
         return value
-    if value is EMPTY:
-        return empty()
     if _depth >= MAX_DEPTH:
         raise ValueError(f"JSON nested more than {MAX_DEPTH} levels deep")
     if kind is dict or isinstance(value, Mapping):
-        frozen = freeze_flat(value)
+        if value is EMPTY:
+            return empty()
+        frozen: FrozenDict = _new_dict(FrozenDict)
+        _update(frozen, value)
         for key, item in value.items():
             if type(item) not in _SCALARS:
                 dict.__setitem__(frozen, key, freeze(item, _depth + 1))

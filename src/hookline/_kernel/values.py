@@ -77,8 +77,16 @@ class ToolCall(Frozen, frozen=True):
     raw: str | None = None
 
     def __post_init__(self) -> None:
-        if type(self.arguments) is FrozenDict:
+        kind = type(self.arguments)
+        if kind is FrozenDict:
             return
+        if kind is dict:  # the usual case
+            try:
+                msgspec.structs.force_setattr(self, "arguments", freeze(self.arguments))
+            except (ValueError, TypeError, RecursionError):
+                pass  # parse_object says what is wrong with it
+            else:
+                return
         arguments, raw = parse_object(self.arguments)
         msgspec.structs.force_setattr(self, "arguments", arguments)
         msgspec.structs.force_setattr(self, "raw", raw if self.raw is None else self.raw)

@@ -15,6 +15,8 @@ from .._kernel.hook import Hook
 from .._kernel.registry import HookRegistry, HookStack
 from ..models.protocol import Model
 from ..records.format import Label
+from ..records.labels import FILE as LABELS
+from ..records.labels import read_labels
 from .confinement import ACTIONS
 from .engine import Engine, Test
 from .errors import BacktestError
@@ -190,38 +192,17 @@ def _source(records: Any, since: float | None) -> Source:
     return sources[0] if len(sources) == 1 else Joined(sources)
 
 
-LABELS = "labels.jsonl"
-"""The file in a folder of records that contains labels: one JSON object per line, with ``run_id``, ``call_id`` (or
-``n``, the position of the moment) and ``label``."""
-
-
-class GivenLabel(Label, frozen=True):
-    """A line of the file of labels."""
-
-    run_id: str = ""
-    n: int = -1
-
-
 def _labels(records: Any) -> tuple[dict[str, dict[str, Label]], list[Skipped]]:
     """Return the labels in the folders of the records: by run id, then by call id or ``#n``."""
     found: dict[str, dict[str, Label]] = {}
     skipped: list[Skipped] = []
     for folder in _folders(records):
-        file = folder / LABELS
-        if not file.is_file():
-            continue
-        with file.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                try:
-                    label = _decode_label(line)
-                except msgspec.DecodeError as error:
-                    skipped.append(Skipped(str(file), f"not a label: {error}", 1, number))
-                    continue
-                found.setdefault(label.run_id, {})[label.call_id or f"#{label.n}"] = label
+        labels, invalid = read_labels(folder)
+        for run, given in labels.items():
+            found.setdefault(run, {}).update({label.call_id or f"#{label.n}": label for label in given})
+        if invalid:
+            skipped.append(Skipped(str(folder / LABELS), "the line is not a label", len(invalid), invalid[0]))
     return found, skipped
-
-
-_decode_label = msgspec.json.Decoder(GivenLabel).decode
 
 
 def _folders(records: Any) -> Iterable[Path]:

@@ -35,6 +35,8 @@ OTHERS = "(others)"
 MAX_HANGS = 3
 """A guard that exceeds the time limit this often is not called any more."""
 
+_BUILT_IN = "hookline.hooks."
+"""Hooks of Hookline pass single values to threads, and never all arguments."""
 _FIRST = 1e9
 """The priority of the watched guards. They come before the recorded ones, whose blocks would end the moment."""
 
@@ -366,6 +368,7 @@ class _Guard:
         self.name, self.tools, self.priority = entry.name, entry.tools, _FIRST - 1 - order
         self._entry, self._meter = entry, meter
         self._judge = direct_call(entry)
+        self._threads = not type(entry.hook).__module__.startswith(_BUILT_IN)
         self._hangs = 0
 
     def _failed(self, error: BaseException) -> None:
@@ -383,7 +386,7 @@ class _SyncGuard(_Guard):
         watched, arguments = _watched(request)
         result = None
         try:
-            with noting(arguments):
+            with noting(arguments, threads=self._threads):
                 result = self._judge(ctx, watched)
         except (Exception, RuleTimeoutError) as error:  # noqa: BLE001 - a failure is counted
             self._failed(error)
@@ -397,7 +400,7 @@ class _AsyncGuard(_Guard):
         watched, arguments = _watched(request)
         result = None
         try:
-            with noting(arguments):
+            with noting(arguments, threads=self._threads):
                 result = await self._judge(ctx, watched)
         except (Exception, RuleTimeoutError) as error:  # noqa: BLE001 - a failure is counted
             self._failed(error)

@@ -145,8 +145,8 @@ def time_limit(seconds: float, heartbeat: Callable[[], None] = lambda: None) -> 
     def look(number: int, frame: FrameType | None) -> None:
         nonlocal last, looks
         heartbeat()
-        if not PROBE.active or PROBE.moment != last:
-            last, looks = PROBE.moment, 0
+        if not PROBE.active or PROBE.position[0] != last:
+            last, looks = PROBE.position[0], 0
             return
         looks += 1
         if looks >= _LOOKS:

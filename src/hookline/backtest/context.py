@@ -8,7 +8,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from .._kernel.errors import HooklineError
-from .._kernel.hook import Entry
 from .._kernel.payloads import ModelReply, ModelRequest
 from .._kernel.registry import HookRegistry
 from .._kernel.scope import Scope
@@ -41,30 +40,39 @@ class Probe:
     def __init__(self) -> None:
         self.active = False
         """Whether a hook is running."""
-        self.entry: Entry | None = None
-        """The hook that was called last."""
-        self.moment = 0
-        """Changes with every judged moment, so that a timer can see whether the same one is still being judged."""
+        self.hooks: tuple[str, ...] = ()
+        """The names of the hooks by their number."""
         self.allowed: frozenset[str] = frozenset()
         """What hooks may do: some of :data:`hookline.backtest.confinement.ACTIONS`."""
         self.position: Any = [0, 0, 0]
-        """The number of the moment in its unit, the number of the hook, and a counter of the timer: in memory that the
-        parent process sees, so that it can name the hook if this process hangs or dies."""
+        """The number of the moment, the number of the hook that was called last, and a counter of the timer: in memory
+        that the parent process sees, so that it can name the hook if this process hangs or dies."""
+        self.noted = False
+        """Whether there is anything in ``reads`` or ``refusals``."""
         self.reads: dict[tuple[str, str], None] = {}
         self.refusals: dict[tuple[str, str], None] = {}
 
     @property
     def hook(self) -> str:
         """The name of the hook that is running."""
-        return self.entry.name if self.entry is not None else ""
+        number: int = self.position[1]
+        return self.hooks[number]
+
+    def clear(self) -> None:
+        """Forget what was noted."""
+        self.noted = False
+        self.reads.clear()
+        self.refusals.clear()
 
     def note(self, read: str) -> None:
         """Note that the running hook reads something that was not recorded."""
         if self.active:
+            self.noted = True
             self.reads[self.hook, read] = None
 
     def refuse(self, what: str) -> RefusedError:
         """Note that the running hook was refused something, and return the error to raise."""
+        self.noted = True
         self.refusals[self.hook, what] = None
         return RefusedError(f"a backtest refuses {what}")
 
@@ -82,25 +90,25 @@ def _unwatched() -> Iterator[None]:
 
 
 class RecordedClock:
-    """``ctx.clock``: the time at which the moment was recorded."""
+    """``ctx.clock``: the time at which the moment was recorded. ``moment`` is its line."""
 
-    __slots__ = ("now", "started")
+    __slots__ = ("moment", "started")
 
     def __init__(self) -> None:
         self.started = 0.0
-        self.now = 0.0
-
-    def time(self) -> float:
-        """Return the Unix time of the moment."""
-        return self.started + self.now
-
-    stamp = time
+        self.moment: Any = None
 
     def monotonic(self) -> float:
         """Return the seconds since the outermost run started."""
-        return self.now
+        return self.moment.at - self.moment.took  # type: ignore[no-any-return]
 
     perf_counter = monotonic
+
+    def time(self) -> float:
+        """Return the Unix time of the moment."""
+        return self.started + self.monotonic()
+
+    stamp = time
 
     def time_ns(self) -> int:
         """Return the Unix time of the moment in nanoseconds."""
@@ -108,7 +116,7 @@ class RecordedClock:
 
     def monotonic_ns(self) -> int:
         """Return the nanoseconds since the outermost run started."""
-        return int(self.now * 1e9)
+        return int(self.monotonic() * 1e9)
 
 
 _NOT_RECORDED = frozenset(("steps", "usage", "signals", "errors", "response_format"))
@@ -147,8 +155,15 @@ _NOT_CANCELLED = _NotCancelled()
 class RunSource(Protocol):
     """The recorded run that a context describes."""
 
-    info: RunInfo
-    depth: int
+    @property
+    def info(self) -> RunInfo:
+        """The line of the run."""
+        ...
+
+    @property
+    def depth(self) -> int:
+        """The nesting depth."""
+        ...
 
     def state(self) -> RunState:
         """Return the state of the run at the moment that is being judged."""
@@ -247,7 +262,19 @@ class BacktestContext(AgentContext[Any]):
         self._model = model
         self._random: Random | None = None
         self._report = None
-        self._scope = BacktestScope(self, run)
+        self._scope = None
+
+    @property
+    def scope(self) -> BacktestScope:
+        """The scope of fires with this context. Most contexts never need it."""
+        if self._scope is None:
+            self._scope = BacktestScope(self, self._run)
+        return self._scope  # type: ignore[return-value]
+
+    @property
+    def state(self) -> AgentState:
+        """The state of the recorded run, as far as it was recorded."""
+        return self.scope.state
 
     @property
     def _services(self) -> NoReturn:  # type: ignore[override]

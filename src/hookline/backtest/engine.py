@@ -7,23 +7,26 @@ something, then or now, goes through the dispatcher.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
 
 from .._base.text import describe, shorten
 from .._kernel.dispatch import Firing, HookOutcome
-from .._kernel.errors import HookError
-from .._kernel.payloads import Failure, ModelReply, ModelRequest, ToolCallRequest, ToolCallResult
-from .._kernel.points import BEFORE_LLM
+from .._kernel.errors import HookError, InvalidResultError
+from .._kernel.payloads import ApprovalDecision, ModelRequest, ToolCallRequest, ToolCallResult
+from .._kernel.points import AFTER_LLM, APPROVAL_DECIDED, BEFORE_LLM, ON_ERROR
 from .._kernel.registry import HookStack
-from .._kernel.results import HookAction, Verdict
+from .._kernel.results import SETTLING, HookAction, HookResult, Verdict, parse_result
 from .._kernel.scope import Scope
 from .._run.model_call import MAX_RETRIES
 from ..models.protocol import Model
 from ..records.format import VERSION, HeaderLine, HookInfo, HooksLine, Label, LabelLine, MomentLine, Notes
+from ..records.labels import is_person
 from .compare import STOPPING, Outcome, kind_of, outcome_of, subject_of
 from .confinement import RuleTimeoutError
 from .context import PROBE, BacktestContext, RecordedClock, RefusedError
@@ -44,6 +47,8 @@ Stuck = Mapping[int, tuple[str, Problem, str]]
 
 _set = msgspec.structs.force_setattr
 _NO_NOTES = Notes()
+_NO_RUNS: dict[int, JudgedRun] = {}
+_SPECIAL = frozenset((BEFORE_LLM, AFTER_LLM, ON_ERROR, APPROVAL_DECIDED))
 _NOTHING = Outcome()
 _NOT_JUDGED = (RuleTimeoutError, SystemExit)
 _decode_label = msgspec.json.Decoder(LabelLine).decode
@@ -53,7 +58,6 @@ _decode_moment = msgspec.json.Decoder(MomentLine).decode
 _decode_end = msgspec.json.Decoder(tuple[str, int, dict[str, Any]]).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_head = msgspec.json.Decoder(tuple[str, str]).decode
-_STRUCTURE = (b'["run",', b'["end",', b'["label",', b'["hooks",', b'["hookline",', b'["approval_decided",')
 _BAD_PAYLOAD = "the payload does not fit its point"
 _BAD_FIELDS = "the line has missing or invalid fields"
 _NO_JSON = "the line is not JSON"
@@ -79,29 +83,44 @@ class Test(msgspec.Struct, frozen=True):
 class Target:
     """The hooks for the lines that begin with the same point and tool: the tested ones and the baseline."""
 
-    __slots__ = ("now", "route", "then")
+    __slots__ = (
+        "calls",
+        "decode",
+        "has_ids",
+        "is_call",
+        "is_quick",
+        "is_special",
+        "now",
+        "route",
+        "silent",
+        "silent_after",
+        "then",
+    )
 
     def __init__(self, now: Route | None, then: Route | None, route: Route) -> None:
         self.now, self.then = now, then
         self.route = route
         """One of them, or a route without hooks for lines that are only decoded."""
+        self.decode = route.decode
+        self.has_ids = route.has_ids
+        self.is_call = route.is_call
+        self.is_special = route.point in _SPECIAL
+        """Whether the payload needs more than decoding."""
+        self.calls = () if now is None else now.calls
+        self.is_quick = now is not None and then is None and not now.slow
+        """Whether calling the hooks one by one is enough, as long as none of them decides anything."""
+        self.silent = self.silent_after = 0
+        """How often no hook decided anything, before and after the first different decision of a run."""
 
 
 class Moment:
     """A moment that is being judged."""
 
-    __slots__ = ("payload", "position", "route", "row", "run", "tree")
+    __slots__ = ("payload", "route", "row", "run", "tree")
 
-    def __init__(self, route: Route, row: Any, run: JudgedRun, tree: RunTree, payload: Any, position: int) -> None:
+    def __init__(self, route: Route, row: Any, run: JudgedRun, tree: RunTree, payload: Any) -> None:
         self.route, self.row, self.run, self.tree = route, row, run, tree
         self.payload = payload
-        self.position = position
-
-    @property
-    def index(self) -> int:
-        """The number of moments of the tree up to and including this one."""
-        tree = self.tree
-        return int(self.row.n) + 1 if tree.left_out else self.position - tree.first - tree.others
 
     @property
     def failed_closed(self) -> bool:
@@ -130,9 +149,11 @@ class Engine:
         self._needs_requests = bool(points & {"before_llm", "after_llm", "on_error"})
         if self._needs_requests:
             points.add("before_llm")
-        self._prefixes = tuple(f'["{point}",'.encode() for point in sorted(points))
         self.wanted = Wanted({point: self._globs(point) for point in sorted(points)}, labelled=bool(test.labels))
+        others = (*_OTHERS, "end") if test.where.filters_status else _OTHERS
+        self._heads = {is_tape: _heads(self.wanted, others, is_tape=is_tape) for is_tape in (False, True)}
         self._dispatcher = Dispatcher()
+        self._number = 0
         self._clock = RecordedClock()
         self._no_hooks = Route(BEFORE_LLM, "", [], {})
 
@@ -156,31 +177,34 @@ class Engine:
     def judge(self, unit: Unit, stuck: Stuck | None = None) -> Report:
         """Judge one unit, except the moments in ``stuck``, which are reported with their problem."""
         try:
-            return self._judge(unit, stuck)
+            return self._judge(unit, stuck or {})
         except _LinesNeededError:  # a hook looked at earlier moments: from now on, the source leaves out nothing
             self.wanted = self.wanted.replace(everything=True)
-            return self._judge(unit, stuck)
+            return self._judge(unit, stuck or {})
 
-    def _judge(self, unit: Unit, stuck: Stuck | None) -> Report:
+    def _judge(self, unit: Unit, stuck: Stuck) -> Report:
         self._unit = unit
+        self._is_tape = unit.file.endswith(".tape")
         self._account = Account(unit.file)
         self._tally = self._total = Tally()
-        self._targets: dict[bytes, Target | None] = {}
+        self._targets: dict[bytes, Target] = {}
+        self._ignored: set[bytes] = set()
         self._hooks: dict[str, Sequence[HookInfo]] = {}
-        self._stuck: Stuck = stuck or {}
+        self._stuck = stuck
+        self._first_number = self._number
         self._hangs: Counter[str] = Counter()
         self._tree: RunTree | None = None
-        self._number = 0
-        self._position = 0
-        self._dropped = 0
-        self._left_out = 0
+        PROBE.hooks = self.hooks
+        PROBE.clear()
         given_up = [set(rules.given_up) for rules in self._rules]
         for hook in sorted(self.now.given_up):
             self._total.notes[f"{hook} hung too often, and was not called in parts of the records"] = None
         try:
+            data = b""
             for block in self._source.blocks(unit, self.wanted, self._account):
-                self._read(block.data, block.left_out)
-            self._end_tree(self._position)
+                data = block.data
+                self._read(data, block.left_out)
+            self._end_tree(data, len(data))
             self._count_silent()
         finally:
             for rules, before in zip(self._rules, given_up, strict=True):
@@ -188,110 +212,219 @@ class Engine:
         return self._total.report(self.now.names, None if self.then is None else self.then.names, self._account)
 
     def _read(self, data: bytes, left_out: int) -> None:
-        lines = data.split(b"\n")
-        if not lines[-1]:
-            lines.pop()
-        # In a sound block each line begins with [" and ends with ]. Counting is much faster than looking at each line.
-        if data.count(b'\n["') != len(lines) - 1 or data.count(b"]\n") != len(lines) or not data.startswith(b'["'):
-            lines = self._sound_lines(lines)
+        """Judge the moments in whole lines."""
         if self._tree is not None:
-            self._tree.lines.keep(lines, 0, len(data))
-        moments, structure = self._prefixes, _STRUCTURE
-        base, self._left_out = self._position, left_out
-        for index, line in enumerate(lines):
-            if line.startswith(moments):
-                self._moment(line, index, base + index)
-            elif line.startswith(structure):
-                self._structure(line, index, base + index, lines)
-        self._position = base + len(lines)
-
-    def _sound_lines(self, lines: list[bytes]) -> list[bytes]:
-        """Return the lines that look like JSON arrays, and report the others. The entries of a tape are no mistake."""
-        found = []
-        is_tape = self._unit.file.endswith(".tape")
-        for index, line in enumerate(lines):
-            if line.startswith(b'["') and line.endswith(b"]"):
-                found.append(line)
-            elif line.strip() and not (is_tape and line.startswith(b"{")):
-                why = "an entry of a tape in a file of moments" if line.startswith(b'{"entry"') else _NO_JSON
-                number = self._position + self._dropped + index + 1
-                self._account.skip(why, 0 if self._unit.start else number)
-        self._dropped += len(lines) - len(found)
-        return found
-
-    def _skip(self, why: str, position: int) -> None:
-        """Count a skipped line. Its number is known if the unit starts with the file and no line was dropped."""
-        self._account.skip(why, 0 if self._unit.start or self._dropped else position + 1)
-
-    def _structure(self, line: bytes, index: int, position: int, lines: list[bytes]) -> None:
-        """Read a line that is not a moment, or the decision of a person."""
-        kind, tree = line[2:5], self._tree
-        try:
-            if kind == b"run":
-                self._run_line(line, index, position, lines)
-                return
-            if line.startswith(b'["hooks"'):
-                found = _decode_hooks(line)
-                self._hooks[found.digest] = found.hooks
-            elif kind == b"hoo":
-                if _decode_header(line).header.format > VERSION:
-                    self._skip("a newer version of the format", position)
-            elif tree is None:
-                self._skip(_NO_RUN, position)
-            elif kind == b"end":
-                _, number, end = _decode_end(line)
-                if number == 0:
-                    tree.status = str(end.get("status", ""))
-            elif kind == b"lab":
-                label = _decode_label(line)
-                tree.labels[label.label.call_id or f"#{label.n}"] = label.label
-            else:
-                self._decided(tree, _decode_moment(line))
-                return  # this is a moment
-        except _INVALID:
-            self._skip(_BAD_FIELDS, position)
+            self._tree.lines.keep(data, 0)
+        self._begins_at = 0
+        self._left_out = left_out
+        targets, find, probe, clock, position = self._targets, data.find, PROBE, self._clock, PROBE.position
+        tree, stuck, number, began = self._tree, self._stuck, self._number, self._number
+        runs = _NO_RUNS if tree is None else tree.runs
+        pattern = self._heads[self._is_tape]
+        first = pattern.match(b"\n" + data[:_HEAD])
+        for match in pattern.finditer(data) if first is None else chain((first,), pattern.finditer(data)):
+            head = match[1]
+            start = match.start(1) if match is not first else 0
+            if data[start - 2] != _BRACKET:
+                self._check_before(data, start)
+            target = targets.get(head)
+            if target is None:
+                target = self._new_target(head, data, start)
+                tree = self._tree
+                runs = _NO_RUNS if tree is None else tree.runs
+                if target is None:
+                    continue
+            try:
+                row = target.decode(data[start : find(b"\n", start)])
+                run = runs[row.run]
+            except _INVALID as error:
+                found = self._find_run(row.run) if isinstance(error, KeyError) else None  # then it is decoded
+                if found is None:
+                    self._bad_moment(error, data, start)
+                    continue
+                run = found
+            assert tree is not None
+            payload = row.payload
+            if target.has_ids:
+                _set(payload, "ids", run.ids)
+            if target.is_special:
+                payload = self._prepare(payload, row, run, tree)
+                if target.now is None and target.then is None:
+                    continue
+            if not run.is_judged:
+                continue
+            number += 1
+            position[0] = number
+            tree.position = start
+            clock.moment = row
+            if stuck and number - self._first_number in stuck:
+                self._report_stuck(Moment(target.route, row, run, tree, payload), number)
+                continue
+            notes = row.notes
+            then: Outcome | None = _NOTHING
+            if row.decisions is not None or row.verdict is not None:
+                then = self._decision_of_replaced(row)
+            if then is None or not target.is_quick or (notes is not None and (target.is_call or notes.inexact)):
+                self._compare(target, Moment(target.route, row, run, tree, payload))
+                continue
+            ctx = run.now
+            outcome: HookOutcome | None = None
+            probe.active = True
+            try:
+                for entry, call, hook in target.calls:
+                    position[1] = hook
+                    result = call(ctx, payload)
+                    if result is not None:
+                        outcome = entry, result, None
+                        break
+            except (Exception, RuleTimeoutError, SystemExit) as error:  # noqa: BLE001 - on_failure decides
+                outcome = entry, None, error  # pyright: ignore[reportPossiblyUnboundVariable] # only a hook raises
+            finally:
+                probe.active = False
+            if outcome is None and then is _NOTHING and not probe.noted and not tree.guessing:
+                # The usual case: no hook decided anything then, and none does now.
+                if tree.differs_n < 0:
+                    target.silent += 1
+                else:
+                    target.silent_after += 1
+                continue
+            moment = Moment(target.route, row, run, tree, payload)
+            now = _NOTHING if outcome is None else self._settle(target.route, moment, outcome)
+            if now is not None:
+                self._conclude(moment, then, now)
+        self._number = number
+        self._tally.judged += number - began
         if tree is not None:
-            tree.others += 1
+            tree.last_n = max(tree.last_n, _last_n(data, self._begins_at, len(data)))
+        if data[-2:-1] != b"]":
+            self._check_before(data, len(data))
 
-    def _run_line(self, line: bytes, index: int, position: int, lines: list[bytes]) -> None:
+    def _decision_of_replaced(self, row: Any) -> Outcome | None:
+        """Return the recorded decision if it is that of one guard, which is replaced. ``None`` for all other cases."""
+        decisions, verdict = row.decisions, row.verdict
+        if decisions is None or verdict is None or len(decisions) != 1:
+            return None
+        only = decisions[0]
+        if only.verb not in SETTLING or only.phase != "guard" or only.verb != verdict.verb:
+            return None
+        return Outcome(only.verb, only.hook, only.reason, only.value) if only.hook in self.now.replaced else None
+
+    def _prepare(self, payload: Any, row: Any, run: JudgedRun, tree: RunTree) -> Any:
+        """Complete a payload that refers to earlier moments, and take note of the decisions of people."""
+        if type(payload) is ModelRequest:
+            payload = run.requests.restore(payload, row.notes)
+            run.requests.settle(payload, row.decisions)
+        elif type(payload) is ApprovalDecision:
+            self._decided(tree, row.run, payload.call_id, payload.decision, payload.by)
+        else:
+            request = run.requests.sent.get(payload.purpose)
+            if request is not None:
+                _set(payload, "request", request)
+        return payload
+
+    def _skip(self, why: str, data: bytes, position: int) -> None:
+        """Count a skipped line."""
+        self._account.skip_in(data, position, why)
+
+    def _find_run(self, number: int) -> JudgedRun | None:
+        return None if self._tree is None else self._tree.run(number)
+
+    def _bad_moment(self, error: BaseException, data: bytes, start: int) -> None:
+        """Report a moment that cannot be decoded."""
+        if isinstance(error, KeyError):
+            self._skip(_NO_RUN, data, start)
+        else:
+            self._skip(_BAD_PAYLOAD if isinstance(error, msgspec.ValidationError) else _NO_JSON, data, start)
+
+    def _check_before(self, data: bytes, start: int) -> None:
+        """Report the line before this one if it does not end like an array."""
+        if start and not (self._is_tape and data[start - 2 : start - 1] == b"}"):
+            before = data.rfind(b"\n", 0, start - 1) + 1
+            if data.startswith(b'["', before) and start - before > 1:  # else it is reported for its beginning
+                self._skip(_NO_JSON, data, before)
+
+    def _other_line(self, head: bytes, data: bytes, start: int) -> None:
+        """Read a line that is not a moment, or the decision of a person, or something else than a line of a record."""
+        end = data.find(b"\n", start)
+        line = data[start:] if end < 0 else data[start:end]
+        if head:
+            try:
+                self._structure(line, data, start)
+            except _INVALID:
+                self._skip(_BAD_FIELDS, data, start)
+        elif line.strip() and not line.startswith(b'["') and not (self._is_tape and line.startswith(b"{")):
+            is_entry = line.startswith(b'{"entry"')
+            self._skip("an entry of a tape in a file of moments" if is_entry else _NO_JSON, data, start)
+
+    def _structure(self, line: bytes, data: bytes, start: int) -> None:
+        tree = self._tree
+        if line.startswith(b'["run",'):
+            self._run_line(line, data, start)
+        elif line.startswith(b'["hooks",'):
+            found = _decode_hooks(line)
+            self._hooks[found.digest] = found.hooks
+        elif line.startswith(b'["hookline",'):
+            if _decode_header(line).header.format > VERSION:
+                self._skip("a newer version of the format", data, start)
+        elif tree is None:
+            self._skip(_NO_RUN, data, start)
+        elif line.startswith(b'["end",'):
+            _, number, end = _decode_end(line)
+            if number == 0:
+                tree.status = str(end.get("status", ""))
+        elif line.startswith(b'["label",'):
+            label = _decode_label(line)
+            tree.labels[label.label.call_id or f"#{label.n}"] = label.label
+        else:
+            moment = _decode_moment(line)
+            fields = _decode_fields(moment.payload)
+            self._decided(tree, moment.run, *(str(fields.get(name, "")) for name in ("call_id", "decision", "by")))
+
+    def _run_line(self, line: bytes, data: bytes, start: int) -> None:
         number = int(line[7 : line.index(b",", 7)])
         if number == 0:
-            self._end_tree(position)
-            self._begin_tree(line, position, lines, index)
+            self._end_tree(data, start)
+            self._begin_tree(line, data, start)
             self._tally.runs += 1
         elif self._tree is not None:
-            self._tree.others += 1
             self._tally.nested += 1
         if self._tree is not None:
             self._tree.add_run(number, line)
 
-    def _begin_tree(self, line: bytes, position: int, lines: list[bytes], index: int) -> None:
+    def _begin_tree(self, line: bytes, data: bytes, start: int) -> None:
         test = self._test
-        tree = self._tree = RunTree(position, self._clock, test.where, test.model, self.now.replaced)
-        tree.lines.keep(lines, index, 0)
-        tree.left_out = self._left_out
-        tree.lines.is_partial = self._left_out > 0
-        tree.is_old = bool(test.since) and decode_run(line).info.time < test.since
+        tree = self._tree = RunTree(self._clock, test.where, test.model, self.now.replaced)
+        tree.lines.keep(data, start)
+        self._begins_at = start
+        if self._left_out:
+            tree.left_out = self._left_out
+            tree.delivered = sum(_MOMENT.match(each) is not None for each in data.split(b"\n"))
+            tree.lines.is_partial = True
+        if test.since:
+            tree.is_old = decode_run(line).info.time < test.since
         if tree.is_old or test.where.filters_status:  # count it apart: it may turn out not to be wanted
             self._count_silent()
             self._tally = Tally()
 
-    def _end_tree(self, position: int) -> None:
-        """Add up the tree that ends before this line."""
+    def _end_tree(self, data: bytes, end: int) -> None:
+        """Add up the tree that ends before this position."""
         tree, self._tree = self._tree, None
         if tree is None:
             return
         if tree.lines.is_needed:
             raise _LinesNeededError
         tally = self._tally
-        moments = position - tree.first - 1 - tree.others + tree.left_out
-        sure = moments if tree.differs_at < 0 else min(tree.differs_at, moments)
+        moments = max(tree.last_n, _last_n(data, self._begins_at, end)) + 1
+        if tree.left_out:
+            moments = tree.left_out + tree.delivered
+        sure = moments if tree.differs_n < 0 else min(tree.differs_n + 1, moments)
         tally.moments += moments
         tally.guess += tree.guessed
         tally.exact += sure - tree.guessed
         tally.conditional += moments - sure
-        tally.different += tree.differs_at >= 0
-        self._add_labels(tree)
+        tally.different += tree.differs_n >= 0
+        if tree.labels or self._test.labels:
+            self._add_labels(tree)
         if tally is not self._total:
             self._count_silent()
             if not tree.is_old and self._test.where.wants_status(tree.status):
@@ -300,73 +433,17 @@ class Engine:
 
     # Judging one moment.
 
-    def _moment(self, line: bytes, index: int, position: int) -> None:
-        """Judge a line with a point that a hook listens to."""
-        head = line[: line.find(b'"', line.find(b'",') + 3)]
+    def _new_target(self, head: bytes, data: bytes, start: int) -> Target | None:
+        """Find the hooks for a point and a tool. Lines that are not judged are read here."""
+        if not head.endswith(b'"'):
+            self._other_line(head, data, start)
+            return None
+        if head in self._ignored:
+            return None
         try:
-            target = self._targets[head]
-        except KeyError:
-            target = self._new_target(head)
-        if target is None:
-            return
-        tree, route = self._tree, target.now
-        if tree is None:
-            self._skip(_NO_RUN, position)
-            return
-        try:
-            row = target.route.decode(line)
-            run = tree.runs.get(row.run) or tree.run(row.run)
-        except _INVALID as error:
-            self._skip(_BAD_PAYLOAD if isinstance(error, msgspec.ValidationError) else _NO_JSON, position)
-            tree.others += 1
-            return
-        if run is None:
-            self._skip(_NO_RUN, position)
-            tree.others += 1
-            return
-        payload = row.payload
-        if target.route.has_ids:
-            _set(payload, "ids", run.ids)
-        if self._needs_requests:
-            payload = _with_request(payload, row, run)
-        tree.line = index
-        if target.route.is_approval:
-            self._decided(tree, _decode_moment(line))
-        if not run.is_wanted or tree.is_old or (route is None and target.then is None):
-            return
-        self._number = number = self._number + 1
-        if self._stuck and number in self._stuck:
-            self._report_stuck(Moment(target.route, row, run, tree, payload, position))
-            return
-        self._tally.judged += 1
-        self._clock.now = row.at - row.took
-        PROBE.moment += 1
-        PROBE.position[0] = number
-        if (
-            row.decisions is not None
-            or row.verdict is not None
-            or route is None
-            or route.slow
-            or target.then is not None
-            or (row.notes is not None and (route.is_call or row.notes.inexact))
-        ):
-            self._compare(target, Moment(target.route, row, run, tree, payload, position))
-            return
-        # The usual case: nothing was decided then. If nothing is decided now, there is nothing more to do.
-        first = self._call(route, run.now, payload)
-        if first is None and not PROBE.reads and not PROBE.refusals and not tree.guessing:
-            route.silent[tree.differs_at >= 0] += 1
-            return
-        moment = Moment(route, row, run, tree, payload, position)
-        now = _NOTHING if first is None else self._fire(self.now, route, moment, run.now, first)
-        if now is not None:
-            self._conclude(moment, _NOTHING, now)
-
-    def _new_target(self, head: bytes) -> Target | None:
-        """Find the hooks for a point and a tool."""
-        try:
-            name, tool = _decode_head(head + b'"]')
+            name, tool = _decode_head(head + b"]")
         except _INVALID:
+            self._skip(_BAD_FIELDS, data, start)
             return None
         point = known_point(name)
         now = then = None
@@ -374,25 +451,24 @@ class Engine:
             now = self.now.route(point, tool)
             then = None if self.then is None else self.then.route(point, tool)
         route = now or then or (self._no_hooks if name == BEFORE_LLM and self._needs_requests else None)
-        target = self._targets[head] = None if route is None else Target(now, then, route)
+        if route is None:
+            self._ignored.add(head)
+            return None
+        target = self._targets[head] = Target(now, then, route)
         return target
 
-    def _call(self, route: Route, ctx: BacktestContext, payload: Any) -> HookOutcome | None:
-        """Call hooks in order until one returns a value or raises."""
-        probe = PROBE
-        probe.active = True
-        try:
-            for entry, call, number in route.calls:
-                probe.entry = entry
-                probe.position[1] = number
-                result = call(ctx, payload)
-                if result is not None:
-                    return entry, result, None
-        except (Exception, RuleTimeoutError, SystemExit) as error:  # noqa: BLE001 - on_failure decides
-            return entry, None, error  # pyright: ignore[reportPossiblyUnboundVariable] # only the call of a hook raises
-        finally:
-            probe.active = False
-        return None
+    def _settle(self, route: Route, moment: Moment, outcome: HookOutcome) -> Outcome | None:
+        """Return the decision of the hooks, of which the one in ``outcome`` was the first to return something."""
+        entry, result, error = outcome
+        if error is None and entry.phase == "guard" and type(result) is HookResult and result.action in SETTLING:
+            # As in most cases: a guard decides, and that is the verdict.
+            try:
+                parsed = parse_result(result, route.point, moment.payload, entry.name, "guard")
+            except InvalidResultError:
+                return self._fire(self.now, route, moment, moment.run.now, outcome)
+            if parsed.state is None and not (parsed.action is HookAction.RETRY and _no_retry(moment)):
+                return Outcome(str(parsed.action), entry.name, str(parsed.reason), parsed.value, moment.payload)
+        return self._fire(self.now, route, moment, moment.run.now, outcome)
 
     def _compare(self, target: Target, moment: Moment) -> None:
         """Judge a moment at which a hook decided something then, or that is compared with a baseline."""
@@ -415,10 +491,17 @@ class Engine:
 
     def _recorded(self, moment: Moment) -> Outcome:
         """Return the recorded decision. Its value comes from playing the decisions of the hooks once more."""
-        verdict, point = moment.row.verdict, moment.route.point
+        verdict, point, decisions = moment.row.verdict, moment.route.point, moment.row.decisions
         if verdict is None:
             return _NOTHING
-        played = [played_entry(each, point, None, moment.failed_closed) for each in moment.row.decisions or ()]
+        if (
+            verdict.verb in SETTLING
+            and decisions
+            and decisions[-1].verb == verdict.verb
+            and decisions[-1].phase == "guard"
+        ):
+            return Outcome(verdict.verb, verdict.hook, verdict.reason, decisions[-1].value, None)
+        played = [played_entry(each, point, None, moment.failed_closed) for each in decisions or ()]
         try:
             found, _ = self._dispatcher.fire(
                 chain_of(played),
@@ -446,16 +529,16 @@ class Engine:
         kept = [decision for decision in row.decisions or () if decision.hook not in rules.replaced]
         chain = route.chain
         if kept:
-            hooks = self._recorded_hooks(run.info.hooks)
-            chain = rules.chain(route.point, kept, run.info.hooks, hooks, failed_closed=moment.failed_closed)
-        is_edited = route.is_call and moment.payload.id in run.edited
+            hooks = self._recorded_hooks(run.start.hooks)
+            chain = rules.chain(route.point, kept, run.start.hooks, hooks, failed_closed=moment.failed_closed)
+        is_edited = route.is_call and run.edited is not None and moment.payload.id in run.edited
         PROBE.active = True
         try:
             verdict, firing = self._dispatcher.fire(
                 chain,
                 route.point,
                 moment.payload,
-                ctx._scope,  # type: ignore[arg-type]
+                ctx.scope,
                 no_retry=_no_retry(moment),
                 between=_validation(moment),
                 first=first,
@@ -484,10 +567,11 @@ class Engine:
         tree, route = moment.tree, moment.route
         kind = kind_of(then, now)
         guesses = self._guesses(moment, kind, then)
-        certainty: Certainty = "guess" if guesses else "exact" if tree.differs_at < 0 else "conditional"
-        if guesses and tree.differs_at < 0:
+        certainty: Certainty = "guess" if guesses else "exact" if tree.differs_n < 0 else "conditional"
+        if guesses and tree.differs_n < 0:
             tree.guessed += 1
-        self._tally.guesses.update(guesses)
+        if guesses:
+            self._tally.guesses.update(guesses)
         numbers = [0, 0, 0]
         numbers[CERTAINTIES.index(certainty)] = 1
         hook = then.hook if kind.startswith("no_longer") else now.hook
@@ -502,29 +586,29 @@ class Engine:
     @staticmethod
     def _diverge(moment: Moment) -> None:
         """Remember the first moment of a tree at which a decision differs."""
-        tree = moment.tree
-        if tree.differs_at < 0:
-            tree.differs_at = moment.index
-            tree.differs_n = moment.row.n
+        if moment.tree.differs_n < 0:
+            moment.tree.differs_n = moment.row.n
 
     def _guesses(self, moment: Moment, kind: Kind, then: Outcome) -> list[tuple[str, str]]:
         """Return why the answer about a moment is a guess: hooks, and what they read."""
         tree, route = moment.tree, moment.route
+        notes = moment.row.notes
+        is_inexact = notes is not None and notes.inexact
+        if not (PROBE.noted or tree.guessing or is_inexact or kind.startswith("no_longer")):
+            return []
         found = list(PROBE.reads)
         for hook, what in PROBE.refusals:
             self._tally.trouble(hook, "refused", shorten(what, 200), self._example(moment))
             found.append((hook, "what it was refused"))
-        PROBE.reads.clear()
-        PROBE.refusals.clear()
+        PROBE.clear()
         names = [entry.name for entry, _, _ in route.calls]
         known = {hook for hook, _ in found}
-        found += [(name, "what it read earlier in the run") for name in names if name in tree.guessing.keys() - known]
-        tree.guessing.update(dict.fromkeys(known))
-        notes = moment.row.notes
-        if notes is not None and notes.inexact:
+        found += [(name, "what it read earlier in the run") for name in names if name in tree.guessing - known]
+        tree.guessing |= known
+        if notes is not None and is_inexact:
             found += [(name, f"a payload that is {_INEXACT[notes.inexact]} in the record") for name in names]
         if kind.startswith("no_longer") and then.hook in self.now.replaced:
-            digest = moment.run.info.hooks
+            digest = moment.run.start.hooks
             order = self.now.order(str(route.point), digest, self._recorded_hooks(digest))
             later = not_called(order, then.hook, route.tool)
             found += [(name, f"nothing: it was not called then, because {then.hook} decided first") for name in later]
@@ -549,10 +633,10 @@ class Engine:
     def _count_silent(self) -> None:
         """Count the moments at which no hook decided anything."""
         for target in self._targets.values():
-            route = None if target is None else target.now
-            if route is not None and route.silent != [0, 0]:
-                self._tally.cell("", str(route.point), route.tool, "same", [*route.silent, 0])
-                route.silent = [0, 0]
+            if target.silent or target.silent_after:
+                route = target.route
+                self._tally.cell("", str(route.point), route.tool, "same", [target.silent, target.silent_after, 0])
+                target.silent = target.silent_after = 0
 
     # Hooks that fail.
 
@@ -571,16 +655,15 @@ class Engine:
 
     def _no_decision(self, hook: str, error: BaseException, moment: Moment) -> None:
         """Report a hook that was interrupted, or that tried to end the process."""
-        PROBE.reads.clear()
-        PROBE.refusals.clear()
+        PROBE.clear()
         if isinstance(error, SystemExit):
             self._report_problem(hook, "raised", describe(error), moment)
             return
         self._report_problem(hook, "timed_out", "it exceeded the time limit", moment)
         self._count_hang(hook)
 
-    def _report_stuck(self, moment: Moment) -> None:
-        hook, problem, message = self._stuck[self._number]
+    def _report_stuck(self, moment: Moment, number: int) -> None:
+        hook, problem, message = self._stuck[number - self._first_number]
         self._report_problem(hook, problem, message, moment)
         self._count_hang(hook)
 
@@ -595,19 +678,19 @@ class Engine:
             self._count_silent()
             self.give_up(hook)
             self._targets.clear()
+            self._ignored.clear()
             note = f"{hook} hung {MAX_HANGS} times in a part of the records, and was not called in its rest"
             self._total.notes[note] = None
 
     # Labels.
 
-    def _decided(self, tree: RunTree, line: MomentLine) -> None:
+    def _decided(self, tree: RunTree, number: int, call_id: str, decision: str, by: str) -> None:
         """Use the decision of a person as a label, and remember edited calls."""
-        fields = _decode_fields(line.payload)
-        call_id, decision = str(fields.get("call_id", "")), fields.get("decision")
-        if decision == "edited" and (run := tree.run(line.run)) is not None:
-            run.edited.add(call_id)
-        elif decision in ("approved", "denied"):
-            tree.labels.setdefault(call_id, Label(decision, call_id, str(fields.get("by", ""))))
+        if decision == "edited" and (run := tree.run(number)) is not None:
+            run.edited = (run.edited or set()) | {call_id}
+        elif decision in ("approved", "denied") and is_person(by):
+            label = Label("approved" if decision == "approved" else "denied", call_id, by)
+            tree.labels.setdefault(call_id, label)
 
     def _add_labels(self, tree: RunTree) -> None:
         labels = dict(tree.labels)
@@ -623,40 +706,63 @@ class Engine:
                 self._tally.label("now", bad=label.is_bad, stopped=now, certainty=certainty)
 
 
-class _LinesNeededError(Exception):
-    """A hook read something for which the source must not leave out lines."""
-
-
 def _recorded_decisions(tree: RunTree, keys: Iterable[str]) -> dict[str, DecidedCall]:
     """Return the decisions about calls that are labelled by position, or about which no tested hook decided."""
     found: dict[str, DecidedCall] = {}
     wanted = set(keys)
-    for block, first in tree.lines.blocks if wanted else ():
-        for line in block[first:]:
-            if not line.startswith(b'["before_tool",'):
-                continue
-            try:
-                moment = _decode_moment(line)
-                call_id = str(_decode_fields(moment.payload).get("id", ""))
-            except _INVALID:
-                continue
-            stopped = moment.verdict is not None and moment.verdict.verb in STOPPING
-            certainty: Certainty = "conditional" if 0 <= tree.differs_n < moment.n else "exact"
-            for key in wanted & {call_id, f"#{moment.n}"}:
-                found[key] = tree.decided.get(call_id, (stopped, stopped, certainty))
+    for line in tree.lines.lines() if wanted else ():
+        if not line.startswith(b'["before_tool",'):
+            continue
+        try:
+            moment = _decode_moment(line)
+            call_id = str(_decode_fields(moment.payload).get("id", ""))
+        except _INVALID:
+            continue
+        stopped = moment.verdict is not None and moment.verdict.verb in STOPPING
+        certainty: Certainty = "conditional" if 0 <= tree.differs_n < moment.n else "exact"
+        for key in wanted & {call_id, f"#{moment.n}"}:
+            found[key] = tree.decided.get(call_id, (stopped, stopped, certainty))
     return found
 
 
-def _with_request(payload: Any, row: Any, run: JudgedRun) -> Any:
-    """Restore the messages of a request, and the request of a reply or failure."""
-    if type(payload) is ModelRequest:
-        payload = run.requests.restore(payload, row.notes)
-        run.requests.settle(payload, row.decisions)
-    elif type(payload) in (ModelReply, Failure):
-        request = run.requests.sent.get(payload.purpose)
-        if request is not None:
-            _set(payload, "request", request)
-    return payload
+class _LinesNeededError(Exception):
+    """A hook read something for which the source must not leave out lines."""
+
+
+_BRACKET = ord("]")
+_HEAD = 1000
+"""No head of a line is longer: the point and the tool."""
+_OTHERS = ("run", "label", "hooks", "hookline", "approval_decided")
+"""The first items of other lines that are looked at; the ends of runs only if their status matters."""
+_MOMENT = re.compile(rb'\["(?!(?:run|end|label|hooks|hookline)")[^"]*","(?:[^"\\]|\\.)*",-?\d+,(\d+),')
+
+
+def _heads(wanted: Wanted, others: Iterable[str], *, is_tape: bool) -> re.Pattern[bytes]:
+    """Return a pattern for the newline before each line that must be looked at. Its group is the head of the line.
+
+    One pass over a block finds the moments that a hook listens to, the lines that are not moments (their head ends with
+    a comma), and lines that are damaged, for which the head is empty: a line that does not begin
+    like an array, or that follows one that does not end like an array.
+    """
+    heads = []
+    for point, globs in wanted.points.items():
+        is_plain = bool(globs) and not any(set(glob) & set('*?["\\') for glob in globs)
+        tools = b"|".join(re.escape(glob.encode()) for glob in globs) if is_plain else rb'(?:[^"\\]|\\.)*'
+        heads.append(rb'%s","(?:%s)"' % (re.escape(point.encode()), tools))
+    head = rb'\["(?:%s|(?:%s)",)' % (b"|".join(heads), "|".join(others).encode())
+    begin, end = (rb'(?!\["|\{|\Z)', rb"(?<=[^\]}]\n)") if is_tape else (rb'(?!\["|\Z)', rb"(?<=[^\]]\n)")
+    return re.compile(rb"\n(%s|%s|%s)" % (head, end, begin))
+
+
+def _last_n(data: bytes, begin: int, end: int) -> int:
+    """Return the position of the last moment in a part of a block; -1 if there is none."""
+    while end > begin:
+        start = data.rfind(b"\n", begin, end - 1) + 1 or begin
+        found = _MOMENT.match(data, start)
+        if found is not None:
+            return int(found[1])
+        end = start
+    return -1
 
 
 def _no_retry(moment: Moment) -> str:

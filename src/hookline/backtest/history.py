@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ KEPT_BYTES = 64 << 20
 """The size of a run up to which its lines are kept for hooks that look at earlier moments."""
 
 _NO_NOTES = Notes()
+_set = msgspec.structs.force_setattr
 _decode_moment = msgspec.json.Decoder(MomentLine).decode
 _decode_request = msgspec.json.Decoder(ModelRequest).decode
 _decode_reply = msgspec.json.Decoder(ModelReply).decode
@@ -37,28 +38,22 @@ class Requests:
         """The last request of each purpose, as the hooks left it."""
 
     def restore(self, request: ModelRequest, notes: Notes | None) -> ModelRequest:
-        """Return a recorded request with all its messages and tools."""
+        """Add to a decoded request the messages and tools that the request before it already had."""
         notes, before = notes or _NO_NOTES, self._last
-        messages: Sequence[Message] = request.messages
-        tools = request.tools
-        if before is not None:
-            if notes.kept:
-                old = before.messages
-                messages = (
-                    old.plus(*messages)
-                    if notes.kept == len(old) and isinstance(old, History)
-                    else History((*old[: notes.kept], *messages))
-                )
-            if notes.tools_kept:
-                tools = before.tools
-        self._last = msgspec.structs.replace(
-            request, messages=messages if isinstance(messages, History) else History(messages), tools=tools
-        )
-        return self._last
+        messages = request.messages
+        if before is not None and notes.kept:
+            old = before.messages
+            whole = isinstance(old, History) and notes.kept == len(old)
+            messages = old.plus(*messages) if whole else History((*old[: notes.kept], *messages))  # type: ignore[attr-defined]
+        _set(request, "messages", messages if isinstance(messages, History) else History(messages))
+        if before is not None and notes.tools_kept:
+            _set(request, "tools", before.tools)
+        self._last = request
+        return request
 
     def settle(self, request: ModelRequest, decisions: Iterable[Decision] | None) -> None:
         """Keep a restored request as the recorded hooks left it, for the reply or failure that follows."""
-        self.sent[request.purpose] = changed_by(request, decisions)
+        self.sent[request.purpose] = request if decisions is None else changed_by(request, decisions)
 
 
 def changed_by(payload: Any, decisions: Iterable[Decision] | None) -> Any:
@@ -143,9 +138,9 @@ class TreeLines:
     """The lines of a run tree up to the current one, for hooks that look back. They are decoded only then."""
 
     def __init__(self) -> None:
-        self.blocks: list[tuple[list[bytes], int]] = []
-        self.size = 0
-        self.lost = False
+        self._blocks: list[tuple[bytes, int]] = []
+        self._size = 0
+        self._lost = False
         self.is_partial = False
         """Whether the source left out moments that no hook listens to."""
         self.is_needed = False
@@ -153,39 +148,44 @@ class TreeLines:
         self._states: dict[int, RunState] = {}
         self._next = (0, 0)
 
-    def keep(self, lines: list[bytes], first: int, size: int) -> None:
-        """Keep the lines of a block from ``first`` on."""
-        self.size += size
-        if self.size > KEPT_BYTES:
-            self.blocks, self.lost = [], True
-        if not self.lost:
-            self.blocks.append((lines, first))
+    def keep(self, data: bytes, start: int) -> None:
+        """Keep the lines of a block from this position on."""
+        self._size += len(data) - start
+        if self._size > KEPT_BYTES:
+            self._blocks, self._lost = [], True
+        if not self._lost:
+            self._blocks.append((data, start))
 
-    def state(self, run: int, infos: Mapping[int, RunInfo], line: int, replaced: frozenset[str]) -> RunState:
-        """Return the state of a run at a line of the last block, which is the one that is being judged."""
+    def lines(self) -> Iterator[bytes]:
+        """Return all lines of the kept blocks. The last block may contain lines of the next tree."""
+        for number, (data, start) in enumerate(self._blocks):
+            end = -1 if number < len(self._blocks) - 1 else data.find(b'\n["run",0,', start + 1)
+            yield from data[start : len(data) if end < 0 else end].split(b"\n")
+
+    def state(self, run: int, infos: Mapping[int, RunInfo], position: int, replaced: frozenset[str]) -> RunState:
+        """Return the state of a run at the line at this position of the last block, which is being judged."""
         if self.is_partial:
-            self.is_needed = True  # the tree is judged again with all its lines
+            self.is_needed = True  # the unit is judged again with all its lines
             return RunState(infos[run])
-        if self.lost:
+        if self._lost:
             state = RunState(infos[run])
             state.missing = "the messages of a very long run"
             return state
-        block, index = self._next
-        while block < len(self.blocks):
-            lines, first = self.blocks[block]
-            is_last = block == len(self.blocks) - 1
-            end = line if is_last else len(lines)
-            for raw in lines[max(first, index) : end]:
-                self._add(raw, infos, replaced)
-            if is_last:
-                self._next = block, max(index, end)
-                break
-            block, index = block + 1, 0
+        last = len(self._blocks) - 1
+        first, begin = self._next
+        for number in range(first, last + 1):
+            data, start = self._blocks[number]
+            end = position if number == last else len(data)
+            for line in data[max(start, begin) : end].split(b"\n"):
+                self._add(line, infos, replaced)
+            begin = 0
+        self._next = last, max(position, self._next[1] if first == last else 0)
         state = self._states.setdefault(run, RunState(infos[run]))
-        current = self.blocks[-1][0][line]
-        if current.startswith(b'["before_llm",'):  # a request shows the messages already at its own moment
-            self._add(current, infos, replaced)
-            self._next = len(self.blocks) - 1, line + 1
+        data = self._blocks[last][0]
+        if data.startswith(b'["before_llm",', position) and self._next[1] == position:
+            end = data.find(b"\n", position)
+            self._next = last, len(data) if end < 0 else end  # a request shows the messages already at its own moment
+            self._add(data[position : self._next[1]], infos, replaced)
         return state
 
     def _add(self, raw: bytes, infos: Mapping[int, RunInfo], replaced: frozenset[str]) -> None:

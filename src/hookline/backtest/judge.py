@@ -96,13 +96,11 @@ def _watched(entry: Entry, number: int) -> Entry:
     def call(ctx: Any, payload: Any, **verdict: Any) -> Any:
         if globs and not _selects(globs, payload):
             return None
-        probe.entry = watched
         probe.position[1] = number
         return inner(ctx, payload, **verdict)
 
     is_async = is_coroutine(entry.hook)
-    watched = msgspec.structs.replace(entry, call=call, timeout=None, is_async=is_async and not globs)
-    return watched
+    return msgspec.structs.replace(entry, call=call, timeout=None, is_async=is_async and not globs)
 
 
 def _selects(globs: tuple[str, ...], payload: Any) -> bool:
@@ -139,7 +137,6 @@ class Route:
         "is_approval",
         "is_call",
         "point",
-        "silent",
         "slow",
         "tool",
         "waits",
@@ -161,8 +158,6 @@ class Route:
         self.is_approval = point == "approval_decided"
         self.has_ids = "ids" in point.payload.__struct_fields__
         self.decode = row_decoder(point).decode
-        self.silent = [0, 0]
-        """How often no hook decided anything, then or now: exact and conditional."""
 
     def __bool__(self) -> bool:
         return bool(self.calls) or self.slow

@@ -11,8 +11,7 @@ import msgspec
 
 from .._base.errors import NotInstalledError
 from ..records.format import HookInfo, HooksLine
-from ..records.parquet import SUFFIX
-from ..records.reading import SUFFIXES
+from ..records.reading import PARQUET, SUFFIXES
 from .report import Skipped
 from .sources import Account, Block, Unit, Wanted
 
@@ -35,10 +34,10 @@ def split_paths(paths: Iterable[str | os.PathLike[str]]) -> tuple[list[str], lis
     tables: list[str] = []
     others: list[str | os.PathLike[str]] = []
     for path in map(Path, paths):
-        if path.suffix == SUFFIX:
+        if path.suffix == PARQUET:
             tables.append(str(path))
         elif path.is_dir() and not any(file.suffix in SUFFIXES for file in path.rglob("*")):
-            found = sorted(str(file) for file in path.rglob(f"*{SUFFIX}"))
+            found = sorted(str(file) for file in path.rglob(f"*{PARQUET}"))
             tables += found
             others += [] if found else [path]
         else:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from .._kernel.dispatch import Chain
-from .._kernel.hook import Entry, matches
+from .._kernel.hook import Entry, compile_hook, matches
 from .._kernel.points import Point
 from .._kernel.results import HookAction, HookResult
 from ..records.format import Decision, HookAtPoint, HookInfo
@@ -27,23 +28,21 @@ def played_entry(decision: Decision, point: Point[Any], at: HookAtPoint | None, 
     def call(ctx: Any, payload: Any, **verdict: Any) -> Any:
         return _result(decision, payload)
 
-    phase: Any = decision.phase
     on_failure: Any = at.on_failure if at is not None else "closed" if failed_closed else "open"
-    return Entry(
-        hook=call,
-        call=call,
-        name=decision.hook,
-        point=point,
-        phase=phase,
-        priority=0,
-        on_failure=on_failure,
-        timeout=None,
-        plugin=None,
-        tools=(),
-        is_async=False,
-        wants_verdict=False,
-        id_set=frozenset((id(call),)),
+    ids = frozenset((id(call),))
+    template = _template(point, decision.phase)
+    return msgspec.structs.replace(
+        template, hook=call, call=call, name=decision.hook, on_failure=on_failure, id_set=ids
     )
+
+
+@lru_cache(maxsize=256)
+def _template(point: Point[Any], phase: Any) -> Entry:
+    """Return an entry at a point, to be changed: compiling a hook for each decision would be slow."""
+
+    def played(ctx: Any, payload: Any) -> None: ...
+
+    return next(compile_hook(played, points=(point,), phase=phase))
 
 
 def _result(decision: Decision, payload: Any) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -17,7 +18,8 @@ from .report import Skipped
 
 UNIT_BYTES = 16 << 20
 """The size of the parts of a file. It does not depend on the number of processes, so that the result does not."""
-_CHUNK = 1 << 20
+_CHUNK = 1 << 18
+"""The size of a block: larger ones are slower, because they do not fit into the cache of a processor."""
 _TREE = b'["run",0,'
 _NEXT_TREE = b"\n" + _TREE
 
@@ -61,11 +63,20 @@ class Account:
     def __init__(self, file: str) -> None:
         self._file = file
         self._found: dict[str, list[int]] = {}
+        self.lines_before: Callable[[], int] | None = None
+        """Returns the number of lines before the current block, if the source knows it."""
 
-    def skip(self, why: str, line: int = 0, count: int = 1) -> None:
-        """Count skipped lines; ``line`` is the number of the first one, 0 if unknown."""
+    def skip(self, why: str, line: int = 0) -> None:
+        """Count a skipped line; ``line`` is its number, 0 if unknown."""
         found = self._found.setdefault(why, [0, line])
-        found[0] += count
+        found[0] += 1
+
+    def skip_in(self, block: bytes, position: int, why: str) -> None:
+        """Count a skipped line of a block. Its number is only looked up for the first one of each kind."""
+        line = 0
+        if why not in self._found and self.lines_before is not None:
+            line = self.lines_before() + block.count(b"\n", 0, position) + 1
+        self.skip(why, line)
 
     def entries(self) -> tuple[Skipped, ...]:
         """Return the account for the report."""
@@ -181,7 +192,8 @@ class Files:
 
     def blocks(self, unit: Unit, wanted: Wanted, account: Account) -> Iterator[Block]:
         """Yield the lines of a unit, about a megabyte at a time."""
-        for data in _clip(unit, _whole_lines(unit, account)):
+        for position, data in _clip(unit, _whole_lines(unit, account)):
+            account.lines_before = partial(_lines_before, unit.file, position)
             yield Block(data)
 
     def hooks(self, unit: Unit, digest: str) -> tuple[HookInfo, ...]:
@@ -200,30 +212,44 @@ def _whole_lines(unit: Unit, account: Account) -> Iterator[tuple[int, bytes]]:
     """Yield whole lines of a file from the start of a unit, with the position of the first byte."""
     with open(unit.file, "rb", buffering=0) as stream:
         position = max(unit.start - 1, 0)  # with the newline before it, to see whether a line begins there
-        stream.seek(position)
-        part, too_long = b"", False
-        while chunk := stream.read(_CHUNK):
+        size = _CHUNK
+        while chunk := _read_at(stream.fileno(), size, position):
             cut = chunk.rfind(b"\n") + 1
-            if not cut:
-                part += chunk
-                if len(part) > MAX_LINE:
-                    if not too_long:
-                        account.skip(f"a line is longer than {MAX_LINE >> 20} MB", line_number(unit.file, position))
-                    position, part, too_long = position + len(part), b"", True
-                continue
-            data = part + chunk[:cut] if part else chunk[:cut]
-            part = chunk[cut:]
-            if too_long:  # drop the rest of that line
-                end = data.index(b"\n") + 1
-                position, data, too_long = position + end, data[end:], False
-            if data:
-                yield position, data
-            position += len(data)
-        if part and not too_long and unit.end < 0:
-            account.skip("the last line is incomplete", line_number(unit.file, position))
+            if cut:
+                yield position, chunk[:cut]
+                position, size = position + cut, _CHUNK
+            elif len(chunk) < size:
+                if unit.end < 0:
+                    account.skip("the last line is incomplete", line_number(unit.file, position))
+                return
+            elif size < MAX_LINE:
+                size *= 4  # a line that is longer than a chunk: read it again, and more of it
+            else:
+                account.skip(f"a line is longer than {MAX_LINE >> 20} MB", line_number(unit.file, position))
+                position, size = _next_line(stream.fileno(), position + len(chunk)), _CHUNK
 
 
-def _clip(unit: Unit, blocks: Iterator[tuple[int, bytes]]) -> Iterator[bytes]:
+def _read_at(file: int, size: int, position: int) -> bytes:
+    """Read ``size`` bytes, or fewer at the end of the file."""
+    parts, missing = [], size
+    while missing and (part := os.pread(file, missing, position)):
+        parts.append(part)
+        missing -= len(part)
+        position += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _next_line(file: int, position: int) -> int:
+    """Return the position after the next newline, or the end of the file."""
+    while chunk := os.pread(file, 1 << 20, position):
+        found = chunk.find(b"\n")
+        if found >= 0:
+            return position + found + 1
+        position += len(chunk)
+    return position
+
+
+def _clip(unit: Unit, blocks: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
     """Cut blocks to the run trees of a unit: those that begin at or after its start, and before its end."""
     begun = unit.start == 0
     for first, given in blocks:
@@ -242,9 +268,9 @@ def _clip(unit: Unit, blocks: Iterator[tuple[int, bytes]]) -> Iterator[bytes]:
             found = data.find(_NEXT_TREE, max(0, unit.end - 1 - position))
             if found >= 0:
                 if found:
-                    yield data[: found + 1]
+                    yield position, data[: found + 1]
                 return
-        yield data
+        yield position, data
 
 
 def line_number(file: str, position: int) -> int:
@@ -255,6 +281,10 @@ def line_number(file: str, position: int) -> int:
             number += chunk.count(b"\n")
             position -= len(chunk)
     return number
+
+
+def _lines_before(file: str, position: int) -> int:
+    return line_number(file, position) - 1
 
 
 def _find_hooks(file: str, digest: str) -> tuple[HookInfo, ...]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 import msgspec
 
+from .._kernel.values import Ids
 from ..models.protocol import Model
 from ..records.format import Label, RunInfo, RunLine
 from .context import BacktestContext, RecordedClock
@@ -19,22 +21,74 @@ DecidedCall = tuple[bool, bool, Certainty]
 decode_run = msgspec.json.Decoder(RunLine).decode
 
 
+class _Start(msgspec.Struct, gc=False):
+    """The part of the line of a run that every moment needs. The rest is decoded when a hook looks at it."""
+
+    ids: Ids = Ids()
+    time: float = 0.0
+    hooks: str = ""
+    outer: int | None = None
+
+
+_decode_start = msgspec.json.Decoder(tuple[str, int, _Start]).decode
+
+
 class JudgedRun:
     """One recorded run, and the contexts of the hooks that judge its moments."""
 
-    def __init__(self, line: RunLine, tree: RunTree) -> None:
-        self.info: RunInfo = line.info
-        self.ids = line.info.ids
-        self.number = line.run
-        outer = tree.runs.get(line.info.outer) if line.info.outer is not None else None
-        self.depth: int = outer.depth + 1 if outer is not None else 0
-        self.is_wanted = not tree.where.filters_runs or tree.where.wants_run(line.info)
-        self.requests = Requests()
-        self.edited: set[str] = set()
-        """The ids of calls whose arguments a person edited: they are judged again, without rewriters."""
+    __slots__ = (
+        "_info",
+        "_line",
+        "_requests",
+        "_then",
+        "_tree",
+        "edited",
+        "ids",
+        "is_judged",
+        "now",
+        "number",
+        "start",
+    )
+
+    def __init__(self, line: bytes, tree: RunTree) -> None:
+        _, self.number, self.start = _decode_start(line)
+        self._line = line
         self._tree = tree
-        self.now = BacktestContext(self, tree.clock, tree.state_now, tree.model)
-        self.then = BacktestContext(self, tree.clock, tree.state_then, tree.model)
+        self.ids = self.start.ids
+        self._info: RunInfo | None = None
+        self._requests: Requests | None = None
+        self.edited: set[str] | None = None
+        """The ids of calls whose arguments a person edited: they are judged again, without rewriters."""
+        self.is_judged = not tree.is_old and (not tree.where.filters_runs or tree.where.wants_run(self.info))
+        self.now = BacktestContext(self, tree.clock, tree.shared, tree.model)
+        self._then: BacktestContext | None = None
+
+    @property
+    def then(self) -> BacktestContext:
+        """The context of the baseline."""
+        if self._then is None:
+            self._then = BacktestContext(self, self._tree.clock, self._tree.shared_then, self._tree.model)
+        return self._then
+
+    @property
+    def requests(self) -> Requests:
+        """The requests of the run to the model."""
+        if self._requests is None:
+            self._requests = Requests()
+        return self._requests
+
+    @property
+    def info(self) -> RunInfo:
+        """The whole line of the run."""
+        if self._info is None:
+            self._info = decode_run(self._line).info
+        return self._info
+
+    @property
+    def depth(self) -> int:
+        """The nesting depth: 0 for the outermost run."""
+        outer = None if self.start.outer is None else self._tree.run(self.start.outer)
+        return 0 if outer is None or outer is self else outer.depth + 1
 
     def state(self) -> RunState:
         """Return the state of the run at the current line."""
@@ -45,46 +99,46 @@ class RunTree:
     """An outermost run with its nested runs. The lines of runs are decoded when a moment of the run is judged.
 
     Args:
-        first: the position of its first line in the unit.
         clock: the clock of its contexts.
         where: the filter for runs.
         model: the model for ``ctx.llm``, if hooks may call one.
         replaced: names of recorded hooks whose decisions do not count.
     """
 
-    def __init__(
-        self, first: int, clock: RecordedClock, where: Where, model: Model | None, replaced: frozenset[str]
-    ) -> None:
-        self.first = first
+    # Class attributes as defaults: most trees never change them.
+    position = 0
+    """The position of the current line in its block."""
+    last_n = -1
+    """The position of the last moment in the blocks that were read completely."""
+    differs_n = -1
+    """The position of the first moment at which a decision differs; -1 if there is none."""
+    guessed = 0
+    """Moments before that at which a decision is a guess."""
+    left_out = 0
+    """The number of moments that the source left out."""
+    delivered = 0
+    """The number of the others, if there are any such."""
+    status = ""
+    is_old = False
+    """Whether the run started too early, so that it does not count."""
+    guessing: Set[str] = frozenset()
+    """Hooks that have read something that was not recorded: all their later decisions here are guesses."""
+
+    def __init__(self, clock: RecordedClock, where: Where, model: Model | None, replaced: frozenset[str]) -> None:
         self.clock = clock
         self.where = where
         self.model = model
         self._replaced = replaced
-        self.others = 0
-        """The number of lines that are not moments."""
-        self.left_out = 0
-        """The number of moments that the source left out."""
         self.runs: dict[int, JudgedRun] = {}
         self._waiting: dict[int, bytes] = {}
-        self.state_now: dict[int, Any] = {}
-        self.state_then: dict[int, Any] = {}
         self.lines = TreeLines()
-        self.line = 0
-        """The index of the current line in its block."""
-        self.differs_at = -1
-        """The number of moments up to and including the first different decision; -1 if there is none."""
-        self.differs_n = -1
-        """The position of that moment in its run."""
-        self.guessed = 0
-        """Moments before that at which a decision is a guess."""
-        self.guessing: dict[str, None] = {}
-        """Hooks that have read something that was not recorded: all their later decisions here are guesses."""
+        self.shared: dict[int, Any] = {}
+        """``ctx.tree_state`` of the tested hooks."""
+        self.shared_then: dict[int, Any] = {}
+        """``ctx.tree_state`` of the baseline."""
         self.decided: dict[str, DecidedCall] = {}
         """By call id, the calls about which a hook decided something."""
         self.labels: dict[str, Label] = {}
-        self.status = ""
-        self.is_old = False
-        """Whether the run started too early, so that it does not count."""
 
     def add_run(self, number: int, line: bytes) -> None:
         """Add the line of a run."""
@@ -96,11 +150,11 @@ class RunTree:
         run = self.runs.get(number)
         if run is None and number in self._waiting:
             try:
-                run = self.runs[number] = JudgedRun(decode_run(self._waiting.pop(number)), self)
+                run = self.runs[number] = JudgedRun(self._waiting.pop(number), self)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 return None
             if number == 0:
-                self.clock.started = run.info.time
+                self.clock.started = run.start.time
         return run
 
     def all_runs(self) -> list[JudgedRun]:
@@ -112,4 +166,4 @@ class RunTree:
     def state_of(self, number: int) -> RunState:
         """Return the state of a run at the current line."""
         infos = {run.number: run.info for run in self.all_runs()}
-        return self.lines.state(number, infos, self.line, self._replaced)
+        return self.lines.state(number, infos, self.position, self._replaced)

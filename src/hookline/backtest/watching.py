@@ -3,21 +3,30 @@
 A hook must not notice that it is watched, so the arguments remain a frozen dict with all its items. Every method of a
 dict is noted here. Code in C can read a dict without its methods (``msgspec.json.encode``, ``dict.get(arguments,
 …)``). It cannot be asked what it read, so while a hook runs, a call of such code counts as reading everything. The
-functions of the standard library use the methods of a dict that has its own; those of other packages may not.
+functions of the standard library use the methods of a dict that has its own; those of other packages may not. Neither
+can code in other threads be observed, so passing work to a thread counts as reading everything too.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import FrameType
+from pathlib import Path
+from types import BuiltinMethodType, ClassMethodDescriptorType, FrameType, MethodDescriptorType
 from typing import Any
 
 from .._base.frozen import FrozenDict
+from .context import RecordedState
 
 _EVALUATE = frozenset(("eval", "exec"))
-_OWN_FILE = __file__
+_HAND_OVER = frozenset((("_queue", "put"), ("_thread", "start_new_thread")))
+_IN_C = (MethodDescriptorType, ClassMethodDescriptorType, BuiltinMethodType)
+_FOLDER = f"{Path(__file__).parent}{os.sep}"
+_CALLER = f"{_FOLDER}_coverage.py"
+_IMPORT = "<frozen importlib"
+_STATE = RecordedState.__getattribute__.__code__
 
 
 class WatchedArguments(FrozenDict):
@@ -110,8 +119,12 @@ def watch(arguments: Mapping[str, Any]) -> WatchedArguments:
 
 
 @contextmanager
-def noting(arguments: WatchedArguments) -> Iterator[None]:
-    """Note reads by code in C too, in this thread and as long as this lasts.
+def noting(arguments: WatchedArguments, *, threads: bool = True) -> Iterator[None]:
+    """Note reads by code in C too, as long as this lasts.
+
+    Args:
+        arguments: the arguments.
+        threads: whether passing work to another thread counts as reading everything.
 
     Example::
 
@@ -120,7 +133,11 @@ def noting(arguments: WatchedArguments) -> Iterator[None]:
     """
 
     def profile(frame: FrameType, event: str, function: Any) -> None:
-        if event == "c_call" and frame.f_code.co_filename != _OWN_FILE and _may_read(function, arguments):
+        if arguments.whole:
+            return
+        if event == "call" and frame.f_code is _STATE and frame.f_locals["name"] == "messages":
+            arguments.whole = _is_of_hook(frame.f_back)  # the transcript contains the calls of the reply
+        elif event == "c_call" and _may_read(function, arguments, threads=threads) and _is_of_hook(frame):
             arguments.whole = True
 
     before = sys.getprofile()
@@ -131,10 +148,29 @@ def noting(arguments: WatchedArguments) -> Iterator[None]:
         sys.setprofile(before)
 
 
-def _may_read(function: Any, arguments: WatchedArguments) -> bool:
-    """Whether a function in C may read the arguments without their methods."""
+def _may_read(function: Any, arguments: WatchedArguments, *, threads: bool) -> bool:
+    """Whether a function in C may read the arguments without their methods, or where nobody sees it."""
     owner = getattr(function, "__self__", None)
     if owner is arguments:
         return True  # a method of dict, as in dict.get(arguments, "path")
-    home = getattr(function, "__module__", None) or type(owner).__module__
-    return home.partition(".")[0] not in sys.stdlib_module_names or function.__name__ in _EVALUATE
+    name = function.__name__
+    home = function.__module__ or _defining_module(type(owner), name)
+    package = home.partition(".")[0]
+    if package not in sys.stdlib_module_names or name in _EVALUATE:
+        return True
+    return threads and (package, name) in _HAND_OVER
+
+
+def _defining_module(kind: type, name: str) -> str:
+    """Return the module of the class in C that defines a method; a subclass in Python may override it."""
+    return next((base.__module__ for base in kind.__mro__ if isinstance(vars(base).get(name), _IN_C)), "")
+
+
+def _is_of_hook(frame: FrameType | None) -> bool:
+    """Whether code is called by the hook, and neither by the context of the backtest nor by an import."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith((_FOLDER, _IMPORT)):
+            return file == _CALLER
+        frame = frame.f_back
+    return True

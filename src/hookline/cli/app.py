@@ -20,6 +20,7 @@ COMMANDS = {
     "chat": "Chat with an agent.",
     "record": "List, show, label, export or delete recorded runs.",
     "explain": "Show what happened in a recorded run: each step, and what each hook decided and changed.",
+    "backtest": "Test rules on recorded runs, and show which decisions would differ.",
     "coverage": "Show which tools, arguments and points of recorded runs no guard looks at.",
     "diff": "Show two recorded runs side by side, with the first difference marked.",
     "replay": "Replay recorded runs under other hooks, and show which decisions differ.",

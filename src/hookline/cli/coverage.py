@@ -11,7 +11,8 @@ import typer
 from rich.text import Text
 
 from ..config.sources import Configuration
-from .errors import COMPLETED, FAILED, print_note, set_up_logging
+from .backtest import ProgressBar, load_rules
+from .errors import COMPLETED, FAILED, SKIPPED, print_note, set_up_logging
 from .help import Command
 from .options import with_settings
 from .output import print_parts, print_table, write_json
@@ -34,6 +35,7 @@ Exit codes:
   0    all is well
   1    the condition of --fail-if is true
   2    invalid input or setup
+  5    lines or moments were skipped, and no condition of --fail-if is true
 """
 
 _NAME = 40
@@ -62,7 +64,6 @@ def coverage(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Show which tools, arguments and points of recorded runs no guard looks at."""
-    from ..backtest._backtest import load_rules
     from ..backtest._coverage import coverage as measure
     from ..backtest._coverage import coverage_condition
 
@@ -71,8 +72,8 @@ def coverage(
         coverage_condition(condition)  # report a mistake before reading the records
     paths = records or [config.settings.records]
     after = parse_since(since) if since else None
-    with redirect_stdout(sys.stderr):  # for rules that print
-        found = measure(load_rules([rules], config.home), paths, where=where or (), since=after)
+    with redirect_stdout(sys.stderr), ProgressBar() as progress:  # for rules that print
+        found = measure(load_rules(rules), paths, where=where or (), since=after, progress=progress)
     if json:
         names = {"uncovered_tools": found.uncovered_tools, "undecided_points": found.undecided_points}
         write_json(names | msgspec.to_builtins(found))
@@ -81,7 +82,7 @@ def coverage(
     reasons = [reason for condition in fail_if or () if (reason := found.fail_if(condition)) is not None]
     for reason in reasons:
         print_note(reason)
-    return FAILED if reasons else COMPLETED
+    return FAILED if reasons else SKIPPED if found.skipped else COMPLETED
 
 
 def _print(found: Coverage) -> None:

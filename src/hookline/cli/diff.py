@@ -43,23 +43,19 @@ _LIMIT = 1200
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("diff", cls=Command, epilog=EPILOG)(with_settings("debug")(diff))
+    app.command("diff", cls=Command, epilog=EPILOG)(with_settings("records", "debug")(diff))
 
 
 def diff(
     config: Configuration,
     first: Annotated[str, typer.Argument(metavar="A", help="Id of a run or its beginning, last, or a file.")],
     second: Annotated[str, typer.Argument(metavar="B", help="The other run.")],
-    records: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATH", help="Folder or file with records. [default: the setting records] Repeatable."),
-    ] = None,
     full: Annotated[bool, typer.Option("--full", help="Show the parts that are the same, and whole texts.")] = False,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Write a web page instead.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Show two recorded runs side by side, with the first difference marked."""
-    found = compare(load_view(first, records, config), load_view(second, records, config))
+    found = compare(load_view(first, config), load_view(second, config))
     if html is not None:
         from ..explain.page import diff_html
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .._kernel.state import AgentResult
 
 
-COMPLETED, FAILED, BAD_INPUT, STOPPED, ENDED, CANCELLED, OUTPUT_CLOSED = 0, 1, 2, 3, 4, 130, 141
+COMPLETED, FAILED, BAD_INPUT, STOPPED, ENDED, SKIPPED, CANCELLED, OUTPUT_CLOSED = 0, 1, 2, 3, 4, 5, 130, 141
 
 EXIT_CODES = {
     COMPLETED: "completed",
@@ -32,6 +32,7 @@ EXIT_CODES = {
     BAD_INPUT: "invalid input or setup: options, settings, hooks, API key, model, server",
     STOPPED: "stopped by a limit or a hook",
     ENDED: "ended by a hook",
+    SKIPPED: "completed, but a part of the input could not be used",
     CANCELLED: "cancelled with Ctrl-C",
     OUTPUT_CLOSED: "the reader of the output closed the pipe",
 }

@@ -30,7 +30,7 @@ from ..explain.words import DECISIONS, ONLY, OUTCOMES, STATUSES, VERBS
 from .errors import COMPLETED, print_note
 from .help import Command
 from .options import with_settings
-from .output import console, print_parts, time_text, write_json
+from .output import console, time_text, write_json
 from .text import counted, printable, short
 
 if TYPE_CHECKING:
@@ -69,16 +69,12 @@ _QUIET = ("on_run_start", "on_run_end", "on_stop", "subagent_spawning", "subagen
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("explain", cls=Command, epilog=EPILOG)(with_settings("debug")(explain))
+    app.command("explain", cls=Command, epilog=EPILOG)(with_settings("records", "debug")(explain))
 
 
 def explain(
     config: Configuration,
     run: Annotated[str, typer.Argument(metavar="RUN", help="Id of a run or its beginning, last, or a file.")],
-    records: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATH", help="Folder or file with records. [default: the setting records] Repeatable."),
-    ] = None,
     at: Annotated[int | None, typer.Option(metavar="N", min=0, help="Show only the step of this moment.")] = None,
     only: Annotated[str | None, typer.Option(metavar="WHAT", help=f"Only what hooks did: {', '.join(ONLY)}.")] = None,
     hook: Annotated[str | None, typer.Option(metavar="NAME", help="Only where this hook intervened.")] = None,
@@ -88,7 +84,7 @@ def explain(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Show what happened in a recorded run: each step, and what each hook decided and changed."""
-    view = load_view(run, records, config)
+    view = load_view(run, config)
     if html is not None:
         from ..explain.page import explain_html
 
@@ -98,17 +94,18 @@ def explain(
         write_json(view)
         return COMPLETED
     printer = _Printer(view, filters=_Filters(view, at, only, hook, tool), full=full)
-    print_parts(*printer.parts())
+    for line in printer.parts():
+        printer.write(line)
     return COMPLETED
 
 
-def load_view(name: str, records: Sequence[str] | None, config: Configuration) -> RunView:
+def load_view(name: str, config: Configuration) -> RunView:
     """Return the view of a recorded run, and print what was skipped while reading it."""
     from ..explain.find import find_run
     from ..explain.view import explain as view_of
 
-    folder = getattr(config.settings, "records", None)
-    found = find_run(name, records or ([folder] if folder else []))
+    folder = config.settings.records
+    found = find_run(name, [folder] if os.path.exists(folder) else [])
     for note in found.notes:
         print_note(note)
     view = view_of(found.run)
@@ -194,13 +191,20 @@ class _Printer:
         if not shown and self.filters is not None and self.filters.active:
             yield Text("\nNothing in this run matches.", style="dim")
 
+    def write(self, line: Text) -> None:
+        """Print a line as soon as it is made. It is wrapped already; only colours need Rich, which is slow."""
+        if self.coloured:
+            self.out.print(line, soft_wrap=True)
+        else:
+            sys.stdout.write("".join(f"{each.rstrip()}\n" for each in line.plain.split("\n")))
+
     # The header
 
     def header(self) -> Iterator[Text]:
         view = self.view
         status = _coloured(view.status, STATUSES.get(view.status, "grey"), bold=True)
         yield Text.assemble(status, " ", (printable(view.id, keep=""), "dim"), (f"  {time_text(view.time)}", "dim"))
-        yield Text(short(view.task, 4 * self.width), style="bold")
+        yield self.indented(0, Text(short(view.task, 4 * self.width), style="bold"))
         steps = sum(step.index >= 0 for step in view.steps)
         cached = f" ({view.cached_tokens:,} cached)" if view.cached_tokens else ""
         facts = (
@@ -213,7 +217,7 @@ class _Printer:
             "cost unknown" if view.cost is None else f"${view.cost:.4f}",
             counted(view.events, "moment"),
         )
-        yield Text(printable(" · ".join(filter(None, facts)), keep=""), style="dim")
+        yield self.indented(0, Text(printable(" · ".join(filter(None, facts)), keep=""), style="dim"))
         yield self.indented(0, Text(printable(view.why)), label="why it stopped  ")
         if view.reply:
             yield self.indented(0, Text(self.excerpt(view.reply)), label="reply  ")
@@ -451,7 +455,10 @@ class _Printer:
             label = Text(printable(label, keep=""), style="dim")
         first = Text("  " * depth) + label
         rest = Text(" " * min(len(first), self.width // 2))
-        lines = text.wrap(self.out, max(20, self.width - len(rest)), overflow="fold")
+        room = max(20, self.width - len(rest))
+        if len(text) <= room and text.plain.isascii() and "\n" not in text.plain:
+            return first + text  # wrapping is slow, and a long run has a hundred thousand lines
+        lines = text.wrap(self.out, room, overflow="fold")
         if not lines:
             return first
         return Text("\n").join([first + lines[0], *(rest + line for line in lines[1:])])

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ..config.sources import Configuration
-from .errors import BAD_INPUT, COMPLETED, print_error, print_note
+from .errors import BAD_INPUT, COMPLETED, SKIPPED, print_error, print_note
 from .help import Command
 from .options import with_settings
 from .output import print_parts, print_table, short_path, write_json
@@ -34,9 +34,8 @@ Sources:
 Exit codes:
   0    everything was read
   2    nothing could be read
-  3    some lines or files could not be read; the rest was imported
+  5    some lines or files could not be read; the rest was imported
 """
-INCOMPLETE = 3
 _MOST = 20
 """Maximum number of rows about lines that could not be read."""
 
@@ -76,7 +75,7 @@ def import_(
     if not report.runs:
         print_error(f"there is nothing to import: no run was found in {counted(report.lines, 'line')}")
         return BAD_INPUT
-    return INCOMPLETE if report.skipped else COMPLETED
+    return SKIPPED if report.skipped else COMPLETED
 
 
 def _progress() -> Any:

@@ -3,36 +3,47 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 from rich.text import Text
 
+from ..config.errors import ConfigError
 from ..config.sources import Configuration
-from .errors import COMPLETED, FAILED, print_note, set_up_logging
+from .errors import BAD_INPUT, COMPLETED, FAILED, print_error, print_note, set_up_logging
 from .help import Command
 from .options import with_settings
-from .output import print_parts, print_table
-from .text import counted, printable, run_summary
+from .output import print_parts
+from .text import counted, parse_since, printable, run_summary
 
 if TYPE_CHECKING:
     from ..tape._replay import Replay
+    from ..tape.format import TapeError
     from ..tape.tape import Tape
 
 EPILOG = """
 Examples:
   hookline run "What is in this folder?" --tape monday.tape
   hookline replay monday.tape --show
-  hookline replay tapes/*.tape --hooks new_rules.py
+  hookline replay tapes --since 7d --hooks new_rules.py
 
 Models, tools and approvers are not called: their answers come from the tape. Hooks run for real, with their effects.
 
 Exit codes:
   0    all decisions are the same as in the recording
   1    a decision differs
-  2    invalid input or setup, such as a file that is not a tape
+  2    invalid input or setup, such as a file that is not a tape; the other tapes are replayed
 """
+
+
+HEADINGS = ("tape", "status", "decisions recorded / replayed", "replay", "first difference")
+STYLES = {"same": "green", "different": "red"}
+MAX_NAME = 60
+"""Maximum width of the column with the names of tapes."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -43,7 +54,13 @@ def add_to(app: typer.Typer) -> None:
 
 def replay(
     config: Configuration,
-    tapes: Annotated[list[str], typer.Argument(metavar="TAPE...", help="Files written by hookline run --tape.")],
+    tapes: Annotated[
+        list[str], typer.Argument(metavar="TAPE...", help="Files written by hookline run --tape, and folders of them.")
+    ],
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="Only runs since 30m, 24h, 7d, 2w ago, or since a date.", show_default=False),
+    ] = None,
     show: Annotated[bool, typer.Option("--show", help="Only print the recorded run.")] = False,
     loose: Annotated[
         bool,
@@ -53,23 +70,48 @@ def replay(
 ) -> int:
     """Replay recorded runs under other hooks, and show which decisions differ."""
     from ..tape._replay import replay as play
-    from ..tape.tape import Tape
+    from ..tape.format import TapeError
+    from ..tape.tape import Tape, tape_files
 
     set_up_logging(config.settings.debug)
-    found = [Tape.load(path) for path in tapes]
-    if show:
-        for tape in found:
-            _print_tape(tape, alone=len(found) == 1)
-        return COMPLETED
-    if config.settings.plugins:
+    files = tape_files(tapes, since=None if since is None else parse_since(since))
+    if not files:
+        raise ConfigError(f"there are no tapes in {', '.join(tapes)}" + (f" since {since}" if since else ""))
+    if config.settings.plugins and not show:
         print_note(f"a replay does not use plugins: {', '.join(config.settings.plugins)}")
-    replays = [play(tape, _hooks(config), strict=not loose) for tape in found]
-    if json:
-        for each in replays:
-            sys.stdout.write(f"{_as_json(each)}\n")
-    else:
-        _print_replays(replays)
-    return COMPLETED if all(each.same for each in replays) else FAILED
+    printer = Printer(files, json=json)
+    with _progress_bar(len(files), visible=not show) as advance:
+        for file in files:
+            try:
+                if show:
+                    _print_tape(Tape.load(file), alone=len(files) == 1)
+                else:
+                    printer.print(play(file, _hooks(config), strict=not loose))
+            except TapeError as error:
+                printer.print_damaged(file, error)
+            advance(file.name)
+    if not show:
+        printer.print_summary()
+    if printer.damaged:
+        return BAD_INPUT
+    return FAILED if printer.different else COMPLETED
+
+
+@contextmanager
+def _progress_bar(total: int, *, visible: bool) -> Iterator[Callable[[str], None]]:
+    """Show a progress bar on stderr if that is a terminal. Yield a function to call after each tape."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn()
+    hidden = not visible or total == 1 or not console.is_terminal
+    # On a terminal, Rich prints results above the bar. A file or a pipe must get them unchanged.
+    with Progress(
+        *columns, console=console, disable=hidden, transient=True, redirect_stdout=sys.stdout.isatty()
+    ) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda name: bar.update(task, advance=1, description=printable(name, keep=""))
 
 
 def _hooks(config: Configuration) -> Any:
@@ -103,40 +145,62 @@ def _print_tape(tape: Tape, *, alone: bool) -> None:
     view.write(run_summary(result))
 
 
-def _print_replays(replays: list[Replay]) -> None:
+class Printer:
+    """Prints the results of replays as they come, and a summary.
 
-    for each in replays:
+    Args:
+        files: all tapes that will be replayed.
+        json: whether to print JSON.
+    """
+
+    def __init__(self, files: Sequence[Path], *, json: bool) -> None:
+        self._json, self._count = json, len(files)
+        names = max(len(printable(file.name, keep="")) for file in files)
+        self._widths = (min(MAX_NAME, max(names, len(HEADINGS[0]))), 10, len(HEADINGS[2]), 9)
+        self._any = False
+        self.different = self.damaged = 0
+
+    def print(self, each: Replay) -> None:
+        """Print the result of a replay."""
+        self.different += not each.same
+        if self._json:
+            sys.stdout.write(f"{_as_json(each)}\n")
+            return
         for note in each.notes:
             print_note(f"{each.tape.name}: {note}")
-    rows = []
-    for each in replays:
+        if not self._any:
+            self._print_row(HEADINGS, style="bold")
+            self._any = True
         then = each.tape.result
-        rows.append(
-            (
-                each.tape.name,
-                then.status if then is not None else "unfinished",
-                f"{len(each.recorded)} / {len(each.replayed)}",
-                Text("same", style="green") if each.same else Text("different", style="red"),
-                _first_difference(each),
-            )
-        )
-    print_table(
-        ("tape", "status", "decisions recorded / replayed", "replay", "first difference"),
-        rows,
-        keep=("tape", "status", "decisions recorded / replayed", "replay"),
-    )
-    for each in replays:
-        if each.differences:
-            print_parts(Text(f"\n{printable(each.tape.name, keep='')}", style="bold"))
+        status = then.status if then is not None else "unfinished"
+        decisions = f"{len(each.recorded)} / {len(each.replayed)}"
+        cells = each.tape.name, status, decisions, "same" if each.same else "different", _first_difference(each)
+        self._print_row(cells)
         for difference in each.differences:
-            print_parts(Text(f"  {printable(str(difference), keep='')}"))
+            print_parts(Text(f"  {printable(str(difference), keep='')}"), soft_wrap=True)
         if each.stop_reason:
-            print_parts(
-                Text(f"  the tape has no answers after this: {printable(each.stop_reason, keep='')}", style="dim")
-            )
-    different = sum(not each.same for each in replays)
-    if len(replays) > 1:
-        print_parts(Text(f"\n{counted(len(replays), 'tape')}, {different} different"))
+            why = f"  the tape has no answers after this: {printable(each.stop_reason, keep='')}"
+            print_parts(Text(why, style="dim"), soft_wrap=True)
+
+    def _print_row(self, cells: Sequence[str], style: str = "") -> None:
+        row = Text(style=style)
+        for cell, width in zip(cells, (*self._widths, 0), strict=True):
+            row.append(f"{printable(cell, keep=''):<{width}}  ", style=STYLES.get(cell, ""))
+        print_parts(row, soft_wrap=True)
+
+    def print_damaged(self, file: Path, error: TapeError) -> None:
+        """Report a tape that cannot be replayed."""
+        self.damaged += 1
+        print_error(str(error))
+        if self._json:
+            sys.stdout.write(msgspec.json.encode({"tape": file.name, "error": str(error)}).decode() + "\n")
+
+    def print_summary(self) -> None:
+        """Print how many tapes differ, if there are several."""
+        if self._json or self._count == 1:
+            return
+        damaged = f", {self.damaged} damaged" if self.damaged else ""
+        print_parts(Text(f"\n{counted(self._count, 'tape')}, {self.different} different{damaged}"))
 
 
 def _first_difference(each: Replay) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,7 +45,19 @@ def find_run(name: str, records: Sequence[str | os.PathLike[str]] = ()) -> Found
     if name.endswith(SUFFIXES) or os.path.isfile(name):
         return _last_of(Path(name))
     if not records:
-        raise RecordError(f"there is no file {name!r}, and no folder of records to look for a run with that id")
+        what = "the last run" if name == "last" else repr(name)
+        raise RecordError(f"{what} was not found: no runs are recorded yet (hookline run --record records a run)")
+    for _ in range(2):
+        file, id = _locate(name, records)
+        found = _read(file, id)
+        if found is not None:
+            return found
+        # The run has ended meanwhile, and its record was moved.
+    raise RecordError(f"{file} does not contain the run {id} any more")
+
+
+def _locate(name: str, records: Sequence[str | os.PathLike[str]]) -> tuple[Path, str]:
+    """Return the file and the whole id of a run."""
     files = record_files(records)[::-1]
     if name == "last":
         return _last(files, records)
@@ -52,7 +66,7 @@ def find_run(name: str, records: Sequence[str | os.PathLike[str]] = ()) -> Found
         for run in _run_lines(file):
             id = run.info.ids.run_id
             if id == name:
-                return _read(file, id)
+                return file, id
             if name and (id.startswith(name) or id.startswith(f"run_{name}")):
                 matches.setdefault(id, file)
     if not matches:
@@ -62,43 +76,52 @@ def find_run(name: str, records: Sequence[str | os.PathLike[str]] = ()) -> Found
         shown = ", ".join(list(matches)[:_SHOWN]) + (", …" if len(matches) > _SHOWN else "")
         raise RecordError(f"{counted(len(matches), 'recorded run')} begin with {name!r}: {shown}")
     ((id, file),) = matches.items()
-    return _read(file, id)
+    return file, id
 
 
 def _run_lines(file: Path) -> list[RunLine]:
     """Return the lines in which runs start. All other lines are skipped by their first bytes."""
     found = []
-    for _, line in raw_lines(file, Account()):
-        if line.startswith(_RUN_LINE):
-            try:
-                found.append(_run_line.decode(line))
-            except msgspec.DecodeError:
-                continue
+    with suppress(FileNotFoundError):  # a record that was moved, because its run has ended
+        for _, line in raw_lines(file, Account()):
+            if line.startswith(_RUN_LINE):
+                with suppress(msgspec.DecodeError):
+                    found.append(_run_line.decode(line))
     return found
 
 
-def _last(files: Sequence[Path], records: Sequence[str | os.PathLike[str]]) -> Found:
+def _last(files: Sequence[Path], records: Sequence[str | os.PathLike[str]]) -> tuple[Path, str]:
     """Return the run that started last. ``files`` begins with the file that was written last."""
     best: tuple[float, str, Path] | None = None
     for file in files:
         # A run is written after it starts, so an older file cannot contain one that started later.
-        if best is not None and file.stat().st_mtime < best[0]:
+        if best is not None and _written(file) < best[0]:
             break
         for run in _run_lines(file):
             if run.run == 0 and (best is None or run.info.time >= best[0]):
                 best = run.info.time, run.info.ids.run_id, file
     if best is None:
         raise RecordError(f"no runs are recorded in {', '.join(map(str, records))} yet")
-    return _read(best[2], best[1])
+    return best[2], best[1]
 
 
-def _read(file: Path, id: str) -> Found:
+def _written(file: Path) -> float:
+    """Return when a file was last written; now, if it was moved."""
+    try:
+        return file.stat().st_mtime
+    except FileNotFoundError:
+        return time.time()
+
+
+def _read(file: Path, id: str) -> Found | None:
+    if not file.exists():
+        return None
     account = Account()
     for run in read_runs([file], account=account):
         for each in run.tree():
             if each.id == id:
                 return Found(each, _notes(account))
-    raise RecordError(f"{file} does not contain the run {id} any more")
+    return None
 
 
 def _last_of(file: Path) -> Found:

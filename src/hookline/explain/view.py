@@ -615,21 +615,27 @@ class _RunBuilder:
         view = builder.build()
         self.view.events += view.events
         self.last = max(self.last, builder.last)
-        call = self.calls.get(run.info.call_id)
-        if call is None and not run.info.call_id:
-            open_calls = [call for call in self.calls.values() if not call.outcome]
-            call = open_calls[-1] if open_calls else None
+        call = self.calls.get(run.info.call_id) if run.info.call_id else self.starter(view)
         if call is not None:
             call.runs.append(view)
         else:
             self.current.items.append(NestedRun(view.at, view))
+
+    def starter(self, nested: RunView) -> ToolCallView | None:
+        """Return the call that probably started a nested run, where the record does not say it: a call without a result
+        whose arguments contain the task, else the last one.
+        """
+        waiting = [call for call in self.calls.values() if not call.outcome]
+        with_task = [call for call in waiting if any(value == nested.task for _, value in call.arguments)]
+        return next((call for call in with_task if not call.runs), waiting[-1] if waiting else None)
 
     def label(self, line: fmt.LabelLine) -> None:
         label = line.label
         call = self.calls.get(label.call_id)
         if call is None:
             call = next((c for c in self.calls.values() if any(m.n == line.n for m in c.moments)), None)
-        if call is not None:
+        said_already = call is not None and (label.label, label.by) == (call.decision, call.decided_by)
+        if call is not None and not said_already:
             by = f" by {label.by}" if label.by else ""
             call.labels.append(self.cut(f"{label.label}{by}{f': {label.note}' if label.note else ''}"))
 

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from .._kernel.values import Ids, Usage
-from ..records.format import Label
+from ..records.format import Decision, Label
 from .lines import Log, Losses, mapping, number, open_log, sequence, text, unix_time
 from .runs import Call, ImportedRun, Json
 
@@ -199,7 +199,7 @@ class _Transcript:
         """Yield the runs in the order of their ends."""
         self.branch = _last_branch(Log(self.log.path, self.log.file, Losses()))
         for line in self.log.objects():
-            kind = line.get("type")
+            kind = text(line.get("type"))
             if kind in ("user", "assistant"):
                 if not isinstance(line.get("message"), dict):
                     self.log.skip("the line has no message")
@@ -302,12 +302,12 @@ class _Thread:
 
     def _start(self, line: Json, said: str) -> None:
         """Begin a run at a prompt. It counts only when the model replies: many commands never reach it."""
-        key = hash(text(line.get("uuid")))
-        self._is_copy = bool(line.get("uuid")) and key in self.transcript.importer.turns
+        uuid = text(line.get("uuid"))
+        self._is_copy = bool(uuid) and hash(uuid) in self.transcript.importer.turns
         if self._is_copy:
             self.losses.leave_out("prompts that are copies from an earlier file or line, with what followed")
             return
-        self.transcript.importer.turns.add(key)
+        self.transcript.importer.turns.add(hash(uuid))
         command = _COMMAND.match(said)
         if command:
             said = " ".join(filter(None, command.groups()))
@@ -322,14 +322,19 @@ class _Thread:
         self._count += 1
         is_sidechain = bool(line.get("isSidechain"))
         agent = SOURCE + ("/subagent" if is_sidechain else "")
-        ident = text(line.get("uuid")) or f"{session}-{self._count}"
-        ids = Ids(run_id=ident, task_id=text(line.get("promptId")), session_id=session, agent=agent)
+        uuid = text(line.get("uuid"))
+        ids = Ids(
+            run_id=uuid or f"{session}-{self._count}",
+            task_id=text(line.get("promptId")),
+            session_id=session,
+            agent=agent,
+        )
         run = ImportedRun(ids, time=self._time, task=task)
         run.provider = "anthropic"
         run.metadata = {
             name: line[name] for name in ("cwd", "gitBranch", "version", "permissionMode") if line.get(name)
         }
-        if not is_sidechain and line.get("uuid") and hash(line["uuid"]) not in self.transcript.branch:
+        if not is_sidechain and uuid and hash(uuid) not in self.transcript.branch:
             run.metadata["rewound"] = True
         self._status = "completed"
         return run
@@ -418,14 +423,14 @@ class _Thread:
         assert moment is not None
         if how == "user":
             words = _SAID.search(said)
-            run.decide(moment, PERMISSIONS, "ask", "")
+            run.decide(moment, Decision(PERMISSIONS, "guard", "ask", value=f"May Claude Code use {call.name}?"))
             run.label(call, Label("denied", call.id, by="user", note=words[1] if words else ""))
             if not line.get("toolDenialKind") and words is None:
                 self.losses.leave_out(
                     "denials without a reason, which may also be interruptions (old versions do not say)"
                 )
         elif how in ("rule", "hook"):
-            run.decide(moment, PERMISSIONS if how == "rule" else HOOKS, "block", said)
+            run.decide(moment, Decision(PERMISSIONS if how == "rule" else HOOKS, "guard", "block", value=said))
         run.result(at, call, said, outcome=outcome, duration=at - call.time, missing=NO_RESULT)
         self._ended_at = at
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -20,6 +21,8 @@ from .runs import ImportedRun, RunEncoder
 
 Source = Literal["claude-code", "openai", "otel"]
 SOURCES: tuple[Source, ...] = get_args(Source)
+
+_numbers = count()
 
 
 class SkippedLines(Frozen, frozen=True):
@@ -99,7 +102,7 @@ def import_logs(
             encoder.moments,
             encoder.labels,
             dict(losses.left_out),
-            tuple(SkippedLines(*key, count, skipped.first[key]) for key, count in skipped.skipped.items()),
+            tuple(SkippedLines(*key, number, skipped.first[key]) for key, number in skipped.skipped.items()),
         )
 
     partial = target.with_name(f"{target.name}.partial")  # readers of the folder do not see a file before it is whole
@@ -127,4 +130,4 @@ def _target(out: Path, source: str) -> Path:
     if out.suffix == SUFFIX and not out.is_dir():
         return out
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    return out / f"{stamp}-{os.getpid()}-{source}{SUFFIX}"
+    return out / f"{stamp}-{os.getpid()}-{next(_numbers):06}-{source}{SUFFIX}"

@@ -18,7 +18,7 @@ import msgspec
 
 from .._base.frozen import json_text
 from .._kernel.values import Ids, Usage
-from ..records.format import Label
+from ..records.format import Decision, Label
 from .lines import Losses, decoded, mapping, number, open_log, sequence, text
 from .runs import Call, ImportedRun, Json, Moment
 
@@ -417,11 +417,35 @@ class _Builder:
         """Record what Hookline's hooks decided at a moment."""
         for event in () if span is None else span.events:
             about = event.attributes
-            if event.name == "hookline.verdict" and about.get("hookline.point") == point:
-                verb, hook = text(about.get("hookline.verb")), text(about.get("hookline.hook"))
-                phase = "rewrite" if verb in ("modify", "merge") else "guard"
-                self.run.decide(moment, hook, verb, text(about.get("hookline.reason")), phase)
+            if span is None or event.name != "hookline.verdict" or about.get("hookline.point") != point:
+                continue
+            decision = _decision(span, about)
+            if decision is None:
+                self.losses.leave_out("decisions of hooks whose value is not in the spans")
+            else:
+                self.run.decide(moment, decision)
         moment.decisions = tuple(sorted(moment.decisions, key=lambda one: _strength(one.verb)))
+
+
+def _decision(span: Span, about: Json) -> Decision | None:
+    """Return a decision with its value, as far as the span of the call has it; ``None`` if it cannot be played back."""
+    verb, hook, reason = (text(about.get(f"hookline.{name}")) for name in ("verb", "hook", "reason"))
+    result = text(span.attributes.get("gen_ai.tool.call.result"))
+    if verb == "replace":  # what changed is not known
+        return Decision(hook, "rewrite", verb, reason)
+    if verb == "failed":
+        return Decision(hook, "guard", verb, error=text(about.get("exception.message")) or reason or "it failed")
+    if verb == "stop":
+        return Decision(hook, "guard", verb, reason, {"kind": "stop_requested", "message": reason})
+    if verb == "ask":
+        asked = (mapping(event.attributes) for event in span.events if event.name == "hookline.approval_asked")
+        questions = [str(each) for one in asked for each in sequence(one.get("hookline.questions"))]
+        return Decision(hook, "guard", verb, reason, "; ".join(questions) or "May this call run?")
+    if verb in ("block", "end", "retry", "keep_going"):
+        return Decision(hook, "guard", verb, reason, result if verb == "block" else reason)
+    if verb == "answer" and span.operation == TOOL:
+        return Decision(hook, "guard", verb, reason, result)
+    return None
 
 
 def _strength(verb: str) -> int:

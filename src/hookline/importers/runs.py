@@ -184,9 +184,9 @@ class ImportedRun:
         message: Json = {"role": "tool", "content": text, "call_id": call.id, "name": call.name}
         self.say(message | {"is_error": True} if failed else message)
 
-    def decide(self, moment: Moment, hook: str, verb: str, reason: str, phase: str = "guard") -> None:
-        """Record what a rule of the other system made of a moment."""
-        moment.decisions = (*moment.decisions, Decision(hook, phase, verb, reason))
+    def decide(self, moment: Moment, decision: Decision) -> None:
+        """Record what a rule of the other system made of a moment. The decision must be complete: it is played back."""
+        moment.decisions = (*moment.decisions, decision)
 
     def label(self, call: Call, label: Label) -> None:
         """Record what a person said about a call."""
@@ -330,7 +330,12 @@ class RunEncoder:
         )
         line: list[Any] = [moment.point, moment.tool, run, moment.n, block.at(moment.time), 0, payload]
         if moment.decisions:
-            decisions = [each.replace(reason=self._cleaned(each.reason)) for each in moment.decisions]
+            decisions = [
+                each.replace(
+                    reason=self._cleaned(each.reason), value=self._cleaned(each.value), error=self._cleaned(each.error)
+                )
+                for each in moment.decisions
+            ]
             last = decisions[-1]
             line += [decisions, Verdict(last.verb, last.hook, last.reason)]
         if notes != _NO_NOTES:

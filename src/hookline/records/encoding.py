@@ -42,6 +42,7 @@ from .._kernel.values import Ids, Message
 from ..tools._tool import Tool
 from ..tools.registry import ToolRegistry
 from . import format as fmt
+from .labels import is_person
 from .redaction import Redacted, text_fields
 
 log = logging.getLogger("hookline")
@@ -195,18 +196,28 @@ class RunTree:
     Args:
         write: appends a line to the record. It must not raise.
         hold: appends a line that may be written together with the next one; by default like ``write``.
+        take: appends the items of a line, for a record that encodes many lines at once; then the others are not called.
     """
 
-    def __init__(self, write: Callable[[bytes], object], hold: Callable[[bytes], object] | None = None) -> None:
+    def __init__(
+        self,
+        write: Callable[[bytes], object] = lambda data: None,
+        hold: Callable[[bytes], object] | None = None,
+        take: Callable[[tuple[Any, ...]], object] | None = None,
+    ) -> None:
         self.write = write
         self.hold = write if hold is None else hold
+        self.take = take
         self.positions = count()
         self.numbers = count()
         self.started = time.perf_counter()
 
     def line(self, *items: Any) -> None:
         """Write one line; together with the next one if possible."""
-        self.hold(encode_line(items))
+        if self.take is not None:
+            self.take(items)
+        else:
+            self.hold(encode_line(items))
 
 
 def encode_line(items: Any) -> bytes:
@@ -215,6 +226,13 @@ def encode_line(items: Any) -> bytes:
         return _encode(items) + b"\n"
     except UnicodeEncodeError:
         return _encode(scrub(plain(items))) + b"\n"
+
+
+def without_payload(line: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the items of a moment whose payload cannot be encoded."""
+    point = POINTS.get(line[0])
+    missing = () if point is None else _form(point.payload).names
+    return (*line[:6], {}, None, *(line[8:9] or (None,)), fmt.Notes(inexact="partial", missing=missing), *line[10:])
 
 
 class MomentEncoder:
@@ -363,14 +381,17 @@ class MomentEncoder:
             line += (decided, verdict, notes)
         elif verdict is not None or decided is not None:
             line += (decided, verdict)
-        try:
-            data = _encode(line) + b"\n"
-        except UnicodeEncodeError:
-            data = encode_line(line)
-        if cls in _RESULTS:
-            tree.hold(data)
+        if tree.take is not None:
+            tree.take(line)
         else:
-            tree.write(data)
+            try:
+                data = _encode(line) + b"\n"
+            except UnicodeEncodeError:
+                data = encode_line(line)
+            if cls in _RESULTS:
+                tree.hold(data)
+            else:
+                tree.write(data)
         if cls is ApprovalDecision:
             self._label(payload)
         return position
@@ -378,7 +399,7 @@ class MomentEncoder:
     def _label(self, decided: ApprovalDecision) -> None:
         """Label a call that a person approved or denied, for backtests."""
         asked = self._asked.pop(decided.call_id, None)
-        if asked is not None and decided.decision in ("approved", "denied"):
+        if asked is not None and decided.decision in ("approved", "denied") and is_person(decided.by):
             label = fmt.Label(decided.decision, decided.call_id, decided.by, decided.message)
             clean = label if self._redacted is None else self._redacted.value(label)
             self._tree.line("label", asked[0], self.number, asked[1], clean)

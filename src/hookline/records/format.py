@@ -240,6 +240,14 @@ class LabelLine(Frozen, frozen=True, array_like=True):
     label: Label
 
 
+class Place(Frozen, frozen=True, array_like=True):
+    """The place of a moment in a tape, as that of an :class:`~hookline.tape.format.Entry`."""
+
+    branch: int = 0
+    inside: int = 0
+    readings: tuple[tuple[str, Any], ...] = ()
+
+
 class MomentLine(Frozen, frozen=True, array_like=True):
     """One fire of a point: ``[point, tool, run, n, at, took, payload, decisions, verdict, notes]``.
 
@@ -258,8 +266,8 @@ class MomentLine(Frozen, frozen=True, array_like=True):
     decisions: tuple[Decision, ...] | None = None
     verdict: Verdict | None = None
     notes: Notes | None = None
-    place: tuple[float, int, int] | None = None
-    """In a tape only, for replays: the time, the branch, and the number of the tool call that fired the point."""
+    place: Place | None = None
+    """In a tape only: where the moment belongs in a replay."""
 
 
 NOT_MOMENTS = ("hookline", "hooks", "run", "end", "label")

@@ -15,6 +15,13 @@ import msgspec
 from .format import Label, RecordError
 
 FILE = "labels.jsonl"
+_NOT_PEOPLE = frozenset(("", "expired", "cancelled", "no terminal", "--yes", "--deny"))
+"""Deciders of approvals that are not people: nobody answered, or a setting answers every question."""
+
+
+def is_person(by: str) -> bool:
+    """Whether the decision about an approval is that of a person about this call, so that it is a label."""
+    return by not in _NOT_PEOPLE and not by.startswith("grant ")
 
 
 class GivenLabel(Label, frozen=True):

@@ -24,6 +24,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,8 @@ from .._base.errors import NotInstalledError
 from .._base.frozen import Frozen
 from .blocks import Block, read_blocks
 from .format import NOT_MOMENTS, RecordError, RunInfo, Verdict
-from .reading import Account, decode_line, record_files
+from .reading import PARQUET, Account, decode_line, record_files
 
-SUFFIX = ".parquet"
 ROWS = 100_000
 """Rows of a row group."""
 GROUP_BYTES = 64 << 20
@@ -47,6 +47,8 @@ COLUMNS = ("block", "moments", "run_id", "run", "n", "point", "tool", "agent", "
 
 
 Row = tuple[Any, ...]
+
+_numbers = count()
 
 
 class ParquetExport(Frozen, frozen=True):
@@ -166,11 +168,11 @@ class _Writer:
         names, number = pyarrow.dictionary(pyarrow.int32(), pyarrow.string()), pyarrow.int32()
         types = (number, number, names, number, number, names, names, names, pyarrow.float64(), names, pyarrow.binary())
         self._schema = pyarrow.schema(list(zip(COLUMNS, types, strict=True)), metadata={"hookline": "moments"})
-        self._out, self._is_file = out, out.suffix == SUFFIX and not out.is_dir()
+        self._out, self._is_file = out, out.suffix == PARQUET and not out.is_dir()
         if self._is_file and out.exists():
             raise RecordError(f"{out} exists already: choose another file")
         (out.parent if self._is_file else out).mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        self._stamp = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
         self._file: Any = None
         self._path = out
         self._done: list[str] = []
@@ -218,7 +220,7 @@ class _Writer:
         if not self._rows:
             return
         if self._file is None:
-            name = f"{self._stamp}-{os.getpid()}-{len(self._done):04d}{SUFFIX}"
+            name = f"{self._stamp}-{next(_numbers):06}{PARQUET}"
             self._path = self._out if self._is_file else self._out / name
             os.close(os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
             self._file = self._parquet.ParquetWriter(

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from .._base.errors import NotInstalledError
 from .._base.frozen import History
 from .._kernel.payloads import Failure, ModelReply, ModelRequest, ToolCallRequest
 from .._kernel.points import POINTS
@@ -21,6 +22,9 @@ from .labels import FILE as LABELS
 from .labels import GivenLabel, read_labels
 
 SUFFIXES = (fmt.SUFFIX, ".tape")
+"""The files that are read in folders."""
+PARQUET = ".parquet"
+"""The suffix of exports. They are only read if they are named, because their runs are in other files too."""
 MAX_LINE = 64 << 20
 """Longer lines are skipped, so that a damaged file cannot fill the memory."""
 
@@ -76,6 +80,9 @@ def record_files(paths: Iterable[str | os.PathLike[str]], *, since: float | None
 
 def raw_lines(file: Path, account: Account) -> Iterator[tuple[int, bytes]]:
     """Yield the numbered lines of a file, without the newline. Incomplete and very long lines are skipped."""
+    if file.suffix == PARQUET:
+        yield from _parquet_lines(file, account)
+        return
     with file.open("rb") as stream:
         number, part = 0, b""
         skipping = False
@@ -95,6 +102,24 @@ def raw_lines(file: Path, account: Account) -> Iterator[tuple[int, bytes]]:
                     part, skipping = b"", True
         if part:
             account.skip(file, "the last line is incomplete", number + 1)
+
+
+def _parquet_lines(file: Path, account: Account) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines in a Parquet file that :mod:`hookline.records.parquet` wrote."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise NotInstalledError("pyarrow", "backtest") from None
+    number = 0
+    try:
+        with pyarrow.parquet.ParquetFile(file) as table:
+            for batch in table.iter_batches(10_000, columns=["line"]):
+                for line in batch.column(0).to_pylist():
+                    number += 1
+                    yield number, line.rstrip(b"\n")
+    except (pyarrow.ArrowException, AttributeError, IndexError) as error:  # damaged, or another kind of table
+        account.skip(file, f"the file is not an export of records: {error}", number + 1)
 
 
 class RecordedMoment:

@@ -18,7 +18,7 @@ from .._base.frozen import History, json_encoder
 from .._kernel.errors import RegistrationError
 from .._kernel.validation import check_integer
 from .._kernel.values import Ids, Step, ToolCall, ToolSpec, Usage
-from .._sensitive.redactor import Redactor, is_long_number
+from .._sensitive.redactor import Action, Redactor, is_long_number
 from .format import Inexact
 
 log = logging.getLogger("hookline")
@@ -74,7 +74,8 @@ class Redaction:
     """Replaces sensitive texts and shortens long ones. The texts that it has seen are shared by all runs.
 
     Args:
-        redact: ``None`` for a :class:`Redactor` of all kinds, another ``Redactor``, a function from text to text, an
+        redact: ``None`` for a :class:`Redactor` of all kinds that masks e-mail addresses
+            (``a***@example.com``), another ``Redactor``, a function from text to text, an
             object with such a method ``apply``, or ``False`` to redact nothing.
         max_text: maximum number of characters of each text.
     """
@@ -301,11 +302,13 @@ def text_fields(cls: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def _default_redactor() -> Redactor:
+    """Return the usual redactor. Addresses keep their domain, because rules about recipients look at it."""
+    mask: Mapping[str, Action] = {"email": "mask"}
     try:
-        return Redactor()
+        return Redactor(actions=mask)
     except NotInstalledError as error:
         log.warning("records are written without redaction of card, phone and account numbers: %s", error)
-        return Redactor(_NEEDS_NO_LIBRARY)
+        return Redactor(_NEEDS_NO_LIBRARY, actions=mask)
 
 
 def _function(redact: Any) -> RedactText:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property
 from typing import Any
@@ -31,7 +31,10 @@ from . import format as fmt
 from .compare import Decision, Difference, differences
 from .format import TapeError
 from .player import Player
-from .tape import Tape
+from .tape import Tape, tape_files
+
+ReplayHooks = Agent[Any, Any] | Iterable[Hook] | HookRegistry
+"""The hooks of a replay; or the recorded agent, for its hooks and its subagents."""
 
 
 class Replay(msgspec.Struct, frozen=True):
@@ -94,6 +97,45 @@ def replay(
         with own_loop() as aio:
             return _wait(asyncio.run_coroutine_threadsafe(work, aio))
     return _wait(asyncio.run_coroutine_threadsafe(work, background_loop()))
+
+
+def replay_all(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    hooks: ReplayHooks | Callable[[], ReplayHooks] = (),
+    *,
+    since: float | None = None,
+    strict: bool = True,
+    on_error: Callable[[TapeError], object] | None = None,
+) -> Iterator[Replay]:
+    """Replay many tapes, one after the other. Only one of them is in memory at a time.
+
+    Args:
+        paths: a folder, which is searched at any depth; or several files and folders.
+        hooks: the hooks, as for :func:`replay`; or a function that makes new ones for each tape.
+        since: leave out runs that started before this Unix time.
+        strict: as for :func:`replay`.
+        on_error: called with the error of a tape that cannot be replayed; by default, the error is raised.
+
+    Raises:
+        TapeError: a tape cannot be replayed, and there is no ``on_error``.
+
+    Example::
+
+        for again in replay_all("tapes/", [MyNewGuard()]):
+            if not again.same:
+                print(again.tape.name, again.first_difference or again.stop_reason)
+    """
+    many = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    for file in tape_files(many, since=since):
+        given = hooks if isinstance(hooks, (Agent, HookRegistry, Iterable)) else hooks()
+        try:
+            again = replay(file, given, strict=strict)
+        except TapeError as error:
+            if on_error is None:
+                raise
+            on_error(error)
+        else:
+            yield again
 
 
 def _wait(work: Future[Replay]) -> Replay:
@@ -294,13 +336,9 @@ def _notes(tape: Tape) -> Iterable[str]:
         yield "its last line is incomplete: the program was killed while it wrote"
     if tape.result is None:
         yield "it ends before its run does"
-    called = {entry.number: entry.request.name for entry in tape.entries if isinstance(entry, fmt.ToolCallEntry)}
-    inside = {
-        entry.inside
-        for entry in tape.entries
-        if entry.inside and isinstance(entry, (fmt.ModelRequestEntry, fmt.RunEntry))
-    }
-    if names := sorted({called[number] for number in inside if number in called}):
+    inside = {e.inside for e in tape.entries if e.inside and isinstance(e, (fmt.ModelRequestEntry, fmt.RunEntry))}
+    calls = [entry for entry in tape.entries if isinstance(entry, fmt.ToolCallEntry)] if inside else []
+    if names := sorted({entry.request.name for entry in calls if entry.number in inside}):
         yield f"model calls and runs inside {', '.join(names)} are not replayed because a replay calls no tools"
     root = tape.run.ids.run_id
     if any(isinstance(entry, fmt.SteeringEntry) and entry.run != root for entry in tape.entries):

@@ -85,13 +85,13 @@ class Comparison:
         """The first difference by its position on the tape, as text."""
         return min(self._found, key=lambda pair: pair[0])[1] if self._found else ""
 
-    def take(self, event: Event, branch: int, next_in_branch: Callable[[], int]) -> tuple[int | None, str]:
+    def take(self, event: Event, branch: int, next_in: Callable[[int], int]) -> tuple[int | None, str]:
         """Compare the next event of a branch.
 
         Args:
             event: the event.
             branch: its branch.
-            next_in_branch: returns the position of the branch's next recorded entry.
+            next_in: returns the position of a branch's next recorded entry.
 
         Returns:
             The event's position on the tape, or ``None``; and how it differs from the next recorded event, or ``""``.
@@ -100,6 +100,8 @@ class Comparison:
             return None, ""
         then = self._recorded.get((event.run_id, branch), deque())
         decision = _decision(event) if isinstance(event, HookExecuted) else None
+        if decision is None and then and _is_same(then[0][1], event):  # nearly always
+            return then.popleft()[0], ""
         found = next((i for i in _next_candidates(then) if _is_same(then[i][1], event)), None)
         difference = ""
         if found is None:
@@ -108,7 +110,7 @@ class Comparison:
             difference = f"recorded: {_describe(was, event) if was is not None else 'nothing'}; replayed: {now}"
             found = next((i for i in range(min(LOOKAHEAD, len(then))) if _is_same(then[i][1], event)), None)
             if decision is not None:
-                self._decisions.append((next_in_branch() if found is None else then[found][0], decision))
+                self._decisions.append((next_in(branch) if found is None else then[found][0], decision))
             for _ in range(found or 0):
                 then.popleft()
             found = found and 0

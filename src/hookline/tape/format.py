@@ -41,12 +41,14 @@ class Entry(Frozen, frozen=True, tag_field="entry", omit_defaults=True):
     ``at`` is the time in seconds since the tape started. ``inside`` is the number of the tool call that produced the
     entry; a replay calls no tools, so it does not produce such entries again. ``branch`` is the number of the part of
     the run that the entry belongs to: parts that run concurrently, such as the calls of a batch, have a branch each,
-    and the entries of one branch have a fixed order.
+    and the entries of one branch have a fixed order. ``readings`` are the values of ``ctx.clock``, ``ctx.random`` and
+    ``ctx.new_id`` that were read in the branch since its previous entry, each with its kind.
     """
 
     at: float = 0.0
     inside: int = 0
     branch: int = 0
+    readings: Sequence[tuple[str, Any]] = ()
 
 
 class HeaderEntry(Entry, frozen=True, tag="tape"):
@@ -253,9 +255,7 @@ class CountEntry(Entry, frozen=True, tag="count"):
 
 
 class ReadingsEntry(Entry, frozen=True, tag="readings"):
-    """Values of ``ctx.clock``, ``ctx.random`` and ``ctx.new_id`` that were read before the next entry of the branch."""
-
-    values: Sequence[tuple[str, Any]] = ()
+    """Readings after the last other entry of a branch; in version 2, those before the next entry of the branch."""
 
 
 class EventEntry(Entry, frozen=True, tag="event"):
@@ -343,8 +343,9 @@ def decode_version_2(line: bytes) -> Entry:
     data = msgspec.json.decode(line, type=dict[str, Any])
     data["entry"] = _VERSION_2.get(data.get("entry", ""), "")
     data["branch"] = data.pop("lane", 0)
-    if "ledgers" in data:
-        data["budgets"] = data.pop("ledgers")
+    for old, new in (("ledgers", "budgets"), ("values", "readings")):
+        if old in data:
+            data[new] = data.pop(old)
     if data["entry"] == "model_request":
         request = data.pop("request")
         data["purpose"] = request["purpose"]
@@ -369,6 +370,9 @@ def without_addresses(text: str) -> str:
     return _ADDRESS.sub(" at 0x", text) if " at 0x" in text else text
 
 
+NO_SETTINGS = digest((None, None, {}))[:16]
+
+
 class RequestDigests:
     """Digests of requests to the model: one per part, so that a replay can name the part that differs.
 
@@ -389,10 +393,11 @@ class RequestDigests:
         """Return the digests of a request."""
         if request.tools is not self._tools[0]:
             self._tools = request.tools, digest(request.tools)[:16]
+        settings = request.response_format, request.tool_choice, request.params
         return {
             "messages": self._digest_of_request(request),
             "tools": self._tools[1],
-            "settings": digest((request.response_format, request.tool_choice, request.params))[:16],
+            "settings": NO_SETTINGS if settings == (None, None, {}) else digest(settings)[:16],
         }
 
     def request_key(self, request: ModelRequest) -> str:
@@ -408,7 +413,7 @@ class RequestDigests:
     def _digest_of_request(self, request: ModelRequest) -> str:
         key, messages = (request.ids.run_id, request.purpose), request.messages
         before, known = self._last.get(key, ((), None))
-        tail = messages.tail_after(before) if isinstance(messages, History) else None
+        tail = messages.tail_after(before) if type(messages) is History else None
         state = sha256() if tail is None or known is None else known.copy()
         state.update(self._digests_of(messages if tail is None or known is None else tail))
         self._last[key] = messages, state
@@ -419,8 +424,10 @@ class RequestDigests:
         for message in messages:
             pair = known.get(id(message))
             if pair is None:
-                text = without_addresses(message.to_json().decode())
-                pair = known[id(message)] = message, sha256(text.encode()).digest()
+                data = message.to_json()
+                if b" at 0x" in data:
+                    data = without_addresses(data.decode()).encode()
+                pair = known[id(message)] = message, sha256(data).digest()
             found.append(pair[1])
         return b"".join(found)
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
+from typing import Any, Generic, TypeVar
 
 from . import format as fmt
 from .compare import is_compared, run_of
@@ -31,35 +32,39 @@ SETTLE_ROUNDS = 100
 
 _EXTERNAL = (fmt.SteeringEntry, fmt.CancellationEntry, fmt.TimerEntry)
 _DATA = (fmt.HeaderEntry, fmt.BranchEntry, fmt.ReadingsEntry, fmt.CountEntry, fmt.ValidationEntry)
+_NOT_PRODUCED = (*_DATA, *_EXTERNAL)
 
-_NONE: Mapping[object, int] = {}
-
-
-class PerTape:
-    """A context variable that holds one number for each tape being recorded or replayed; 0 if none was set."""
-
-    def __init__(self, name: str) -> None:
-        self._numbers: ContextVar[Mapping[object, int]] = ContextVar(name, default=_NONE)
-
-    def get(self, tape: object) -> int:
-        """Return the number for this tape."""
-        return self._numbers.get().get(tape, 0)
-
-    def set(self, tape: object, number: int) -> Token[Mapping[object, int]]:
-        """Set the number for the current task and the tasks that it starts."""
-        return self._numbers.set({**self._numbers.get(), tape: number})
-
-    def reset(self, token: Token[Mapping[object, int]]) -> None:
-        """Restore the previous number."""
-        self._numbers.reset(token)
+T = TypeVar("T")
+_NONE: Mapping[object, Any] = {}
 
 
-BRANCH = PerTape("hookline_tape_branch")
-"""The branch of the current task: a tool call, an approval or a nested run. The branch of a progress report has the
-number of its tool call, negated."""
+class PerTape(Generic[T]):
+    """A context variable that has one value for each tape being recorded or replayed."""
 
-INSIDE_CALL = PerTape("hookline_tape_inside")
-"""The number of the tool call that the current task is part of, unless a replay calls that tool too."""
+    def __init__(self, name: str, default: T) -> None:
+        self.default = default
+        self.values: ContextVar[Mapping[object, T]] = ContextVar(name, default=_NONE)
+
+    def get(self, tape: object) -> T:
+        """Return the value for this tape."""
+        return self.values.get().get(tape, self.default)
+
+    def set(self, tape: object, value: T) -> Token[Mapping[object, T]]:
+        """Set the value for the current task and the tasks that it starts."""
+        return self.values.set({**self.values.get(), tape: value})
+
+    def reset(self, token: Token[Mapping[object, T]]) -> None:
+        """Restore the previous value."""
+        self.values.reset(token)
+
+
+BRANCH = PerTape("hookline_tape_branch", 0)
+"""The branch of the current task in a replay: a tool call, an approval or a nested run. The branch of a progress report
+has the number of its tool call, negated."""
+
+PLACE = PerTape("hookline_tape_place", (0, 0))
+"""The place of the current task in a recording: its branch, and the number of the tool call that it is part of, unless
+a replay calls that tool too."""
 
 
 class Order:
@@ -75,10 +80,10 @@ class Order:
         self, entries: Sequence[fmt.Entry], repeat: Callable[[fmt.Entry], None], missing: Callable[[int], None]
     ) -> None:
         self._entries, self._repeat, self._missing = entries, repeat, missing
-        self._pending = [_is_needed(entry) for entry in entries]
+        self.branches = Branches(entries)
+        self._pending = self.branches.needed[:]
         """For each entry, whether it is still to be produced."""
         self._external = [i for i, entry in enumerate(entries) if isinstance(entry, _EXTERNAL)]
-        self._branches = Branches(entries)
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._divergence = len(entries) + 1
         self.reached = 0
@@ -91,7 +96,8 @@ class Order:
     def produced(self, position: int) -> None:
         """Mark an entry as produced."""
         self._pending[position] = False
-        self.furthest = max(self.furthest, position + 1)
+        if position >= self.furthest:
+            self.furthest = position + 1
         self._advance()
 
     def is_pending(self, position: int) -> bool:
@@ -100,8 +106,8 @@ class Order:
 
     def next_in(self, branch: int) -> int:
         """Return the position of a branch's next entry, or of the next one of its ancestors if the branch has ended."""
-        position = next((i for i in self._branches.positions(branch) if self._pending[i]), None)
-        return self._branches.after(branch) if position is None else position
+        position = next((i for i in self.branches.positions(branch) if self._pending[i]), None)
+        return self.branches.after(branch) if position is None else position
 
     def diverge(self, branch: int) -> int:
         """Record that a branch did something other than its next entry. Return the position of that entry."""
@@ -116,9 +122,9 @@ class Order:
         The replay does not wait for branches that this one started just before that entry.
         """
         position = self.next_in(branch)
-        done = [i for i in self._branches.positions(branch) if i < position]
-        for child in self._branches.started_in(branch, after=done[-1] if done else -1):
-            for i in self._branches.positions(child):
+        done = [i for i in self.branches.positions(branch) if i < position]
+        for child in self.branches.started_in(branch, after=done[-1] if done else -1):
+            for i in self.branches.positions(child):
                 if i < position:
                     self._pending[i] = False
         self._advance()
@@ -149,7 +155,7 @@ class Order:
 
     def _is_past(self, missing: int, position: int, waiting: int, in_hook: bool) -> bool:
         """Return whether the branch ``waiting``, which waits for the answer at a position, is past a missing entry."""
-        branch, branches = self._entries[missing].branch, self._branches
+        branch, branches = self._entries[missing].branch, self.branches
         run = branches.run_of(branch)
         for ancestor, limit in branches.ancestors_at(waiting, position):
             if missing >= limit:
@@ -209,6 +215,8 @@ class Order:
 
     def _wake(self) -> None:
         """Wake all waiting tasks in the order of the tape; each checks whether it may go on."""
+        if not self._waiting:
+            return
         for _, future in sorted(self._waiting, key=lambda pair: pair[0]):
             future.get_loop().call_soon_threadsafe(_finish, future)
 
@@ -222,6 +230,8 @@ class Branches:
 
     def __init__(self, entries: Sequence[fmt.Entry]) -> None:
         self._entries = entries
+        self.needed = list(map(_is_needed, entries))
+        """For each entry, whether a replay produces it again."""
         self._positions: dict[int, list[int]] = {}
         self._parents: dict[int, int] = {}
         self._started: dict[int, int] = {}
@@ -229,7 +239,7 @@ class Branches:
             if isinstance(entry, fmt.BranchEntry) and not entry.inside:
                 self._parents.setdefault(entry.branch, entry.parent)
                 self._started.setdefault(entry.branch, position)
-            elif _is_needed(entry):
+            elif self.needed[position]:
                 self._positions.setdefault(entry.branch, []).append(position)
         self._runs = {
             branch: next((run for i in positions if (run := _run_of(entries[i]))), "")
@@ -285,9 +295,9 @@ def _run_of(entry: fmt.Entry) -> str:
 
 def _is_needed(entry: fmt.Entry) -> bool:
     """Return whether a replay produces an entry again. Mere data and entries from inside a tool are not produced."""
-    if isinstance(entry, fmt.EventEntry):
-        return not entry.inside and is_compared(entry.event)
-    return not entry.inside and not isinstance(entry, (*_DATA, *_EXTERNAL))
+    if entry.inside or isinstance(entry, _NOT_PRODUCED):
+        return False
+    return not isinstance(entry, fmt.EventEntry) or is_compared(entry.event)
 
 
 async def settle() -> None:

@@ -318,7 +318,7 @@ class Playback:
         if self.stop_reason:
             return
         branch = self.branch
-        position, difference = self.compare.take(event, branch, lambda: self.order.next_in(branch))
+        position, difference = self.compare.take(event, branch, self.order.next_in)
         if difference and (self.order.intact or not self.compare.first):
             self.compare.differ(self.order.diverge(branch), difference)
         if position is not None:
@@ -488,10 +488,14 @@ class EntryIndex:
         self.branches: dict[Call, int] = {}
         """The branch of an attempt at a call; of a run if the call id is empty."""
         for position, entry in enumerate(entries):
-            self._put(position, entry)
+            if type(entry) is not fmt.MomentEntry:
+                self._put(position, entry)
 
     def _put(self, position: int, entry: fmt.Entry) -> None:
         match entry:
+            case fmt.EventEntry():
+                if isinstance(event := entry.event, ToolEnded):
+                    self.ended.setdefault((event.run_id, event.call_id, event.attempt), (position, event.outcome))
             case fmt.BranchEntry(run=run) if run and not entry.inside:
                 self.branches[run, entry.call_id, entry.attempt] = entry.branch
             case fmt.RunEntry() if not entry.inside:
@@ -508,8 +512,6 @@ class EntryIndex:
                 self.approved[entry.run, entry.call_id, entry.attempt] = position, entry
             case fmt.CountEntry():
                 self.counted[entry.key] = entry.value
-            case fmt.EventEntry(event=ToolEnded() as event):
-                self.ended.setdefault((event.run_id, event.call_id, event.attempt), (position, event.outcome))
 
     def _begin(self, position: int, entry: fmt.ModelRequestEntry | fmt.ToolCallEntry) -> None:
         if entry.inside:

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import os
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .._base.files import file_name_for
-from .._base.frozen import plain
+from .._base.frozen import json_encoder, plain
 from .._base.own_files import OwnFile, register_own_file
 from .._base.package import __version__
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, RegistrationError
@@ -30,15 +31,26 @@ from .._run.context import AgentContext, context_for_call, progress_reporter_of
 from .._run.engine import Engine
 from .._run.events import AllEventsExcept, ToolStarted, log
 from ..models.protocol import Model
-from ..records.encoding import MomentEncoder, RunTree, changes, describe_hooks, encode_line, slim
+from ..records.encoding import MomentEncoder, RunTree, changes, describe_hooks, encode_line, slim, without_payload
+from ..records.format import NOT_MOMENTS
 from ..records.hook import run_info
 from ..tools._tool import CheckedArguments, Tool, jsonable
 from . import format as fmt
 from .format import TapeError
-from .order import BRANCH, INSIDE_CALL
+from .order import PLACE
 from .sources import install_sources, real_clock
+from .tape import SUFFIX
 
-SUFFIX = ".tape"
+Line = fmt.Entry | tuple[Any, ...]
+"""An entry, or the items of a line of a record."""
+
+_places, _START = PLACE.values, PLACE.default  # read often, so without a function call
+
+NO_TIME = fmt.Entry().at
+"""The time of an entry whose event has one. The encoder leaves out a default value only if it is the same object."""
+
+FLUSH_SECONDS = 0.05
+"""Maximum time for which lines are kept in memory while a model, a tool or an approver is called."""
 
 MAX_LINES = 500
 """Maximum number of lines that are kept in memory before they are written to the file."""
@@ -104,15 +116,16 @@ class TapeHook:
 
     @contextmanager
     def _recorded(self, engine: Engine, start: RunStart) -> Iterator[None]:
-        ctx, outer, unsubscribe, branch = engine.ctx, engine.environment.boundary, None, None
+        ctx, outer, unsubscribe = engine.ctx, engine.environment.boundary, None
         while isinstance(outer, Recording) and outer.owner is not self:
             outer = outer.inner
         if isinstance(outer, Recording):
             recording = outer
-            branch = recording.enter_branch(recording.number(), start.ids.run_id)
+            place = recording.enter_branch(recording.number(), start.ids.run_id)
         else:
             recording = Recording(self, self._file_of(start.ids.run_id), engine)
             engine.environment.boundary = recording
+            place = PLACE.set(recording, (0, 0))  # so that it can be reset: the task of the caller may go on for long
             unsubscribe = ctx.interrupt.subscribe(recording.cancelled)
         with self._lock:
             self._recordings[ctx.run_id] = recording
@@ -123,8 +136,7 @@ class TapeHook:
             with self._lock:
                 del self._recordings[ctx.run_id]
             recording.run_ended(ctx.run_id)
-            if branch is not None:
-                BRANCH.reset(branch)
+            PLACE.reset(place)
             if unsubscribe is not None:
                 unsubscribe()
                 recording.close()
@@ -143,15 +155,20 @@ class Recording:
         self._path, self.inner = path, engine.environment.boundary
         self._lock = threading.RLock()
         self._numbers = count(1)
+        self._models: dict[int, RecordedModel] = {}
+        """The wrapped models by identity. Each keeps its model, so that the identity is not reused."""
         self._digests = fmt.RequestDigests()
         self._counts: set[str] = set()
         self._readings: dict[int, list[tuple[str, Any]]] = {}
         self._timers: dict[int, int] = {}
         self._clock = real_clock(engine.environment.clock)
-        self._started = self._clock.monotonic()
-        self._moments = RunTree(self._append_line)
+        self._monotonic = self._clock.monotonic
+        self._started = self._monotonic()
+        self._moments = RunTree(take=self._append)
         self._encoders: dict[str, MomentEncoder] = {}
-        self._lines: list[bytes] = []
+        self._lines: list[Line] = []
+        self._flushed = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         self._file: BufferedWriter | None = None
         try:
             self._file = _opened(path)
@@ -164,14 +181,16 @@ class Recording:
     def read(self, kind: str, real: Callable[[], Any]) -> Any:
         """Read a value and record it."""
         value = real()
-        if not INSIDE_CALL.get(self):
-            self._readings.setdefault(BRANCH.get(self), []).append((kind, value))
+        branch, inside = _places.get().get(self, _START)
+        if not inside:
+            self._readings.setdefault(branch, []).append((kind, value))
         return value
 
     def set_timer(self, clock: Any, seconds: float, callback: Callable[[], object]) -> Any:
         """Set a timer, and record when it fires."""
+        branch, _ = PLACE.get(self)
         with self._lock:
-            self._timers[BRANCH.get(self)] = number = self._timers.get(BRANCH.get(self), 0) + 1
+            self._timers[branch] = number = self._timers.get(branch, 0) + 1
 
         def fire() -> None:
             self.write(fmt.TimerEntry, number=number)
@@ -181,49 +200,52 @@ class Recording:
         return later(seconds, partial(contextvars.copy_context().run, fire))
 
     def enter_branch(self, branch: int, run: str = "", call_id: str = "", attempt: int = 0) -> Any:
-        """Start a branch for this task and the tasks that it starts. ``BRANCH.reset`` takes the returned token."""
-        parent = BRANCH.get(self)
-        token = BRANCH.set(self, branch)
+        """Start a branch for this task and the tasks that it starts. ``PLACE.reset`` takes the returned token."""
+        parent, inside = PLACE.get(self)
+        token = PLACE.set(self, (branch, inside))
         self.write(fmt.BranchEntry, parent=parent, run=run, call_id=call_id, attempt=attempt)
         return token
 
     def write(self, kind: type[fmt.Entry], **fields: Any) -> None:
-        """Write an entry, after the readings that came before it."""
-        at = round(self._clock.monotonic() - self._started, 6)
-        self._append(kind(at=at, inside=INSIDE_CALL.get(self), branch=self._branch(), **fields))
+        """Write an entry."""
+        branch, inside = _places.get().get(self, _START)
+        at = round(self._monotonic() - self._started, 6)
+        self._append(kind(at, inside, branch, self._readings.pop(branch, ()), **fields))
 
-    def _branch(self) -> int:
-        """Return the branch of the entry that is about to be written, and write the readings that came before it."""
-        branch = BRANCH.get(self)
-        if branch in self._readings:
-            self._append(fmt.ReadingsEntry(branch=branch, values=self._readings.pop(branch)))
-        return branch
+    def _append(self, line: Line) -> None:
+        """Keep a line for the next flush. All values in it are immutable, so it can be encoded then.
 
-    def _append(self, entry: fmt.Entry) -> None:
-        try:
-            data = encode_line(entry)
-        except Exception as error:  # noqa: BLE001 - an event defined by a user may not be serializable to JSON
-            self._fail(error)
-        else:
-            self._append_line(data)
-
-    def _append_line(self, data: bytes) -> None:
-        # Without a lock: threads may append while another one flushes, because a list is changed in one operation.
-        self._lines.append(data)
+        There is no lock: threads may append while another one flushes, because a list is changed in one operation.
+        """
+        self._lines.append(line)
         if len(self._lines) > MAX_LINES:
             self.flush()
 
+    def flush_soon(self) -> None:
+        """Write the lines so far to the file: at once, or with others if that was done less than a moment ago.
+
+        This is called before anything that may take long or end the program.
+        """
+        if time.monotonic() - self._flushed >= FLUSH_SECONDS:
+            self.flush()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
+
     def flush(self) -> None:
-        """Write the lines so far to the file: before anything that may take long or end the program."""
+        """Write the lines so far to the file."""
         with self._lock:
+            timer, self._timer = self._timer, None
+            if timer is not None:
+                timer.cancel()
+            self._flushed = time.monotonic()
             lines = self._lines[:]
             del self._lines[: len(lines)]
             if self._file is None:
                 return
             try:
-                self._file.write(b"".join(lines))
+                self._file.write(_encoded(lines))
                 self._file.flush()
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - an event defined by a user may not be serializable to JSON
                 self._fail(error)
 
     def _fail(self, error: Exception) -> None:
@@ -238,7 +260,7 @@ class Recording:
         """Write the remaining lines and close the file."""
         with self._lock:
             for branch, values in self._readings.items():
-                self._append(fmt.ReadingsEntry(branch=branch, values=values))
+                self._append(fmt.ReadingsEntry(branch=branch, readings=values))
             self.flush()
             file, self._file = self._file, None
         if file is not None:
@@ -294,15 +316,18 @@ class Recording:
         if encoder is not None:
             encoder.finish()
 
-    def _place(self) -> tuple[float, int, int]:
+    def _place(self) -> tuple[Any, ...]:
         """Return where the moment that is about to be written belongs in a replay."""
-        return round(self._clock.monotonic() - self._started, 6), self._branch(), INSIDE_CALL.get(self)
+        branch, inside = _places.get().get(self, _START)
+        readings = self._readings.pop(branch, None)
+        return (branch, inside) if readings is None else (branch, inside, readings)
 
     def event(self, event: Event) -> None:
         """Record an event."""
         if isinstance(event, ToolStarted):  # the calls of a batch run concurrently, each in its own task
             self.enter_branch(self.number(), event.run_id, event.call_id, event.attempt)
-        self._append(fmt.EventEntry(inside=INSIDE_CALL.get(self), branch=self._branch(), event=event))
+        branch, inside = _places.get().get(self, _START)
+        self._append(fmt.EventEntry(NO_TIME, inside, branch, self._readings.pop(branch, ()), event))
 
     def steered(self, run_id: str, text: str) -> None:
         """Record a message that was sent into a run."""
@@ -322,7 +347,11 @@ class Recording:
 
     def model(self, model: Model) -> Model:
         """Return the model wrapped so that its replies are recorded."""
-        return RecordedModel(self, model if self.inner is None else self.inner.model(model))
+        known = self._models.get(id(model))
+        if known is None:
+            known = RecordedModel(self, model if self.inner is None else self.inner.model(model))
+            self._models[id(model)] = known
+        return known
 
     def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> CheckedArguments | str:
         """Validate arguments with the tool, and record arguments that it changes or rejects."""
@@ -344,9 +373,10 @@ class Recording:
             request=slim(request),
             runs_agents=tool.runs_agents,
         )
-        self.flush()
+        self.flush_soon()
         result: dict[str, Any] = {}
-        inside = None if tool.runs_agents or INSIDE_CALL.get(self) else INSIDE_CALL.set(self, number)
+        is_inside = tool.runs_agents or PLACE.get(self)[1]
+        inside = None if is_inside else PLACE.set(self, (number, number))
         given = ctx if ctx is None or inside is None else self._with_progress(ctx, number)
         try:
             work = tool.call(values, given) if self.inner is None else self.inner.call(request, tool, values, given)
@@ -358,9 +388,9 @@ class Recording:
             raise
         finally:
             if inside is not None:
-                INSIDE_CALL.reset(inside)
+                PLACE.reset(inside)
             self.write(fmt.ToolResultEntry, number=number, **result)
-            BRANCH.reset(branch)
+            PLACE.reset(branch)
 
     def _with_progress(self, ctx: AgentContext[Any], number: int) -> AgentContext[Any]:
         """Return a context for a call whose progress reports are recorded in the run, where hooks see them."""
@@ -368,14 +398,13 @@ class Recording:
         assert progress is not None  # ``ctx`` is the context of a tool call
 
         def report(fraction: float | None, message: str) -> None:
-            inside, branch = INSIDE_CALL.set(self, 0), BRANCH.set(self, -number)
+            place = PLACE.set(self, (-number, 0))
             try:
                 self.write(fmt.BranchEntry, parent=number)
                 self.write(fmt.ToolProgressEntry, number=number, fraction=fraction, message=message)
                 progress(fraction, message)
             finally:
-                INSIDE_CALL.reset(inside)
-                BRANCH.reset(branch)
+                PLACE.reset(place)
 
         return context_for_call(ctx, report)
 
@@ -386,7 +415,7 @@ class Recording:
         call = asked.call
         self.enter_branch(number := self.number())
         decision: dict[str, Any] = {}
-        self.flush()
+        self.flush_soon()
         try:
             verdict = await (ask() if self.inner is None else self.inner.approve(asked, ask, report))
             decision = {"answer": verdict.value, "by": verdict.hook, "failures": verdict.failures}
@@ -424,6 +453,7 @@ class Recording:
         run, number = request.ids.run_id, self.number()
         encoder = self._encoders.get(run)
         arrived = ModelRequest() if encoder is None else encoder.request
+        changed = {} if arrived is request else changes(arrived, request, fmt.REQUEST_PARTS)
         with self._lock:
             digests = self._digests.of(request)
         self.write(
@@ -431,13 +461,29 @@ class Recording:
             number=number,
             run=run,
             purpose=request.purpose,
-            changed=changes(arrived, request, fmt.REQUEST_PARTS),
+            changed=changed,
             model=model.name,
             provider=model.provider,
             digests=digests,
         )
-        self.flush()
+        self.flush_soon()
         return number
+
+
+def _encoded(lines: Sequence[Line]) -> bytes:
+    try:
+        return json_encoder.encode_lines(lines)
+    except Exception:  # noqa: BLE001 - a payload or an event of the program may contain anything
+        return b"".join(map(_encoded_line, lines))
+
+
+def _encoded_line(line: Line) -> bytes:
+    try:
+        return encode_line(line)
+    except Exception:
+        if isinstance(line, tuple) and line[0] not in NOT_MOMENTS:
+            return encode_line(without_payload(line))
+        raise
 
 
 def _recorded_tool(tool: Tool, offered: Mapping[str, Any]) -> fmt.RecordedTool:

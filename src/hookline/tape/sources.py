@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Protocol
 
 from .._run.engine import Engine
 from . import format as fmt
-from .order import Branches, Order
+from .order import Order
 
 
 class ReadValue(Protocol):
@@ -128,28 +129,28 @@ class ReplayReadings:
 
     def __init__(self, entries: Sequence[fmt.Entry], order: Order, clock: ReplayClock, header: fmt.HeaderEntry) -> None:
         self._order, self._clock, self._header = order, clock, header
-        self._values: dict[tuple[int, str], list[tuple[int, Any]]] = {}
-        branches, self._end = Branches(entries), len(entries)
+        self._values: dict[tuple[int, str], deque[tuple[int, Any]]] = {}
+        branches, self._end = order.branches, len(entries)
         for index, entry in enumerate(entries):
-            for kind, value in entry.values if isinstance(entry, fmt.ReadingsEntry) else ():
+            for kind, value in entry.readings:
                 ahead = branches.positions(entry.branch)
                 following = bisect_left(ahead, index)
                 before = ahead[following] if following < len(ahead) else self._end
-                self._values.setdefault((entry.branch, kind), []).append((before, value))
-        self._ahead = {branch: list(branches.positions(branch)) for branch, _ in self._values}
+                self._values.setdefault((entry.branch, kind), deque()).append((before, value))
+        self._ahead = {branch: deque(branches.positions(branch)) for branch, _ in self._values}
 
     def read(self, branch: int, kind: str, real: Callable[[], Any]) -> Any:
         """Return the value that was recorded at this position of a branch, or ``real()`` if there is none."""
-        values, ahead = self._values.get((branch, kind), []), self._ahead.get(branch, [])
+        values, ahead = self._values.get((branch, kind), deque()), self._ahead.get(branch, deque())
         while ahead and not self._order.is_pending(ahead[0]):
-            ahead.pop(0)
+            ahead.popleft()
         here = ahead[0] if ahead else self._end
         while values and values[0][0] < here:
-            values.pop(0)
+            values.popleft()
         early = bool(values) and values[0][0] > here and (kind != "id" or not self._order.intact)
         if not values or early:
             return real()
-        value = values.pop(0)[1]
+        value = values.popleft()[1]
         if kind == "monotonic":
             self._clock.advance(value - self._header.monotonic)
         return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,12 @@ from .._kernel.state import AgentResult
 from .._kernel.values import Ids
 from .._run import events
 from ..hooks.shadow_mode import ShadowDecided
-from ..records.format import MomentLine, RunInfo, RunLine, Verdict
+from ..records.format import MomentLine, Place, RunInfo, RunLine, Verdict
 from ..records.reading import apply_changes, decode_line, restore
 from . import format as fmt
 from .format import TapeError
+
+SUFFIX = ".tape"
 
 
 class Tape:
@@ -75,11 +77,14 @@ class Tape:
                 raise TapeError(f"{file} {where}: {error}") from error
         return cls(found, file, truncated)
 
-    @property
+    @cached_property
     def result(self) -> AgentResult[Any] | None:
         """The result of the run; ``None`` if the tape ends before the run does."""
-        last = next((e for e in self.events() if isinstance(e, events.RunFinished) and self._is_own(e)), None)
-        return None if last is None else last.result
+        for entry in reversed(self.entries):
+            event = entry.event if type(entry) is fmt.EventEntry else None
+            if isinstance(event, events.RunFinished) and self._is_own(event):
+                return event.result
+        return None
 
     @property
     def name(self) -> str:
@@ -131,9 +136,44 @@ class Tape:
                 yield request
 
 
+def tape_files(paths: Iterable[str | os.PathLike[str]], *, since: float | None = None) -> list[Path]:
+    """Return tapes: the given files, and the tapes in the given folders at any depth, oldest first.
+
+    Args:
+        paths: files and folders.
+        since: leave out runs that started before this Unix time. Tapes that cannot be read are not left out.
+    """
+    found: dict[Path, None] = {}
+    for path in map(Path, paths):
+        inside = sorted(path.rglob(f"*{SUFFIX}"), key=_written) if path.is_dir() else [path]
+        found.update(dict.fromkeys(file for file in inside if since is None or _is_recent(file, since)))
+    return list(found)
+
+
+def _written(file: Path) -> tuple[float, str]:
+    try:
+        return file.stat().st_mtime, file.name
+    except OSError:  # a broken link; reading it reports that
+        return 0.0, file.name
+
+
+def _is_recent(file: Path, since: float) -> bool:
+    """Return whether a run started after a time, by the first line: the time of the file may be that of a copy."""
+    try:
+        with file.open("rb") as stream:
+            return msgspec.json.decode(stream.readline(_MAX_HEADER), type=_Head).time >= since
+    except (OSError, msgspec.DecodeError):
+        return True
+
+
+_MAX_HEADER = 10_000
+"""Maximum length of the first line of a tape."""
+
+
 class _Head(msgspec.Struct):
     entry: str
     version: int
+    time: float = 0.0
 
 
 def _version(line: bytes, file: Path) -> int:
@@ -156,13 +196,14 @@ def _moment(line: bytes, runs: dict[int, str]) -> fmt.MomentEntry | None:
         runs[decoded.run] = decoded.info.ids.run_id
     if not isinstance(decoded, MomentLine):
         return None
-    at, branch, inside = decoded.place or (0.0, 0, 0)
+    place = decoded.place or _NO_PLACE
     how = decoded.verdict or _PASSED
     run_id = runs.get(decoded.run, "")
     event = PointFired(run_id=run_id, point=decoded.point, verb=how.verb, hook=how.hook, reason=how.reason)
-    return fmt.MomentEntry(at, inside, branch, event, decoded)
+    return fmt.MomentEntry(0.0, place.inside, place.branch, place.readings, event, decoded)
 
 
+_NO_PLACE = Place()
 _PASSED = Verdict(str(HookAction.CONTINUE))
 
 
@@ -181,4 +222,4 @@ def _typed(entry: fmt.Entry) -> fmt.Entry:
         return entry
     kind = _KINDS.get(entry.event.get("type", ""))
     event = entry.event if kind is None else msgspec.convert(entry.event, kind)
-    return fmt.EventEntry(entry.at, entry.inside, entry.branch, event)
+    return fmt.EventEntry(entry.at, entry.inside, entry.branch, entry.readings, event)

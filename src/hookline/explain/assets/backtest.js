@@ -11,7 +11,7 @@
     guess: "A hook read something that is not recorded.",
   };
   const TONES = [
-    [/^(newly_blocked|newly_ended|raised)$/, "red"], [/^no_longer_(blocked|ended|raised)$/, "green"],
+    [/^(newly_blocked|newly_ended|raised)$/, "red"], [/^no_longer_(blocked|ended|raised)$/, "teal"],
     [/asked$/, "violet"], [/(changed|differently)/, "amber"], [/answered$|claimed$/, "blue"], [/^same$/, "grey"],
   ];
   const tone = (kind) => (TONES.find(([pattern]) => pattern.test(kind)) || [null, "teal"])[1];

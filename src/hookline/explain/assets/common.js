@@ -109,8 +109,9 @@ const hookline = (() => {
   function goTo(element) {
     for (const old of document.querySelectorAll(".hit")) old.classList.remove("hit");
     element.classList.add("hit");
-    element.scrollIntoView({ block: "start" });
-    requestAnimationFrame(() => element.scrollIntoView({ block: "start" })); // rows above may have been drawn meanwhile
+    const scroll = () => element.scrollIntoView({ block: element.offsetHeight < innerHeight / 2 ? "center" : "start" });
+    scroll();
+    requestAnimationFrame(scroll); // rows above may have been drawn meanwhile
   }
 
   return { el, lazyList, goTo, number, counted, duration, cost, pill, diff, data, themeButton };

@@ -1,7 +1,7 @@
 // Draws a run that `hookline.explain` described as JSON.
 //
-// A run may have 50,000 moments, so only what is near the screen is drawn: rows (a step each) come in chunks, a chunk is
-// filled when it comes near, and the body of a row is built when the row is opened.
+// A run may have 50,000 moments, so only what is near the screen is drawn: rows (a step each) are drawn in chunks, when
+// they come near, and the body of a row is built when the row is opened.
 "use strict";
 
 (() => {
@@ -9,40 +9,59 @@
   const CHUNK = 12, FEW = 40, NS = "http://www.w3.org/2000/svg";
   // Points whose text says nothing that the page does not show elsewhere; drawn only if they have hooks.
   const QUIET = ["on_run_start", "on_run_end", "on_stop", "subagent_spawning", "subagent_spawned", "subagent_ended"];
+  const KEYS = {
+    n: "next intervention of a hook",
+    p: "previous intervention",
+    "/": "search",
+    Esc: "clear the search and all filters",
+    "?": "this help",
+  };
+
+  const short = (text, length) => {
+    const line = text.replace(/\s+/g, " ").trim();
+    return line.length > length ? `${line.slice(0, length - 1)}…` : line;
+  };
+  const joined = (...facts) => facts.filter(Boolean).join(" · ");
+  const stepCount = (view) => counted((view.steps || []).filter((step) => step.index >= 0).length, "step");
+  const statusOf = (view) => view.status || "cut off";
+  const decisionsOf = (moments) => (moments || []).flatMap((moment) => moment.decisions || []);
 
   for (const root of document.querySelectorAll(".hookline-explain")) mount(root);
 
   function mount(root) {
-    const { run, verbs, outcomes, statuses, decisions: approvals, only: ONLY } = hookline.data(root);
-    const word = (verb) => (verbs[verb] || [verb, "grey"])[0], tone = (verb) => (verbs[verb] || [verb, "grey"])[1];
+    const { run, verbs, outcomes, statuses, decisions: approvals, only: groups } = hookline.data(root);
+    const word = (verb) => (verbs[verb] || [verb])[0];
+    const tone = (verb) => (verbs[verb] || ["", "grey"])[1];
+    const verbPill = (verb) => pill(word(verb), tone(verb));
+    const statusPill = (view) => pill(statusOf(view), statuses[statusOf(view)]);
 
-    // Rows: a step each, and a line for each nested run. Nested steps follow the step that started them.
+    // Rows: a step each, and a line for each nested run, whose steps follow the step that started them. A mark is an
+    // intervention of a hook.
 
     const rows = [], marks = [], rowOfMoment = new Map();
+    collect(run, 0, null);
+    const few = rows.length <= FEW;
     const total = Math.max(run.elapsed || 0, run.until || 0, 1e-9);
+    const countOf = new Map();
+    for (const mark of marks) countOf.set(mark.verb, (countOf.get(mark.verb) || 0) + 1);
 
     function collect(view, depth, outer) {
       for (const step of view.steps || []) {
-        const row = { step, view, depth, outer, marks: [], tools: new Set(), text: null, open: null, element: null };
+        const row = { step, depth, outer, marks: [], tools: new Set(), text: null, open: null, element: null };
         rows.push(row);
         for (const item of step.items || []) {
           if (item.kind === "call") row.tools.add(item.tool);
           for (const moment of item.moments || []) {
             rowOfMoment.set(moment.n, row);
-            for (const decision of moment.decisions || []) {
-              if (decision.verb === "cont") continue;
-              row.marks.push({ n: moment.n, at: moment.at, verb: decision.verb, hook: decision.hook, tool: item.tool || "", row });
-            }
-            if (!(moment.decisions || []).length && moment.verdict === "invalid") {
-              row.marks.push({ n: moment.n, at: moment.at, verb: "invalid", hook: "", tool: item.tool || "", row });
+            for (const [verb, hook] of interventions(moment)) {
+              row.marks.push({ n: moment.n, at: moment.at, verb, hook, tool: item.tool || "", row });
             }
           }
         }
-        marks.push(...row.marks);
+        for (const mark of row.marks) marks.push(mark);
         for (const item of step.items || []) {
-          const inside = item.kind === "run" ? [item.run] : item.runs || [];
-          for (const nested of inside) {
-            const line = { nested, view: nested, depth: depth + 1, outer: row, marks: [], tools: new Set(), call: item, closed: false };
+          for (const nested of item.kind === "run" ? [item.run] : item.runs || []) {
+            const line = { nested, depth: depth + 1, outer: row, marks: [], call: item, closed: false };
             rows.push(line);
             nested.row = line;
             collect(nested, depth + 1, line);
@@ -50,48 +69,72 @@
         }
       }
     }
-    collect(run, 0, null);
-    const few = rows.length <= FEW;
 
-    // The toolbar and the header.
+    function interventions(moment) {
+      const found = (moment.decisions || []).filter((one) => one.verb !== "cont").map((one) => [one.verb, one.hook]);
+      return found.length || moment.verdict !== "invalid" ? found : [["invalid", ""]];
+    }
+
+    // The toolbar.
 
     const filter = { only: "", hook: "", tool: "", query: "" };
-    const counts = (key) => {
-      const found = new Map();
-      for (const mark of marks) found.set(mark[key], (found.get(mark[key]) || 0) + 1);
-      return found;
-    };
-    const byVerb = counts("verb");
-    const groups = Object.entries(ONLY).map(([name, wanted]) => [name, wanted, wanted.reduce((sum, verb) => sum + (byVerb.get(verb) || 0), 0)]).filter(([, , count]) => count);
-    const segments = el("div", { class: "seg", role: "group", "aria-label": "Show" },
-      el("button", { type: "button", "data-only": "", "aria-pressed": "true" }, "All", el("b", {}, number(run.events))),
-      groups.map(([name, , count]) => el("button", { type: "button", "data-only": name, "aria-pressed": "false" }, name[0].toUpperCase() + name.slice(1), el("b", {}, number(count)))));
-    segments.addEventListener("click", (event) => {
-      const button = event.target.closest("button");
-      if (button) choose("only", button.dataset.only === filter.only ? "" : button.dataset.only);
+    const isFiltered = () => Object.values(filter).some(Boolean);
+
+    const segment = (name, text, count) => el("button", {
+      type: "button", "data-only": name, "aria-pressed": String(!name),
+      onclick: () => choose("only", filter.only === name ? "" : name),
+    }, text, el("b", {}, number(count)));
+    const segments = el("div", { class: "seg", role: "group", "aria-label": "Show" }, segment("", "All", run.events));
+    for (const [name, wanted] of Object.entries(groups)) {
+      const count = wanted.reduce((sum, verb) => sum + (countOf.get(verb) || 0), 0);
+      if (count) segments.append(segment(name, name[0].toUpperCase() + name.slice(1), count));
+    }
+
+    let typing;
+    const search = el("input", {
+      class: "field search", type: "search", placeholder: "Search", "aria-label": "Search texts, tools and hooks",
+      oninput: () => {
+        clearTimeout(typing);
+        typing = setTimeout(() => choose("query", search.value.trim().toLowerCase()), 120);
+      },
     });
-    let waiting;
-    const search = el("input", { class: "field search", type: "search", placeholder: "Search", "aria-label": "Search texts, tools and hooks", oninput: () => {
-      clearTimeout(waiting);
-      waiting = setTimeout(() => choose("query", search.value.trim().toLowerCase()), 120);
-    } });
-    const help = el("dialog", { class: "keys", "aria-label": "Keys" }, el("h2", {}, "Keys"),
-      el("dl", {}, [["n", "next intervention of a hook"], ["p", "previous intervention"], ["/", "search"], ["Esc", "clear the search and all filters"], ["?", "this help"]].map(([key, text]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, text)])),
+    const help = el("dialog", { class: "keys", "aria-label": "Keys" },
+      el("h2", {}, "Keys"),
+      el("dl", {}, Object.entries(KEYS).map(([key, text]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, text)])),
       el("button", { type: "button", class: "quiet", onclick: () => help.close() }, "Close"));
-    const previous = el("button", { class: "quiet", type: "button", title: "Previous intervention (p)", "aria-label": "Previous intervention", onclick: () => step(-1) }, "↑");
-    const next = el("button", { class: "quiet", type: "button", title: "Next intervention (n)", onclick: () => step(1) }, "Next ↓");
+    const button = (text, title, onclick) =>
+      el("button", { class: "quiet", type: "button", title, "aria-label": title, onclick }, text);
+    const previous = button("↑", "Previous intervention (p)", () => step(-1));
+    const next = button("Next ↓", "Next intervention (n)", () => step(1));
+    const keys = button("?", "Keys (?)", () => help.showModal());
+    keys.classList.add("help");
     const position = el("span", { class: "meta", "aria-live": "polite" });
-    const bar = el("nav", { class: "bar", "aria-label": "Filters" }, el("div", { class: "wrap" }, segments, search, position, previous, next,
-      el("button", { class: "quiet help", type: "button", title: "Keys (?)", "aria-label": "Keys", onclick: () => help.showModal() }, "?"), hookline.themeButton()));
+    const bar = el("nav", { class: "bar", "aria-label": "Filters" },
+      el("div", { class: "wrap" }, segments, search, position, previous, next, keys, hookline.themeButton()));
+
+    // The header.
 
     function header() {
-      const tokens = `${number(run.input_tokens)} in, ${number(run.output_tokens)} out` + (run.cached_tokens ? `, ${number(run.cached_tokens)} cached` : "");
-      const steps = (run.steps || []).filter((one) => one.index >= 0).length;
-      const facts = [["agent", run.agent], ["model", run.model], ["steps", number(steps)], ["tool calls", number(run.tool_calls)], ["took", duration(run.elapsed || 0)], ["tokens", tokens], ["cost", cost(run.cost)], ["moments", number(run.events)]];
+      const started = new Date(run.time * 1000);
+      const cached = run.cached_tokens ? `, ${number(run.cached_tokens)} cached` : "";
+      const facts = {
+        agent: run.agent,
+        model: run.model,
+        steps: number((run.steps || []).filter((one) => one.index >= 0).length),
+        "tool calls": number(run.tool_calls),
+        took: duration(run.elapsed || 0),
+        tokens: `${number(run.input_tokens)} in, ${number(run.output_tokens)} out${cached}`,
+        cost: cost(run.cost),
+        moments: number(run.events),
+      };
       return el("header", {},
-        el("div", { class: "crumb" }, pill(run.status || "cut off", statuses[run.status || "cut off"]), el("span", { class: "mono" }, run.id), run.time ? el("time", { datetime: new Date(run.time * 1000).toISOString() }, new Date(run.time * 1000).toLocaleString()) : null),
+        el("div", { class: "crumb" },
+          statusPill(run),
+          el("span", { class: "mono" }, run.id),
+          run.time ? el("time", { datetime: started.toISOString() }, started.toLocaleString()) : null),
         el("h1", {}, (run.task || "").trim() || "(no task)"),
-        el("ul", { class: "facts" }, facts.filter(([, value]) => value).map(([name, value]) => el("li", {}, `${name} `, el("b", {}, value)))),
+        el("ul", { class: "facts" }, Object.entries(facts).map(([name, value]) =>
+          value ? el("li", {}, `${name} `, el("b", {}, value)) : null)),
         (run.notes || []).map((note) => el("p", { class: "note amber" }, note)),
         el("div", { class: "card ending" },
           el("div", {}, el("div", { class: "label" }, "Why it stopped"), el("div", { class: "why" }, run.why)),
@@ -99,243 +142,342 @@
         strip());
     }
 
-    /** Where the time went, and where hooks intervened. Intervals that touch are joined, so a long run is drawn fast too. */
+    /** Where the time went, and where hooks intervened. Spans that touch are joined: a long run is drawn fast too. */
     function strip() {
-      const WIDTH = 1000, shapes = new Map(), lanes = Math.min(3, 1 + Math.max(0, ...rows.map((row) => row.depth)));
-      const span = (name, from, to, lane) => {
-        const key = `${name} ${lane}`;
-        if (!shapes.has(key)) shapes.set(key, []);
-        shapes.get(key).push([from / total * WIDTH, Math.max(to / total * WIDTH, from / total * WIDTH + 1.5)]);
+      const width = 1000, lane = 14, lanes = Math.min(3, 1 + rows.reduce((most, row) => Math.max(most, row.depth), 0));
+      const shapes = new Map();
+      const add = (name, from, to, top, height) => {
+        const key = `${name} ${top}`, left = from / total * width;
+        if (!shapes.has(key)) shapes.set(key, { name, top, height, spans: [] });
+        shapes.get(key).spans.push([left, Math.max(to / total * width, left + 1.5)]);
       };
       for (const row of rows) {
-        const lane = Math.min(row.depth, lanes - 1);
+        const top = lane + Math.min(row.depth, lanes - 1) * lane;
         for (const item of (row.step && row.step.items) || []) {
           if (!item.duration) continue;
-          const last = (item.moments || []).findLast((moment) => moment.point === "after_llm" || moment.point === "after_tool");
+          const last = item.moments.findLast((one) => one.point === "after_llm" || one.point === "after_tool");
           const until = last ? last.at : item.at + item.duration;
-          if (item.kind === "model") span("model", until - item.duration, until, lane);
-          if (item.kind === "call") span("tool", Math.max(item.at, until - item.duration), until, lane);
+          add(item.kind === "call" ? "tool" : "model", Math.max(item.at, until - item.duration), until, top, 11);
         }
       }
-      for (const mark of marks) span(tone(mark.verb), mark.at - total / 800, mark.at + total / 800, -1);
+      for (const mark of marks) add(tone(mark.verb), mark.at - total / 800, mark.at + total / 800, 0, 9);
+
       const svg = document.createElementNS(NS, "svg");
-      svg.setAttribute("viewBox", `0 0 ${WIDTH} ${14 + lanes * 14}`);
-      svg.setAttribute("height", 14 + lanes * 14);
-      svg.setAttribute("preserveAspectRatio", "none");
-      svg.setAttribute("role", "img");
-      svg.setAttribute("aria-label", "Timeline of the run");
-      for (const [key, spans] of shapes) {
-        const [name, lane] = key.split(" "), top = lane === "-1" ? 0 : 14 + Number(lane) * 14, tall = lane === "-1" ? 9 : 11;
-        spans.sort((one, other) => one[0] - other[0]);
-        let path = "", from = -1, to = -1;
-        const close = () => { if (to > from) path += `M${from.toFixed(1)} ${top}H${to.toFixed(1)}V${top + tall}H${from.toFixed(1)}Z`; };
-        for (const [begin, end] of spans) {
-          if (begin <= to + 0.2) to = Math.max(to, end);
-          else { close(); from = begin; to = end; }
-        }
-        close();
-        const shape = document.createElementNS(NS, "path");
-        shape.setAttribute("class", name);
-        shape.setAttribute("d", path);
-        svg.append(shape);
+      const height = lane + lanes * lane;
+      const attributes = {
+        viewBox: `0 0 ${width} ${height}`, height, preserveAspectRatio: "none", role: "img", "aria-label": "Timeline",
+      };
+      for (const [name, value] of Object.entries(attributes)) svg.setAttribute(name, value);
+      for (const shape of shapes.values()) {
+        const path = document.createElementNS(NS, "path");
+        path.setAttribute("class", shape.name);
+        path.setAttribute("d", outline(shape));
+        svg.append(path);
       }
       svg.addEventListener("click", (event) => {
         const at = event.offsetX / svg.clientWidth * total;
-        let best = rows[0];
-        for (const row of rows) if (row.step && row.step.at <= at && row.step.at >= (best.step ? best.step.at : 0)) best = row;
-        go(best);
+        go(rows.filter((row) => row.step && row.step.at <= at).at(-1) || rows[0]);
       });
-      const legend = [["model", "model"], ["tool", "tools"], ...[...new Map([...byVerb.keys()].map((verb) => [tone(verb), verb])).keys()].map((name) => [name, [...byVerb.keys()].filter((verb) => tone(verb) === name).map(word).join(", ")])];
-      return el("div", { class: "card strip" }, svg, el("div", { class: "legend" }, legend.map(([name, text]) => el("span", {}, el("i", { class: name }), text)), el("span", {}, `0 to ${duration(total)}`)));
+
+      const words = new Map([["model", ["model"]], ["tool", ["tools"]]]);
+      for (const verb of countOf.keys()) words.set(tone(verb), [...(words.get(tone(verb)) || []), word(verb)]);
+      const legend = [...words].map(([name, texts]) => el("span", {}, el("i", { class: name }), texts.join(", ")));
+      return el("div", { class: "card strip" }, svg,
+        el("div", { class: "legend" }, legend, el("span", {}, `0 to ${duration(total)}`)));
+    }
+
+    function outline({ spans, top, height }) {
+      let path = "", from = 0, to = -1;
+      const close = () => {
+        if (to > from) path += `M${from.toFixed(1)} ${top}H${to.toFixed(1)}V${top + height}H${from.toFixed(1)}Z`;
+      };
+      for (const [begin, end] of spans.sort((one, other) => one[0] - other[0])) {
+        if (begin <= to + 0.2) {
+          to = Math.max(to, end);
+        } else {
+          close();
+          [from, to] = [begin, end];
+        }
+      }
+      close();
+      return path;
     }
 
     // Filters by hook and tool.
 
     function choices() {
-      const spoke = new Map(), registered = new Set(), called = new Map();
-      for (const chain of run.chains || []) for (const hook of chain) registered.add(hook.name);
+      const spoke = new Map(), silent = new Set(), called = new Map();
       for (const mark of marks) {
         if (!mark.hook) continue;
-        registered.add(mark.hook);
         if (!spoke.has(mark.hook)) spoke.set(mark.hook, new Map());
-        const verbs = spoke.get(mark.hook);
-        verbs.set(mark.verb, (verbs.get(mark.verb) || 0) + 1);
+        const counts = spoke.get(mark.hook);
+        counts.set(mark.verb, (counts.get(mark.verb) || 0) + 1);
       }
-      for (const row of rows) for (const item of (row.step && row.step.items) || []) if (item.kind === "call") called.set(item.tool, (called.get(item.tool) || 0) + 1);
-      const sum = (map) => [...map.values()].reduce((one, other) => one + other, 0);
-      const hooks = [...spoke].sort((one, other) => sum(other[1]) - sum(one[1]));
-      const silent = [...registered].filter((name) => !spoke.has(name));
-      const choice = (kind, name, ...more) => el("button", { class: "choice", type: "button", "data-kind": kind, "data-name": name, "aria-pressed": "false", title: name, onclick: () => choose(kind, filter[kind] === name ? "" : name) }, el("span", { class: "name" }, name), more);
-      const details = el("details", { class: "card filters" }, el("summary", {}, "Hooks and tools"),
-        hooks.length ? [el("div", { class: "label" }, "Hooks that intervened"), hooks.map(([name, verbs]) => choice("hook", name, [...verbs].map(([verb, count]) => pill(`${number(count)} ${word(verb)}`, tone(verb)))))] : el("div", { class: "label" }, "No hook intervened"),
-        called.size ? [el("div", { class: "label" }, "Tools"), [...called].sort((one, other) => other[1] - one[1]).map(([name, count]) => choice("tool", name, el("span", { class: "quiet-count" }, number(count))))] : null,
-        silent.length ? [el("div", { class: "label" }, "Hooks that let everything pass"), el("div", { class: "quiet-count" }, silent.join(", "))] : null);
+      for (const chain of run.chains || []) for (const hook of chain) if (!spoke.has(hook.name)) silent.add(hook.name);
+      for (const row of rows) {
+        for (const item of (row.step && row.step.items) || []) {
+          if (item.kind === "call") called.set(item.tool, (called.get(item.tool) || 0) + 1);
+        }
+      }
+      const sum = (counts) => [...counts.values()].reduce((one, other) => one + other, 0);
+      const choice = (kind, name, ...more) => el("button", {
+        class: "choice", type: "button", title: name, "data-kind": kind, "data-name": name, "aria-pressed": "false",
+        onclick: () => choose(kind, filter[kind] === name ? "" : name),
+      }, el("span", { class: "name" }, name), more);
+      const hooks = [...spoke].sort((one, other) => sum(other[1]) - sum(one[1])).map(([name, counts]) =>
+        choice("hook", name, [...counts].map(([verb, count]) => pill(`${number(count)} ${word(verb)}`, tone(verb)))));
+      const tools = [...called].sort((one, other) => other[1] - one[1]).map(([name, count]) =>
+        choice("tool", name, el("span", { class: "quiet-count" }, number(count))));
+      const label = (text) => el("div", { class: "label" }, text);
+      const details = el("details", { class: "card filters" },
+        el("summary", {}, "Hooks and tools"),
+        label(hooks.length ? "Hooks that intervened" : "No hook intervened"), hooks,
+        tools.length ? [label("Tools"), tools] : null,
+        silent.size ? [label("Hooks that let everything pass"), el("div", { class: "quiet-count" }, [...silent].join(", "))] : null);
       const wide = matchMedia("(min-width: 981px)");
       details.open = wide.matches;
       wide.addEventListener("change", () => { details.open = wide.matches; });
       return details;
     }
 
-    // Drawing rows.
+    // Rows.
 
     const list = el("div", { class: "rows" });
-    const none = el("p", { class: "none", hidden: true }, "Nothing in this run matches. ", el("button", { class: "quiet", type: "button", onclick: clear }, "Show everything"));
+    const none = el("p", { class: "none", hidden: true }, "Nothing in this run matches. ",
+      el("button", { class: "quiet", type: "button", onclick: clear }, "Show everything"));
     const lazy = hookline.lazyList(list, { size: CHUNK, height: 56, draw, drawn: highlight });
 
     function draw(row) {
       if (row.nested) {
         row.element = el("li", { class: "run-line row inner card" }, runLine(row));
       } else {
-        row.element = el("li", { class: `row step card${row.depth ? " inner" : ""}` }, el("button", { type: "button", "aria-expanded": "false", onclick: () => toggle(row) }, summary(row)));
+        const head = el("button", { type: "button", "aria-expanded": "false", onclick: () => toggle(row) }, summary(row));
+        row.element = el("li", { class: `row step card${row.depth ? " inner" : ""}` }, head);
         row.body = null;
-        if (row.open ?? (few || row.marks.length > 0 || filter.query !== "")) toggle(row, true, true);
+        if (row.open ?? (few || row.marks.length > 0 || filter.query !== "")) show(row, true);
       }
       row.element.style.setProperty("--depth", row.depth);
       return row.element;
     }
 
     function runLine(row) {
-      const nested = row.nested, shown = el("span", { class: "meta" }, row.closed ? "show" : "hide");
-      return el("button", { type: "button", "aria-expanded": String(!row.closed), onclick: () => { row.closed = !row.closed; apply(); } }, el("span", { class: "line" },
-        pill(nested.status || "cut off", statuses[nested.status || "cut off"]), el("span", { class: "who" }, nested.agent || "a run"), el("span", { class: "reason" }, short(nested.task || "", 160)),
-        el("span", { class: "meta" }, [counted((nested.steps || []).filter((one) => one.index >= 0).length, "step"), duration(nested.elapsed || 0), row.call && row.call.tool ? `started by ${row.call.tool}` : "started by a hook"].join(" · ")), shown));
+      const starter = row.call.tool ? `started by ${row.call.tool}` : "started by a hook";
+      const onclick = () => { row.closed = !row.closed; apply(); };
+      return el("button", { type: "button", "aria-expanded": String(!row.closed), onclick },
+        el("span", { class: "line" },
+          statusPill(row.nested),
+          el("span", { class: "who" }, row.nested.agent || "a run"),
+          el("span", { class: "reason" }, short(row.nested.task || "", 160)),
+          el("span", { class: "meta" }, joined(stepCount(row.nested), duration(row.nested.elapsed || 0), starter)),
+          el("span", { class: "meta" }, row.closed ? "show" : "hide")));
     }
 
-    const short = (text, length) => { const line = text.replace(/\s+/g, " ").trim(); return line.length > length ? `${line.slice(0, length - 1)}…` : line; };
-    const argumentsLine = (call) => short((call.arguments || []).map(([name, value]) => `${name}: ${value}`).join(", "), 140);
-
     function summary(row) {
-      const items = row.step.items || [], calls = items.filter((item) => item.kind === "call"), models = items.filter((item) => item.kind === "model");
-      const last = models.at(-1), event = items.find((item) => item.kind === "event" && item.text);
-      const text = calls.length ? "" : last ? last.text || last.error || "" : event ? event.text : "";
+      const items = row.step.items || [];
+      const calls = items.filter((item) => item.kind === "call"), models = items.filter((item) => item.kind === "model");
+      const reply = models.at(-1), event = items.find((item) => item.kind === "event" && item.text);
+      const text = calls.length ? "" : reply ? reply.text || reply.error : event ? event.text : "";
       const tokens = models.reduce((sum, call) => sum + (call.input_tokens || 0) + (call.output_tokens || 0), 0);
       const paid = models.reduce((sum, call) => sum + (call.cost || 0), 0);
-      const title = row.step.index < 0 ? "Start" : `Step ${row.step.index + 1}`;
-      const shown = new Map();
-      for (const mark of row.marks) shown.set(`${mark.verb} ${mark.hook}`, mark);
-      const spoken = [...shown.values()];
+      const spoken = [...new Map(row.marks.map((mark) => [`${mark.verb} ${mark.hook}`, mark])).values()];
+      const isBlocked = spoken.some((mark) => mark.verb === "block");
+      const what = (...parts) => el("span", { class: "what" }, parts);
+      const more = (count) => (count > 0 ? what(`and ${number(count)} more`) : null);
+      const callText = (call) => what(
+        el("b", { class: "mono" }, call.tool),
+        ["ok", "", undefined].includes(call.outcome) || (call.outcome === "blocked" && isBlocked)
+          ? null : [" ", pill(call.outcome, outcomes[call.outcome])],
+        calls.length > 1 ? null : ` ${short((call.arguments || []).map((pair) => pair.join(": ")).join(", "), 140)}`);
+      const took = Math.max(0, row.step.until - row.step.at);
       return [
-        el("span", { class: "title" }, title),
+        el("span", { class: "title" }, row.step.index < 0 ? "Start" : `Step ${row.step.index + 1}`),
         el("span", { class: "sum" },
-          calls.slice(0, 5).map((call) => el("span", { class: "what" }, el("b", { class: "mono" }, call.tool), call.outcome && call.outcome !== "ok" && !(call.outcome === "blocked" && spoken.some((mark) => mark.verb === "block")) ? [" ", pill(call.outcome, outcomes[call.outcome])] : null, calls.length === 1 ? ` ${argumentsLine(call)}` : "")),
-          calls.length > 5 ? el("span", { class: "what" }, `and ${calls.length - 5} more`) : null,
-          text ? el("span", { class: "what" }, short(text, 180)) : null,
-          spoken.slice(0, 5).map((mark) => el("span", {}, pill(word(mark.verb), tone(mark.verb)), ` ${mark.hook}`)),
-          spoken.length > 5 ? el("span", { class: "what" }, `and ${spoken.length - 5} more`) : null),
-        el("span", { class: "meta" }, [tokens ? `${number(tokens)} tokens` : "", paid ? cost(paid) : "", duration(Math.max(0, row.step.until - row.step.at) || null), `+${duration(row.step.at || 0)}`].filter(Boolean).join(" · ")),
+          calls.slice(0, 5).map(callText), more(calls.length - 5),
+          text ? what(short(text, 180)) : null,
+          spoken.slice(0, 5).map((mark) => el("span", {}, verbPill(mark.verb), ` ${mark.hook}`)), more(spoken.length - 5)),
+        el("span", { class: "meta" }, joined(
+          tokens && `${number(tokens)} tokens`, paid && cost(paid), took && duration(took), `+${duration(row.step.at || 0)}`)),
       ];
     }
 
-    function toggle(row, open = !row.element.classList.contains("open"), silent = false) {
-      if (!silent) row.open = open;
+    function toggle(row) {
+      row.open = !row.element.classList.contains("open");
+      show(row, row.open);
+      highlight();
+    }
+
+    function show(row, open) {
       if (open && !row.body) {
-        row.body = el("div", { class: "body" }, (row.step.items || []).map((one) => drawItem(one, row.step)));
+        row.body = el("div", { class: "body" }, (row.step.items || []).map((item) => drawItem(item, row.step)));
         row.element.append(row.body);
       }
       if (row.body) row.body.hidden = !open;
       row.element.classList.toggle("open", open);
       row.element.firstChild.setAttribute("aria-expanded", String(open));
-      if (!silent) highlight();
     }
 
-    const item = (dot, ...parts) => el("div", { class: "item" }, el("span", { class: `dot ${dot}` }), el("div", {}, ...parts));
-    const at = (moments, ...points) => (moments || []).filter((moment) => points.includes(moment.point)).map(point);
+    // The parts of a step.
 
-    function drawItem(one, step) {
-      if (one.kind === "model") return modelCall(one, step);
-      if (one.kind === "call") return toolCall(one);
-      if (one.kind === "run") return item("model", el("div", { class: "line" }, nestedLink(one.run)));
-      const drawn = one.moments.map(point), name = one.moments[0].point, alone = drawn.every((part) => part === null);
-      const text = QUIET.includes(name) ? "" : one.text;
-      if (alone && !text) return null;
-      return item(one.bad ? "bad" : "", text ? el("div", { class: one.bad ? "bad-text" : "" }, alone ? el("code", { class: "meta" }, `${name} `) : null, text) : null, drawn);
+    const part = (dot, ...children) =>
+      el("div", { class: "item" }, el("span", { class: `dot ${dot}` }), el("div", {}, children));
+    const line = (...children) => el("div", { class: "line" }, children);
+    const points = (moments, ...names) => (moments || []).filter((one) => names.includes(one.point)).map(point);
+
+    function drawItem(item, step) {
+      if (item.kind === "model") return modelCall(item, step);
+      if (item.kind === "call") return toolCall(item);
+      if (item.kind === "run") return part("model", line(nestedLink(item.run)));
+      const drawn = item.moments.map(point), name = item.moments[0].point, hasHooks = drawn.some(Boolean);
+      const text = QUIET.includes(name) ? "" : item.text;
+      if (!hasHooks && !text) return null;
+      return part(item.bad ? "bad" : "",
+        text ? el("div", { class: item.bad ? "bad-text" : "" }, hasHooks ? null : el("code", { class: "meta" }, `${name} `), text) : null,
+        drawn);
     }
 
     function modelCall(call, step) {
-      const tokens = call.answered && (call.input_tokens || call.output_tokens) ? `${number(call.input_tokens)} in, ${number(call.output_tokens)} out${call.cached_tokens ? `, ${number(call.cached_tokens)} cached` : ""}` : "";
-      const facts = [call.model, call.duration ? duration(call.duration) : "", tokens, call.cost ? cost(call.cost) : "", call.finish_reason && !["stop", "tool_calls"].includes(call.finish_reason) ? `finished: ${call.finish_reason}` : ""];
-      const messages = call.messages || [], sent = (call.kept || 0) + messages.length;
+      const by = call.source && call.source !== "model" ? `Answered by ${call.source}` : "";
+      const purpose = (call.purpose || "step") === "step" ? "Model" : `Model, for ${call.purpose}`;
+      const cached = call.cached_tokens ? `, ${number(call.cached_tokens)} cached` : "";
+      const used = call.input_tokens || call.output_tokens;
+      const oddEnd = call.finish_reason && !["stop", "tool_calls"].includes(call.finish_reason);
       const lost = (call.calls || []).filter((name) => !step.items.some((other) => other.kind === "call" && other.tool === name));
-      const by = call.source && call.source !== "model" ? call.source : "";
-      return item(call.error ? "bad" : "model",
-        el("div", { class: "line" }, el("span", { class: "who" }, by ? `Answered by ${by}` : (call.purpose || "step") === "step" ? "Model" : `Model, for ${call.purpose}`), (call.attempt || 1) > 1 ? pill(`attempt ${call.attempt}`) : null, el("span", { class: "meta" }, facts.filter(Boolean).join(" · "))),
-        sent ? el("details", { class: "more" }, el("summary", {}, `${counted(sent, "message")}${call.kept ? `, ${number(messages.length)} new` : ""}${call.tools ? `, ${counted(call.tools, "tool")}` : ""}`),
-          el("dl", { class: "messages" }, messages.map((message) => [el("dt", {}, message.role), el("dd", {}, message.known ? el("span", { class: "fold" }, message.role === "tool" ? `the result of ${message.name || "the call"}` : "the reply above") : message.text ? el("pre", {}, message.text) : null, (message.calls || []).length ? el("span", { class: "fold" }, ` calls ${message.calls.join(", ")}`) : null)]))) : null,
-        at(call.moments, "before_llm"),
+      const isEmpty = call.answered && !call.text && !(call.calls || []).length;
+      return part(call.error ? "bad" : "model",
+        line(
+          el("span", { class: "who" }, by || purpose),
+          (call.attempt || 1) > 1 ? pill(`attempt ${call.attempt}`) : null,
+          el("span", { class: "meta" }, joined(
+            call.model,
+            call.duration && duration(call.duration),
+            used && `${number(call.input_tokens)} in, ${number(call.output_tokens)} out${cached}`,
+            call.cost && cost(call.cost),
+            oddEnd && `finished: ${call.finish_reason}`))),
+        messages(call),
+        points(call.moments, "before_llm"),
         call.error ? el("pre", { class: "box bad" }, call.error) : null,
         call.text ? el("pre", { class: "text" }, call.text) : null,
-        lost.length ? el("div", { class: "meta" }, `calls ${lost.join(", ")}`) : call.answered && !(call.calls || []).length && !call.text ? el("div", { class: "meta" }, "an empty reply") : null,
-        at(call.moments, "on_token", "after_llm", "on_error"));
+        lost.length ? el("div", { class: "meta" }, `calls ${lost.join(", ")}`) : null,
+        isEmpty ? el("div", { class: "meta" }, "an empty reply") : null,
+        points(call.moments, "on_token", "after_llm", "on_error"));
+    }
+
+    function messages(call) {
+      const sent = call.messages || [], all = (call.kept || 0) + sent.length;
+      if (!all) return null;
+      const known = (message) => (message.role === "tool" ? `the result of ${message.name || "the call"}` : "the reply above");
+      const fresh = call.kept ? `, ${number(sent.length)} new` : "", tools = call.tools ? `, ${counted(call.tools, "tool")}` : "";
+      return el("details", { class: "more" },
+        el("summary", {}, `${counted(all, "message")}${fresh}${tools}`),
+        el("dl", { class: "messages" }, sent.map((message) => [
+          el("dt", {}, message.role),
+          el("dd", {},
+            message.known ? el("span", { class: "fold" }, known(message)) : message.text ? el("pre", {}, message.text) : null,
+            (message.calls || []).length ? el("span", { class: "fold" }, ` calls ${message.calls.join(", ")}`) : null),
+        ])));
     }
 
     function toolCall(call) {
-      const fine = ["ok", "answered", ""].includes(call.outcome || "");
-      const changed = (call.moments || []).some((moment) => moment.point === "after_tool" && (moment.decisions || []).some((decision) => (decision.changes || []).length));
-      const told = (call.moments || []).some((moment) => (moment.decisions || []).some((decision) => decision.verb === "block" && decision.value === call.result));
-      const asked = (call.questions || []).length > 0;
-      return item(fine ? "call" : "bad",
-        el("div", { class: "line" }, el("span", { class: "who mono" }, call.tool), pill(call.outcome || "no result recorded", outcomes[call.outcome]), (call.attempts || 1) > 1 ? pill(`attempt ${call.attempts}`) : null, (call.labels || []).map((label) => pill(`label: ${label}`, "violet")), el("span", { class: "meta" }, [call.duration ? duration(call.duration) : "", call.id].filter(Boolean).join(" · "))),
-        (call.arguments || []).length ? el("dl", { class: "args box call" }, call.arguments.map(([name, value]) => [el("dt", { class: "mono" }, name), el("dd", {}, el("pre", {}, value))])) : null,
+      const isFine = ["ok", "answered", "", undefined].includes(call.outcome);
+      const said = decisionsOf(call.moments);
+      const isTold = said.some((one) => one.verb === "block" && one.value === call.result);
+      const isChanged = decisionsOf((call.moments || []).filter((one) => one.point === "after_tool")).some((one) => one.changes);
+      return part(isFine ? "call" : "bad",
+        line(
+          el("span", { class: "who mono" }, call.tool),
+          pill(call.outcome || "no result recorded", outcomes[call.outcome]),
+          (call.attempts || 1) > 1 ? pill(`attempt ${call.attempts}`) : null,
+          (call.labels || []).map((label) => pill(`label: ${label}`, "violet")),
+          el("span", { class: "meta" }, joined(call.duration && duration(call.duration), call.id))),
+        (call.arguments || []).length ? el("dl", { class: "args box call" }, call.arguments.map(([name, value]) =>
+          [el("dt", { class: "mono" }, name), el("dd", {}, el("pre", {}, value))])) : null,
         call.raw ? [el("div", { class: "label" }, "The arguments were not a JSON object"), el("pre", { class: "box bad" }, call.raw)] : null,
-        at(call.moments, "before_tool"),
-        asked ? el("div", { class: "line" }, pill(call.decision || "no answer", approvals[call.decision]), call.decided_by ? el("span", { class: "who" }, call.decided_by) : null, el("span", { class: "reason" }, call.questions.join(" ")), call.message ? el("span", { class: "reason" }, call.message) : null) : null,
-        at(call.moments, "approval_requested", "approval_decided", "on_progress", "tool_end_with_path"),
-        (call.runs || []).map((nested) => el("div", { class: "line" }, nestedLink(nested))),
-        call.result && !told ? el("details", { class: "more", open: !changed && call.result.length < 1500 }, el("summary", {}, fine ? "Result" : "The model reads"), el("pre", { class: `box${fine ? "" : " bad"}` }, call.result)) : null,
-        at(call.moments, "after_tool", "on_error"));
+        points(call.moments, "before_tool"),
+        points(call.moments, "approval_requested", "approval_decided", "on_progress", "tool_end_with_path"),
+        (call.questions || []).length ? line(
+          pill(call.decision || "no answer", approvals[call.decision]),
+          call.decided_by ? el("span", { class: "who" }, call.decided_by) : null,
+          el("span", { class: "reason" }, said.some((one) => one.verb === "ask") ? call.message : call.questions.join(" "))) : null,
+        (call.runs || []).map((nested) => line(nestedLink(nested))),
+        call.result && !isTold ? el("details", { class: "more", open: !isChanged && call.result.length < 1500 },
+          el("summary", {}, isFine ? "Result" : "The model reads"),
+          el("pre", { class: `box${isFine ? "" : " bad"}` }, call.result)) : null,
+        points(call.moments, "after_tool", "on_error"));
     }
 
-    const nestedLink = (nested) => el("button", { class: "quiet", type: "button", onclick: () => go(nested.row) }, `↳ ${nested.agent || "a run"}: ${counted((nested.steps || []).filter((one) => one.index >= 0).length, "step")}, ${nested.status || "cut off"}`);
+    const nestedLink = (nested) => el("button", { class: "quiet", type: "button", onclick: () => go(nested.row) },
+      `↳ ${nested.agent || "a run"}: ${stepCount(nested)}, ${statusOf(nested)}`);
 
     /** One point: its hooks in firing order, and what they decided. Nothing if the point has no hooks. */
     function point(moment) {
-      const chain = run.chains[moment.chain || 0] || [], decisions = [...(moment.decisions || [])], parts = [], others = [];
-      chain.forEach((hook, index) => {
-        const found = decisions.findIndex((decision) => decision.hook === hook.name && decision.phase === hook.phase);
+      const unseen = [...(moment.decisions || [])], hooks = [], others = [];
+      const hook = (kind, name, title) => hooks.push(el("span", { class: kind, title }, name));
+      (run.chains[moment.chain || 0] || []).forEach(({ name, phase, selected }, index) => {
+        const found = unseen.findIndex((one) => one.hook === name && one.phase === phase);
         if (found >= 0) {
-          const decision = decisions.splice(found, 1)[0];
-          parts.push(el("span", { class: decision.verb === "cont" ? "passed" : `spoke ${tone(decision.verb)}`, title: `${hook.phase}: ${word(decision.verb)}` }, hook.name));
-        } else if (hook.selected === false) others.push(hook.name);
-        else if ((moment.skipped || []).includes(index)) parts.push(el("span", { class: "skipped", title: `${hook.phase}: not called, because an earlier hook decided` }, hook.name));
-        else parts.push(el("span", { class: "passed", title: `${hook.phase}: let it pass` }, hook.name));
+          const [{ verb }] = unseen.splice(found, 1);
+          hook(verb === "cont" ? "passed" : `spoke ${tone(verb)}`, name, `${phase}: ${word(verb)}`);
+        } else if (selected === false) {
+          others.push(name);
+        } else if ((moment.skipped || []).includes(index)) {
+          hook("skipped", name, `${phase}: not called, because an earlier hook decided`);
+        } else {
+          hook("passed", name, `${phase}: let it pass`);
+        }
       });
-      for (const decision of decisions) parts.push(el("span", { class: `spoke ${tone(decision.verb)}` }, decision.hook));
-      if (!parts.length && !(moment.notes || []).length && !others.length) return null;
-      if (others.length) parts.push(el("span", { class: "others", title: `for other tools: ${others.join(", ")}` }, parts.length ? `${others.length} for other tools` : `no hook for this tool (${others.length} for others)`));
+      for (const one of unseen) hook(`spoke ${tone(one.verb)}`, one.hook, `${one.phase}: ${word(one.verb)}`);
+      if (!hooks.length && !others.length && !(moment.notes || []).length) return null;
+      if (others.length) {
+        const text = hooks.length ? `${others.length} for other tools` : `no hook for this tool (${others.length} for others)`;
+        hook("others", text, `for other tools: ${others.join(", ")}`);
+      }
+      const anchor = el("a", { class: "anchor", href: `#m${moment.n}`, title: "Link to this moment" }, `#${moment.n}`);
       return el("div", { class: "point", id: `m${moment.n}` },
-        el("div", { class: "line" }, el("a", { class: "anchor", href: `#m${moment.n}`, title: "Link to this moment" }, `#${moment.n}`), el("code", {}, moment.point), el("span", { class: "chain" }, parts), moment.took ? el("span", { class: "meta" }, duration(moment.took)) : null),
+        line(anchor, el("code", {}, moment.point), el("span", { class: "chain" }, hooks),
+          moment.took ? el("span", { class: "meta" }, duration(moment.took)) : null),
         (moment.decisions || []).map(decision),
-        (moment.checked || []).map((change) => el("div", { class: "decision grey" }, el("div", { class: "line" }, el("span", { class: "who" }, "validation"), el("span", { class: "reason" }, `changed ${change.field}`)), diff(change.parts))),
-        moment.verdict === "invalid" ? el("div", { class: "decision red" }, el("div", { class: "line" }, pill("invalid", "red"), el("span", { class: "reason" }, "the arguments do not match the tool's schema, so no guard was called"))) : null,
+        (moment.checked || []).map((change) => el("div", { class: "decision grey" },
+          line(el("span", { class: "who" }, "validation"), el("span", { class: "reason" }, `changed ${change.field}`)), diff(change.parts))),
+        moment.verdict === "invalid" ? el("div", { class: "decision red" }, line(verbPill("invalid"),
+          el("span", { class: "reason" }, "the arguments do not match the tool's schema, so no guard was called"))) : null,
         (moment.notes || []).map((note) => el("div", { class: "meta" }, note)));
     }
 
     function decision(one) {
-      const said = one.value && !["claim", "merge"].includes(one.verb) && !(one.verb === "ask");
+      const change = (label) => (each) => [el("div", { class: "label" }, label + each.field), diff(each.parts)];
       return el("div", { class: `decision ${tone(one.verb)}` },
-        el("div", { class: "line" }, pill(word(one.verb), tone(one.verb)), el("span", { class: "who" }, one.hook), el("span", { class: "meta" }, [one.phase, one.took ? duration(one.took) : ""].filter(Boolean).join(" · ")), one.error ? el("span", { class: "bad-text" }, one.error) : one.reason ? el("span", { class: "reason" }, one.reason) : null),
-        said ? el("div", { class: "said" }, one.value) : one.value ? el("div", { class: "said mono" }, one.value) : null,
-        (one.changes || []).map((change) => [el("div", { class: "label" }, change.field), diff(change.parts)]),
-        one.verb === "replace" && !(one.changes || []).length ? el("div", { class: "meta" }, "the same values as before") : null,
-        (one.state || []).map((change) => [el("div", { class: "label" }, `state: ${change.field}`), diff(change.parts)]));
+        line(
+          verbPill(one.verb),
+          el("span", { class: "who" }, one.hook),
+          el("span", { class: "meta" }, joined(one.phase, one.took && duration(one.took))),
+          el("span", { class: one.error ? "bad-text" : "reason" }, one.error || one.reason)),
+        one.value ? el("div", { class: ["claim", "merge"].includes(one.verb) ? "said mono" : "said" }, one.value) : null,
+        (one.changes || []).map(change("")),
+        one.verb === "replace" && !one.changes ? el("div", { class: "meta" }, "the same values as before") : null,
+        (one.state || []).map(change("state: ")));
     }
 
-    // Filters, search, and moving from one intervention to the next.
+    // Filters and search.
 
     function choose(kind, value) {
       filter[kind] = value;
-      for (const button of segments.children) button.setAttribute("aria-pressed", String(button.dataset.only === filter.only));
-      for (const button of aside.querySelectorAll(".choice")) button.setAttribute("aria-pressed", String(filter[button.dataset.kind] === button.dataset.name));
+      for (const one of segments.children) one.setAttribute("aria-pressed", String(one.dataset.only === filter.only));
+      for (const one of aside.querySelectorAll(".choice")) {
+        one.setAttribute("aria-pressed", String(filter[one.dataset.kind] === one.dataset.name));
+      }
       apply();
     }
 
     function clear() {
-      Object.assign(filter, { only: "", hook: "", tool: "", query: "" });
+      Object.assign(filter, { only: "", hook: "", tool: "" });
       search.value = "";
       choose("query", "");
     }
 
-    const wants = (mark) => (!filter.only || ONLY[filter.only].includes(mark.verb)) && (!filter.hook || mark.hook === filter.hook) && (!filter.tool || mark.tool === filter.tool);
+    const wants = (mark) =>
+      (!filter.only || groups[filter.only].includes(mark.verb)) &&
+      (!filter.hook || mark.hook === filter.hook) &&
+      (!filter.tool || mark.tool === filter.tool);
 
     function matches(row) {
       if (row.nested) return false;
@@ -344,13 +486,16 @@
       return !filter.query || textOf(row).includes(filter.query);
     }
 
-    /** All texts of a row in lower case; made when somebody searches. */
+    /** All texts of a row in lower case; collected when somebody searches. */
     function textOf(row) {
       if (row.text === null) {
-        const texts = [], walk = (value) => {
+        const texts = [];
+        const walk = (value, key) => {
           if (typeof value === "string") texts.push(value);
-          else if (Array.isArray(value)) value.forEach(walk);
-          else if (value && typeof value === "object") for (const [key, inner] of Object.entries(value)) if (key !== "runs" && key !== "run" && key !== "kind") walk(inner);
+          else if (Array.isArray(value)) for (const one of value) walk(one, key);
+          else if (value && typeof value === "object") for (const [name, one] of Object.entries(value)) {
+            if (!["runs", "run", "kind"].includes(name)) walk(one, name);
+          }
         };
         walk(row.step.items || []);
         row.text = texts.join("\n").toLowerCase();
@@ -358,14 +503,21 @@
       return row.text;
     }
 
+    const outerRuns = (row) => {
+      const found = [];
+      for (let outer = row.outer; outer; outer = outer.outer) if (outer.nested) found.push(outer);
+      return found;
+    };
+
     function apply() {
-      const active = filter.only || filter.hook || filter.tool || filter.query;
       const shown = new Set();
       for (const row of rows) {
-        if (active ? !matches(row) : false) continue;
-        if (!active && hidden(row)) continue;
-        shown.add(row);
-        if (active) for (let outer = row.outer; outer; outer = outer.outer) if (outer.nested) shown.add(outer);
+        if (!isFiltered()) {
+          if (!outerRuns(row).some((outer) => outer.closed)) shown.add(row);
+        } else if (matches(row)) {
+          shown.add(row);
+          for (const outer of outerRuns(row)) shown.add(outer);
+        }
       }
       none.hidden = shown.size > 0;
       current = -1;
@@ -373,45 +525,15 @@
       tell();
     }
 
-    const hidden = (row) => { for (let outer = row.outer; outer; outer = outer.outer) if (outer.nested && outer.closed) return true; return false; };
-
-    let current = -1;
-    const stops = () => {
-      const active = filter.only || filter.hook || filter.tool || filter.query, found = new Map();
-      for (const mark of marks) if (!active || (wants(mark) && (!filter.query || matches(mark.row)))) found.set(mark.n, mark);
-      return [...found.values()];
-    };
-    const tell = () => { const all = stops(); position.textContent = all.length ? `${current < 0 ? "–" : current + 1}/${number(all.length)}` : ""; previous.disabled = next.disabled = !all.length; };
-
-    function step(by) {
-      const all = stops();
-      if (!all.length) return;
-      current = current < 0 ? (by > 0 ? 0 : all.length - 1) : (current + by + all.length) % all.length;
-      go(all[current].row, all[current].n);
-      tell();
-    }
-
-    /** Show a row, and one of its moments. */
-    function go(row, n) {
-      if (!row) return;
-      if (!lazy.reach(row)) {
-        for (let outer = row.outer; outer; outer = outer.outer) if (outer.nested) outer.closed = false;
-        clear();
-        lazy.reach(row);
-      }
-      if (row.step) toggle(row, true, true);
-      hookline.goTo((n !== undefined && row.element.querySelector(`#m${n}`)) || row.element);
-      if (n !== undefined) try { history.replaceState(null, "", `#m${n}`); } catch { /* not allowed in an embedded page */ }
-    }
-
     function highlight() {
       if (typeof Highlight === "undefined") return;
       CSS.highlights.delete("found");
       if (!filter.query) return;
       const ranges = [], walker = document.createTreeWalker(list, NodeFilter.SHOW_TEXT);
-      for (let node = walker.nextNode(); node && ranges.length < 2000; node = walker.nextNode()) {
-        const text = node.data.toLowerCase();
-        for (let start = text.indexOf(filter.query); start >= 0 && text.length === node.data.length; start = text.indexOf(filter.query, start + 1)) {
+      while (ranges.length < 2000 && walker.nextNode()) {
+        const node = walker.currentNode, text = node.data.toLowerCase();
+        if (text.length !== node.data.length) continue; // a character whose lower case is longer
+        for (let start = text.indexOf(filter.query); start >= 0; start = text.indexOf(filter.query, start + 1)) {
           const range = new Range();
           range.setStart(node, start);
           range.setEnd(node, start + filter.query.length);
@@ -421,21 +543,67 @@
       if (ranges.length) CSS.highlights.set("found", new Highlight(...ranges));
     }
 
-    document.addEventListener("keydown", (event) => {
-      if (event.metaKey || event.ctrlKey || event.altKey || help.open) return;
-      if (event.key === "Escape") { clear(); search.blur(); return; }
-      if (event.target.closest("input, textarea, select")) return;
-      const action = { n: () => step(1), p: () => step(-1), "/": () => search.focus(), "?": () => help.showModal() }[event.key];
-      if (action) { event.preventDefault(); action(); }
-    });
-    const openAnchor = () => {
+    // From one intervention to the next.
+
+    let current = -1;
+
+    function stops() {
+      const wanted = isFiltered() ? marks.filter((mark) => wants(mark) && (!filter.query || matches(mark.row))) : marks;
+      return [...new Map(wanted.map((mark) => [mark.n, mark])).values()];
+    }
+
+    function tell() {
+      const count = stops().length;
+      position.textContent = count ? `${current < 0 ? "–" : current + 1}/${number(count)}` : "";
+      previous.disabled = next.disabled = !count;
+    }
+
+    function step(by) {
+      const all = stops();
+      if (!all.length) return;
+      current = current < 0 ? (by > 0 ? 0 : all.length - 1) : (current + by + all.length) % all.length;
+      go(all[current].row, all[current].n);
+      tell();
+    }
+
+    /** Scroll to a row, or to one of its moments. */
+    function go(row, n) {
+      if (!row) return;
+      if (!lazy.reach(row)) {
+        for (const outer of outerRuns(row)) outer.closed = false;
+        clear();
+        lazy.reach(row);
+      }
+      if (row.step) show(row, true);
+      hookline.goTo((n !== undefined && row.element.querySelector(`#m${n}`)) || row.element);
+      try {
+        if (n !== undefined) history.replaceState(null, "", `#m${n}`);
+      } catch {
+        // not allowed in an embedded page
+      }
+    }
+
+    function openAnchor() {
       const found = /^#m(\d+)$/.exec(location.hash);
       if (found) go(rowOfMoment.get(Number(found[1])), Number(found[1]));
-    };
+    }
+
+    const actions = { n: () => step(1), p: () => step(-1), "/": () => search.focus(), "?": () => help.showModal() };
+    document.addEventListener("keydown", (event) => {
+      if (event.metaKey || event.ctrlKey || event.altKey || help.open) return;
+      if (event.key === "Escape") {
+        clear();
+        search.blur();
+      } else if (actions[event.key] && !event.target.closest("input, textarea, select")) {
+        event.preventDefault();
+        actions[event.key]();
+      }
+    });
     addEventListener("hashchange", openAnchor);
 
     const aside = choices();
-    root.append(bar, el("div", { class: "wrap" }, header(), el("div", { class: "columns" }, el("main", {}, list, none), aside)), help);
+    const columns = el("div", { class: "columns" }, el("main", {}, list, none), aside);
+    root.append(bar, el("div", { class: "wrap" }, header(), columns), help);
     apply();
     openAnchor();
   }
