@@ -74,7 +74,7 @@ const hookline = (() => {
     const chunkOf = new Map();
     const near = new IntersectionObserver((entries) => {
       for (const entry of entries) if (entry.isIntersecting) fill(entry.target.chunk);
-    }, { rootMargin: "900px" });
+    }, { rootMargin: "600px" });
 
     function fill(chunk) {
       if (chunk.filled) return;
@@ -88,17 +88,20 @@ const hookline = (() => {
     function show(rows) {
       near.disconnect();
       chunkOf.clear();
-      const chunks = [];
-      for (let from = 0; from < rows.length; from += size) {
-        const chunk = { rows: rows.slice(from, from + size), filled: false, element: el("ol", { class: "chunk" }) };
+      const chunks = [], each = Math.max(size, Math.ceil(rows.length / 800)); // thousands of chunks cost time too
+      for (let from = 0; from < rows.length; from += each) {
+        const chunk = { rows: rows.slice(from, from + each), filled: false, element: el("ol", { class: "chunk" }) };
         for (const row of chunk.rows) chunkOf.set(row, chunk);
         chunk.element.chunk = chunk;
         chunk.element.style.minHeight = `${chunk.rows.length * height}px`;
         chunks.push(chunk);
       }
       list.replaceChildren(...chunks.map((chunk) => chunk.element));
-      if (chunks.length) fill(chunks[0]);
-      for (const chunk of chunks.slice(1)) near.observe(chunk.element);
+      const few = rows.length <= 40; // drawn at once, so that the browser's own search finds everything
+      for (const [index, chunk] of chunks.entries()) {
+        if (few || index === 0) fill(chunk);
+        else near.observe(chunk.element);
+      }
     }
 
     const reach = (row) => { const chunk = chunkOf.get(row); if (chunk) fill(chunk); return chunk !== undefined; };

@@ -6,7 +6,7 @@
 
 (() => {
   const { el, number, counted, duration, cost, pill, diff } = hookline;
-  const CHUNK = 12, FEW = 40, NS = "http://www.w3.org/2000/svg";
+  const CHUNK = 6, FEW = 40, NS = "http://www.w3.org/2000/svg";
   // Points whose text says nothing that the page does not show elsewhere; drawn only if they have hooks.
   const QUIET = ["on_run_start", "on_run_end", "on_stop", "subagent_spawning", "subagent_spawned", "subagent_ended"];
   const KEYS = {
