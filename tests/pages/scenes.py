@@ -288,7 +288,7 @@ SCENES = {
     "docs/guides/tapes.md": Scene(
         files={"new_rules.py": NO_NOTES, "notes.txt": "Buy milk.\n"},
         turns=[{"tool": "read_file", "arguments": {"path": "notes.txt"}}, "Milk."],
-        exits={"hookline replay tapes/*.tape": 1},
+        exits={"hookline replay tapes --since": 1},
     ),
     "docs/guides/tickets.md": Scene(files={"hookline.toml": 'tickets = "tickets.db"\n'}),
     "docs/guides/trust.md": Scene(
