@@ -720,7 +720,10 @@ class _RunBuilder:
             ]
         if old == new:
             return []
-        return [Change(field, fold(diff_text(_text(old), _text(new)), longest=self.limit))]
+        before, after = _text(old), _text(new)
+        if before == after:  # the text "7" and the number 7
+            before, after = json_text(old), json_text(new)
+        return [Change(field, fold(diff_text(before, after), longest=self.limit))]
 
     def message_changes(self, old: Sequence[Any], new: Sequence[Any], start: int) -> list[Change]:
         """Return how a list of messages changed, by message."""
