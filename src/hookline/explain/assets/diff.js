@@ -108,7 +108,7 @@
       for (const row of rows) row.open = false;
       toggle.setAttribute("aria-pressed", String(showsAll));
       show();
-    } }, "Show what is the same");
+    } }, "Show all");
     const bar = el("nav", { class: "bar", "aria-label": "Differences" }, el("div", { class: "wrap" },
       toggle,
       position,
