@@ -19,10 +19,11 @@ from .._base.text import describe, shorten
 from .._kernel.dispatch import Firing, HookOutcome
 from .._kernel.errors import HookError, InvalidResultError
 from .._kernel.payloads import ApprovalDecision, ModelRequest, ToolCallRequest, ToolCallResult
-from .._kernel.points import AFTER_LLM, APPROVAL_DECIDED, BEFORE_LLM, ON_ERROR
+from .._kernel.points import AFTER_LLM, APPROVAL_DECIDED, BEFORE_LLM, ON_ERROR, ON_RUN_END
 from .._kernel.registry import HookStack
 from .._kernel.results import SETTLING, HookAction, HookResult, Verdict, parse_result
 from .._kernel.scope import Scope
+from .._kernel.state import AgentResult
 from .._run.model_call import MAX_RETRIES
 from ..models.protocol import Model
 from ..records.format import VERSION, HeaderLine, HookInfo, HooksLine, Label, LabelLine, MomentLine, Notes
@@ -48,7 +49,7 @@ Stuck = Mapping[int, tuple[str, Problem, str]]
 _set = msgspec.structs.force_setattr
 _NO_NOTES = Notes()
 _NO_RUNS: dict[int, JudgedRun] = {}
-_SPECIAL = frozenset((BEFORE_LLM, AFTER_LLM, ON_ERROR, APPROVAL_DECIDED))
+_SPECIAL = frozenset((BEFORE_LLM, AFTER_LLM, ON_ERROR, ON_RUN_END, APPROVAL_DECIDED))
 _NOTHING = Outcome()
 _NOT_JUDGED = (RuleTimeoutError, SystemExit)
 _decode_label = msgspec.json.Decoder(LabelLine).decode
@@ -152,7 +153,7 @@ class Engine:
         self.hooks = tuple(entry.name for rules in self.rules for entry in rules.entries)
         """The names of the hooks by their number."""
         points = {point for rules in self.rules for point in rules.points}
-        self._needs_requests = bool(points & {"before_llm", "after_llm", "on_error"})
+        self._needs_requests = bool(points & {"before_llm", "after_llm", "on_error", "on_run_end"})
         if self._needs_requests:
             points.add("before_llm")
         self.wanted = Wanted({point: self._globs(point) for point in sorted(points)}, labelled=bool(test.labels))
@@ -324,6 +325,8 @@ class Engine:
             run.requests.settle(payload, row.decisions)
         elif type(payload) is ApprovalDecision:
             self._decided(tree, row.run, payload.call_id, payload.decision, payload.by)
+        elif type(payload) is AgentResult:
+            run.requests.complete(payload, row.notes)
         else:
             request = run.requests.sent.get(payload.purpose)
             if request is not None:
@@ -348,7 +351,9 @@ class Engine:
         """Report the line before this one if it does not end like an array."""
         if start and not (self._is_tape and data[start - 2 : start - 1] == b"}"):
             before = data.rfind(b"\n", 0, start - 1) + 1
-            if data.startswith(b'["', before) and start - before > 1:  # else it is reported for its beginning
+            found = self._heads[self._is_tape].match(b"\n" + data[before : before + _HEAD])
+            was_read = found is not None and found[1] and found[1] not in self._ignored
+            if data.startswith(b'["', before) and not was_read:  # else it is already reported
                 self._skip(_NO_JSON, data, before)
 
     def _other_line(self, head: bytes, data: bytes, start: int) -> None:
