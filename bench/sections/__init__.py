@@ -5,6 +5,7 @@ from section import Section
 from . import (
     agentdojo_,
     audit,
+    backtest,
     builtins,
     concurrent,
     dispatch,
@@ -37,6 +38,7 @@ SECTIONS: dict[str, Section] = {
         scanning,
         audit,
         recording,
+        backtest,
         parquet,
         sandbox,
         telemetry,
