@@ -235,7 +235,7 @@ def test_keys_move_from_one_difference_to_the_next_and_folds_open(browser, diff_
         expect(page.locator(".hit .head b")).to_have_text("Step 4")
         page.locator(".same").first.click()
         assert page.locator(".pair").count() == 15
-        page.click("text=Show what is the same")
+        page.click("text=Show all")
         assert page.locator(".pair").count() >= 20
 
 

@@ -216,7 +216,7 @@ def test_a_change_of_the_state_is_shown(tmp_path):
 
 def test_validation_that_changes_arguments_is_shown(tmp_path):
     @tool
-    def count(number: int) -> int:
+    def count(number: int, unit: str = "m") -> int:
         """Count."""
         return number
 
@@ -226,7 +226,10 @@ def test_validation_that_changes_arguments_is_shown(tmp_path):
 
     view = run_of(tmp_path / "a", small, turns=[call("count", number="7"), reply("done")], tools=[count])
     checked = moment(view, "before_tool", "count").checked
-    assert [change.field for change in checked] in ([], ["arguments.number"])
+    assert [(change.field, change.parts) for change in checked] == [
+        ("arguments.number", [("-", '"7"'), ("+", "7")]),
+        ("arguments.unit", [("+", "m")]),
+    ]
     view = run_of(tmp_path / "b", small, turns=[call("count", number="seven"), reply("done")], tools=[count])
     invalid = moment(view, "before_tool", "count")
     assert (invalid.verdict, outcomes(view, invalid)) == ("invalid", {"small": "skipped"})

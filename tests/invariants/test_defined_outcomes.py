@@ -737,6 +737,7 @@ SENSIBLE: dict[str, set[str]] = {
         "ProvenanceGuard.trusted",
         "SafetyGuardrailHook.allowlist",
         "SensitiveDataHook.allow",
+        "Strict.allow",
         "TerminalGuard.allow",
         "TerminalGuard.ask",
         "TerminalGuard.deny",

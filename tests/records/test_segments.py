@@ -6,7 +6,6 @@ import stat
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 
 import pytest
@@ -15,7 +14,6 @@ from hookline.records.segments import (
     RecordFolder,
     default_records_path,
     is_held,
-    live_files,
     old_segments,
     remove_old_segments,
 )
@@ -26,57 +24,76 @@ RUN = b'["run",0,{}]\n'
 END = b'["end",0,{}]\n'
 
 
+def fail(error):
+    raise error
+
+
 def record(folder, *lines, hooks=()):
-    live = folder.start(1.0)
+    block = folder.start(fail)
     for digest in hooks:
-        live.write_aside(b'["hooks","%s",[]]\n' % digest.encode(), digest)
-    live.write(RUN)
+        block.hold_hooks(digest, b'["hooks","%s",[]]\n' % digest.encode())
+    block.write(RUN)
     for line in lines:
-        live.write(line)
-    live.hold(END)
-    live.finish()
+        block.write(line)
+    block.hold(END)
+    block.finish()
 
 
 def segments(path):
     return sorted(p for p in path.iterdir() if p.suffix == ".moments")
 
 
+def lines(segment):
+    """The lines of a segment after the first."""
+    first, *rest = segment.read_bytes().splitlines(keepends=True)
+    assert first.startswith(b'["hookline",{"format":1,')
+    return rest
+
+
 def moment(number):
     return b'["on_stop","",0,%d,0.1,0,{}]\n' % number
 
 
-def test_a_finished_run_is_one_block_in_the_segment_of_the_process(tmp_path):
+def test_runs_one_after_the_other_are_blocks_of_one_segment(tmp_path):
     folder = RecordFolder(tmp_path)
     record(folder, moment(0), moment(1))
     record(folder, moment(2))
     (segment,) = segments(tmp_path)
-    first, *lines = segment.read_bytes().splitlines(keepends=True)
-    assert first.startswith(b'["hookline",{"format":1,')
-    assert lines == [RUN, moment(0), moment(1), END, RUN, moment(2), END]
-    assert [os.path.getsize(path) for path in live_files(tmp_path)] == [0]
+    assert lines(segment) == [RUN, moment(0), moment(1), END, RUN, moment(2), END]
 
 
-def test_runs_that_overlap_are_not_interleaved(tmp_path):
+def test_a_line_is_in_the_file_as_soon_as_it_is_written(tmp_path):
+    block = RecordFolder(tmp_path).start(fail)
+    block.hold(RUN)
+    block.write(moment(0))
+    assert lines(segments(tmp_path)[0]) == [RUN, moment(0)]
+    block.hold(moment(1))
+    assert lines(segments(tmp_path)[0]) == [RUN, moment(0)]
+    block.write(moment(2))
+    assert lines(segments(tmp_path)[0]) == [RUN, moment(0), moment(1), moment(2)]
+    block.finish()
+
+
+def test_runs_at_the_same_time_have_segments_of_their_own(tmp_path):
     folder = RecordFolder(tmp_path)
-    one, two = folder.start(1.0), folder.start(1.0)
-    for number, live in enumerate((one, two, one, two)):
+    one, two = folder.start(fail), folder.start(fail)
+    for number, block in enumerate((one, two, one, two)):
         if number < 2:
-            live.write(RUN)
-        live.write(moment(number))
+            block.write(RUN)
+        block.write(moment(number))
     two.finish()
     one.finish()
-    (segment,) = segments(tmp_path)
-    assert segment.read_bytes().splitlines(True)[1:] == [RUN, moment(1), moment(3), RUN, moment(0), moment(2)]
+    record(folder, moment(4))
+    contents = [lines(segment) for segment in segments(tmp_path)]
+    assert sorted(contents, key=len) == [[RUN, moment(1), moment(3)], [RUN, moment(0), moment(2), RUN, moment(4), END]]
 
 
-def test_hooks_are_written_once_in_each_segment_before_the_first_block_that_has_them(tmp_path):
+def test_hooks_are_written_once_in_each_segment_before_the_first_run_that_has_them(tmp_path):
     folder = RecordFolder(tmp_path)
     record(folder, hooks=["aa"])
     record(folder, hooks=["aa", "bb"])
     (segment,) = segments(tmp_path)
-    assert segment.read_bytes().splitlines(True)[1:] == [
-        b'["hooks","aa",[]]\n', RUN, END, b'["hooks","bb",[]]\n', RUN, END,
-    ]  # fmt: skip
+    assert lines(segment) == [b'["hooks","aa",[]]\n', RUN, END, b'["hooks","bb",[]]\n', RUN, END]
 
 
 def test_a_new_segment_starts_when_the_current_one_is_full(tmp_path):
@@ -85,11 +102,8 @@ def test_a_new_segment_starts_when_the_current_one_is_full(tmp_path):
         record(folder, moment(number), hooks=["aa"])
     found = segments(tmp_path)
     assert len(found) > 1
-    for segment in found:
-        text = segment.read_bytes()
-        assert text.startswith(b'["hookline"')
-        assert text.index(b'"hooks","aa"') < text.index(RUN)
-    assert b"".join(segment.read_bytes() for segment in found).count(RUN) == 6
+    assert all(lines(segment)[:2] == [b'["hooks","aa",[]]\n', RUN] for segment in found)
+    assert sum(lines(segment).count(RUN) for segment in found) == 6
 
 
 def test_a_new_segment_starts_with_a_new_day(tmp_path, monkeypatch):
@@ -98,8 +112,7 @@ def test_a_new_segment_starts_with_a_new_day(tmp_path, monkeypatch):
     tomorrow = time.time() + 86400
     monkeypatch.setattr(time, "time", lambda: tomorrow)
     record(folder)
-    days = [segment.name[:8] for segment in segments(tmp_path)]
-    assert len(set(days)) == 2
+    assert len({segment.name[:8] for segment in segments(tmp_path)}) == 2
 
 
 def test_the_segment_of_a_process_that_ended_is_continued(tmp_path):
@@ -108,8 +121,16 @@ def test_the_segment_of_a_process_that_ended_is_continued(tmp_path):
         record(folder, moment(number))
         folder.close()
     (segment,) = segments(tmp_path)
-    assert segment.read_bytes().count(RUN) == 3
-    assert live_files(tmp_path) == []
+    assert lines(segment).count(RUN) == 3
+
+
+def test_a_folder_that_is_no_longer_used_releases_its_segment(tmp_path):
+    folder = RecordFolder(tmp_path)
+    record(folder)
+    (segment,) = segments(tmp_path)
+    assert is_held(str(segment))
+    del folder
+    assert not is_held(str(segment))
 
 
 def test_a_segment_that_another_process_writes_is_left_alone(tmp_path):
@@ -117,7 +138,7 @@ def test_a_segment_that_another_process_writes_is_left_alone(tmp_path):
     record(one, moment(1))
     record(two, moment(2))
     record(one, moment(3))
-    contents = [segment.read_bytes().splitlines(True)[1:] for segment in segments(tmp_path)]
+    contents = [lines(segment) for segment in segments(tmp_path)]
     assert contents == [[RUN, moment(1), END, RUN, moment(3), END], [RUN, moment(2), END]]
 
 
@@ -129,20 +150,14 @@ def test_a_torn_line_at_the_end_of_a_segment_does_not_damage_the_next_block(tmp_
     with segment.open("ab") as file:
         file.write(b'["before_tool","sh')
     record(RecordFolder(tmp_path), moment(1))
-    assert segment.read_bytes().splitlines(True)[-4:] == [b'["before_tool","sh\n', RUN, moment(1), END]
+    assert lines(segment) == [RUN, END, b'["before_tool","sh\n', RUN, moment(1), END]
 
 
 def test_only_the_owner_may_read_records(tmp_path):
     place = tmp_path / "deep" / "records"
-    folder = RecordFolder(place)
-    record(folder)
-    running = folder.start(1.0)
-    running.write(RUN)
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in [place, place / "live", *segments(place)]}
-    assert set(modes.values()) == {0o700, 0o600}
-    assert modes["records"] == modes["live"] == 0o700
-    assert [stat.S_IMODE(os.stat(path).st_mode) for path in live_files(place)] == [0o600]
-    running.abandon()
+    record(RecordFolder(place))
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    assert [stat.S_IMODE(path.stat().st_mode) for path in segments(place)] == [0o600]
 
 
 def test_the_oldest_segments_are_deleted_beyond_the_total_size(tmp_path):
@@ -159,14 +174,14 @@ def test_segments_are_deleted_when_they_are_too_old(tmp_path):
     first = RecordFolder(tmp_path)
     record(first)
     first.close()
-    (old,) = segments(tmp_path)
-    os.utime(old, (0, time.time() - 10 * 86400))
+    os.utime(segments(tmp_path)[0], (0, time.time() - 10 * 86400))
     imported = tmp_path / "imported.moments"
     imported.write_bytes(b"")
     os.utime(imported, (0, 0))
-    record(RecordFolder(tmp_path, max_age=9 * 86400))
+    record(RecordFolder(tmp_path, max_age=9 * 86400), moment(1))
     assert imported in segments(tmp_path)
-    assert sum(segment.read_bytes().count(RUN) for segment in segments(tmp_path)) == 1
+    (segment,) = [path for path in segments(tmp_path) if path != imported]
+    assert lines(segment) == [RUN, moment(1), END]
 
 
 def test_a_segment_in_use_is_never_deleted(tmp_path):
@@ -181,7 +196,7 @@ def test_a_segment_in_use_is_never_deleted(tmp_path):
     (kept,) = segments(tmp_path)
     assert is_held(str(kept))
     record(writing)
-    assert kept.read_bytes().count(RUN) == 2
+    assert lines(kept).count(RUN) == 2
 
 
 def test_a_deleted_segment_is_replaced(tmp_path):
@@ -189,18 +204,16 @@ def test_a_deleted_segment_is_replaced(tmp_path):
     record(folder)
     segments(tmp_path)[0].unlink()
     record(folder, moment(7))
-    assert moment(7) in segments(tmp_path)[0].read_bytes()
+    assert lines(segments(tmp_path)[0]) == [RUN, moment(7), END]
 
 
 WRITER = """
     import os, sys, time
     from hookline.records.segments import RecordFolder
-    folder = RecordFolder(sys.argv[1])
-    live = folder.start(1.0)
-    live.write_aside(b'["hooks","aa",[]]\\n', "aa")
-    live.write(b'["run",0,{}]\\n')
-    live.write(b'["on_stop","",0,0,0.1,0,{}]\\n')
-    os.write(live.file, b'["before_tool","sh')
+    block = RecordFolder(sys.argv[1]).start(print)
+    block.write(b'["run",0,{}]\\n')
+    block.write(b'["on_stop","",0,0,0.1,0,{}]\\n')
+    os.write(block._segment.file, b'["before_tool","sh')
     print("ready", flush=True)
     time.sleep(60)
 """
@@ -216,34 +229,16 @@ def writer(tmp_path):
         process.kill()
 
 
-def test_the_live_file_of_a_killed_process_becomes_a_block_without_its_torn_line(tmp_path, writer):
+def test_a_killed_process_leaves_its_lines_and_its_lock_is_released(tmp_path, writer):
     record(RecordFolder(tmp_path), moment(9))
-    assert len([path for path in live_files(tmp_path) if is_held(path)]) == 1  # it is still running: left alone
+    (theirs,) = tmp_path.glob(f"*-{writer.pid}-*.moments")
+    (ours,) = set(segments(tmp_path)) - {theirs}
+    assert is_held(str(theirs))
+    assert lines(ours) == [RUN, moment(9), END]
     writer.send_signal(signal.SIGKILL)
     writer.wait()
-    block_until(lambda: not any(is_held(path) and os.path.getsize(path) for path in live_files(tmp_path)))
-    record(RecordFolder(tmp_path))
-    text = b"".join(segment.read_bytes() for segment in segments(tmp_path))
-    assert b'["hooks","aa",[]]\n' + RUN + moment(0) + RUN in text
-    assert b"before_tool" not in text
-    assert all(os.path.getsize(path) == 0 for path in live_files(tmp_path))
-
-
-def test_two_processes_that_start_together_move_a_leftover_once(tmp_path):
-    folder = RecordFolder(tmp_path)
-    left = folder.start(1.0)
-    left.write(RUN)
-    left.write(moment(5))
-    left.abandon()
-    folders = [RecordFolder(tmp_path) for _ in range(4)]
-    threads = [threading.Thread(target=record, args=(one,)) for one in folders]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    text = b"".join(segment.read_bytes() for segment in segments(tmp_path))
-    assert text.count(moment(5)) == 1
-    assert text.count(RUN) == 5
+    block_until(lambda: not is_held(str(theirs)))
+    assert lines(theirs) == [RUN, moment(0), b'["before_tool","sh']
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -251,45 +246,39 @@ def test_two_processes_that_start_together_move_a_leftover_once(tmp_path):
 def test_a_forked_process_writes_nothing_for_the_runs_of_its_parent(tmp_path):
     folder = RecordFolder(tmp_path)
     record(folder, moment(0))
-    live = folder.start(1.0)
-    live.write(RUN)
+    block = folder.start(fail)
+    block.write(RUN)
     child = os.fork()
     if child == 0:
-        live.write(moment(66))
-        live.finish()
+        block.write(moment(66))
+        block.finish()
         record(folder, moment(1))
         folder.close()
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    live.write(moment(2))
-    live.finish()
-    contents = [segment.read_bytes().splitlines(True)[1:] for segment in segments(tmp_path)]
-    assert sorted(contents, key=len) == [[RUN, moment(1), END], [RUN, moment(0), END, RUN, moment(2)]]
+    block.write(moment(2))
+    block.finish()
+    contents = sorted(map(lines, segments(tmp_path)), key=len)
+    assert contents == [[RUN, moment(1), END], [RUN, moment(0), END, RUN, moment(2)]]
 
 
-def test_a_full_disk_leaves_the_segment_whole_and_the_live_file_readable(tmp_path, monkeypatch):
-    folder = RecordFolder(tmp_path)
-    record(folder, moment(0))
-    (segment,) = segments(tmp_path)
-    before = segment.read_bytes()
-    live = folder.start(1.0)
-    live.write(RUN + moment(1) * 200)
-    real, room = os.write, [1000]
+def test_after_an_error_nothing_more_is_written_and_the_next_run_is_recorded(tmp_path, monkeypatch):
+    folder, errors = RecordFolder(tmp_path), []
+    block = folder.start(errors.append)
+    block.write(RUN)
 
-    def limited(file, data):
-        if len(data) > room[0]:
-            raise OSError(28, "No space left on device")
-        room[0] -= len(data)
-        return real(file, data[:500])
+    def full(file, data):
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "write", limited)
-    with pytest.raises(OSError, match="No space"):
-        live.finish()
+    monkeypatch.setattr(os, "write", full)
+    block.write(moment(1))
+    block.write(moment(2))
     monkeypatch.undo()
-    assert segment.read_bytes() == before
-    record(RecordFolder(tmp_path))
-    text = b"".join(segment.read_bytes() for segment in segments(tmp_path))
-    assert text.count(moment(1)) == 200
+    block.write(moment(3))
+    block.finish()
+    assert [error.strerror for error in errors] == ["No space left on device"]
+    record(folder, moment(4))
+    assert [line for segment in segments(tmp_path) for line in lines(segment)] == [RUN, RUN, moment(4), END]
 
 
 def test_each_project_has_a_folder_of_its_own(tmp_path, monkeypatch):

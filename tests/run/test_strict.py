@@ -173,9 +173,9 @@ def test_the_tools_of_an_mcp_server_need_guards_too(tmp_path):
         scripted_agent(["x"], tools=[server], hooks=[names("m_*")], strict=True)
 
 
-@pytest.mark.parametrize("allow", ["calc", 3, [""], [3], None])
+@pytest.mark.parametrize("allow", ["calc", 3, [""], [3], None, {"calc": 1}])
 def test_allow_takes_a_list_of_names(allow):
-    with pytest.raises(RegistrationError, match=r"allow must be a list of tool names such as \['calc'\]"):
+    with pytest.raises(RegistrationError, match="allow must be a list"):
         Strict(allow=allow)
 
 

@@ -133,9 +133,10 @@ class Batch:
         if not self.engine.has_listeners(BEFORE_TOOL):  # no hooks, but the arguments must be valid
             arrived = call.request
             call.request, problem = self._validate(call, arrived)
-            if self.engine.recorder is not None:
+            recorder = self.engine.recorder
+            if recorder is not None and BEFORE_TOOL in self.engine.recorded_points:
                 action = HookAction.CONTINUE if problem is None else HookAction.INVALID
-                self.engine.record_passed(BEFORE_TOOL, arrived, Verdict(call.request, action, problem))
+                recorder.passed(BEFORE_TOOL, arrived, Verdict(call.request, action, problem))
             if problem is not None:
                 await self._reject(call, problem)
             return

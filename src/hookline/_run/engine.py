@@ -196,16 +196,11 @@ class Engine(Scope):
         """
         if not self.has_listeners(point):
             verdict = Verdict(payload)
-            if point in self.recorded_points:
-                self.record_passed(point, payload, verdict)
+            if self.recorder is not None and point in self.recorded_points:
+                self.recorder.passed(point, payload, verdict)
             return verdict
         verdict, firing = await fire(self.hooks.chain(point), point, payload, self, no_retry)
         return verdict if firing is None or not firing.has_results else await self._act(firing, verdict, fatal=fatal)
-
-    def record_passed(self, point: Point[Any], payload: Any, verdict: Verdict) -> None:
-        """Record a fire of a point without listeners."""
-        if self.recorder is not None and point in self.recorded_points:
-            self.recorder.passed(point, payload, verdict)
 
     async def judge(self, point: Point[Any], payload: Any) -> Any:
         """Call only the rewriters and guards of a point, and return the payload after them.

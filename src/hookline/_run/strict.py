@@ -14,6 +14,7 @@ from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_TOOL
 from .._kernel.registry import HookStack
 from .._kernel.results import HookResult
+from .._kernel.validation import check_names
 from ..tools.registry import ToolRegistry
 
 
@@ -46,11 +47,7 @@ class Strict:
     priority = 100
 
     def __init__(self, allow: Iterable[str] = ()) -> None:
-        if isinstance(allow, str) or not isinstance(allow, Iterable):
-            raise RegistrationError(f"allow must be a list of tool names such as ['calc'], not {allow!r:.80}")
-        self.allow = tuple(allow)
-        if not all(isinstance(name, str) and name for name in self.allow):
-            raise RegistrationError(f"allow must be a list of tool names such as ['calc'], not {self.allow!r:.80}")
+        self.allow = check_names(allow, "allow", 0)
 
     def __call__(
         self, point: str, ctx: Any, request: ToolCallRequest, *, guards: tuple[Entry, ...]

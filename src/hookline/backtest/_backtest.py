@@ -17,7 +17,6 @@ from ..models.protocol import Model
 from ..records.format import Label
 from ..records.labels import FILE as LABELS
 from ..records.labels import read_labels
-from ..records.segments import LIVE
 from .confinement import ACTIONS
 from .engine import Engine, Test
 from .errors import BacktestError
@@ -210,5 +209,4 @@ def _folders(records: Any) -> Iterable[Path]:
     if callable(getattr(records, "blocks", None)):
         return ()
     paths = [records] if isinstance(records, (str, os.PathLike)) else records
-    folders = (path if path.is_dir() else path.parent for path in map(Path, paths))
-    return dict.fromkeys(folder.parent if folder.name == LIVE else folder for folder in folders)
+    return dict.fromkeys(path if path.is_dir() else path.parent for path in map(Path, paths))

@@ -89,53 +89,68 @@ class RuleTimeoutError(BaseException):
     """A hook exceeded the time limit. Not an ``Exception``, so that the hook itself does not catch it."""
 
 
+def _is_watched() -> bool:
+    """Whether the current code is that of a hook.
+
+    In a process of its own, every other thread was started by a hook. In a process of the user it was not.
+    """
+    if not PROBE.active and not _owns_process:
+        return False
+    is_own = threading.get_ident() == _engine_thread
+    return PROBE.active if is_own else _owns_process
+
+
 def _audit(event: str, args: tuple[Any, ...]) -> None:
-    probe = PROBE
-    if not probe.active and threading.current_thread() is _own_thread:
+    """Refuse what hooks must not do. Called for every audited event of the process."""
+    if event not in _REFUSED and event != "open":
+        return
+    if not _is_watched():
         return
     if event == "open":
-        path, mode, flags = args
-        if isinstance(path, int):  # a descriptor that is already open
-            return
-        if (isinstance(mode, str) and any(c in mode for c in "wax+")) or (flags or 0) & _WRITING:
-            if "files" not in probe.allowed and path != os.devnull:
-                raise probe.refuse(f"writing files: {os.fsdecode(path)}")
-        elif not os.fsdecode(path).endswith(_CODE):  # an import is not a read
-            probe.note(f"the file {os.fsdecode(path)}")
+        _audit_open(*args)
         return
-    refused = _REFUSED.get(event)
-    if refused is not None and refused[0] not in probe.allowed:
-        raise probe.refuse(f"{refused[1]} ({event})")
+    action, what = _REFUSED[event]
+    if action not in PROBE.allowed:
+        raise PROBE.refuse(f"{what} ({event})")
 
 
-_own_thread: threading.Thread | None = None
+def _audit_open(path: Any, mode: Any, flags: Any) -> None:
+    if isinstance(path, int):  # a descriptor that is already open
+        return
+    name = os.fsdecode(path)
+    if (isinstance(mode, str) and any(letter in mode for letter in "wax+")) or (flags or 0) & _WRITING:
+        if "files" not in PROBE.allowed and name != os.devnull:
+            raise PROBE.refuse(f"writing files: {name}")
+    elif not name.endswith(_CODE):  # an import is not a read
+        PROBE.note(f"the file {name}")
+
+
+_engine_thread = 0
+_owns_process = False
 _installed = False
 
 
 def confine(allowed: frozenset[str], *, own_process: bool) -> None:
     """Watch what hooks do from now on. With ``own_process``, the threads that they start are watched too."""
-    global _installed, _own_thread
+    global _installed, _owns_process, _engine_thread
     PROBE.allowed = allowed
-    _own_thread = threading.current_thread()
+    _engine_thread, _owns_process = threading.get_ident(), own_process
     if own_process:
         sys.dont_write_bytecode = True
     if not _installed:
-        sys.addaudithook(_audit if own_process else _audit_while_active)
+        sys.addaudithook(_audit)
         _installed = True
 
 
-def _audit_while_active(event: str, args: tuple[Any, ...]) -> None:
-    """Watch only the hooks: in a process of the user, other threads belong to the program."""
-    if PROBE.active and threading.current_thread() is _own_thread:
-        _audit(event, args)
-
-
 @contextmanager
-def time_limit(seconds: float, heartbeat: Callable[[], None] = lambda: None) -> Iterator[None]:
+def time_limit(
+    seconds: float, heartbeat: Callable[[], None] = lambda: None, give_up: Callable[[], None] = lambda: None
+) -> Iterator[None]:
     """Interrupt a hook that judges the same moment for longer than ``seconds``.
 
     A timer looks four times in that period. Python handles its signal between two instructions, so code in C that does
-    not return is not interrupted; then ``heartbeat`` is not called either, and the parent process notices.
+    not return is not interrupted; then ``heartbeat`` is not called either, and the parent process notices. A hook that
+    catches the interruption is interrupted again; after the third time, ``give_up`` is called.
     """
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield  # signals reach only the main thread
@@ -149,8 +164,9 @@ def time_limit(seconds: float, heartbeat: Callable[[], None] = lambda: None) -> 
             last, looks = PROBE.position[0], 0
             return
         looks += 1
-        if looks >= _LOOKS:
-            looks = 0
+        if looks >= 3 * _LOOKS:
+            give_up()
+        if looks % _LOOKS == 0:
             raise RuleTimeoutError
 
     before = signal.signal(signal.SIGALRM, look)

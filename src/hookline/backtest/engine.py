@@ -19,10 +19,11 @@ from .._base.text import describe, shorten
 from .._kernel.dispatch import Firing, HookOutcome
 from .._kernel.errors import HookError, InvalidResultError
 from .._kernel.payloads import ApprovalDecision, ModelRequest, ToolCallRequest, ToolCallResult
-from .._kernel.points import AFTER_LLM, APPROVAL_DECIDED, BEFORE_LLM, ON_ERROR
+from .._kernel.points import AFTER_LLM, APPROVAL_DECIDED, BEFORE_LLM, ON_ERROR, ON_RUN_END
 from .._kernel.registry import HookStack
 from .._kernel.results import SETTLING, HookAction, HookResult, Verdict, parse_result
 from .._kernel.scope import Scope
+from .._kernel.state import AgentResult
 from .._run.model_call import MAX_RETRIES
 from ..models.protocol import Model
 from ..records.format import VERSION, HeaderLine, HookInfo, HooksLine, Label, LabelLine, MomentLine, Notes
@@ -31,7 +32,7 @@ from .compare import STOPPING, Outcome, kind_of, outcome_of, subject_of
 from .confinement import RuleTimeoutError
 from .context import PROBE, BacktestContext, RecordedClock, RefusedError
 from .history import changed_by
-from .judge import Dispatcher, Route, Rules, known_point
+from .judge import Dispatcher, Route, Rules, is_coroutine, known_point
 from .played import PlayedFailureError, chain_of, not_called, played_entry
 from .report import EXAMPLES, Certainty, Example, Kind, Problem, Report
 from .sources import Account, Source, Unit, Wanted
@@ -48,7 +49,7 @@ Stuck = Mapping[int, tuple[str, Problem, str]]
 _set = msgspec.structs.force_setattr
 _NO_NOTES = Notes()
 _NO_RUNS: dict[int, JudgedRun] = {}
-_SPECIAL = frozenset((BEFORE_LLM, AFTER_LLM, ON_ERROR, APPROVAL_DECIDED))
+_SPECIAL = frozenset((BEFORE_LLM, AFTER_LLM, ON_ERROR, ON_RUN_END, APPROVAL_DECIDED))
 _NOTHING = Outcome()
 _NOT_JUDGED = (RuleTimeoutError, SystemExit)
 _decode_label = msgspec.json.Decoder(LabelLine).decode
@@ -123,6 +124,12 @@ class Moment:
         self.payload = payload
 
     @property
+    def is_edited(self) -> bool:
+        """Whether this is a call whose arguments a person edited, which is judged for the second time."""
+        edited = self.run.edited
+        return self.route.is_call and edited is not None and self.payload.id in edited
+
+    @property
     def failed_closed(self) -> bool:
         """Whether the run failed here when it was recorded."""
         verdict = self.row.verdict
@@ -142,11 +149,11 @@ class Engine:
         self._source = source
         self.now = Rules(test.rules, test.without)
         self.then = None if test.baseline is None else Rules(test.baseline, (), len(self.now.entries))
-        self._rules = [self.now] if self.then is None else [self.now, self.then]
-        self.hooks = tuple(entry.name for rules in self._rules for entry in rules.entries)
+        self.rules = [self.now] if self.then is None else [self.now, self.then]
+        self.hooks = tuple(entry.name for rules in self.rules for entry in rules.entries)
         """The names of the hooks by their number."""
-        points = {point for rules in self._rules for point in rules.points}
-        self._needs_requests = bool(points & {"before_llm", "after_llm", "on_error"})
+        points = {point for rules in self.rules for point in rules.points}
+        self._needs_requests = bool(points & {"before_llm", "after_llm", "on_error", "on_run_end"})
         if self._needs_requests:
             points.add("before_llm")
         self.wanted = Wanted({point: self._globs(point) for point in sorted(points)}, labelled=bool(test.labels))
@@ -158,14 +165,14 @@ class Engine:
         self._no_hooks = Route(BEFORE_LLM, "", [], {})
 
     def _globs(self, point: str) -> tuple[str, ...]:
-        entries = [entry for rules in self._rules for entry in rules.at(point)]
+        entries = [entry for rules in self.rules for entry in rules.at(point)]
         if not all(entry.tools for entry in entries):
             return ()
         return tuple(dict.fromkeys(glob for entry in entries for glob in entry.tools))
 
     def give_up(self, hook: str) -> None:
         """Do not call a hook any more."""
-        for rules in self._rules:
+        for rules in self.rules:
             rules.give_up(hook)
 
     def close(self) -> None:
@@ -191,12 +198,12 @@ class Engine:
         self._ignored: set[bytes] = set()
         self._hooks: dict[str, Sequence[HookInfo]] = {}
         self._stuck = stuck
-        self._first_number = self._number
+        self._first_number = self._counted = self._number
         self._hangs: Counter[str] = Counter()
         self._tree: RunTree | None = None
         PROBE.hooks = self.hooks
         PROBE.clear()
-        given_up = [set(rules.given_up) for rules in self._rules]
+        given_up = [set(rules.given_up) for rules in self.rules]
         for hook in sorted(self.now.given_up):
             self._total.notes[f"{hook} hung too often, and was not called in parts of the records"] = None
         try:
@@ -207,7 +214,7 @@ class Engine:
             self._end_tree(data, len(data))
             self._count_silent()
         finally:
-            for rules, before in zip(self._rules, given_up, strict=True):
+            for rules, before in zip(self.rules, given_up, strict=True):
                 rules.recover(before)
         return self._total.report(self.now.names, None if self.then is None else self.then.names, self._account)
 
@@ -218,7 +225,7 @@ class Engine:
         self._begins_at = 0
         self._left_out = left_out
         targets, find, probe, clock, position = self._targets, data.find, PROBE, self._clock, PROBE.position
-        tree, stuck, number, began = self._tree, self._stuck, self._number, self._number
+        tree, stuck, number = self._tree, self._stuck, self._number
         runs = _NO_RUNS if tree is None else tree.runs
         pattern = self._heads[self._is_tape]
         first = pattern.match(b"\n" + data[:_HEAD])
@@ -229,6 +236,7 @@ class Engine:
                 self._check_before(data, start)
             target = targets.get(head)
             if target is None:
+                self._number = number
                 target = self._new_target(head, data, start)
                 tree = self._tree
                 runs = _NO_RUNS if tree is None else tree.runs
@@ -263,7 +271,7 @@ class Engine:
             notes = row.notes
             then: Outcome | None = _NOTHING
             if row.decisions is not None or row.verdict is not None:
-                then = self._decision_of_replaced(row)
+                then = self._decision_of_replaced(row, payload)
             if then is None or not target.is_quick or (notes is not None and (target.is_call or notes.inexact)):
                 self._compare(target, Moment(target.route, row, run, tree, payload))
                 continue
@@ -293,13 +301,12 @@ class Engine:
             if now is not None:
                 self._conclude(moment, then, now)
         self._number = number
-        self._tally.judged += number - began
         if tree is not None:
             tree.last_n = max(tree.last_n, _last_n(data, self._begins_at, len(data)))
         if data[-2:-1] != b"]":
             self._check_before(data, len(data))
 
-    def _decision_of_replaced(self, row: Any) -> Outcome | None:
+    def _decision_of_replaced(self, row: Any, payload: Any) -> Outcome | None:
         """Return the recorded decision if it is that of one guard, which is replaced. ``None`` for all other cases."""
         decisions, verdict = row.decisions, row.verdict
         if decisions is None or verdict is None or len(decisions) != 1:
@@ -307,7 +314,9 @@ class Engine:
         only = decisions[0]
         if only.verb not in SETTLING or only.phase != "guard" or only.verb != verdict.verb:
             return None
-        return Outcome(only.verb, only.hook, only.reason, only.value) if only.hook in self.now.replaced else None
+        return (
+            Outcome(only.verb, only.hook, only.reason, only.value, payload) if only.hook in self.now.replaced else None
+        )
 
     def _prepare(self, payload: Any, row: Any, run: JudgedRun, tree: RunTree) -> Any:
         """Complete a payload that refers to earlier moments, and take note of the decisions of people."""
@@ -316,6 +325,8 @@ class Engine:
             run.requests.settle(payload, row.decisions)
         elif type(payload) is ApprovalDecision:
             self._decided(tree, row.run, payload.call_id, payload.decision, payload.by)
+        elif type(payload) is AgentResult:
+            run.requests.complete(payload, row.notes)
         else:
             request = run.requests.sent.get(payload.purpose)
             if request is not None:
@@ -340,7 +351,9 @@ class Engine:
         """Report the line before this one if it does not end like an array."""
         if start and not (self._is_tape and data[start - 2 : start - 1] == b"}"):
             before = data.rfind(b"\n", 0, start - 1) + 1
-            if data.startswith(b'["', before) and start - before > 1:  # else it is reported for its beginning
+            found = self._heads[self._is_tape].match(b"\n" + data[before : before + _HEAD])
+            was_read = found is not None and found[1] and found[1] not in self._ignored
+            if data.startswith(b'["', before) and not was_read:  # else it is already reported
                 self._skip(_NO_JSON, data, before)
 
     def _other_line(self, head: bytes, data: bytes, start: int) -> None:
@@ -418,6 +431,8 @@ class Engine:
         if tree.left_out:
             moments = tree.left_out + tree.delivered
         sure = moments if tree.differs_n < 0 else min(tree.differs_n + 1, moments)
+        tally.judged += self._number - self._counted
+        self._counted = self._number
         tally.moments += moments
         tally.guess += tree.guessed
         tally.exact += sure - tree.guessed
@@ -494,13 +509,6 @@ class Engine:
         verdict, point, decisions = moment.row.verdict, moment.route.point, moment.row.decisions
         if verdict is None:
             return _NOTHING
-        if (
-            verdict.verb in SETTLING
-            and decisions
-            and decisions[-1].verb == verdict.verb
-            and decisions[-1].phase == "guard"
-        ):
-            return Outcome(verdict.verb, verdict.hook, verdict.reason, decisions[-1].value, None)
         played = [played_entry(each, point, None, moment.failed_closed) for each in decisions or ()]
         try:
             found, _ = self._dispatcher.fire(
@@ -513,10 +521,11 @@ class Engine:
             )
             outcome = outcome_of(found)
             if outcome.verb == verdict.verb:
-                return Outcome(verdict.verb, verdict.hook, verdict.reason, outcome.value, outcome.payload)
+                known = Outcome(verdict.verb, verdict.hook, verdict.reason, outcome.value, outcome.payload)
+                return _answered(moment, known)
         except _INVALID:
             pass  # a damaged decision
-        return Outcome(verdict.verb, verdict.hook, verdict.reason, is_known=False)
+        return _answered(moment, Outcome(verdict.verb, verdict.hook, verdict.reason, is_known=False))
 
     def _fire(
         self, rules: Rules, route: Route, moment: Moment, ctx: BacktestContext, first: HookOutcome | None = None
@@ -526,12 +535,13 @@ class Engine:
             self._no_decision(first[0].name, first[2], moment)
             return None
         row, run = moment.row, moment.run
+        if first is not None and hasattr(first[1], "__await__") and not is_coroutine(first[0].hook):
+            route.waits = True  # a plain function that returns an awaitable: who knows what it waits for
         kept = [decision for decision in row.decisions or () if decision.hook not in rules.replaced]
         chain = route.chain
         if kept:
             hooks = self._recorded_hooks(run.start.hooks)
             chain = rules.chain(route.point, kept, run.start.hooks, hooks, failed_closed=moment.failed_closed)
-        is_edited = route.is_call and run.edited is not None and moment.payload.id in run.edited
         PROBE.active = True
         try:
             verdict, firing = self._dispatcher.fire(
@@ -542,7 +552,7 @@ class Engine:
                 no_retry=_no_retry(moment),
                 between=_validation(moment),
                 first=first,
-                only_guards=is_edited,
+                only_guards=moment.is_edited,
                 waits=route.waits,
             )
         except _NOT_JUDGED as error:
@@ -552,10 +562,7 @@ class Engine:
             PROBE.active = False
         if verdict.error is not None or verdict.failures:
             self._note_failures(firing, verdict, moment)
-        found = outcome_of(verdict)
-        if is_edited and found.verb == HookAction.ASK:  # the questions about an edited call are already answered
-            return _NOTHING
-        return found
+        return _answered(moment, outcome_of(verdict))
 
     def _recorded_hooks(self, digest: str) -> Sequence[HookInfo]:
         if digest and digest not in self._hooks:
@@ -668,6 +675,7 @@ class Engine:
         self._count_hang(hook)
 
     def _report_problem(self, hook: str, problem: Problem, message: str, moment: Moment) -> None:
+        self._counted += 1  # it was not judged
         self._tally.trouble(hook, problem, message, self._example(moment))
         self._account.skip(f"the hook {hook} did not judge the moment: {message}")
 
@@ -763,6 +771,11 @@ def _last_n(data: bytes, begin: int, end: int) -> int:
             return int(found[1])
         end = start
     return -1
+
+
+def _answered(moment: Moment, outcome: Outcome) -> Outcome:
+    """Return an outcome without questions about an edited call, which are already answered."""
+    return _NOTHING if outcome.verb == HookAction.ASK and moment.is_edited else outcome
 
 
 def _no_retry(moment: Moment) -> str:

@@ -10,6 +10,7 @@ import msgspec
 from .._base.frozen import History, empty, freeze
 from .._kernel.payloads import ModelReply, ModelRequest, RunStart, ToolCallResult
 from .._kernel.points import POINTS
+from .._kernel.state import AgentResult
 from .._kernel.values import Message
 from ..records.format import Decision, MomentLine, Notes, RunInfo
 from ..records.reading import apply_changes
@@ -50,6 +51,12 @@ class Requests:
             _set(request, "tools", before.tools)
         self._last = request
         return request
+
+    def complete(self, result: AgentResult[Any], notes: Notes | None) -> None:
+        """Add the messages to a result that its record leaves out: the last ones of the last request."""
+        if notes is not None and notes.kept and self._last is not None:
+            messages = (*self._last.messages[-notes.kept :], *result.messages)
+            msgspec.structs.force_setattr(result, "messages", messages)
 
     def settle(self, request: ModelRequest, decisions: Iterable[Decision] | None) -> None:
         """Keep a restored request as the recorded hooks left it, for the reply or failure that follows."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from .._base.tasks import running_loop
 from .._kernel.dispatch import Chain, Firing, HookOutcome
 from .._kernel.hook import Entry, direct_call, function_of, matches
 from .._kernel.points import POINTS, Point
@@ -49,6 +50,11 @@ class Rules:
         self._orders: dict[tuple[str, str], tuple[Slot, ...]] = {}
         self.given_up: set[str] = set()
         """Names of hooks that are no longer called, because they hung too often."""
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether a hook may wait for something, so that an event loop is needed."""
+        return any(is_coroutine(entry.hook) and may_wait(entry.hook) for entry in self.entries)
 
     def at(self, point: str) -> list[Entry]:
         """Return the hooks at a point, in calling order."""
@@ -233,36 +239,42 @@ class Dispatcher:
             waits: whether a hook may wait, so that an event loop is needed.
         """
         firing = Firing(chain, point, payload, scope, no_retry)
+        work = _phases(firing, between, first, only_guards)
         token = CURRENT.set(scope)
         try:
-            if not waits and (verdict := _drive(_phases(firing, between, first, only_guards))) is not None:
+            if waits:
+                return self._run(work), firing
+            if (verdict := _drive(work)) is not None:
                 return verdict, firing
-            if not waits:  # a function that is not async returned an awaitable that waits: call all hooks again
-                firing, first = Firing(chain, point, payload, scope, no_retry), None
-            return self._run(_phases(firing, between, first, only_guards)), firing
         finally:
             CURRENT.reset(token)
+        work.close()
+        # A function that is not async returned an awaitable that waits: call all hooks again, with an event loop.
+        return self.fire(
+            chain, point, payload, scope, no_retry=no_retry, between=between, only_guards=only_guards, waits=True
+        )
 
     def _run(self, work: Coroutine[Any, Any, Verdict]) -> Verdict:
         active, PROBE.active = PROBE.active, False  # the loop itself opens a socket pair
         try:
             if self._loop is None:
-                _check_no_loop()
                 self._loop = asyncio.new_event_loop()
         finally:
             PROBE.active = active
         return self._loop.run_until_complete(work)
 
 
-def _check_no_loop() -> None:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise BacktestError(
-        "these rules contain async hooks that wait, so they need an event loop of their own, and one is already "
-        "running here: use 'await asyncio.to_thread(backtest, ...)' or workers=1"
-    )
+def check_no_loop(rules: Iterable[Rules]) -> None:
+    """Check that this process can run an event loop, if a hook needs one.
+
+    Raises:
+        BacktestError: a loop is already running.
+    """
+    if running_loop() is not None and any(each.may_wait for each in rules):
+        raise BacktestError(
+            "these rules contain async hooks that wait, so they need an event loop of their own, and one is already "
+            "running here: use 'await asyncio.to_thread(backtest, ...)' or workers=1"
+        )
 
 
 def _drive(work: Coroutine[Any, Any, Verdict]) -> Verdict | None:
@@ -271,7 +283,6 @@ def _drive(work: Coroutine[Any, Any, Verdict]) -> Verdict | None:
         work.send(None)
     except StopIteration as finished:
         return finished.value  # type: ignore[no-any-return]
-    work.close()
     return None
 
 

@@ -24,6 +24,7 @@ import msgspec
 from .confinement import RuleTimeoutError, confine, limit_memory, time_limit
 from .context import PROBE
 from .engine import Engine
+from .judge import check_no_loop
 from .report import Problem, Report
 from .sources import Unit
 
@@ -31,7 +32,7 @@ MAX_RESTARTS = 10
 """A hook that makes processes hang or die this often is not called any more."""
 _GRACE = 2.0
 """Seconds beyond the time limit after which a process without a sign of life is ended."""
-_MEMORY_EXIT = 77
+_MEMORY_EXIT, _HUNG_EXIT = 77, 78
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -49,6 +50,7 @@ def can_fork() -> bool:
 
 def judge_here(engine: Engine, units: list[Unit], limits: Limits) -> Iterator[tuple[Unit, Report]]:
     """Judge units in this process, without a memory limit. Code in C that does not return is not interrupted."""
+    check_no_loop(engine.rules)
     confine(limits.allowed, own_process=False)
     with _quiet(), time_limit(limits.seconds):
         for unit in units:
@@ -174,7 +176,7 @@ class _Worker:
         hangs = self._process.is_alive()
         self._end()
         hook = self.hook
-        if hangs:
+        if hangs or self._process.exitcode == _HUNG_EXIT:
             problem: tuple[str, Problem, str] = (hook, "timed_out", "it exceeded the time limit and did not react")
         elif self._process.exitcode == _MEMORY_EXIT:
             problem = hook, "out_of_memory", "it needed more memory than the limit"
@@ -216,7 +218,7 @@ def _work(engine: Engine, units: list[Unit], limits: Limits, connection: Connect
         position[2] += 1
 
     try:
-        with _quiet(), time_limit(limits.seconds, beat):
+        with _quiet(), time_limit(limits.seconds, beat, lambda: os._exit(_HUNG_EXIT)):
             while True:
                 number, stuck = connection.recv()
                 report = None
@@ -226,7 +228,7 @@ def _work(engine: Engine, units: list[Unit], limits: Limits, connection: Connect
                     except RuleTimeoutError:  # the timer fired just after the hook had returned: judge it again
                         continue
                 connection.send_bytes(report.to_json())
-    except (EOFError, OSError, KeyboardInterrupt):
+    except (EOFError, OSError):
         pass  # the parent has ended
     except MemoryError:
         os._exit(_MEMORY_EXIT)

@@ -396,7 +396,7 @@ def prune(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> int:
     """Delete old files of records. Files that a program is writing are kept."""
-    from ..records.segments import RecordFolder, old_segments, remove_old_segments
+    from ..records.segments import old_segments, remove_old_segments
 
     if older is None and keep_size is None:
         raise ConfigError("say what to delete: --older 30d, --keep-size 500MB, or both")
@@ -406,10 +406,6 @@ def prune(
     size = None if keep_size is None else _parse_size(keep_size)
     folder = _folder(config)
     where = printable(short_path(str(folder)))
-    if folder.is_dir():
-        files = RecordFolder(folder)
-        files.adopt()
-        files.close()
     now = time.time()
     found = list(old_segments(folder, size, age, now))
     if not found:

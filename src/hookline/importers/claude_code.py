@@ -104,7 +104,7 @@ def read(paths: Sequence[str], losses: Losses) -> Iterator[ImportedRun]:
         yield from importer.transcript(path)
     for path in paths:
         if path not in sessions and os.path.realpath(path) not in importer.read_agents:
-            losses.leave_out("calls that started a subagent (its own transcript is imported)")
+            losses.leave_out("subagents whose call was not found (imported as runs of their own)")
             yield from importer.transcript(path)
 
 

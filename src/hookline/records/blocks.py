@@ -11,7 +11,7 @@ import msgspec
 from .._base.frozen import Frozen
 from . import format as fmt
 from .reading import Account, check_version, decode_line, raw_lines
-from .segments import LIVE, is_held
+from .segments import is_held
 
 _OTHER_LINES = tuple(f'["{kind}",'.encode() for kind in fmt.NOT_MOMENTS)
 _moment = msgspec.json.Decoder(fmt.MomentLine)
@@ -23,6 +23,8 @@ class Block:
     def __init__(self, info: fmt.RunInfo, file: Path) -> None:
         self.info, self.file = info, file
         self.lines: list[bytes] = []
+        self.is_last = False
+        """Whether it is the last block of its file: its run may be in progress."""
         self.hooks: dict[str, bytes] = {}
 
     @property
@@ -74,6 +76,7 @@ def read_blocks(file: Path, account: Account) -> Iterator[Block]:
     except OSError as error:
         account.skip(file, f"cannot be read: {error.strerror or error}")
     if block is not None:
+        block.is_last = True
         yield block
 
 
@@ -135,8 +138,7 @@ def summarize(block: Block, account: Account) -> RunSummary:
 def _status(block: Block, end: fmt.RunEnd | None) -> str:
     if end is not None:
         return end.status or "unknown"
-    is_running = block.file.parent.name == LIVE and is_held(str(block.file))
-    return "running" if is_running else "interrupted"
+    return "running" if block.is_last and is_held(str(block.file)) else "interrupted"
 
 
 def write_blocks(blocks: Iterable[Block], write: Any, first_line: bytes) -> int:

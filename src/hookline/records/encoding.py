@@ -11,7 +11,8 @@ import inspect
 import logging
 import operator
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import count, islice
 from operator import attrgetter
 from typing import Any
@@ -38,6 +39,8 @@ from .._kernel.results import HookAction, HookResult, Verdict
 from .._kernel.settlement import RecordedResult
 from .._kernel.state import AgentResult, AgentState
 from .._kernel.values import Ids, Message
+from ..tools._tool import Tool
+from ..tools.registry import ToolRegistry
 from . import format as fmt
 from .labels import is_person
 from .redaction import Redacted, text_fields
@@ -171,17 +174,20 @@ def changes(before: Any, after: Any, names: Iterable[str]) -> dict[str, Any]:
 
 
 _REQUEST_TEXTS = ("response_format", "params")
+_RUN_TEXTS = ("task", "system", "metadata")
+_RESULT_TEXTS = ("reply", "stop", "hook_ended", "task", "messages", "errors", "output")
+_END_TEXTS = ("reply", "stop_message")
 _NOTHING_KEPT = fmt.Notes()
 
-_plain_names: dict[str, str] = {}
+
+@lru_cache(maxsize=32)
+def _names_of(points: frozenset[str]) -> Mapping[str, str]:
+    return {point: str.__str__(point) for point in points}
 
 
-def _plain(point: str) -> str:
-    """Return the name of a point as a plain string, which the encoder accepts."""
-    found = _plain_names.get(point)
-    if found is None:
-        found = _plain_names[point] = str.__str__(point)
-    return found
+@lru_cache(maxsize=32)
+def _with_run_end(points: frozenset[str]) -> frozenset[str]:
+    return points | {ON_RUN_END}
 
 
 class RunTree:
@@ -251,8 +257,9 @@ class MomentEncoder:
         self._tree = tree
         self._redacted = redacted
         self._place = place
-        self._points = points
-        self.points = points | {ON_RUN_END}
+        self._names = _names_of(points)
+        """The names of the points as plain strings, which the encoder accepts."""
+        self.points = _with_run_end(points)
         """The points whose fires this recorder must see: the result of the run comes from ``on_run_end``."""
         self.number = next(tree.numbers)
         self.request = ModelRequest()
@@ -260,58 +267,65 @@ class MomentEncoder:
         self._result: AgentResult[Any] | None = None
         self._asked: dict[str, tuple[str, int]] = {}
         """The tools and positions of calls that wait for an approval, by their ids."""
-        tree.line("run", self.number, self._clean(info))
+        if redacted is not None:
+            info = redacted.replaced(info, _RUN_TEXTS)
+        tree.line("run", self.number, info)
 
     def passed(self, point: str, payload: Any, verdict: Verdict) -> None:
         """Record a fire of a point that has no hooks."""
         if type(payload) is AgentResult:
             self._result = payload
-        if point not in self._points:
+        name = self._names.get(point)
+        if name is None:
             return
         checked = how = None
         if verdict.payload is not payload and verdict.payload.arguments != payload.arguments:
             checked = verdict.payload.arguments
         if verdict.action is not HookAction.CONTINUE:
             how = fmt.Verdict(str(verdict.action), verdict.hook, verdict.reason)
-        self._try_write(point, payload, 0, None, how, checked)
+        try:
+            self._write(name, payload, 0, None, how, checked)
+        except Exception as error:  # noqa: BLE001 - a payload of the program may contain anything
+            self._write_without_payload(name, payload, 0, how, error)
 
     def take(self, firing: Firing, verdict: Verdict) -> None:
         """Record a fire with the results of its hooks."""
-        point = firing.point
         if type(firing.arrived) is AgentResult:
             self._result = verdict.payload
-        if point not in self._points:
+        name = self._names.get(firing.point)
+        if name is None:
             return
-        took = time.perf_counter() - firing.started
-        results = firing.recorded_results
-        decided = last = None
-        if results:
-            decided, last = _decisions(results, firing.arrived)
+        took = round(time.perf_counter() - firing.started, 7)
         how = None
         if verdict.action is not HookAction.CONTINUE:
             how = fmt.Verdict(str(verdict.action), verdict.hook, verdict.reason)
-        checked = None
-        if type(firing.arrived) is ToolCallRequest and verdict.action is not HookAction.INVALID:
-            final = verdict.payload.arguments
-            if final != (firing.arrived if last is None else last).arguments:
-                checked = final
-        self._try_write(point, firing.arrived, round(took, 7), decided, how, checked)
-
-    def _try_write(self, point: str, payload: Any, took: float, decided: Any, verdict: Any, checked: Any) -> None:
         try:
-            position = self._write(point, payload, took, decided, verdict, checked)
-            if verdict is not None and verdict.verb == HookAction.ASK:
-                self._asked[payload.id] = payload.name, position
-            elif type(payload) is ApprovalDecision:
-                self._label(payload)
-        except Exception as error:  # noqa: BLE001 - a payload of the program may contain anything
-            log.warning("a payload of %s cannot be recorded: %s", point, error)
-            at = time.perf_counter() - self._tree.started
-            self._tree.line(*without_payload((_plain(point), "", self.number, next(self._tree.positions), at, took)))
+            decided = last = checked = None
+            if firing.recorded_results:
+                decided, last = _decisions(firing.recorded_results, firing.arrived)
+            if type(firing.arrived) is ToolCallRequest and verdict.action is not HookAction.INVALID:
+                final = verdict.payload.arguments
+                if final != (firing.arrived if last is None else last).arguments:
+                    checked = final
+            position = self._write(name, firing.arrived, took, decided, how, checked)
+            if verdict.action is HookAction.ASK:
+                self._asked[firing.arrived.id] = firing.arrived.name, position
+        except Exception as error:  # noqa: BLE001
+            self._write_without_payload(name, firing.arrived, took, how, error)
+
+    def _write_without_payload(
+        self, name: str, payload: Any, took: float, verdict: fmt.Verdict | None, error: Exception
+    ) -> None:
+        log.warning("a payload of %s cannot be recorded: %s", name, error)
+        notes = fmt.Notes(inexact="partial", missing=_form(type(payload)).names)
+        how = None if verdict is None else fmt.Verdict(verdict.verb, verdict.hook)  # its reason may not be redacted
+        at, position = time.perf_counter() - self._tree.started, next(self._tree.positions)
+        line: tuple[Any, ...] = (name, "", self.number, position, at, took, {}, None, how, notes)
+        self._tree.line(*line, *(() if self._place is None else (self._place(),)))
 
     def _write(
         self,
-        point: str,
+        name: str,
         payload: Any,
         took: float,
         decided: list[fmt.Decision] | None,
@@ -335,8 +349,16 @@ class MomentEncoder:
                 notes = fmt.Notes(kept)
             if redacted is not None:
                 if cls is ModelReply:
-                    fields.content = redacted.value(fields.content)
-                    fields.tool_calls = redacted.calls(fields.tool_calls)
+                    if fields.content not in redacted.texts:
+                        fields.content = redacted.value(fields.content)
+                    if fields.tool_calls:
+                        fields.tool_calls = redacted.calls(fields.tool_calls)
+                elif cls is ToolCallRequest:
+                    fields.arguments = redacted.object(fields.arguments)
+                    fields.raw = redacted.value(fields.raw)
+                elif cls is AgentResult:
+                    fields.steps = redacted.steps(fields.steps)
+                    redacted.fields(fields, _RESULT_TEXTS)
                 else:
                     redacted.fields(fields, form.texts)
             if form.tool:
@@ -344,7 +366,7 @@ class MomentEncoder:
             elif cls is ApprovalRequest:
                 tool = payload.call.name
             if checked is not None:
-                notes = fmt.Notes(checked=checked if redacted is None else redacted.value(checked))
+                notes = fmt.Notes(checked=checked if redacted is None else redacted.object(checked))
         if redacted is not None:
             decided = decided and redacted.value(decided)
             verdict = verdict and redacted.value(verdict)
@@ -352,7 +374,7 @@ class MomentEncoder:
                 notes = (notes or fmt.Notes()).replace(inexact=redacted.how)
         at = int((time.perf_counter() - tree.started) * 1e6) / 1e6
         position = next(tree.positions)
-        line: tuple[Any, ...] = (_plain(point), tool, self.number, position, at, took, fields)
+        line: tuple[Any, ...] = (name, tool, self.number, position, at, took, fields)
         if self._place is not None:
             line += (decided, verdict, notes, self._place())
         elif notes is not None:
@@ -361,15 +383,17 @@ class MomentEncoder:
             line += (decided, verdict)
         if tree.take is not None:
             tree.take(line)
-            return position
-        try:
-            data = _encode(line) + b"\n"
-        except UnicodeEncodeError:
-            data = encode_line(line)
-        if cls in _RESULTS:
-            tree.hold(data)
         else:
-            tree.write(data)
+            try:
+                data = _encode(line) + b"\n"
+            except UnicodeEncodeError:
+                data = encode_line(line)
+            if cls in _RESULTS:
+                tree.hold(data)
+            else:
+                tree.write(data)
+        if cls is ApprovalDecision:
+            self._label(payload)
         return position
 
     def _label(self, decided: ApprovalDecision) -> None:
@@ -377,10 +401,8 @@ class MomentEncoder:
         asked = self._asked.pop(decided.call_id, None)
         if asked is not None and decided.decision in ("approved", "denied") and is_person(decided.by):
             label = fmt.Label(decided.decision, decided.call_id, decided.by, decided.message)
-            self._tree.line("label", asked[0], self.number, asked[1], self._clean(label))
-
-    def _clean(self, value: Any) -> Any:
-        return value if self._redacted is None else self._redacted.value(value)
+            clean = label if self._redacted is None else self._redacted.value(label)
+            self._tree.line("label", asked[0], self.number, asked[1], clean)
 
     def _known_messages(self, messages: Sequence[Message]) -> int:
         """Return how many messages at the beginning are the last ones of the last request."""
@@ -410,7 +432,8 @@ class MomentEncoder:
             slim.params = request.params
         if redacted is not None:
             for message in messages:
-                message.content = redacted.value(message.content)
+                if message.content not in redacted.texts:
+                    message.content = redacted.value(message.content)
                 if message.tool_calls:
                     message.tool_calls = redacted.calls(message.tool_calls)
             if slim.params or slim.response_format:
@@ -419,7 +442,8 @@ class MomentEncoder:
 
     def finish(self) -> None:
         """Write the line at the end of the run."""
-        self._tree.line("end", self.number, self._clean(_run_end(self._result)))
+        end = _run_end(self._result)
+        self._tree.line("end", self.number, end if self._redacted is None else self._redacted.replaced(end, _END_TEXTS))
 
 
 def _run_end(result: AgentResult[Any] | None) -> fmt.RunEnd:
@@ -468,17 +492,20 @@ def _value(result: HookResult) -> Any:
     return result.value
 
 
-def tool_infos(tools: Iterable[Any]) -> tuple[fmt.ToolInfo, ...]:
-    """Describe the tools of a run."""
-    return tuple(
-        fmt.ToolInfo(
-            tool.name,
-            None if tool.effects is None else tuple(sorted(tool.effects)),
-            tool.untrusted,
-            tool.dangerous,
-        )
-        for tool in tools
-    )
+_tool_infos: WeakKeyDictionary[ToolRegistry, tuple[fmt.ToolInfo, ...]] = WeakKeyDictionary()
+
+
+def tool_infos(tools: ToolRegistry) -> tuple[fmt.ToolInfo, ...]:
+    """Describe the tools of a run. A registry is immutable, so the result is kept for the next run."""
+    found = _tool_infos.get(tools)
+    if found is None:
+        found = _tool_infos[tools] = tuple(map(_tool_info, tools))
+    return found
+
+
+def _tool_info(tool: Tool) -> fmt.ToolInfo:
+    effects = None if tool.effects is None else tuple(sorted(tool.effects))
+    return fmt.ToolInfo(tool.name, effects, tool.untrusted, tool.dangerous)
 
 
 _described: dict[int, tuple[HookStack, str, tuple[fmt.HookInfo, ...]]] = {}

@@ -21,7 +21,7 @@ from .._sensitive.redactor import Redactor
 from . import format as fmt
 from .encoding import MomentEncoder, RunTree, describe_hooks, encode_line, tool_infos
 from .redaction import MAX_TEXT, Redacted, Redaction
-from .segments import MAX_SIZE, LiveRecord, RecordFolder, default_records_path
+from .segments import MAX_SIZE, BlockWriter, RecordFolder, default_records_path
 
 log = logging.getLogger("hookline")
 
@@ -31,10 +31,9 @@ _DAY = 86400
 class RecordHook:
     """Record each run as moments, one line per fire of a point, for ``hookline backtest`` and ``hookline explain``.
 
-    A moment contains the payload as it arrived, and what each hook made of it: verb, value, reason and changes. The
-    folder contains the runs in progress and files of finished runs (docs/guides/evidence.md); only their owner may read
-    them. Recording is cheap enough to stay on in production. If a record cannot be written, the run goes on and reports
-    this in its errors.
+    A moment contains the payload as it arrived, and what each hook made of it: verb, value, reason and changes. Only
+    the owner may read the files of the folder. Recording is cheap enough to stay on in production. If a record cannot
+    be written, the run goes on and reports this in its errors.
 
     Example::
 
@@ -134,47 +133,30 @@ class _Block:
     def __init__(self, files: RecordFolder) -> None:
         self.problem = ""
         self._folder = files.path
-        self._digests: set[str] = set()
-        self._live: LiveRecord | None = None
+        self._writer: BlockWriter | None = None
         try:
-            self._live = files.start(time.time())
+            self._writer = files.start(self._fail)
         except OSError as error:
             self._fail(error)
-        self.tree = RunTree(self.write, self.hold)
-
-    def write(self, data: bytes) -> None:
-        if self._live is not None:
-            try:
-                self._live.write(data)
-            except OSError as error:
-                self._fail(error)
-
-    def hold(self, data: bytes) -> None:
-        if self._live is not None:
-            try:
-                self._live.hold(data)
-            except OSError as error:
-                self._fail(error)
+            self.tree = RunTree(_drop)
+        else:
+            self.tree = RunTree(self._writer.write, self._writer.hold)
 
     def put_hooks(self, digest: str, hooks: tuple[fmt.HookInfo, ...]) -> None:
-        if self._live is None or digest in self._digests:
-            return
-        self._digests.add(digest)
-        self._live.write_aside(encode_line(("hooks", digest, hooks)), digest)
+        if self._writer is not None:
+            self._writer.hold_hooks(digest, encode_line(("hooks", digest, hooks)))
 
     def finish(self) -> None:
-        if self._live is not None:
-            try:
-                self._live.finish()
-            except OSError as error:
-                log.error("the record of a run stays in %s: %s", self._live.path, error)
+        if self._writer is not None:
+            self._writer.finish()
 
     def _fail(self, error: OSError) -> None:
         self.problem = f"records cannot be written to {self._folder}: {error.strerror or error}"
         log.error("%s", self.problem)
-        live, self._live = self._live, None
-        if live is not None:
-            live.abandon()
+
+
+def _drop(data: bytes) -> None:
+    """Write nothing, because the record cannot be written."""
 
 
 def _points(points: Any) -> frozenset[str]:
@@ -203,7 +185,7 @@ def shared_record_hook(folder: str | os.PathLike[str] | None = None) -> RecordHo
 
 def run_info(engine: Any, start: RunStart, hooks: str, outer: int | None) -> fmt.RunInfo:
     """Return the line of a run that starts."""
-    llm, state = engine.services.llm, engine.state
+    llm, state = engine.services.llm, engine.run_state
     return fmt.RunInfo(
         start.ids,
         time.time(),

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -96,8 +96,7 @@ def write_parquet(blocks: Iterable[Block], out: str | os.PathLike[str], account:
     writer = _Writer(Path(out))
     try:
         for block in blocks:
-            rows, moments = _rows(block, account)
-            writer.add(rows, block.hooks, moments)
+            writer.add(block, account)
         return writer.close()
     except OSError as error:
         raise RecordError(f"{out} cannot be written: {error.strerror or error}") from error
@@ -123,8 +122,8 @@ _decode_moment = msgspec.json.Decoder(_Moment).decode
 _STRUCTURE = tuple(f'["{kind}",'.encode() for kind in NOT_MOMENTS)
 
 
-def _rows(block: Block, account: Account) -> tuple[list[Row], int]:
-    """Return the rows of a run tree without their block, and the number of moments."""
+def _rows(block: Block, number: int, account: Account) -> tuple[list[Row], int]:
+    """Return the rows of a run tree, and the number of moments."""
     runs: dict[int, RunInfo] = {}
     rows: list[Row] = []
     moments = 0
@@ -138,20 +137,22 @@ def _rows(block: Block, account: Account) -> tuple[list[Row], int]:
                 info = runs[found.run]
                 n, tool = (found.n, found.tool) if kind == "label" else (-1, "")
                 at = info.time if kind == "run" else block.info.time
-                rows.append((0, info.ids.run_id, found.run, n, kind, tool, info.ids.agent, at, "", line))
+                run_id, agent = info.ids.run_id, info.ids.agent
+                rows.append((number, 0, run_id, found.run, n, kind, tool, agent, at, "", line + b"\n"))
             else:
                 moment = _decode_moment(line)
                 info = runs[moment.run]
                 verb = "" if moment.verdict is None else moment.verdict.verb
                 at, ids = block.info.time + moment.at, info.ids
-                rows.append((0, ids.run_id, moment.run, moment.n, moment.point, moment.tool, ids.agent, at, verb, line))
+                run, n, point, tool = moment.run, moment.n, moment.point, moment.tool
+                rows.append((number, 0, ids.run_id, run, n, point, tool, ids.agent, at, verb, line + b"\n"))
                 moments += 1
         except (msgspec.DecodeError, UnicodeDecodeError):
             account.skip(block.file, "the line is not a line of a record")
         except KeyError:
             account.skip(block.file, "the line belongs to a run that the file does not contain")
     if rows:
-        rows[0] = (moments, *rows[0][1:])
+        rows[0] = (number, moments, *rows[0][2:])
     return rows, moments
 
 
@@ -181,17 +182,18 @@ class _Writer:
         self._written: set[str] = set()
         self._runs = self._moments = 0
 
-    def add(self, tree: list[Row], hooks: Mapping[str, bytes], moments: int) -> None:
+    def add(self, block: Block, account: Account) -> None:
         """Add a run tree, after the lines of the hooks that it has."""
         if self._file_rows >= FILE_ROWS and not self._is_file:
             self._close_file()
-        for digest, line in hooks.items():
+        for digest, line in block.hooks.items():
             if digest not in self._written:
                 self._written.add(digest)
                 self._rows.append((self._block, 0, digest, -1, -1, "hooks", "", "", 0.0, "", line + b"\n"))
-        self._rows += [(self._block, *row[:-1], row[-1] + b"\n") for row in tree]
-        self._size += sum(len(row[-1]) for row in tree)
-        self._file_rows += len(tree)
+        rows, moments = _rows(block, self._block, account)
+        self._rows += rows
+        self._size += block.size
+        self._file_rows += len(rows)
         self._block += 1
         self._runs += 1
         self._moments += moments

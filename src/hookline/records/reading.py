@@ -20,7 +20,6 @@ from .._kernel.values import Ids, Message, ToolSpec
 from . import format as fmt
 from .labels import FILE as LABELS
 from .labels import GivenLabel, read_labels
-from .segments import LIVE
 
 SUFFIXES = (fmt.SUFFIX, ".tape")
 """The files that are read in folders."""
@@ -308,7 +307,7 @@ def read_runs(
     account = Account() if account is None else account
     labels: dict[Path, Mapping[str, list[GivenLabel]]] = {}
     for file in record_files(paths, since=since):
-        folder = file.parent.parent if file.parent.name == LIVE else file.parent
+        folder = file.parent
         if folder not in labels:
             labels[folder], invalid = read_labels(folder)
             for number in invalid:

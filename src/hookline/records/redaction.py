@@ -8,8 +8,8 @@ log and the guards use.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,7 +17,7 @@ from .._base.errors import NotInstalledError
 from .._base.frozen import History, json_encoder
 from .._kernel.errors import RegistrationError
 from .._kernel.validation import check_integer
-from .._kernel.values import Ids, ToolCall, ToolSpec, Usage
+from .._kernel.values import Ids, Step, ToolCall, ToolSpec, Usage
 from .._sensitive.redactor import Action, Redactor, is_long_number
 from .format import Inexact
 
@@ -65,6 +65,7 @@ NEVER_SENSITIVE = frozenset(
 """Fields of payloads with names, ids and words of Hookline, which hooks and readers need as they are."""
 
 RedactText = Callable[[str], str]
+T = TypeVar("T", bound=msgspec.Struct)
 
 _encode = json_encoder.encode
 
@@ -85,8 +86,9 @@ class Redaction:
             redact = _default_redactor()
         self.redactor = redact if isinstance(redact, Redactor) else None
         self._apply = None if redact is False else _function(redact)
-        self.texts: dict[str, tuple[str, Inexact] | None] = {}
-        """The texts that were searched; ``None`` if a text is recorded as it is."""
+        self.texts: set[str] = set()
+        """Texts in which nothing is replaced."""
+        self._changed: dict[str, tuple[str, Inexact]] = {}
         self.objects: set[bytes] = set()
         """JSON objects, encoded, in which nothing is replaced."""
         self._size = 0
@@ -95,12 +97,17 @@ class Redaction:
 
     def look_up(self, text: str) -> tuple[str, Inexact] | None:
         """Return the text to record and how it differs, or ``None`` if it is recorded as it is."""
-        if text not in self.texts:
+        if text in self.texts:
+            return None
+        found = self._changed.get(text)
+        if found is None:
             found = self._searched(text)
             self._make_room(len(text))
-            self.texts[text] = found
-            return found
-        return self.texts[text]
+            if found is None:
+                self.texts.add(text)
+            else:
+                self._changed[text] = found
+        return found
 
     def remember(self, encoded: bytes) -> None:
         """Remember an encoded JSON object in which nothing is replaced."""
@@ -108,9 +115,11 @@ class Redaction:
         self.objects.add(encoded)
 
     def _make_room(self, size: int) -> None:
-        if len(self.texts) + len(self.objects) >= _MAX_KNOWN or self._size > _MAX_KNOWN_SIZE:
+        known = len(self.texts) + len(self.objects) + len(self._changed)
+        if known >= _MAX_KNOWN or self._size > _MAX_KNOWN_SIZE:
             self.texts.clear()
             self.objects.clear()
+            self._changed.clear()
             self._size = 0
         self._size += size
 
@@ -135,7 +144,7 @@ class Redacted:
 
     def __init__(self, redaction: Redaction) -> None:
         self._redaction = redaction
-        self._texts, self._objects = redaction.texts, redaction.objects
+        self.texts, self._objects = redaction.texts, redaction.objects
         self._redactor = redaction.redactor
         self.how: Inexact = ""
         self._calls: Any = None
@@ -144,10 +153,11 @@ class Redacted:
         """Replace texts in the arguments of tool calls. Those of a reply are also in the next request."""
         if calls is self._calls:
             return calls
-        clean = self._sequence(calls)
-        if clean is calls:
-            self._calls = calls
-        return clean
+        for call in calls:
+            if call.raw is not None or self.object(call.arguments) is not call.arguments:
+                return self._sequence(calls)
+        self._calls = calls
+        return calls
 
     def tools(self, tools: tuple[ToolSpec, ...]) -> Any:
         """Replace texts in descriptions of tools, which are the same in all runs of an agent."""
@@ -158,6 +168,25 @@ class Redacted:
         if clean is tools:
             redaction.tools = tools
         return clean
+
+    def steps(self, steps: Sequence[Step]) -> Any:
+        """Replace texts in the steps of a run. They are those of its replies, so most are known."""
+        for step in steps:
+            text = step.content
+            if text and self.value(text) is not text:
+                return self._sequence(steps)
+        return steps
+
+    def replaced(self, struct: T, names: tuple[str, ...]) -> T:
+        """Return a struct with the texts in these fields replaced."""
+        changed = {}
+        for name in names:
+            value = getattr(struct, name)
+            if value:
+                clean = self.value(value)
+                if clean is not value:
+                    changed[name] = clean
+        return msgspec.structs.replace(struct, **changed) if changed else struct
 
     def fields(self, struct: Any, names: tuple[str, ...]) -> None:
         """Replace texts in these fields of a struct, in place."""
@@ -172,7 +201,7 @@ class Redacted:
         """Return a value with its texts replaced; the same object if there is nothing to replace."""
         kind = type(value)
         if kind is str:
-            found = self._texts[value] if value in self._texts else self._redaction.look_up(value)
+            found = None if value in self.texts else self._redaction.look_up(value)
             if found is None:
                 return value
             if self.how != "redacted":
@@ -183,7 +212,8 @@ class Redacted:
             visit = _VISITS[kind] = _visit_of(kind)
         return visit(self, value)
 
-    def _mapping(self, value: Mapping[Any, Any]) -> Any:
+    def object(self, value: Mapping[str, Any]) -> Any:
+        """Return a JSON object with its texts replaced; the same object if there is nothing to replace."""
         # The same arguments come in a reply, before and after the call: to encode them is faster than to visit them.
         try:
             encoded = _encode(value)
@@ -225,16 +255,7 @@ class Redacted:
         return value if changed is None else changed
 
     def _struct(self, value: Any) -> Any:
-        changed = None
-        for name in text_fields(type(value)):
-            item = getattr(value, name)
-            if item is None:
-                continue
-            new = self.value(item)
-            if new is not item:
-                changed = changed or {}
-                changed[name] = new
-        return value if changed is None else msgspec.structs.replace(value, **changed)
+        return self.replaced(value, text_fields(type(value)))
 
     def _number(self, value: int) -> Any:
         if self._redactor is None or not is_long_number(value):
@@ -255,7 +276,7 @@ def _visit_of(kind: type) -> Callable[[Redacted, Any], Any]:
     if issubclass(kind, int):
         return Redacted._number
     if issubclass(kind, Mapping):
-        return Redacted._mapping
+        return Redacted.object
     if issubclass(kind, (list, tuple, History)):
         return Redacted._sequence
     if issubclass(kind, msgspec.Struct):

@@ -2,17 +2,15 @@
 
 ::
 
-    FOLDER/20261116T183412Z-4711-000001.moments    a segment: finished runs, one block of lines after the other
-    FOLDER/live/4711-0.moments                     a run that is in progress, or whose process died
+    FOLDER/20261116T183412Z-4711-000001.moments    a segment: runs, one block of lines after the other
     FOLDER/labels.jsonl                            labels that people gave afterwards
 
-A run is written to a live file. Whenever it starts a call of a model or tool, or asks a person, everything so far is in
-the file, so a crash loses at most the result of the last call. At its end the block is appended to the segment of the
-process. A process holds a lock on its segment and on
-its live files; the operating system releases it when the process dies. The next recorder moves such leftover live files
-to a segment.
+A run in progress has a segment for itself, so that blocks are never interleaved; a finished run leaves its segment to
+the next one. So a process has as many segments as runs at the same time. Whenever a run starts a call of a model or
+tool, or asks a person, everything so far is in the file: a crash loses at most the result of the last call. A process
+holds a lock on its segments, which the operating system releases when the process dies.
 
-``logging.handlers`` can rotate files too, but its files are shared by all runs, so that runs would be interleaved.
+``logging.handlers`` can rotate files too, but there all runs write to one file.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -35,21 +33,17 @@ from .._base.package import __version__
 from .format import SUFFIX, VERSION, Header, HeaderLine
 
 SEGMENT_SIZE = 64_000_000
-"""Size at which a new segment is started, in bytes."""
+"""Size from which no further run is appended to a segment, in bytes."""
 MAX_SIZE = 1_000_000_000
 """Total size of the segments of a folder, in bytes."""
 _DAY = 86400.0
 MAX_AGE = 90 * _DAY
 """Age at which segments are deleted, in seconds."""
-LIVE = "live"
-_CHUNK = 1 << 20
-_LOCK_SECONDS = 5.0
 _MAX_HELD = 1 << 16
-_EMPTY_SECONDS = 60.0
 _NAME = re.compile(r"(\d{8})T\d{6}Z-\d+-\d+" + re.escape(SUFFIX))
 _CREATE = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL
-_numbers = count()
 _OPEN = os.O_RDWR | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+_numbers = count(1)
 
 
 def default_records_path(project: str | os.PathLike[str]) -> Path:
@@ -75,7 +69,7 @@ class RecordFolder:
 
     Args:
         path: the folder; it is created with the first run, for its owner only.
-        segment_size: size at which a new segment is started.
+        segment_size: size from which no further run is appended to a segment.
         max_size: total size of the segments; the oldest are deleted when a new one is started.
         max_age: age in seconds at which segments are deleted.
     """
@@ -89,128 +83,61 @@ class RecordFolder:
         max_age: float | None = MAX_AGE,
     ) -> None:
         self.path = os.path.abspath(os.path.expanduser(os.fspath(path)))
-        self._live_path = os.path.join(self.path, LIVE)
         # Segments are deleted as a whole, so a folder with a small limit needs small ones.
         self._segment_size = segment_size if max_size is None else min(segment_size, max(max_size // 4, 1))
         self._max_size, self._max_age = max_size, max_age
         self._lock = threading.Lock()
-        self._open: list[_Segment] = []
-        """The segment that this process writes to, if it has one."""
-        self._live: set[LiveRecord] = set()
-        self._idle: list[LiveFile] = []
-        """Empty live files, which this process has locked."""
-        self._is_prepared = False
+        self._idle: list[Segment] = []
+        self._writers: set[BlockWriter] = set()
         _folders.add(self)
-        weakref.finalize(self, _close, self._idle, self._open)
+        weakref.finalize(self, _close, self._idle)
 
-    def start(self, now: float) -> LiveRecord:
-        """Start the record of a run.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        with self._lock:
-            if not self._is_prepared:
-                os.makedirs(self.path, 0o700, exist_ok=True)
-                os.makedirs(self._live_path, 0o700, exist_ok=True)
-                self._is_prepared = True
-                self._adopt()
-            file = self._idle.pop() if self._idle else self._new_live_file()
-            live = LiveRecord(self, *file)
-            self._live.add(live)
-        live.write_aside(first_line(now))
-        return live
-
-    def _new_live_file(self) -> LiveFile:
-        while True:
-            path = os.path.join(self._live_path, f"{os.getpid()}-{next(_numbers)}{SUFFIX}")
-            try:
-                file = os.open(path, _CREATE, 0o600)
-            except FileExistsError:  # of a process that had the same number
-                continue
-            except FileNotFoundError:  # someone removed the folder
-                os.makedirs(self._live_path, 0o700)
-                continue
-            _wait_for_lock(file)
-            return LiveFile(file, path)
-
-    def finish(self, live: LiveRecord, rest: bytes) -> None:
-        """Append the block of a run and ``rest`` to the segment, and empty its live file.
+    def start(self, on_error: Callable[[OSError], object]) -> BlockWriter:
+        """Start the block of a run. ``on_error`` is called once if it cannot be continued.
 
         Raises:
-            OSError: the segment cannot be written. The live file remains: it is a valid record.
+            OSError: no segment can be written.
         """
         with self._lock:
-            self._live.discard(live)
-            try:
-                self._append(live.file, live.size, live.aside, rest)
-                os.ftruncate(live.file, 0)
-            except BaseException:
-                os.close(live.file)
-                raise
-            # Another run can use the file: to create and remove one for each run would cost more than to fill it.
-            self._idle.append(LiveFile(live.file, live.path))
+            writer = BlockWriter(self, self._segment(), on_error)
+            self._writers.add(writer)
+        return writer
+
+    def release(self, writer: BlockWriter, segment: Segment | None) -> None:
+        """Take a segment back for the next run; ``None`` if it is closed."""
+        with self._lock:
+            self._writers.discard(writer)
+            if segment is not None:
+                self._idle.append(segment)
 
     def close(self) -> None:
-        """Close the segment, so that another process may append to it, and remove the empty live files."""
+        """Close the segments that no run uses, so that another process may append to them."""
         with self._lock:
-            _close(self._idle, self._open)
+            _close(self._idle)
 
     def forget(self) -> None:
         """Close all files without writing, in a forked process: they belong to the parent."""
         self._lock = threading.Lock()
-        for live in list(self._live):
-            live.abandon()
-        for idle in self._idle:
-            os.close(idle.file)
-        self._idle.clear()
-        _close([], self._open)
+        writers, self._writers = self._writers, set()
+        for writer in writers:
+            writer.abandon()
+        _close(self._idle)
 
-    def discard(self, live: LiveRecord) -> None:
-        """Forget a live file that is left behind."""
-        self._live.discard(live)
-
-    # Segments.
-
-    def _append(self, file: int, size: int, aside: list[Aside], rest: bytes = b"") -> None:
-        """Append the block in an open live file to the segment; the lines aside come first, or are left out."""
-        segment = self._writable_segment()
-        segment.begin()
-        try:
-            new = [one for one in aside if one.digest and one.digest not in segment.digests]
-            for one in new:
-                segment.copy(file, one.start, one.end)
-            at = 0
-            for one in aside:
-                segment.copy(file, at, one.start)
-                at = one.end
-            segment.copy(file, at, size)
-            if rest:
-                segment.write(rest)
-        except BaseException:
-            segment.undo()
-            raise
-        segment.digests.update(one.digest for one in new)
-
-    def _writable_segment(self) -> _Segment:
+    def _segment(self) -> Segment:
         now = time.time()
-        if self._open:
-            current = self._open[0]
-            if now < current.until and current.size < self._segment_size and current.exists():
-                return current
-            _close([], self._open)
-        day = time.strftime("%Y%m%d", time.gmtime(now))
+        while self._idle:
+            segment = self._idle.pop()
+            if now < segment.until and segment.size < self._segment_size and segment.exists():
+                return segment
+            segment.close()
         os.makedirs(self.path, 0o700, exist_ok=True)
-        room = self._segment_size
-        remove_old_segments(
-            self.path, None if self._max_size is None else max(self._max_size - room, 0), self._max_age, now
-        )
-        segment = self._reopened(day) or self._created(day, now)
-        self._open.append(segment)
-        return segment
+        keep = None if self._max_size is None else max(self._max_size - self._segment_size, 0)
+        remove_old_segments(self.path, keep, self._max_age, now)
+        day = time.strftime("%Y%m%d", time.gmtime(now))
+        return self._reopened(day) or self._created(day, now)
 
-    def _reopened(self, day: str) -> _Segment | None:
-        """Return the newest segment of the day if it has room and no other process writes to it."""
+    def _reopened(self, day: str) -> Segment | None:
+        """Return the newest segment of the day if it has room and no process writes to it."""
         names = sorted(name for name in os.listdir(self.path) if name.startswith(day) and _NAME.fullmatch(name))
         for name in names[-1:]:
             path = os.path.join(self.path, name)
@@ -219,167 +146,97 @@ class RecordFolder:
                 if try_lock(file):
                     state = os.fstat(file)
                     if state.st_nlink and 0 < state.st_size < self._segment_size:
-                        return _Segment(path, file, state.st_size)
+                        return Segment(path, file, state.st_size)
                 os.close(file)
         return None
 
-    def _created(self, day: str, now: float) -> _Segment:
+    def _created(self, day: str, now: float) -> Segment:
         stamp = f"{day}{time.strftime('T%H%M%SZ', time.gmtime(now))}-{os.getpid()}"
         while True:
             path = os.path.join(self.path, f"{stamp}-{next(_numbers):06}{SUFFIX}")  # names sort by their age
-            try:
+            with suppress(FileExistsError):
                 file = os.open(path, _CREATE, 0o600)
-            except FileExistsError:
-                continue
-            _wait_for_lock(file)
-            segment = _Segment(path, file, 0)
-            segment.write(first_line(now))
-            return segment
-
-    # Live files of processes that died.
-
-    def _adopt(self) -> None:
-        """Move live files that no process holds to the segment."""
-        for path in live_files(self.path):
-            try:
-                file = os.open(path, _OPEN)
-            except OSError:
-                continue  # it was just finished, or belongs to another user
-            try:
-                if not try_lock(file):
-                    continue
-                state = os.fstat(file)
-                if not state.st_nlink or not state.st_size:
-                    # Another process has moved it; or is about to write its first line, or died before it did.
-                    if state.st_nlink and time.time() - state.st_mtime > _EMPTY_SECONDS:
-                        _remove_open(path, file)
-                    continue
-                size, aside = _scanned(file)
-                self._append(file, size, aside)
-                _remove_open(path, file)
-            finally:
+                if try_lock(file):  # another process may hold the lock for a moment, while it looks for a segment
+                    return Segment(path, file, 0)
                 os.close(file)
 
-    def adopt(self) -> None:
-        """Move the live files of processes that died to a segment.
 
-        Raises:
-            OSError: the folder cannot be written.
-        """
-        with self._lock:
-            if os.path.isdir(self._live_path):
-                self._adopt()
-
-
-class LiveFile(NamedTuple):
-    """An open and locked live file."""
-
-    file: int
-    path: str
-
-
-class Aside(NamedTuple):
-    """A line of a live file that is not part of its block: its first line, or hooks, which have a digest."""
-
-    start: int
-    end: int
-    digest: str = ""
-
-
-class LiveRecord:
-    """The record of a run in progress."""
-
-    def __init__(self, folder: RecordFolder, file: int, path: str) -> None:
-        self._folder = folder
-        self.file, self.path = file, path
-        self.size = 0
-        self.aside: list[Aside] = []
-        self.is_open = True
-        self._held = b""
-
-    def write(self, data: bytes) -> None:
-        """Append lines, after those that were held. In a forked process nothing happens.
-
-        Raises:
-            OSError: they cannot be written.
-        """
-        if not self.is_open:
-            return
-        if self._held:
-            data, self._held = self._held + data, b""
-        written = os.write(self.file, data)
-        while written < len(data):  # a signal, or the disk is nearly full
-            written += os.write(self.file, data[written:])
-        self.size += written
-
-    def hold(self, data: bytes) -> None:
-        """Append a line that is written together with the next one: half as many writes, and no call waits for it."""
-        if len(self._held) > _MAX_HELD:
-            self.write(data)
-        else:
-            self._held += data
-
-    def write_aside(self, data: bytes, digest: str = "") -> None:
-        """Hold a line that a segment contains once: the first line of a file, or the hooks with this digest."""
-        start = self.size + len(self._held)
-        self._held += data
-        self.aside.append(Aside(start, start + len(data), digest))
-
-    def finish(self) -> None:
-        """Move the record to the segment; see :meth:`RecordFolder.finish`."""
-        if self.is_open:
-            self.is_open = False
-            self._folder.finish(self, self._held)
-
-    def abandon(self) -> None:
-        """Close the file and leave it as it is."""
-        if self.is_open:
-            self.is_open = False
-            self._folder.discard(self)
-            with suppress(OSError):
-                os.close(self.file)
-
-
-class _Segment:
-    """A segment that this process writes to."""
+class Segment:
+    """A segment that this process has locked. ``digests`` are the hooks that it contains."""
 
     def __init__(self, path: str, file: int, size: int) -> None:
         self.path, self.file, self.size = path, file, size
         self.until = (time.time() // _DAY + 1) * _DAY
         """The end of the day."""
         self.digests: set[str] = set()
-        if size and os.pread(file, 1, size - 1) != b"\n":  # its writer died: readers skip and report the torn line
-            self.write(b"\n")
-
-    def write(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            written = os.write(self.file, view)
-            self.size += written
-            view = view[written:]
-
-    def copy(self, file: int, start: int, end: int) -> None:
-        while start < end:
-            data = os.pread(file, min(end - start, _CHUNK), start)
-            if not data:
-                raise OSError(f"{self.path}: the live file of a run is shorter than it was written")
-            self.write(data)
-            start += len(data)
-
-    def begin(self) -> None:
-        self._begun = self.size
-
-    def undo(self) -> None:
-        with suppress(OSError):
-            os.ftruncate(self.file, self._begun)
-            self.size = self._begun
+        self.held = b""
+        """Lines that are written together with the next one."""
+        if not size:
+            self.held = first_line(time.time())
+        elif os.pread(file, 1, size - 1) != b"\n":  # its writer died: readers skip and report the torn line
+            self.held = b"\n"
 
     def exists(self) -> bool:
+        """Whether nobody has deleted the file."""
         return os.fstat(self.file).st_nlink > 0
 
     def close(self) -> None:
+        """Close the file, and release its lock."""
         with suppress(OSError):
             os.close(self.file)
+
+
+class BlockWriter:
+    """Writes the block of a run in progress to its segment."""
+
+    def __init__(self, folder: RecordFolder, segment: Segment, on_error: Callable[[OSError], object]) -> None:
+        self._folder = folder
+        self._segment = segment
+        self._on_error = on_error
+        self._is_open = True
+
+    def write(self, data: bytes) -> None:
+        """Append lines, after those that were held. After an error and in a forked process nothing happens."""
+        if not self._is_open:
+            return
+        segment = self._segment
+        if segment.held:
+            data, segment.held = segment.held + data, b""
+        try:
+            written = os.write(segment.file, data)
+            while written < len(data):  # a signal, or the disk is nearly full
+                written += os.write(segment.file, data[written:])
+            segment.size += written
+        except OSError as error:
+            self.abandon()
+            self._on_error(error)
+
+    def hold(self, data: bytes) -> None:
+        """Append a line that is written together with the next one: half as many writes, and no call waits for it."""
+        if len(self._segment.held) > _MAX_HELD:
+            self.write(data)
+        else:
+            self._segment.held += data
+
+    def hold_hooks(self, digest: str, line: bytes) -> None:
+        """Append the hooks with this digest, unless the segment contains them already."""
+        if digest not in self._segment.digests:
+            self._segment.digests.add(digest)
+            self.hold(line)
+
+    def finish(self) -> None:
+        """End the block. The next run may use the segment."""
+        self.write(b"")
+        if self._is_open:
+            self._is_open = False
+            self._folder.release(self, self._segment)
+
+    def abandon(self) -> None:
+        """Close the segment and leave it as it is."""
+        if self._is_open:
+            self._is_open = False
+            self._segment.close()
+            self._folder.release(self, None)
 
 
 def first_line(now: float) -> bytes:
@@ -387,17 +244,8 @@ def first_line(now: float) -> bytes:
     return msgspec.json.encode(HeaderLine("hookline", Header(VERSION, __version__, now))) + b"\n"
 
 
-def live_files(folder: str | os.PathLike[str]) -> list[str]:
-    """Return the live files in a folder of records."""
-    try:
-        names = os.listdir(os.path.join(folder, LIVE))
-    except OSError:
-        return []
-    return [os.path.join(folder, LIVE, name) for name in sorted(names) if name.endswith(SUFFIX)]
-
-
 def is_held(path: str) -> bool:
-    """Whether a process is writing to a live file or segment."""
+    """Whether a process writes to a segment, or keeps it for its next run."""
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:
@@ -443,50 +291,10 @@ def remove_old_segments(
     return removed
 
 
-def _scanned(file: int) -> tuple[int, list[Aside]]:
-    """Return the size of the whole lines of a live file, and the lines that are not part of its block."""
-    size, aside = 0, []
-    with open(file, "rb", closefd=False) as lines:
-        lines.seek(0)
-        for line in lines:
-            if not line.endswith(b"\n"):
-                break
-            end = size + len(line)
-            if line.startswith(b'["hookline",'):
-                aside.append(Aside(size, end))
-            elif line.startswith(b'["hooks","'):
-                aside.append(Aside(size, end, line[10:].partition(b'"')[0].decode("ascii", "replace")))
-            size = end
-    return size, aside
-
-
-def _close(idle: list[LiveFile], segments: list[_Segment]) -> None:
-    """Remove empty live files and close a segment. It takes lists, because the folder may no longer exist."""
-    while idle:
-        one = idle.pop()
-        _remove_open(one.path, one.file)
-        os.close(one.file)
+def _close(segments: list[Segment]) -> None:
+    """Close segments. It takes a list, because the folder may no longer exist."""
     while segments:
         segments.pop().close()
-
-
-def _wait_for_lock(file: int) -> None:
-    """Lock a new file. Another process may hold the lock for a moment, while it looks for leftover files."""
-    end = time.monotonic() + _LOCK_SECONDS
-    while not try_lock(file):
-        if time.monotonic() > end:
-            raise OSError("another process has locked a new file of records")
-        time.sleep(0.001)
-
-
-def _remove_open(path: str, file: int) -> None:
-    """Remove a file before its lock is released, so that no other process takes it for a leftover."""
-    try:
-        os.unlink(path)
-    except PermissionError:  # Windows does not remove open files: an empty file is not a record
-        os.ftruncate(file, 0)
-    except FileNotFoundError:
-        pass
 
 
 _folders: weakref.WeakSet[RecordFolder] = weakref.WeakSet()

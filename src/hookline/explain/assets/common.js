@@ -44,25 +44,35 @@ const hookline = (() => {
 
   const pill = (text, tone) => el("span", { class: `pill ${tone || ""}` }, text);
 
-  /** A diff: parts with "=" (the same), "-" (removed), "+" (added) or "~" (a note about a part that is left out). */
-  function diff(parts) {
-    return el("pre", { class: "diff" }, parts.map(([op, text]) =>
-      op === "=" ? text : op === "~" ? el("span", { class: "fold" }, ` ⋯ ${text} ⋯ `) : el(op === "+" ? "ins" : "del", {}, text)));
-  }
+  /** The parts of a diff: "=" (the same), "-" (removed), "+" (added) or "~" (a note about a part that is left out). */
+  const diffParts = (parts) => parts.map(([op, text]) => {
+    if (op === "=") return text;
+    return op === "~" ? el("span", { class: "fold" }, ` ⋯ ${text} ⋯ `) : el(op === "+" ? "ins" : "del", {}, text);
+  });
+  const diff = (parts) => el("pre", { class: "diff" }, diffParts(parts));
 
   /** The JSON that the page contains. */
   const data = (root) => JSON.parse((root || document).querySelector('script[type="application/json"]').textContent);
 
   /** A button that switches between light and dark. */
   function themeButton() {
-    const root = document.documentElement;
-    const dark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-    const button = el("button", { class: "quiet theme", type: "button", title: "Light or dark", "aria-label": "Light or dark", onclick: () => {
-      root.dataset.theme = dark() ? "light" : "dark";
-      try { localStorage.setItem("hookline-theme", root.dataset.theme); } catch { /* a page without storage */ }
-    } }, "◐");
-    try { const kept = localStorage.getItem("hookline-theme"); if (kept) root.dataset.theme = kept; } catch { /* the same */ }
-    return button;
+    const root = document.documentElement, key = "hookline-theme", title = "Light or dark";
+    try {
+      const kept = localStorage.getItem(key);
+      if (kept === "light" || kept === "dark") root.dataset.theme = kept;
+    } catch {
+      // a page without storage
+    }
+    const onclick = () => {
+      const system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+      root.dataset.theme = (root.dataset.theme || system) === "dark" ? "light" : "dark";
+      try {
+        localStorage.setItem(key, root.dataset.theme);
+      } catch {
+        // the same
+      }
+    };
+    return el("button", { class: "quiet theme", type: "button", title, "aria-label": title, onclick }, "◐");
   }
 
   /** A list that draws its rows in chunks, when they come near the screen: it may have many thousands.
@@ -117,5 +127,5 @@ const hookline = (() => {
     requestAnimationFrame(scroll); // rows above may have been drawn meanwhile
   }
 
-  return { el, lazyList, goTo, number, counted, duration, cost, pill, diff, data, themeButton };
+  return { el, lazyList, goTo, number, counted, duration, cost, pill, diff, diffParts, data, themeButton };
 })();

@@ -233,7 +233,8 @@
         el("summary", {}, "Hooks and tools"),
         label(hooks.length ? "Hooks that intervened" : "No hook intervened"), hooks,
         tools.length ? [label("Tools"), tools] : null,
-        silent.size ? [label("Hooks that let everything pass"), el("div", { class: "quiet-count" }, [...silent].join(", "))] : null);
+        silent.size ? label("Hooks that let everything pass") : null,
+        el("div", { class: "quiet-count" }, [...silent].join(", ")));
       const wide = matchMedia("(min-width: 981px)");
       details.open = wide.matches;
       wide.addEventListener("change", () => { details.open = wide.matches; });
@@ -251,8 +252,9 @@
       if (row.nested) {
         row.element = el("li", { class: "run-line row inner card" }, runLine(row));
       } else {
-        const head = el("button", { type: "button", "aria-expanded": "false", onclick: () => toggle(row) }, summary(row));
-        row.element = el("li", { class: `row step card${row.depth ? " inner" : ""}` }, head);
+        const onclick = () => toggle(row);
+        row.element = el("li", { class: `row step card${row.depth ? " inner" : ""}` },
+          el("button", { type: "button", "aria-expanded": "false", onclick }, summary(row)));
         row.body = null;
         if (row.open ?? (few || row.marks.length > 0 || filter.query !== "")) show(row, true);
       }
@@ -294,9 +296,13 @@
         el("span", { class: "sum" },
           calls.slice(0, 5).map(callText), more(calls.length - 5),
           text ? what(short(text, 180)) : null,
-          spoken.slice(0, 5).map((mark) => el("span", {}, verbPill(mark.verb), ` ${mark.hook}`)), more(spoken.length - 5)),
+          spoken.slice(0, 5).map((mark) => el("span", {}, verbPill(mark.verb), ` ${mark.hook}`)),
+          more(spoken.length - 5)),
         el("span", { class: "meta" }, joined(
-          tokens && `${number(tokens)} tokens`, paid && cost(paid), took && duration(took), `+${duration(row.step.at || 0)}`)),
+          tokens && `${number(tokens)} tokens`,
+          paid && cost(paid),
+          took && duration(took),
+          `+${duration(row.step.at || 0)}`)),
       ];
     }
 
@@ -330,8 +336,9 @@
       const drawn = item.moments.map(point), name = item.moments[0].point, hasHooks = drawn.some(Boolean);
       const text = QUIET.includes(name) ? "" : item.text;
       if (!hasHooks && !text) return null;
+      const label = hasHooks ? null : el("code", { class: "meta" }, `${name} `);
       return part(item.bad ? "bad" : "",
-        text ? el("div", { class: item.bad ? "bad-text" : "" }, hasHooks ? null : el("code", { class: "meta" }, `${name} `), text) : null,
+        text ? el("div", { class: item.bad ? "bad-text" : "" }, label, text) : null,
         drawn);
     }
 
@@ -341,7 +348,8 @@
       const cached = call.cached_tokens ? `, ${number(call.cached_tokens)} cached` : "";
       const used = call.input_tokens || call.output_tokens;
       const oddEnd = call.finish_reason && !["stop", "tool_calls"].includes(call.finish_reason);
-      const lost = (call.calls || []).filter((name) => !step.items.some((other) => other.kind === "call" && other.tool === name));
+      const isShown = (name) => step.items.some((other) => other.kind === "call" && other.tool === name);
+      const lost = (call.calls || []).filter((name) => !isShown(name));
       const isEmpty = call.answered && !call.text && !(call.calls || []).length;
       return part(call.error ? "bad" : "model",
         line(
@@ -365,14 +373,19 @@
     function messages(call) {
       const sent = call.messages || [], all = (call.kept || 0) + sent.length;
       if (!all) return null;
-      const known = (message) => (message.role === "tool" ? `the result of ${message.name || "the call"}` : "the reply above");
-      const fresh = call.kept ? `, ${number(sent.length)} new` : "", tools = call.tools ? `, ${counted(call.tools, "tool")}` : "";
+      const fresh = call.kept ? `, ${number(sent.length)} new` : "";
+      const tools = call.tools ? `, ${counted(call.tools, "tool")}` : "";
+      const textOfMessage = (message) => {
+        if (!message.known) return message.text ? el("pre", {}, message.text) : null;
+        const what = message.role === "tool" ? `the result of ${message.name || "the call"}` : "the reply above";
+        return el("span", { class: "fold" }, what);
+      };
       return el("details", { class: "more" },
         el("summary", {}, `${counted(all, "message")}${fresh}${tools}`),
         el("dl", { class: "messages" }, sent.map((message) => [
           el("dt", {}, message.role),
           el("dd", {},
-            message.known ? el("span", { class: "fold" }, known(message)) : message.text ? el("pre", {}, message.text) : null,
+            textOfMessage(message),
             (message.calls || []).length ? el("span", { class: "fold" }, ` calls ${message.calls.join(", ")}`) : null),
         ])));
     }
@@ -381,7 +394,9 @@
       const isFine = ["ok", "answered", "", undefined].includes(call.outcome);
       const said = decisionsOf(call.moments);
       const isTold = said.some((one) => one.verb === "block" && one.value === call.result);
-      const isChanged = decisionsOf((call.moments || []).filter((one) => one.point === "after_tool")).some((one) => one.changes);
+      const after = (call.moments || []).filter((one) => one.point === "after_tool");
+      const isChanged = decisionsOf(after).some((one) => one.changes);
+      const question = said.some((one) => one.verb === "ask") ? call.message : (call.questions || []).join(" ");
       return part(isFine ? "call" : "bad",
         line(
           el("span", { class: "who mono" }, call.tool),
@@ -391,13 +406,14 @@
           el("span", { class: "meta" }, joined(call.duration && duration(call.duration), call.id))),
         (call.arguments || []).length ? el("dl", { class: "args box call" }, call.arguments.map(([name, value]) =>
           [el("dt", { class: "mono" }, name), el("dd", {}, el("pre", {}, value))])) : null,
-        call.raw ? [el("div", { class: "label" }, "The arguments were not a JSON object"), el("pre", { class: "box bad" }, call.raw)] : null,
+        call.raw ? el("div", { class: "label" }, "The arguments were not a JSON object") : null,
+        call.raw ? el("pre", { class: "box bad" }, call.raw) : null,
         points(call.moments, "before_tool"),
         points(call.moments, "approval_requested", "approval_decided", "on_progress", "tool_end_with_path"),
         (call.questions || []).length ? line(
           pill(call.decision || "no answer", approvals[call.decision]),
           call.decided_by ? el("span", { class: "who" }, call.decided_by) : null,
-          el("span", { class: "reason" }, said.some((one) => one.verb === "ask") ? call.message : call.questions.join(" "))) : null,
+          el("span", { class: "reason" }, question)) : null,
         (call.runs || []).map((nested) => line(nestedLink(nested))),
         call.result && !isTold ? el("details", { class: "more", open: !isChanged && call.result.length < 1500 },
           el("summary", {}, isFine ? "Result" : "The model reads"),
@@ -428,7 +444,8 @@
       for (const one of unseen) hook(`spoke ${tone(one.verb)}`, one.hook, `${one.phase}: ${word(one.verb)}`);
       if (!hooks.length && !others.length && !(moment.notes || []).length) return null;
       if (others.length) {
-        const text = hooks.length ? `${others.length} for other tools` : `no hook for this tool (${others.length} for others)`;
+        const count = others.length;
+        const text = hooks.length ? `${count} for other tools` : `no hook for this tool (${count} for others)`;
         hook("others", text, `for other tools: ${others.join(", ")}`);
       }
       const anchor = el("a", { class: "anchor", href: `#m${moment.n}`, title: "Link to this moment" }, `#${moment.n}`);
@@ -437,7 +454,8 @@
           moment.took ? el("span", { class: "meta" }, duration(moment.took)) : null),
         (moment.decisions || []).map(decision),
         (moment.checked || []).map((change) => el("div", { class: "decision grey" },
-          line(el("span", { class: "who" }, "validation"), el("span", { class: "reason" }, `changed ${change.field}`)), diff(change.parts))),
+          line(el("span", { class: "who" }, "validation"), el("span", { class: "reason" }, `changed ${change.field}`)),
+          diff(change.parts))),
         moment.verdict === "invalid" ? el("div", { class: "decision red" }, line(verbPill("invalid"),
           el("span", { class: "reason" }, "the arguments do not match the tool's schema, so no guard was called"))) : null,
         (moment.notes || []).map((note) => el("div", { class: "meta" }, note)));
