@@ -81,7 +81,7 @@ def test_every_part_of_both_runs_is_shown_once_and_in_order(left, right):
             assert pair.same == (pair.left.content == pair.right.content)
 
 
-@given(st.lists(parts, max_size=30))
+@given(st.lists(parts, max_size=10))
 def test_a_run_is_the_same_as_itself(one):
     assert all(pair.same for pair in _pairs(one, one))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
+from io import BytesIO
 from typing import Any
 
 import msgspec
@@ -158,7 +158,9 @@ class Engine:
             points.add("before_llm")
         self.wanted = Wanted({point: self._globs(point) for point in sorted(points)}, labelled=bool(test.labels))
         others = (*_OTHERS, "end") if test.where.filters_status else _OTHERS
-        self._heads = {is_tape: _heads(self.wanted, others, is_tape=is_tape) for is_tape in (False, True)}
+        self._others = tuple(f'["{name}",'.encode() for name in others)
+        self._judged = _prefixes(self.wanted)
+        self._prefixes = (*self._judged, *self._others)
         self._dispatcher = Dispatcher()
         self._number = 0
         self._clock = RecordedClock()
@@ -224,31 +226,31 @@ class Engine:
             self._tree.lines.keep(data, 0)
         self._begins_at = 0
         self._left_out = left_out
-        targets, find, probe, clock, position = self._targets, data.find, PROBE, self._clock, PROBE.position
+        targets, probe, clock, position = self._targets, PROBE, self._clock, PROBE.position
         tree, stuck, number = self._tree, self._stuck, self._number
         runs = _NO_RUNS if tree is None else tree.runs
-        pattern = self._heads[self._is_tape]
-        first = pattern.match(b"\n" + data[:_HEAD])
-        for match in pattern.finditer(data) if first is None else chain((first,), pattern.finditer(data)):
-            head = match[1]
-            start = match.start(1) if match is not first else 0
-            if data[start - 2] != _BRACKET:
-                self._check_before(data, start)
+        prefixes, lines = self._prefixes, BytesIO(data)
+        for line in lines:
+            if not line.startswith(prefixes):
+                if not line.endswith(b"]\n"):
+                    self._check_line(line, data, lines.tell() - len(line))
+                continue
+            head = line[: line.find(b'"', line.find(b'",') + 3)]
             target = targets.get(head)
             if target is None:
                 self._number = number
-                target = self._new_target(head, data, start)
+                target = self._new_target(head, line, data, lines.tell() - len(line))
                 tree = self._tree
                 runs = _NO_RUNS if tree is None else tree.runs
                 if target is None:
                     continue
             try:
-                row = target.decode(data[start : find(b"\n", start)])
+                row = target.decode(line)
                 run = runs[row.run]
             except _INVALID as error:
                 found = self._find_run(row.run) if isinstance(error, KeyError) else None  # then it is decoded
                 if found is None:
-                    self._bad_moment(error, data, start)
+                    self._bad_moment(error, data, lines.tell() - len(line))
                     continue
                 run = found
             assert tree is not None
@@ -263,7 +265,7 @@ class Engine:
                 continue
             number += 1
             position[0] = number
-            tree.position = start
+            tree.position = lines.tell() - len(line)
             clock.moment = row
             if stuck and number - self._first_number in stuck:
                 self._report_stuck(Moment(target.route, row, run, tree, payload), number)
@@ -303,8 +305,6 @@ class Engine:
         self._number = number
         if tree is not None:
             tree.last_n = max(tree.last_n, _last_n(data, self._begins_at, len(data)))
-        if data[-2:-1] != b"]":
-            self._check_before(data, len(data))
 
     def _decision_of_replaced(self, row: Any, payload: Any) -> Outcome | None:
         """Return the recorded decision if it is that of one guard, which is replaced. ``None`` for all other cases."""
@@ -347,23 +347,9 @@ class Engine:
         else:
             self._skip(_BAD_PAYLOAD if isinstance(error, msgspec.ValidationError) else _NO_JSON, data, start)
 
-    def _check_before(self, data: bytes, start: int) -> None:
-        """Report the line before this one if it does not end like an array."""
-        if start and not (self._is_tape and data[start - 2 : start - 1] == b"}"):
-            before = data.rfind(b"\n", 0, start - 1) + 1
-            if data.startswith(b'["', before) and start - before > 1:  # else it is reported for its beginning
-                self._skip(_NO_JSON, data, before)
-
-    def _other_line(self, head: bytes, data: bytes, start: int) -> None:
-        """Read a line that is not a moment, or the decision of a person, or something else than a line of a record."""
-        end = data.find(b"\n", start)
-        line = data[start:] if end < 0 else data[start:end]
-        if head:
-            try:
-                self._structure(line, data, start)
-            except _INVALID:
-                self._skip(_BAD_FIELDS, data, start)
-        elif line.strip() and not line.startswith(b'["') and not (self._is_tape and line.startswith(b"{")):
+    def _check_line(self, line: bytes, data: bytes, start: int) -> None:
+        """Report a line that does not end like an array, unless it is empty or the entry of a tape."""
+        if line.strip() and not (self._is_tape and line.startswith(b"{")):
             is_entry = line.startswith(b'{"entry"')
             self._skip("an entry of a tape in a file of moments" if is_entry else _NO_JSON, data, start)
 
@@ -438,6 +424,7 @@ class Engine:
         tally.different += tree.differs_n >= 0
         if tree.labels or self._test.labels:
             self._add_labels(tree)
+        tree.release()
         if tally is not self._total:
             self._count_silent()
             if not tree.is_old and self._test.where.wants_status(tree.status):
@@ -446,15 +433,20 @@ class Engine:
 
     # Judging one moment.
 
-    def _new_target(self, head: bytes, data: bytes, start: int) -> Target | None:
+    def _new_target(self, head: bytes, line: bytes, data: bytes, start: int) -> Target | None:
         """Find the hooks for a point and a tool. Lines that are not judged are read here."""
-        if not head.endswith(b'"'):
-            self._other_line(head, data, start)
-            return None
         if head in self._ignored:
+            if not line.endswith(b"]\n"):
+                self._check_line(line, data, start)
+            return None
+        if line.startswith(self._others) and not line.startswith(self._judged):
+            try:
+                self._structure(line, data, start)
+            except _INVALID:
+                self._skip(_BAD_FIELDS, data, start)
             return None
         try:
-            name, tool = _decode_head(head + b"]")
+            name, tool = _decode_head(head + b'"]')
         except _INVALID:
             self._skip(_BAD_FIELDS, data, start)
             return None
@@ -735,29 +727,21 @@ class _LinesNeededError(Exception):
     """A hook read something for which the source must not leave out lines."""
 
 
-_BRACKET = ord("]")
-_HEAD = 1000
-"""No head of a line is longer: the point and the tool."""
-_OTHERS = ("run", "label", "hooks", "hookline", "approval_decided")
+_OTHERS = ("run", "label", "approval_decided", "hooks", "hookline")
 """The first items of other lines that are looked at; the ends of runs only if their status matters."""
 _MOMENT = re.compile(rb'\["(?!(?:run|end|label|hooks|hookline)")[^"]*","(?:[^"\\]|\\.)*",-?\d+,(\d+),')
 
 
-def _heads(wanted: Wanted, others: Iterable[str], *, is_tape: bool) -> re.Pattern[bytes]:
-    """Return a pattern for the newline before each line that must be looked at. Its group is the head of the line.
-
-    One pass over a block finds the moments that a hook listens to, the lines that are not moments (their head ends with
-    a comma), and lines that are damaged, for which the head is empty: a line that does not begin
-    like an array, or that follows one that does not end like an array.
-    """
-    heads = []
+def _prefixes(wanted: Wanted) -> tuple[bytes, ...]:
+    """Return how the lines of the moments begin that hooks listen to: with the point, and the tool if it is known."""
+    found: list[bytes] = []
     for point, globs in wanted.points.items():
-        is_plain = bool(globs) and not any(set(glob) & set('*?["\\') for glob in globs)
-        tools = b"|".join(re.escape(glob.encode()) for glob in globs) if is_plain else rb'(?:[^"\\]|\\.)*'
-        heads.append(rb'%s","(?:%s)"' % (re.escape(point.encode()), tools))
-    head = rb'\["(?:%s|(?:%s)",)' % (b"|".join(heads), "|".join(others).encode())
-    begin, end = (rb'(?!\["|\{|\Z)', rb"(?<=[^\]}]\n)") if is_tape else (rb'(?!\["|\Z)', rb"(?<=[^\]]\n)")
-    return re.compile(rb"\n(%s|%s|%s)" % (head, end, begin))
+        is_plain = bool(globs) and all(_PLAIN.fullmatch(glob) for glob in globs)
+        found += [f'["{point}","{glob}"'.encode() for glob in globs] if is_plain else [f'["{point}",'.encode()]
+    return tuple(found)
+
+
+_PLAIN = re.compile(r"[\w.-]+")
 
 
 def _last_n(data: bytes, begin: int, end: int) -> int:

@@ -63,6 +63,11 @@ class JudgedRun:
         self.now = BacktestContext(self, tree.clock, tree.shared, tree.model)
         self._then: BacktestContext | None = None
 
+    def release(self) -> None:
+        """Drop the contexts, which refer to this run."""
+        del self.now
+        self._then = None
+
     @property
     def then(self) -> BacktestContext:
         """The context of the baseline."""
@@ -156,6 +161,12 @@ class RunTree:
             if number == 0:
                 self.clock.started = run.start.time
         return run
+
+    def release(self) -> None:
+        """Break the reference cycles, so that the memory is free at once and the garbage collector has no work."""
+        for run in self.runs.values():
+            run.release()
+        self.runs = {}
 
     def all_runs(self) -> list[JudgedRun]:
         """Return all runs so far."""

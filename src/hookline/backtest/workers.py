@@ -7,6 +7,7 @@ its position, so that the parent can name the hook and the moment, and continue 
 
 from __future__ import annotations
 
+import gc
 import logging
 import mmap
 import multiprocessing
@@ -210,6 +211,7 @@ def _ending(code: int | None) -> str:
 def _work(engine: Engine, units: list[Unit], limits: Limits, connection: Connection, position: memoryview) -> None:
     """Judge units until the parent closes the pipe. Runs in its own process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
+    gc.freeze()  # what the parent has loaded is not garbage
     PROBE.position = position
     confine(limits.allowed, own_process=True)
     limit_memory(limits.memory)

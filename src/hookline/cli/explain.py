@@ -203,17 +203,19 @@ class _Printer:
     def header(self) -> Iterator[Text]:
         view = self.view
         status = _coloured(view.status, STATUSES.get(view.status, "grey"), bold=True)
-        yield Text.assemble(status, " ", (printable(view.id, keep=""), "dim"), (f"  {time_text(view.time)}", "dim"))
+        started = f"  {time_text(view.time)}" if view.time else ""
+        yield Text.assemble(status, " ", (printable(view.id, keep=""), "dim"), (started, "dim"))
         yield self.indented(0, Text(short(view.task, 4 * self.width), style="bold"))
         steps = sum(step.index >= 0 for step in view.steps)
         cached = f" ({view.cached_tokens:,} cached)" if view.cached_tokens else ""
+        used = view.input_tokens or view.output_tokens
         facts = (
             view.agent and f"agent {view.agent}",
             view.model and f"model {view.model}",
             counted(steps, "step"),
             counted(view.tool_calls, "tool call"),
-            duration_text(view.elapsed),
-            f"{view.input_tokens:,} in{cached}, {view.output_tokens:,} out",
+            duration_text(view.elapsed) if view.elapsed else "",
+            f"{view.input_tokens:,} in{cached}, {view.output_tokens:,} out" if used else "",
             "cost unknown" if view.cost is None else f"${view.cost:.4f}",
             counted(view.events, "moment"),
         )
@@ -236,7 +238,8 @@ class _Printer:
                     word, tone = _word(verb)
                     line.append(f" {count} {word}", style=TONES[tone])
             yield self.indented(0, line, label="hooks  ")
-        yield from self.timeline()
+        if view.until:
+            yield from self.timeline()
 
     def timeline(self) -> Iterator[Text]:
         """Yield a bar of the time that model and tools took, and the interventions of hooks above it."""

@@ -466,7 +466,7 @@ class _RunBuilder:
                 moment.notes.append("sensitive values were replaced in the record")
             elif notes.inexact == "cut":
                 moment.notes.append("long texts were cut in the record")
-            elif notes.inexact == "partial":
+            elif notes.inexact == "partial" and not notes.missing:
                 moment.notes.append("the record does not contain everything that the hooks saw")
             if notes.missing:
                 moment.notes.append(f"not recorded: {', '.join(notes.missing)}")
@@ -701,7 +701,7 @@ class _RunBuilder:
         message = self.cut(end.stop_message)
         if message and message.rstrip(".") not in sentence and end.stop != "completed":
             sentence = f"{sentence} {message}".strip()
-        return sentence or f"The run is {end.status}."
+        return sentence or f"The record says only that the run is {end.status}."
 
     def cut(self, text: str) -> str:
         if len(text) <= self.limit:
