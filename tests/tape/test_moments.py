@@ -16,6 +16,7 @@ from hookline import (
     AFTER_LLM,
     BEFORE_LLM,
     BEFORE_TOOL,
+    ON_TOKEN,
     Agent,
     HookResult,
     ModelRequest,
@@ -25,6 +26,7 @@ from hookline import (
     call,
     guard,
     hook,
+    observer,
     tool,
 )
 from hookline.records import RecordedRun, RecordHook, read_runs
@@ -108,7 +110,12 @@ def test_nested_runs_of_a_tape_are_nested_in_its_record(tmp_path: Path) -> None:
 
 def test_pieces_of_streamed_text_are_in_the_reply_and_not_moments(tmp_path: Path) -> None:
     path = tmp_path / "run.tape"
-    run = recorded(path, "one two three")
+
+    @observer(ON_TOKEN)
+    def look(ctx: Any, token: Any) -> None:
+        pass
+
+    run = recorded(path, "one two three", hooks=[look])
     assert at(run, "on_token") == []
     (reply,) = [entry for entry in Tape.load(path).entries if isinstance(entry, fmt.ModelReplyEntry)]
     assert reply.pieces == ("one", " two", " three")

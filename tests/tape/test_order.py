@@ -157,9 +157,10 @@ def _batches(steps: tuple[tuple[int, ...], ...]) -> list[Any]:
 
 
 async def recorded(agent: Agent, path: Path, ctx: AgentContext | None = None) -> AgentResult:
-    """Record one run."""
+    """Record one run, whose text is streamed."""
+    ctx = ctx or AgentContext(random=Random(1))
     try:
-        return await agent.arun("go", hooks=[TapeHook(path)], ctx=ctx or AgentContext(random=Random(1)))
+        return await agent.arun("go", hooks=[TapeHook(path)], ctx=ctx, sinks=[lambda event: None])
     except RunFailedError as failed:
         return failed.result
 
@@ -339,7 +340,7 @@ async def test_a_cancellation_comes_at_its_recorded_position_at_any_speed(
 ) -> None:
     path, agent = tmp_path / "run.tape", LIMITED[which](1)
     if by_caller:
-        task = asyncio.ensure_future(agent.arun("go", hooks=[TapeHook(path)]))
+        task = asyncio.ensure_future(agent.arun("go", hooks=[TapeHook(path)], sinks=[lambda event: None]))
         await asyncio.sleep(0.5)
         task.cancel()
         await asyncio.wait([task])

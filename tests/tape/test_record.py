@@ -30,7 +30,7 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.events import RunFinished, SubagentEvent
+from hookline.events import RunFinished, SubagentEvent, TextDelta
 from hookline.tape import Tape, TapeError, TapeHook, replay
 from hookline.tape import format as fmt
 from hookline.teams import Team
@@ -305,3 +305,31 @@ def test_the_names_in_the_file_do_not_follow_the_names_of_classes() -> None:
         "timer",
         "cancellation",
     }
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_tape_does_not_change_how_the_model_is_called(path: Path, watched: bool) -> None:
+    """Text is streamed only if someone else wants it; then a replay shows it again."""
+    called: list[str] = []
+
+    class Model(ScriptedModel):
+        async def complete(self, request: Any) -> Any:
+            called.append("complete")
+            return await super().complete(request)
+
+        async def stream(self, request: Any) -> Any:
+            called.append("stream")
+            async for piece in super().stream(request):
+                yield piece
+
+    helper = Agent("helper", llm=Model(["three"]))
+    boss = Agent("boss", llm=Model([call("delegate", to="helper", task="sum"), "all done"]), tools=[Team([helper])])
+    seen: list[Any] = []
+    sinks = [seen.append] if watched else []
+    boss.run("go", hooks=[TapeHook(path)], sinks=sinks)
+    assert set(called) == ({"stream"} if watched else {"complete"})
+    shown = [event for event in Tape.load(path).events() if isinstance(event, TextDelta)]
+    assert [event.text for event in shown] == (["all", " done"] if watched else [])
+    called.clear()
+    again = replay(path, boss)
+    assert (again.same, called) == (True, [])

@@ -251,7 +251,7 @@ def test_held_and_live_text_is_shown_at_the_same_position_in_a_replay(path: Path
         return HookResult.retry("No.") if "bad" in payload.content else None
 
     agent = Agent("a", llm=ScriptedModel(["so bad", "so good"]), hooks=[TapeHook(path), reject], stream=mode)
-    assert agent.run("x").reply == "so good"
+    assert agent.run("x", sinks=[lambda event: None]).reply == "so good"
     check(path, reject)
     shown = [event.text for event in Tape.load(path).events() if isinstance(event, TextDelta)]
     assert shown == (["so good"] if mode == "safe" else ["so", " bad", "so", " good"])
@@ -263,7 +263,7 @@ def test_a_tape_from_before_text_was_held_is_replayed_without_differences(path: 
         return HookResult.retry("No.") if "bad" in payload.content else payload.replace(content="fine")
 
     agent = Agent("a", llm=ScriptedModel(["so bad", "so good"]), hooks=[TapeHook(path), polish], stream="live")
-    assert agent.run("x").reply == "fine"
+    assert agent.run("x", sinks=[lambda event: None]).reply == "fine"
     older = [json.loads(line) for line in path.read_text().splitlines()]
     entries = [line for line in older if isinstance(line, dict)]
     for line in entries:

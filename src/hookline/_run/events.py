@@ -229,10 +229,16 @@ ENGINE_EVENTS: frozenset[type[Event]] = frozenset(
 
 
 class AllEventsExcept:
-    """All types of events except these, for the attribute ``events`` of a consumer."""
+    """All types of events except these, for the attribute ``events`` of a consumer.
 
-    def __init__(self, *kinds: type[Event]) -> None:
+    Args:
+        kinds: the types.
+        if_wanted: types that it gets only if another consumer wants them. Text is streamed only if a consumer wants it.
+    """
+
+    def __init__(self, *kinds: type[Event], if_wanted: Iterable[type[Event]] = ()) -> None:
         self.kinds = frozenset(kinds)
+        self.unwanted = self.kinds.union(if_wanted)
 
     def __contains__(self, kind: object) -> bool:
         return kind not in self.kinds
@@ -291,7 +297,7 @@ def _union(every: Iterable[Kinds | None]) -> Kinds | None:
         if kinds is None:
             return None
         if isinstance(kinds, AllEventsExcept):
-            excepted.append(kinds.kinds)
+            excepted.append(kinds.unwanted)
         else:
             named = named.union(kinds)
     return AllEventsExcept(*frozenset.intersection(*excepted) - named) if excepted else named

@@ -17,15 +17,11 @@ from .._base.text import snake_case
 from .._kernel.events import Event, HookExecuted, PointFired
 from .._kernel.points import APPROVAL_REQUESTED, ON_TOKEN
 from .._kernel.results import HookAction
-from .._run.events import Discarded, TextDelta
 from . import format as fmt
-from .tape import Tape
+from .tape import TEXT_EVENTS, Tape
 
 AnyEvent = Event | dict[str, Any]
 """An event; as a dict if the program that reads the tape does not know its type."""
-
-TEXT_EVENTS = (TextDelta, Discarded)
-"""The events about streamed text. A replay of an older tape does not compare them."""
 
 LOOKAHEAD = 20
 """Maximum number of events to search, after a difference, for the point where recording and replay agree again."""
@@ -75,7 +71,7 @@ class Comparison:
                 then.append((position, entry.event))
                 if isinstance(entry.event, HookExecuted):
                     self._recorded_decisions.append((position, _decision(entry.event)))
-        self._compares_text = tape.run.stream is not None
+        self._text_runs = tape.text_runs if tape.run.stream is not None else ()
         self._decisions: list[tuple[int, Decision]] = []
         self._found: list[tuple[int, str]] = []
         """The differences that may be the first one, each with its position."""
@@ -96,7 +92,7 @@ class Comparison:
         Returns:
             The event's position on the tape, or ``None``; and how it differs from the next recorded event, or ``""``.
         """
-        if not is_compared(event) or (isinstance(event, TEXT_EVENTS) and not self._compares_text):
+        if not is_compared(event) or (isinstance(event, TEXT_EVENTS) and event.run_id not in self._text_runs):
             return None, ""
         then = self._recorded.get((event.run_id, branch), deque())
         decision = _decision(event) if isinstance(event, HookExecuted) else None

@@ -24,10 +24,10 @@ from .._run.run import Run
 from ..models.protocol import Model
 from ..tools._tool import CheckedArguments, Tool
 from . import format as fmt
-from .compare import TEXT_EVENTS, AnyEvent, Comparison, Decision
+from .compare import AnyEvent, Comparison, Decision
 from .order import BRANCH, Order, settle
 from .sources import ReplayClock, ReplayReadings, ReplayTimer, ReplayTimers, install_sources
-from .tape import Tape
+from .tape import TEXT_EVENTS, Tape
 
 NOT_CANCELLED = "a call that was cancelled in the recording was not cancelled in the replay"
 
@@ -43,7 +43,6 @@ class Player:
     is_replay = True
     points = frozenset({ON_RUN_END})
     phase = "observe"
-    events = AllEventsExcept(PointFired)  # the recorder of a run reports its fires
 
     def __init__(self, tape: Tape, strict: bool) -> None:
         tape = _without_old_text(tape)
@@ -55,6 +54,9 @@ class Player:
         self.counted: Mapping[str, float | None] = self._index.counted
         self._readings = ReplayReadings(tape.entries, self.playback.order, self.clock, tape.header)
         self._ids = [tape.run.ids.run_id]
+        # The recorder of a run reports its fires. Text is streamed if it was streamed in the recording.
+        streamed = tape.text_runs or any(reply.pieces for _, reply in self._index.replies.values())
+        self.events = AllEventsExcept(PointFired, if_wanted=() if streamed else TEXT_EVENTS)
 
     # Methods of the hook.
 

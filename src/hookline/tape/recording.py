@@ -39,7 +39,7 @@ from . import format as fmt
 from .format import TapeError
 from .order import PLACE
 from .sources import install_sources, real_clock
-from .tape import SUFFIX
+from .tape import SUFFIX, TEXT_EVENTS
 
 Line = fmt.Entry | tuple[Any, ...]
 """An entry, or the items of a line of a record."""
@@ -78,7 +78,7 @@ class TapeHook:
 
     points = frozenset({ON_RUN_END})
     phase = "observe"
-    events = AllEventsExcept(PointFired)  # a fire is recorded as a moment
+    events = AllEventsExcept(PointFired, if_wanted=TEXT_EVENTS)  # a fire is recorded as a moment
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(check_path(path, f"path must be a file that ends in {SUFFIX}, or a folder"))

@@ -26,6 +26,9 @@ from .format import TapeError
 
 SUFFIX = ".tape"
 
+TEXT_EVENTS = (events.TextDelta, events.Discarded)
+"""The events about streamed text. Those of a run are recorded only if someone else wants them too."""
+
 
 class Tape:
     """The recording of a run, as :class:`TapeHook` wrote it.
@@ -104,6 +107,12 @@ class Tape:
                 yield event
             elif event.run_id in self._ids:
                 yield events.SubagentEvent(event.seq, event.at, self.run.ids.run_id, event, self._ids[event.run_id])
+
+    @cached_property
+    def text_runs(self) -> frozenset[str]:
+        """The ids of the runs whose events about streamed text were recorded."""
+        found = (entry.event for entry in self.entries if type(entry) is fmt.EventEntry)
+        return frozenset(event.run_id for event in found if isinstance(event, TEXT_EVENTS))
 
     @cached_property
     def _ids(self) -> Mapping[str, Ids]:
