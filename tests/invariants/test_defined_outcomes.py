@@ -630,6 +630,7 @@ PATHS = {
     "NotesInjectorHook.notes",
     "ObservabilityHook.path",
     "PersistSessionHook.store",
+    "RecordHook.folder",
     "SkillEvolverHook.folder",
     "SkillsHook.folder",
     "TapeHook.path",
@@ -663,6 +664,7 @@ FUNCTIONS = {
     "StepsLimitHook.step_counter",
 }
 AMOUNTS = {
+    "RecordHook.max_age",
     "ApprovalsHook.seconds",
     "ChannelGuard.loop_window",
     "InjectionGuard.judge_timeout",
@@ -706,6 +708,8 @@ SENSIBLE: dict[str, set[str]] = {
         "ToolRetryHook.base_delay",
     },
     "None": {
+        "RecordHook.max_age",
+        "RecordHook.max_size",
         "ChannelGuard.loop_turns",
         "ChannelGuard.max_length",
         "ChannelGuard.per_conversation",

@@ -493,7 +493,8 @@ def test_tools_may_not_write_to_the_records(tmp_path):
     [
         ({"points": "some"}, 'points must be "main", "all" or a list of points'),
         ({"points": ["before_tol"]}, "Did you mean 'before_tool'"),
-        ({"points": 3}, 'points must be "main", "all" or a list of points'),
+        ({"points": 3}, 'points (besides "main" and "all") must be a list of names'),
+        ({"points": []}, 'points (besides "main" and "all") must be a list of names'),
         ({"redact": 3}, "redact must be a function"),
         ({"redact": Redactor}, "redact must be a function"),
         ({"max_text": 0}, "max_text must be a whole number"),

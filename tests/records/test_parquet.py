@@ -59,7 +59,8 @@ def is_content(line):
 
 
 def rows(path):
-    return pyarrow.parquet.read_table(path).to_pylist()
+    """The rows in the order of the lines."""
+    return sorted(pyarrow.parquet.read_table(path).to_pylist(), key=lambda row: (row["block"], row["seq"]))
 
 
 def test_every_line_of_the_records_is_a_row_in_the_same_order(records, tmp_path):
@@ -107,6 +108,14 @@ def test_a_row_group_contains_whole_run_trees(records, tmp_path, monkeypatch):
         ranges.append((about.min, about.max))
     assert len(ranges) > 1
     assert all(first[1] < second[0] for first, second in zip(ranges, ranges[1:]))
+
+
+def test_within_a_row_group_the_lines_that_most_rules_need_come_first(records, tmp_path):
+    export_parquet([records], tmp_path / "all.parquet")
+    points = [row["point"] for row in pyarrow.parquet.read_table(tmp_path / "all.parquet").to_pylist()]
+    needed = [point in ("run", "end", "label", "hooks", "before_tool", "approval_decided") for point in points]
+    assert needed == sorted(needed, reverse=True)
+    assert not all(needed)
 
 
 def test_an_export_to_a_folder_is_split_into_private_files_that_stand_alone(records, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import msgspec
 
 from .._base.errors import NotInstalledError
 from ..records.format import HookInfo, HooksLine
+from ..records.parquet import FIRST
 from ..records.reading import PARQUET, SUFFIXES
 from .report import Skipped
 from .sources import Account, Block, Unit, Wanted
@@ -20,7 +22,7 @@ UNIT_ROWS = 400_000
 _BATCH = 50_000
 _MEMORY = "256MB"
 _STRUCTURE = ("run", "end", "label")
-_NEEDED = {"block", "moments", "point", "tool", "line"}
+_NEEDED = {"block", "seq", "moments", "point", "tool", "line"}
 _WILD = frozenset("*?[")
 
 _decode_hooks = msgspec.json.Decoder(HooksLine).decode
@@ -65,6 +67,8 @@ class ParquetFiles:
         self._paths = paths
         self._skipped: list[Skipped] = []
         self._hooks: dict[str, dict[str, tuple[HookInfo, ...]]] = {}
+        self._database: tuple[int, Any] = (0, None)
+        """The process and its database, which cannot be used in a process that was forked."""
 
     def skipped(self) -> list[Skipped]:
         """Return the files that cannot be read at all."""
@@ -88,47 +92,58 @@ class ParquetFiles:
 
         end = "" if unit.end < 0 else f" and block < {unit.end:d}"
         part = f"from read_parquet($path) where block >= {unit.start:d}{end}"
-        columns = "block, moments, point not in ('run', 'end', 'label') as is_moment, line"
+        columns = "block, seq, moments, point not in ('run', 'end', 'label') as is_moment, line"
         given = {"path": unit.file}
         try:
-            with _connect() as connection:
-                if wanted.everything:
-                    condition = "point not in ('hooks', 'hookline')"
-                else:
-                    labelled = f"select 1 {part} and point in ('label', 'approval_decided') limit 1"
-                    has_labels = wanted.labelled or bool(connection.execute(labelled, given).fetchall())
-                    condition = _condition(wanted, has_labels)
-                found = connection.sql(f"select {columns} {part} and ({condition})", params=given)
-                batches = found.to_arrow_reader(_BATCH)
-                yield from _whole_batches(batches) if wanted.everything else _trees(batches)
+            with self._connect() as one, self._connect() as another:
+                labelled = f"select 1 {part} and point in ('label', 'approval_decided') limit 1"
+                has_labels = wanted.labelled or bool(one.execute(labelled, given).fetchall())
+
+                def trees(connection: Any, conditions: Sequence[str]) -> Iterator[_Rows]:
+                    if not conditions:
+                        return iter(())
+                    query = f"select {columns} {part} and ({' or '.join(conditions)})"
+                    return _by_tree(connection.sql(query, params=given).to_arrow_reader(_BATCH))
+
+                first, rest = _conditions(wanted, has_labels)
+                yield from _joined(trees(one, first), trees(another, rest))
         except (duckdb.Error, OSError) as error:
             account.skip(f"a part of the file cannot be read: {str(error).splitlines()[0]}")
 
     def hooks(self, unit: Unit, digest: str) -> tuple[HookInfo, ...]:
         """Return the hooks with this digest."""
+        import duckdb
+
         if unit.file not in self._hooks:
-            with _connect() as connection:
-                query = "select line from read_parquet($path) where point = 'hooks'"
-                lines = connection.execute(query, {"path": unit.file}).fetchall()
-            found = [_decode_hooks(line) for (line,) in lines]
+            query = "select line from read_parquet($path) where point = 'hooks'"
+            try:
+                with self._connect() as connection:
+                    lines = connection.execute(query, {"path": unit.file}).fetchall()
+                found = [_decode_hooks(line) for (line,) in lines]
+            except (duckdb.Error, msgspec.DecodeError):  # the account has the parts that are damaged
+                found = []
             self._hooks[unit.file] = {each.digest: each.hooks for each in found}
         return self._hooks[unit.file].get(digest, ())
 
+    def _connect(self) -> Any:
+        """Return a connection to the database of this process, which is in memory and was opened once: that is slow.
 
-def _connect() -> Any:
-    """Open a database in memory. One thread, because each process of a backtest has its own."""
-    import duckdb
+        It has one thread, because each process of a backtest has its own.
+        """
+        import duckdb
 
-    config: dict[str, str | bool | int | float | list[str]] = {
-        "threads": 1,
-        "memory_limit": _MEMORY,
-        "preserve_insertion_order": True,
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-    }
-    connection = duckdb.connect(config=config)
-    connection.execute("set enable_progress_bar = false")
-    return connection
+        if self._database[0] != os.getpid():
+            config: dict[str, str | bool | int | float | list[str]] = {
+                "threads": 1,
+                "memory_limit": _MEMORY,
+                "preserve_insertion_order": True,
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+            }
+            self._database = os.getpid(), duckdb.connect(config=config)
+        connection = self._database[1].cursor()
+        connection.execute("set enable_progress_bar = false")
+        return connection
 
 
 def _units_of(path: str) -> Iterator[Unit]:
@@ -151,63 +166,70 @@ def _units_of(path: str) -> Iterator[Unit]:
         yield Unit(path, start, -1, size)
 
 
-def _condition(wanted: Wanted, has_labels: bool) -> str:
-    """Return the condition for the rows that are wanted. Globs are not translated: the engine applies them."""
-    points = {*_STRUCTURE, "approval_decided", *(("before_tool",) if has_labels else ())}
-    some = []
+def _conditions(wanted: Wanted, has_labels: bool) -> tuple[list[str], list[str]]:
+    """Return the conditions for the rows that are wanted: for those that come first in a row group, and for the rest.
+
+    Globs are not translated: the engine applies them.
+    """
+    structure = f"point in ({', '.join(map(_quoted, (*_STRUCTURE, 'approval_decided')))})"
+    if wanted.everything:
+        every = ", ".join(map(_quoted, sorted(FIRST)))
+        return [structure, "point = 'before_tool'"], [f"point not in ({every})"]
+    first, rest = [structure], list[str]()
+    if has_labels:
+        first.append("point = 'before_tool'")
     for point, globs in wanted.points.items():
-        if point in points:
-            continue
+        condition = f"point = {_quoted(point)}"
         if globs and not any(_WILD & set(glob) for glob in globs):
-            some.append(f"(point = {_quoted(point)} and tool in ({', '.join(map(_quoted, globs))}))")
-        else:
-            points.add(point)
-    return " or ".join([f"point in ({', '.join(map(_quoted, sorted(points)))})", *some])
+            condition = f"({condition} and tool in ({', '.join(map(_quoted, globs))}))"
+        (first if point in FIRST else rest).append(condition)
+    return first, rest
 
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _whole_batches(batches: Iterable[Any]) -> Iterator[Block]:
-    for batch in batches:
-        if batch.num_rows:
-            data, offsets = _lines(batch.column(3))
-            yield Block(bytes(data[offsets[0] : offsets[batch.num_rows]]))
+class _Rows(msgspec.Struct):
+    """Rows of one run tree: the lines with their numbers, the moments of the tree, and how many of them are here."""
+
+    block: int
+    lines: list[tuple[int, bytes]]
+    moments: int
+    here: int
 
 
-def _trees(batches: Iterable[Any]) -> Iterator[Block]:
-    """Yield one block for each run tree, with the number of moments that are left out. A tree may span batches."""
-    current, parts, moments = -1, [b""], 0
+def _by_tree(batches: Iterable[Any]) -> Iterator[_Rows]:
+    """Yield the rows of each run tree, which may span batches."""
+    current: _Rows | None = None
     for batch in batches:
-        numbers = batch.column(0).to_pylist()
-        totals = batch.column(1).to_pylist()
-        counted = batch.column(2).to_pylist()
-        data, offsets = _lines(batch.column(3))
+        blocks, numbers, totals, counted, lines = (column.to_pylist() for column in batch.columns)
         first = 0
-        for row, number in enumerate(numbers):
-            if number == current:
-                continue
+        for row in (*_changes(blocks), len(blocks)):
             if row > first:
-                parts.append(bytes(data[offsets[first] : offsets[row]]))
-                moments -= sum(counted[first:row])
-            if current >= 0:
-                yield Block(b"".join(parts), moments)
-            current, parts, moments, first = number, [], totals[row], row
-        if numbers:
-            parts.append(bytes(data[offsets[first] : offsets[len(numbers)]]))
-            moments -= sum(counted[first:])
-    if current >= 0:
-        yield Block(b"".join(parts), moments)
+                if current is None or current.block != blocks[first]:
+                    if current is not None:
+                        yield current
+                    current = _Rows(blocks[first], [], totals[first], 0)
+                current.lines += zip(numbers[first:row], lines[first:row], strict=True)
+                current.here += sum(counted[first:row])
+            first = row
+    if current is not None:
+        yield current
 
 
-def _lines(column: Any) -> tuple[memoryview, memoryview]:
-    """Return the bytes of a column of lines, one after the other, and the positions of the lines."""
-    import pyarrow
+def _changes(values: list[int]) -> list[int]:
+    """Return the positions at which a value differs from the one before."""
+    return [index for index, (one, other) in enumerate(pairwise(values), 1) if one != other]
 
-    if column.type not in (pyarrow.binary(), pyarrow.large_binary()):
-        column = column.cast(pyarrow.large_binary())
-    _, offsets, data = column.buffers()
-    wide = column.type == pyarrow.large_binary()
-    positions = memoryview(offsets).cast("q" if wide else "i")[column.offset :]
-    return memoryview(data if data is not None else b""), positions
+
+def _joined(first: Iterator[_Rows], rest: Iterator[_Rows]) -> Iterator[Block]:
+    """Yield one block for each run tree, with the number of moments that are left out."""
+    later = next(rest, None)
+    for rows in first:
+        lines, here = rows.lines, rows.here
+        if later is not None and later.block == rows.block:
+            lines = sorted(lines + later.lines)
+            here += later.here
+            later = next(rest, None)
+        yield Block(b"".join([line for _, line in lines]), rows.moments - here)

@@ -16,7 +16,7 @@ from .._base.own_files import OwnFile, register_own_file
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import RunStart
 from .._kernel.points import ON_RUN_END, ON_TOKEN, POINTS, resolve
-from .._kernel.validation import check_integer, check_path, check_positive
+from .._kernel.validation import check_integer, check_names, check_path, check_positive
 from .._sensitive.redactor import Redactor
 from . import format as fmt
 from .encoding import MomentEncoder, RunTree, describe_hooks, encode_line, tool_infos
@@ -164,9 +164,9 @@ def _points(points: Any) -> frozenset[str]:
         return fmt.MAIN_POINTS
     if points == "all":
         return frozenset(POINTS) - {ON_TOKEN}
-    if isinstance(points, str) or not isinstance(points, Iterable):
+    if isinstance(points, str):
         raise RegistrationError(f'points must be "main", "all" or a list of points, not {points!r:.80}')
-    return frozenset(str(resolve(point)) for point in points)
+    return frozenset(str(resolve(point)) for point in check_names(points, 'points (besides "main" and "all")'))
 
 
 _shared: WeakValueDictionary[str, RecordHook] = WeakValueDictionary()

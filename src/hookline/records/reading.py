@@ -114,11 +114,12 @@ def _parquet_lines(file: Path, account: Account) -> Iterator[tuple[int, bytes]]:
     number = 0
     try:
         with pyarrow.parquet.ParquetFile(file) as table:
-            for batch in table.iter_batches(10_000, columns=["line"]):
-                for line in batch.column(0).to_pylist():
+            for group in range(table.num_row_groups):
+                rows = table.read_row_group(group, columns=["block", "seq", "line"])
+                for line in rows.sort_by([("block", "ascending"), ("seq", "ascending")]).column("line").to_pylist():
                     number += 1
                     yield number, line.rstrip(b"\n")
-    except (pyarrow.ArrowException, AttributeError, IndexError) as error:  # damaged, or another kind of table
+    except (pyarrow.ArrowException, AttributeError, IndexError, KeyError) as error:  # damaged, or another kind of table
         account.skip(file, f"the file is not an export of records: {error}", number + 1)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, assert_type
 
 from hookline import (
@@ -16,6 +17,7 @@ from hookline import (
     guard,
     tool,
 )
+from hookline.records import RecordHook
 
 
 @dataclass
@@ -122,3 +124,11 @@ with_deps.run("x", ctx=with_hooks)
 # register_hook has the same options as a registry.
 with_deps.register_hook(any_deps, name="again", priority=5, on_failure="block", tools="whoami")()
 with_deps.register_hook(lambda ctx, request: None, points=BEFORE_TOOL, phase="guard", timeout=1.0)()
+
+
+# Records: on, off, a folder, or a hook with options.
+Agent("a", llm=ScriptedModel([]), record=True)
+Agent("a", llm=ScriptedModel([]), record="records")
+Agent("a", llm=ScriptedModel([]), record=Path("records"))
+Agent("a", llm=ScriptedModel([]), record=RecordHook("records", points="all", redact=False))
+Agent("a", llm=ScriptedModel([]), record=RecordHook(points=[BEFORE_TOOL], redact=str.lower, max_size=None, max_age=7))

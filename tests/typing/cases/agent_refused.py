@@ -28,6 +28,7 @@ def whoami(ctx: AgentContext[Deps]) -> str:
 
 
 model = ScriptedModel([])
+Agent("a", llm=model, record=3)  # error: mypy, pyright
 plain = Agent("plain", llm=model)
 number = Agent("number", llm=model, deps_type=Deps, output_type=int)
 
