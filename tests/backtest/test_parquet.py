@@ -182,6 +182,19 @@ def test_a_file_that_is_not_an_export_is_reported_and_the_rest_is_judged(tables,
     assert "not an export of records" in reasons["other.parquet"]
 
 
+def test_a_damaged_part_is_reported_and_the_others_are_judged(tables):
+    about = pyarrow.parquet.read_metadata(tables)
+    column = about.row_group(about.num_row_groups // 2).column(about.schema.names.index("line"))
+    data = bytearray(tables.read_bytes())
+    start = column.data_page_offset
+    data[start : start + column.total_compressed_size] = b"\x00" * column.total_compressed_size
+    tables.write_bytes(data)
+    report = backtest([one_tool], [tables])
+    assert 0 < report.runs < 30
+    [skipped] = report.skipped
+    assert skipped.why.startswith("a part of the file cannot be read")
+
+
 def test_without_duckdb_the_error_says_what_to_install(tables):
     code = (
         "import sys; sys.modules['duckdb'] = None\n"

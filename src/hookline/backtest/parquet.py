@@ -112,11 +112,16 @@ class ParquetFiles:
 
     def hooks(self, unit: Unit, digest: str) -> tuple[HookInfo, ...]:
         """Return the hooks with this digest."""
+        import duckdb
+
         if unit.file not in self._hooks:
-            with self._connect() as connection:
-                query = "select line from read_parquet($path) where point = 'hooks'"
-                lines = connection.execute(query, {"path": unit.file}).fetchall()
-            found = [_decode_hooks(line) for (line,) in lines]
+            query = "select line from read_parquet($path) where point = 'hooks'"
+            try:
+                with self._connect() as connection:
+                    lines = connection.execute(query, {"path": unit.file}).fetchall()
+                found = [_decode_hooks(line) for (line,) in lines]
+            except (duckdb.Error, msgspec.DecodeError):  # the account has the parts that are damaged
+                found = []
             self._hooks[unit.file] = {each.digest: each.hooks for each in found}
         return self._hooks[unit.file].get(digest, ())
 
@@ -170,7 +175,7 @@ def _conditions(wanted: Wanted, has_labels: bool) -> tuple[list[str], list[str]]
     if wanted.everything:
         every = ", ".join(map(_quoted, sorted(FIRST)))
         return [structure, "point = 'before_tool'"], [f"point not in ({every})"]
-    first, rest = [structure], []
+    first, rest = [structure], list[str]()
     if has_labels:
         first.append("point = 'before_tool'")
     for point, globs in wanted.points.items():

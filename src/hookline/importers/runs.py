@@ -78,7 +78,7 @@ class Call(msgspec.Struct):
 
 
 class ImportedRun:
-    """A run of another system. An importer adds what happened, in order; :func:`encode_run` writes its lines.
+    """A run of another system. An importer adds what happened, in order; :class:`RunEncoder` writes its lines.
 
     Args:
         ids: the ids of the run.
