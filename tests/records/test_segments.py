@@ -31,7 +31,8 @@ def fail(error):
 def record(folder, *lines, hooks=()):
     block = folder.start(fail)
     for digest in hooks:
-        block.hold_hooks(digest, b'["hooks","%s",[]]\n' % digest.encode())
+        if not block.has_hooks(digest):
+            block.hold_hooks(digest, b'["hooks","%s",[]]\n' % digest.encode())
     block.write(RUN)
     for line in lines:
         block.write(line)

@@ -30,6 +30,7 @@ from .._kernel.payloads import (
     ModelReply,
     ModelRequest,
     RunStart,
+    Stopping,
     ToolCallRequest,
     ToolCallResult,
 )
@@ -48,7 +49,7 @@ from .redaction import Redacted, text_fields
 log = logging.getLogger("hookline")
 
 _STATE_PARTS = ("messages", "metadata", "system_prompt", "response_format")
-_RESULTS = frozenset((ModelReply, ToolCallResult, AgentResult, RunStart))
+_RESULTS = frozenset((ModelReply, ToolCallResult, AgentResult, RunStart, Stopping))
 """Payloads after which the run does not wait: another moment follows, or the end of the run."""
 _REQUESTS = (ModelReply, Failure)
 """Payloads whose ``request`` a reader restores from the previous ``before_llm``."""

@@ -143,7 +143,7 @@ class _Block:
             self.tree = RunTree(self._writer.write, self._writer.hold)
 
     def put_hooks(self, digest: str, hooks: tuple[fmt.HookInfo, ...]) -> None:
-        if self._writer is not None:
+        if self._writer is not None and not self._writer.has_hooks(digest):
             self._writer.hold_hooks(digest, encode_line(("hooks", digest, hooks)))
 
     def finish(self) -> None:

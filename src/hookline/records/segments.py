@@ -218,11 +218,14 @@ class BlockWriter:
         else:
             self._segment.held += data
 
+    def has_hooks(self, digest: str) -> bool:
+        """Whether the segment contains the hooks with this digest."""
+        return digest in self._segment.digests
+
     def hold_hooks(self, digest: str, line: bytes) -> None:
-        """Append the hooks with this digest, unless the segment contains them already."""
-        if digest not in self._segment.digests:
-            self._segment.digests.add(digest)
-            self.hold(line)
+        """Append the hooks with this digest."""
+        self._segment.digests.add(digest)
+        self.hold(line)
 
     def finish(self) -> None:
         """End the block. The next run may use the segment."""

@@ -518,9 +518,14 @@ def _outer_budgets(budget: Budget) -> Iterator[fmt.RecordedBudget]:
 
 def _opened(path: Path) -> BufferedWriter:
     """Create a file that only its owner may read. A link or an older tape at the path is replaced."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+    create = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        return os.fdopen(os.open(path, create, 0o600), "wb")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        path.unlink()
+    return os.fdopen(os.open(path, create, 0o600), "wb")
 
 
 class RecordedModel:
