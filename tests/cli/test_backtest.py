@@ -117,7 +117,7 @@ def test_skipped_lines_are_listed_and_have_their_own_exit_code(run, work):
 
 def test_a_rule_that_hangs_fails_and_guesses_is_named(run, work):
     (work / "bad.py").write_text(
-        "from hookline import *\n"
+        "from hookline import BEFORE_TOOL, HookResult, guard, hook\n"
         "@guard(BEFORE_TOOL)\ndef slow(ctx, request):\n"
         "    while 'sudo' in request.arguments['command']: pass\n"
         "@hook(BEFORE_TOOL, on_failure='open')\ndef broken(ctx, request):\n"
