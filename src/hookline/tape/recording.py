@@ -99,8 +99,10 @@ class TapeHook:
     def __call__(self, point: str, ctx: Any, payload: Any) -> None:
         """Report a tape that could not be written."""
         recording = self._recordings.get(ctx.run_id)
-        if recording is not None and recording.problem:
-            raise TapeError(recording.problem)
+        if recording is not None:
+            recording.flush()
+            if recording.problem:
+                raise TapeError(recording.problem)
 
     def on_event(self, event: Event) -> None:
         """Record an event."""
@@ -164,9 +166,9 @@ class Recording:
         self._clock = real_clock(engine.environment.clock)
         self._monotonic = self._clock.monotonic
         self._started = self._monotonic()
-        self._moments = RunTree(take=self._append)
-        self._encoders: dict[str, MomentEncoder] = {}
         self._lines: list[Line] = []
+        self._moments = RunTree(take=self._lines.append)
+        self._encoders: dict[str, MomentEncoder] = {}
         self._flushed = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._file: BufferedWriter | None = None
@@ -242,11 +244,14 @@ class Recording:
             del self._lines[: len(lines)]
             if self._file is None:
                 return
+            data, problem = _encoded(lines)
             try:
-                self._file.write(_encoded(lines))
+                self._file.write(data)
                 self._file.flush()
-            except Exception as error:  # noqa: BLE001 - an event defined by a user may not be serializable to JSON
-                self._fail(error)
+            except OSError as error:
+                problem = problem or error
+            if problem is not None:
+                self._fail(problem)
 
     def _fail(self, error: Exception) -> None:
         self.problem = f"the tape {self._path} cannot be written: {error}"
@@ -470,11 +475,19 @@ class Recording:
         return number
 
 
-def _encoded(lines: Sequence[Line]) -> bytes:
+def _encoded(lines: Sequence[Line]) -> tuple[bytes, Exception | None]:
+    """Encode lines. If one of them cannot be encoded, return those before it and the error."""
     try:
-        return json_encoder.encode_lines(lines)
+        return json_encoder.encode_lines(lines), None
     except Exception:  # noqa: BLE001 - a payload or an event of the program may contain anything
-        return b"".join(map(_encoded_line, lines))
+        pass  # find the line
+    data = []
+    for line in lines:
+        try:
+            data.append(_encoded_line(line))
+        except Exception as error:  # noqa: BLE001 - the run reports it
+            return b"".join(data), error
+    return b"".join(data), None
 
 
 def _encoded_line(line: Line) -> bytes:
