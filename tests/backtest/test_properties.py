@@ -50,6 +50,7 @@ def test_the_same_hooks_decide_the_same(hooks, script):
         record(folder, build(hooks), script)
         same = backtest([*build(hooks), guard(BEFORE_TOOL, name="another")(lambda ctx, request: None)], folder)
         assert not differences(same), differences(same)
+        assert same.runs == 1
         assert same.certainty.conditional == 0
         assert not same.skipped
 
