@@ -173,7 +173,7 @@ class Segment:
         """Lines that are written together with the next one."""
         if not size:
             self.held = first_line(time.time())
-        elif os.pread(file, 1, size - 1) != b"\n":  # its writer died: readers skip and report the torn line
+        elif not _ends_with_newline(file):  # its writer died: readers skip and report the torn line
             self.held = b"\n"
 
     def exists(self) -> bool:
@@ -240,6 +240,11 @@ class BlockWriter:
             self._is_open = False
             self._segment.close()
             self._folder.release(self, None)
+
+
+def _ends_with_newline(file: int) -> bool:
+    os.lseek(file, -1, os.SEEK_END)
+    return os.read(file, 1) == b"\n"
 
 
 def first_line(now: float) -> bytes:
