@@ -208,8 +208,9 @@ class BlockWriter:
                 written += os.write(segment.file, data[written:])
             segment.size += written
         except OSError as error:
+            on_error = self._on_error
             self.abandon()
-            self._on_error(error)
+            on_error(error)
 
     def hold(self, data: bytes) -> None:
         """Append a line that is written together with the next one: half as many writes, and no call waits for it."""
@@ -232,14 +233,20 @@ class BlockWriter:
         self.write(b"")
         if self._is_open:
             self._is_open = False
+            self._on_error = _ignore
             self._folder.release(self, self._segment)
 
     def abandon(self) -> None:
         """Close the segment and leave it as it is."""
         if self._is_open:
             self._is_open = False
+            self._on_error = _ignore
             self._segment.close()
             self._folder.release(self, None)
+
+
+def _ignore(error: OSError) -> None:
+    """Replace the callback of a writer that is finished, which would be a reference cycle."""
 
 
 def _ends_with_newline(file: int) -> bool:
