@@ -5,6 +5,7 @@ from section import Section
 from . import (
     agentdojo_,
     audit,
+    backtest,
     builtins,
     concurrent,
     dispatch,
@@ -38,6 +39,7 @@ SECTIONS: dict[str, Section] = {
         scanning,
         audit,
         recording,
+        backtest,
         replay,
         parquet,
         sandbox,

@@ -418,3 +418,13 @@ def test_a_backtest_plays_the_decisions_of_claude_code_and_counts_the_labels(
     assert report.labels.recall == (1.0 if label else None)
     other = backtest([no_rm], [found.report.path], without=["claude_code.permissions", "claude_code.hooks"])
     assert other.total("same").total + other.total("newly_blocked").total + other.total("worded_differently").total == 1
+
+
+def test_in_a_folder_only_transcripts_are_read(transcript, imported, tmp_path):
+    transcript.prompt("Hi")
+    transcript.reply("m1", said("Hello."))
+    transcript.write(tmp_path / "project" / "session-1.jsonl")
+    (tmp_path / "project" / "sessions-index.json").write_text('{"version": 1, "entries": []}')
+    found = imported("claude-code", tmp_path / "project")
+    assert len(found.runs) == 1
+    assert not found.report.skipped

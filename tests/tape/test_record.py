@@ -27,10 +27,11 @@ from hookline import (
     Session,
     call,
     hook,
+    observer,
     reply,
     tool,
 )
-from hookline.events import RunFinished, SubagentEvent, TextDelta
+from hookline.events import Event, RunFinished, SubagentEvent, TextDelta
 from hookline.tape import Tape, TapeError, TapeHook, replay
 from hookline.tape import format as fmt
 from hookline.teams import Team
@@ -235,6 +236,30 @@ def test_a_run_goes_on_and_reports_a_tape_that_cannot_be_written(tmp_path: Path)
     result = Agent("a", llm=ScriptedModel(["done"])).run("a task", hooks=[hook])
     assert result.reply == "done"
     assert ["cannot be written" in error.message for error in result.errors] == [True]
+
+
+class Odd(Event, frozen=True):
+    value: Any = None
+
+
+def test_a_run_reports_an_event_without_json_form_and_the_tape_ends_before_it(path: Path) -> None:
+    @observer(ON_RUN_END)
+    def emit(ctx: Any, result: Any) -> None:
+        ctx.emit(Odd, value=object())
+
+    result = Agent("a", llm=ScriptedModel(["done"]), hooks=[emit]).run("a task", hooks=[TapeHook(path)])
+    assert result.reply == "done"
+    assert ["object has no JSON form" in error.message for error in result.errors] == [True]
+    tape = Tape.load(path)
+    assert of(tape, fmt.ModelReplyEntry)[0].response.content == "done"
+    assert tape.result is None
+
+
+def test_a_text_with_invalid_unicode_does_not_cost_the_other_lines(path: Path) -> None:
+    tape = record(path, call("add", a=1, b=2), "caf\ud800", tools=[add])
+    assert tape.result is not None
+    assert tape.result.reply == "caf?"
+    assert len(of(tape, fmt.ToolResultEntry)) == 1
 
 
 def test_nested_runs_are_on_the_tape_with_their_own_ids(path: Path) -> None:

@@ -11,6 +11,8 @@ from .._base.frozen import Frozen, FrozenDict, History, as_sealed, digest, empty
 from . import values as v
 from .values import Ids, Message, Outcome, Usage, Where
 
+_set = msgspec.structs.force_setattr
+
 
 class SessionStart(Frozen, frozen=True):
     """Payload of ``session_start``: the session that a first run opens.
@@ -184,7 +186,7 @@ class ToolCallRequest(Frozen, frozen=True):
 
     def __post_init__(self) -> None:
         if type(self.arguments) is not FrozenDict:
-            self._seal("arguments", freeze)
+            _set(self, "arguments", freeze(self.arguments))
 
     @property
     def digest(self) -> str:
@@ -237,7 +239,7 @@ class ToolCallResult(Frozen, frozen=True):
 
     def __post_init__(self) -> None:
         if type(self.arguments) is not FrozenDict:
-            self._seal("arguments", freeze)
+            _set(self, "arguments", freeze(self.arguments))
         if type(self.result) is not str:
             self._seal("result", freeze)
 

@@ -230,6 +230,8 @@ class Engine:
         tree, stuck, number = self._tree, self._stuck, self._number
         runs = _NO_RUNS if tree is None else tree.runs
         prefixes, lines = self._prefixes, BytesIO(data)
+        if tree is not None:
+            tree.stream = lines
         for line in lines:
             if not line.startswith(prefixes):
                 if not line.endswith(b"]\n"):
@@ -241,7 +243,8 @@ class Engine:
                 self._number = number
                 target = self._new_target(head, line, data, lines.tell() - len(line))
                 tree = self._tree
-                runs = _NO_RUNS if tree is None else tree.runs
+                if tree is not None:
+                    tree.stream, runs = lines, tree.runs
                 if target is None:
                     continue
             try:
@@ -265,7 +268,7 @@ class Engine:
                 continue
             number += 1
             position[0] = number
-            tree.position = lines.tell() - len(line)
+            tree.line = line
             clock.moment = row
             if stuck and number - self._first_number in stuck:
                 self._report_stuck(Moment(target.route, row, run, tree, payload), number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from io import BytesIO
 from typing import Any
 
 import msgspec
@@ -111,8 +112,10 @@ class RunTree:
     """
 
     # Class attributes as defaults: most trees never change them.
-    position = 0
-    """The position of the current line in its block."""
+    line = b""
+    """The line that is being judged."""
+    stream: BytesIO | None = None
+    """The block that it was just read from."""
     last_n = -1
     """The position of the last moment in the blocks that were read completely."""
     differs_n = -1
@@ -177,4 +180,5 @@ class RunTree:
     def state_of(self, number: int) -> RunState:
         """Return the state of a run at the current line."""
         infos = {run.number: run.info for run in self.all_runs()}
-        return self.lines.state(number, infos, self.position, self._replaced)
+        position = 0 if self.stream is None else self.stream.tell() - len(self.line)
+        return self.lines.state(number, infos, position, self._replaced)

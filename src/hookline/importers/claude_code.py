@@ -27,6 +27,8 @@ from .lines import Log, Losses, mapping, number, open_log, sequence, text, unix_
 from .runs import Call, ImportedRun, Json
 
 SOURCE = "claude-code"
+SUFFIXES = (".jsonl",)
+"""The files that are read in folders. Others, such as indexes, are in JSON too."""
 
 NO_REQUEST = ("messages", "tools", "params")
 """The transcript contains neither the system prompt nor the tools, and a run only the messages of its own turn."""

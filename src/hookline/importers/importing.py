@@ -84,8 +84,9 @@ def import_logs(
     if source not in SOURCES:
         raise RecordError(f"unknown source {source!r}: use {', '.join(SOURCES)}.{did_you_mean(source, SOURCES)}")
     losses = Losses()
-    paths = find_files([Path(path).expanduser() if str(path) != "-" else "-" for path in files])
-    runs: Iterator[ImportedRun] = import_module(f".{source.replace('-', '_')}", __package__).read(paths, losses)
+    given = [Path(path).expanduser() if str(path) != "-" else "-" for path in files]
+    importer = import_module(f".{source.replace('-', '_')}", __package__)
+    runs: Iterator[ImportedRun] = importer.read(find_files(given, importer.SUFFIXES), losses)
     encoder = RunEncoder(Redaction(None if redact else False))
     target = _target(Path(out), source)
     if target.exists():

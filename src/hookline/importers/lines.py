@@ -21,9 +21,6 @@ from ..records.format import RecordError
 from ..records.reading import MAX_LINE, Account
 
 STDIN = "-"
-SUFFIXES = (".jsonl", ".ndjson", ".json", ".log")
-"""The files that are read in folders."""
-
 _CHUNK = 1 << 20
 
 NOT_JSON = "the line is not JSON"
@@ -148,8 +145,8 @@ def _decode_surrogates(line: bytes) -> Any:
         return None
 
 
-def find_files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Return the files to read: those named, and in folders all files with a suffix of logs, sorted.
+def find_files(paths: Sequence[str | os.PathLike[str]], suffixes: tuple[str, ...]) -> list[str]:
+    """Return the files to read: those named, and in folders all files with one of the suffixes, sorted.
 
     Raises:
         RecordError: a path does not exist, or there is no file to read.
@@ -159,14 +156,14 @@ def find_files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
     for path in given:
         if os.path.isdir(path):
             inside = (os.path.join(root, name) for root, _, names in os.walk(path) for name in names)
-            found.update(dict.fromkeys(sorted(file for file in inside if file.endswith(SUFFIXES))))
+            found.update(dict.fromkeys(sorted(file for file in inside if file.endswith(suffixes))))
         elif path == STDIN or os.path.exists(path):
             found[path] = None
         else:
             raise RecordError(f"no such file or folder: {path!r}")
     if not found:
         raise RecordError(
-            f"there are no logs in {', '.join(given)}: folders are searched for files that end in {', '.join(SUFFIXES)}"
+            f"there are no logs in {', '.join(given)}: folders are searched for files that end in {', '.join(suffixes)}"
         )
     return list(found)
 

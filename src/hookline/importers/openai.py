@@ -28,6 +28,8 @@ from ..providers.apis.responses import ResponsesApi
 from .lines import Log, Losses, mapping, open_log, sequence, text, unix_time
 from .runs import Call, ImportedRun, Json
 
+SUFFIXES = (".jsonl", ".ndjson", ".json", ".log")
+"""The files that are read in folders."""
 MAX_OPEN = 20_000
 """Maximum number of conversations that wait for their next request."""
 MAX_OPEN_BYTES = 256 << 20

@@ -22,6 +22,8 @@ from ..records.format import Decision, Label
 from .lines import Losses, decoded, mapping, number, open_log, sequence, text
 from .runs import Call, ImportedRun, Json, Moment
 
+SUFFIXES = (".jsonl", ".ndjson", ".json")
+"""The files that are read in folders."""
 MAX_OPEN_BYTES = 256 << 20
 """Maximum size of the traces that are held in memory. Spans of a trace may be anywhere in the files."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -19,7 +20,7 @@ from .._base.frozen import EMPTY, Frozen, History, digest, plain, scrub
 from .._base.text import error_text
 from .._kernel.errors import ModelError
 from .._kernel.payloads import ApprovalAnswer, ModelRequest, ToolCallRequest
-from .._kernel.points import ON_TOKEN, POINTS
+from .._kernel.points import ON_TOKEN, POINTS, TABLE
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec, Usage
 from .._run.budget import NO_LIMITS, Limits
 from .._run.options import StreamMode
@@ -359,6 +360,12 @@ def recorded_points() -> frozenset[str]:
     Its payload contains all text so far, so the moments of a long text would need much space. The pieces of the text
     are in the entry of the reply.
     """
+    return _recorded_points(len(TABLE))
+
+
+@lru_cache(maxsize=1)
+def _recorded_points(declared: int) -> frozenset[str]:
+    """Return the points if so many are declared. Their number only grows."""
     return frozenset(POINTS) - {ON_TOKEN}
 
 

@@ -99,8 +99,10 @@ class TapeHook:
     def __call__(self, point: str, ctx: Any, payload: Any) -> None:
         """Report a tape that could not be written."""
         recording = self._recordings.get(ctx.run_id)
-        if recording is not None and recording.problem:
-            raise TapeError(recording.problem)
+        if recording is not None:
+            recording.flush()
+            if recording.problem:
+                raise TapeError(recording.problem)
 
     def on_event(self, event: Event) -> None:
         """Record an event."""
@@ -242,11 +244,14 @@ class Recording:
             del self._lines[: len(lines)]
             if self._file is None:
                 return
+            data, problem = _encoded(lines)
             try:
-                self._file.write(_encoded(lines))
+                self._file.write(data)
                 self._file.flush()
-            except Exception as error:  # noqa: BLE001 - an event defined by a user may not be serializable to JSON
-                self._fail(error)
+            except OSError as error:
+                problem = problem or error
+            if problem is not None:
+                self._fail(problem)
 
     def _fail(self, error: Exception) -> None:
         self.problem = f"the tape {self._path} cannot be written: {error}"
@@ -470,11 +475,19 @@ class Recording:
         return number
 
 
-def _encoded(lines: Sequence[Line]) -> bytes:
+def _encoded(lines: Sequence[Line]) -> tuple[bytes, Exception | None]:
+    """Encode lines. If one of them cannot be encoded, return those before it and the error."""
     try:
-        return json_encoder.encode_lines(lines)
+        return json_encoder.encode_lines(lines), None
     except Exception:  # noqa: BLE001 - a payload or an event of the program may contain anything
-        return b"".join(map(_encoded_line, lines))
+        pass  # find the line
+    data = []
+    for line in lines:
+        try:
+            data.append(_encoded_line(line))
+        except Exception as error:  # noqa: BLE001 - the run reports it
+            return b"".join(data), error
+    return b"".join(data), None
 
 
 def _encoded_line(line: Line) -> bytes:
@@ -518,9 +531,14 @@ def _outer_budgets(budget: Budget) -> Iterator[fmt.RecordedBudget]:
 
 def _opened(path: Path) -> BufferedWriter:
     """Create a file that only its owner may read. A link or an older tape at the path is replaced."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+    create = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        return os.fdopen(os.open(path, create, 0o600), "wb")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        path.unlink()
+    return os.fdopen(os.open(path, create, 0o600), "wb")
 
 
 class RecordedModel:
