@@ -72,7 +72,7 @@ def test_the_headline_is_the_answer_in_one_sentence(report, sentence):
 
 def test_the_command_of_an_example_is_safe_in_a_shell():
     command = explain_command(example(5).replace(run_id="x; rm -rf ~", file="a b/$(id).moments"))
-    words = ["hookline", "explain", "--records", "a b/$(id).moments", "--at", "5", "x; rm -rf ~"]
+    words = ["hookline", "explain", "x; rm -rf ~", "--at", "5", "--records", "a b/$(id).moments"]
     assert shlex.split(command) == words
     assert explain_command(example(5).replace(run_id="--html")).endswith(" -- --html")
 
@@ -175,7 +175,7 @@ def test_rows_open_and_show_what_was_decided_then_and_now(in_browser, tmp_path):
         return shown, await page.locator("tbody article.example").count()
 
     shown, left = in_browser(look, tmp_path, REPORT)
-    for text in ("guess", "old", "block by no_rm", "run-3", "hookline explain --records r/a.moments --at 3 run-3"):
+    for text in ("guess", "old", "block by no_rm", "run-3", "hookline explain run-3 --at 3 --records r/a.moments"):
         assert text in shown
     assert left == 0
 

@@ -43,7 +43,7 @@ def differences(report: Any) -> list[Any]:
     return [cell for cell in report.cells if cell.kind != "same"]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.lists(specs, max_size=5).map(tuple), st.lists(turns, min_size=1, max_size=4).map(tuple))
 def test_the_same_hooks_decide_the_same(hooks, script):
     with tempfile.TemporaryDirectory() as folder:
@@ -54,7 +54,7 @@ def test_the_same_hooks_decide_the_same(hooks, script):
         assert not same.skipped
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.lists(specs, max_size=5).map(tuple), st.lists(turns, min_size=1, max_size=4).map(tuple), st.data())
 def test_some_of_the_same_hooks_decide_the_same(hooks, script, data):
     """The others keep their recorded decisions, at their places in the order."""

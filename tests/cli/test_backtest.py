@@ -45,17 +45,34 @@ def test_the_table_shows_what_differs_with_examples(run, work):
     assert "The answer is exact for" in out
     row = next(line for line in out.splitlines() if line.startswith("no_sudo"))
     assert row.split() == ["no_sudo", "before_tool", "shell", "newly", "blocked", "1", "1"]
-    assert "passed → block by no_sudo: No sudo. (rule 1)" in out
-    assert "hookline explain --records records/" in out
+    assert "passed → block by no_sudo (rule 1): No sudo." in out
+    assert " --records records/" in out
     assert "judging" not in out
 
 
 def test_the_command_of_an_example_shows_the_moment(run, hookline):
     out = run("rules.py", "records").stdout
-    command = next(line for line in out.splitlines() if "hookline explain" in line).split("  ")[-2].split()
+    command = next(line for line in out.splitlines() if "hookline explain" in line).split(": ")[-1].split()
     shown = hookline(*command[1:])
     assert shown.returncode == 0, shown.stderr
     assert "sudo a" in shown.stdout
+
+
+def test_the_command_is_short_for_runs_that_explain_finds_by_itself(run, hookline, work):
+    (work / "hookline.toml").write_text('records = "records"\n')
+    out = run("rules.py").stdout
+    command = next(line for line in out.splitlines() if "hookline explain" in line).split(": ")[-1].split()
+    assert "--records" not in command
+    assert "sudo a" in hookline(*command[1:]).stdout
+
+
+def test_the_table_breaks_no_word_in_a_narrow_terminal(terminal, work):
+    name = "no_command_as_root"
+    (work / "long.py").write_text(RULES.replace("no_sudo", name))
+    shown = terminal("backtest", "long.py", "records", COLUMNS="80")
+    assert shown.end() == 0
+    words = {word for line in shown.text.splitlines() for word in line.split()}
+    assert {name, "before_tool", "shell", "conditional", "guess"} <= words
 
 
 def test_json_is_the_whole_report(run, work):
@@ -117,7 +134,7 @@ def test_skipped_lines_are_listed_and_have_their_own_exit_code(run, work):
 
 def test_a_rule_that_hangs_fails_and_guesses_is_named(run, work):
     (work / "bad.py").write_text(
-        "from hookline import *\n"
+        "from hookline import BEFORE_TOOL, HookResult, guard, hook\n"
         "@guard(BEFORE_TOOL)\ndef slow(ctx, request):\n"
         "    while 'sudo' in request.arguments['command']: pass\n"
         "@hook(BEFORE_TOOL, on_failure='open')\ndef broken(ctx, request):\n"

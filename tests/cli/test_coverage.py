@@ -73,7 +73,7 @@ def test_the_rules_that_the_user_names_need_no_further_trust(hookline, records, 
 @pytest.mark.parametrize(("condition", "code"), [("uncovered_tools > 0", 1), ("uncovered_tools > 1", 0)])
 def test_a_check_decides_the_exit_code(in_process, records, condition, code):
     found, _, err = in_process("coverage", "rules.py", "records", "--fail-if", condition)
-    assert (found, "uncovered_tools is 1" in err) == (code, bool(code))
+    assert (found, "--fail-if uncovered_tools > 0: uncovered_tools is 1" in err) == (code, bool(code))
 
 
 @pytest.mark.parametrize(

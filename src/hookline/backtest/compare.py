@@ -49,7 +49,8 @@ class Outcome(msgspec.Struct, frozen=True):
             return ""
         value = self.value if isinstance(self.value, str) or self.value is None else json_text(self.value)
         by = f" by {self.hook}" if self.hook else ""
-        return shorten(f"{self.verb}{by}{f': {value}' if value else ''}", _LENGTH)
+        reason = f" ({self.reason})" if self.reason and self.reason != value else ""
+        return shorten(f"{self.verb}{by}{reason}{f': {value}' if value else ''}", _LENGTH)
 
 
 def outcome_of(verdict: Verdict) -> Outcome:

@@ -41,10 +41,10 @@ def in_words(kind: Kind) -> str:
 
 def explain_command(example: Example) -> str:
     """Return the command that shows the moment of an example. It is quoted for a shell: ids come from records."""
-    where = ["--records", example.file] if example.file else []
-    run = ["--", example.run_id] if example.run_id.startswith("-") else [example.run_id]
-    words = ["hookline", "explain", *where, "--at", str(example.n), *run]
-    return shlex.join(words)
+    id = example.run_id
+    options = ["--at", str(example.n), *(["--records", example.file] if example.file else [])]
+    words = [*options, "--", id] if id.startswith("-") else [id, *options]
+    return shlex.join(["hookline", "explain", *words])
 
 
 def report_page(report: Report, *, about: Mapping[str, str] = EMPTY) -> str:

@@ -148,7 +148,7 @@ def backtest(
     if json:
         sys.stdout.write(f"{msgspec.json.format(report.to_json(), indent=2).decode()}\n")
     else:
-        _print(report)
+        _print(report, config.settings.records)
     return _exit_code(report, fail_if or ())
 
 
@@ -232,7 +232,8 @@ class ProgressBar:
 # The report in the terminal.
 
 
-def _print(report: Report) -> None:
+def _print(report: Report, folder: str) -> None:
+    """Print a report. ``folder`` is where ``hookline explain`` looks for runs by itself."""
     from ..backtest.page import headline, in_words
 
     exact = f"The answer is exact for {report.exact_share:.0%} of the moments."
@@ -248,7 +249,7 @@ def _print(report: Report) -> None:
     if cells:
         print_parts(Text())
         print_table(
-            ("hook", "point", "tool", "difference", "exact", "conditional", "guess"),
+            ("hook", "where", "difference", "exact", "conditional", "guess"),
             [_row(cell, in_words(cell.kind)) for cell in cells],
             right=("exact", "conditional", "guess"),
             keep=("difference",),
@@ -256,37 +257,38 @@ def _print(report: Report) -> None:
     if silent:
         print_parts(Text(f"\nNo hook decided anything, then or now: {counted(silent, 'moment')}.", style="dim"))
     for cell in cells:
-        _print_examples(cell, in_words(cell.kind))
+        _print_examples(cell, in_words(cell.kind), folder)
     _print_labels(report)
-    _print_troubles(report)
+    _print_troubles(report, folder)
 
 
 def _row(cell: Cell, kind: str) -> tuple[object, ...]:
     count: Count = cell.count
     style = "dim" if cell.kind == "same" else "red" if cell.kind == "raised" else "yellow"
     numbers = (f"{number:,}" if number else "" for number in (count.exact, count.conditional, count.guess))
-    return cell.hook, cell.point, cell.tool, Text(kind, style=style), *numbers
+    return cell.hook, f"{cell.point} {cell.tool}".rstrip(), Text(kind, style=style), *numbers
 
 
-def _print_examples(cell: Cell, kind: str) -> None:
+def _print_examples(cell: Cell, kind: str, folder: str) -> None:
     if not cell.examples:
         return
     where = " ".join(filter(None, (cell.hook, "at", cell.point, cell.tool)))
     lines = [Text.assemble((f"\n{kind}", "bold"), f" ({printable(where, keep='')})")]
     for example in cell.examples[:_EXAMPLES]:
         then, now = example.then or "passed", example.now or "passed"
-        reason = f" ({example.reason})" if example.reason else ""
         lines.append(Text(f"  {printable(example.subject, keep='')}"))
-        lines.append(Text(f"    {printable(f'{then} → {now}{reason}', keep='')}", style="yellow"))
-        lines.append(Text(f"    {_command(example)}  {example.certainty}", style="dim"))
+        lines.append(Text(f"    {printable(f'{then} → {now}', keep='')}", style="yellow"))
+        lines.append(Text(f"    {example.certainty}: {_command(example, folder)}", style="dim"))
     print_parts(*lines, soft_wrap=True)
 
 
-def _command(example: Example) -> str:
+def _command(example: Example, folder: str) -> str:
     """Return the command that shows a moment."""
     from ..backtest.page import explain_command
 
-    return printable(explain_command(msgspec.structs.replace(example, file=short_path(example.file))), keep="")
+    is_found = Path(example.file).resolve().is_relative_to(Path(folder).resolve())
+    file = "" if is_found else short_path(example.file)
+    return printable(explain_command(msgspec.structs.replace(example, file=file)), keep="")
 
 
 def _print_labels(report: Report) -> None:
@@ -321,7 +323,7 @@ def _share(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.0%}"
 
 
-def _print_troubles(report: Report) -> None:
+def _print_troubles(report: Report, folder: str) -> None:
     lines = []
     if report.troubles:
         lines.append(Text("\nHooks that failed", style="bold red"))
@@ -329,7 +331,7 @@ def _print_troubles(report: Report) -> None:
         what = f"{trouble.hook}: {trouble.problem.replace('_', ' ')} at {counted(trouble.count, 'moment')}"
         lines.append(Text(f"  {printable(f'{what}: {trouble.message}', keep='')}"))
         if trouble.examples:
-            lines.append(Text(f"    {_command(trouble.examples[0])}", style="dim"))
+            lines.append(Text(f"    {_command(trouble.examples[0], folder)}", style="dim"))
     if report.guesses:
         lines.append(Text("\nGuesses: these hooks read something that was not recorded", style="bold"))
     for guess in report.guesses:

@@ -81,7 +81,7 @@ def coverage(
         _print(found)
     reasons = [reason for condition in fail_if or () if (reason := found.fail_if(condition)) is not None]
     for reason in reasons:
-        print_note(reason)
+        print_note(f"--fail-if {reason}")
     return FAILED if reasons else SKIPPED if found.skipped else COMPLETED
 
 

@@ -166,9 +166,9 @@ class Recording:
         self._clock = real_clock(engine.environment.clock)
         self._monotonic = self._clock.monotonic
         self._started = self._monotonic()
-        self._moments = RunTree(take=self._append)
-        self._encoders: dict[str, MomentEncoder] = {}
         self._lines: list[Line] = []
+        self._moments = RunTree(take=self._lines.append)
+        self._encoders: dict[str, MomentEncoder] = {}
         self._flushed = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._file: BufferedWriter | None = None

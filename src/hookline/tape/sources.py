@@ -86,7 +86,8 @@ class RecordedRandom(Random):
 
 def install_sources(engine: Engine, read: ReadValue, set_timer: SetTimer) -> None:
     """Route the clock, random numbers, ids and timers of a run and its nested runs through these functions."""
-    environment, generator = engine.environment, RecordedRandom()
+    # A seed of its own would cost a system call; the numbers come from ``inner``.
+    environment, generator = engine.environment, RecordedRandom(0)
     generator.inner, generator.read = environment.random, read
     real = environment.new_id
     environment.clock = engine.budget.clock = RecordedClock(environment.clock, read, set_timer)

@@ -80,7 +80,7 @@
     return el("article", { class: `example ${each.certainty}` },
       el("header", {}, pill(each.certainty, each.certainty), el("span", {}, each.point), each.tool && el("code", {}, each.tool)),
       each.subject && el("pre", { class: "subject" }, each.subject),
-      el("dl", {}, fact("Then", each.then || "no decision"), fact("Now", each.now || "no decision"), fact("Reason", each.reason),
+      el("dl", {}, fact("Then", each.then || "no decision"), fact("Now", each.now || "no decision"),
         fact("Run", each.run_id), fact("Record", each.file)),
       el("div", { class: "copy" }, code, copy));
   }
