@@ -187,9 +187,9 @@ def named_records(config: Configuration, paths: list[str] | None) -> list[str]:
 def load_rules(reference: str) -> HookRegistry:
     """Load the hooks that the user named as an argument. Their file is trusted for this command."""
     from ..backtest._backtest import load_rules as load
-    from ..records.reading import SUFFIXES
     from ..config.trust import reference_files
     from ..plugins.trust import trust_named
+    from ..records.reading import SUFFIXES
 
     if Path(reference).is_dir() or reference.endswith(SUFFIXES):
         raise ConfigError(f"{reference} is not a file of rules. Name the rules first, and then the records")
