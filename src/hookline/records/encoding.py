@@ -176,7 +176,7 @@ def changes(before: Any, after: Any, names: Iterable[str]) -> dict[str, Any]:
 
 _REQUEST_TEXTS = ("response_format", "params")
 _RUN_TEXTS = ("task", "system", "metadata")
-_RESULT_TEXTS = ("reply", "stop", "hook_ended", "task", "messages", "errors", "output")
+_RESULT_TEXTS = ("reply", "stop", "hook_ended", "task", "errors", "output")
 _END_TEXTS = ("reply", "stop_message")
 _NOTHING_KEPT = fmt.Notes()
 
@@ -345,9 +345,6 @@ class MomentEncoder:
         else:
             form = _forms.get(cls) or _form(cls)
             fields = form.slim(*form.values(payload))
-            if cls is AgentResult and (kept := self._known_messages(payload.messages)):
-                fields.messages = payload.messages[kept:]
-                notes = fmt.Notes(kept)
             if redacted is not None:
                 if cls is ModelReply:
                     if fields.content not in redacted.texts:
@@ -357,11 +354,20 @@ class MomentEncoder:
                 elif cls is ToolCallRequest:
                     fields.arguments = redacted.object(fields.arguments)
                     fields.raw = redacted.value(fields.raw)
+                elif cls is ToolCallResult:
+                    fields.arguments = redacted.object(fields.arguments)
+                    fields.result = redacted.value(fields.result)
+                    if fields.error is not None:
+                        fields.error = redacted.value(fields.error)
                 elif cls is AgentResult:
                     fields.steps = redacted.steps(fields.steps)
                     redacted.fields(fields, _RESULT_TEXTS)
                 else:
                     redacted.fields(fields, form.texts)
+            if cls is AgentResult:
+                kept, added = self._added_messages(payload.messages)
+                fields.messages = self._slim_messages(added)
+                notes = fmt.Notes(kept) if kept else None
             if form.tool:
                 tool = getattr(payload, form.tool)
             elif cls is ApprovalRequest:
@@ -405,15 +411,31 @@ class MomentEncoder:
             clean = label if self._redacted is None else self._redacted.value(label)
             self._tree.line("label", asked[0], self.number, asked[1], clean)
 
-    def _known_messages(self, messages: Sequence[Message]) -> int:
-        """Return how many messages at the beginning are the last ones of the last request."""
+    def _added_messages(self, messages: Sequence[Message]) -> tuple[int, Sequence[Message]]:
+        """Return how many messages at the beginning are the last ones of the last request, and the others."""
         before = self.request.messages
+        if type(messages) is History:
+            tail = messages.tail_after_end_of(before)
+            if tail is not None:
+                return len(messages) - len(tail), tail
         first = messages[0] if messages else None
         start = next((index for index, old in enumerate(before) if old is first), len(before))
         kept = len(before) - start
-        if kept > len(messages):
-            return 0
-        return kept if all(map(operator.is_, islice(before, start, None), messages)) else 0
+        if kept > len(messages) or not all(map(operator.is_, islice(before, start, None), messages)):
+            kept = 0
+        return kept, messages[kept:]
+
+    def _slim_messages(self, messages: Sequence[Message]) -> list[_SlimMessage]:
+        """Return messages without default values and sensitive texts."""
+        found = [_SlimMessage(*_message_fields(message)) for message in messages]
+        redacted = self._redacted
+        if redacted is not None:
+            for message in found:
+                if message.content not in redacted.texts:
+                    message.content = redacted.value(message.content)
+                if message.tool_calls:
+                    message.tool_calls = redacted.calls(message.tool_calls)
+        return found
 
     def _request(self, request: ModelRequest) -> tuple[_SlimRequest, fmt.Notes]:
         """Return a request with its new messages only."""
@@ -421,8 +443,7 @@ class MomentEncoder:
         before, self.request = self.request, request
         kept, added = new_messages(before.messages, request.messages)
         tools_kept = before.tools is tools or before.tools == tools
-        messages = [_SlimMessage(*_message_fields(message)) for message in added]
-        slim = _SlimRequest(messages, request.model, request.hop, request.attempt, request.purpose)
+        slim = _SlimRequest(self._slim_messages(added), request.model, request.hop, request.attempt, request.purpose)
         if not tools_kept:
             slim.tools = tools if redacted is None else redacted.tools(tools)
         if request.response_format is not None:
@@ -431,14 +452,8 @@ class MomentEncoder:
             slim.tool_choice = request.tool_choice
         if request.params:
             slim.params = request.params
-        if redacted is not None:
-            for message in messages:
-                if message.content not in redacted.texts:
-                    message.content = redacted.value(message.content)
-                if message.tool_calls:
-                    message.tool_calls = redacted.calls(message.tool_calls)
-            if slim.params or slim.response_format:
-                redacted.fields(slim, _REQUEST_TEXTS)
+        if redacted is not None and (slim.params or slim.response_format):
+            redacted.fields(slim, _REQUEST_TEXTS)
         return slim, _NOTHING_KEPT if not kept and not tools_kept else fmt.Notes(kept, tools_kept)
 
     def finish(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from os.path import normpath
 from typing import Any, Literal
@@ -231,6 +232,7 @@ def _texts(value: Any, kind: _Kind, kind_of: Callable[[str], _Kind], of_keys: _K
         yield value, kind
 
 
+@lru_cache(maxsize=1024)
 def _path_kind(name: str) -> _Kind:
     name = snake_case(name)
     return "strong" if _PATH_NAME.search(name) else "weak" if _PLACE_NAME.search(name) else ""
