@@ -55,6 +55,7 @@ _REQUESTS = (ModelReply, Failure)
 """Payloads whose ``request`` a reader restores from the previous ``before_llm``."""
 
 _encode = json_encoder.encode
+_now = time.perf_counter
 
 
 class _SlimMessage(msgspec.Struct, omit_defaults=True, gc=False):
@@ -379,15 +380,17 @@ class MomentEncoder:
             verdict = verdict and redacted.value(verdict)
             if redacted.how:
                 notes = (notes or fmt.Notes()).replace(inexact=redacted.how)
-        at = int((time.perf_counter() - tree.started) * 1e6) / 1e6
+        at = int((_now() - tree.started) * 1e6) / 1e6
         position = next(tree.positions)
-        line: tuple[Any, ...] = (name, tool, self.number, position, at, took, fields)
+        line: tuple[Any, ...]
         if self._place is not None:
-            line += (decided, verdict, notes, self._place())
+            line = (name, tool, self.number, position, at, took, fields, decided, verdict, notes, self._place())
         elif notes is not None:
-            line += (decided, verdict, notes)
+            line = (name, tool, self.number, position, at, took, fields, decided, verdict, notes)
         elif verdict is not None or decided is not None:
-            line += (decided, verdict)
+            line = (name, tool, self.number, position, at, took, fields, decided, verdict)
+        else:
+            line = (name, tool, self.number, position, at, took, fields)
         if tree.take is not None:
             tree.take(line)
         else:

@@ -169,6 +169,10 @@ class Recording:
         self._monotonic = self._clock.monotonic
         self._started = self._monotonic()
         self._lines: list[Line] = []
+        """Lines for the next flush. All values in them are immutable, so they can be encoded then.
+
+        There is no lock: threads may append while another one flushes, because a list is changed in one operation.
+        """
         self._moments = RunTree(take=self._lines.append)
         self._encoders: dict[str, MomentEncoder] = {}
         self._flushed = 0.0
@@ -187,7 +191,11 @@ class Recording:
         value = real()
         branch, inside = _places.get().get(self, _START)
         if not inside:
-            self._readings.setdefault(branch, []).append((kind, value))
+            readings = self._readings.get(branch)
+            if readings is None:
+                self._readings[branch] = [(kind, value)]
+            else:
+                readings.append((kind, value))
         return value
 
     def set_timer(self, clock: Any, seconds: float, callback: Callable[[], object]) -> Any:
@@ -214,15 +222,9 @@ class Recording:
         """Write an entry."""
         branch, inside = _places.get().get(self, _START)
         at = round(self._monotonic() - self._started, 6)
-        self._append(kind(at, inside, branch, self._readings.pop(branch, ()), **fields))
-
-    def _append(self, line: Line) -> None:
-        """Keep a line for the next flush. All values in it are immutable, so it can be encoded then.
-
-        There is no lock: threads may append while another one flushes, because a list is changed in one operation.
-        """
-        self._lines.append(line)
-        if len(self._lines) > MAX_LINES:
+        lines = self._lines
+        lines.append(kind(at, inside, branch, self._readings.pop(branch, ()), **fields))
+        if len(lines) > MAX_LINES:
             self.flush()
 
     def flush_soon(self) -> None:
@@ -267,7 +269,7 @@ class Recording:
         """Write the remaining lines and close the file."""
         with self._lock:
             for branch, values in self._readings.items():
-                self._append(fmt.ReadingsEntry(branch=branch, readings=values))
+                self._lines.append(fmt.ReadingsEntry(branch=branch, readings=values))
             self.flush()
             file, self._file = self._file, None
         if file is not None:

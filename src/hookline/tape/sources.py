@@ -135,6 +135,9 @@ class ReplayClock:
         self._offset = max(self._offset, offset)
 
 
+_NO_VALUES: deque[Any] = deque()
+
+
 class ReplayReadings:
     """The recorded values of ``ctx.clock``, ``ctx.random`` and ``ctx.new_id``, by branch and position."""
 
@@ -152,7 +155,7 @@ class ReplayReadings:
 
     def read(self, branch: int, kind: str, real: Callable[[], Any]) -> Any:
         """Return the value that was recorded at this position of a branch, or ``real()`` if there is none."""
-        values, ahead = self._values.get((branch, kind), deque()), self._ahead.get(branch, deque())
+        values, ahead = self._values.get((branch, kind), _NO_VALUES), self._ahead.get(branch, _NO_VALUES)
         while ahead and not self._order.is_pending(ahead[0]):
             ahead.popleft()
         here = ahead[0] if ahead else self._end

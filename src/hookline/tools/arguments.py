@@ -74,6 +74,8 @@ def paths_in(
     by_schema = {text for schema in schemas for text in _typed_texts(arguments, [schema], schema)}
     found: list[str] = []
     for name, value in arguments.items():
+        if not isinstance(value, (str, list, dict)):
+            continue
         kind: _Kind = "strong" if name in typed else _path_kind(name)
         for text, kind_of_text in _texts(value, kind, _path_kind, "weak"):
             if text and (text in by_schema or _is_path(text, kind_of_text)):
