@@ -13,7 +13,7 @@ import msgspec
 
 from .._base.text import counted
 from ..records.format import RecordError, RunLine
-from ..records.reading import SUFFIXES, Account, RecordedRun, raw_lines, read_runs, record_files
+from ..records.reading import INVALID, SUFFIXES, Account, RecordedRun, raw_lines, read_runs, record_files
 
 _RUN_LINE = b'["run",'
 _run_line = msgspec.json.Decoder(RunLine)
@@ -85,7 +85,7 @@ def _run_lines(file: Path) -> list[RunLine]:
     with suppress(FileNotFoundError):  # a record that was moved, because its run has ended
         for _, line in raw_lines(file, Account()):
             if line.startswith(_RUN_LINE):
-                with suppress(msgspec.DecodeError):
+                with suppress(*INVALID):
                     found.append(_run_line.decode(line))
     return found
 

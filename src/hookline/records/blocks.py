@@ -10,7 +10,7 @@ import msgspec
 
 from .._base.frozen import Frozen
 from . import format as fmt
-from .reading import Account, check_version, decode_line, raw_lines
+from .reading import INVALID, Account, check_version, decode_line, raw_lines
 from .segments import is_held
 
 _OTHER_LINES = tuple(f'["{kind}",'.encode() for kind in fmt.NOT_MOMENTS)
@@ -47,7 +47,7 @@ def read_blocks(file: Path, account: Account) -> Iterator[Block]:
             if raw.startswith(_OTHER_LINES):
                 try:
                     line = decode_line(raw)
-                except (msgspec.DecodeError, UnicodeDecodeError):
+                except INVALID:
                     account.skip(file, "the line is not a line of a record", number)
                     continue
                 if isinstance(line, fmt.HeaderLine):
@@ -112,7 +112,7 @@ def summarize(block: Block, account: Account) -> RunSummary:
                     end = line.end
                 continue
             moment = _moment.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except INVALID:
             account.skip(block.file, "the line is not a line of a record")
             continue
         counts["moments"] += 1

@@ -36,7 +36,7 @@ from .._base.errors import NotInstalledError
 from .._base.frozen import Frozen
 from .blocks import Block, read_blocks
 from .format import NOT_MOMENTS, RecordError, RunInfo, Verdict
-from .reading import PARQUET, Account, decode_line, record_files
+from .reading import INVALID, PARQUET, Account, decode_line, record_files
 
 ROWS = 100_000
 """Rows of a row group."""
@@ -140,6 +140,7 @@ def _rows(block: Block, number: int, account: Account) -> tuple[list[Row], int]:
                     runs[found.run] = found.info
                 info = runs[found.run]
                 n, tool = (found.n, found.tool) if kind == "label" else (-1, "")
+                _check_numbers(found.run, n)
                 at = info.time if kind == "run" else block.info.time
                 run_id, agent = info.ids.run_id, info.ids.agent
                 rows.append((number, seq, 0, run_id, found.run, n, kind, tool, agent, at, "", line + b"\n"))
@@ -149,15 +150,22 @@ def _rows(block: Block, number: int, account: Account) -> tuple[list[Row], int]:
                 verb = "" if moment.verdict is None else moment.verdict.verb
                 at, ids = block.info.time + moment.at, info.ids
                 run, n, point, tool = moment.run, moment.n, moment.point, moment.tool
+                _check_numbers(run, n)
                 rows.append((number, seq, 0, ids.run_id, run, n, point, tool, ids.agent, at, verb, line + b"\n"))
                 moments += 1
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except INVALID:
             account.skip(block.file, "the line is not a line of a record")
         except KeyError:
             account.skip(block.file, "the line belongs to a run that the file does not contain")
     if rows:
         rows[0] = (number, 0, moments, *rows[0][3:])
     return rows, moments
+
+
+def _check_numbers(*numbers: int) -> None:
+    """Check that the numbers of a line fit into their columns."""
+    if any(abs(number) >= 1 << 31 for number in numbers):
+        raise msgspec.ValidationError("a number is too large")
 
 
 class _Writer:

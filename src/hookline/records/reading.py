@@ -28,6 +28,11 @@ PARQUET = ".parquet"
 MAX_LINE = 64 << 20
 """Longer lines are skipped, so that a damaged file cannot fill the memory."""
 
+MAX_DEPTH = 100
+"""Runs that are nested deeper are skipped, because a damaged file must not exceed the recursion limit of Python."""
+INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding a line may raise: ``RecursionError`` for JSON that is nested too deeply."""
+
 _CHUNK = 1 << 20
 
 
@@ -172,6 +177,8 @@ class RecordedRun:
         self.nested: list[RecordedRun] = []
         self.labels: list[fmt.LabelLine] = []
         self.end: fmt.RunEnd | None = None
+        self.depth = 0
+        """The nesting depth in the record: 0 for an outermost run."""
         self.request: ModelRequest | None = None
         """The last request to the model, as it arrived at ``before_llm``."""
         self.sent: ModelRequest | None = None
@@ -345,7 +352,7 @@ def _runs_of(file: Path, account: Account) -> Iterator[RecordedRun]:
             continue  # an entry of a tape
         try:
             line = decode_line(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except INVALID:
             account.skip(file, "the line is not a line of a record", number)
             continue
         if isinstance(line, fmt.HeaderLine):
@@ -356,9 +363,15 @@ def _runs_of(file: Path, account: Account) -> Iterator[RecordedRun]:
             if line.run == 0:
                 yield from _finished(runs)
                 runs.clear()
-            run = runs[line.run] = RecordedRun(line.run, line.info, hooks.get(line.info.hooks, ()), file)
-            if line.run and (outer := runs.get(line.info.outer or 0)) is not None:
+            outer = runs.get(line.info.outer or 0) if line.run else None
+            run = RecordedRun(line.run, line.info, hooks.get(line.info.hooks, ()), file)
+            if outer is not None:
+                run.depth = outer.depth + 1
+                if run.depth > MAX_DEPTH:
+                    account.skip(file, f"runs are nested deeper than {MAX_DEPTH} levels", number)
+                    continue
                 outer.nested.append(run)
+            runs[line.run] = run
         elif (known := runs.get(line.run)) is None:
             account.skip(file, "the line belongs to a run that the file does not contain", number)
         elif isinstance(line, fmt.EndLine):
@@ -373,13 +386,15 @@ def _runs_of(file: Path, account: Account) -> Iterator[RecordedRun]:
 def _add(run: RecordedRun, line: fmt.MomentLine, account: Account, number: int) -> None:
     # The messages that a line leaves out are those of the request as it arrived; a reply contains the request as sent.
     moment = RecordedMoment(line, run, run.request if line.point in ("before_llm", "on_run_end") else run.sent)
-    if line.point == "before_llm":
-        try:
+    try:
+        if not isinstance(moment.fields, dict):
+            raise TypeError
+        if line.point == "before_llm":
             run.request = moment.payload
             run.sent = judged_payload(moment)
-        except (msgspec.DecodeError, TypeError, ValueError):
-            account.skip(run.file, "the payload of the moment cannot be read", number)
-            return
+    except (*INVALID, TypeError, ValueError):
+        account.skip(run.file, "the payload of the moment cannot be read", number)
+        return
     run.moments.append(moment)
 
 
