@@ -191,7 +191,7 @@ def test_a_hook_that_guessed_once_in_a_run_goes_on_guessing_there(tmp_path):
 def test_a_file_that_the_rules_read_when_they_are_loaded_is_no_guess(records, tmp_path):
     (tmp_path / "words").write_text("ls")
     (tmp_path / "rules.py").write_text(
-        "from pathlib import Path\nfrom hookline import *\n"
+        "from pathlib import Path\nfrom hookline import BEFORE_TOOL, HookResult, guard, hook\n"
         f"words = Path({str(tmp_path / 'words')!r}).read_text()\n"
         "@guard(BEFORE_TOOL)\ndef rule(ctx, request):\n"
         "    return HookResult.block('No.') if words in request.arguments['command'] else None\n"

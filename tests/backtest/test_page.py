@@ -57,8 +57,9 @@ def cells(*kinds):
     [
         (REPORT, "2 of 1,204 runs would differ: 3 newly blocked, 1 newly asked."),
         (Report(runs=1, different_runs=1, cells=cells(("raised", 1))), "1 of 1 run would differ: 1 raised."),
-        (Report(runs=7, cells=cells(("same", 100))), "No decision would differ in 7 runs."),
+        (Report(runs=7, judged=100, cells=cells(("same", 100))), "No decision would differ in 7 runs."),
         (Report(), "The records contain no runs, so nothing was judged."),
+        (Report(runs=2, moments=9), "The rules were not called: 2 runs, and no moment at their points and tools."),
         (
             Report(runs=9, different_runs=9, cells=cells(*((kind, 1000) for kind in KINDS))),
             "9 of 9 runs would differ: 1,000 newly blocked, 1,000 no longer blocked, 1,000 newly asked, "

@@ -108,6 +108,8 @@ def test_rules_are_compared_with_a_baseline(run, work):
     [
         (["nothing.py", "records"], "nothing.py"),
         (["rules.py", "nowhere"], "nowhere"),
+        (["rules.py"], "no runs are recorded in"),
+        (["records", "rules.py"], "Name the rules first, and then the records"),
         (["rules.py", "records", "--fail-if", "newly_bloked > 0"], "Did you mean 'newly_blocked'"),
         (["rules.py", "records", "--where", "tol=x"], "Did you mean 'tool'"),
         (["rules.py", "records", "--since", "yesterday"], "--since"),
@@ -122,6 +124,11 @@ def test_invalid_input_is_an_error_with_code_2(run, args, message):
     assert "Traceback" not in done.stderr
 
 
+def test_records_without_runs_are_not_a_success(run, work):
+    (work / "empty.moments").touch()
+    assert "The records contain no runs" in run("rules.py", "empty.moments", code=5).stdout
+
+
 def test_skipped_lines_are_listed_and_have_their_own_exit_code(run, work):
     writer = Writer(work / "records" / "bad.moments")
     writer.run("r1", "ls")
@@ -134,7 +141,7 @@ def test_skipped_lines_are_listed_and_have_their_own_exit_code(run, work):
 
 def test_a_rule_that_hangs_fails_and_guesses_is_named(run, work):
     (work / "bad.py").write_text(
-        "from hookline import *\n"
+        "from hookline import BEFORE_TOOL, HookResult, guard, hook\n"
         "@guard(BEFORE_TOOL)\ndef slow(ctx, request):\n"
         "    while 'sudo' in request.arguments['command']: pass\n"
         "@hook(BEFORE_TOOL, on_failure='open')\ndef broken(ctx, request):\n"

@@ -173,7 +173,7 @@ class Segment:
         """Lines that are written together with the next one."""
         if not size:
             self.held = first_line(time.time())
-        elif os.pread(file, 1, size - 1) != b"\n":  # its writer died: readers skip and report the torn line
+        elif not _ends_with_newline(file):  # its writer died: readers skip and report the torn line
             self.held = b"\n"
 
     def exists(self) -> bool:
@@ -208,8 +208,9 @@ class BlockWriter:
                 written += os.write(segment.file, data[written:])
             segment.size += written
         except OSError as error:
+            on_error = self._on_error
             self.abandon()
-            self._on_error(error)
+            on_error(error)
 
     def hold(self, data: bytes) -> None:
         """Append a line that is written together with the next one: half as many writes, and no call waits for it."""
@@ -232,14 +233,25 @@ class BlockWriter:
         self.write(b"")
         if self._is_open:
             self._is_open = False
+            self._on_error = _ignore
             self._folder.release(self, self._segment)
 
     def abandon(self) -> None:
         """Close the segment and leave it as it is."""
         if self._is_open:
             self._is_open = False
+            self._on_error = _ignore
             self._segment.close()
             self._folder.release(self, None)
+
+
+def _ignore(error: OSError) -> None:
+    """Replace the callback of a writer that is finished, which would be a reference cycle."""
+
+
+def _ends_with_newline(file: int) -> bool:
+    os.lseek(file, -1, os.SEEK_END)
+    return os.read(file, 1) == b"\n"
 
 
 def first_line(now: float) -> bytes:
