@@ -93,7 +93,10 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("content", FILES)
 def test_every_command_reads_what_it_can_and_prints_no_control_characters(content, command, folder, capsys):
-    lines = [line if isinstance(line, str) else json.dumps(line, ensure_ascii=False, separators=(",", ":")) for line in FILES[content]]
+    lines = [
+        line if isinstance(line, str) else json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+        for line in FILES[content]
+    ]
     text = "\n".join(['["hookline",{"format":1}]', *lines, ""])
     (folder / "records/a.moments").write_bytes(text.encode("utf-8", "surrogateescape"))
     try:

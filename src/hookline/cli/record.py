@@ -267,7 +267,9 @@ def _decision_text(decision: Decision) -> Text:
     if decision.changed:
         changed = ", ".join(decision.changed)
         said = f"{said} (changed {changed})" if said else f"changed {changed}"
-    head = Text.assemble((printable(decision.hook), "bold"), " ", (printable(decision.verb), _STYLES.get(decision.verb, "")))
+    head = Text.assemble(
+        (printable(decision.hook), "bold"), " ", (printable(decision.verb), _STYLES.get(decision.verb, ""))
+    )
     line = Text.assemble(head, f": {short(said, 300)}" if said else "")
     line.no_wrap, line.overflow = True, "ellipsis"
     return line

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -72,15 +73,17 @@ def record_files(paths: Iterable[str | os.PathLike[str]], *, since: float | None
     Raises:
         RecordError: a path does not exist, or is not a record.
     """
-    found: dict[Path, float] = {}
+    found: dict[tuple[int, int], tuple[float, Path]] = {}  # by inode: a file may have several names
     for path in map(Path, paths):
         try:
             inside = [p for p in path.rglob("*") if p.suffix in SUFFIXES and p.is_file()] if path.is_dir() else [path]
             for file in inside:
-                found[file] = file.stat().st_mtime
+                with suppress(FileNotFoundError) if file is not path else nullcontext():  # it was just deleted
+                    state = file.stat()
+                    found.setdefault((state.st_dev, state.st_ino), (state.st_mtime, file))
         except OSError as error:
             raise fmt.RecordError(f"{path} cannot be read: {error.strerror or error}") from error
-    return sorted((file for file, at in found.items() if since is None or at >= since), key=lambda f: (found[f], f))
+    return [file for at, file in sorted(found.values()) if since is None or at >= since]
 
 
 def raw_lines(file: Path, account: Account) -> Iterator[tuple[int, bytes]]:
