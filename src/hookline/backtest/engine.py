@@ -26,6 +26,7 @@ from .._kernel.scope import Scope
 from .._kernel.state import AgentResult
 from .._run.model_call import MAX_RETRIES
 from ..models.protocol import Model
+from ..records.account import NO_RUN
 from ..records.format import VERSION, HeaderLine, HookInfo, HooksLine, Label, LabelLine, MomentLine, Notes
 from ..records.labels import is_person
 from .compare import STOPPING, Outcome, kind_of, outcome_of, subject_of
@@ -35,7 +36,7 @@ from .history import changed_by
 from .judge import Dispatcher, Route, Rules, is_coroutine, known_point
 from .played import PlayedFailureError, chain_of, not_called, played_entry
 from .report import EXAMPLES, Certainty, Example, Kind, Problem, Report
-from .sources import Account, Source, Unit, Wanted
+from .sources import Source, Unit, UnitAccount, Wanted
 from .tally import CERTAINTIES, Tally
 from .trees import DecidedCall, JudgedRun, RunTree, decode_run
 from .where import Where
@@ -62,7 +63,6 @@ _decode_head = msgspec.json.Decoder(tuple[str, str]).decode
 _BAD_PAYLOAD = "the payload does not fit its point"
 _BAD_FIELDS = "the line has missing or invalid fields"
 _NO_JSON = "the line is not JSON"
-_NO_RUN = "the line belongs to a run that the file does not contain"
 _INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, ValueError, KeyError)
 _INEXACT = {"redacted": "redacted", "cut": "cut", "partial": "not complete"}
 
@@ -198,7 +198,7 @@ class Engine:
     def _judge(self, unit: Unit, stuck: Stuck) -> Report:
         self._unit = unit
         self._is_tape = unit.file.endswith(".tape")
-        self._account = Account(unit.file)
+        self._account = UnitAccount(unit.file)
         self._tally = self._total = Tally()
         self._targets: dict[bytes, Target] = {}
         self._ignored: set[bytes] = set()
@@ -353,7 +353,7 @@ class Engine:
     def _bad_moment(self, error: BaseException, data: bytes, start: int) -> None:
         """Report a moment that cannot be decoded."""
         if isinstance(error, KeyError):
-            self._skip(_NO_RUN, data, start)
+            self._skip(NO_RUN, data, start)
         else:
             self._skip(_BAD_PAYLOAD if isinstance(error, msgspec.ValidationError) else _NO_JSON, data, start)
 
@@ -383,7 +383,7 @@ class Engine:
             if _decode_header(line).header.format > VERSION:
                 self._skip("a newer version of the format", data, start)
         elif tree is None:
-            self._skip(_NO_RUN, data, start)
+            self._skip(NO_RUN, data, start)
         elif line.startswith(b'["end",'):
             _, number, end = _decode_end(line)
             if number == 0:
