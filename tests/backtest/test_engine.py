@@ -442,7 +442,7 @@ def test_labels_that_people_gave_afterwards_count(tmp_path):
     report = backtest([no_sudo], tmp_path)
     assert (report.labels.bad_stopped.exact, report.labels.good_passed.total) == (1, 1)
     assert (report.labels.precision, report.labels.recall) == (1.0, 1.0)
-    assert [(each.why, each.first) for each in report.skipped] == [("the line is not a label", 3)]
+    assert [(each.reason, each.first) for each in report.skipped] == [("the line is not a label", 3)]
 
 
 def test_labels_of_calls_that_no_rule_judges_have_the_recorded_decision(tmp_path):
@@ -538,4 +538,4 @@ def test_a_damaged_change_of_a_request_is_skipped(tmp_path):
     writer.lines.insert(2, b"")
     writer.add("before_llm", "", 0, 0, 0.1, 0.1, {"messages": [], "model": "m"}, damaged, ["replace", "h"])
     report = backtest([hook(BEFORE_LLM)(lambda ctx, request: None)], writer.write())
-    assert [each.why for each in report.skipped] == ["the line has a recorded decision that is damaged"]
+    assert [each.reason for each in report.skipped] == ["the line has a recorded decision that is damaged"]

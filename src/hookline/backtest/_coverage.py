@@ -20,13 +20,14 @@ from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_LLM, BEFORE_TOOL, POINTS
 from .._kernel.registry import HookRegistry, HookStack
 from .._run.strict import covers
+from ..records.account import Skipped
 from ._backtest import TIME_LIMIT, Hooks, Progress, backtest, load_rules
 from .confinement import RuleTimeoutError
 from .context import PROBE
 from .errors import BacktestError
 from .expressions import Condition
 from .judge import is_coroutine
-from .report import Report, Skipped, Trouble
+from .report import Report, Trouble
 from .watching import WatchedArguments, noting, watch
 
 MAX_NAMES = 1000

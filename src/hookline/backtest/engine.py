@@ -26,6 +26,7 @@ from .._kernel.scope import Scope
 from .._kernel.state import AgentResult
 from .._run.model_call import MAX_RETRIES
 from ..models.protocol import Model
+from ..records.account import NO_RUN
 from ..records.format import VERSION, Decision, HeaderLine, HookInfo, HooksLine, Label, LabelLine, MomentLine, Notes
 from ..records.labels import is_person
 from .compare import STOPPING, Outcome, kind_of, outcome_of, subject_of
@@ -35,7 +36,7 @@ from .history import changed_by
 from .judge import Dispatcher, Route, Rules, is_coroutine, known_point
 from .played import PlayedFailureError, chain_of, is_playable, not_called, played_entry
 from .report import EXAMPLES, Certainty, Example, Kind, Problem, Report
-from .sources import TREE, Account, Source, Unit, Wanted
+from .sources import TREE, Source, Unit, UnitAccount, Wanted
 from .tally import CERTAINTIES, Tally
 from .trees import DecidedCall, JudgedRun, RunTree, decode_run
 from .where import Where
@@ -62,8 +63,8 @@ _decode_head = msgspec.json.Decoder(tuple[str, str]).decode
 _BAD_PAYLOAD = "the payload does not fit its point"
 _BAD_FIELDS = "the line has missing or invalid fields"
 _NO_JSON = "the line is not JSON"
+_REFORMATTED = "the run has spaces between the fields of its lines, which Hookline does not write"
 _BAD_DECISION = "the line has a recorded decision that is damaged"
-_NO_RUN = "the line belongs to a run that the file does not contain"
 _INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, ValueError, KeyError)
 _INEXACT = {"redacted": "redacted", "cut": "cut", "partial": "not complete"}
 
@@ -162,6 +163,10 @@ class Engine:
         self._others = tuple(f'["{name}",'.encode() for name in others)
         self._judged = _prefixes(self.wanted)
         self._prefixes = (*self._judged, *self._others)
+        self._first_bytes = tuple({prefix[2:10] for prefix in self._prefixes})
+        self._skipped: set[bytes] = set()
+        """The first bytes of names of points that are not judged."""
+        self._not_skipped: set[bytes] = set()
         self._dispatcher = Dispatcher()
         self._number = 0
         self._clock = RecordedClock()
@@ -195,7 +200,7 @@ class Engine:
     def _judge(self, unit: Unit, stuck: Stuck) -> Report:
         self._unit = unit
         self._is_tape = unit.file.endswith(".tape")
-        self._account = Account(unit.file)
+        self._account = UnitAccount(unit.file)
         self._tally = self._total = Tally()
         self._targets: dict[bytes, Target] = {}
         self._ignored: set[bytes] = set()
@@ -236,13 +241,16 @@ class Engine:
         targets, probe, clock, position = self._targets, PROBE, self._clock, PROBE.position
         tree, stuck, number = self._tree, self._stuck, self._number
         runs = _NO_RUNS if tree is None else tree.runs
-        prefixes, lines = self._prefixes, BytesIO(data)
+        prefixes, skipped, lines = self._prefixes, self._skipped, BytesIO(data)
         if tree is not None:
             tree.stream = lines
         for line in lines:
-            if not line.startswith(prefixes):
-                if not line.endswith(b"]\n"):
+            if line[2:10] in skipped:  # the usual case, so the cheapest test
+                if line[-2:-1] != b"]":
                     self._check_line(line, data, lines.tell() - len(line))
+                continue
+            if not line.startswith(prefixes):
+                self._skip_line(line, data, lines.tell() - len(line))
                 continue
             head = line[: line.find(b'"', line.find(b'",') + 3)]
             target = targets.get(head)
@@ -364,9 +372,18 @@ class Engine:
     def _bad_moment(self, error: BaseException, data: bytes, start: int) -> None:
         """Report a moment that cannot be decoded."""
         if isinstance(error, KeyError):
-            self._skip_moment(_NO_RUN, data, start)
+            self._skip_moment(NO_RUN, data, start)
         else:
             self._skip_moment(_BAD_PAYLOAD if isinstance(error, msgspec.ValidationError) else _NO_JSON, data, start)
+
+    def _skip_line(self, line: bytes, data: bytes, start: int) -> None:
+        """Skip a line that is not judged, and remember the first bytes of its name if no judged line has them."""
+        name = line[2:10]
+        if line[-2:-1] != b"]":
+            self._check_line(line, data, start)
+        elif name not in self._not_skipped and len(self._skipped) < _MAX_SKIPPED:
+            is_judged = any(map(name.startswith, self._first_bytes))
+            (self._not_skipped if is_judged else self._skipped).add(name)
 
     def _check_line(self, line: bytes, data: bytes, start: int) -> None:
         """Report a line that does not end like an array, unless it is empty or the entry of a tape."""
@@ -385,7 +402,7 @@ class Engine:
             if _decode_header(line).header.format > VERSION:
                 self._skip("a newer version of the format", data, start)
         elif tree is None:
-            self._skip(_NO_RUN, data, start)
+            self._skip(NO_RUN, data, start)
         elif line.startswith(b'["end",'):
             _, number, end = _decode_end(line)
             if number == 0:
@@ -402,13 +419,9 @@ class Engine:
         number = int(line[7 : line.index(b",", 7)])
         if number == 0:
             self._end_tree(data, start)
-            if not line.startswith(TREE):  # then the lines of its moments are not recognized either
-                self._skip(
-                    "the run has spaces between the fields of its lines, which Hookline does not write", data, start
-                )
-                self._begun = True
-                return
             self._begin_tree(line, data, start)
+            if not line.startswith(TREE):  # then lines of moments may not be recognized either
+                self._skip_moment(_REFORMATTED, data, start)
             self._tally.runs += 1
         elif self._tree is not None:
             self._tally.nested += 1
@@ -774,6 +787,7 @@ class _LinesNeededError(Exception):
     """A hook read something for which the source must not leave out lines."""
 
 
+_MAX_SKIPPED = 1000
 _OTHERS = ("run", "label", "approval_decided", "hooks", "hookline")
 """The first items of other lines that are looked at; the ends of runs only if their status matters."""
 _MOMENT = re.compile(rb'\["(?!(?:run|end|label|hooks|hookline)")[^"]*","(?:[^"\\]|\\.)*",-?\d+,(\d+),')

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from .._base.errors import NotInstalledError
+from ..records.account import Skipped
 from ..records.format import HookInfo, HooksLine
 from ..records.parquet import FIRST
 from ..records.reading import PARQUET, SUFFIXES
-from .report import Skipped
-from .sources import Account, Block, Unit, Wanted
+from .sources import Block, Unit, UnitAccount, Wanted
 
 UNIT_ROWS = 400_000
 """The number of rows of a unit. It does not depend on the number of processes, so that the result does not."""
@@ -86,7 +86,7 @@ class ParquetFiles:
                 self._skipped.append(Skipped(path, f"cannot be read as Parquet: {why}"))
         return found
 
-    def blocks(self, unit: Unit, wanted: Wanted, account: Account) -> Iterator[Block]:
+    def blocks(self, unit: Unit, wanted: Wanted, account: UnitAccount) -> Iterator[Block]:
         """Yield the run trees of a unit, without the moments that are not wanted."""
         import duckdb
 

@@ -10,7 +10,8 @@ import msgspec
 
 from .._base.frozen import Frozen
 from . import format as fmt
-from .reading import INVALID, Account, check_version, decode_line, raw_lines
+from .account import NO_RUN, NOT_A_LINE, Account
+from .reading import INVALID, check_version, decode_line, raw_lines
 from .segments import is_held
 
 _OTHER_LINES = tuple(f'["{kind}",'.encode() for kind in fmt.NOT_MOMENTS)
@@ -48,7 +49,7 @@ def read_blocks(file: Path, account: Account) -> Iterator[Block]:
                 try:
                     line = decode_line(raw)
                 except INVALID:
-                    account.skip(file, "the line is not a line of a record", number)
+                    account.skip(file, NOT_A_LINE, number)
                     continue
                 if isinstance(line, fmt.HeaderLine):
                     check_version(line.header, file)
@@ -65,10 +66,10 @@ def read_blocks(file: Path, account: Account) -> Iterator[Block]:
                         block.hooks[line.info.hooks] = hooks[line.info.hooks]
             elif not raw.startswith(b"["):
                 if not raw.startswith(b"{"):  # an entry of a tape
-                    account.skip(file, "the line is not a line of a record", number)
+                    account.skip(file, NOT_A_LINE, number)
                 continue
             if block is None:
-                account.skip(file, "the line belongs to a run that the file does not contain", number)
+                account.skip(file, NO_RUN, number)
             else:
                 block.lines.append(raw)
     except fmt.RecordError as error:
@@ -113,7 +114,7 @@ def summarize(block: Block, account: Account) -> RunSummary:
                 continue
             moment = _moment.decode(raw)
         except INVALID:
-            account.skip(block.file, "the line is not a line of a record")
+            account.skip(block.file, NOT_A_LINE)
             continue
         counts["moments"] += 1
         if moment.verdict is not None:

@@ -34,9 +34,10 @@ import msgspec
 
 from .._base.errors import NotInstalledError
 from .._base.frozen import Frozen
+from .account import NO_RUN, NOT_A_LINE, Account
 from .blocks import Block, read_blocks
 from .format import NOT_MOMENTS, RecordError, RunInfo, Verdict
-from .reading import INVALID, PARQUET, Account, decode_line, record_files
+from .reading import INVALID, PARQUET, decode_line, record_files
 
 ROWS = 100_000
 """Rows of a row group."""
@@ -154,9 +155,9 @@ def _rows(block: Block, number: int, account: Account) -> tuple[list[Row], int]:
                 rows.append((number, seq, 0, ids.run_id, run, n, point, tool, ids.agent, at, verb, line + b"\n"))
                 moments += 1
         except INVALID:
-            account.skip(block.file, "the line is not a line of a record")
+            account.skip(block.file, NOT_A_LINE)
         except KeyError:
-            account.skip(block.file, "the line belongs to a run that the file does not contain")
+            account.skip(block.file, NO_RUN)
     if rows:
         rows[0] = (number, 0, moments, *rows[0][3:])
     return rows, moments

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import cached_property, lru_cache
@@ -19,6 +18,7 @@ from .._kernel.points import POINTS
 from .._kernel.state import AgentResult
 from .._kernel.values import Ids, Message, ToolSpec
 from . import format as fmt
+from .account import INCOMPLETE, MAX_LINE, NO_RUN, NOT_A_LINE, TOO_LONG, Account
 from .labels import FILE as LABELS
 from .labels import GivenLabel, read_labels
 
@@ -26,8 +26,6 @@ SUFFIXES = (fmt.SUFFIX, ".tape")
 """The files that are read in folders."""
 PARQUET = ".parquet"
 """The suffix of exports. They are only read if they are named, because their runs are in other files too."""
-MAX_LINE = 64 << 20
-"""Longer lines are skipped, so that a damaged file cannot fill the memory."""
 
 MAX_DEPTH = 100
 """Runs that are nested deeper are skipped, because a damaged file must not exceed the recursion limit of Python."""
@@ -35,32 +33,6 @@ INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding a line may raise: ``RecursionError`` for JSON that is nested too deeply."""
 
 _CHUNK = 1 << 20
-
-
-class Account:
-    """What was skipped while reading, and why.
-
-    Example::
-
-        account = Account()
-        for run in read_runs(["records/"], account=account):
-            ...
-        print(account.skipped)  # {("records/a.moments", "the last line is incomplete"): 1}
-    """
-
-    def __init__(self) -> None:
-        self.skipped: Counter[tuple[str, str]] = Counter()
-        self.first: dict[tuple[str, str], int] = {}
-        """The number of the first line that was skipped for each reason."""
-
-    def skip(self, file: str | os.PathLike[str], reason: str, line: int = 0) -> None:
-        """Count a skipped line or file."""
-        key = str(file), reason
-        self.skipped[key] += 1
-        self.first.setdefault(key, line)
-
-    def __bool__(self) -> bool:
-        return bool(self.skipped)
 
 
 def record_files(paths: Iterable[str | os.PathLike[str]], *, since: float | None = None) -> list[Path]:
@@ -106,10 +78,10 @@ def raw_lines(file: Path, account: Account) -> Iterator[tuple[int, bytes]]:
             if not skipping:
                 part += rest
                 if len(part) > MAX_LINE:
-                    account.skip(file, f"a line is longer than {MAX_LINE >> 20} MB", number + 1)
+                    account.skip(file, TOO_LONG, number + 1)
                     part, skipping = b"", True
         if part:
-            account.skip(file, "the last line is incomplete", number + 1)
+            account.skip(file, INCOMPLETE, number + 1)
 
 
 def _parquet_lines(file: Path, account: Account) -> Iterator[tuple[int, bytes]]:
@@ -356,7 +328,7 @@ def _runs_of(file: Path, account: Account) -> Iterator[RecordedRun]:
         try:
             line = decode_line(raw)
         except INVALID:
-            account.skip(file, "the line is not a line of a record", number)
+            account.skip(file, NOT_A_LINE, number)
             continue
         if isinstance(line, fmt.HeaderLine):
             check_version(line.header, file)
@@ -376,7 +348,7 @@ def _runs_of(file: Path, account: Account) -> Iterator[RecordedRun]:
                 outer.nested.append(run)
             runs[line.run] = run
         elif (known := runs.get(line.run)) is None:
-            account.skip(file, "the line belongs to a run that the file does not contain", number)
+            account.skip(file, NO_RUN, number)
         elif isinstance(line, fmt.EndLine):
             known.end = line.end
         elif isinstance(line, fmt.LabelLine):
