@@ -30,6 +30,9 @@ MAX_LINE = 64 << 20
 
 _CHUNK = 1 << 20
 
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+"""One path or several."""
+
 
 class Account:
     """What was skipped while reading, and why.
@@ -57,7 +60,7 @@ class Account:
         return bool(self.skipped)
 
 
-def record_files(paths: Iterable[str | os.PathLike[str]], *, since: float | None = None) -> list[Path]:
+def record_files(paths: Paths, *, since: float | None = None) -> list[Path]:
     """Return the records among files and folders, oldest first.
 
     Args:
@@ -68,7 +71,7 @@ def record_files(paths: Iterable[str | os.PathLike[str]], *, since: float | None
         RecordError: a path does not exist, or is not a record.
     """
     found: dict[Path, float] = {}
-    for path in map(Path, paths):
+    for path in map(Path, [paths] if isinstance(paths, (str, os.PathLike)) else paths):
         try:
             inside = [p for p in path.rglob("*") if p.suffix in SUFFIXES and p.is_file()] if path.is_dir() else [path]
             for file in inside:
@@ -290,16 +293,14 @@ def check_version(header: fmt.Header, file: Path) -> None:
         )
 
 
-def read_runs(
-    paths: Iterable[str | os.PathLike[str]], *, since: float | None = None, account: Account | None = None
-) -> Iterator[RecordedRun]:
+def read_runs(paths: Paths, *, since: float | None = None, account: Account | None = None) -> Iterator[RecordedRun]:
     """Yield the outermost runs of records, one at a time, each with its moments and nested runs.
 
     Lines that cannot be read are skipped and counted in ``account``; so are files of a newer format.
 
     Example::
 
-        for run in read_runs(["records/"]):
+        for run in read_runs("records/"):
             print(run.id, run.info.task, len(run.moments))
 
     Raises:
