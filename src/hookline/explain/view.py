@@ -491,6 +491,8 @@ class _RunBuilder:
         value = decision.value
         if isinstance(value, Mapping) and decision.verb == "stop":
             value = value.get("message") or value.get("kind")
+        elif isinstance(value, Mapping) and decision.verb == "answer" and "tool_calls" in value:
+            value = _message_text(value)  # the reply of a model
         elif isinstance(value, Mapping) and decision.verb in ("claim", "merge"):
             value = ", ".join(f"{name}: {_text(item)}" for name, item in value.items() if item not in (None, "", False))
         return Decision(
