@@ -156,6 +156,10 @@ class Engine:
         self._others = tuple(f'["{name}",'.encode() for name in others)
         self._judged = _prefixes(self.wanted)
         self._prefixes = (*self._judged, *self._others)
+        self._first_bytes = tuple({prefix[2:10] for prefix in self._prefixes})
+        self._skipped: set[bytes] = set()
+        """The first bytes of names of points that are not judged."""
+        self._not_skipped: set[bytes] = set()
         self._dispatcher = Dispatcher()
         self._number = 0
         self._clock = RecordedClock()
@@ -224,13 +228,16 @@ class Engine:
         targets, probe, clock, position = self._targets, PROBE, self._clock, PROBE.position
         tree, stuck, number = self._tree, self._stuck, self._number
         runs = _NO_RUNS if tree is None else tree.runs
-        prefixes, lines = self._prefixes, BytesIO(data)
+        prefixes, skipped, lines = self._prefixes, self._skipped, BytesIO(data)
         if tree is not None:
             tree.stream = lines
         for line in lines:
-            if not line.startswith(prefixes):
-                if not line.endswith(b"]\n"):
+            if line[2:10] in skipped:  # the usual case, so the cheapest test
+                if line[-2:-1] != b"]":
                     self._check_line(line, data, lines.tell() - len(line))
+                continue
+            if not line.startswith(prefixes):
+                self._skip_line(line, data, lines.tell() - len(line))
                 continue
             head = line[: line.find(b'"', line.find(b'",') + 3)]
             target = targets.get(head)
@@ -344,6 +351,15 @@ class Engine:
             self._skip(NO_RUN, data, start)
         else:
             self._skip(_BAD_PAYLOAD if isinstance(error, msgspec.ValidationError) else _NO_JSON, data, start)
+
+    def _skip_line(self, line: bytes, data: bytes, start: int) -> None:
+        """Skip a line that is not judged, and remember the first bytes of its name if no judged line has them."""
+        name = line[2:10]
+        if line[-2:-1] != b"]":
+            self._check_line(line, data, start)
+        elif name not in self._not_skipped and len(self._skipped) < _MAX_SKIPPED:
+            is_judged = any(map(name.startswith, self._first_bytes))
+            (self._not_skipped if is_judged else self._skipped).add(name)
 
     def _check_line(self, line: bytes, data: bytes, start: int) -> None:
         """Report a line that does not end like an array, unless it is empty or the entry of a tape."""
@@ -725,6 +741,7 @@ class _LinesNeededError(Exception):
     """A hook read something for which the source must not leave out lines."""
 
 
+_MAX_SKIPPED = 1000
 _OTHERS = ("run", "label", "approval_decided", "hooks", "hookline")
 """The first items of other lines that are looked at; the ends of runs only if their status matters."""
 _MOMENT = re.compile(rb'\["(?!(?:run|end|label|hooks|hookline)")[^"]*","(?:[^"\\]|\\.)*",-?\d+,(\d+),')
