@@ -14,10 +14,9 @@ import msgspec
 from .._base.text import counted
 from ..records.account import Account
 from ..records.format import RecordError, RunLine
-from ..records.reading import SUFFIXES, RecordedRun, raw_lines, read_runs, record_files
+from ..records.reading import SUFFIXES, RecordedRun, decode_run, raw_lines, read_runs, record_files
 
 _RUN_LINE = b'["run",'
-_run_line = msgspec.json.Decoder(RunLine)
 _SHOWN = 5
 """Number of ids that a message lists."""
 
@@ -87,7 +86,7 @@ def _run_lines(file: Path) -> list[RunLine]:
         for _, line in raw_lines(file, Account()):
             if line.startswith(_RUN_LINE):
                 with suppress(msgspec.DecodeError):
-                    found.append(_run_line.decode(line))
+                    found.append(decode_run(line))
     return found
 
 
