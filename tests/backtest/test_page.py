@@ -10,9 +10,10 @@ import shutil
 import msgspec
 import pytest
 
-from hookline.backtest import Cell, Confusion, Count, Example, Guess, Report, Skipped, Trouble
+from hookline.backtest import Cell, Confusion, Count, Example, Guess, Report, Trouble
 from hookline.backtest.page import explain_command, headline, report_page
 from hookline.backtest.report import KINDS
+from hookline.records import Skipped
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"

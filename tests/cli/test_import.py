@@ -43,7 +43,7 @@ def test_the_report_as_json_has_all_counts(hookline, folder):
     done = hookline("import", "openai", "-", "--out", "a.moments", "--json", input=f"garbage\n{json.dumps(TALK)}\n")
     report = json.loads(done.stdout)
     assert (report["runs"], report["moments"], report["lines"]) == (1, 4, 2)
-    assert report["skipped"] == [{"file": "-", "reason": "the line is not JSON", "count": 1, "line": 1}]
+    assert report["skipped"] == [{"file": "-", "reason": "the line is not JSON", "count": 1, "first": 1}]
 
 
 def test_if_nothing_can_be_read_no_file_is_written(hookline, folder):

@@ -15,7 +15,7 @@ from rich.text import Text
 from .. import __version__
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
-from .errors import COMPLETED, FAILED, SKIPPED, print_note, set_up_logging
+from .errors import COMPLETED, FAILED, SKIPPED, print_note, print_skipped, set_up_logging
 from .explain import write_page
 from .help import Command
 from .options import with_settings
@@ -353,6 +353,4 @@ def _print_troubles(report: Report, folder: str) -> None:
     print_parts(*lines, soft_wrap=True)
     for note in report.notes:
         print_note(note)
-    for skipped in report.skipped:
-        at = f", first in line {skipped.first:,}" if skipped.first else ""
-        print_note(f"{short_path(skipped.file)}: skipped {skipped.count:,}: {skipped.why}{at}")
+    print_skipped(report.skipped)

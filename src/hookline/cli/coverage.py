@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..config.sources import Configuration
 from .backtest import ProgressBar, load_rules, named_records
-from .errors import COMPLETED, FAILED, SKIPPED, print_note, set_up_logging
+from .errors import COMPLETED, FAILED, SKIPPED, print_note, print_skipped, set_up_logging
 from .help import Command
 from .options import with_settings
 from .output import print_parts, print_table, write_json
@@ -116,9 +116,7 @@ def _print(found: Coverage) -> None:
         problem = "failed" if trouble.problem == "raised" else trouble.problem.replace("_", " ")
         message = f": {trouble.message}" if trouble.problem == "raised" else ""
         print_note(f"the guard {trouble.hook!r} {problem} at {counted(trouble.count, 'call')}{message}")
-    for skipped in found.skipped:
-        at = f", first in line {skipped.first}" if skipped.first else ""
-        print_note(f"{skipped.file}: skipped {counted(skipped.count, 'line')}: {skipped.why}{at}")
+    print_skipped(found.skipped)
 
 
 def _style(problem: object) -> str:

@@ -18,7 +18,8 @@ from .output import print_parts, print_table, short_path, write_json
 from .text import counted
 
 if TYPE_CHECKING:
-    from ..importers.importing import ImportReport, SkippedLines
+    from ..importers.importing import ImportReport
+    from ..records.account import Skipped
 
 EPILOG = """
 Examples:
@@ -137,5 +138,5 @@ def _print_report(report: ImportReport) -> None:
         print_parts("", "There is nothing new to write.")
 
 
-def _where(skipped: SkippedLines) -> str:
-    return f"{skipped.reason} (line {skipped.line})" if skipped.line else skipped.reason
+def _where(skipped: Skipped) -> str:
+    return f"{skipped.reason} (line {skipped.first:,})" if skipped.first else skipped.reason

@@ -14,6 +14,7 @@ from typing import Literal, get_args
 from .._base.frozen import Frozen
 from .._base.package import __version__
 from .._base.text import did_you_mean
+from ..records.account import Skipped
 from ..records.format import SUFFIX, VERSION, Header, RecordError
 from ..records.redaction import Redaction
 from .lines import Losses, find_files
@@ -25,15 +26,6 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 REPEATED = "runs that were imported before"
 
 _numbers = count()
-
-
-class SkippedLines(Frozen, frozen=True):
-    """Lines of a file that could not be read. ``line`` is the first of them; 0 stands for the whole file."""
-
-    file: str
-    reason: str
-    count: int
-    line: int
 
 
 class ImportReport(Frozen, frozen=True):
@@ -51,7 +43,7 @@ class ImportReport(Frozen, frozen=True):
     moments: int = 0
     labels: int = 0
     left_out: Mapping[str, int] = {}
-    skipped: tuple[SkippedLines, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
 
 
 def import_logs(
@@ -96,7 +88,6 @@ def import_logs(
         raise RecordError(f"{target} exists already: choose another file")
 
     def report(path: str = "") -> ImportReport:
-        skipped = losses.skipped
         return ImportReport(
             source,
             path,
@@ -106,7 +97,7 @@ def import_logs(
             encoder.moments,
             encoder.labels,
             dict(losses.left_out) | ({REPEATED: encoder.repeated} if encoder.repeated else {}),
-            tuple(SkippedLines(*key, number, skipped.first[key]) for key, number in skipped.skipped.items()),
+            losses.skipped.entries(),
         )
 
     partial = target.with_name(f"{target.name}.partial")  # readers of the folder do not see a file before it is whole

@@ -12,6 +12,7 @@ import msgspec
 from .._base.frozen import digest, parse_object
 from .._kernel.values import Ids, Usage
 from ..records.format import (
+    NO_NOTES,
     Decision,
     Header,
     HookAtPoint,
@@ -352,7 +353,7 @@ class RunEncoder:
             ]
             last = decisions[-1]
             line += [decisions, Verdict(last.verb, last.hook, last.reason)]
-        if notes != _NO_NOTES:
+        if notes != NO_NOTES:
             line += [None] * (9 - len(line)) + [notes]
         return _encode(line)
 
@@ -403,9 +404,6 @@ class _Block(msgspec.Struct):
     def at(self, time: float) -> float:
         """Return the seconds since the start of the block; 0 if the log has no times."""
         return round(max(0.0, time - self.time), 6) if time and self.time else 0.0
-
-
-_NO_NOTES = Notes()
 
 
 def _without_empty(fields: Mapping[str, Any]) -> Json:
