@@ -19,7 +19,7 @@ from .._base.text import describe, shorten
 from .._kernel.dispatch import Firing, HookOutcome
 from .._kernel.errors import HookError, InvalidResultError
 from .._kernel.payloads import ApprovalDecision, ModelRequest, ToolCallRequest, ToolCallResult
-from .._kernel.points import AFTER_LLM, APPROVAL_DECIDED, BEFORE_LLM, ON_ERROR, ON_RUN_END
+from .._kernel.points import AFTER_LLM, APPROVAL_DECIDED, BEFORE_LLM, ON_ERROR, ON_RUN_END, POINTS
 from .._kernel.registry import HookStack
 from .._kernel.results import SETTLING, HookAction, HookResult, Verdict, parse_result
 from .._kernel.scope import Scope
@@ -27,18 +27,18 @@ from .._kernel.state import AgentResult
 from .._run.model_call import MAX_RETRIES
 from ..models.protocol import Model
 from ..records.account import NO_RUN
-from ..records.format import VERSION, Decision, HeaderLine, HookInfo, HooksLine, Label, LabelLine, MomentLine, Notes
+from ..records.format import NO_NOTES, VERSION, Decision, HookInfo, Label
 from ..records.labels import is_person
+from ..records.reading import changed_by, decode_header, decode_hooks, decode_label, decode_moment, decode_run
 from .compare import STOPPING, Outcome, kind_of, outcome_of, subject_of
 from .confinement import RuleTimeoutError
 from .context import PROBE, BacktestContext, RecordedClock, RefusedError
-from .history import changed_by
-from .judge import Dispatcher, Route, Rules, is_coroutine, known_point
+from .judge import Dispatcher, Route, Rules, is_coroutine
 from .played import PlayedFailureError, chain_of, is_playable, not_called, played_entry
 from .report import EXAMPLES, Certainty, Example, Kind, Problem, Report
 from .sources import TREE, Source, Unit, UnitAccount, Wanted
 from .tally import CERTAINTIES, Tally
-from .trees import DecidedCall, JudgedRun, RunTree, decode_run
+from .trees import DecidedCall, JudgedRun, RunTree
 from .where import Where
 
 MAX_HANGS = 3
@@ -48,15 +48,10 @@ Stuck = Mapping[int, tuple[str, Problem, str]]
 """Moments of a unit that are not judged: their numbers, with the hook, the problem and a message."""
 
 _set = msgspec.structs.force_setattr
-_NO_NOTES = Notes()
 _NO_RUNS: dict[int, JudgedRun] = {}
 _SPECIAL = frozenset((BEFORE_LLM, AFTER_LLM, ON_ERROR, ON_RUN_END, APPROVAL_DECIDED))
 _NOTHING = Outcome()
 _NOT_JUDGED = (RuleTimeoutError, SystemExit)
-_decode_label = msgspec.json.Decoder(LabelLine).decode
-_decode_hooks = msgspec.json.Decoder(HooksLine).decode
-_decode_header = msgspec.json.Decoder(HeaderLine).decode
-_decode_moment = msgspec.json.Decoder(MomentLine).decode
 _decode_end = msgspec.json.Decoder(tuple[str, int, dict[str, Any]]).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_head = msgspec.json.Decoder(tuple[str, str]).decode
@@ -355,13 +350,13 @@ class Engine:
                 _set(payload, "request", request)
         return payload
 
-    def _skip(self, why: str, data: bytes, position: int) -> None:
+    def _skip(self, reason: str, data: bytes, position: int) -> None:
         """Count a skipped line."""
-        self._account.skip_in(data, position, why)
+        self._account.skip_in(data, position, reason)
 
-    def _skip_moment(self, why: str, data: bytes, position: int) -> None:
+    def _skip_moment(self, reason: str, data: bytes, position: int) -> None:
         """Count a skipped line that may be a moment. A decision about it may differ, so all later ones are guesses."""
-        self._skip(why, data, position)
+        self._skip(reason, data, position)
         if self._tree is not None:
             self._tree.is_damaged = True
             self._tree.guessing = frozenset(self.hooks)
@@ -396,10 +391,10 @@ class Engine:
         if line.startswith(b'["run",'):
             self._run_line(line, data, start)
         elif line.startswith(b'["hooks",'):
-            found = _decode_hooks(line)
+            found = decode_hooks(line)
             self._hooks[found.digest] = found.hooks
         elif line.startswith(b'["hookline",'):
-            if _decode_header(line).header.format > VERSION:
+            if decode_header(line).header.format > VERSION:
                 self._skip("a newer version of the format", data, start)
         elif tree is None:
             self._skip(NO_RUN, data, start)
@@ -408,10 +403,10 @@ class Engine:
             if number == 0:
                 tree.status = str(end.get("status", ""))
         elif line.startswith(b'["label",'):
-            label = _decode_label(line)
+            label = decode_label(line)
             tree.labels[label.label.call_id or f"#{label.n}"] = label.label
         else:
-            moment = _decode_moment(line)
+            moment = decode_moment(line)
             fields = _decode_fields(moment.payload)
             self._decided(tree, moment.run, *(str(fields.get(name, "")) for name in ("call_id", "decision", "by")))
 
@@ -491,7 +486,7 @@ class Engine:
         except _INVALID:
             self._skip_moment(_BAD_FIELDS, data, start)
             return None
-        point = known_point(name)
+        point = POINTS.get(name)
         now = then = None
         if point is not None and self._test.where.wants_moment(name, tool):
             now = self.now.route(point, tool)
@@ -772,7 +767,7 @@ def _recorded_decisions(tree: RunTree, keys: Iterable[str]) -> dict[str, Decided
         if not line.startswith(b'["before_tool",'):
             continue
         try:
-            moment = _decode_moment(line)
+            moment = decode_moment(line)
             call_id = str(_decode_fields(moment.payload).get("id", ""))
         except _INVALID:
             continue
@@ -844,7 +839,7 @@ def _is_recorded(payload: Any, moment: Moment) -> bool:
     then = changed_by(moment.payload, moment.row.decisions)
     if type(payload) is not ToolCallRequest:
         return bool(payload == then)
-    checked = (moment.row.notes or _NO_NOTES).checked
+    checked = (moment.row.notes or NO_NOTES).checked
     arguments = then.arguments if checked is None else checked
     return bool((payload.name, payload.arguments) == (then.name, arguments))
 
@@ -857,7 +852,7 @@ def _validation(moment: Moment) -> Callable[[Firing], None] | None:
     payload, row = moment.payload, moment.row
     if type(payload) is not ToolCallRequest:
         return None
-    checked = (row.notes or _NO_NOTES).checked
+    checked = (row.notes or NO_NOTES).checked
     is_invalid = row.verdict is not None and row.verdict.verb == HookAction.INVALID
     if checked is None and not is_invalid:
         return None

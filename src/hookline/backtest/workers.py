@@ -220,8 +220,8 @@ class _Worker:
 def _unread(engine: Engine, unit: Unit) -> Report:
     """Return the report about a unit that ends every process that reads it."""
     baseline = None if engine.then is None else engine.then.names
-    why = "a part of it cannot be read with this memory limit"
-    return Report(engine.now.names, baseline, skipped=(Skipped(unit.file, why),))
+    reason = "a part of it cannot be read with this memory limit"
+    return Report(engine.now.names, baseline, skipped=(Skipped(unit.file, reason),))
 
 
 def _ending(code: int | None) -> str:

@@ -9,15 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from .._base.text import counted
 from ..records.account import Account
 from ..records.format import RecordError, RunLine
-from ..records.reading import INVALID, SUFFIXES, RecordedRun, raw_lines, read_runs, record_files
+from ..records.reading import INVALID, SUFFIXES, RecordedRun, decode_run, raw_lines, read_runs, record_files
 
 _RUN_LINE = b'["run",'
-_run_line = msgspec.json.Decoder(RunLine)
 _SHOWN = 5
 """Number of ids that a message lists."""
 
@@ -87,7 +84,7 @@ def _run_lines(file: Path) -> list[RunLine]:
         for _, line in raw_lines(file, Account()):
             if line.startswith(_RUN_LINE):
                 with suppress(*INVALID):
-                    found.append(_run_line.decode(line))
+                    found.append(decode_run(line))
     return found
 
 

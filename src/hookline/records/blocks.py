@@ -6,16 +6,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from .._base.frozen import Frozen
 from . import format as fmt
 from .account import NO_RUN, NOT_A_LINE, Account
-from .reading import INVALID, check_version, decode_line, raw_lines
+from .reading import INVALID, check_version, decode_line, decode_moment, raw_lines
 from .segments import is_held
-
-_OTHER_LINES = tuple(f'["{kind}",'.encode() for kind in fmt.NOT_MOMENTS)
-_moment = msgspec.json.Decoder(fmt.MomentLine)
 
 
 class Block:
@@ -45,14 +40,14 @@ def read_blocks(file: Path, account: Account) -> Iterator[Block]:
     hooks: dict[str, bytes] = {}
     try:
         for number, raw in raw_lines(file, account):
-            if raw.startswith(_OTHER_LINES):
+            if raw.startswith(fmt.OTHER_LINES):
                 try:
                     line = decode_line(raw)
                 except INVALID:
                     account.skip(file, NOT_A_LINE, number)
                     continue
                 if isinstance(line, fmt.HeaderLine):
-                    check_version(line.header, file)
+                    check_version(line.header)
                     continue
                 if isinstance(line, fmt.HooksLine):
                     hooks[line.digest] = raw
@@ -106,13 +101,13 @@ def summarize(block: Block, account: Account) -> RunSummary:
     counts = dict.fromkeys(("moments", "blocked", "asked", "changed", "failed", "runs"), 0)
     for raw in block.lines:
         try:
-            if raw.startswith(_OTHER_LINES):
+            if raw.startswith(fmt.OTHER_LINES):
                 line = decode_line(raw)
                 counts["runs"] += isinstance(line, fmt.RunLine)
                 if isinstance(line, fmt.EndLine) and line.run == 0:
                     end = line.end
                 continue
-            moment = _moment.decode(raw)
+            moment = decode_moment(raw)
         except INVALID:
             account.skip(block.file, NOT_A_LINE)
             continue

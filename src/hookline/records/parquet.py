@@ -36,7 +36,7 @@ from .._base.errors import NotInstalledError
 from .._base.frozen import Frozen
 from .account import NO_RUN, NOT_A_LINE, Account
 from .blocks import Block, read_blocks
-from .format import NOT_MOMENTS, RecordError, RunInfo, Verdict
+from .format import NOT_MOMENTS, OTHER_LINES, RecordError, RunInfo, Verdict
 from .reading import INVALID, PARQUET, decode_line, record_files
 
 ROWS = 100_000
@@ -124,7 +124,6 @@ class _Moment(msgspec.Struct, array_like=True, frozen=True):
 
 
 _decode_moment = msgspec.json.Decoder(_Moment).decode
-_STRUCTURE = tuple(f'["{kind}",'.encode() for kind in NOT_MOMENTS)
 
 
 def _rows(block: Block, number: int, account: Account) -> tuple[list[Row], int]:
@@ -134,7 +133,7 @@ def _rows(block: Block, number: int, account: Account) -> tuple[list[Row], int]:
     moments = 0
     for seq, line in enumerate(block.lines):
         try:
-            if line.startswith(_STRUCTURE):
+            if line.startswith(OTHER_LINES):
                 found = decode_line(line)
                 kind = found.kind
                 if kind == "run":
