@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -48,6 +49,14 @@ def record_files(paths: Iterable[str | os.PathLike[str]], *, since: float | None
         except OSError as error:
             raise fmt.RecordError(f"{path} cannot be read: {error.strerror or error}") from error
     return sorted((file for file, at in found.items() if since is None or at >= since), key=lambda f: (found[f], f))
+
+
+def last_written(file: Path) -> float:
+    """Return the Unix time at which a file was last written; now, if it was just moved."""
+    try:
+        return file.stat().st_mtime
+    except FileNotFoundError:
+        return time.time()
 
 
 def raw_lines(file: Path, account: Account) -> Iterator[tuple[int, bytes]]:
