@@ -65,7 +65,7 @@ def import_(
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> int:
     """Import logs of Claude Code, OpenAI or OpenTelemetry as records."""
-    from ..importers.importing import import_logs
+    from ..importers.importing import REPEATED, import_logs
 
     with _progress() as show:
         report = import_logs(source, files, out or config.settings.records, redact=redact, progress=show)  # type: ignore[arg-type]
@@ -73,7 +73,7 @@ def import_(
         write_json(report)
     else:
         _print_report(report)
-    if not report.runs:
+    if not report.runs and REPEATED not in report.left_out:
         print_error(f"there is nothing to import: no run was found in {counted(report.lines, 'line')}")
         return BAD_INPUT
     return SKIPPED if report.skipped else COMPLETED
@@ -109,6 +109,8 @@ class _Bar:
 
 
 def _print_report(report: ImportReport) -> None:
+    from ..importers.importing import REPEATED
+
     print_table(
         ("read", ""),
         [
@@ -132,6 +134,8 @@ def _print_report(report: ImportReport) -> None:
             print_note(f"and {counted(len(report.skipped) - _MOST, 'more reason')}: --json shows all")
     if report.path:
         print_parts("", f"Written to {short_path(report.path)}")
+    elif report.left_out.get(REPEATED):
+        print_parts("", "There is nothing new to write.")
 
 
 def _where(skipped: Skipped) -> str:
