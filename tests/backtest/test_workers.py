@@ -184,3 +184,32 @@ def test_progress_is_reported(records):
     seen = []
     backtest([no_sudo], records, workers=1, progress=lambda read, total, report: seen.append((read, total)))
     assert seen[-1][0] == seen[-1][1] == records.stat().st_size
+
+
+def test_a_crash_is_reported_at_its_own_moment_in_every_file(tmp_path):
+    for name, calls in (("a", 10), ("b", 20)):
+        writer = Writer(tmp_path / f"{name}.moments")
+        writer.run(f"run_{name}", *(f"{name}{number}" for number in range(calls)))
+        os.utime(writer.write(), (len(name), calls))
+
+    @guard(BEFORE_TOOL)
+    def fragile(ctx, request):
+        if request.arguments["command"] == "b3":
+            os._exit(3)
+        return HookResult.block("no") if request.arguments["command"] == "b13" else None
+
+    report = backtest([fragile], tmp_path, workers=1)
+    assert [(each.problem, [example.n for example in each.examples]) for each in report.troubles] == [("crashed", [3])]
+    assert kinds(report) == {"newly_blocked": (1, 0, 0)}
+
+
+def test_a_part_that_does_not_fit_into_the_memory_is_skipped(tmp_path):
+    writer = Writer(tmp_path / "a.moments")
+    writer.run("r1", "ls", "sudo " + "x" * 40_000_000)
+    writer.write()
+    other = Writer(tmp_path / "b.moments")
+    other.run("r2", "sudo x")
+    other.write()
+    report = backtest([no_sudo], tmp_path, workers=1, memory_limit=50 << 20)
+    assert {each.reason for each in report.skipped} == {"a part of it cannot be read with this memory limit"}
+    assert kinds(report) == {"newly_blocked": (1, 0, 0)}

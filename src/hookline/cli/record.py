@@ -199,7 +199,7 @@ def show(config: Configuration, run: RunName, json: AsJson = False) -> int:
         counted(sum(len(each.moments) for each in found.tree()), "moment"),
     ]
     print_parts(
-        Text.assemble((printable(found.id), "bold"), "  ", (status, _STYLES.get(status, ""))),
+        Text.assemble((printable(found.id), "bold"), "  ", (printable(status), _STYLES.get(status, ""))),
         Text(printable(" · ".join(filter(None, facts)))),
         Text(short(info.task, 300)),
     )
@@ -232,7 +232,13 @@ def _moment_rows(moment: RecordedMoment, depth: int) -> Iterator[tuple[Any, ...]
 
 def _what(moment: RecordedMoment) -> str:
     """Return the part of a payload that tells moments apart."""
-    fields, point = moment.fields, moment.point
+    try:
+        return _subject(moment.point, moment.fields, moment)
+    except (AttributeError, KeyError, TypeError):  # fields of other types, in a damaged or foreign record
+        return arguments_text(moment.fields, 200)
+
+
+def _subject(point: str, fields: dict[str, Any], moment: RecordedMoment) -> str:
     if point == "before_tool":
         return arguments_text(fields.get("arguments", {}), 200)
     if point == "after_tool":
@@ -262,7 +268,9 @@ def _decision_text(decision: Decision) -> Text:
     if decision.changed:
         changed = ", ".join(decision.changed)
         said = f"{said} (changed {changed})" if said else f"changed {changed}"
-    head = Text.assemble((printable(decision.hook), "bold"), " ", (decision.verb, _STYLES.get(decision.verb, "")))
+    head = Text.assemble(
+        (printable(decision.hook), "bold"), " ", (printable(decision.verb), _STYLES.get(decision.verb, ""))
+    )
     line = Text.assemble(head, f": {short(said, 300)}" if said else "")
     line.no_wrap, line.overflow = True, "ellipsis"
     return line

@@ -9,12 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from .._base.text import counted
 from ..records.account import Account
 from ..records.format import RecordError, RunLine
-from ..records.reading import SUFFIXES, RecordedRun, decode_run, raw_lines, read_runs, record_files
+from ..records.reading import INVALID, SUFFIXES, RecordedRun, decode_run, raw_lines, read_runs, record_files
 
 _RUN_LINE = b'["run",'
 _SHOWN = 5
@@ -85,7 +83,7 @@ def _run_lines(file: Path) -> list[RunLine]:
     with suppress(FileNotFoundError):  # a record that was moved, because its run has ended
         for _, line in raw_lines(file, Account()):
             if line.startswith(_RUN_LINE):
-                with suppress(msgspec.DecodeError):
+                with suppress(*INVALID):
                     found.append(decode_run(line))
     return found
 

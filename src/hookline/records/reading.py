@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,11 @@ SUFFIXES = (fmt.SUFFIX, ".tape")
 PARQUET = ".parquet"
 """The suffix of exports. They are only read if they are named, because their runs are in other files too."""
 
+MAX_DEPTH = 100
+"""Runs that are nested deeper are skipped, because a damaged file must not exceed the recursion limit of Python."""
+INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding a line may raise: ``RecursionError`` for JSON that is nested too deeply."""
+
 _CHUNK = 1 << 20
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -42,15 +48,17 @@ def record_files(paths: Paths, *, since: float | None = None) -> list[Path]:
     Raises:
         RecordError: a path does not exist, or is not a record.
     """
-    found: dict[Path, float] = {}
+    found: dict[tuple[int, int], tuple[float, Path]] = {}  # by inode: a file may have several names
     for path in map(Path, [paths] if isinstance(paths, (str, os.PathLike)) else paths):
         try:
             inside = [p for p in path.rglob("*") if p.suffix in SUFFIXES and p.is_file()] if path.is_dir() else [path]
             for file in inside:
-                found[file] = file.stat().st_mtime
+                with suppress(FileNotFoundError) if file is not path else nullcontext():  # it was just deleted
+                    state = file.stat()
+                    found.setdefault((state.st_dev, state.st_ino), (state.st_mtime, file))
         except OSError as error:
             raise fmt.RecordError(f"{path} cannot be read: {error.strerror or error}") from error
-    return sorted((file for file, at in found.items() if since is None or at >= since), key=lambda f: (found[f], f))
+    return [file for at, file in sorted(found.values()) if since is None or at >= since]
 
 
 def raw_lines(file: Path, account: Account) -> Iterator[tuple[int, bytes]]:
@@ -144,6 +152,8 @@ class RecordedRun:
         self.nested: list[RecordedRun] = []
         self.labels: list[fmt.LabelLine] = []
         self.end: fmt.RunEnd | None = None
+        self.depth = 0
+        """The nesting depth in the record: 0 for an outermost run."""
         self.request: ModelRequest | None = None
         """The last request to the model, as it arrived at ``before_llm``."""
         self.sent: ModelRequest | None = None
@@ -324,7 +334,7 @@ def _runs_of(file: Path, account: Account) -> Iterator[RecordedRun]:
             continue  # an entry of a tape
         try:
             line = decode_line(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except INVALID:
             account.skip(file, NOT_A_LINE, number)
             continue
         if isinstance(line, fmt.HeaderLine):
@@ -335,9 +345,15 @@ def _runs_of(file: Path, account: Account) -> Iterator[RecordedRun]:
             if line.run == 0:
                 yield from _finished(runs)
                 runs.clear()
-            run = runs[line.run] = RecordedRun(line.run, line.info, hooks.get(line.info.hooks, ()), file)
-            if line.run and (outer := runs.get(line.info.outer or 0)) is not None:
+            outer = runs.get(line.info.outer or 0) if line.run else None
+            run = RecordedRun(line.run, line.info, hooks.get(line.info.hooks, ()), file)
+            if outer is not None:
+                run.depth = outer.depth + 1
+                if run.depth > MAX_DEPTH:
+                    account.skip(file, f"runs are nested deeper than {MAX_DEPTH} levels", number)
+                    continue
                 outer.nested.append(run)
+            runs[line.run] = run
         elif (known := runs.get(line.run)) is None:
             account.skip(file, NO_RUN, number)
         elif isinstance(line, fmt.EndLine):
@@ -352,13 +368,15 @@ def _runs_of(file: Path, account: Account) -> Iterator[RecordedRun]:
 def _add(run: RecordedRun, line: fmt.MomentLine, account: Account, number: int) -> None:
     # The messages that a line leaves out are those of the request as it arrived; a reply contains the request as sent.
     moment = RecordedMoment(line, run, run.request if line.point in ("before_llm", "on_run_end") else run.sent)
-    if line.point == "before_llm":
-        try:
+    try:
+        if not isinstance(moment.fields, dict):
+            raise TypeError
+        if line.point == "before_llm":
             run.request = moment.payload
             run.sent = judged_payload(moment)
-        except (msgspec.DecodeError, TypeError, ValueError):
-            account.skip(run.file, "the payload of the moment cannot be read", number)
-            return
+    except (*INVALID, TypeError, ValueError):
+        account.skip(run.file, "the payload of the moment cannot be read", number)
+        return
     run.moments.append(moment)
 
 
