@@ -70,7 +70,7 @@ def backtest(
     rules: Annotated[str, typer.Argument(metavar="RULES", help="The hooks to test.")],
     records: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RECORDS]...", help="Records, tapes and folders. [default: the setting records]"),
+        typer.Argument(metavar="RECORDS", help="Records, tapes and folders. [default: the setting records]"),
     ] = None,
     baseline: Annotated[
         str, typer.Option(metavar="RULES", help="Compare with these hooks instead of the recorded decisions.")
@@ -108,7 +108,10 @@ def backtest(
         ),
     ] = False,
 ) -> int:
-    """Test rules on recorded runs, and show which decisions would differ."""
+    """Show which decisions would differ under other rules.
+
+    The rules are called for the moments of recorded runs. No agent runs.
+    """
     from ..backtest._backtest import backtest as test
     from ..backtest.page import report_page
     from ..backtest.report import condition

@@ -51,7 +51,7 @@ def coverage(
     rules: Annotated[str, typer.Argument(metavar="RULES", help="The hooks to look at.")],
     records: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RECORDS]...", help="Records, tapes and folders. [default: the setting records]"),
+        typer.Argument(metavar="RECORDS", help="Records, tapes and folders. [default: the setting records]"),
     ] = None,
     since: Since = None,
     where: Annotated[
@@ -63,7 +63,10 @@ def coverage(
     ] = None,
     json: AsJson = False,
 ) -> int:
-    """Show which tools, arguments and points of recorded runs no guard looks at."""
+    """Show which tools and arguments no guard has looked at.
+
+    Also shown: points of recorded runs at which no hook decides, and model calls by purpose.
+    """
     from ..backtest._coverage import coverage as measure
     from ..backtest._coverage import coverage_condition
 

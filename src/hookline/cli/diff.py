@@ -52,7 +52,10 @@ def diff(
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Write a web page instead.")] = None,
     json: AsJson = False,
 ) -> int:
-    """Show two recorded runs side by side, with the first difference marked."""
+    """Show two recorded runs side by side.
+
+    The first difference is marked.
+    """
     found = compare(load_view(first, config), load_view(second, config))
     if html is not None:
         from ..explain.page import diff_html

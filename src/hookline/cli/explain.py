@@ -84,7 +84,10 @@ def explain(
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Write a web page instead.")] = None,
     json: AsJson = False,
 ) -> int:
-    """Show what happened in a recorded run: each step, and what each hook decided and changed."""
+    """Show each step of a recorded run, and what each hook decided.
+
+    Also shown: what each hook changed, why the run stopped, tokens, cost and time.
+    """
     view = load_view(run, config)
     if html is not None:
         from ..explain.page import explain_html

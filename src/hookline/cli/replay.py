@@ -65,7 +65,11 @@ def replay(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each tape.")] = False,
 ) -> int:
-    """Replay recorded runs under other hooks, and show which decisions differ."""
+    """Replay tapes under other hooks, and show what differs.
+
+    A replay runs the whole loop with the recorded replies and results. hookline backtest is faster, and also reads
+    records.
+    """
     from ..tape._replay import replay as play
     from ..tape.format import TapeError
     from ..tape.tape import Tape, tape_files
