@@ -29,7 +29,11 @@ MODULES = {
     "teams": "subagents and personalities",
     "server": "agents over HTTP",
     "config": "settings",
-    "tape": "recording and replaying runs",
+    "tape": "tapes: recording runs so that they can be replayed",
+    "records": "records of runs, and reading them",
+    "backtest": "other rules on recorded runs, and what no rule looks at",
+    "explain": "what happened in a recorded run, and how two runs differ",
+    "importers": "logs of other systems as records",
     "testing": "helpers to [test your own hooks](../guides/testing.md)",
     "compat": "names from other systems: see [coming from](../coming-from/index.md)",
 }

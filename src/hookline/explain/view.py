@@ -211,7 +211,7 @@ class RunView(View):
     time: float = 0.0
     file: str = ""
     session: str = ""
-    status: str = "cut off"
+    status: str = "interrupted"
     why: str = ""
     """Why the run stopped, as a sentence."""
     reply: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import cached_property, lru_cache
@@ -59,6 +60,14 @@ def record_files(paths: Paths, *, since: float | None = None) -> list[Path]:
         except OSError as error:
             raise fmt.RecordError(f"{path} cannot be read: {error.strerror or error}") from error
     return [file for at, file in sorted(found.values()) if since is None or at >= since]
+
+
+def last_written(file: Path) -> float:
+    """Return the Unix time at which a file was last written; now, if it was just moved."""
+    try:
+        return file.stat().st_mtime
+    except FileNotFoundError:
+        return time.time()
 
 
 def raw_lines(file: Path, account: Account) -> Iterator[tuple[int, bytes]]:
