@@ -46,6 +46,8 @@ module. Modules that are not listed here are not public. {GENERATED}
 
 """
 CONSTANTS = {
+    "DIFF_ASSETS": "The style sheets and scripts that a page with `diff_fragment` needs.",
+    "EXPLAIN_ASSETS": "The style sheets and scripts that a page with `explain_fragment` needs.",
     "FINISH_REASONS": "The reasons why a model stops; each reply has one of them.",
     "HOOKLINE_API": "The version of the plugin API; a manifest names it as `api`.",
     "POINTS": "Every declared point by name, in the order of the reference.",
