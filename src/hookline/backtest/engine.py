@@ -35,7 +35,7 @@ from .compare import STOPPING, Outcome, kind_of, outcome_of, subject_of
 from .confinement import RuleTimeoutError
 from .context import PROBE, BacktestContext, RecordedClock, RefusedError
 from .judge import Dispatcher, Route, Rules, is_coroutine
-from .played import PlayedFailureError, chain_of, is_playable, not_called, played_entry
+from .playback import PlayedFailureError, chain_of, is_playable, not_called, played_entry
 from .report import EXAMPLES, Certainty, Example, Kind, Problem, Report
 from .sources import TREE, Source, Unit, UnitAccount, Wanted
 from .tally import CERTAINTIES, Tally
@@ -651,7 +651,7 @@ class Engine:
             return []
         found = list(PROBE.reads)
         for hook, what in PROBE.refusals:
-            self._tally.trouble(hook, "refused", shorten(what, 200), self._example(moment))
+            self._tally.failure(hook, "refused", shorten(what, 200), self._example(moment))
             found.append((hook, "what it was refused"))
         PROBE.clear()
         names = [entry.name for entry, _, _ in route.calls]
@@ -708,7 +708,7 @@ class Engine:
     def _failure(self, hook: str, kind: str, message: str, example: Example) -> None:
         if kind not in (PlayedFailureError.__name__, RefusedError.__name__):  # refusals are counted when they happen
             problem: Problem = "out_of_memory" if kind == "MemoryError" else "raised"
-            self._tally.trouble(hook, problem, shorten(message, 200), example)
+            self._tally.failure(hook, problem, shorten(message, 200), example)
 
     def _no_decision(self, hook: str, error: BaseException, moment: Moment) -> None:
         """Report a hook that was interrupted, or that tried to end the process."""
@@ -726,7 +726,7 @@ class Engine:
 
     def _report_problem(self, hook: str, problem: Problem, message: str, moment: Moment) -> None:
         self._counted += 1  # it was not judged
-        self._tally.trouble(hook, problem, message, self._example(moment))
+        self._tally.failure(hook, problem, message, self._example(moment))
         self._account.skip(f"the hook {hook} did not judge the moment: {message}")
 
     def _count_hang(self, hook: str) -> None:

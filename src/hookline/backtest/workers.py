@@ -23,11 +23,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ..records.account import Skipped
 from .confinement import RuleTimeoutError, confine, limit_memory, time_limit
 from .context import PROBE
 from .engine import Engine
 from .judge import check_no_loop
-from .report import Problem, Report, Skipped
+from .report import Problem, Report
 from .sources import Unit
 
 MAX_RESTARTS = 10

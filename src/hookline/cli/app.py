@@ -33,7 +33,7 @@ GROUPS = {
         "record": "List, show, label, export or delete recorded runs.",
         "explain": "Show each step of a recorded run, and what each hook decided.",
         "diff": "Show two recorded runs side by side.",
-        "stats": "Show statistics of recorded runs: models, tools, hooks, tokens, cost and time.",
+        "stats": "Show statistics of runs: models, tools, hooks, tokens, cost and time.",
         "audit": "Verify or show an audit log, or create a key pair for signing.",
     },
     "Test rules on recorded runs": {

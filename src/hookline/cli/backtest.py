@@ -279,7 +279,7 @@ def _print(report: Report, folder: str) -> None:
     for cell in cells:
         _print_examples(cell, in_words(cell.kind), folder)
     _print_labels(report)
-    _print_troubles(report, folder)
+    _print_failures(report, folder)
 
 
 def _row(cell: Cell, kind: str) -> tuple[object, ...]:
@@ -343,15 +343,15 @@ def _share(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.0%}"
 
 
-def _print_troubles(report: Report, folder: str) -> None:
+def _print_failures(report: Report, folder: str) -> None:
     lines = []
-    if report.troubles:
+    if report.failures:
         lines.append(Text("\nHooks that failed", style="bold red"))
-    for trouble in report.troubles:
-        what = f"{trouble.hook}: {trouble.problem.replace('_', ' ')} at {counted(trouble.count, 'moment')}"
-        lines.append(Text(f"  {printable(f'{what}: {trouble.message}', keep='')}"))
-        if trouble.examples:
-            lines.append(Text(f"    {_command(trouble.examples[0], folder)}", style="dim"))
+    for failure in report.failures:
+        what = f"{failure.hook}: {failure.problem.replace('_', ' ')} at {counted(failure.count, 'moment')}"
+        lines.append(Text(f"  {printable(f'{what}: {failure.message}', keep='')}"))
+        if failure.examples:
+            lines.append(Text(f"    {_command(failure.examples[0], folder)}", style="dim"))
     if report.guesses:
         lines.append(Text("\nGuesses: these hooks read something that was not recorded", style="bold"))
     for guess in report.guesses:

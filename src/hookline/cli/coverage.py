@@ -112,10 +112,10 @@ def _print(found: Coverage) -> None:
         purposes = ", ".join(f"{_name(each.purpose)} ({each.calls:,})" for each in found.purposes)
         lines.append(Text.assemble(("Model calls by purpose: ", "bold"), purposes))
     print_parts(*lines)
-    for trouble in found.troubles:
-        problem = "failed" if trouble.problem == "raised" else trouble.problem.replace("_", " ")
-        message = f": {trouble.message}" if trouble.problem == "raised" else ""
-        print_note(f"the guard {trouble.hook!r} {problem} at {counted(trouble.count, 'call')}{message}")
+    for failure in found.failures:
+        problem = "failed" if failure.problem == "raised" else failure.problem.replace("_", " ")
+        message = f": {failure.message}" if failure.problem == "raised" else ""
+        print_note(f"the guard {failure.hook!r} {problem} at {counted(failure.count, 'call')}{message}")
     print_skipped(found.skipped)
 
 

@@ -53,7 +53,7 @@ def stats(
     ] = None,
     json: AsJson = False,
 ) -> int:
-    """Show statistics of recorded runs: models, tools, hooks, tokens, cost and time."""
+    """Show statistics of runs: models, tools, hooks, tokens, cost and time."""
     from ..stores.run_statistics import run_stats
 
     alone = [name for name, given in (("--last", last), ("--run", run)) if given is not None]
