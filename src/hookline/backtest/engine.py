@@ -27,7 +27,7 @@ from .._kernel.state import AgentResult
 from .._run.model_call import MAX_RETRIES
 from ..models.protocol import Model
 from ..records.account import NO_RUN
-from ..records.format import NO_NOTES, VERSION, Decision, HookInfo, Label
+from ..records.format import NO_NOTES, TAPE_SUFFIX, VERSION, Decision, HookInfo, Label
 from ..records.labels import is_person
 from ..records.reading import changed_by, decode_header, decode_hooks, decode_label, decode_moment, decode_run
 from .compare import STOPPING, Outcome, kind_of, outcome_of, subject_of
@@ -194,7 +194,7 @@ class Engine:
 
     def _judge(self, unit: Unit, stuck: Stuck) -> Report:
         self._unit = unit
-        self._is_tape = unit.file.endswith(".tape")
+        self._is_tape = unit.file.endswith(TAPE_SUFFIX)
         self._account = UnitAccount(unit.file)
         self._tally = self._total = Tally()
         self._targets: dict[bytes, Target] = {}
