@@ -25,7 +25,7 @@ def headline(report: Report) -> str:
     """
     if not report.runs:
         return "The records contain no runs, so nothing was judged."
-    found = [(kind, number) for kind in KINDS if kind != "same" and (number := report.total(kind).total)]
+    found: list[tuple[Kind, int]] = [(kind, number) for kind in KINDS if kind != "same" and (number := report.total(kind).total)]
     if not found:
         return f"No decision would differ in {counted(report.runs, 'run')}."
     named = [f"{number:,} {in_words(kind)}" for kind, number in found[:_IN_HEADLINE]]

@@ -47,13 +47,14 @@ def find_run(name: str, records: Sequence[str | os.PathLike[str]] = ()) -> Found
     if not records:
         what = "the last run" if name == "last" else repr(name)
         raise RecordError(f"{what} was not found: no runs are recorded yet (hookline run --record records a run)")
-    for _ in range(2):
+    file, id = _locate(name, records)
+    found = _read(file, id)
+    if found is None:  # the run has ended meanwhile, and its record was moved
         file, id = _locate(name, records)
         found = _read(file, id)
-        if found is not None:
-            return found
-        # The run has ended meanwhile, and its record was moved.
-    raise RecordError(f"{file} does not contain the run {id} any more")
+    if found is None:
+        raise RecordError(f"{file} does not contain the run {id} any more")
+    return found
 
 
 def _locate(name: str, records: Sequence[str | os.PathLike[str]]) -> tuple[Path, str]:
