@@ -442,7 +442,7 @@ def test_labels_that_people_gave_afterwards_count(tmp_path):
     report = backtest([no_sudo], tmp_path)
     assert (report.labels.bad_stopped.exact, report.labels.good_passed.total) == (1, 1)
     assert (report.labels.precision, report.labels.recall) == (1.0, 1.0)
-    assert [(each.why, each.first) for each in report.skipped] == [("the line is not a label", 3)]
+    assert [(each.reason, each.first) for each in report.skipped] == [("the line is not a label", 3)]
 
 
 def test_labels_of_calls_that_no_rule_judges_have_the_recorded_decision(tmp_path):

@@ -10,9 +10,10 @@ import shutil
 import msgspec
 import pytest
 
-from hookline.backtest import Cell, Confusion, Count, Example, Guess, Report, Skipped, Trouble
+from hookline.backtest import Cell, Confusion, Count, Example, Guess, Report, Trouble
 from hookline.backtest.page import explain_command, headline, report_page
 from hookline.backtest.report import KINDS
+from hookline.records import Skipped
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
@@ -57,8 +58,9 @@ def cells(*kinds):
     [
         (REPORT, "2 of 1,204 runs would differ: 3 newly blocked, 1 newly asked."),
         (Report(runs=1, different_runs=1, cells=cells(("raised", 1))), "1 of 1 run would differ: 1 raised."),
-        (Report(runs=7, cells=cells(("same", 100))), "No decision would differ in 7 runs."),
+        (Report(runs=7, judged=100, cells=cells(("same", 100))), "No decision would differ in 7 runs."),
         (Report(), "The records contain no runs, so nothing was judged."),
+        (Report(runs=2, moments=9), "The rules were not called: 2 runs, and no moment at their points and tools."),
         (
             Report(runs=9, different_runs=9, cells=cells(*((kind, 1000) for kind in KINDS))),
             "9 of 9 runs would differ: 1,000 newly blocked, 1,000 no longer blocked, 1,000 newly asked, "

@@ -10,7 +10,7 @@ import pytest
 
 from hookline import AFTER_LLM, BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
 from hookline.backtest import backtest, parquet
-from hookline.backtest.sources import Account, Unit, Wanted
+from hookline.backtest.sources import Unit, UnitAccount, Wanted
 from hookline.records import parquet as export
 from hookline.records.format import Label
 from hookline.records.hook import RecordHook
@@ -134,7 +134,7 @@ def test_moments_that_no_hook_listens_to_are_not_read(tables):
     blocks = [
         block
         for unit in units
-        for block in source.blocks(unit, Wanted({"before_tool": ("shell",)}), Account(unit.file))
+        for block in source.blocks(unit, Wanted({"before_tool": ("shell",)}), UnitAccount(unit.file))
     ]
     assert len(blocks) == 30
     lines = [line for block in blocks for line in block.data.splitlines()]
@@ -148,7 +148,7 @@ def test_without_labels_only_the_calls_of_the_tool_are_read(records, tmp_path):
     export_parquet([tmp_path / "all.moments"], tmp_path / "all.parquet")
     source = parquet.ParquetFiles([str(tmp_path / "all.parquet")])
     [unit] = source.units()
-    blocks = source.blocks(unit, Wanted({"before_tool": ("shell",)}), Account(unit.file))
+    blocks = source.blocks(unit, Wanted({"before_tool": ("shell",)}), UnitAccount(unit.file))
     lines = [line for block in blocks for line in block.data.splitlines() if line.startswith(b'["before_tool"')]
     assert {line.split(b'"')[3] for line in lines} == {b"shell"}
     assert content(backtest([one_tool], [tmp_path / "all.parquet"])) == content(
@@ -177,7 +177,7 @@ def test_a_file_that_is_not_an_export_is_reported_and_the_rest_is_judged(tables,
         [one_tool], [tables, tmp_path / "torn.parquet", tmp_path / "other.parquet", tmp_path / "no.parquet"]
     )
     assert report.runs == 30
-    reasons = {each.file.rpartition("/")[2]: each.why for each in report.skipped}
+    reasons = {each.file.rpartition("/")[2]: each.reason for each in report.skipped}
     assert set(reasons) == {"torn.parquet", "other.parquet", "no.parquet"}
     assert "not an export of records" in reasons["other.parquet"]
 
@@ -192,7 +192,7 @@ def test_a_damaged_part_is_reported_and_the_others_are_judged(tables):
     report = backtest([one_tool], [tables])
     assert 0 < report.runs < 30
     [skipped] = report.skipped
-    assert skipped.why.startswith("a part of the file cannot be read")
+    assert skipped.reason.startswith("a part of the file cannot be read")
 
 
 def test_without_duckdb_the_error_says_what_to_install(tables):

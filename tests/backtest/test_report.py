@@ -2,8 +2,9 @@
 
 import pytest
 
-from hookline.backtest import BacktestError, Cell, Confusion, Count, Example, Guess, Report, Skipped, Trouble
+from hookline.backtest import BacktestError, Cell, Confusion, Count, Example, Guess, Report, Trouble
 from hookline.backtest.report import EXAMPLES, KINDS
+from hookline.records import Skipped
 
 
 def made(**fields):

@@ -19,7 +19,7 @@ NO_RUN = "the line belongs to a run that the file does not contain"
 
 
 def skipped(report):
-    return [(each.why, each.count, each.first) for each in report.skipped]
+    return [(each.reason, each.count, each.first) for each in report.skipped]
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_file_of_a_newer_version_is_skipped_as_a_whole(writer, tmp_path):
     report = backtest([no_sudo], tmp_path)
     (found,) = report.skipped
     assert found.file == str(tmp_path / "b.moments")
-    assert "version 99" in found.why
+    assert "version 99" in found.reason
     assert report.runs == 3
 
 
@@ -130,7 +130,7 @@ def test_a_very_long_line_is_skipped(writer, tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "MAX_LINE", 1 << 20)
     writer.lines.insert(7, b'["before_tool","shell",0,7,0.1,0.0,{"id":"1","name":"' + b"x" * (5 << 20) + b'"}]')
     report = backtest([no_sudo], writer.write())
-    assert skipped(report) == [("a line is longer than 1 MB", 1, 8)]
+    assert skipped(report) == [("a line is longer than 64 MB", 1, 8)]
     assert report.runs == 3
     assert kinds(report) == {"newly_blocked": (3, 0, 0)}
 

@@ -108,6 +108,8 @@ def test_rules_are_compared_with_a_baseline(run, work):
     [
         (["nothing.py", "records"], "nothing.py"),
         (["rules.py", "nowhere"], "nowhere"),
+        (["rules.py"], "no runs are recorded in"),
+        (["records", "rules.py"], "Name the rules first, and then the records"),
         (["rules.py", "records", "--fail-if", "newly_bloked > 0"], "Did you mean 'newly_blocked'"),
         (["rules.py", "records", "--where", "tol=x"], "Did you mean 'tool'"),
         (["rules.py", "records", "--since", "yesterday"], "--since"),
@@ -120,6 +122,11 @@ def test_invalid_input_is_an_error_with_code_2(run, args, message):
     done = run(*args, code=2)
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_records_without_runs_are_not_a_success(run, work):
+    (work / "empty.moments").touch()
+    assert "The records contain no runs" in run("rules.py", "empty.moments", code=5).stdout
 
 
 def test_skipped_lines_are_listed_and_have_their_own_exit_code(run, work):

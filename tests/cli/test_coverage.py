@@ -109,3 +109,9 @@ def test_text_of_models_cannot_control_the_terminal(in_process, folder, records)
     code, out, _ = in_process("coverage", "rules.py", "hostile")
     assert code == 0
     assert "\x1b[31m (" not in out
+
+
+def test_records_without_runs_are_not_a_success(in_process, records, folder):
+    (folder / "empty.moments").touch()
+    code, out, _ = in_process("coverage", "rules.py", "empty.moments")
+    assert (code, out.splitlines()[0]) == (5, "No tool was called in the records, because they contain no runs.")

@@ -118,8 +118,8 @@ def test_what_could_not_be_read_is_reported_and_the_rest_is_shown(in_process, re
     code, out, told = in_process("explain", "last", "--records", "records")
     assert code == 0
     assert out.startswith("cut off run_")
-    assert "1 line skipped: the line is not a line of a record (first in line 10)" in told
-    assert "1 line skipped: the last line is incomplete" in told
+    assert "skipped 1: the line is not a line of a record, first in line 10" in told
+    assert "skipped 1: the last line is incomplete" in told
 
 
 def test_text_of_a_run_cannot_control_the_terminal(in_process, folder, monkeypatch):

@@ -99,7 +99,7 @@ def test_older_files_are_not_read_for_a_short_list(record, records):
     code, out, err = record("ls", "-n", "1", "--json")
     assert [run["task"] for run in json.loads(out)] == ["new"]
     assert err == ""
-    assert "old.moments: 1 line skipped: the line is not a line of a record" in record("ls")[2]
+    assert "old.moments: skipped 1: the line is not a line of a record" in record("ls")[2]
 
 
 def test_a_run_that_was_cut_off_is_listed_as_interrupted(record, records):

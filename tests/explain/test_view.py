@@ -311,3 +311,12 @@ def test_a_tape_is_explained_like_a_record(tmp_path):
     assert taped.events > recorded.events  # a tape contains all points
     found = compare(taped, recorded)
     assert [(pair.left, pair.right) for pair in found.pairs if not pair.same] == []
+
+
+def test_an_answer_in_place_of_the_model_is_shown_as_its_text(tmp_path):
+    @hook(BEFORE_LLM)
+    def canned(ctx, request):
+        return HookResult.answer("No model is needed.")
+
+    shown = run_of(tmp_path, canned, turns=[])
+    assert moment(shown, BEFORE_LLM, verb="answer").decisions[0].value == "No model is needed."

@@ -3,7 +3,8 @@
 import pytest
 
 from hookline.importers import import_logs
-from hookline.records.reading import Account, read_runs
+from hookline.records import Account
+from hookline.records.reading import read_runs
 
 
 class Imported:

@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hookline.importers import import_logs
-from hookline.records.reading import Account, read_runs
+from hookline.records import Account
+from hookline.records.reading import read_runs
 
 from .test_openai import TALK, TOOLS, request_log
 from .test_otel import ANSWERED, ASKED, CALLED, DONE, export, span

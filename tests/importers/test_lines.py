@@ -18,7 +18,7 @@ def test_a_very_long_line_is_skipped_and_the_rest_is_read(tmp_path, monkeypatch)
     report = import_logs("openai", [tmp_path / "log.jsonl"], tmp_path / "out.moments")
     assert report.runs == 2
     assert report.lines == 3
-    assert [(each.line, each.count) for each in report.skipped] == [(2, 1)]
+    assert [(each.first, each.count) for each in report.skipped] == [(2, 1)]
     assert "longer than" in report.skipped[0].reason
 
 

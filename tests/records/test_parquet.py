@@ -10,10 +10,10 @@ import pyarrow.parquet
 import pytest
 
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
-from hookline.records import RecordError, parquet
+from hookline.records import Account, RecordError, parquet
 from hookline.records.hook import RecordHook
 from hookline.records.parquet import COLUMNS, export_parquet
-from hookline.records.reading import Account, read_runs, record_files
+from hookline.records.reading import read_runs, record_files
 from hookline.teams import Team
 
 

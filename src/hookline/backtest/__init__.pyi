@@ -12,5 +12,4 @@ from .report import Count as Count
 from .report import Example as Example
 from .report import Guess as Guess
 from .report import Report as Report
-from .report import Skipped as Skipped
 from .report import Trouble as Trouble

@@ -14,6 +14,7 @@ from .._base.text import did_you_mean, is_number
 from .._kernel.hook import Hook
 from .._kernel.registry import HookRegistry, HookStack
 from ..models.protocol import Model
+from ..records.account import Skipped
 from ..records.format import Label
 from ..records.labels import FILE as LABELS
 from ..records.labels import read_labels
@@ -21,7 +22,7 @@ from .confinement import ACTIONS
 from .engine import Engine, Test
 from .errors import BacktestError
 from .parquet import ParquetFiles, split_paths
-from .report import Report, Skipped
+from .report import Report
 from .sources import Files, Joined, Source
 from .where import Where
 from .workers import Limits, can_fork, judge_here, judge_in_processes

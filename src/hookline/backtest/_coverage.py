@@ -20,13 +20,14 @@ from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_LLM, BEFORE_TOOL, POINTS
 from .._kernel.registry import HookRegistry, HookStack
 from .._run.strict import covers
+from ..records.account import Skipped
 from ._backtest import TIME_LIMIT, Hooks, Progress, backtest, load_rules
 from .confinement import RuleTimeoutError
-from .context import PROBE
+from .context import unwatched
 from .errors import BacktestError
 from .expressions import Condition
 from .judge import is_coroutine
-from .report import Report, Skipped, Trouble
+from .report import Report, Trouble
 from .watching import WatchedArguments, noting, watch
 
 MAX_NAMES = 1000
@@ -313,11 +314,8 @@ class _Meter:
 
 def _names(entry: Entry, ctx: Any, tool: str) -> bool:
     """Whether a guard says that it judges a tool, as :class:`hookline.hooks.Strict` understands it."""
-    active, PROBE.active = PROBE.active, False  # the guard itself does not read the tools
-    try:
+    with unwatched():  # the guard itself does not read the tools
         return covers(entry, tool, ctx.tool_registry.get(tool))
-    finally:
-        PROBE.active = active
 
 
 def _tool_coverage(name: str, tool: _Tool) -> ToolCoverage:

@@ -81,7 +81,8 @@ PROBE = Probe()
 
 
 @contextmanager
-def _unwatched() -> Iterator[None]:
+def unwatched() -> Iterator[None]:
+    """Let code of the backtest itself run while a hook is running."""
     active, PROBE.active = PROBE.active, False
     try:
         yield
@@ -185,7 +186,7 @@ class BacktestScope(Scope):
         recorded = self._run.state()
         if recorded.missing:
             PROBE.note(recorded.missing)
-        with _unwatched():  # creating the state reads all its parts
+        with unwatched():  # creating the state reads all its parts
             return RecordedState(
                 recorded.messages,
                 self._given.get("metadata", recorded.metadata),
@@ -196,7 +197,7 @@ class BacktestScope(Scope):
 
     def accept_state(self, state: object) -> None:
         """Keep the metadata and the system prompt that a hook returned. The messages remain the recorded ones."""
-        with _unwatched():  # the comparison reads all parts
+        with unwatched():  # the comparison reads all parts
             now = self.state
             accepted = now.accept(state)
             for part in ("metadata", "system_prompt"):

@@ -19,25 +19,26 @@ from .._base.text import describe, shorten
 from .._kernel.dispatch import Firing, HookOutcome
 from .._kernel.errors import HookError, InvalidResultError
 from .._kernel.payloads import ApprovalDecision, ModelRequest, ToolCallRequest, ToolCallResult
-from .._kernel.points import AFTER_LLM, APPROVAL_DECIDED, BEFORE_LLM, ON_ERROR, ON_RUN_END
+from .._kernel.points import AFTER_LLM, APPROVAL_DECIDED, BEFORE_LLM, ON_ERROR, ON_RUN_END, POINTS
 from .._kernel.registry import HookStack
 from .._kernel.results import SETTLING, HookAction, HookResult, Verdict, parse_result
 from .._kernel.scope import Scope
 from .._kernel.state import AgentResult
 from .._run.model_call import MAX_RETRIES
 from ..models.protocol import Model
-from ..records.format import VERSION, HeaderLine, HookInfo, HooksLine, Label, LabelLine, MomentLine, Notes
+from ..records.account import NO_RUN
+from ..records.format import NO_NOTES, VERSION, HookInfo, Label
 from ..records.labels import is_person
+from ..records.reading import changed_by, decode_header, decode_hooks, decode_label, decode_moment, decode_run
 from .compare import STOPPING, Outcome, kind_of, outcome_of, subject_of
 from .confinement import RuleTimeoutError
 from .context import PROBE, BacktestContext, RecordedClock, RefusedError
-from .history import changed_by
-from .judge import Dispatcher, Route, Rules, is_coroutine, known_point
+from .judge import Dispatcher, Route, Rules, is_coroutine
 from .played import PlayedFailureError, chain_of, not_called, played_entry
 from .report import EXAMPLES, Certainty, Example, Kind, Problem, Report
-from .sources import Account, Source, Unit, Wanted
+from .sources import Source, Unit, UnitAccount, Wanted
 from .tally import CERTAINTIES, Tally
-from .trees import DecidedCall, JudgedRun, RunTree, decode_run
+from .trees import DecidedCall, JudgedRun, RunTree
 from .where import Where
 
 MAX_HANGS = 3
@@ -47,22 +48,16 @@ Stuck = Mapping[int, tuple[str, Problem, str]]
 """Moments of a unit that are not judged: their numbers, with the hook, the problem and a message."""
 
 _set = msgspec.structs.force_setattr
-_NO_NOTES = Notes()
 _NO_RUNS: dict[int, JudgedRun] = {}
 _SPECIAL = frozenset((BEFORE_LLM, AFTER_LLM, ON_ERROR, ON_RUN_END, APPROVAL_DECIDED))
 _NOTHING = Outcome()
 _NOT_JUDGED = (RuleTimeoutError, SystemExit)
-_decode_label = msgspec.json.Decoder(LabelLine).decode
-_decode_hooks = msgspec.json.Decoder(HooksLine).decode
-_decode_header = msgspec.json.Decoder(HeaderLine).decode
-_decode_moment = msgspec.json.Decoder(MomentLine).decode
 _decode_end = msgspec.json.Decoder(tuple[str, int, dict[str, Any]]).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_head = msgspec.json.Decoder(tuple[str, str]).decode
 _BAD_PAYLOAD = "the payload does not fit its point"
 _BAD_FIELDS = "the line has missing or invalid fields"
 _NO_JSON = "the line is not JSON"
-_NO_RUN = "the line belongs to a run that the file does not contain"
 _INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, ValueError, KeyError)
 _INEXACT = {"redacted": "redacted", "cut": "cut", "partial": "not complete"}
 
@@ -161,6 +156,10 @@ class Engine:
         self._others = tuple(f'["{name}",'.encode() for name in others)
         self._judged = _prefixes(self.wanted)
         self._prefixes = (*self._judged, *self._others)
+        self._first_bytes = tuple({prefix[2:10] for prefix in self._prefixes})
+        self._skipped: set[bytes] = set()
+        """The first bytes of names of points that are not judged."""
+        self._not_skipped: set[bytes] = set()
         self._dispatcher = Dispatcher()
         self._number = 0
         self._clock = RecordedClock()
@@ -194,7 +193,7 @@ class Engine:
     def _judge(self, unit: Unit, stuck: Stuck) -> Report:
         self._unit = unit
         self._is_tape = unit.file.endswith(".tape")
-        self._account = Account(unit.file)
+        self._account = UnitAccount(unit.file)
         self._tally = self._total = Tally()
         self._targets: dict[bytes, Target] = {}
         self._ignored: set[bytes] = set()
@@ -229,13 +228,16 @@ class Engine:
         targets, probe, clock, position = self._targets, PROBE, self._clock, PROBE.position
         tree, stuck, number = self._tree, self._stuck, self._number
         runs = _NO_RUNS if tree is None else tree.runs
-        prefixes, lines = self._prefixes, BytesIO(data)
+        prefixes, skipped, lines = self._prefixes, self._skipped, BytesIO(data)
         if tree is not None:
             tree.stream = lines
         for line in lines:
-            if not line.startswith(prefixes):
-                if not line.endswith(b"]\n"):
+            if line[2:10] in skipped:  # the usual case, so the cheapest test
+                if line[-2:-1] != b"]":
                     self._check_line(line, data, lines.tell() - len(line))
+                continue
+            if not line.startswith(prefixes):
+                self._skip_line(line, data, lines.tell() - len(line))
                 continue
             head = line[: line.find(b'"', line.find(b'",') + 3)]
             target = targets.get(head)
@@ -336,9 +338,9 @@ class Engine:
                 _set(payload, "request", request)
         return payload
 
-    def _skip(self, why: str, data: bytes, position: int) -> None:
+    def _skip(self, reason: str, data: bytes, position: int) -> None:
         """Count a skipped line."""
-        self._account.skip_in(data, position, why)
+        self._account.skip_in(data, position, reason)
 
     def _find_run(self, number: int) -> JudgedRun | None:
         return None if self._tree is None else self._tree.run(number)
@@ -346,9 +348,18 @@ class Engine:
     def _bad_moment(self, error: BaseException, data: bytes, start: int) -> None:
         """Report a moment that cannot be decoded."""
         if isinstance(error, KeyError):
-            self._skip(_NO_RUN, data, start)
+            self._skip(NO_RUN, data, start)
         else:
             self._skip(_BAD_PAYLOAD if isinstance(error, msgspec.ValidationError) else _NO_JSON, data, start)
+
+    def _skip_line(self, line: bytes, data: bytes, start: int) -> None:
+        """Skip a line that is not judged, and remember the first bytes of its name if no judged line has them."""
+        name = line[2:10]
+        if line[-2:-1] != b"]":
+            self._check_line(line, data, start)
+        elif name not in self._not_skipped and len(self._skipped) < _MAX_SKIPPED:
+            is_judged = any(map(name.startswith, self._first_bytes))
+            (self._not_skipped if is_judged else self._skipped).add(name)
 
     def _check_line(self, line: bytes, data: bytes, start: int) -> None:
         """Report a line that does not end like an array, unless it is empty or the entry of a tape."""
@@ -361,22 +372,22 @@ class Engine:
         if line.startswith(b'["run",'):
             self._run_line(line, data, start)
         elif line.startswith(b'["hooks",'):
-            found = _decode_hooks(line)
+            found = decode_hooks(line)
             self._hooks[found.digest] = found.hooks
         elif line.startswith(b'["hookline",'):
-            if _decode_header(line).header.format > VERSION:
+            if decode_header(line).header.format > VERSION:
                 self._skip("a newer version of the format", data, start)
         elif tree is None:
-            self._skip(_NO_RUN, data, start)
+            self._skip(NO_RUN, data, start)
         elif line.startswith(b'["end",'):
             _, number, end = _decode_end(line)
             if number == 0:
                 tree.status = str(end.get("status", ""))
         elif line.startswith(b'["label",'):
-            label = _decode_label(line)
+            label = decode_label(line)
             tree.labels[label.label.call_id or f"#{label.n}"] = label.label
         else:
-            moment = _decode_moment(line)
+            moment = decode_moment(line)
             fields = _decode_fields(moment.payload)
             self._decided(tree, moment.run, *(str(fields.get(name, "")) for name in ("call_id", "decision", "by")))
 
@@ -453,7 +464,7 @@ class Engine:
         except _INVALID:
             self._skip(_BAD_FIELDS, data, start)
             return None
-        point = known_point(name)
+        point = POINTS.get(name)
         now = then = None
         if point is not None and self._test.where.wants_moment(name, tool):
             now = self.now.route(point, tool)
@@ -715,7 +726,7 @@ def _recorded_decisions(tree: RunTree, keys: Iterable[str]) -> dict[str, Decided
         if not line.startswith(b'["before_tool",'):
             continue
         try:
-            moment = _decode_moment(line)
+            moment = decode_moment(line)
             call_id = str(_decode_fields(moment.payload).get("id", ""))
         except _INVALID:
             continue
@@ -730,6 +741,7 @@ class _LinesNeededError(Exception):
     """A hook read something for which the source must not leave out lines."""
 
 
+_MAX_SKIPPED = 1000
 _OTHERS = ("run", "label", "approval_decided", "hooks", "hookline")
 """The first items of other lines that are looked at; the ends of runs only if their status matters."""
 _MOMENT = re.compile(rb'\["(?!(?:run|end|label|hooks|hookline)")[^"]*","(?:[^"\\]|\\.)*",-?\d+,(\d+),')
@@ -784,7 +796,7 @@ def _validation(moment: Moment) -> Callable[[Firing], None] | None:
     payload, row = moment.payload, moment.row
     if type(payload) is not ToolCallRequest:
         return None
-    checked = (row.notes or _NO_NOTES).checked
+    checked = (row.notes or NO_NOTES).checked
     is_invalid = row.verdict is not None and row.verdict.verb == HookAction.INVALID
     if checked is None and not is_invalid:
         return None

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar, get_args
 import msgspec
 
 from .._base.frozen import Frozen
+from ..records.account import Skipped
 from .expressions import Condition
 
 Certainty = Literal["exact", "conditional", "guess"]
@@ -129,15 +130,6 @@ class Guess(Frozen, frozen=True):
     hook: str
     read: str
     count: int = 0
-
-
-class Skipped(Frozen, frozen=True):
-    """Lines or moments of a file that were not judged, and why. ``first`` is the first line, from 1; 0 if unknown."""
-
-    file: str
-    why: str
-    count: int = 1
-    first: int = 0
 
 
 class Confusion(Frozen, frozen=True):
@@ -334,13 +326,13 @@ def _merge_guesses(guesses: Iterable[Guess]) -> tuple[Guess, ...]:
 def _merge_skipped(skipped: Iterable[Skipped]) -> tuple[Skipped, ...]:
     def add(a: Skipped, b: Skipped) -> Skipped:
         first = min(filter(None, (a.first, b.first)), default=0)
-        return Skipped(a.file, a.why, a.count + b.count, first)
+        return Skipped(a.file, a.reason, a.count + b.count, first)
 
-    merged = _by_key(skipped, lambda s: (s.file, s.why), add)
+    merged = _by_key(skipped, lambda s: (s.file, s.reason), add)
     if len(merged) <= FILES:
         return tuple(merged)
-    rest = (Skipped("other files", each.why, each.count) for each in merged[FILES:])
-    return *merged[:FILES], *_by_key(rest, lambda s: s.why, add)
+    rest = (Skipped("other files", each.reason, each.count) for each in merged[FILES:])
+    return *merged[:FILES], *_by_key(rest, lambda s: s.reason, add)
 
 
 T = TypeVar("T")

@@ -11,10 +11,10 @@ from typing import Protocol
 import msgspec
 
 from .._base.frozen import Frozen
-from ..records.format import VERSION, HeaderLine, HookInfo, HooksLine, RecordError
-from ..records.reading import MAX_LINE, record_files
+from ..records.account import INCOMPLETE, MAX_LINE, TOO_LONG, Account, Skipped
+from ..records.format import HookInfo, RecordError
+from ..records.reading import check_version, decode_header, decode_hooks, record_files
 from .errors import BacktestError
-from .report import Skipped
 
 UNIT_BYTES = 16 << 20
 """The size of the parts of a file. It does not depend on the number of processes, so that the result does not."""
@@ -57,30 +57,29 @@ class Block(Frozen, frozen=True):
     left_out: int = 0
 
 
-class Account:
+class UnitAccount:
     """What was skipped in a unit, and why."""
 
     def __init__(self, file: str) -> None:
         self._file = file
-        self._found: dict[str, list[int]] = {}
+        self._account = Account()
         self.lines_before: Callable[[], int] | None = None
         """Returns the number of lines before the current block, if the source knows it."""
 
-    def skip(self, why: str, line: int = 0) -> None:
+    def skip(self, reason: str, line: int = 0) -> None:
         """Count a skipped line; ``line`` is its number, 0 if unknown."""
-        found = self._found.setdefault(why, [0, line])
-        found[0] += 1
+        self._account.skip(self._file, reason, line)
 
-    def skip_in(self, block: bytes, position: int, why: str) -> None:
+    def skip_in(self, block: bytes, position: int, reason: str) -> None:
         """Count a skipped line of a block. Its number is only looked up for the first one of each kind."""
         line = 0
-        if why not in self._found and self.lines_before is not None:
+        if (self._file, reason) not in self._account.skipped and self.lines_before is not None:
             line = self.lines_before() + block.count(b"\n", 0, position) + 1
-        self.skip(why, line)
+        self.skip(reason, line)
 
     def entries(self) -> tuple[Skipped, ...]:
         """Return the account for the report."""
-        return tuple(Skipped(self._file, why, count, line) for why, (count, line) in self._found.items())
+        return self._account.entries()
 
 
 class Source(Protocol):
@@ -94,7 +93,7 @@ class Source(Protocol):
         """Return the files that cannot be read at all."""
         ...
 
-    def blocks(self, unit: Unit, wanted: Wanted, account: Account) -> Iterator[Block]:
+    def blocks(self, unit: Unit, wanted: Wanted, account: UnitAccount) -> Iterator[Block]:
         """Yield the lines of a unit. Each run tree is complete and in order."""
         ...
 
@@ -120,7 +119,7 @@ class Joined:
         """Return the files that cannot be read at all."""
         return [each for source in self._sources for each in source.skipped()]
 
-    def blocks(self, unit: Unit, wanted: Wanted, account: Account) -> Iterator[Block]:
+    def blocks(self, unit: Unit, wanted: Wanted, account: UnitAccount) -> Iterator[Block]:
         """Yield the lines of a unit."""
         return self._by_file[unit.file].blocks(unit, wanted, account)
 
@@ -140,7 +139,6 @@ class Files:
     def __init__(self, paths: Iterable[str | os.PathLike[str]], *, since: float | None = None) -> None:
         given = list(paths)
         self._files = record_files(given, since=since)
-        self._since = since
         if not self._files:
             younger = " that was written since then" if since is not None else ""
             raise BacktestError(
@@ -181,16 +179,12 @@ class Files:
         with file.open("rb") as stream:
             first = stream.readline(_CHUNK)
         try:
-            header = _decode_header(first).header
+            header = decode_header(first).header
         except msgspec.DecodeError:
             return  # each of its lines is checked later
-        if header.format > VERSION:
-            raise RecordError(
-                f"version {header.format} of the format; this version of Hookline reads up to {VERSION}: "
-                "use a newer version of Hookline"
-            )
+        check_version(header)
 
-    def blocks(self, unit: Unit, wanted: Wanted, account: Account) -> Iterator[Block]:
+    def blocks(self, unit: Unit, wanted: Wanted, account: UnitAccount) -> Iterator[Block]:
         """Yield the lines of a unit, about a megabyte at a time."""
         for position, data in _clip(unit, _whole_lines(unit, account)):
             account.lines_before = partial(_lines_before, unit.file, position)
@@ -204,11 +198,7 @@ class Files:
         return self._hooks[key]
 
 
-_decode_header = msgspec.json.Decoder(HeaderLine).decode
-_decode_hooks = msgspec.json.Decoder(HooksLine).decode
-
-
-def _whole_lines(unit: Unit, account: Account) -> Iterator[tuple[int, bytes]]:
+def _whole_lines(unit: Unit, account: UnitAccount) -> Iterator[tuple[int, bytes]]:
     """Yield whole lines of a file from the start of a unit, with the position of the first byte."""
     with open(unit.file, "rb", buffering=0) as stream:
         position = max(unit.start - 1, 0)  # with the newline before it, to see whether a line begins there
@@ -220,12 +210,12 @@ def _whole_lines(unit: Unit, account: Account) -> Iterator[tuple[int, bytes]]:
                 position, size = position + cut, _CHUNK
             elif len(chunk) < size:
                 if unit.end < 0:
-                    account.skip("the last line is incomplete", line_number(unit.file, position))
+                    account.skip(INCOMPLETE, line_number(unit.file, position))
                 return
             elif size < MAX_LINE:
                 size *= 4  # a line that is longer than a chunk: read it again, and more of it
             else:
-                account.skip(f"a line is longer than {MAX_LINE >> 20} MB", line_number(unit.file, position))
+                account.skip(TOO_LONG, line_number(unit.file, position))
                 position, size = _next_line(stream.fileno(), position + len(chunk)), _CHUNK
 
 
@@ -296,7 +286,7 @@ def _find_hooks(file: str, digest: str) -> tuple[HookInfo, ...]:
             if found or chunk.startswith(wanted):
                 line = chunk[found : chunk.index(b"\n", found)]
                 try:
-                    return _decode_hooks(line).hooks
+                    return decode_hooks(line).hooks
                 except msgspec.DecodeError:
                     return ()
     return ()

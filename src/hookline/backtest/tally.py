@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from .report import EXAMPLES, Cell, Certainty, Confusion, Count, Example, Guess, Kind, Problem, Report, Trouble
-from .sources import Account
+from .sources import UnitAccount
 
 CERTAINTIES: tuple[Certainty, ...] = get_args(Certainty)
 
@@ -53,7 +53,7 @@ class Tally:
             _add(self._labels.setdefault(key, [0, 0, 0]), numbers)
         self.notes.update(other.notes)
 
-    def report(self, rules: tuple[str, ...], baseline: tuple[str, ...] | None, account: Account) -> Report:
+    def report(self, rules: tuple[str, ...], baseline: tuple[str, ...] | None, account: UnitAccount) -> Report:
         """Return the numbers as a report."""
         part = Report(
             rules=rules,

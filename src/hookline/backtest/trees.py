@@ -10,7 +10,8 @@ import msgspec
 
 from .._kernel.values import Ids
 from ..models.protocol import Model
-from ..records.format import Label, RunInfo, RunLine
+from ..records.format import Label, RunInfo
+from ..records.reading import decode_run
 from .context import BacktestContext, RecordedClock
 from .history import Requests, RunState, TreeLines
 from .report import Certainty
@@ -18,8 +19,6 @@ from .where import Where
 
 DecidedCall = tuple[bool, bool, Certainty]
 """Whether a tool call was stopped then, whether it is stopped now, and how sure that is."""
-
-decode_run = msgspec.json.Decoder(RunLine).decode
 
 
 class _Start(msgspec.Struct, gc=False):

@@ -15,7 +15,7 @@ from rich.text import Text
 from .. import __version__
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
-from .errors import COMPLETED, FAILED, SKIPPED, print_note, set_up_logging
+from .errors import COMPLETED, FAILED, SKIPPED, print_note, print_skipped, set_up_logging
 from .explain import write_page
 from .help import Command
 from .options import with_settings
@@ -51,7 +51,7 @@ Exit codes:
   0    all is well
   1    a condition of --fail-if is true
   2    invalid input or setup
-  5    lines or moments were skipped, and no condition of --fail-if is true
+  5    lines or moments were skipped, or there was no run, and no condition of --fail-if is true
 """
 
 _EXAMPLES = 3
@@ -124,7 +124,7 @@ def backtest(
         with redirect_stdout(sys.stderr), ProgressBar() as progress:  # for rules that print
             report = test(
                 load_rules(rules),
-                records or [config.settings.records],
+                named_records(config, records),
                 baseline=load_rules(baseline) if baseline else None,
                 without=without or (),
                 where=where or (),
@@ -173,12 +173,26 @@ def _merged(paths: list[str]) -> Report:
         raise ConfigError(f"--merge: {error}") from error
 
 
+def named_records(config: Configuration, paths: list[str] | None) -> list[str]:
+    """Return the records that the user named, or those of the project."""
+    folder = config.settings.records
+    if not paths and not Path(folder).exists():
+        raise ConfigError(
+            f"no runs are recorded in {short_path(folder)} yet. Turn recording on with record = true in hookline.toml "
+            "or --record, or name records"
+        )
+    return paths or [folder]
+
+
 def load_rules(reference: str) -> HookRegistry:
     """Load the hooks that the user named as an argument. Their file is trusted for this command."""
     from ..backtest._backtest import load_rules as load
     from ..config.trust import reference_files
     from ..plugins.trust import trust_named
+    from ..records.reading import SUFFIXES
 
+    if Path(reference).is_dir() or reference.endswith(SUFFIXES):
+        raise ConfigError(f"{reference} is not a file of rules. Name the rules first, and then the records")
     trust_named(*reference_files([reference], Path.cwd()))
     return load([reference])
 
@@ -195,7 +209,7 @@ def _exit_code(report: Report, conditions: list[str] | tuple[str, ...]) -> int:
         print_note(f"--fail-if {reason}")
     if reasons:
         return FAILED
-    return SKIPPED if report.skipped else COMPLETED
+    return SKIPPED if report.skipped or not report.runs else COMPLETED
 
 
 class ProgressBar:
@@ -236,12 +250,12 @@ def _print(report: Report, folder: str) -> None:
     """Print a report. ``folder`` is where ``hookline explain`` looks for runs by itself."""
     from ..backtest.page import headline, in_words
 
-    exact = f"The answer is exact for {report.exact_share:.0%} of the moments."
+    exact = f" The answer is exact for {report.exact_share:.0%} of the moments." if report.moments else ""
     print_parts(
         Text(headline(report), style="bold green" if not report.differences.total else "bold yellow"),
         Text(
             f"{counted(report.runs, 'run')}, {counted(report.moments, 'moment')}, {report.judged:,} judged "
-            f"in {report.seconds:.1f} s. {exact}"
+            f"in {report.seconds:.1f} s.{exact}"
         ),
     )
     cells = [cell for cell in report.cells if cell.kind != "same" or cell.hook]
@@ -339,6 +353,4 @@ def _print_troubles(report: Report, folder: str) -> None:
     print_parts(*lines, soft_wrap=True)
     for note in report.notes:
         print_note(note)
-    for skipped in report.skipped:
-        at = f", first in line {skipped.first:,}" if skipped.first else ""
-        print_note(f"{short_path(skipped.file)}: skipped {skipped.count:,}: {skipped.why}{at}")
+    print_skipped(report.skipped)

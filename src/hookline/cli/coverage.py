@@ -11,8 +11,8 @@ import typer
 from rich.text import Text
 
 from ..config.sources import Configuration
-from .backtest import ProgressBar, load_rules
-from .errors import COMPLETED, FAILED, SKIPPED, print_note, set_up_logging
+from .backtest import ProgressBar, load_rules, named_records
+from .errors import COMPLETED, FAILED, SKIPPED, print_note, print_skipped, set_up_logging
 from .help import Command
 from .options import with_settings
 from .output import print_parts, print_table, write_json
@@ -35,7 +35,7 @@ Exit codes:
   0    all is well
   1    the condition of --fail-if is true
   2    invalid input or setup
-  5    lines or moments were skipped, and no condition of --fail-if is true
+  5    lines or moments were skipped, or there was no run, and no condition of --fail-if is true
 """
 
 _NAME = 40
@@ -70,7 +70,7 @@ def coverage(
     set_up_logging(config.settings.debug)
     for condition in fail_if or ():
         coverage_condition(condition)  # report a mistake before reading the records
-    paths = records or [config.settings.records]
+    paths = named_records(config, records)
     after = parse_since(since) if since else None
     with redirect_stdout(sys.stderr), ProgressBar() as progress:  # for rules that print
         found = measure(load_rules(rules), paths, where=where or (), since=after, progress=progress)
@@ -82,28 +82,30 @@ def coverage(
     reasons = [reason for condition in fail_if or () if (reason := found.fail_if(condition)) is not None]
     for reason in reasons:
         print_note(f"--fail-if {reason}")
-    return FAILED if reasons else SKIPPED if found.skipped else COMPLETED
+    return FAILED if reasons else SKIPPED if found.skipped or not found.runs else COMPLETED
 
 
 def _print(found: Coverage) -> None:
     calls = sum(tool.calls for tool in found.tools)
     open_tools, unread = len(found.uncovered_tools), sum(len(tool.unread) for tool in found.tools)
-    tools = f"No guard judges {open_tools:,} of {counted(len(found.tools), 'tool')}."
-    arguments = f"{counted(unread, 'argument')} {'was' if unread == 1 else 'were'} never looked at."
-    print_parts(
-        Text.assemble(
-            (tools if open_tools else "Every tool is judged by a guard.", _style(open_tools)),
-            (f" {arguments}", _style(unread)),
-            f" {counted(found.runs, 'run')}, {counted(calls, 'call')}.",
-        )
-    )
     if found.tools:
-        print_parts(Text())
+        tools = f"No guard judges {open_tools:,} of {counted(len(found.tools), 'tool')}."
+        arguments = f"{counted(unread, 'argument')} {'was' if unread == 1 else 'were'} never looked at."
+        print_parts(
+            Text.assemble(
+                (tools if open_tools else "Every tool is judged by a guard.", _style(open_tools)),
+                (f" {arguments}", _style(unread)),
+                f" {counted(found.runs, 'run')}, {counted(calls, 'call')}.\n",
+            )
+        )
         print_table(
             ("tool", "calls", "guards", "never looked at", "read as a whole"),
             [_row(tool) for tool in found.tools],
             right=("calls",),
         )
+    else:
+        where = counted(found.runs, "recorded run") if found.runs else "the records, because they contain no runs"
+        print_parts(Text(f"No tool was called in {where}.", style="bold yellow"))
     undecided = [f"{each.point} ({each.moments:,})" for each in found.points if not each.deciders]
     lines = [Text.assemble(("\nPoints without a decider: ", "bold"), ", ".join(undecided) or "none")]
     if found.purposes:
@@ -114,9 +116,7 @@ def _print(found: Coverage) -> None:
         problem = "failed" if trouble.problem == "raised" else trouble.problem.replace("_", " ")
         message = f": {trouble.message}" if trouble.problem == "raised" else ""
         print_note(f"the guard {trouble.hook!r} {problem} at {counted(trouble.count, 'call')}{message}")
-    for skipped in found.skipped:
-        at = f", first in line {skipped.first}" if skipped.first else ""
-        print_note(f"{skipped.file}: skipped {counted(skipped.count, 'line')}: {skipped.why}{at}")
+    print_skipped(found.skipped)
 
 
 def _style(problem: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._base.text import describe, error_text
@@ -18,10 +18,12 @@ from ..models.errors import (
     UnknownModelError,
     UnreachableError,
 )
+from .output import short_path
 from .text import printable
 
 if TYPE_CHECKING:
     from .._kernel.state import AgentResult
+    from ..records.account import Skipped
 
 
 COMPLETED, FAILED, BAD_INPUT, STOPPED, ENDED, SKIPPED, CANCELLED, OUTPUT_CLOSED = 0, 1, 2, 3, 4, 5, 130, 141
@@ -83,6 +85,12 @@ def print_error(message: str) -> None:
 def print_note(message: str) -> None:
     """Print ``note: MESSAGE`` to stderr, on one line."""
     sys.stderr.write(f"note: {printable(message, keep='')}\n")
+
+
+def print_skipped(skipped: Iterable[Skipped]) -> None:
+    """Print notes about lines of records that were skipped."""
+    for each in skipped:
+        print_note(str(each.replace(file=short_path(each.file))))
 
 
 def print_failure(error: BaseException, *, debug: bool) -> None:

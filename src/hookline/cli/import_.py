@@ -18,7 +18,8 @@ from .output import print_parts, print_table, short_path, write_json
 from .text import counted
 
 if TYPE_CHECKING:
-    from ..importers.importing import ImportReport, SkippedLines
+    from ..importers.importing import ImportReport
+    from ..records.account import Skipped
 
 EPILOG = """
 Examples:
@@ -42,7 +43,7 @@ _MOST = 20
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("import", cls=Command, epilog=EPILOG)(with_settings("records", "debug", needs_trust=False)(import_))
+    app.command("import", cls=Command, epilog=EPILOG)(with_settings("records", "debug")(import_))
 
 
 def import_(
@@ -64,7 +65,7 @@ def import_(
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> int:
     """Import logs of Claude Code, OpenAI or OpenTelemetry as records."""
-    from ..importers.importing import import_logs
+    from ..importers.importing import REPEATED, import_logs
 
     with _progress() as show:
         report = import_logs(source, files, out or config.settings.records, redact=redact, progress=show)  # type: ignore[arg-type]
@@ -72,7 +73,7 @@ def import_(
         write_json(report)
     else:
         _print_report(report)
-    if not report.runs:
+    if not report.runs and REPEATED not in report.left_out:
         print_error(f"there is nothing to import: no run was found in {counted(report.lines, 'line')}")
         return BAD_INPUT
     return SKIPPED if report.skipped else COMPLETED
@@ -108,6 +109,8 @@ class _Bar:
 
 
 def _print_report(report: ImportReport) -> None:
+    from ..importers.importing import REPEATED
+
     print_table(
         ("read", ""),
         [
@@ -131,7 +134,9 @@ def _print_report(report: ImportReport) -> None:
             print_note(f"and {counted(len(report.skipped) - _MOST, 'more reason')}: --json shows all")
     if report.path:
         print_parts("", f"Written to {short_path(report.path)}")
+    elif report.left_out.get(REPEATED):
+        print_parts("", "There is nothing new to write.")
 
 
-def _where(skipped: SkippedLines) -> str:
-    return f"{skipped.reason} (line {skipped.line})" if skipped.line else skipped.reason
+def _where(skipped: Skipped) -> str:
+    return f"{skipped.reason} (line {skipped.first:,})" if skipped.first else skipped.reason

@@ -153,7 +153,12 @@ def short_path(place: str) -> str:
 
 
 def time_text(at: float) -> str:
-    """Return a local time in short form: without the date if today, without the hour if in another year."""
+    """Return a local time in short form: without the date if today, without the hour if in another year.
+
+    0 stands for an unknown time, as in an imported log without times.
+    """
+    if not at:
+        return "unknown"
     moment, now = time.localtime(at), time.localtime()
     if moment[:3] == now[:3]:
         return time.strftime("%H:%M:%S", moment)

@@ -17,16 +17,17 @@ from rich.text import Text
 
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
-from .errors import COMPLETED, FAILED, print_note
+from .errors import COMPLETED, FAILED, print_note, print_skipped
 from .help import Command, Group
 from .options import with_settings
 from .output import console, print_parts, print_table, short_path, time_text, write_json
 from .text import arguments_text, counted, parse_duration, parse_since, printable, short, short_id
 
 if TYPE_CHECKING:
+    from ..records.account import Account
     from ..records.blocks import Block, RunSummary
     from ..records.format import Decision
-    from ..records.reading import Account, RecordedMoment, RecordedRun
+    from ..records.reading import RecordedMoment, RecordedRun
 
 
 EPILOG = """
@@ -100,7 +101,7 @@ def ls(
     json: AsJson = False,
 ) -> int:
     """List the recorded runs, newest first."""
-    from ..records.reading import Account
+    from ..records.account import Account
 
     account = Account()
     found = list(_newest(_folder(config), None if since is None else parse_since(since), status, number, account))
@@ -110,7 +111,7 @@ def ls(
         _print_runs(found)
     else:
         _print_nothing(config, chosen=bool(since or status))
-    _print_skipped(account)
+    print_skipped(account.entries())
     return COMPLETED
 
 
@@ -333,7 +334,7 @@ def export(
     ] = None,
 ) -> int:
     """Write runs to one file, or to Parquet for large histories."""
-    from ..records.reading import Account
+    from ..records.account import Account
 
     account = Account()
     begin = None if since is None else parse_since(since)
@@ -349,7 +350,7 @@ def export(
     else:
         raise ConfigError(f"--out: expected FILE.moments or -; got {out!r}")
     sys.stderr.write(f"exported {counted(count, 'run')}{'' if out == '-' else f' to {printable(out)}'}\n")
-    _print_skipped(account)
+    print_skipped(account.entries())
     return COMPLETED if count else FAILED
 
 
@@ -443,11 +444,6 @@ def _find(config: Configuration, name: str) -> RecordedRun:
     for note in found.notes:
         print_note(note)
     return found.run
-
-
-def _print_skipped(account: Account) -> None:
-    for (file, reason), count in account.skipped.items():
-        print_note(f"{short_path(file)}: {counted(count, 'line')} skipped: {reason}")
 
 
 _SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import msgspec
 
 from .._base.text import counted
+from ..records.account import Account
 from ..records.format import RecordError, RunLine
-from ..records.reading import SUFFIXES, Account, RecordedRun, raw_lines, read_runs, record_files
+from ..records.reading import SUFFIXES, RecordedRun, decode_run, raw_lines, read_runs, record_files
 
 _RUN_LINE = b'["run",'
-_run_line = msgspec.json.Decoder(RunLine)
 _SHOWN = 5
 """Number of ids that a message lists."""
 
@@ -87,7 +87,7 @@ def _run_lines(file: Path) -> list[RunLine]:
         for _, line in raw_lines(file, Account()):
             if line.startswith(_RUN_LINE):
                 with suppress(msgspec.DecodeError):
-                    found.append(_run_line.decode(line))
+                    found.append(decode_run(line))
     return found
 
 
@@ -121,7 +121,7 @@ def _read(file: Path, id: str) -> Found | None:
     for run in read_runs([file], account=account):
         for each in run.tree():
             if each.id == id:
-                return Found(each, _notes(account))
+                return Found(each, list(map(str, account.entries())))
     return None
 
 
@@ -133,14 +133,7 @@ def _last_of(file: Path) -> Found:
     if last is None:
         reasons = "; ".join(reason for _, reason in account.skipped)
         raise RecordError(f"{file} contains no recorded run{f': {reasons}' if reasons else ''}")
-    notes = _notes(account)
+    notes = list(map(str, account.entries()))
     if count > 1:
         notes.insert(0, f"{file} contains {count:,} runs; this is the last one (choose another by its id)")
     return Found(last, notes)
-
-
-def _notes(account: Account) -> list[str]:
-    return [
-        f"{file}: {counted(count, 'line')} skipped: {reason} (first in line {account.first[file, reason]})"
-        for (file, reason), count in account.skipped.items()
-    ]

@@ -13,13 +13,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 import msgspec
 
 from .._base.frozen import json_text
 from .._base.text import counted
+from .._kernel.hook import matches
 from ..records import format as fmt
 from ..records.reading import RecordedMoment, RecordedRun
 from .text_diff import Part, diff_text, fold
@@ -337,7 +337,7 @@ class _Chains:
                     at.phase,
                     at.priority,
                     at.tools,
-                    not (at.tools and tool) or any(fnmatchcase(tool, glob) for glob in at.tools),
+                    not (at.tools and tool) or matches(tool, at.tools),
                     at.on_failure,
                     hook.plugin,
                 )
@@ -491,6 +491,8 @@ class _RunBuilder:
         value = decision.value
         if isinstance(value, Mapping) and decision.verb == "stop":
             value = value.get("message") or value.get("kind")
+        elif isinstance(value, Mapping) and decision.verb == "answer" and "tool_calls" in value:
+            value = _message_text(value)  # the reply of a model
         elif isinstance(value, Mapping) and decision.verb in ("claim", "merge"):
             value = ", ".join(f"{name}: {_text(item)}" for name, item in value.items() if item not in (None, "", False))
         return Decision(

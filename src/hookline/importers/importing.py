@@ -14,24 +14,18 @@ from typing import Literal, get_args
 from .._base.frozen import Frozen
 from .._base.package import __version__
 from .._base.text import did_you_mean
+from ..records.account import Skipped
 from ..records.format import SUFFIX, VERSION, Header, RecordError
 from ..records.redaction import Redaction
 from .lines import Losses, find_files
-from .runs import ImportedRun, RunEncoder
+from .runs import ImportedRun, RunEncoder, known_runs
 
 Source = Literal["claude-code", "openai", "otel"]
 SOURCES: tuple[Source, ...] = get_args(Source)
 
+REPEATED = "runs that were imported before"
+
 _numbers = count()
-
-
-class SkippedLines(Frozen, frozen=True):
-    """Lines of a file that could not be read. ``line`` is the first of them; 0 stands for the whole file."""
-
-    file: str
-    reason: str
-    count: int
-    line: int
 
 
 class ImportReport(Frozen, frozen=True):
@@ -49,7 +43,7 @@ class ImportReport(Frozen, frozen=True):
     moments: int = 0
     labels: int = 0
     left_out: Mapping[str, int] = {}
-    skipped: tuple[SkippedLines, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
 
 
 def import_logs(
@@ -63,7 +57,7 @@ def import_logs(
     """Convert the logs of another system to a file of moments.
 
     Lines that cannot be read are skipped and counted. Runs are written one at a time, so the size of the logs does not
-    matter.
+    matter. Runs that an earlier import has written to the same folder are left out.
 
     Example::
 
@@ -87,13 +81,13 @@ def import_logs(
     given = [Path(path).expanduser() if str(path) != "-" else "-" for path in files]
     importer = import_module(f".{source.replace('-', '_')}", __package__)
     runs: Iterator[ImportedRun] = importer.read(find_files(given, importer.SUFFIXES), losses)
-    encoder = RunEncoder(Redaction(None if redact else False))
     target = _target(Path(out), source)
+    earlier = () if target == Path(out) else Path(out).glob(f"*-{source}{SUFFIX}")
+    encoder = RunEncoder(Redaction(None if redact else False), known_runs(earlier))
     if target.exists():
         raise RecordError(f"{target} exists already: choose another file")
 
     def report(path: str = "") -> ImportReport:
-        skipped = losses.skipped
         return ImportReport(
             source,
             path,
@@ -102,8 +96,8 @@ def import_logs(
             encoder.runs,
             encoder.moments,
             encoder.labels,
-            dict(losses.left_out),
-            tuple(SkippedLines(*key, number, skipped.first[key]) for key, number in skipped.skipped.items()),
+            dict(losses.left_out) | ({REPEATED: encoder.repeated} if encoder.repeated else {}),
+            losses.skipped.entries(),
         )
 
     partial = target.with_name(f"{target.name}.partial")  # readers of the folder do not see a file before it is whole

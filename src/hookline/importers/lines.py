@@ -17,15 +17,14 @@ from typing import Any, BinaryIO
 import msgspec
 
 from .._base.frozen import scrub
+from ..records.account import INCOMPLETE, MAX_LINE, TOO_LONG, Account
 from ..records.format import RecordError
-from ..records.reading import MAX_LINE, Account
 
 STDIN = "-"
 _CHUNK = 1 << 20
 
 NOT_JSON = "the line is not JSON"
 NOT_AN_OBJECT = "the line is not a JSON object"
-TORN = "the last line is incomplete"
 
 _decode = msgspec.json.Decoder().decode
 
@@ -112,7 +111,7 @@ class Log:
             if len(line) == MAX_LINE and not line.endswith(b"\n"):
                 while (rest := file.readline(_CHUNK)) and not rest.endswith(b"\n"):
                     pass
-                self.skip(f"a line is longer than {MAX_LINE >> 20} MB")
+                self.skip(TOO_LONG)
             elif not line.isspace():
                 yield line
         self.losses.lines += self.number
@@ -124,7 +123,7 @@ class Log:
             value = _decode_surrogates(line)
         if isinstance(value, dict):
             return value
-        self.skip(NOT_AN_OBJECT if value is not None else NOT_JSON if line.endswith(b"\n") else TORN)
+        self.skip(NOT_AN_OBJECT if value is not None else NOT_JSON if line.endswith(b"\n") else INCOMPLETE)
         return None
 
 

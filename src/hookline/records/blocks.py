@@ -10,11 +10,9 @@ import msgspec
 
 from .._base.frozen import Frozen
 from . import format as fmt
-from .reading import Account, check_version, decode_line, raw_lines
+from .account import NO_RUN, NOT_A_LINE, Account
+from .reading import check_version, decode_line, decode_moment, raw_lines
 from .segments import is_held
-
-_OTHER_LINES = tuple(f'["{kind}",'.encode() for kind in fmt.NOT_MOMENTS)
-_moment = msgspec.json.Decoder(fmt.MomentLine)
 
 
 class Block:
@@ -44,14 +42,14 @@ def read_blocks(file: Path, account: Account) -> Iterator[Block]:
     hooks: dict[str, bytes] = {}
     try:
         for number, raw in raw_lines(file, account):
-            if raw.startswith(_OTHER_LINES):
+            if raw.startswith(fmt.OTHER_LINES):
                 try:
                     line = decode_line(raw)
                 except (msgspec.DecodeError, UnicodeDecodeError):
-                    account.skip(file, "the line is not a line of a record", number)
+                    account.skip(file, NOT_A_LINE, number)
                     continue
                 if isinstance(line, fmt.HeaderLine):
-                    check_version(line.header, file)
+                    check_version(line.header)
                     continue
                 if isinstance(line, fmt.HooksLine):
                     hooks[line.digest] = raw
@@ -65,10 +63,10 @@ def read_blocks(file: Path, account: Account) -> Iterator[Block]:
                         block.hooks[line.info.hooks] = hooks[line.info.hooks]
             elif not raw.startswith(b"["):
                 if not raw.startswith(b"{"):  # an entry of a tape
-                    account.skip(file, "the line is not a line of a record", number)
+                    account.skip(file, NOT_A_LINE, number)
                 continue
             if block is None:
-                account.skip(file, "the line belongs to a run that the file does not contain", number)
+                account.skip(file, NO_RUN, number)
             else:
                 block.lines.append(raw)
     except fmt.RecordError as error:
@@ -105,15 +103,15 @@ def summarize(block: Block, account: Account) -> RunSummary:
     counts = dict.fromkeys(("moments", "blocked", "asked", "changed", "failed", "runs"), 0)
     for raw in block.lines:
         try:
-            if raw.startswith(_OTHER_LINES):
+            if raw.startswith(fmt.OTHER_LINES):
                 line = decode_line(raw)
                 counts["runs"] += isinstance(line, fmt.RunLine)
                 if isinstance(line, fmt.EndLine) and line.run == 0:
                     end = line.end
                 continue
-            moment = _moment.decode(raw)
+            moment = decode_moment(raw)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            account.skip(block.file, "the line is not a line of a record")
+            account.skip(block.file, NOT_A_LINE)
             continue
         counts["moments"] += 1
         if moment.verdict is not None:

@@ -112,7 +112,8 @@ class _Form:
 
 
 def _is_recorded(cls: type, field: Any) -> bool:
-    return field.type is not Ids and not (cls in _REQUESTS and field.name == "request")
+    # The ids of the run are in its line; other ids, as those of a subagent, are part of the payload.
+    return not (field.name == "ids" and field.type is Ids) and not (cls in _REQUESTS and field.name == "request")
 
 
 def _default(field: Any) -> Any:
@@ -178,7 +179,6 @@ _REQUEST_TEXTS = ("response_format", "params")
 _RUN_TEXTS = ("task", "system", "metadata")
 _RESULT_TEXTS = ("reply", "stop", "hook_ended", "task", "messages", "errors", "output")
 _END_TEXTS = ("reply", "stop_message")
-_NOTHING_KEPT = fmt.Notes()
 
 
 @lru_cache(maxsize=32)
@@ -442,7 +442,7 @@ class MomentEncoder:
                     message.tool_calls = redacted.calls(message.tool_calls)
             if slim.params or slim.response_format:
                 redacted.fields(slim, _REQUEST_TEXTS)
-        return slim, _NOTHING_KEPT if not kept and not tools_kept else fmt.Notes(kept, tools_kept)
+        return slim, fmt.NO_NOTES if not kept and not tools_kept else fmt.Notes(kept, tools_kept)
 
     def finish(self) -> None:
         """Write the line at the end of the run."""

@@ -34,9 +34,10 @@ import msgspec
 
 from .._base.errors import NotInstalledError
 from .._base.frozen import Frozen
+from .account import NO_RUN, NOT_A_LINE, Account
 from .blocks import Block, read_blocks
-from .format import NOT_MOMENTS, RecordError, RunInfo, Verdict
-from .reading import PARQUET, Account, decode_line, record_files
+from .format import NOT_MOMENTS, OTHER_LINES, RecordError, RunInfo, Verdict
+from .reading import PARQUET, decode_line, record_files
 
 ROWS = 100_000
 """Rows of a row group."""
@@ -123,7 +124,6 @@ class _Moment(msgspec.Struct, array_like=True, frozen=True):
 
 
 _decode_moment = msgspec.json.Decoder(_Moment).decode
-_STRUCTURE = tuple(f'["{kind}",'.encode() for kind in NOT_MOMENTS)
 
 
 def _rows(block: Block, number: int, account: Account) -> tuple[list[Row], int]:
@@ -133,7 +133,7 @@ def _rows(block: Block, number: int, account: Account) -> tuple[list[Row], int]:
     moments = 0
     for seq, line in enumerate(block.lines):
         try:
-            if line.startswith(_STRUCTURE):
+            if line.startswith(OTHER_LINES):
                 found = decode_line(line)
                 kind = found.kind
                 if kind == "run":
@@ -152,9 +152,9 @@ def _rows(block: Block, number: int, account: Account) -> tuple[list[Row], int]:
                 rows.append((number, seq, 0, ids.run_id, run, n, point, tool, ids.agent, at, verb, line + b"\n"))
                 moments += 1
         except (msgspec.DecodeError, UnicodeDecodeError):
-            account.skip(block.file, "the line is not a line of a record")
+            account.skip(block.file, NOT_A_LINE)
         except KeyError:
-            account.skip(block.file, "the line belongs to a run that the file does not contain")
+            account.skip(block.file, NO_RUN)
     if rows:
         rows[0] = (number, 0, moments, *rows[0][3:])
     return rows, moments

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from .._kernel.points import POINTS
 from .._kernel.state import AgentResult
 from .._kernel.values import Ids, Message, ToolSpec
 from . import format as fmt
+from .account import INCOMPLETE, MAX_LINE, NO_RUN, NOT_A_LINE, TOO_LONG, Account
 from .labels import FILE as LABELS
 from .labels import GivenLabel, read_labels
 
@@ -25,39 +25,14 @@ SUFFIXES = (fmt.SUFFIX, ".tape")
 """The files that are read in folders."""
 PARQUET = ".parquet"
 """The suffix of exports. They are only read if they are named, because their runs are in other files too."""
-MAX_LINE = 64 << 20
-"""Longer lines are skipped, so that a damaged file cannot fill the memory."""
 
 _CHUNK = 1 << 20
 
-
-class Account:
-    """What was skipped while reading, and why.
-
-    Example::
-
-        account = Account()
-        for run in read_runs(["records/"], account=account):
-            ...
-        print(account.skipped)  # {("records/a.moments", "the last line is incomplete"): 1}
-    """
-
-    def __init__(self) -> None:
-        self.skipped: Counter[tuple[str, str]] = Counter()
-        self.first: dict[tuple[str, str], int] = {}
-        """The number of the first line that was skipped for each reason."""
-
-    def skip(self, file: str | os.PathLike[str], reason: str, line: int = 0) -> None:
-        """Count a skipped line or file."""
-        key = str(file), reason
-        self.skipped[key] += 1
-        self.first.setdefault(key, line)
-
-    def __bool__(self) -> bool:
-        return bool(self.skipped)
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+"""One path or several."""
 
 
-def record_files(paths: Iterable[str | os.PathLike[str]], *, since: float | None = None) -> list[Path]:
+def record_files(paths: Paths, *, since: float | None = None) -> list[Path]:
     """Return the records among files and folders, oldest first.
 
     Args:
@@ -68,7 +43,7 @@ def record_files(paths: Iterable[str | os.PathLike[str]], *, since: float | None
         RecordError: a path does not exist, or is not a record.
     """
     found: dict[Path, float] = {}
-    for path in map(Path, paths):
+    for path in map(Path, [paths] if isinstance(paths, (str, os.PathLike)) else paths):
         try:
             inside = [p for p in path.rglob("*") if p.suffix in SUFFIXES and p.is_file()] if path.is_dir() else [path]
             for file in inside:
@@ -98,10 +73,10 @@ def raw_lines(file: Path, account: Account) -> Iterator[tuple[int, bytes]]:
             if not skipping:
                 part += rest
                 if len(part) > MAX_LINE:
-                    account.skip(file, f"a line is longer than {MAX_LINE >> 20} MB", number + 1)
+                    account.skip(file, TOO_LONG, number + 1)
                     part, skipping = b"", True
         if part:
-            account.skip(file, "the last line is incomplete", number + 1)
+            account.skip(file, INCOMPLETE, number + 1)
 
 
 def _parquet_lines(file: Path, account: Account) -> Iterator[tuple[int, bytes]]:
@@ -147,7 +122,7 @@ class RecordedMoment:
     @property
     def notes(self) -> fmt.Notes:
         """What to know about the payload."""
-        return self.line.notes or _NO_NOTES
+        return self.line.notes or fmt.NO_NOTES
 
     @cached_property
     def fields(self) -> dict[str, Any]:
@@ -158,9 +133,6 @@ class RecordedMoment:
     def payload(self) -> Any:
         """The payload as an object; as a dict if this process does not know the point."""
         return restore(self.line, self.run.info, self._before)
-
-
-_NO_NOTES = fmt.Notes()
 
 
 class RecordedRun:
@@ -212,9 +184,9 @@ def restore(line: fmt.MomentLine, info: fmt.RunInfo, before: ModelRequest | None
     if isinstance(getattr(payload, "ids", None), Ids):
         given["ids"] = info.ids
     if type(payload) is ModelRequest:
-        notes = line.notes or _NO_NOTES
+        notes = line.notes or fmt.NO_NOTES
         if notes.kept and before is not None:
-            given["messages"] = _continued(before.messages, notes.kept, payload.messages)
+            given["messages"] = continued(before.messages, notes.kept, payload.messages)
         if notes.tools_kept and before is not None:
             given["tools"] = before.tools
     elif type(payload) is AgentResult and before is not None:
@@ -226,7 +198,7 @@ def restore(line: fmt.MomentLine, info: fmt.RunInfo, before: ModelRequest | None
     return msgspec.structs.replace(payload, **given)
 
 
-def _continued(before: Sequence[Message], kept: int, new: Sequence[Message]) -> Sequence[Message]:
+def continued(before: Sequence[Message], kept: int, new: Sequence[Message]) -> Sequence[Message]:
     """Return the first messages of the previous request and the new ones. The requests of a run share one buffer: with
     a copy for each of them, the memory for a long run would grow with the square of its length.
     """
@@ -246,24 +218,33 @@ def apply_changes(payload: Any, changed: Mapping[str, Any]) -> Any:
     return payload.replace(given)
 
 
-def judged_payload(moment: RecordedMoment) -> Any:
-    """Return the payload that the guards saw: after all rewriters, and after validation of the arguments."""
-    payload = moment.payload
-    for decision in moment.decisions:
+def changed_by(payload: Any, decisions: Iterable[fmt.Decision] | None) -> Any:
+    """Return a payload after the recorded rewriters."""
+    for decision in decisions or ():
         if decision.changed is not None:
             payload = apply_changes(payload, decision.changed)
+    return payload
+
+
+def judged_payload(moment: RecordedMoment) -> Any:
+    """Return the payload that the guards saw: after all rewriters, and after validation of the arguments."""
+    payload = changed_by(moment.payload, moment.decisions)
     if moment.notes.checked is not None and isinstance(payload, ToolCallRequest):
         payload = payload.replace(arguments=moment.notes.checked)
     return payload
 
 
-_moment = msgspec.json.Decoder(fmt.MomentLine)
-_lines: dict[bytes, msgspec.json.Decoder[Any]] = {
-    b"hookline": msgspec.json.Decoder(fmt.HeaderLine),
-    b"hooks": msgspec.json.Decoder(fmt.HooksLine),
-    b"run": msgspec.json.Decoder(fmt.RunLine),
-    b"end": msgspec.json.Decoder(fmt.EndLine),
-    b"label": msgspec.json.Decoder(fmt.LabelLine),
+decode_header = msgspec.json.Decoder(fmt.HeaderLine).decode
+decode_hooks = msgspec.json.Decoder(fmt.HooksLine).decode
+decode_run = msgspec.json.Decoder(fmt.RunLine).decode
+decode_label = msgspec.json.Decoder(fmt.LabelLine).decode
+decode_moment = msgspec.json.Decoder(fmt.MomentLine).decode
+_decoders: dict[bytes, Callable[[bytes], Any]] = {
+    b"hookline": decode_header,
+    b"hooks": decode_hooks,
+    b"run": decode_run,
+    b"end": msgspec.json.Decoder(fmt.EndLine).decode,
+    b"label": decode_label,
 }
 
 
@@ -274,10 +255,10 @@ def decode_line(line: bytes) -> Any:
         msgspec.DecodeError: it is not a valid line.
     """
     kind = line[2 : line.find(b'"', 2)]
-    return _lines.get(kind, _moment).decode(line)
+    return _decoders.get(kind, decode_moment)(line)
 
 
-def check_version(header: fmt.Header, file: Path) -> None:
+def check_version(header: fmt.Header) -> None:
     """Reject a file of a newer format.
 
     Raises:
@@ -285,21 +266,19 @@ def check_version(header: fmt.Header, file: Path) -> None:
     """
     if header.format > fmt.VERSION:
         raise fmt.RecordError(
-            f"{file} has version {header.format} of the format, and this version of Hookline reads up to "
-            f"{fmt.VERSION}: use a newer version of Hookline"
+            f"version {header.format} of the format; this version of Hookline reads up to {fmt.VERSION}: "
+            "use a newer version of Hookline"
         )
 
 
-def read_runs(
-    paths: Iterable[str | os.PathLike[str]], *, since: float | None = None, account: Account | None = None
-) -> Iterator[RecordedRun]:
+def read_runs(paths: Paths, *, since: float | None = None, account: Account | None = None) -> Iterator[RecordedRun]:
     """Yield the outermost runs of records, one at a time, each with its moments and nested runs.
 
     Lines that cannot be read are skipped and counted in ``account``; so are files of a newer format.
 
     Example::
 
-        for run in read_runs(["records/"]):
+        for run in read_runs("records/"):
             print(run.id, run.info.task, len(run.moments))
 
     Raises:
@@ -346,10 +325,10 @@ def _runs_of(file: Path, account: Account) -> Iterator[RecordedRun]:
         try:
             line = decode_line(raw)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            account.skip(file, "the line is not a line of a record", number)
+            account.skip(file, NOT_A_LINE, number)
             continue
         if isinstance(line, fmt.HeaderLine):
-            check_version(line.header, file)
+            check_version(line.header)
         elif isinstance(line, fmt.HooksLine):
             hooks[line.digest] = line.hooks
         elif isinstance(line, fmt.RunLine):
@@ -360,7 +339,7 @@ def _runs_of(file: Path, account: Account) -> Iterator[RecordedRun]:
             if line.run and (outer := runs.get(line.info.outer or 0)) is not None:
                 outer.nested.append(run)
         elif (known := runs.get(line.run)) is None:
-            account.skip(file, "the line belongs to a run that the file does not contain", number)
+            account.skip(file, NO_RUN, number)
         elif isinstance(line, fmt.EndLine):
             known.end = line.end
         elif isinstance(line, fmt.LabelLine):

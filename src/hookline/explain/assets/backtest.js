@@ -228,7 +228,7 @@
       report.notes.map((note) => el("p", { class: "note amber" }, note)));
   }
 
-  const skipped = report.skipped.map((each) => [each.file, each.why, number(each.count), each.first ? number(each.first) : ""]);
+  const skipped = report.skipped.map((each) => [each.file, each.reason, number(each.count), each.first ? number(each.first) : ""]);
   document.getElementById("page").append(
     el("div", { class: "bar" }, el("div", { class: "wrap" }, el("b", {}, "Backtest"), el("span", { class: "rules" }, report.rules.join(", ").slice(0, 300)), themeButton())),
     el("main", { class: "wrap" },
