@@ -14,7 +14,7 @@ import msgspec
 from .._base.text import counted
 from ..records.account import Account
 from ..records.format import RecordError, RunLine
-from ..records.reading import SUFFIXES, RecordedRun, decode_run, raw_lines, read_runs, record_files
+from ..records.reading import CLOCK_MARGIN, SUFFIXES, RecordedRun, decode_run, raw_lines, read_runs, record_files
 
 _RUN_LINE = b'["run",'
 _SHOWN = 5
@@ -96,7 +96,7 @@ def _last(files: Sequence[Path], records: Sequence[str | os.PathLike[str]]) -> t
     best: tuple[float, str, Path] | None = None
     for file in files:
         # A run is written after it starts, so an older file cannot contain one that started later.
-        if best is not None and _written(file) < best[0]:
+        if best is not None and _written(file) < best[0] - CLOCK_MARGIN:
             break
         for run in _run_lines(file):
             if run.run == 0 and (best is None or run.info.time >= best[0]):
