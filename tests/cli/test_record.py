@@ -161,7 +161,7 @@ def test_a_run_is_found_by_the_beginning_of_its_id(record, records):
 def test_show_without_records_says_so(record):
     code, _, err = record("show", "last")
     assert code == 2
-    assert "no runs are recorded in records yet" in err
+    assert "the last run was not found: no runs are recorded in" in err
 
 
 @pytest.mark.parametrize("name", ["call_0_0", "3"])

@@ -157,7 +157,7 @@ def test_a_record_that_was_cut_off_says_so(tmp_path):
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(lines[:12]))
     view = explain(next(read_runs([tmp_path])))
-    assert view.status == "cut off"
+    assert view.status == "interrupted"
     assert view.why == "The record ends before the run does: the program was stopped, or is still running."
     assert view.input_tokens == 840
     assert view.elapsed > 0
@@ -265,7 +265,7 @@ def test_a_record_with_other_types_than_expected_is_shown_nevertheless(tmp_path)
     file = tmp_path / "odd.moments"
     file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     view = explain(next(read_runs([file])))
-    assert view.status == "cut off"
+    assert view.status == "interrupted"
     assert view.events >= 14
 
 

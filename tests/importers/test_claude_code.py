@@ -415,7 +415,7 @@ def test_a_backtest_plays_the_decisions_of_claude_code_and_counts_the_labels(
     transcript.reply("m2", said("All right."))
     found = imported("claude-code", transcript.write(tmp_path / "s.jsonl"))
     report = backtest([no_rm], [found.report.path])
-    assert not report.troubles
+    assert not report.failures
     assert report.total("newly_blocked").exact == (verb != "block")
     assert report.labels.recall == (1.0 if label else None)
     other = backtest([no_rm], [found.report.path], without=["claude_code.permissions", "claude_code.hooks"])

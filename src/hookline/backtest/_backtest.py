@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from .._base.text import did_you_mean, is_number
 from .._kernel.hook import Hook
 from .._kernel.registry import HookRegistry, HookStack
@@ -96,8 +94,8 @@ def backtest(
     source = _source(records, since)
     labels, unread = _labels(records)
     test = Test(
-        _stack(rules, "rules"),
-        None if baseline is None else _stack(baseline, "baseline"),
+        hook_stack(rules),
+        None if baseline is None else hook_stack(baseline, "baseline"),
         tuple([without] if isinstance(without, str) else without),
         Where([where] if isinstance(where, str) else where),
         model if "model" in allowed else None,
@@ -107,9 +105,11 @@ def backtest(
     engine = Engine(test, source)
     units = source.units()
     limits = Limits(float(time_limit), memory_limit, allowed)
-    empty = Report(engine.now.names, None if engine.then is None else engine.then.names)
-    report = msgspec.structs.replace(
-        empty, files=len({unit.file for unit in units}), skipped=(*source.skipped(), *unread)
+    report = Report(
+        engine.now.names,
+        None if engine.then is None else engine.then.names,
+        files=len({unit.file for unit in units}),
+        skipped=(*source.skipped(), *unread),
     )
     total, read = sum(unit.size for unit in units), 0
 
@@ -138,7 +138,7 @@ def backtest(
     finally:
         engine.close()
     tick()
-    return msgspec.structs.replace(report, seconds=round(time.perf_counter() - began, 3), notes=(*notes, *report.notes))
+    return report.replace(seconds=round(time.perf_counter() - began, 3), notes=(*notes, *report.notes))
 
 
 _MERGE = 8
@@ -155,7 +155,13 @@ def _allowed(allow: Iterable[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _stack(hooks: Hooks, what: str) -> HookStack:
+def hook_stack(hooks: Hooks, what: str = "rules") -> HookStack:
+    """Return hooks, or the hooks of a reference, as a stack.
+
+    Raises:
+        BacktestError: there are no rules.
+        LoadError: the reference cannot be loaded.
+    """
     if isinstance(hooks, str):
         hooks = load_rules([hooks])
     stack = (hooks if isinstance(hooks, HookRegistry) else HookRegistry(hooks)).stack

@@ -44,9 +44,10 @@ class Probe:
         """The names of the hooks by their number."""
         self.allowed: frozenset[str] = frozenset()
         """What hooks may do: some of :data:`hookline.backtest.confinement.ACTIONS`."""
-        self.position: Any = [0, 0, 0]
-        """The number of the moment, the number of the hook that was called last, and a counter of the timer: in memory
-        that the parent process sees, so that it can name the hook if this process hangs or dies."""
+        self.position: Any = [0, 0, 0, 0]
+        """The number of the moment, the number of the hook that was called last, a counter of the timer, and the
+        number before the first moment of the unit: in memory that the parent process sees, so that it can name the
+        hook and the moment if this process hangs or dies."""
         self.noted = False
         """Whether there is anything in ``reads`` or ``refusals``."""
         self.reads: dict[tuple[str, str], None] = {}

@@ -27,16 +27,16 @@ from .._kernel.state import AgentResult
 from .._run.model_call import MAX_RETRIES
 from ..models.protocol import Model
 from ..records.account import NO_RUN
-from ..records.format import NO_NOTES, VERSION, HookInfo, Label
+from ..records.format import NO_NOTES, VERSION, Decision, HookInfo, Label
 from ..records.labels import is_person
 from ..records.reading import changed_by, decode_header, decode_hooks, decode_label, decode_moment, decode_run
 from .compare import STOPPING, Outcome, kind_of, outcome_of, subject_of
 from .confinement import RuleTimeoutError
 from .context import PROBE, BacktestContext, RecordedClock, RefusedError
 from .judge import Dispatcher, Route, Rules, is_coroutine
-from .played import PlayedFailureError, chain_of, not_called, played_entry
+from .playback import PlayedFailureError, chain_of, is_playable, not_called, played_entry
 from .report import EXAMPLES, Certainty, Example, Kind, Problem, Report
-from .sources import Source, Unit, UnitAccount, Wanted
+from .sources import TREE, Source, Unit, UnitAccount, Wanted
 from .tally import CERTAINTIES, Tally
 from .trees import DecidedCall, JudgedRun, RunTree
 from .where import Where
@@ -58,6 +58,8 @@ _decode_head = msgspec.json.Decoder(tuple[str, str]).decode
 _BAD_PAYLOAD = "the payload does not fit its point"
 _BAD_FIELDS = "the line has missing or invalid fields"
 _NO_JSON = "the line is not JSON"
+_REFORMATTED = "the run has spaces between the fields of its lines, which Hookline does not write"
+_BAD_DECISION = "the line has a recorded decision that is damaged"
 _INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, ValueError, KeyError)
 _INEXACT = {"redacted": "redacted", "cut": "cut", "partial": "not complete"}
 
@@ -199,9 +201,10 @@ class Engine:
         self._ignored: set[bytes] = set()
         self._hooks: dict[str, Sequence[HookInfo]] = {}
         self._stuck = stuck
-        self._first_number = self._counted = self._number
+        self._first_number = self._counted = PROBE.position[3] = self._number
         self._hangs: Counter[str] = Counter()
         self._tree: RunTree | None = None
+        self._begun = False
         PROBE.hooks = self.hooks
         PROBE.clear()
         given_up = [set(rules.given_up) for rules in self.rules]
@@ -209,11 +212,16 @@ class Engine:
             self._total.notes[f"{hook} hung too often, and was not called in parts of the records"] = None
         try:
             data = b""
-            for block in self._source.blocks(unit, self.wanted, self._account):
-                data = block.data
-                self._read(data, block.left_out)
+            try:
+                for block in self._source.blocks(unit, self.wanted, self._account):
+                    data = block.data
+                    self._read(data, block.left_out)
+            except OSError as error:  # of the source: those of hooks are caught. Another process deleted the file.
+                self._account.skip(f"cannot be read: {error.strerror or error}")
             self._end_tree(data, len(data))
             self._count_silent()
+            if not unit.start and not self._begun and not self._account.entries() and _has_moments(data):
+                self._account.skip("it contains no run in the form that Hookline writes")
         finally:
             for rules, before in zip(self.rules, given_up, strict=True):
                 rules.recover(before)
@@ -263,7 +271,11 @@ class Engine:
             if target.has_ids:
                 _set(payload, "ids", run.ids)
             if target.is_special:
-                payload = self._prepare(payload, row, run, tree)
+                try:
+                    payload = self._prepare(payload, row, run, tree)
+                except _INVALID:
+                    self._skip_moment(_BAD_DECISION, data, lines.tell() - len(line))
+                    continue
                 if target.now is None and target.then is None:
                     continue
             if not run.is_judged:
@@ -342,15 +354,22 @@ class Engine:
         """Count a skipped line."""
         self._account.skip_in(data, position, reason)
 
+    def _skip_moment(self, reason: str, data: bytes, position: int) -> None:
+        """Count a skipped line that may be a moment. A decision about it may differ, so all later ones are guesses."""
+        self._skip(reason, data, position)
+        if self._tree is not None:
+            self._tree.is_damaged = True
+            self._tree.guessing = frozenset(self.hooks)
+
     def _find_run(self, number: int) -> JudgedRun | None:
         return None if self._tree is None else self._tree.run(number)
 
     def _bad_moment(self, error: BaseException, data: bytes, start: int) -> None:
         """Report a moment that cannot be decoded."""
         if isinstance(error, KeyError):
-            self._skip(NO_RUN, data, start)
+            self._skip_moment(NO_RUN, data, start)
         else:
-            self._skip(_BAD_PAYLOAD if isinstance(error, msgspec.ValidationError) else _NO_JSON, data, start)
+            self._skip_moment(_BAD_PAYLOAD if isinstance(error, msgspec.ValidationError) else _NO_JSON, data, start)
 
     def _skip_line(self, line: bytes, data: bytes, start: int) -> None:
         """Skip a line that is not judged, and remember the first bytes of its name if no judged line has them."""
@@ -365,7 +384,7 @@ class Engine:
         """Report a line that does not end like an array, unless it is empty or the entry of a tape."""
         if line.strip() and not (self._is_tape and line.startswith(b"{")):
             is_entry = line.startswith(b'{"entry"')
-            self._skip("an entry of a tape in a file of moments" if is_entry else _NO_JSON, data, start)
+            self._skip_moment("an entry of a tape in a file of moments" if is_entry else _NO_JSON, data, start)
 
     def _structure(self, line: bytes, data: bytes, start: int) -> None:
         tree = self._tree
@@ -396,6 +415,8 @@ class Engine:
         if number == 0:
             self._end_tree(data, start)
             self._begin_tree(line, data, start)
+            if not line.startswith(TREE):  # then lines of moments may not be recognized either
+                self._skip_moment(_REFORMATTED, data, start)
             self._tally.runs += 1
         elif self._tree is not None:
             self._tally.nested += 1
@@ -404,6 +425,7 @@ class Engine:
 
     def _begin_tree(self, line: bytes, data: bytes, start: int) -> None:
         test = self._test
+        self._begun = True
         tree = self._tree = RunTree(self._clock, test.where, test.model, self.now.replaced)
         tree.lines.keep(data, start)
         self._begins_at = start
@@ -462,7 +484,7 @@ class Engine:
         try:
             name, tool = _decode_head(head + b'"]')
         except _INVALID:
-            self._skip(_BAD_FIELDS, data, start)
+            self._skip_moment(_BAD_FIELDS, data, start)
             return None
         point = POINTS.get(name)
         now = then = None
@@ -491,6 +513,10 @@ class Engine:
 
     def _compare(self, target: Target, moment: Moment) -> None:
         """Judge a moment at which a hook decided something then, or that is compared with a baseline."""
+        if not all(map(is_playable, moment.row.decisions or ())):
+            self._counted += 1  # it was not judged
+            self._skip_moment(_BAD_DECISION, b"", 0)
+            return
         recorded = self._recorded(moment)
         then: Outcome | None = recorded
         now: Outcome | None = recorded
@@ -564,9 +590,20 @@ class Engine:
             return None
         finally:
             PROBE.active = False
+        if kept and verdict.payload is not moment.payload:
+            self._note_other_payload(kept, verdict, moment)
         if verdict.error is not None or verdict.failures:
             self._note_failures(firing, verdict, moment)
         return _answered(moment, outcome_of(verdict))
+
+    @staticmethod
+    def _note_other_payload(kept: Sequence[Decision], verdict: Verdict, moment: Moment) -> None:
+        """Note that the decision of a recorded guard is about another payload than the one that reached it now."""
+        guards = [decision.hook for decision in kept if decision.phase == "guard"]
+        if guards and not _is_recorded(verdict.payload, moment):
+            for hook in guards:
+                PROBE.noted = True
+                PROBE.reads[hook, "nothing: its decision then was about another payload"] = None
 
     def _recorded_hooks(self, digest: str) -> Sequence[HookInfo]:
         if digest and digest not in self._hooks:
@@ -609,18 +646,22 @@ class Engine:
             return []
         found = list(PROBE.reads)
         for hook, what in PROBE.refusals:
-            self._tally.trouble(hook, "refused", shorten(what, 200), self._example(moment))
+            self._tally.failure(hook, "refused", shorten(what, 200), self._example(moment))
             found.append((hook, "what it was refused"))
         PROBE.clear()
         names = [entry.name for entry, _, _ in route.calls]
         known = {hook for hook, _ in found}
-        found += [(name, "what it read earlier in the run") for name in names if name in tree.guessing - known]
+        earlier = "lines of the run that are damaged" if tree.is_damaged else "what it read earlier in the run"
+        found += [(name, earlier) for name in names if name in tree.guessing - known]
         tree.guessing |= known
         if notes is not None and is_inexact:
             found += [(name, f"a payload that is {_INEXACT[notes.inexact]} in the record") for name in names]
         if kind.startswith("no_longer") and then.hook in self.now.replaced:
             digest = moment.run.start.hooks
-            order = self.now.order(str(route.point), digest, self._recorded_hooks(digest))
+            recorded = self._recorded_hooks(digest)
+            if digest and not recorded:
+                found.append((then.hook, "the hooks after it, which are missing in the record"))
+            order = self.now.order(str(route.point), digest, recorded)
             later = not_called(order, then.hook, route.tool)
             found += [(name, f"nothing: it was not called then, because {then.hook} decided first") for name in later]
         return list(dict.fromkeys(found))
@@ -662,7 +703,7 @@ class Engine:
     def _failure(self, hook: str, kind: str, message: str, example: Example) -> None:
         if kind not in (PlayedFailureError.__name__, RefusedError.__name__):  # refusals are counted when they happen
             problem: Problem = "out_of_memory" if kind == "MemoryError" else "raised"
-            self._tally.trouble(hook, problem, shorten(message, 200), example)
+            self._tally.failure(hook, problem, shorten(message, 200), example)
 
     def _no_decision(self, hook: str, error: BaseException, moment: Moment) -> None:
         """Report a hook that was interrupted, or that tried to end the process."""
@@ -680,7 +721,7 @@ class Engine:
 
     def _report_problem(self, hook: str, problem: Problem, message: str, moment: Moment) -> None:
         self._counted += 1  # it was not judged
-        self._tally.trouble(hook, problem, message, self._example(moment))
+        self._tally.failure(hook, problem, message, self._example(moment))
         self._account.skip(f"the hook {hook} did not judge the moment: {message}")
 
     def _count_hang(self, hook: str) -> None:
@@ -756,6 +797,11 @@ def _prefixes(wanted: Wanted) -> tuple[bytes, ...]:
     return tuple(found)
 
 
+def _has_moments(data: bytes) -> bool:
+    """Whether lines contain more than the beginning of a record."""
+    return any(line.strip() and not line.startswith((b'["hookline"', b'["hooks"')) for line in data.split(b"\n"))
+
+
 _PLAIN = re.compile(r"[\w.-]+")
 
 
@@ -786,6 +832,16 @@ def _no_retry(moment: Moment) -> str:
     if not was_retried and any(decision.verb == HookAction.RETRY for decision in row.decisions or ()):
         return "the run is ending"
     return ""
+
+
+def _is_recorded(payload: Any, moment: Moment) -> bool:
+    """Whether a payload after the rewriters is the one that the recorded guards saw."""
+    then = changed_by(moment.payload, moment.row.decisions)
+    if type(payload) is not ToolCallRequest:
+        return bool(payload == then)
+    checked = (moment.row.notes or NO_NOTES).checked
+    arguments = then.arguments if checked is None else checked
+    return bool((payload.name, payload.arguments) == (then.name, arguments))
 
 
 def _validation(moment: Moment) -> Callable[[Firing], None] | None:

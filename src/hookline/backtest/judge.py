@@ -21,7 +21,7 @@ from ..records.format import Decision, HookInfo, Notes
 from ..records.format import Verdict as RecordedVerdict
 from .context import PROBE, unwatched
 from .errors import BacktestError
-from .played import Slot, chain_of, merged_chain, merged_order
+from .playback import Slot, chain_of, merged_chain, merged_order
 
 Call = Callable[[Any, Any], Any]
 

@@ -11,7 +11,7 @@ import msgspec
 from .._base.frozen import EMPTY
 from .._base.text import counted
 from ..explain.html import html_page
-from .report import KINDS, Cell, Example, Kind, Report, Trouble
+from .report import KINDS, Cell, Example, HookFailure, Kind, Report
 
 _IN_HEADLINE = 3
 
@@ -78,7 +78,7 @@ def _shown(report: Report) -> dict[str, Any]:
     for part in ("labels", "labels_then"):
         confusion = getattr(report, part)
         shown[part] |= {"precision": confusion.precision, "recall": confusion.recall, "total": confusion.total}
-    groups: list[tuple[str, Sequence[Cell | Trouble]]] = [("cells", report.cells), ("troubles", report.troubles)]
+    groups: list[tuple[str, Sequence[Cell | HookFailure]]] = [("cells", report.cells), ("failures", report.failures)]
     for group, items in groups:
         for made, item in zip(shown[group], items, strict=True):
             made["examples"] = [{**msgspec.structs.asdict(e), "command": explain_command(e)} for e in item.examples]

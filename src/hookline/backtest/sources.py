@@ -20,8 +20,8 @@ UNIT_BYTES = 16 << 20
 """The size of the parts of a file. It does not depend on the number of processes, so that the result does not."""
 _CHUNK = 1 << 18
 """The size of a block: larger ones are slower, because they do not fit into the cache of a processor."""
-_TREE = b'["run",0,'
-_NEXT_TREE = b"\n" + _TREE
+TREE = b'["run",0,'
+_NEXT_TREE = b"\n" + TREE
 
 
 class Unit(Frozen, frozen=True):
@@ -245,15 +245,15 @@ def _clip(unit: Unit, blocks: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int
     for first, given in blocks:
         position, data = first, given
         if not begun:
-            found = 0 if data.startswith(_TREE) and position >= unit.start else data.find(_NEXT_TREE) + 1
-            if not found and not (data.startswith(_TREE) and position >= unit.start):
+            found = 0 if data.startswith(TREE) and position >= unit.start else data.find(_NEXT_TREE) + 1
+            if not found and not (data.startswith(TREE) and position >= unit.start):
                 if unit.end >= 0 and position >= unit.end:
                     return
                 continue
             begun = True
             position, data = position + found, data[found:]
         if unit.end >= 0 and position + len(data) > unit.end:
-            if data.startswith(_TREE) and position >= unit.end:
+            if data.startswith(TREE) and position >= unit.end:
                 return
             found = data.find(_NEXT_TREE, max(0, unit.end - 1 - position))
             if found >= 0:

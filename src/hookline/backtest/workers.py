@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from ..records.account import Skipped
 from .confinement import RuleTimeoutError, confine, limit_memory, time_limit
 from .context import PROBE
 from .engine import Engine
@@ -88,6 +89,11 @@ def judge_in_processes(
                 if worker.connection in ready and (report := worker.receive()) is not None:
                     done[worker.finish()] = report
                 elif worker.has_died() or worker.hangs():
+                    if worker.died_again:
+                        number = worker.finish()
+                        done[number] = _unread(engine, units[number])
+                        worker.restart()
+                        continue
                     hook = worker.hook
                     restarts[hook] += 1
                     if restarts[hook] >= MAX_RESTARTS:
@@ -172,10 +178,23 @@ class _Worker:
         """The hook that was called last."""
         return self._engine.hooks[self._position[1]]
 
+    @property
+    def died_again(self) -> bool:
+        """Whether the process died at a moment that no hook judged, so that reading the unit is the reason."""
+        return self._moment in self._stuck
+
+    @property
+    def _moment(self) -> int:
+        """The number of the last moment in the unit."""
+        return self._position[0] - self._position[3]
+
     def restart(self) -> None:
         """Start a new process. It judges the same unit again, but not the moment at which this one hung or died."""
         hangs = self._process.is_alive()
         self._end()
+        if self.unit is None:
+            self._begin()
+            return
         hook = self.hook
         if hangs or self._process.exitcode == _HUNG_EXIT:
             problem: tuple[str, Problem, str] = (hook, "timed_out", "it exceeded the time limit and did not react")
@@ -183,7 +202,7 @@ class _Worker:
             problem = hook, "out_of_memory", "it needed more memory than the limit"
         else:
             problem = hook, "crashed", f"the process ended {_ending(self._process.exitcode)}"
-        self._stuck[self._position[0]] = problem
+        self._stuck[self._moment] = problem
         self._begin()
         self._send()
 
@@ -197,6 +216,13 @@ class _Worker:
         self._process.kill()
         self._process.join()
         self.connection.close()
+
+
+def _unread(engine: Engine, unit: Unit) -> Report:
+    """Return the report about a unit that ends every process that reads it."""
+    baseline = None if engine.then is None else engine.then.names
+    reason = "a part of it cannot be read with this memory limit"
+    return Report(engine.now.names, baseline, skipped=(Skipped(unit.file, reason),))
 
 
 def _ending(code: int | None) -> str:

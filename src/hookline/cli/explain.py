@@ -29,11 +29,12 @@ from ..explain.view import (
 from ..explain.words import DECISIONS, ONLY, OUTCOMES, STATUSES, VERBS
 from .errors import COMPLETED, print_note
 from .help import Command
-from .options import with_settings
+from .options import AsJson, with_settings
 from .output import console, time_text, write_json
 from .text import counted, printable, short
 
 if TYPE_CHECKING:
+    from ..explain.find import Found
     from ..explain.text_diff import Part
 
 EPILOG = """
@@ -81,9 +82,12 @@ def explain(
     tool: Annotated[str | None, typer.Option(metavar="NAME", help="Only calls of this tool.")] = None,
     full: Annotated[bool, typer.Option("--full", help="Show whole texts, and all points.")] = False,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Write a web page instead.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: AsJson = False,
 ) -> int:
-    """Show what happened in a recorded run: each step, and what each hook decided and changed."""
+    """Show each step of a recorded run, and what each hook decided.
+
+    Also shown: what each hook changed, why the run stopped, tokens, cost and time.
+    """
     view = load_view(run, config)
     if html is not None:
         from ..explain.page import explain_html
@@ -99,15 +103,21 @@ def explain(
     return COMPLETED
 
 
-def load_view(name: str, config: Configuration) -> RunView:
-    """Return the view of a recorded run, and print what was skipped while reading it."""
+def find_recorded(name: str, config: Configuration) -> Found:
+    """Return a recorded run by its id or file, and print what was skipped while reading it."""
     from ..explain.find import find_run
-    from ..explain.view import explain as view_of
 
-    folder = config.settings.records
-    found = find_run(name, [folder] if os.path.exists(folder) else [])
+    found = find_run(name, [config.settings.records])
     for note in found.notes:
         print_note(note)
+    return found
+
+
+def load_view(name: str, config: Configuration) -> RunView:
+    """Return the view of a recorded run, and print what was skipped while reading it."""
+    from ..explain.view import explain as view_of
+
+    found = find_recorded(name, config)
     view = view_of(found.run)
     view.notes += found.notes
     return view
@@ -235,7 +245,7 @@ class _Printer:
                 line.append(" · " if position else "", style="dim")
                 line.append(printable(hook, keep=""), style="")
                 for verb, count in counts.items():
-                    word, tone = _word(verb)
+                    word, tone = word_of(verb)
                     line.append(f" {count} {word}", style=TONES[tone])
             yield self.indented(0, line, label="hooks  ")
         if view.until:
@@ -256,7 +266,7 @@ class _Printer:
                     continue
                 for moment in item.moments:
                     for verb in moment.verbs:
-                        marks[column(moment.at)] = "▾", TONES[_word(verb)[1]]
+                        marks[column(moment.at)] = "▾", TONES[word_of(verb)[1]]
                 if depth or isinstance(item, EventView) or not item.duration:
                     continue
                 until = item.moments[-1].at
@@ -404,7 +414,7 @@ class _Printer:
             line.append(" → " if position else "", style="dim")
             name = printable(outcome.name, keep="")
             if outcome.decision is not None and outcome.decision.verb != "cont":
-                line.append(name, style=f"bold {TONES[_word(outcome.decision.verb)[1]]}")
+                line.append(name, style=f"bold {TONES[word_of(outcome.decision.verb)[1]]}")
             elif outcome.state == "skipped":
                 line.append(f"({name})", style="dim strike" if self.coloured else "")
             else:
@@ -426,7 +436,7 @@ class _Printer:
             yield self.indented(depth + 1, Text(printable(note, keep=""), style="dim"))
 
     def decision(self, decision: Decision, depth: int) -> Iterator[Text]:
-        word, tone = _word(decision.verb)
+        word, tone = word_of(decision.verb)
         line = Text.assemble((word, f"bold {TONES[tone]}"), " ", (printable(decision.hook, keep=""), "bold"))
         line.append(f" ({decision.phase})", style="dim")
         if decision.error:
@@ -483,7 +493,8 @@ def diff_text(parts: Iterable[Part], *, coloured: bool) -> Text:
     return shown
 
 
-def _word(verb: str) -> tuple[str, str]:
+def word_of(verb: str) -> tuple[str, str]:
+    """Return a verb as a word for people, and its colour."""
     return VERBS.get(verb, (printable(verb, keep=""), "grey"))
 
 

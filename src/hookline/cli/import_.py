@@ -64,7 +64,10 @@ def import_(
     ] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> int:
-    """Import logs of Claude Code, OpenAI or OpenTelemetry as records."""
+    """Import logs of Claude Code, OpenAI or OpenTelemetry.
+
+    They become records, which hookline record, explain, backtest and coverage read.
+    """
     from ..importers.importing import REPEATED, import_logs
 
     with _progress() as show:

@@ -159,7 +159,10 @@ def time_text(at: float) -> str:
     """
     if not at:
         return "unknown"
-    moment, now = time.localtime(at), time.localtime()
+    try:
+        moment, now = time.localtime(at), time.localtime()
+    except (OverflowError, ValueError, OSError):  # a number in a damaged file that is no time
+        return "unknown"
     if moment[:3] == now[:3]:
         return time.strftime("%H:%M:%S", moment)
     return time.strftime("%d %b %H:%M" if moment[0] == now[0] else "%d %b %Y", moment)

@@ -17,9 +17,11 @@ from rich.text import Text
 
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
-from .errors import COMPLETED, FAILED, print_note, print_skipped
+from ..explain.words import STATUSES
+from .errors import COMPLETED, FAILED, print_skipped
+from .explain import TONES, find_recorded, word_of
 from .help import Command, Group
-from .options import with_settings
+from .options import AsJson, Since, with_settings
 from .output import console, print_parts, print_table, short_path, time_text, write_json
 from .text import arguments_text, counted, parse_duration, parse_since, printable, short, short_id
 
@@ -44,28 +46,8 @@ Recording is on with record = true in hookline.toml, --record, or Agent(record=T
 detail, and hookline backtest asks what other hooks would have decided.
 """
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Since = Annotated[
-    str | None, typer.Option(metavar="WHEN", help="Only runs since 30m, 24h, 7d, 2w ago, or since a date.")
-]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Id of a run or its beginning, or last.")]
 
-_STYLES = {
-    "completed": "green",
-    "running": "cyan",
-    "failed": "red",
-    "interrupted": "red",
-    "stopped": "magenta",
-    "ended": "magenta",
-    "cancelled": "magenta",
-    "block": "red",
-    "end": "red",
-    "deny": "red",
-    "ask": "cyan",
-    "replace": "yellow",
-    "retry": "yellow",
-    "answer": "blue",
-}
 _WIDE = 100
 """Width of a terminal from which all columns are shown."""
 
@@ -104,7 +86,7 @@ def ls(
     from ..records.account import Account
 
     account = Account()
-    found = list(_newest(_folder(config), None if since is None else parse_since(since), status, number, account))
+    found = list(_newest(_folder(config), parse_since(since), status, number, account))
     if json:
         write_json(found)
     elif found:
@@ -120,12 +102,12 @@ def _newest(
 ) -> Iterator[RunSummary]:
     """Yield the newest runs. Older files are not read once they cannot contain one of them."""
     from ..records.blocks import read_blocks, summarize
-    from ..records.reading import record_files
+    from ..records.reading import last_written, record_files
 
     found: list[RunSummary] = []
     for file in reversed(record_files([folder], since=since) if folder.is_dir() else []):
         # A file is written after its runs have started, so an older file contains only older runs.
-        if len(found) >= number and _written(file) < sorted(run.time for run in found)[-number]:
+        if len(found) >= number and last_written(file) < sorted(run.time for run in found)[-number]:
             break
         for block in read_blocks(file, account):
             if since is None or block.info.time >= since:
@@ -133,13 +115,6 @@ def _newest(
                 if status is None or run.status == status:
                     found.append(run)
     yield from sorted(found, key=lambda run: -run.time)[:number]
-
-
-def _written(file: Path) -> float:
-    try:
-        return file.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def _print_runs(runs: list[RunSummary]) -> None:
@@ -150,7 +125,7 @@ def _print_runs(runs: list[RunSummary]) -> None:
         "began": lambda run: time_text(run.time),
         "run": lambda run: short_id(run.run_id),
         **({"agent": lambda run: _one_line(run.agent)} if several else {}),
-        "status": lambda run: Text(printable(run.status), style=_STYLES.get(run.status, "")),
+        "status": lambda run: Text(printable(run.status), style=_status_style(run.status)),
         "steps": lambda run: f"{run.steps:,}",
         **({"moments": lambda run: f"{run.moments:,}"} if wide else {}),
         **{name: partial(_count, name) for name in counts},
@@ -169,6 +144,10 @@ def _one_line(text: str) -> Text:
     return Text(short(text, 200), no_wrap=True, overflow="ellipsis")
 
 
+def _status_style(status: str) -> str:
+    return TONES[STATUSES.get(status, "grey")]
+
+
 def _print_nothing(config: Configuration, *, chosen: bool) -> None:
     where = short_path(config.settings.records)
     if chosen:
@@ -185,7 +164,7 @@ def _print_nothing(config: Configuration, *, chosen: bool) -> None:
 
 def show(config: Configuration, run: RunName, json: AsJson = False) -> int:
     """Show the moments of a run and what each hook decided."""
-    found = _find(config, run)
+    found = find_recorded(run, config).run
     if json:
         write_json([_as_json(each) for each in found.tree()])
         return COMPLETED
@@ -199,7 +178,7 @@ def show(config: Configuration, run: RunName, json: AsJson = False) -> int:
         counted(sum(len(each.moments) for each in found.tree()), "moment"),
     ]
     print_parts(
-        Text.assemble((printable(found.id), "bold"), "  ", (status, _STYLES.get(status, ""))),
+        Text.assemble((printable(found.id), "bold"), "  ", (printable(status), _status_style(status))),
         Text(printable(" · ".join(filter(None, facts)))),
         Text(short(info.task, 300)),
     )
@@ -232,7 +211,13 @@ def _moment_rows(moment: RecordedMoment, depth: int) -> Iterator[tuple[Any, ...]
 
 def _what(moment: RecordedMoment) -> str:
     """Return the part of a payload that tells moments apart."""
-    fields, point = moment.fields, moment.point
+    try:
+        return _subject(moment.point, moment.fields, moment)
+    except (AttributeError, KeyError, TypeError):  # fields of other types, in a damaged or foreign record
+        return arguments_text(moment.fields, 200)
+
+
+def _subject(point: str, fields: dict[str, Any], moment: RecordedMoment) -> str:
     if point == "before_tool":
         return arguments_text(fields.get("arguments", {}), 200)
     if point == "after_tool":
@@ -262,7 +247,8 @@ def _decision_text(decision: Decision) -> Text:
     if decision.changed:
         changed = ", ".join(decision.changed)
         said = f"{said} (changed {changed})" if said else f"changed {changed}"
-    head = Text.assemble((printable(decision.hook), "bold"), " ", (decision.verb, _STYLES.get(decision.verb, "")))
+    style = TONES[word_of(decision.verb)[1]]
+    head = Text.assemble((printable(decision.hook), "bold"), " ", (printable(decision.verb), style))
     line = Text.assemble(head, f": {short(said, 300)}" if said else "")
     line.no_wrap, line.overflow = True, "ellipsis"
     return line
@@ -305,7 +291,7 @@ def label(
 
     if word not in ("good", "bad"):
         raise ConfigError(f"a label is good or bad, not {word!r}")
-    found = _find(config, run)
+    found = find_recorded(run, config).run
     for each in found.tree():
         calls = [moment for moment in each.moments if moment.point == "before_tool"]
         for moment in calls:
@@ -337,8 +323,8 @@ def export(
     from ..records.account import Account
 
     account = Account()
-    begin = None if since is None else parse_since(since)
-    ids = {_find(config, name).id for name in runs or ()}
+    begin = parse_since(since)
+    ids = {find_recorded(name, config).run.id for name in runs or ()}
     blocks = _chosen(_folder(config), begin, ids, account)
     if parquet is not None:
         from ..records.parquet import write_parquet
@@ -430,20 +416,6 @@ def prune(
 
 def _folder(config: Configuration) -> Path:
     return Path(config.settings.records)
-
-
-def _find(config: Configuration, name: str) -> RecordedRun:
-    """Return a run by the beginning of its id, and print what was skipped while reading it."""
-    from ..explain.find import find_run
-    from ..records.format import RecordError
-
-    folder = config.settings.records
-    if not os.path.isdir(folder):
-        raise RecordError(f"no runs are recorded in {short_path(folder)} yet")
-    found = find_run(name, [folder])
-    for note in found.notes:
-        print_note(note)
-    return found.run
 
 
 _SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}

@@ -117,12 +117,14 @@ def parse_duration(text: str) -> float | None:
     return int(found[1]) * _UNITS[found[2]] if found else None
 
 
-def parse_since(text: str, now: float | None = None) -> float:
-    """Return the Unix time of ``24h`` (ago), ``7d`` (ago) or a date.
+def parse_since(text: str | None, now: float | None = None) -> float | None:
+    """Return the Unix time of ``24h`` (ago), ``7d`` (ago) or a date; ``None`` for ``None``.
 
     Raises:
         ConfigError: the text is not a time.
     """
+    if text is None:
+        return None
     ago = parse_duration(text)
     try:
         if ago is not None:

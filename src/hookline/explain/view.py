@@ -211,7 +211,7 @@ class RunView(View):
     time: float = 0.0
     file: str = ""
     session: str = ""
-    status: str = "cut off"
+    status: str = "interrupted"
     why: str = ""
     """Why the run stopped, as a sentence."""
     reply: str = ""
@@ -413,8 +413,6 @@ class _RunBuilder:
 
     def add(self, recorded: RecordedMoment) -> None:
         point, fields = recorded.point, recorded.fields
-        if not isinstance(fields, dict):
-            fields = {"payload": fields}
         moment = self.moment(recorded, fields)
         self.view.events += 1
         self.last = max(self.last, moment.at)
@@ -430,8 +428,8 @@ class _RunBuilder:
             call = self.call(fields["call"], moment)
             call.questions = [str(_mapping(one).get("text", "")) for one in _items(fields.get("questions"))]
             call.moments.append(moment)
-        elif point in ("approval_decided", "on_progress", "tool_end_with_path") and fields.get("call_id") in self.calls:
-            call = self.calls[fields["call_id"]]
+        elif point in ("approval_decided", "on_progress", "tool_end_with_path") and _called(fields) in self.calls:
+            call = self.calls[_called(fields)]
             if point == "approval_decided":
                 call.decision, call.decided_by = str(fields.get("decision", "")), str(fields.get("by", ""))
                 call.message = self.cut(str(fields.get("message", "")))
@@ -772,6 +770,11 @@ def _after_changes(recorded: RecordedMoment, fields: Mapping[str, Any], field: s
         if decision.changed and field in decision.changed:
             value = decision.changed[field]
     return value
+
+
+def _called(fields: Mapping[str, Any]) -> str:
+    """Return the id of the call that a payload is about."""
+    return str(fields.get("call_id", ""))
 
 
 def _whole(value: Any, default: int = 0) -> int:

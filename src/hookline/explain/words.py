@@ -32,13 +32,14 @@ OUTCOMES: Mapping[str, str] = {
 
 STATUSES: Mapping[str, str] = {
     "completed": "green",
+    "running": "teal",
     "stopped": "amber",
     "ended": "amber",
     "cancelled": "grey",
     "failed": "red",
-    "cut off": "grey",
+    "interrupted": "red",
 }
-"""The colours of how runs ended. A run that has no end in its record was ``cut off``."""
+"""The colours of how runs ended. A run without an end in its record was ``interrupted``, or is still running."""
 
 DECISIONS: Mapping[str, str] = {"approved": "green", "edited": "green", "denied": "red", "cancelled": "grey"}
 """The colours of approvals."""

@@ -17,7 +17,7 @@ from .._base.text import did_you_mean
 from ..records.account import Skipped
 from ..records.format import SUFFIX, VERSION, Header, RecordError
 from ..records.redaction import Redaction
-from .lines import Losses, find_files
+from .logs import Losses, find_files
 from .runs import ImportedRun, RunEncoder, known_runs
 
 Source = Literal["claude-code", "openai", "otel"]

@@ -25,7 +25,7 @@ from .._kernel.values import Ids, ToolCall
 from ..providers.apis.chat_completions import ChatCompletionsApi
 from ..providers.apis.common import Reply
 from ..providers.apis.responses import ResponsesApi
-from .lines import Log, Losses, mapping, open_log, sequence, text, unix_time
+from .logs import Log, Losses, mapping, open_log, sequence, text, unix_time
 from .runs import Call, ImportedRun, Json
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".log")

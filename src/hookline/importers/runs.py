@@ -310,7 +310,7 @@ class RunEncoder:
             model=run.model,
             provider=run.provider,
             metadata=self._cleaned(run.metadata) or None,
-            tools=tuple(ToolInfo(name) for name in run.tools),
+            tools=tuple(ToolInfo(self._cleaned(name)) for name in run.tools),
             hooks=block.hooks,
             points=POINTS,
             outer=outer,
@@ -326,10 +326,12 @@ class RunEncoder:
                 lines.append(self._moment(item, number))
             else:
                 label = item.label.replace(note=self._cleaned(item.label.note))
-                lines.append(_encode(("label", item.moment.tool, number, item.moment.n, label)))
+                lines.append(_encode(("label", self._cleaned(item.moment.tool), number, item.moment.n, label)))
                 self.labels += 1
         if run.end is not None:
-            lines.append(_encode(("end", number, run.end.replace(reply=self._cleaned(run.end.reply)))))
+            end, clean = run.end, self._cleaned
+            end = end.replace(reply=clean(end.reply), stop_message=clean(end.stop_message))
+            lines.append(_encode(("end", number, end)))
 
     def _moment(self, moment: Moment, run: int) -> bytes:
         block = self._block
@@ -343,7 +345,7 @@ class RunEncoder:
             inexact=self._redacted.how or ("partial" if moment.missing else ""),
             missing=moment.missing,
         )
-        line: list[Any] = [moment.point, moment.tool, run, moment.n, block.at(moment.time), 0, payload]
+        line: list[Any] = [moment.point, self._cleaned(moment.tool), run, moment.n, block.at(moment.time), 0, payload]
         if moment.decisions:
             decisions = [
                 each.replace(

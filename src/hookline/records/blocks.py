@@ -6,12 +6,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from .._base.frozen import Frozen
 from . import format as fmt
 from .account import NO_RUN, NOT_A_LINE, Account
-from .reading import check_version, decode_line, decode_moment, raw_lines
+from .reading import INVALID, check_version, decode_line, decode_moment, raw_lines
 from .segments import is_held
 
 
@@ -45,7 +43,7 @@ def read_blocks(file: Path, account: Account) -> Iterator[Block]:
             if raw.startswith(fmt.OTHER_LINES):
                 try:
                     line = decode_line(raw)
-                except (msgspec.DecodeError, UnicodeDecodeError):
+                except INVALID:
                     account.skip(file, NOT_A_LINE, number)
                     continue
                 if isinstance(line, fmt.HeaderLine):
@@ -110,7 +108,7 @@ def summarize(block: Block, account: Account) -> RunSummary:
                     end = line.end
                 continue
             moment = decode_moment(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except INVALID:
             account.skip(block.file, NOT_A_LINE)
             continue
         counts["moments"] += 1

@@ -177,7 +177,7 @@ def changes(before: Any, after: Any, names: Iterable[str]) -> dict[str, Any]:
 
 _REQUEST_TEXTS = ("response_format", "params")
 _RUN_TEXTS = ("task", "system", "metadata")
-_RESULT_TEXTS = ("reply", "stop", "hook_ended", "task", "messages", "errors", "output")
+_RESULT_TEXTS = ("reply", "stop", "hook_ended", "task", "messages", "errors", "output", "tool_names")
 _END_TEXTS = ("reply", "stop_message")
 
 
@@ -313,7 +313,8 @@ class MomentEncoder:
                     checked = final
             position = self._write(name, arrived, took, decided, how, checked)
             if verdict.action is HookAction.ASK:
-                self._asked[arrived.id] = arrived.name, position
+                tool = arrived.name if self._redacted is None else self._redacted.value(arrived.name)
+                self._asked[arrived.id] = tool, position
         except Exception as error:  # noqa: BLE001
             self._write_without_payload(name, arrived, took, how, error)
 
@@ -358,6 +359,7 @@ class MomentEncoder:
                     if fields.tool_calls:
                         fields.tool_calls = redacted.calls(fields.tool_calls)
                 elif cls is ToolCallRequest:
+                    fields.name = redacted.value(fields.name)  # a model may call a tool that does not exist
                     fields.arguments = redacted.object(fields.arguments)
                     fields.raw = redacted.value(fields.raw)
                 elif cls is AgentResult:
@@ -369,6 +371,8 @@ class MomentEncoder:
                 tool = getattr(payload, form.tool)
             elif cls is ApprovalRequest:
                 tool = payload.call.name
+            if tool and redacted is not None:
+                tool = redacted.value(tool)
             if checked is not None:
                 notes = fmt.Notes(checked=checked if redacted is None else redacted.object(checked))
         if redacted is not None:
@@ -440,6 +444,8 @@ class MomentEncoder:
                     message.content = redacted.value(message.content)
                 if message.tool_calls:
                     message.tool_calls = redacted.calls(message.tool_calls)
+                if message.name is not None and message.name not in redacted.texts:
+                    message.name = redacted.value(message.name)
             if slim.params or slim.response_format:
                 redacted.fields(slim, _REQUEST_TEXTS)
         return slim, fmt.NO_NOTES if not kept and not tools_kept else fmt.Notes(kept, tools_kept)

@@ -37,7 +37,7 @@ from .._base.frozen import Frozen
 from .account import NO_RUN, NOT_A_LINE, Account
 from .blocks import Block, read_blocks
 from .format import NOT_MOMENTS, OTHER_LINES, RecordError, RunInfo, Verdict
-from .reading import PARQUET, decode_line, record_files
+from .reading import INVALID, PARQUET, decode_line, record_files
 
 ROWS = 100_000
 """Rows of a row group."""
@@ -140,6 +140,7 @@ def _rows(block: Block, number: int, account: Account) -> tuple[list[Row], int]:
                     runs[found.run] = found.info
                 info = runs[found.run]
                 n, tool = (found.n, found.tool) if kind == "label" else (-1, "")
+                _check_numbers(found.run, n)
                 at = info.time if kind == "run" else block.info.time
                 run_id, agent = info.ids.run_id, info.ids.agent
                 rows.append((number, seq, 0, run_id, found.run, n, kind, tool, agent, at, "", line + b"\n"))
@@ -149,15 +150,22 @@ def _rows(block: Block, number: int, account: Account) -> tuple[list[Row], int]:
                 verb = "" if moment.verdict is None else moment.verdict.verb
                 at, ids = block.info.time + moment.at, info.ids
                 run, n, point, tool = moment.run, moment.n, moment.point, moment.tool
+                _check_numbers(run, n)
                 rows.append((number, seq, 0, ids.run_id, run, n, point, tool, ids.agent, at, verb, line + b"\n"))
                 moments += 1
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except INVALID:
             account.skip(block.file, NOT_A_LINE)
         except KeyError:
             account.skip(block.file, NO_RUN)
     if rows:
         rows[0] = (number, 0, moments, *rows[0][3:])
     return rows, moments
+
+
+def _check_numbers(*numbers: int) -> None:
+    """Check that the numbers of a line fit into their columns."""
+    if any(abs(number) >= 1 << 31 for number in numbers):
+        raise msgspec.ValidationError("a number is too large")
 
 
 class _Writer:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,10 +27,15 @@ SUFFIXES = (fmt.SUFFIX, ".tape")
 """The files that are read in folders."""
 PARQUET = ".parquet"
 """The suffix of exports. They are only read if they are named, because their runs are in other files too."""
-CLOCK_MARGIN = 5.0
+
+MAX_DEPTH = 100
+"""Runs that are nested deeper are skipped, because a damaged file must not exceed the recursion limit of Python."""
+INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding a line may raise: ``RecursionError`` for JSON that is nested too deeply."""
+
+_CLOCK_MARGIN = 5.0
 """Seconds by which the time of a file may be behind the times in it: the clock of a file system is coarser, and that of
 shared storage is another one."""
-
 _CHUNK = 1 << 20
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -45,16 +52,26 @@ def record_files(paths: Paths, *, since: float | None = None) -> list[Path]:
     Raises:
         RecordError: a path does not exist, or is not a record.
     """
-    found: dict[Path, float] = {}
+    found: dict[tuple[int, int], tuple[float, Path]] = {}  # by inode: a file may have several names
     for path in map(Path, [paths] if isinstance(paths, (str, os.PathLike)) else paths):
         try:
             inside = [p for p in path.rglob("*") if p.suffix in SUFFIXES and p.is_file()] if path.is_dir() else [path]
             for file in inside:
-                found[file] = file.stat().st_mtime
+                with suppress(FileNotFoundError) if file is not path else nullcontext():  # it was just deleted
+                    state = file.stat()
+                    found.setdefault((state.st_dev, state.st_ino), (state.st_mtime, file))
         except OSError as error:
             raise fmt.RecordError(f"{path} cannot be read: {error.strerror or error}") from error
-    first = None if since is None else since - CLOCK_MARGIN
-    return sorted((file for file, at in found.items() if first is None or at >= first), key=lambda f: (found[f], f))
+    first = None if since is None else since - _CLOCK_MARGIN
+    return [file for at, file in sorted(found.values()) if first is None or at >= first]
+
+
+def last_written(file: Path) -> float:
+    """Return the latest Unix time at which a file may have been written; now, if it was just moved."""
+    try:
+        return file.stat().st_mtime + _CLOCK_MARGIN
+    except FileNotFoundError:
+        return time.time()
 
 
 def raw_lines(file: Path, account: Account) -> Iterator[tuple[int, bytes]]:
@@ -148,6 +165,8 @@ class RecordedRun:
         self.nested: list[RecordedRun] = []
         self.labels: list[fmt.LabelLine] = []
         self.end: fmt.RunEnd | None = None
+        self.depth = 0
+        """The nesting depth in the record: 0 for an outermost run."""
         self.request: ModelRequest | None = None
         """The last request to the model, as it arrived at ``before_llm``."""
         self.sent: Mapping[str, ModelRequest] = {}
@@ -338,7 +357,7 @@ def _runs_of(file: Path, account: Account) -> Iterator[RecordedRun]:
             continue  # an entry of a tape
         try:
             line = decode_line(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except INVALID:
             account.skip(file, NOT_A_LINE, number)
             continue
         if isinstance(line, fmt.HeaderLine):
@@ -349,9 +368,15 @@ def _runs_of(file: Path, account: Account) -> Iterator[RecordedRun]:
             if line.run == 0:
                 yield from _finished(runs)
                 runs.clear()
-            run = runs[line.run] = RecordedRun(line.run, line.info, hooks.get(line.info.hooks, ()), file)
-            if line.run and (outer := runs.get(line.info.outer or 0)) is not None:
+            outer = runs.get(line.info.outer or 0) if line.run else None
+            run = RecordedRun(line.run, line.info, hooks.get(line.info.hooks, ()), file)
+            if outer is not None:
+                run.depth = outer.depth + 1
+                if run.depth > MAX_DEPTH:
+                    account.skip(file, f"runs are nested deeper than {MAX_DEPTH} levels", number)
+                    continue
                 outer.nested.append(run)
+            runs[line.run] = run
         elif (known := runs.get(line.run)) is None:
             account.skip(file, NO_RUN, number)
         elif isinstance(line, fmt.EndLine):
@@ -365,14 +390,16 @@ def _runs_of(file: Path, account: Account) -> Iterator[RecordedRun]:
 
 def _add(run: RecordedRun, line: fmt.MomentLine, account: Account, number: int) -> None:
     moment = RecordedMoment(line, run)
-    if line.point == "before_llm":
-        try:
+    try:
+        if not isinstance(moment.fields, dict):
+            raise TypeError
+        if line.point == "before_llm":
             run.request = moment.payload
             request = judged_payload(moment)
             run.sent = {**run.sent, request.purpose: request}
-        except (msgspec.DecodeError, TypeError, ValueError):
-            account.skip(run.file, "the payload of the moment cannot be read", number)
-            return
+    except (*INVALID, TypeError, ValueError):
+        account.skip(run.file, "the payload of the moment cannot be read", number)
+        return
     run.moments.append(moment)
 
 

@@ -187,6 +187,8 @@ class _Head(msgspec.Struct):
 
 def _version(line: bytes, file: Path) -> int:
     """Return the version of a tape from its first line."""
+    if line.startswith(b'["hookline",'):
+        raise TapeError(f"{file} is a record, not a tape, and cannot be replayed: use hookline backtest")
     head = msgspec.json.decode(line, type=_Head)
     if head.entry not in ("tape", "tape_began"):
         raise TapeError(f"{file} is not a tape: its first line is not the header of a tape")

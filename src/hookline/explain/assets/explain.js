@@ -23,7 +23,7 @@
   };
   const joined = (...facts) => facts.filter(Boolean).join(" · ");
   const stepCount = (view) => counted((view.steps || []).filter((step) => step.index >= 0).length, "step");
-  const statusOf = (view) => view.status || "cut off";
+  const statusOf = (view) => view.status || "interrupted";
   const decisionsOf = (moments) => (moments || []).flatMap((moment) => moment.decisions || []);
 
   for (const root of document.querySelectorAll(".hookline-explain")) mount(root);
