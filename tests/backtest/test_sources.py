@@ -10,6 +10,7 @@ from hookline import AFTER_LLM, BEFORE_TOOL, HookResult, guard, hook
 from hookline.backtest import backtest, sources
 from hookline.records import RecordError
 from hookline.records import format as fmt
+from hookline.tape import TapeHook
 from tests.backtest.recording import Writer, commands, kinds, record
 
 
@@ -111,7 +112,6 @@ def test_a_file_of_a_newer_version_is_skipped_as_a_whole(writer, tmp_path):
 
 def test_records_and_tapes_are_judged_together(writer, tmp_path):
     from hookline import Agent, ScriptedModel, reply
-    from hookline.tape import TapeHook
     from tests.backtest.recording import shell
 
     writer.write()
@@ -225,3 +225,11 @@ def test_a_file_without_any_run_is_reported(writer):
     writer.lines = [line for line in writer.lines if not line.startswith(b'["run"')]
     report = backtest([hook(AFTER_LLM)(lambda ctx, answer: None)], writer.write())
     assert [each.reason for each in report.skipped] == ["it contains no run in the form that Hookline writes"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_runs_that_are_in_several_files_are_pointed_out(tmp_path, workers):
+    record(tmp_path / "records", commands("sudo x"), hooks=[TapeHook(tmp_path / "tapes")])
+    assert backtest([no_sudo], tmp_path / "records", workers=workers).notes == ()
+    (note,) = backtest([no_sudo], [tmp_path / "records", tmp_path / "tapes"], workers=workers).notes
+    assert note.startswith("1 run is in the records a second time")

@@ -320,3 +320,28 @@ def test_an_answer_in_place_of_the_model_is_shown_as_its_text(tmp_path):
 
     shown = run_of(tmp_path, canned, turns=[])
     assert moment(shown, BEFORE_LLM, verb="answer").decisions[0].value == "No model is needed."
+
+
+def test_changed_tools_are_shown_by_name_and_without_their_schemas(tmp_path):
+    @tool
+    def status(service: str) -> str:
+        """Tell the status."""
+        return "fine"
+
+    @tool
+    def deploy(service: str) -> str:
+        """Deploy."""
+        return "done"
+
+    @hook(BEFORE_LLM)
+    def only_status(ctx, request):
+        [first, _] = request.tools
+        return request.replace(tools=(msgspec.structs.replace(first, description="Tell."),))
+
+    shown = run_of(tmp_path, only_status, turns=["Done."], tools=[status, deploy])
+    names, description = moment(shown, BEFORE_LLM).decisions[0].changes
+    assert (names.field, names.parts) == ("tools", [("=", "status"), ("-", ", deploy")])
+    assert (description.field, description.parts) == (
+        "tools.status.description",
+        [("=", "Tell"), ("-", " the status"), ("=", ".")],
+    )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .._base.text import did_you_mean, is_number
+from .._base.text import counted, did_you_mean, is_number
 from .._kernel.hook import Hook
 from .._kernel.registry import HookRegistry, HookStack
 from ..models.protocol import Model
@@ -125,11 +125,14 @@ def backtest(
         if workers and can_fork()
         else judge_here(engine, units, limits)
     )
+    seen: set[int] = set()
+    repeated = 0
     try:
         pending = [report]
-        for unit, part in parts:
+        for unit, part, runs in parts:
             read += unit.size
             pending.append(part)
+            repeated += _repeated(runs, seen)
             if len(pending) >= _MERGE:
                 report = Report.merge(pending)
                 pending = [report]
@@ -138,7 +141,22 @@ def backtest(
     finally:
         engine.close()
     tick()
+    if repeated:
+        times = f"{counted(repeated, 'run')} {'is' if repeated == 1 else 'are'} in the records a second time"
+        notes += (f"{times}, such as in a tape or a copy, and counted again: name only one of these files",)
     return report.replace(seconds=round(time.perf_counter() - began, 3), notes=(*notes, *report.notes))
+
+
+_MAX_SEEN = 2_000_000
+"""The number of runs up to which repetitions are noticed, so that the memory is bounded."""
+
+
+def _repeated(runs: Collection[int], seen: set[int]) -> int:
+    """Add the hashes of runs to those that were seen, and return how many were there already."""
+    new = set(runs) - seen
+    if len(seen) < _MAX_SEEN:
+        seen |= new
+    return len(runs) - len(new)
 
 
 _MERGE = 8

@@ -8,6 +8,7 @@ something, then or now, goes through the dispatcher.
 from __future__ import annotations
 
 import re
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import BytesIO
@@ -27,7 +28,7 @@ from .._kernel.state import AgentResult
 from .._run.model_call import MAX_RETRIES
 from ..models.protocol import Model
 from ..records.account import NO_RUN
-from ..records.format import NO_NOTES, VERSION, Decision, HookInfo, Label
+from ..records.format import NO_NOTES, TAPE_SUFFIX, VERSION, Decision, HookInfo, Label
 from ..records.labels import is_person
 from ..records.reading import changed_by, decode_header, decode_hooks, decode_label, decode_moment, decode_run
 from .compare import STOPPING, Outcome, kind_of, outcome_of, subject_of
@@ -194,7 +195,9 @@ class Engine:
 
     def _judge(self, unit: Unit, stuck: Stuck) -> Report:
         self._unit = unit
-        self._is_tape = unit.file.endswith(".tape")
+        self.run_hashes = array("q")
+        """Hashes of the ids of the outermost runs of the unit."""
+        self._is_tape = unit.file.endswith(TAPE_SUFFIX)
         self._account = UnitAccount(unit.file)
         self._tally = self._total = Tally()
         self._targets: dict[bytes, Target] = {}
@@ -426,6 +429,8 @@ class Engine:
     def _begin_tree(self, line: bytes, data: bytes, start: int) -> None:
         test = self._test
         self._begun = True
+        if run_id := _RUN_ID.search(line):
+            self.run_hashes.append(hash(run_id[1]))
         tree = self._tree = RunTree(self._clock, test.where, test.model, self.now.replaced)
         tree.lines.keep(data, start)
         self._begins_at = start
@@ -785,6 +790,7 @@ class _LinesNeededError(Exception):
 _MAX_SKIPPED = 1000
 _OTHERS = ("run", "label", "approval_decided", "hooks", "hookline")
 """The first items of other lines that are looked at; the ends of runs only if their status matters."""
+_RUN_ID = re.compile(rb'"run_id":"([^"]+)"')
 _MOMENT = re.compile(rb'\["(?!(?:run|end|label|hooks|hookline)")[^"]*","(?:[^"\\]|\\.)*",-?\d+,(\d+),')
 
 

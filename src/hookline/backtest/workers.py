@@ -15,10 +15,11 @@ import os
 import signal
 import time
 import warnings
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -37,6 +38,14 @@ _GRACE = 2.0
 _MEMORY_EXIT, _HUNG_EXIT = 77, 78
 
 
+class Judged(NamedTuple):
+    """A unit that was judged. ``runs`` are hashes of the ids of its outermost runs."""
+
+    unit: Unit
+    report: Report
+    runs: array[int]
+
+
 class Limits(msgspec.Struct, frozen=True):
     """The limits of the hooks: seconds for each moment, bytes of memory, and what they may do."""
 
@@ -50,18 +59,19 @@ def can_fork() -> bool:
     return "fork" in multiprocessing.get_all_start_methods()
 
 
-def judge_here(engine: Engine, units: list[Unit], limits: Limits) -> Iterator[tuple[Unit, Report]]:
+def judge_here(engine: Engine, units: list[Unit], limits: Limits) -> Iterator[Judged]:
     """Judge units in this process, without a memory limit. Code in C that does not return is not interrupted."""
     check_no_loop(engine.rules)
     confine(limits.allowed, own_process=False)
     with _quiet(), time_limit(limits.seconds):
         for unit in units:
-            yield unit, engine.judge(unit)
+            report = engine.judge(unit)
+            yield Judged(unit, report, engine.run_hashes)
 
 
 def judge_in_processes(
     engine: Engine, units: list[Unit], limits: Limits, count: int, *, tick: Callable[[], object] = lambda: None
-) -> Iterator[tuple[Unit, Report]]:
+) -> Iterator[Judged]:
     """Judge units in several processes, and yield their reports in the order of the units.
 
     Args:
@@ -71,7 +81,7 @@ def judge_in_processes(
         count: the number of processes.
         tick: called several times a second.
     """
-    done: dict[int, Report] = {}
+    done: dict[int, tuple[Report, array[int]]] = {}
     waiting = list(range(len(units)))[::-1]
     following = 0
     workers = [_Worker(engine, units, limits) for _ in range(min(count, len(units)))]
@@ -86,12 +96,12 @@ def judge_in_processes(
             for worker in workers:
                 if worker.unit is None:
                     continue
-                if worker.connection in ready and (report := worker.receive()) is not None:
-                    done[worker.finish()] = report
+                if worker.connection in ready and (answer := worker.receive()) is not None:
+                    done[worker.finish()] = answer
                 elif worker.has_died() or worker.hangs():
                     if worker.died_again:
                         number = worker.finish()
-                        done[number] = _unread(engine, units[number])
+                        done[number] = _unread(engine, units[number]), array("q")
                         worker.restart()
                         continue
                     hook = worker.hook
@@ -100,7 +110,7 @@ def judge_in_processes(
                         engine.give_up(hook)
                     worker.restart()
             while following in done:
-                yield units[following], done.pop(following)
+                yield Judged(units[following], *done.pop(following))
                 following += 1
     finally:
         for worker in workers:
@@ -149,10 +159,11 @@ class _Worker:
         except OSError:
             pass  # it has died, which is noticed next
 
-    def receive(self) -> Report | None:
-        """Return the report about the unit; ``None`` if the process has died."""
+    def receive(self) -> tuple[Report, array[int]] | None:
+        """Return the report about the unit and its runs; ``None`` if the process has died."""
         try:
-            return Report.from_json(self.connection.recv_bytes())
+            report = Report.from_json(self.connection.recv_bytes())
+            return report, array("q", self.connection.recv_bytes())
         except (EOFError, OSError):
             return None
 
@@ -256,6 +267,7 @@ def _work(engine: Engine, units: list[Unit], limits: Limits, connection: Connect
                     except RuleTimeoutError:  # the timer fired just after the hook had returned: judge it again
                         continue
                 connection.send_bytes(report.to_json())
+                connection.send_bytes(engine.run_hashes.tobytes())
     except (EOFError, OSError):
         pass  # the parent has ended
     except MemoryError:

@@ -353,14 +353,13 @@ def _chosen(folder: Path, since: float | None, ids: set[str], account: Account) 
 def _write_moments(blocks: Iterable[Block], out: str) -> int:
     """Write runs as a file of moments, for its owner only."""
     from ..records.blocks import write_blocks
-    from ..records.segments import first_line
 
     if out == "-":
-        return write_blocks(blocks, sys.stdout.buffer.write, first_line(time.time()))
+        return write_blocks(blocks, sys.stdout.buffer.write)
     part = f"{out}.part"
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            count = write_blocks(blocks, file.write, first_line(time.time()))
+            count = write_blocks(blocks, file.write)
         os.replace(part, out)
     except OSError as error:
         with suppress(OSError):

@@ -720,6 +720,12 @@ class _RunBuilder:
             ]
         if old == new:
             return []
+        tools, new_tools = _by_name(old), _by_name(new)
+        if tools and new_tools:  # their schemas are long, so only those that differ are shown
+            names = [Change(field, diff_text(", ".join(tools), ", ".join(new_tools)))]
+            same = {name: tool for name, tool in new_tools.items() if name in tools}
+            changed = self.field_changes(field, {name: tools[name] for name in same}, same)
+            return changed if list(tools) == list(new_tools) else names + changed
         before, after = _text(old), _text(new)
         if before == after:  # the text "7" and the number 7
             before, after = json_text(old), json_text(new)
@@ -796,6 +802,12 @@ def _items(value: Any) -> Sequence[Any]:
 
 def _text(value: Any) -> str:
     return "" if value is None else value if isinstance(value, str) else json_text(value)
+
+
+def _by_name(value: Any) -> dict[str, Any]:
+    """Return the tools of a request by name; nothing if the value is not a list of things with names."""
+    named = {str(item["name"]): item for item in _items(value) if isinstance(item, Mapping) and "name" in item}
+    return named if len(named) == len(_items(value)) else {}
 
 
 def _message_text(message: Any) -> str:

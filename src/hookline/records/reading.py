@@ -23,7 +23,7 @@ from .account import INCOMPLETE, MAX_LINE, NO_RUN, NOT_A_LINE, TOO_LONG, Account
 from .labels import FILE as LABELS
 from .labels import GivenLabel, read_labels
 
-SUFFIXES = (fmt.SUFFIX, ".tape")
+SUFFIXES = (fmt.SUFFIX, fmt.TAPE_SUFFIX)
 """The files that are read in folders."""
 PARQUET = ".parquet"
 """The suffix of exports. They are only read if they are named, because their runs are in other files too."""
