@@ -25,7 +25,9 @@ def headline(report: Report) -> str:
     """
     if not report.runs:
         return "The records contain no runs, so nothing was judged."
-    found = [(kind, number) for kind in KINDS if kind != "same" and (number := report.total(kind).total)]
+    found: list[tuple[Kind, int]] = [
+        (kind, number) for kind in KINDS if kind != "same" and (number := report.total(kind).total)
+    ]
     if not found and not report.judged:
         return f"The rules were not called: {counted(report.runs, 'run')}, and no moment at their points and tools."
     if not found:
