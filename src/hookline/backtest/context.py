@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -12,7 +12,7 @@ from .._kernel.payloads import ModelReply, ModelRequest
 from .._kernel.registry import HookRegistry
 from .._kernel.scope import Scope
 from .._kernel.state import AgentState
-from .._kernel.values import Ids
+from .._kernel.values import Ids, ModelResponse
 from .._run.budget import Budget, BudgetView
 from .._run.cancellation import Interrupt
 from .._run.context import AgentContext, GatedModel
@@ -212,11 +212,11 @@ class RefusingModel:
     def __init__(self, name: str, provider: str) -> None:
         self.name, self.provider = name, provider
 
-    async def complete(self, request: ModelRequest) -> Any:
+    async def complete(self, request: ModelRequest) -> ModelResponse:
         """Refuse the call."""
         raise PROBE.refuse("model calls")
 
-    async def stream(self, request: ModelRequest) -> Any:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
         """Refuse the call."""
         raise PROBE.refuse("model calls")
         yield ""

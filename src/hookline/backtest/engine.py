@@ -28,7 +28,7 @@ from .._kernel.state import AgentResult
 from .._run.model_call import MAX_RETRIES
 from ..models.protocol import Model
 from ..records.account import NO_RUN
-from ..records.format import NO_NOTES, VERSION, Decision, HookInfo, Label
+from ..records.format import NO_NOTES, TAPE_SUFFIX, VERSION, Decision, HookInfo, Label
 from ..records.labels import is_person
 from ..records.reading import changed_by, decode_header, decode_hooks, decode_label, decode_moment, decode_run
 from .compare import STOPPING, Outcome, kind_of, outcome_of, subject_of
@@ -197,7 +197,7 @@ class Engine:
         self._unit = unit
         self.run_hashes = array("q")
         """Hashes of the ids of the outermost runs of the unit."""
-        self._is_tape = unit.file.endswith(".tape")
+        self._is_tape = unit.file.endswith(TAPE_SUFFIX)
         self._account = UnitAccount(unit.file)
         self._tally = self._total = Tally()
         self._targets: dict[bytes, Target] = {}

@@ -25,7 +25,9 @@ def headline(report: Report) -> str:
     """
     if not report.runs:
         return "The records contain no runs, so nothing was judged."
-    found = [(kind, number) for kind in KINDS if kind != "same" and (number := report.total(kind).total)]
+    found: list[tuple[Kind, int]] = [
+        (kind, number) for kind in KINDS if kind != "same" and (number := report.total(kind).total)
+    ]
     if not found and not report.judged and report.failures:
         return f"No moment could be judged in {counted(report.runs, 'run')}, because the rules failed."
     if not found and not report.judged:

@@ -12,7 +12,7 @@ import msgspec
 
 from .._base.frozen import Frozen
 from ..records.account import INCOMPLETE, MAX_LINE, TOO_LONG, Account, Skipped
-from ..records.format import HookInfo, RecordError
+from ..records.format import TAPE_SUFFIX, HookInfo, RecordError
 from ..records.reading import check_version, decode_header, decode_hooks, record_files
 from .errors import BacktestError
 
@@ -166,7 +166,7 @@ class Files:
             except RecordError as error:
                 self._skipped.append(Skipped(str(file), str(error)))
                 continue
-            if file.suffix == ".tape" or size <= UNIT_BYTES:
+            if file.suffix == TAPE_SUFFIX or size <= UNIT_BYTES:
                 found.append(Unit(str(file), 0, -1, size))
                 continue
             for start in range(0, size, UNIT_BYTES):

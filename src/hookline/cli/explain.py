@@ -15,23 +15,23 @@ from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from ..explain.view import (
     Change,
-    Decision,
+    DecisionView,
     EventView,
     Item,
     ModelCall,
-    Moment,
+    MomentView,
     NestedRun,
     RunView,
     StepView,
     ToolCallView,
     nested_runs,
 )
-from ..explain.words import DECISIONS, ONLY, OUTCOMES, STATUSES, VERBS
+from ..explain.words import DECISIONS, ONLY, OUTCOMES, QUIET_POINTS, STATUSES, VERBS
 from .errors import COMPLETED, print_note
 from .help import Command
 from .options import AsJson, with_settings
 from .output import console, time_text, write_json
-from .text import counted, printable, short
+from .text import counted, printable, short, size_text
 
 if TYPE_CHECKING:
     from ..explain.find import Found
@@ -64,8 +64,6 @@ _MANY = 400
 """In a run with more moments, points at which no hook intervened are left out."""
 _LINES = 6
 """Number of lines of a text that are shown without ``--full``."""
-_QUIET = ("on_run_start", "on_run_end", "on_stop", "subagent_spawning", "subagent_spawned", "subagent_ended")
-"""Points whose text says nothing that is not shown elsewhere."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -131,7 +129,7 @@ def write_page(file: str, page: str) -> None:
             out.write(page)
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror or error}") from error
-    sys.stderr.write(f"written: {printable(file)} ({len(page.encode()) / 1e3:,.0f} kB)\n")
+    sys.stderr.write(f"written: {printable(file)} ({size_text(len(page.encode()))})\n")
 
 
 class _Filters:
@@ -319,7 +317,7 @@ class _Printer:
     def event(self, item: EventView, depth: int) -> Iterator[Text]:
         point = item.moments[0].point
         lines = [line for moment in item.moments for line in self.moment(moment, depth + 1)]
-        text = "" if point in _QUIET else item.text
+        text = "" if point in QUIET_POINTS else item.text
         if text:
             yield self.indented(
                 depth + 1, Text(self.excerpt(text), style="red" if item.bad else ""), label=f"{point}  "
@@ -393,12 +391,12 @@ class _Printer:
 
     # Points
 
-    def moments(self, moments: Iterable[Moment], points: Sequence[str], depth: int) -> Iterator[Text]:
+    def moments(self, moments: Iterable[MomentView], points: Sequence[str], depth: int) -> Iterator[Text]:
         for moment in moments:
             if moment.point in points:
                 yield from self.moment(moment, depth)
 
-    def moment(self, moment: Moment, depth: int) -> Iterator[Text]:
+    def moment(self, moment: MomentView, depth: int) -> Iterator[Text]:
         """Yield a line with the hooks in firing order, and a few for each decision."""
         outcomes = self.view.hooks_at(moment)
         if not outcomes and not moment.notes:
@@ -435,7 +433,7 @@ class _Printer:
         for note in moment.notes:
             yield self.indented(depth + 1, Text(printable(note, keep=""), style="dim"))
 
-    def decision(self, decision: Decision, depth: int) -> Iterator[Text]:
+    def decision(self, decision: DecisionView, depth: int) -> Iterator[Text]:
         word, tone = word_of(decision.verb)
         line = Text.assemble((word, f"bold {TONES[tone]}"), " ", (printable(decision.hook, keep=""), "bold"))
         line.append(f" ({decision.phase})", style="dim")

@@ -43,7 +43,7 @@ _MOST = 20
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("import", cls=Command, epilog=EPILOG)(with_settings("records", "debug", needs_trust=False)(import_))
+    app.command("import", cls=Command, epilog=EPILOG)(with_settings("records", "debug")(import_))
 
 
 def import_(

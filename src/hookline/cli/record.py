@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +22,17 @@ from .explain import TONES, find_recorded, word_of
 from .help import Command, Group
 from .options import AsJson, Since, with_settings
 from .output import console, print_parts, print_table, short_path, time_text, write_json
-from .text import arguments_text, counted, parse_duration, parse_since, printable, short, short_id
+from .text import (
+    arguments_text,
+    counted,
+    parse_duration,
+    parse_since,
+    parse_size,
+    printable,
+    short,
+    short_id,
+    size_text,
+)
 
 if TYPE_CHECKING:
     from ..records.account import Account
@@ -129,7 +138,7 @@ def _print_runs(runs: list[RunSummary]) -> None:
         "steps": lambda run: f"{run.steps:,}",
         **({"moments": lambda run: f"{run.moments:,}"} if wide else {}),
         **{name: partial(_count, name) for name in counts},
-        **({"size": lambda run: _size(run.size)} if wide else {}),
+        **({"size": lambda run: size_text(run.size)} if wide else {}),
         "task": lambda run: _one_line(run.task),
     }
     rows = [[cell(run) for cell in cells.values()] for run in runs]
@@ -330,7 +339,7 @@ def export(
         from ..records.parquet import write_parquet
 
         done = write_parquet(blocks, parquet, account)
-        count, out = done.runs, f"{parquet} ({counted(len(done.files), 'file')}, {_size(done.size)})"
+        count, out = done.runs, f"{parquet} ({counted(len(done.files), 'file')}, {size_text(done.size)})"
     elif out == "-" or Path(out).suffix in ("", ".moments"):
         count = _write_moments(blocks, out)
     else:
@@ -353,14 +362,13 @@ def _chosen(folder: Path, since: float | None, ids: set[str], account: Account) 
 def _write_moments(blocks: Iterable[Block], out: str) -> int:
     """Write runs as a file of moments, for its owner only."""
     from ..records.blocks import write_blocks
-    from ..records.segments import first_line
 
     if out == "-":
-        return write_blocks(blocks, sys.stdout.buffer.write, first_line(time.time()))
+        return write_blocks(blocks, sys.stdout.buffer.write)
     part = f"{out}.part"
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            count = write_blocks(blocks, file.write, first_line(time.time()))
+            count = write_blocks(blocks, file.write)
         os.replace(part, out)
     except OSError as error:
         with suppress(OSError):
@@ -390,7 +398,9 @@ def prune(
     age = None if older is None else parse_duration(older)
     if older is not None and age is None:
         raise ConfigError(f"--older: expected 12h, 30d or 2w; got {older!r}")
-    size = None if keep_size is None else _parse_size(keep_size)
+    size = None if keep_size is None else parse_size(keep_size)
+    if keep_size is not None and size is None:
+        raise ConfigError(f"--keep-size: expected 500MB or 2GB; got {keep_size!r}")
     folder = _folder(config)
     where = printable(short_path(str(folder)))
     now = time.time()
@@ -398,16 +408,16 @@ def prune(
     if not found:
         sys.stdout.write(f"nothing to delete in {where}\n")
         return COMPLETED
-    rows = [(os.path.basename(one.path), time_text(one.time), _size(one.size)) for one in found]
+    rows = [(os.path.basename(one.path), time_text(one.time), size_text(one.size)) for one in found]
     print_table(("file", "last written", "size"), rows, keep=("file", "last written"), right=("size",))
-    total = f"{counted(len(found), 'file')}, {_size(sum(one.size for one in found))}, in {where}"
+    total = f"{counted(len(found), 'file')}, {size_text(sum(one.size for one in found))}, in {where}"
     if not yes:
         if not sys.stdin.isatty():
             raise ConfigError(f"deleting {total} needs --yes, because there is no terminal to ask at")
         if not typer.confirm(f"Delete {total}?"):
             return FAILED
     removed = remove_old_segments(folder, size, age, now)
-    sys.stdout.write(f"deleted {counted(len(removed), 'file')}, {_size(sum(one.size for one in removed))}\n")
+    sys.stdout.write(f"deleted {counted(len(removed), 'file')}, {size_text(sum(one.size for one in removed))}\n")
     return COMPLETED
 
 
@@ -416,22 +426,3 @@ def prune(
 
 def _folder(config: Configuration) -> Path:
     return Path(config.settings.records)
-
-
-_SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
-_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)\s*([kmg]?b?)", re.IGNORECASE)
-
-
-def _parse_size(text: str) -> int:
-    found = _SIZE.fullmatch(text.strip())
-    unit = found[2].lower() if found else "?"
-    if found is None or (unit not in _SIZES and f"{unit}b" not in _SIZES):
-        raise ConfigError(f"--keep-size: expected 500MB or 2GB; got {text!r}")
-    return int(float(found[1]) * (_SIZES[unit] if unit in _SIZES else _SIZES[f"{unit}b"]))
-
-
-def _size(size: int) -> str:
-    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if size >= unit:
-            return f"{size / unit:,.1f} {name}"
-    return f"{size} B"

@@ -57,13 +57,14 @@ def find_run(name: str, records: Sequence[str | os.PathLike[str]] = ()) -> Found
         raise RecordError(
             f"{what} was not found: no runs are recorded{where} yet (hookline run --record records a run)"
         )
-    for _ in range(2):
+    file, id = _locate(name, existing)
+    found = _read(file, id)
+    if found is None:  # the run has ended meanwhile, and its record was moved
         file, id = _locate(name, existing)
         found = _read(file, id)
-        if found is not None:
-            return found
-        # The run has ended meanwhile, and its record was moved.
-    raise RecordError(f"{file} does not contain the run {id} any more")
+    if found is None:
+        raise RecordError(f"{file} does not contain the run {id} any more")
+    return found
 
 
 def _locate(name: str, records: Sequence[str | os.PathLike[str]]) -> tuple[Path, str]:

@@ -55,6 +55,9 @@ ONLY: Mapping[str, tuple[str, ...]] = {
 }
 """The verbs that each choice of a filter shows."""
 
+QUIET_POINTS = ("on_run_start", "on_run_end", "on_stop", "subagent_spawning", "subagent_spawned", "subagent_ended")
+"""Points whose text says nothing that is not shown elsewhere."""
+
 STOPS: Mapping[str, str] = {
     "completed": "The model replied without calling a tool.",
     "finish_reason": "The run handed over, or a hook accepted the reply as the last one.",

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from .._base.frozen import Frozen
-from .._base.package import __version__
 from .._base.text import did_you_mean
 from ..records.account import Skipped
-from ..records.format import SUFFIX, VERSION, Header, RecordError
+from ..records.format import SUFFIX, RecordError
 from ..records.redaction import Redaction
+from ..records.segments import first_line
 from .logs import Losses, find_files
 from .runs import ImportedRun, RunEncoder, known_runs
 
@@ -104,7 +104,7 @@ def import_logs(
     try:
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(encoder.header(Header(VERSION, __version__, time.time(), source)))
+            file.write(first_line(source))
             for run in runs:
                 file.write(encoder.encode(run))
                 if progress is not None:

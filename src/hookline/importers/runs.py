@@ -14,7 +14,6 @@ from .._kernel.values import Ids, Usage
 from ..records.format import (
     NO_NOTES,
     Decision,
-    Header,
     HookAtPoint,
     HookInfo,
     Label,
@@ -275,10 +274,6 @@ class RunEncoder:
         self.runs = self.moments = self.labels = 0
         self.repeated = 0
         """The number of outermost runs that were imported before."""
-
-    def header(self, header: Header) -> bytes:
-        """Return the first line of the file."""
-        return _encode(("hookline", header)) + b"\n"
 
     def encode(self, run: ImportedRun) -> bytes:
         """Return the lines of a run with its nested runs; nothing if it was imported before."""

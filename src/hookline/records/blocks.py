@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from .._base.frozen import Frozen
 from . import format as fmt
 from .account import NO_RUN, NOT_A_LINE, Account
 from .reading import INVALID, check_version, decode_line, decode_moment, raw_lines
-from .segments import is_held
+from .segments import first_line, is_held
 
 
 class Block:
@@ -137,13 +136,13 @@ def _status(block: Block, end: fmt.RunEnd | None) -> str:
     return "running" if block.is_last and is_held(str(block.file)) else "interrupted"
 
 
-def write_blocks(blocks: Iterable[Block], write: Any, first_line: bytes) -> int:
-    """Write runs as one record, and return their number. ``write`` takes bytes."""
+def write_blocks(blocks: Iterable[Block], write: Callable[[bytes], object]) -> int:
+    """Write runs as one record, and return their number."""
     written: set[str] = set()
     count = 0
     for block in blocks:
         if not count:
-            write(first_line)
+            write(first_line())
         for digest, line in block.hooks.items():
             if digest not in written:
                 written.add(digest)

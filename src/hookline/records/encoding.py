@@ -112,7 +112,8 @@ class _Form:
 
 
 def _is_recorded(cls: type, field: Any) -> bool:
-    return field.type is not Ids and not (cls in _REQUESTS and field.name == "request")
+    # The ids of the run are in its line; other ids, as those of a subagent, are part of the payload.
+    return not (field.name == "ids" and field.type is Ids) and not (cls in _REQUESTS and field.name == "request")
 
 
 def _default(field: Any) -> Any:
@@ -273,7 +274,8 @@ class MomentEncoder:
 
     def passed(self, point: str, payload: Any, verdict: Verdict) -> None:
         """Record a fire of a point that has no hooks."""
-        if type(payload) is AgentResult:
+        cls = type(payload)
+        if cls is AgentResult:
             self._result = payload
         name = self._names.get(point)
         if name is None:
@@ -290,7 +292,9 @@ class MomentEncoder:
 
     def take(self, firing: Firing, verdict: Verdict) -> None:
         """Record a fire with the results of its hooks."""
-        if type(firing.arrived) is AgentResult:
+        arrived = firing.arrived
+        cls = type(arrived)
+        if cls is AgentResult:
             self._result = verdict.payload
         name = self._names.get(firing.point)
         if name is None:
@@ -302,17 +306,17 @@ class MomentEncoder:
         try:
             decided = last = checked = None
             if firing.recorded_results:
-                decided, last = _decisions(firing.recorded_results, firing.arrived)
-            if type(firing.arrived) is ToolCallRequest and verdict.action is not HookAction.INVALID:
+                decided, last = _decisions(firing.recorded_results, arrived)
+            if cls is ToolCallRequest and verdict.action is not HookAction.INVALID:
                 final = verdict.payload.arguments
-                if final != (firing.arrived if last is None else last).arguments:
+                if final != (arrived if last is None else last).arguments:
                     checked = final
-            position = self._write(name, firing.arrived, took, decided, how, checked)
+            position = self._write(name, arrived, took, decided, how, checked)
             if verdict.action is HookAction.ASK:
-                tool = firing.arrived.name if self._redacted is None else self._redacted.value(firing.arrived.name)
-                self._asked[firing.arrived.id] = tool, position
+                tool = arrived.name if self._redacted is None else self._redacted.value(arrived.name)
+                self._asked[arrived.id] = tool, position
         except Exception as error:  # noqa: BLE001
-            self._write_without_payload(name, firing.arrived, took, how, error)
+            self._write_without_payload(name, arrived, took, how, error)
 
     def _write_without_payload(
         self, name: str, payload: Any, took: float, verdict: fmt.Verdict | None, error: Exception

@@ -34,6 +34,7 @@ VERSION = 1
 """The version of the format. A reader rejects files with a higher one."""
 
 SUFFIX = ".moments"
+TAPE_SUFFIX = ".tape"
 
 MAIN_POINTS = frozenset(
     (

@@ -91,7 +91,7 @@ def export_parquet(
     """
     account = Account() if account is None else account
     # The clocks of file systems are coarse, and a run starts before its file is written.
-    files = record_files(records, since=None if since is None else since - 60)
+    files = record_files(records, since=since)
     blocks = (block for file in files for block in read_blocks(file, account))
     return write_parquet((block for block in blocks if since is None or block.info.time >= since), out, account)
 

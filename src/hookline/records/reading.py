@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from .._base.errors import NotInstalledError
-from .._base.frozen import History
+from .._base.frozen import EMPTY, History
 from .._kernel.payloads import Failure, ModelReply, ModelRequest, ToolCallRequest
 from .._kernel.points import POINTS
 from .._kernel.state import AgentResult
@@ -23,7 +23,7 @@ from .account import INCOMPLETE, MAX_LINE, NO_RUN, NOT_A_LINE, TOO_LONG, Account
 from .labels import FILE as LABELS
 from .labels import GivenLabel, read_labels
 
-SUFFIXES = (fmt.SUFFIX, ".tape")
+SUFFIXES = (fmt.SUFFIX, fmt.TAPE_SUFFIX)
 """The files that are read in folders."""
 PARQUET = ".parquet"
 """The suffix of exports. They are only read if they are named, because their runs are in other files too."""
@@ -33,6 +33,9 @@ MAX_DEPTH = 100
 INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding a line may raise: ``RecursionError`` for JSON that is nested too deeply."""
 
+_CLOCK_MARGIN = 5.0
+"""Seconds by which the time of a file may be behind the times in it: the clock of a file system is coarser, and that of
+shared storage is another one."""
 _CHUNK = 1 << 20
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -44,7 +47,7 @@ def record_files(paths: Paths, *, since: float | None = None) -> list[Path]:
 
     Args:
         paths: files, and folders that are searched at any depth.
-        since: leave out files that were last written before this Unix time.
+        since: leave out files that were last written before this Unix time, and so contain no later run.
 
     Raises:
         RecordError: a path does not exist, or is not a record.
@@ -59,13 +62,14 @@ def record_files(paths: Paths, *, since: float | None = None) -> list[Path]:
                     found.setdefault((state.st_dev, state.st_ino), (state.st_mtime, file))
         except OSError as error:
             raise fmt.RecordError(f"{path} cannot be read: {error.strerror or error}") from error
-    return [file for at, file in sorted(found.values()) if since is None or at >= since]
+    first = None if since is None else since - _CLOCK_MARGIN
+    return [file for at, file in sorted(found.values()) if first is None or at >= first]
 
 
 def last_written(file: Path) -> float:
-    """Return the Unix time at which a file was last written; now, if it was just moved."""
+    """Return the latest Unix time at which a file may have been written; now, if it was just moved."""
     try:
-        return file.stat().st_mtime
+        return file.stat().st_mtime + _CLOCK_MARGIN
     except FileNotFoundError:
         return time.time()
 
@@ -118,12 +122,12 @@ def _parquet_lines(file: Path, account: Account) -> Iterator[tuple[int, bytes]]:
 class RecordedMoment:
     """One fire of a point. ``payload`` is the payload as it arrived at the point."""
 
-    __slots__ = ("__dict__", "_before", "line", "position", "run")
+    __slots__ = ("__dict__", "_before", "_sent", "line", "position", "run")
 
-    def __init__(self, line: fmt.MomentLine, run: RecordedRun, before: ModelRequest | None) -> None:
+    def __init__(self, line: fmt.MomentLine, run: RecordedRun) -> None:
         self.line, self.run = line, run
         self.position = line.n
-        self._before = before
+        self._before, self._sent = run.request, run.sent
 
     point = property(lambda self: self.line.point, doc="The name of the point.")
     tool = property(lambda self: self.line.tool, doc="The name of the tool; empty if the point is not about a tool.")
@@ -149,7 +153,7 @@ class RecordedMoment:
     @cached_property
     def payload(self) -> Any:
         """The payload as an object; as a dict if this process does not know the point."""
-        return restore(self.line, self.run.info, self._before)
+        return restore(self.line, self.run.info, self._before, self._sent)
 
 
 class RecordedRun:
@@ -165,8 +169,8 @@ class RecordedRun:
         """The nesting depth in the record: 0 for an outermost run."""
         self.request: ModelRequest | None = None
         """The last request to the model, as it arrived at ``before_llm``."""
-        self.sent: ModelRequest | None = None
-        """The last request to the model, after the hooks changed it."""
+        self.sent: Mapping[str, ModelRequest] = {}
+        """The last request of each purpose, after the hooks changed it."""
 
     @property
     def id(self) -> str:
@@ -187,13 +191,16 @@ def payload_decoder(point: str) -> msgspec.json.Decoder[Any] | None:
     return None if known is None else msgspec.json.Decoder(known.payload)
 
 
-def restore(line: fmt.MomentLine, info: fmt.RunInfo, before: ModelRequest | None) -> Any:
+def restore(
+    line: fmt.MomentLine, info: fmt.RunInfo, before: ModelRequest | None, sent: Mapping[str, ModelRequest] = EMPTY
+) -> Any:
     """Return the payload of a moment as it arrived at the point.
 
     Args:
         line: the moment.
         info: the run.
-        before: the previous request of the run: as it arrived if ``notes.kept`` refers to it, else as it was sent.
+        before: the previous request of the run, as it arrived: the line leaves out the messages that it contains.
+        sent: the last request of each purpose, as it was sent: replies and failures leave it out.
     """
     decoder = payload_decoder(line.point)
     if decoder is None:
@@ -212,8 +219,8 @@ def restore(line: fmt.MomentLine, info: fmt.RunInfo, before: ModelRequest | None
         kept = line.notes.kept if line.notes is not None else 0
         if kept:
             given["messages"] = (*before.messages[-kept:], *payload.messages)
-    elif isinstance(payload, (ModelReply, Failure)) and before is not None:
-        given["request"] = before
+    elif isinstance(payload, (ModelReply, Failure)) and (request := sent.get(payload.purpose)) is not None:
+        given["request"] = request
     return msgspec.structs.replace(payload, **given)
 
 
@@ -295,6 +302,11 @@ def read_runs(paths: Paths, *, since: float | None = None, account: Account | No
 
     Lines that cannot be read are skipped and counted in ``account``; so are files of a newer format.
 
+    Args:
+        paths: files, and folders that are searched at any depth.
+        since: leave out runs that started before this Unix time.
+        account: collects what was skipped.
+
     Example::
 
         for run in read_runs("records/"):
@@ -313,6 +325,8 @@ def read_runs(paths: Paths, *, since: float | None = None, account: Account | No
                 account.skip(folder / LABELS, "the line is not a label", number)
         try:
             for run in _runs_of(file, account):
+                if since is not None and run.info.time < since:
+                    continue
                 if labels[folder]:
                     _add_labels(run, labels[folder])
                 yield run
@@ -375,14 +389,14 @@ def _runs_of(file: Path, account: Account) -> Iterator[RecordedRun]:
 
 
 def _add(run: RecordedRun, line: fmt.MomentLine, account: Account, number: int) -> None:
-    # The messages that a line leaves out are those of the request as it arrived; a reply contains the request as sent.
-    moment = RecordedMoment(line, run, run.request if line.point in ("before_llm", "on_run_end") else run.sent)
+    moment = RecordedMoment(line, run)
     try:
         if not isinstance(moment.fields, dict):
             raise TypeError
         if line.point == "before_llm":
             run.request = moment.payload
-            run.sent = judged_payload(moment)
+            request = judged_payload(moment)
+            run.sent = {**run.sent, request.purpose: request}
     except (*INVALID, TypeError, ValueError):
         account.skip(run.file, "the payload of the moment cannot be read", number)
         return

@@ -19,12 +19,10 @@ from .._kernel.state import AgentResult
 from .._kernel.values import Ids
 from .._run import events
 from ..hooks.shadow_mode import ShadowDecided
-from ..records.format import MomentLine, Place, RunInfo, RunLine, Verdict
+from ..records.format import TAPE_SUFFIX, MomentLine, Place, RunInfo, RunLine, Verdict
 from ..records.reading import apply_changes, decode_line, restore
 from . import format as fmt
 from .format import TapeError
-
-SUFFIX = ".tape"
 
 TEXT_EVENTS = (events.TextDelta, events.Discarded)
 """The events about streamed text. Those of a run are recorded only if someone else wants them too."""
@@ -154,7 +152,7 @@ def tape_files(paths: Iterable[str | os.PathLike[str]], *, since: float | None =
     """
     found: dict[Path, None] = {}
     for path in map(Path, paths):
-        inside = sorted(path.rglob(f"*{SUFFIX}"), key=_written) if path.is_dir() else [path]
+        inside = sorted(path.rglob(f"*{TAPE_SUFFIX}"), key=_written) if path.is_dir() else [path]
         found.update(dict.fromkeys(file for file in inside if since is None or _is_recent(file, since)))
     return list(found)
 
