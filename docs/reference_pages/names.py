@@ -29,7 +29,11 @@ MODULES = {
     "teams": "subagents and personalities",
     "server": "agents over HTTP",
     "config": "settings",
-    "tape": "recording and replaying runs",
+    "tape": "tapes: recording runs so that they can be replayed",
+    "records": "records of runs, and reading them",
+    "backtest": "other rules on recorded runs, and what no rule looks at",
+    "explain": "what happened in a recorded run, and how two runs differ",
+    "importers": "logs of other systems as records",
     "testing": "helpers to [test your own hooks](../guides/testing.md)",
     "compat": "names from other systems: see [coming from](../coming-from/index.md)",
 }
@@ -42,6 +46,8 @@ module. Modules that are not listed here are not public. {GENERATED}
 
 """
 CONSTANTS = {
+    "DIFF_ASSETS": "The style sheets and scripts that a page with `diff_fragment` needs.",
+    "EXPLAIN_ASSETS": "The style sheets and scripts that a page with `explain_fragment` needs.",
     "FINISH_REASONS": "The reasons why a model stops; each reply has one of them.",
     "HOOKLINE_API": "The version of the plugin API; a manifest names it as `api`.",
     "POINTS": "Every declared point by name, in the order of the reference.",

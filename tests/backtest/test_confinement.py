@@ -58,7 +58,7 @@ def test_side_effects_are_refused_and_reported(records, tmp_path, action, worker
     report = backtest([rule], records, workers=workers)
     assert not canary.exists()
     assert keep.read_text() == "kept"
-    assert [(each.hook, each.problem, each.count) for each in report.troubles] == [("rule", "refused", 1)]
+    assert [(each.hook, each.problem, each.count) for each in report.failures] == [("rule", "refused", 1)]
     assert kinds(report) == {"raised": (0, 0, 1)}
 
 
@@ -67,7 +67,7 @@ def test_an_allowed_action_is_done(records, tmp_path):
     rule = guard(BEFORE_TOOL, name="rule")(lambda ctx, request: canary.touch() and None)
     report = backtest([rule], records, workers=1, allow=["files"])
     assert canary.exists()
-    assert report.troubles == ()
+    assert report.failures == ()
 
 
 def test_a_rule_that_hides_the_refusal_is_named_all_the_same(records, tmp_path):
@@ -80,7 +80,7 @@ def test_a_rule_that_hides_the_refusal_is_named_all_the_same(records, tmp_path):
 
     report = backtest([rule], records)
     assert kinds(report) == {"newly_blocked": (0, 0, 1)}
-    assert report.troubled("refused") == 1
+    assert report.failed("refused") == 1
 
 
 def test_a_thread_of_a_rule_is_confined_too(records, tmp_path):
@@ -114,7 +114,7 @@ def test_the_program_itself_may_still_do_everything(records, tmp_path):
 )
 def test_runs_are_not_started(records, what, read):
     report = backtest([guard(BEFORE_TOOL, name="rule")(lambda ctx, request: read(ctx) and None)], records)
-    assert report.troubled(what) == 1
+    assert report.failed(what) == 1
 
 
 def test_models_are_not_called_unless_one_is_given(records):
@@ -123,7 +123,7 @@ def test_models_are_not_called_unless_one_is_given(records):
         answer = await ctx.llm.complete("Is this fine?")
         return HookResult.block("The model says no.") if answer.content == "no" else None
 
-    assert backtest([judge], records).troubled("refused") == 1
+    assert backtest([judge], records).failed("refused") == 1
     report = backtest([judge], records, allow=["model"], model=ScriptedModel(["no"]))
     assert kinds(report) == {"newly_blocked": (0, 0, 1)}
     assert [(each.hook, each.read) for each in report.guesses] == [("judge", "a reply of a model")]
@@ -170,7 +170,7 @@ def test_what_was_recorded_is_not_a_guess(tmp_path):
         import colorsys  # noqa: F401 - an import is not a read of a file
 
     report = backtest([rule], tmp_path)
-    assert (report.guesses, report.troubles, report.exact_share) == ((), (), 1.0)
+    assert (report.guesses, report.failures, report.exact_share) == ((), (), 1.0)
 
 
 def test_a_hook_that_guessed_once_in_a_run_goes_on_guessing_there(tmp_path):
@@ -214,8 +214,8 @@ def test_a_rule_that_raises_on_every_moment_is_counted_with_examples(tmp_path):
         raise KeyError(request.arguments["command"])
 
     report = backtest([soft, hard], writer.write())
-    troubles = {(each.hook, each.message): (each.count, len(each.examples)) for each in report.troubles}
-    assert troubles == {
+    failures = {(each.hook, each.message): (each.count, len(each.examples)) for each in report.failures}
+    assert failures == {
         ("soft", "ValueError: soft"): (40, 5),
         ("hard", "KeyError: 'ls'"): (20, 5),
         ("hard", "KeyError: 'pwd'"): (20, 5),
@@ -234,5 +234,5 @@ def test_a_rule_that_exits_does_not_end_the_backtest(tmp_path, error):
             raise error
 
     report = backtest([rule], writer.write(), workers=1)
-    assert len(report.troubles) == 1
+    assert len(report.failures) == 1
     assert report.total("same").exact == 2

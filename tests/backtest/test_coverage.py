@@ -204,8 +204,8 @@ def test_a_guard_that_fails_is_counted_and_the_others_go_on(records):
         open("/nowhere/canary", "w").write("x")  # noqa: PLW1514, SIM115
 
     found = coverage([broken, writes, no_sudo], records)
-    troubles = {(each.hook, each.problem): each.count for each in found.troubles}
-    assert troubles == {("broken", "raised"): 3, ("writes", "raised"): 3}
+    failures = {(each.hook, each.problem): each.count for each in found.failures}
+    assert failures == {("broken", "raised"): 3, ("writes", "raised"): 3}
     assert rows(found)["shell"][1] == ("broken", "writes", "no_sudo")
     assert found.fail_if("failed > 0") == "failed > 0: failed is 6"
 
@@ -223,7 +223,7 @@ def test_a_guard_that_hangs_is_given_up(tmp_path):
 
     found = coverage([hangs], tmp_path, time_limit=0.1)
     assert calls == [0, 1, 2]
-    assert [(each.problem, each.count) for each in found.troubles] == [("timed_out", 3)]
+    assert [(each.problem, each.count) for each in found.failures] == [("timed_out", 3)]
     assert found.tools[0].calls == 6
 
 

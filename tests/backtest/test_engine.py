@@ -486,3 +486,56 @@ def test_options_are_checked(tmp_path):
         backtest([], tmp_path)
     with pytest.raises(BacktestError, match="no record"):
         backtest([no_sudo], [tmp_path / "empty"] if (tmp_path / "empty").mkdir() is None else [])
+
+
+def test_the_answer_is_a_guess_if_the_record_does_not_list_the_hooks_that_come_next(tmp_path):
+    writer = Writer(tmp_path / "a.moments")
+    decided = [fmt.Decision("no_sudo", "guard", "block", "", "no")], fmt.Verdict("block", "no_sudo")
+    writer.run("r1", "sudo x", hooks="lost", decisions={"sudo x": decided})
+    report = backtest([rule(lambda command: None)], writer.write())
+    assert kinds(report) == {"no_longer_blocked": (0, 0, 1)}
+    assert [(each.hook, each.read) for each in report.guesses] == [
+        ("no_sudo", "the hooks after it, which are missing in the record")
+    ]
+
+
+def test_a_recorded_guard_that_would_see_another_payload_makes_the_answer_a_guess(tmp_path):
+    record(tmp_path, commands("sudo x"), hooks=[no_sudo])
+
+    @hook(BEFORE_TOOL, tools="shell")
+    def soften(ctx, request):
+        return request.replace(arguments={"command": "ls"})
+
+    report = backtest([soften], tmp_path)
+    assert report.certainty.guess == 1
+    assert [(each.hook, each.read) for each in report.guesses] == [
+        ("no_sudo", "nothing: its decision then was about another payload")
+    ]
+
+
+def test_a_recorded_guard_that_sees_the_same_payload_keeps_the_answer_exact(tmp_path):
+    same = hook(BEFORE_TOOL, tools="shell")(lambda ctx, request: request.replace(arguments=dict(request.arguments)))
+    record(tmp_path, [call("add", a="1"), *commands("sudo x")], hooks=[no_sudo])
+    assert backtest([same], tmp_path).certainty.guess == 0
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [["h", "no phase", "block", "", "no"], ["h", "guard", "no verb"], ["h", "rewrite", "replace", "", None, {"x": 1}]],
+)
+def test_a_damaged_decision_is_skipped_or_fails_alone(tmp_path, decision):
+    writer = Writer(tmp_path / "a.moments")
+    writer.run("r1", "ls", "sudo x", decisions={"ls": ([decision], ["block", "h"])})
+    report = backtest([no_sudo], writer.write())
+    assert report.total("newly_blocked").total == 1
+    assert report.skipped or report.failures
+
+
+def test_a_damaged_change_of_a_request_is_skipped(tmp_path):
+    writer = Writer(tmp_path / "a.moments")
+    writer.run("r1")
+    damaged = [["h", "rewrite", "replace", "", None, {"messages": {"kept": "x"}}]]
+    writer.lines.insert(2, b"")
+    writer.add("before_llm", "", 0, 0, 0.1, 0.1, {"messages": [], "model": "m"}, damaged, ["replace", "h"])
+    report = backtest([hook(BEFORE_LLM)(lambda ctx, request: None)], writer.write())
+    assert [each.reason for each in report.skipped] == ["the line has a recorded decision that is damaged"]

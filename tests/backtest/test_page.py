@@ -10,7 +10,7 @@ import shutil
 import msgspec
 import pytest
 
-from hookline.backtest import Cell, Confusion, Count, Example, Guess, Report, Trouble
+from hookline.backtest import Cell, Confusion, Count, Example, Guess, HookFailure, Report
 from hookline.backtest.page import explain_command, headline, report_page
 from hookline.backtest.report import KINDS
 from hookline.records import Skipped
@@ -39,7 +39,7 @@ REPORT = Report(
         Cell("no_rm", "before_tool", "shell", "same", Count(9000, 100, 20)),
         Cell("", "before_llm", "", "same", Count(30000, 72, 8)),
     ),
-    troubles=(Trouble("broken", "raised", "KeyError: 'url'", 3, (example(9),)),),
+    failures=(HookFailure("broken", "raised", "KeyError: 'url'", 3, (example(9),)),),
     guesses=(Guess("office_hours", "ctx.clock", 29),),
     skipped=(Skipped("r/b.moments", "the last line is incomplete", 1, 4411),),
     labels_then=Confusion(Count(4), Count(6), Count(1), Count(40)),
@@ -60,6 +60,10 @@ def cells(*kinds):
         (Report(runs=1, different_runs=1, cells=cells(("raised", 1))), "1 of 1 run would differ: 1 raised."),
         (Report(runs=7, judged=100, cells=cells(("same", 100))), "No decision would differ in 7 runs."),
         (Report(), "The records contain no runs, so nothing was judged."),
+        (
+            Report(runs=2, moments=9, failures=(HookFailure("no_rm", "timed_out", "it hung", 3),)),
+            "No moment could be judged in 2 runs, because the rules failed.",
+        ),
         (Report(runs=2, moments=9), "The rules were not called: 2 runs, and no moment at their points and tools."),
         (
             Report(runs=9, different_runs=9, cells=cells(*((kind, 1000) for kind in KINDS))),
@@ -81,7 +85,7 @@ def test_the_command_of_an_example_is_safe_in_a_shell():
 
 def hostile(value):
     """Return a report with hostile text in every field that may hold text."""
-    if isinstance(value, (Report, Cell, Example, Trouble, Guess, Skipped, Confusion, Count)):
+    if isinstance(value, (Report, Cell, Example, HookFailure, Guess, Skipped, Confusion, Count)):
         fixed = ("kind", "certainty", "problem")
         return msgspec.structs.replace(
             value,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hookline.backtest import BacktestError, Cell, Confusion, Count, Example, Guess, Report, Trouble
+from hookline.backtest import BacktestError, Cell, Confusion, Count, Example, Guess, HookFailure, Report
 from hookline.backtest.report import EXAMPLES, KINDS
 from hookline.records import Skipped
 
@@ -17,7 +17,7 @@ def made(**fields):
         "different_runs": 2,
         "certainty": Count(80, 15, 5),
         "cells": (cell, Cell("", "before_tool", "shell", "same", Count(9, 0, 0))),
-        "troubles": (Trouble("rule", "raised", "ValueError: x", 2),),
+        "failures": (HookFailure("rule", "raised", "ValueError: x", 2),),
         "guesses": (Guess("rule", "ctx.deps", 1),),
         "skipped": (Skipped("a.moments", "the line is not JSON", 3, 7),),
         "labels": Confusion(Count(3), Count(1), Count(1), Count(5)),
@@ -43,7 +43,7 @@ def test_merging_adds_everything_up():
     assert (merged.runs, merged.moments, merged.judged, merged.different_runs) == (30, 300, 60, 6)
     assert merged.certainty == Count(240, 45, 15)
     assert merged.total("newly_blocked") == Count(4, 6, 2)
-    assert merged.troubles[0].count == 6
+    assert merged.failures[0].count == 6
     assert merged.guesses[0].count == 3
     assert (merged.skipped[0].count, merged.skipped[0].first) == (9, 7)
     assert merged.labels.bad_stopped.total == 9

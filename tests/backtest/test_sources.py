@@ -1,5 +1,8 @@
 """Damaged and mixed input: what was skipped is counted with its place, and the rest is judged."""
 
+import json
+import os
+
 import msgspec
 import pytest
 
@@ -7,6 +10,7 @@ from hookline import AFTER_LLM, BEFORE_TOOL, HookResult, guard, hook
 from hookline.backtest import backtest, sources
 from hookline.records import RecordError
 from hookline.records import format as fmt
+from hookline.tape import TapeHook
 from tests.backtest.recording import Writer, commands, kinds, record
 
 
@@ -56,7 +60,9 @@ def test_a_damaged_line_is_skipped_and_reported(writer, line, why):
     report = backtest([no_sudo], writer.write())
     assert skipped(report) == [(why, 1, 8)]
     assert report.runs == 3
-    assert kinds(report) == {"newly_blocked": (3, 0, 0)}
+    # A decision about a lost moment may differ, so what follows it in its run is a guess.
+    is_moment = not line.startswith((b'["label', b'["run', b'["hook'))
+    assert kinds(report) == {"newly_blocked": (2, 0, 1) if is_moment else (3, 0, 0)}
 
 
 @pytest.mark.parametrize(
@@ -106,7 +112,6 @@ def test_a_file_of_a_newer_version_is_skipped_as_a_whole(writer, tmp_path):
 
 def test_records_and_tapes_are_judged_together(writer, tmp_path):
     from hookline import Agent, ScriptedModel, reply
-    from hookline.tape import TapeHook
     from tests.backtest.recording import shell
 
     writer.write()
@@ -177,3 +182,54 @@ def test_hooks_are_found_although_their_line_is_in_another_part(tmp_path, monkey
     report = backtest([guard(BEFORE_TOOL, name="old", priority=5)(lambda c, r: None)], writer.write())
     assert kinds(report) == {"no_longer_blocked": (0, 0, 10)}  # "last" was never called
     assert [(each.hook, each.count) for each in report.guesses] == [("last", 10)]
+
+
+def test_a_file_is_read_once_however_often_and_under_whatever_name_it_is_given(writer, tmp_path, monkeypatch):
+    path = writer.write()
+    os.link(path, tmp_path / "linked.moments")
+    (tmp_path / "symbolic.moments").symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    assert backtest([no_sudo], [path, path.name, tmp_path, "."]).runs == 3
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_file_that_is_deleted_meanwhile_is_reported(writer, tmp_path, workers):
+    path = writer.write()
+    other = Writer(tmp_path / "other.moments")
+    other.run("r9", "sudo x")
+    other.write()
+
+    class Deleting(sources.Files):
+        def units(self):
+            units = super().units()
+            path.unlink(missing_ok=True)
+            return units
+
+    report = backtest([no_sudo], Deleting([tmp_path]), workers=workers)
+    assert [(os.path.basename(each.file), each.reason) for each in report.skipped] == [
+        (path.name, "cannot be read: No such file or directory")
+    ]
+    assert kinds(report) == {"newly_blocked": (1, 0, 0)}
+
+
+def test_a_file_whose_lines_another_program_has_reformatted_is_not_silently_empty(writer):
+    path = writer.write()
+    path.write_text("".join(json.dumps(json.loads(line)) + "\n" for line in path.read_text().splitlines()))
+    report = backtest([no_sudo], path)
+    (skipped,) = report.skipped
+    assert skipped.count == report.runs == 3
+    assert "spaces between the fields" in skipped.reason
+
+
+def test_a_file_without_any_run_is_reported(writer):
+    writer.lines = [line for line in writer.lines if not line.startswith(b'["run"')]
+    report = backtest([hook(AFTER_LLM)(lambda ctx, answer: None)], writer.write())
+    assert [each.reason for each in report.skipped] == ["it contains no run in the form that Hookline writes"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_runs_that_are_in_several_files_are_pointed_out(tmp_path, workers):
+    record(tmp_path / "records", commands("sudo x"), hooks=[TapeHook(tmp_path / "tapes")])
+    assert backtest([no_sudo], tmp_path / "records", workers=workers).notes == ()
+    (note,) = backtest([no_sudo], [tmp_path / "records", tmp_path / "tapes"], workers=workers).notes
+    assert note.startswith("1 run is in the records a second time")

@@ -92,9 +92,9 @@ def test_a_rule_that_hangs_is_stopped_named_and_the_rest_goes_on(records, hang):
         return block_sudo(request)
 
     report = backtest([rule], records, workers=1, time_limit=0.2)
-    (trouble,) = report.troubles
-    assert (trouble.hook, trouble.problem, trouble.count) == ("rule", "timed_out", 1)
-    assert (trouble.examples[0].run_id, trouble.examples[0].n, trouble.examples[0].subject) == ("r2", 1, "bad")
+    (failure,) = report.failures
+    assert (failure.hook, failure.problem, failure.count) == ("rule", "timed_out", 1)
+    assert (failure.examples[0].run_id, failure.examples[0].n, failure.examples[0].subject) == ("r2", 1, "bad")
     assert kinds(report) == {"newly_blocked": (3, 0, 0)}
     assert sum(each.count for each in report.skipped) == 1
     assert report.judged == 7
@@ -109,7 +109,7 @@ def test_a_rule_that_always_hangs_is_given_up(tmp_path):
         loop_in_python()
 
     report = backtest([rule, no_sudo], writer.write(), workers=1, time_limit=0.1)
-    assert report.troubled("timed_out") == 3
+    assert report.failed("timed_out") == 3
     assert "rule hung 3 times" in report.notes[0]
     assert report.total("same").exact == 47  # judged by the other rule
 
@@ -121,7 +121,7 @@ def test_a_rule_that_hangs_is_stopped_in_this_process_too(records):
             loop_in_python()
 
     before = signal.getsignal(signal.SIGALRM)
-    assert backtest([rule], records, workers=0, time_limit=0.2).troubled("timed_out") == 1
+    assert backtest([rule], records, workers=0, time_limit=0.2).failed("timed_out") == 1
     assert signal.getsignal(signal.SIGALRM) is before
 
 
@@ -135,7 +135,7 @@ def test_a_rule_that_allocates_without_bound_is_stopped(records):
         return block_sudo(request)
 
     report = backtest([rule], records, workers=1, memory_limit=1 << 28, time_limit=30)
-    assert [(each.hook, each.problem, each.count) for each in report.troubles] == [("rule", "out_of_memory", 1)]
+    assert [(each.hook, each.problem, each.count) for each in report.failures] == [("rule", "out_of_memory", 1)]
     assert report.total("newly_blocked").total == 3
 
 
@@ -149,7 +149,7 @@ def test_a_rule_that_keeps_what_it_allocates_is_given_up_and_the_rest_goes_on(tm
         kept.append(bytearray(1 << 25))
 
     report = backtest([leak, no_sudo], writer.write(), workers=1, memory_limit=1 << 28, time_limit=30)
-    assert report.troubled("out_of_memory") > 0
+    assert report.failed("out_of_memory") > 0
     assert report.moments == 31
     assert report.total("newly_blocked").total + report.total("raised").total > 0
 
@@ -167,9 +167,9 @@ def test_a_rule_that_crashes_its_process_is_named_and_the_rest_goes_on(records, 
         return block_sudo(request)
 
     report = backtest([rule], records, workers=2)
-    (trouble,) = report.troubles
-    assert (trouble.hook, trouble.problem) == ("rule", "crashed")
-    assert signal_number.name in trouble.message
+    (failure,) = report.failures
+    assert (failure.hook, failure.problem) == ("rule", "crashed")
+    assert signal_number.name in failure.message
     assert report.total("newly_blocked").total == 3
 
 
@@ -184,3 +184,32 @@ def test_progress_is_reported(records):
     seen = []
     backtest([no_sudo], records, workers=1, progress=lambda read, total, report: seen.append((read, total)))
     assert seen[-1][0] == seen[-1][1] == records.stat().st_size
+
+
+def test_a_crash_is_reported_at_its_own_moment_in_every_file(tmp_path):
+    for name, calls in (("a", 10), ("b", 20)):
+        writer = Writer(tmp_path / f"{name}.moments")
+        writer.run(f"run_{name}", *(f"{name}{number}" for number in range(calls)))
+        os.utime(writer.write(), (len(name), calls))
+
+    @guard(BEFORE_TOOL)
+    def fragile(ctx, request):
+        if request.arguments["command"] == "b3":
+            os._exit(3)
+        return HookResult.block("no") if request.arguments["command"] == "b13" else None
+
+    report = backtest([fragile], tmp_path, workers=1)
+    assert [(each.problem, [example.n for example in each.examples]) for each in report.failures] == [("crashed", [3])]
+    assert kinds(report) == {"newly_blocked": (1, 0, 0)}
+
+
+def test_a_part_that_does_not_fit_into_the_memory_is_skipped(tmp_path):
+    writer = Writer(tmp_path / "a.moments")
+    writer.run("r1", "ls", "sudo " + "x" * 40_000_000)
+    writer.write()
+    other = Writer(tmp_path / "b.moments")
+    other.run("r2", "sudo x")
+    other.write()
+    report = backtest([no_sudo], tmp_path, workers=1, memory_limit=50 << 20)
+    assert {each.reason for each in report.skipped} == {"a part of it cannot be read with this memory limit"}
+    assert kinds(report) == {"newly_blocked": (1, 0, 0)}

@@ -53,7 +53,7 @@ def test_merged_reports_say_the_same_as_one_backtest_of_everything(reports, hook
     assert done.returncode == 0
     merged = json.loads(done.stdout)
     assert (merged["runs"], merged["judged"]) == (5, 10)
-    for name in ("rules", "runs", "different_runs", "moments", "judged", "certainty", "labels", "troubles"):
+    for name in ("rules", "runs", "different_runs", "moments", "judged", "certainty", "labels", "failures"):
         assert merged[name] == whole[name], name
     assert [(cell["kind"], cell["count"]) for cell in merged["cells"]] == [
         (cell["kind"], cell["count"]) for cell in whole["cells"]

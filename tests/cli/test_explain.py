@@ -117,7 +117,7 @@ def test_what_could_not_be_read_is_reported_and_the_rest_is_shown(in_process, re
     file.write_bytes(b"".join([*lines[:9], b"garbage\n", *lines[9:20]]) + lines[20][:30])
     code, out, told = in_process("explain", "last", "--records", "records")
     assert code == 0
-    assert out.startswith("cut off run_")
+    assert out.startswith("interrupted run_")
     assert "skipped 1: the line is not a line of a record, first in line 10" in told
     assert "skipped 1: the last line is incomplete" in told
 
@@ -133,7 +133,8 @@ def test_text_of_a_run_cannot_control_the_terminal(in_process, folder, monkeypat
 def test_without_records_the_message_says_how_to_record(hookline, folder):
     done = hookline("explain", "last")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "no runs are recorded yet (hookline run --record records a run)" in done.stderr
+    assert "no runs are recorded in" in done.stderr
+    assert "(hookline run --record records a run)" in done.stderr
 
 
 def test_a_recorded_run_is_found_without_further_options(hookline, script, folder):

@@ -76,3 +76,30 @@ def test_without_a_path_the_import_goes_to_the_records_of_the_project(hookline, 
     assert [run.info.task for run in read_runs([folder / "kept"])] == ["Hi"]
     listed = hookline("record", "ls", "--json")
     assert [run["task"] for run in json.loads(listed.stdout)] == ["Hi"]
+
+
+def test_a_log_that_was_imported_before_adds_only_its_new_runs(hookline, folder):
+    def bring(*names):
+        (folder / "log.jsonl").write_text("".join(f"{json.dumps(talk(name))}\n" for name in names))
+        done = hookline("import", "openai", "log.jsonl", "--out", "records")
+        assert done.returncode == 0, done.stderr
+        return " ".join(done.stdout.split()), sorted(run.info.task for run in read_runs(folder / "records"))
+
+    assert bring("Ann", "Bob")[1] == ["Ann", "Bob"]
+    shown, tasks = bring("Ann", "Bob")
+    assert "runs 0 moments 0 labels 0 left out count runs that were imported before 2" in shown
+    assert shown.endswith("There is nothing new to write.")
+    assert tasks == ["Ann", "Bob"]
+    shown, tasks = bring("Ann", "Bob", "Cem")
+    assert "runs 1" in shown
+    assert tasks == ["Ann", "Bob", "Cem"]
+
+
+def test_a_conversation_without_times_is_not_listed_as_very_old(hookline, folder):
+    (folder / "log.jsonl").write_text(json.dumps(TALK) + "\n")
+    hookline("import", "openai", "log.jsonl", "--out", "records")
+    assert hookline("record", "ls", "--records", "records").stdout.splitlines()[1].startswith("unknown ")
+
+
+def talk(name):
+    return {"messages": [{"role": "user", "content": name}, {"role": "assistant", "content": f"Hello {name}"}]}

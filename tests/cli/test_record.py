@@ -11,8 +11,7 @@ import pytest
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
 from hookline.cli.app import run_app
 from hookline.cli.errors import report_error
-from hookline.cli.record import _parse_size
-from hookline.config.errors import ConfigError
+from hookline.cli.text import parse_size
 from hookline.records import Account, RecordHook, read_runs
 
 EVIL = "evil\x1b[2J\x1b]0;X\x07"
@@ -161,7 +160,7 @@ def test_a_run_is_found_by_the_beginning_of_its_id(record, records):
 def test_show_without_records_says_so(record):
     code, _, err = record("show", "last")
     assert code == 2
-    assert "no runs are recorded in records yet" in err
+    assert "the last run was not found: no runs are recorded in" in err
 
 
 @pytest.mark.parametrize("name", ["call_0_0", "3"])
@@ -320,13 +319,14 @@ def test_prune_needs_a_limit(record, args):
     ("text", "size"), [("500MB", 500_000_000), ("2 GB", 2_000_000_000), ("1.5k", 1500), ("10", 10), ("7b", 7)]
 )
 def test_sizes(text, size):
-    assert _parse_size(text) == size
+    assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "MB", "1TB", "-1MB"])
-def test_wrong_sizes_are_rejected(text):
-    with pytest.raises(ConfigError, match="--keep-size: expected 500MB"):
-        _parse_size(text)
+def test_wrong_sizes_are_rejected(record, text):
+    code, _, err = record("prune", f"--keep-size={text}")
+    assert code == 2
+    assert f"--keep-size: expected 500MB or 2GB; got {text!r}" in err
 
 
 def test_the_program_records_with_a_flag(hookline, script):

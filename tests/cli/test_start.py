@@ -40,6 +40,13 @@ def test_the_help_of_a_command_groups_its_options(capsys):
     assert all(key.about.flag.partition("/")[0] in out for key in KEYS.values())
 
 
+def test_the_help_page_shows_the_commands_in_groups(capsys):
+    assert run_app(["--help"]) == 0
+    groups = [part.splitlines() for part in capsys.readouterr().out.split("\n\n")]
+    evidence = next(lines for lines in groups if lines[0] == "Test rules on recorded runs")
+    assert [line.split()[0] for line in evidence[1:]] == ["backtest", "coverage", "replay", "import"]
+
+
 @pytest.mark.parametrize("name", ["tickets", "plugins", "skills", "models", "audit"])
 def test_a_group_alone_shows_its_commands(capsys, name):
     assert run_app([name]) == 0

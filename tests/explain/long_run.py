@@ -24,7 +24,7 @@ def recorded_run(moments: int) -> RecordedRun:
     def add(point: str, tool: str, payload: object, **more: object) -> None:
         n = len(run.moments)
         line = fmt.MomentLine(point, tool, 0, n, n * 0.01, 0.00002, msgspec.Raw(msgspec.json.encode(payload)), **more)  # type: ignore[arg-type]
-        run.moments.append(RecordedMoment(line, run, None))
+        run.moments.append(RecordedMoment(line, run))
 
     for step in range(moments // 4):
         id, command = f"call_{step}", f"grep -rn needle {step} src/ --include '*.py'"

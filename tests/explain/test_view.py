@@ -157,7 +157,7 @@ def test_a_record_that_was_cut_off_says_so(tmp_path):
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(lines[:12]))
     view = explain(next(read_runs([tmp_path])))
-    assert view.status == "cut off"
+    assert view.status == "interrupted"
     assert view.why == "The record ends before the run does: the program was stopped, or is still running."
     assert view.input_tokens == 840
     assert view.elapsed > 0
@@ -265,7 +265,7 @@ def test_a_record_with_other_types_than_expected_is_shown_nevertheless(tmp_path)
     file = tmp_path / "odd.moments"
     file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     view = explain(next(read_runs([file])))
-    assert view.status == "cut off"
+    assert view.status == "interrupted"
     assert view.events >= 14
 
 
@@ -311,3 +311,37 @@ def test_a_tape_is_explained_like_a_record(tmp_path):
     assert taped.events > recorded.events  # a tape contains all points
     found = compare(taped, recorded)
     assert [(pair.left, pair.right) for pair in found.pairs if not pair.same] == []
+
+
+def test_an_answer_in_place_of_the_model_is_shown_as_its_text(tmp_path):
+    @hook(BEFORE_LLM)
+    def canned(ctx, request):
+        return HookResult.answer("No model is needed.")
+
+    shown = run_of(tmp_path, canned, turns=[])
+    assert moment(shown, BEFORE_LLM, verb="answer").decisions[0].value == "No model is needed."
+
+
+def test_changed_tools_are_shown_by_name_and_without_their_schemas(tmp_path):
+    @tool
+    def status(service: str) -> str:
+        """Tell the status."""
+        return "fine"
+
+    @tool
+    def deploy(service: str) -> str:
+        """Deploy."""
+        return "done"
+
+    @hook(BEFORE_LLM)
+    def only_status(ctx, request):
+        [first, _] = request.tools
+        return request.replace(tools=(msgspec.structs.replace(first, description="Tell."),))
+
+    shown = run_of(tmp_path, only_status, turns=["Done."], tools=[status, deploy])
+    names, description = moment(shown, BEFORE_LLM).decisions[0].changes
+    assert (names.field, names.parts) == ("tools", [("=", "status"), ("-", ", deploy")])
+    assert (description.field, description.parts) == (
+        "tools.status.description",
+        [("=", "Tell"), ("-", " the status"), ("=", ".")],
+    )

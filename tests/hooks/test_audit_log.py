@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -812,3 +813,15 @@ def test_a_reason_given_for_a_streamed_chunk_is_recorded(path):
     cut = hook(ON_TOKEN, name="cut")(lambda ctx, token: HookResult.replace({"delta": ""}, reason="too long"))
     run(path, [reply("hello there")], [cut])
     assert {record["reason"] for record in of(path, "verdict")} == {"too long"}
+
+
+def test_a_secret_that_is_cut_in_two_is_not_written_although_replacements_shorten_the_text(path):
+    def redact(text):
+        return re.sub("(SECRETSECRET)+", "#", text)
+
+    begin = "SECRETSECRET" * (module.WINDOW // 12)
+    text = begin.ljust(module.WINDOW + 100 - 5, ".") + "SECRETSECRET" + "more" * 100
+    turns = [call("add", a=text, b=2), reply(text)]
+    run(path, turns, given={"content": True, "max_text": 100, "redact": redact})
+    assert of(path, "model")[1]["content"].startswith("…(+")
+    assert "SECRE" not in path.read_text()

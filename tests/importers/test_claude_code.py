@@ -6,6 +6,8 @@ import pytest
 
 from hookline import BEFORE_TOOL, HookResult, guard
 from hookline.backtest import backtest
+from hookline.importers import import_logs
+from hookline.records import read_runs
 
 from .transcripts import REJECTED, Transcript, said, thought, tool_use
 
@@ -413,7 +415,7 @@ def test_a_backtest_plays_the_decisions_of_claude_code_and_counts_the_labels(
     transcript.reply("m2", said("All right."))
     found = imported("claude-code", transcript.write(tmp_path / "s.jsonl"))
     report = backtest([no_rm], [found.report.path])
-    assert not report.troubles
+    assert not report.failures
     assert report.total("newly_blocked").exact == (verb != "block")
     assert report.labels.recall == (1.0 if label else None)
     other = backtest([no_rm], [found.report.path], without=["claude_code.permissions", "claude_code.hooks"])
@@ -428,3 +430,17 @@ def test_in_a_folder_only_transcripts_are_read(transcript, imported, tmp_path):
     found = imported("claude-code", tmp_path / "project")
     assert len(found.runs) == 1
     assert not found.report.skipped
+
+
+def test_the_new_runs_of_a_session_are_imported_with_their_hooks(tmp_path):
+    transcript = Transcript()
+    for number in (1, 2):
+        transcript.prompt(f"Task {number}")
+        transcript.reply(f"m{number}", tool_use(f"c{number}", "Bash", command="rm x"), stop="tool_use")
+        transcript.result(f"c{number}", REJECTED, is_error=True, toolDenialKind="user-rejected")
+        transcript.reply(f"n{number}", said("I leave it."))
+        transcript.write(tmp_path / "log" / "session.jsonl")
+        report = import_logs("claude-code", [tmp_path / "log"], tmp_path / "records")
+        [run] = read_runs(report.path)
+        assert (run.info.task, len(run.hooks)) == (f"Task {number}", 1)
+    assert report.left_out["runs that were imported before"] == 1

@@ -145,7 +145,7 @@ def test_a_run_exported_by_hookline_comes_back_as_it_was_recorded(traced, import
     for name in ("status", "reply", "steps", "tool_calls", "usage", "cost"):
         assert getattr(run.end, name) == getattr(recorded.end, name), name
     judged = backtest([no_sudo], [found.report.path])
-    assert not judged.troubles
+    assert not judged.failures
     assert not judged.differences.total
     assert sorted((line.label.label, line.label.by) for line in run.labels) == [("approved", "ann"), ("denied", "ann")]
     assert not found.report.skipped

@@ -395,6 +395,28 @@ def test_a_secret_at_the_cut_is_redacted_before(tmp_path):
     assert SECRET[:8].encode() not in content(tmp_path)
 
 
+@pytest.mark.parametrize("shown", range(1, len(SECRET) + 1, 3))
+def test_a_secret_that_is_cut_in_two_is_not_recorded_although_replacements_shorten_the_text(tmp_path, shown):
+    record = RecordHook(tmp_path, max_text=20_000)
+    before = f"{SECRET} " * 700  # it is replaced by something shorter, so the end of what is searched comes into view
+    text = before.ljust(30_000 - shown, ".") + SECRET + " and more" * 100
+    recorded(tmp_path, [call("echo", text=text), reply("ok")], record=record)
+    assert b"." + SECRET[:8].encode()[:shown] not in content(tmp_path)
+
+
+def test_a_secret_that_a_model_uses_as_the_name_of_a_tool_is_not_recorded(tmp_path):
+    @guard(BEFORE_TOOL)
+    def ask_first(ctx, request):
+        return HookResult.ask("May it?")
+
+    run = recorded(
+        tmp_path, [call(SECRET, text="x"), reply("ok")], ask_first, record=RecordHook(tmp_path, points="all")
+    )
+    assert SECRET.encode() not in content(tmp_path)
+    (moment,) = at(run, "after_tool")
+    assert (moment.tool, moment.notes.inexact) == ("[secret]", "redacted")
+
+
 def test_invalid_unicode_is_recorded(tmp_path):
     run = recorded(tmp_path, [call("echo", text="a\ud800b"), reply("ok")])
     assert at(run, "before_tool")[0].payload.arguments == {"text": "a?b"}

@@ -202,6 +202,7 @@ def test_an_incomplete_last_line_is_ignored_and_reported(path: Path) -> None:
         (b'{"turns": []}\n', "is not a tape"),
         (b"\xff\xfe\n", "is not a tape"),
         (b"", "is not a tape"),
+        (b'["hookline",{"format":1}]\n', "is a record, not a tape, and cannot be replayed: use hookline backtest"),
         (b'{"entry":"tape","version":3}\n', "ends before its run starts"),
         (b'{"entry":"tape","version":3}\n{"entry":"unheard"}\n', "is damaged in line 2"),
     ],

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .state import AgentState
 
 if TYPE_CHECKING:
-    from collections.abc import Container
-
     from .._kernel.events import Event
     from .hook import Entry
     from .results import Verdict
@@ -123,7 +121,7 @@ class Scope:
     """Whether a consumer wants an event for every hook call."""
     recorder: Recorder | None = None
     """Records the fires of ``recorded_points``."""
-    recorded_points: Container[str] = ()
+    recorded_points: frozenset[str] = frozenset()
 
     def __init__(self, ctx: Any, state: AgentState | None = None, emit: Emit = _drop) -> None:
         self.ctx: Any = ctx

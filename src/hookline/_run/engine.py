@@ -93,7 +93,6 @@ class Engine(Scope):
         every_call: bool = False,
     ) -> None:
         super().__init__(build_context(services, self, hook_state={}, scratch=scratch), emit=events.emit)
-        self.recorded_points: frozenset[str] = frozenset()  # pyright: ignore[reportIncompatibleVariableOverride] # narrower
         self.agent = agent
         self.services = services
         self.run_state = state

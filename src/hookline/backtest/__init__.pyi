@@ -11,5 +11,5 @@ from .report import Confusion as Confusion
 from .report import Count as Count
 from .report import Example as Example
 from .report import Guess as Guess
+from .report import HookFailure as HookFailure
 from .report import Report as Report
-from .report import Trouble as Trouble

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from .._base.text import did_you_mean, is_number
+from .._base.text import counted, did_you_mean, is_number
 from .._kernel.hook import Hook
 from .._kernel.registry import HookRegistry, HookStack
 from ..models.protocol import Model
@@ -96,8 +94,8 @@ def backtest(
     source = _source(records, since)
     labels, unread = _labels(records)
     test = Test(
-        _stack(rules, "rules"),
-        None if baseline is None else _stack(baseline, "baseline"),
+        hook_stack(rules),
+        None if baseline is None else hook_stack(baseline, "baseline"),
         tuple([without] if isinstance(without, str) else without),
         Where([where] if isinstance(where, str) else where),
         model if "model" in allowed else None,
@@ -107,9 +105,11 @@ def backtest(
     engine = Engine(test, source)
     units = source.units()
     limits = Limits(float(time_limit), memory_limit, allowed)
-    empty = Report(engine.now.names, None if engine.then is None else engine.then.names)
-    report = msgspec.structs.replace(
-        empty, files=len({unit.file for unit in units}), skipped=(*source.skipped(), *unread)
+    report = Report(
+        engine.now.names,
+        None if engine.then is None else engine.then.names,
+        files=len({unit.file for unit in units}),
+        skipped=(*source.skipped(), *unread),
     )
     total, read = sum(unit.size for unit in units), 0
 
@@ -125,11 +125,14 @@ def backtest(
         if workers and can_fork()
         else judge_here(engine, units, limits)
     )
+    seen: set[int] = set()
+    repeated = 0
     try:
         pending = [report]
-        for unit, part in parts:
+        for unit, part, runs in parts:
             read += unit.size
             pending.append(part)
+            repeated += _repeated(runs, seen)
             if len(pending) >= _MERGE:
                 report = Report.merge(pending)
                 pending = [report]
@@ -138,7 +141,22 @@ def backtest(
     finally:
         engine.close()
     tick()
-    return msgspec.structs.replace(report, seconds=round(time.perf_counter() - began, 3), notes=(*notes, *report.notes))
+    if repeated:
+        times = f"{counted(repeated, 'run')} {'is' if repeated == 1 else 'are'} in the records a second time"
+        notes += (f"{times}, such as in a tape or a copy, and counted again: name only one of these files",)
+    return report.replace(seconds=round(time.perf_counter() - began, 3), notes=(*notes, *report.notes))
+
+
+_MAX_SEEN = 2_000_000
+"""The number of runs up to which repetitions are noticed, so that the memory is bounded."""
+
+
+def _repeated(runs: Collection[int], seen: set[int]) -> int:
+    """Add the hashes of runs to those that were seen, and return how many were there already."""
+    new = set(runs) - seen
+    if len(seen) < _MAX_SEEN:
+        seen |= new
+    return len(runs) - len(new)
 
 
 _MERGE = 8
@@ -155,7 +173,13 @@ def _allowed(allow: Iterable[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _stack(hooks: Hooks, what: str) -> HookStack:
+def hook_stack(hooks: Hooks, what: str = "rules") -> HookStack:
+    """Return hooks, or the hooks of a reference, as a stack.
+
+    Raises:
+        BacktestError: there are no rules.
+        LoadError: the reference cannot be loaded.
+    """
     if isinstance(hooks, str):
         hooks = load_rules([hooks])
     stack = (hooks if isinstance(hooks, HookRegistry) else HookRegistry(hooks)).stack

@@ -18,17 +18,16 @@ from .._base.text import describe, shorten
 from .._kernel.hook import Entry, direct_call
 from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_LLM, BEFORE_TOOL, POINTS
-from .._kernel.registry import HookRegistry, HookStack
+from .._kernel.registry import HookStack
 from .._run.strict import covers
 from ..records.account import Skipped
-from ._backtest import TIME_LIMIT, Hooks, Progress, backtest, load_rules
+from ._backtest import TIME_LIMIT, Hooks, Progress, backtest, hook_stack
 from .confinement import RuleTimeoutError
-from .context import PROBE
-from .errors import BacktestError
+from .context import unwatched
 from .expressions import Condition
 from .judge import is_coroutine
-from .report import Report, Trouble
-from .watching import WatchedArguments, noting, watch
+from .report import HookFailure, Report
+from .watched_arguments import WatchedArguments, noting, watch
 
 MAX_NAMES = 1000
 """Names of tools, and of the arguments of a tool, that are counted apart. Names come from models."""
@@ -113,7 +112,7 @@ class Coverage(Frozen, frozen=True):
     """The tools that were called, those with the most calls first."""
     points: tuple[PointCoverage, ...] = ()
     purposes: tuple[PurposeCoverage, ...] = ()
-    troubles: tuple[Trouble, ...] = ()
+    failures: tuple[HookFailure, ...] = ()
     """Guards that failed. They may have looked at more if they had not."""
     skipped: tuple[Skipped, ...] = ()
     seconds: float = 0.0
@@ -149,7 +148,7 @@ class Coverage(Frozen, frozen=True):
             "runs": self.runs,
             "moments": self.moments,
             "skipped": sum(each.count for each in self.skipped),
-            "failed": sum(each.count for each in self.troubles),
+            "failed": sum(each.count for each in self.failures),
         }
         assert numbers.keys() == set(_NUMBERS)
         return numbers[name]
@@ -207,12 +206,7 @@ def coverage(
         for tool in found.tools:
             print(tool.tool, tool.calls, tool.guards, [argument.name for argument in tool.unread])
     """
-    if isinstance(rules, str):
-        rules = load_rules([rules])
-    stack = (rules if isinstance(rules, HookRegistry) else HookRegistry(rules)).stack
-    if not stack.points:
-        raise BacktestError("there are no rules to look at: give at least one hook")
-    meter = _Meter(stack)
+    meter = _Meter(hook_stack(rules))
     report = backtest(meter.hooks, records, where=where, since=since, time_limit=time_limit, progress=progress)
     return meter.result(report)
 
@@ -243,7 +237,7 @@ class _Meter:
         self._tools: dict[str, _Tool] = {}
         self._points: Counter[str] = Counter()
         self._purposes: Counter[str] = Counter()
-        self._troubles: Counter[tuple[str, str, str]] = Counter()
+        self._failures: Counter[tuple[str, str, str]] = Counter()
         self._read: set[str] = set()
         self._whole = False
         guards = [e for e in stack.chain(BEFORE_TOOL).guards if not e.wants_guards]
@@ -285,7 +279,7 @@ class _Meter:
 
     def failed(self, entry: Entry, problem: str, message: str) -> None:
         """Count a guard that failed."""
-        self._troubles[entry.name, problem, shorten(message, 200)] += 1
+        self._failures[entry.name, problem, shorten(message, 200)] += 1
 
     def result(self, report: Report) -> Coverage:
         """Return the counts."""
@@ -302,7 +296,7 @@ class _Meter:
                 if POINTS[point].model != "observe"
             ),
             tuple(PurposeCoverage(purpose, number) for purpose, number in self._purposes.most_common()),
-            tuple(Trouble(hook, problem, text, n) for (hook, problem, text), n in sorted(self._troubles.items())),  # type: ignore[arg-type]
+            tuple(HookFailure(hook, problem, text, n) for (hook, problem, text), n in sorted(self._failures.items())),  # type: ignore[arg-type]
             report.skipped,
             report.seconds,
         )
@@ -314,11 +308,8 @@ class _Meter:
 
 def _names(entry: Entry, ctx: Any, tool: str) -> bool:
     """Whether a guard says that it judges a tool, as :class:`hookline.hooks.Strict` understands it."""
-    active, PROBE.active = PROBE.active, False  # the guard itself does not read the tools
-    try:
+    with unwatched():  # the guard itself does not read the tools
         return covers(entry, tool, ctx.tool_registry.get(tool))
-    finally:
-        PROBE.active = active
 
 
 def _tool_coverage(name: str, tool: _Tool) -> ToolCoverage:

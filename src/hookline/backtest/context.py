@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -12,7 +12,7 @@ from .._kernel.payloads import ModelReply, ModelRequest
 from .._kernel.registry import HookRegistry
 from .._kernel.scope import Scope
 from .._kernel.state import AgentState
-from .._kernel.values import Ids
+from .._kernel.values import Ids, ModelResponse
 from .._run.budget import Budget, BudgetView
 from .._run.cancellation import Interrupt
 from .._run.context import AgentContext, GatedModel
@@ -44,9 +44,10 @@ class Probe:
         """The names of the hooks by their number."""
         self.allowed: frozenset[str] = frozenset()
         """What hooks may do: some of :data:`hookline.backtest.confinement.ACTIONS`."""
-        self.position: Any = [0, 0, 0]
-        """The number of the moment, the number of the hook that was called last, and a counter of the timer: in memory
-        that the parent process sees, so that it can name the hook if this process hangs or dies."""
+        self.position: Any = [0, 0, 0, 0]
+        """The number of the moment, the number of the hook that was called last, a counter of the timer, and the
+        number before the first moment of the unit: in memory that the parent process sees, so that it can name the
+        hook and the moment if this process hangs or dies."""
         self.noted = False
         """Whether there is anything in ``reads`` or ``refusals``."""
         self.reads: dict[tuple[str, str], None] = {}
@@ -81,7 +82,8 @@ PROBE = Probe()
 
 
 @contextmanager
-def _unwatched() -> Iterator[None]:
+def unwatched() -> Iterator[None]:
+    """Let code of the backtest itself run while a hook is running."""
     active, PROBE.active = PROBE.active, False
     try:
         yield
@@ -185,7 +187,7 @@ class BacktestScope(Scope):
         recorded = self._run.state()
         if recorded.missing:
             PROBE.note(recorded.missing)
-        with _unwatched():  # creating the state reads all its parts
+        with unwatched():  # creating the state reads all its parts
             return RecordedState(
                 recorded.messages,
                 self._given.get("metadata", recorded.metadata),
@@ -196,7 +198,7 @@ class BacktestScope(Scope):
 
     def accept_state(self, state: object) -> None:
         """Keep the metadata and the system prompt that a hook returned. The messages remain the recorded ones."""
-        with _unwatched():  # the comparison reads all parts
+        with unwatched():  # the comparison reads all parts
             now = self.state
             accepted = now.accept(state)
             for part in ("metadata", "system_prompt"):
@@ -210,11 +212,11 @@ class RefusingModel:
     def __init__(self, name: str, provider: str) -> None:
         self.name, self.provider = name, provider
 
-    async def complete(self, request: ModelRequest) -> Any:
+    async def complete(self, request: ModelRequest) -> ModelResponse:
         """Refuse the call."""
         raise PROBE.refuse("model calls")
 
-    async def stream(self, request: ModelRequest) -> Any:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
         """Refuse the call."""
         raise PROBE.refuse("model calls")
         yield ""

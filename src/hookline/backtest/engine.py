@@ -8,6 +8,7 @@ something, then or now, goes through the dispatcher.
 from __future__ import annotations
 
 import re
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import BytesIO
@@ -19,7 +20,7 @@ from .._base.text import describe, shorten
 from .._kernel.dispatch import Firing, HookOutcome
 from .._kernel.errors import HookError, InvalidResultError
 from .._kernel.payloads import ApprovalDecision, ModelRequest, ToolCallRequest, ToolCallResult
-from .._kernel.points import AFTER_LLM, APPROVAL_DECIDED, BEFORE_LLM, ON_ERROR, ON_RUN_END
+from .._kernel.points import AFTER_LLM, APPROVAL_DECIDED, BEFORE_LLM, ON_ERROR, ON_RUN_END, POINTS
 from .._kernel.registry import HookStack
 from .._kernel.results import SETTLING, HookAction, HookResult, Verdict, parse_result
 from .._kernel.scope import Scope
@@ -27,18 +28,18 @@ from .._kernel.state import AgentResult
 from .._run.model_call import MAX_RETRIES
 from ..models.protocol import Model
 from ..records.account import NO_RUN
-from ..records.format import VERSION, HeaderLine, HookInfo, HooksLine, Label, LabelLine, MomentLine, Notes
+from ..records.format import NO_NOTES, TAPE_SUFFIX, VERSION, Decision, HookInfo, Label
 from ..records.labels import is_person
+from ..records.reading import changed_by, decode_header, decode_hooks, decode_label, decode_moment, decode_run
 from .compare import STOPPING, Outcome, kind_of, outcome_of, subject_of
 from .confinement import RuleTimeoutError
 from .context import PROBE, BacktestContext, RecordedClock, RefusedError
-from .history import changed_by
-from .judge import Dispatcher, Route, Rules, is_coroutine, known_point
-from .played import PlayedFailureError, chain_of, not_called, played_entry
+from .judge import Dispatcher, Route, Rules, is_coroutine
+from .playback import PlayedFailureError, chain_of, is_playable, not_called, played_entry
 from .report import EXAMPLES, Certainty, Example, Kind, Problem, Report
-from .sources import Source, Unit, UnitAccount, Wanted
+from .sources import TREE, Source, Unit, UnitAccount, Wanted
 from .tally import CERTAINTIES, Tally
-from .trees import DecidedCall, JudgedRun, RunTree, decode_run
+from .trees import DecidedCall, JudgedRun, RunTree
 from .where import Where
 
 MAX_HANGS = 3
@@ -48,21 +49,18 @@ Stuck = Mapping[int, tuple[str, Problem, str]]
 """Moments of a unit that are not judged: their numbers, with the hook, the problem and a message."""
 
 _set = msgspec.structs.force_setattr
-_NO_NOTES = Notes()
 _NO_RUNS: dict[int, JudgedRun] = {}
 _SPECIAL = frozenset((BEFORE_LLM, AFTER_LLM, ON_ERROR, ON_RUN_END, APPROVAL_DECIDED))
 _NOTHING = Outcome()
 _NOT_JUDGED = (RuleTimeoutError, SystemExit)
-_decode_label = msgspec.json.Decoder(LabelLine).decode
-_decode_hooks = msgspec.json.Decoder(HooksLine).decode
-_decode_header = msgspec.json.Decoder(HeaderLine).decode
-_decode_moment = msgspec.json.Decoder(MomentLine).decode
 _decode_end = msgspec.json.Decoder(tuple[str, int, dict[str, Any]]).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_head = msgspec.json.Decoder(tuple[str, str]).decode
 _BAD_PAYLOAD = "the payload does not fit its point"
 _BAD_FIELDS = "the line has missing or invalid fields"
 _NO_JSON = "the line is not JSON"
+_REFORMATTED = "the run has spaces between the fields of its lines, which Hookline does not write"
+_BAD_DECISION = "the line has a recorded decision that is damaged"
 _INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, ValueError, KeyError)
 _INEXACT = {"redacted": "redacted", "cut": "cut", "partial": "not complete"}
 
@@ -161,6 +159,10 @@ class Engine:
         self._others = tuple(f'["{name}",'.encode() for name in others)
         self._judged = _prefixes(self.wanted)
         self._prefixes = (*self._judged, *self._others)
+        self._first_bytes = tuple({prefix[2:10] for prefix in self._prefixes})
+        self._skipped: set[bytes] = set()
+        """The first bytes of names of points that are not judged."""
+        self._not_skipped: set[bytes] = set()
         self._dispatcher = Dispatcher()
         self._number = 0
         self._clock = RecordedClock()
@@ -193,16 +195,19 @@ class Engine:
 
     def _judge(self, unit: Unit, stuck: Stuck) -> Report:
         self._unit = unit
-        self._is_tape = unit.file.endswith(".tape")
+        self.run_hashes = array("q")
+        """Hashes of the ids of the outermost runs of the unit."""
+        self._is_tape = unit.file.endswith(TAPE_SUFFIX)
         self._account = UnitAccount(unit.file)
         self._tally = self._total = Tally()
         self._targets: dict[bytes, Target] = {}
         self._ignored: set[bytes] = set()
         self._hooks: dict[str, Sequence[HookInfo]] = {}
         self._stuck = stuck
-        self._first_number = self._counted = self._number
+        self._first_number = self._counted = PROBE.position[3] = self._number
         self._hangs: Counter[str] = Counter()
         self._tree: RunTree | None = None
+        self._begun = False
         PROBE.hooks = self.hooks
         PROBE.clear()
         given_up = [set(rules.given_up) for rules in self.rules]
@@ -210,11 +215,16 @@ class Engine:
             self._total.notes[f"{hook} hung too often, and was not called in parts of the records"] = None
         try:
             data = b""
-            for block in self._source.blocks(unit, self.wanted, self._account):
-                data = block.data
-                self._read(data, block.left_out)
+            try:
+                for block in self._source.blocks(unit, self.wanted, self._account):
+                    data = block.data
+                    self._read(data, block.left_out)
+            except OSError as error:  # of the source: those of hooks are caught. Another process deleted the file.
+                self._account.skip(f"cannot be read: {error.strerror or error}")
             self._end_tree(data, len(data))
             self._count_silent()
+            if not unit.start and not self._begun and not self._account.entries() and _has_moments(data):
+                self._account.skip("it contains no run in the form that Hookline writes")
         finally:
             for rules, before in zip(self.rules, given_up, strict=True):
                 rules.recover(before)
@@ -229,13 +239,16 @@ class Engine:
         targets, probe, clock, position = self._targets, PROBE, self._clock, PROBE.position
         tree, stuck, number = self._tree, self._stuck, self._number
         runs = _NO_RUNS if tree is None else tree.runs
-        prefixes, lines = self._prefixes, BytesIO(data)
+        prefixes, skipped, lines = self._prefixes, self._skipped, BytesIO(data)
         if tree is not None:
             tree.stream = lines
         for line in lines:
-            if not line.startswith(prefixes):
-                if not line.endswith(b"]\n"):
+            if line[2:10] in skipped:  # the usual case, so the cheapest test
+                if line[-2:-1] != b"]":
                     self._check_line(line, data, lines.tell() - len(line))
+                continue
+            if not line.startswith(prefixes):
+                self._skip_line(line, data, lines.tell() - len(line))
                 continue
             head = line[: line.find(b'"', line.find(b'",') + 3)]
             target = targets.get(head)
@@ -261,7 +274,11 @@ class Engine:
             if target.has_ids:
                 _set(payload, "ids", run.ids)
             if target.is_special:
-                payload = self._prepare(payload, row, run, tree)
+                try:
+                    payload = self._prepare(payload, row, run, tree)
+                except _INVALID:
+                    self._skip_moment(_BAD_DECISION, data, lines.tell() - len(line))
+                    continue
                 if target.now is None and target.then is None:
                     continue
             if not run.is_judged:
@@ -336,9 +353,16 @@ class Engine:
                 _set(payload, "request", request)
         return payload
 
-    def _skip(self, why: str, data: bytes, position: int) -> None:
+    def _skip(self, reason: str, data: bytes, position: int) -> None:
         """Count a skipped line."""
-        self._account.skip_in(data, position, why)
+        self._account.skip_in(data, position, reason)
+
+    def _skip_moment(self, reason: str, data: bytes, position: int) -> None:
+        """Count a skipped line that may be a moment. A decision about it may differ, so all later ones are guesses."""
+        self._skip(reason, data, position)
+        if self._tree is not None:
+            self._tree.is_damaged = True
+            self._tree.guessing = frozenset(self.hooks)
 
     def _find_run(self, number: int) -> JudgedRun | None:
         return None if self._tree is None else self._tree.run(number)
@@ -346,25 +370,34 @@ class Engine:
     def _bad_moment(self, error: BaseException, data: bytes, start: int) -> None:
         """Report a moment that cannot be decoded."""
         if isinstance(error, KeyError):
-            self._skip(NO_RUN, data, start)
+            self._skip_moment(NO_RUN, data, start)
         else:
-            self._skip(_BAD_PAYLOAD if isinstance(error, msgspec.ValidationError) else _NO_JSON, data, start)
+            self._skip_moment(_BAD_PAYLOAD if isinstance(error, msgspec.ValidationError) else _NO_JSON, data, start)
+
+    def _skip_line(self, line: bytes, data: bytes, start: int) -> None:
+        """Skip a line that is not judged, and remember the first bytes of its name if no judged line has them."""
+        name = line[2:10]
+        if line[-2:-1] != b"]":
+            self._check_line(line, data, start)
+        elif name not in self._not_skipped and len(self._skipped) < _MAX_SKIPPED:
+            is_judged = any(map(name.startswith, self._first_bytes))
+            (self._not_skipped if is_judged else self._skipped).add(name)
 
     def _check_line(self, line: bytes, data: bytes, start: int) -> None:
         """Report a line that does not end like an array, unless it is empty or the entry of a tape."""
         if line.strip() and not (self._is_tape and line.startswith(b"{")):
             is_entry = line.startswith(b'{"entry"')
-            self._skip("an entry of a tape in a file of moments" if is_entry else _NO_JSON, data, start)
+            self._skip_moment("an entry of a tape in a file of moments" if is_entry else _NO_JSON, data, start)
 
     def _structure(self, line: bytes, data: bytes, start: int) -> None:
         tree = self._tree
         if line.startswith(b'["run",'):
             self._run_line(line, data, start)
         elif line.startswith(b'["hooks",'):
-            found = _decode_hooks(line)
+            found = decode_hooks(line)
             self._hooks[found.digest] = found.hooks
         elif line.startswith(b'["hookline",'):
-            if _decode_header(line).header.format > VERSION:
+            if decode_header(line).header.format > VERSION:
                 self._skip("a newer version of the format", data, start)
         elif tree is None:
             self._skip(NO_RUN, data, start)
@@ -373,10 +406,10 @@ class Engine:
             if number == 0:
                 tree.status = str(end.get("status", ""))
         elif line.startswith(b'["label",'):
-            label = _decode_label(line)
+            label = decode_label(line)
             tree.labels[label.label.call_id or f"#{label.n}"] = label.label
         else:
-            moment = _decode_moment(line)
+            moment = decode_moment(line)
             fields = _decode_fields(moment.payload)
             self._decided(tree, moment.run, *(str(fields.get(name, "")) for name in ("call_id", "decision", "by")))
 
@@ -385,6 +418,8 @@ class Engine:
         if number == 0:
             self._end_tree(data, start)
             self._begin_tree(line, data, start)
+            if not line.startswith(TREE):  # then lines of moments may not be recognized either
+                self._skip_moment(_REFORMATTED, data, start)
             self._tally.runs += 1
         elif self._tree is not None:
             self._tally.nested += 1
@@ -393,6 +428,9 @@ class Engine:
 
     def _begin_tree(self, line: bytes, data: bytes, start: int) -> None:
         test = self._test
+        self._begun = True
+        if run_id := _RUN_ID.search(line):
+            self.run_hashes.append(hash(run_id[1]))
         tree = self._tree = RunTree(self._clock, test.where, test.model, self.now.replaced)
         tree.lines.keep(data, start)
         self._begins_at = start
@@ -451,9 +489,9 @@ class Engine:
         try:
             name, tool = _decode_head(head + b'"]')
         except _INVALID:
-            self._skip(_BAD_FIELDS, data, start)
+            self._skip_moment(_BAD_FIELDS, data, start)
             return None
-        point = known_point(name)
+        point = POINTS.get(name)
         now = then = None
         if point is not None and self._test.where.wants_moment(name, tool):
             now = self.now.route(point, tool)
@@ -480,6 +518,10 @@ class Engine:
 
     def _compare(self, target: Target, moment: Moment) -> None:
         """Judge a moment at which a hook decided something then, or that is compared with a baseline."""
+        if not all(map(is_playable, moment.row.decisions or ())):
+            self._counted += 1  # it was not judged
+            self._skip_moment(_BAD_DECISION, b"", 0)
+            return
         recorded = self._recorded(moment)
         then: Outcome | None = recorded
         now: Outcome | None = recorded
@@ -553,9 +595,20 @@ class Engine:
             return None
         finally:
             PROBE.active = False
+        if kept and verdict.payload is not moment.payload:
+            self._note_other_payload(kept, verdict, moment)
         if verdict.error is not None or verdict.failures:
             self._note_failures(firing, verdict, moment)
         return _answered(moment, outcome_of(verdict))
+
+    @staticmethod
+    def _note_other_payload(kept: Sequence[Decision], verdict: Verdict, moment: Moment) -> None:
+        """Note that the decision of a recorded guard is about another payload than the one that reached it now."""
+        guards = [decision.hook for decision in kept if decision.phase == "guard"]
+        if guards and not _is_recorded(verdict.payload, moment):
+            for hook in guards:
+                PROBE.noted = True
+                PROBE.reads[hook, "nothing: its decision then was about another payload"] = None
 
     def _recorded_hooks(self, digest: str) -> Sequence[HookInfo]:
         if digest and digest not in self._hooks:
@@ -598,18 +651,22 @@ class Engine:
             return []
         found = list(PROBE.reads)
         for hook, what in PROBE.refusals:
-            self._tally.trouble(hook, "refused", shorten(what, 200), self._example(moment))
+            self._tally.failure(hook, "refused", shorten(what, 200), self._example(moment))
             found.append((hook, "what it was refused"))
         PROBE.clear()
         names = [entry.name for entry, _, _ in route.calls]
         known = {hook for hook, _ in found}
-        found += [(name, "what it read earlier in the run") for name in names if name in tree.guessing - known]
+        earlier = "lines of the run that are damaged" if tree.is_damaged else "what it read earlier in the run"
+        found += [(name, earlier) for name in names if name in tree.guessing - known]
         tree.guessing |= known
         if notes is not None and is_inexact:
             found += [(name, f"a payload that is {_INEXACT[notes.inexact]} in the record") for name in names]
         if kind.startswith("no_longer") and then.hook in self.now.replaced:
             digest = moment.run.start.hooks
-            order = self.now.order(str(route.point), digest, self._recorded_hooks(digest))
+            recorded = self._recorded_hooks(digest)
+            if digest and not recorded:
+                found.append((then.hook, "the hooks after it, which are missing in the record"))
+            order = self.now.order(str(route.point), digest, recorded)
             later = not_called(order, then.hook, route.tool)
             found += [(name, f"nothing: it was not called then, because {then.hook} decided first") for name in later]
         return list(dict.fromkeys(found))
@@ -651,7 +708,7 @@ class Engine:
     def _failure(self, hook: str, kind: str, message: str, example: Example) -> None:
         if kind not in (PlayedFailureError.__name__, RefusedError.__name__):  # refusals are counted when they happen
             problem: Problem = "out_of_memory" if kind == "MemoryError" else "raised"
-            self._tally.trouble(hook, problem, shorten(message, 200), example)
+            self._tally.failure(hook, problem, shorten(message, 200), example)
 
     def _no_decision(self, hook: str, error: BaseException, moment: Moment) -> None:
         """Report a hook that was interrupted, or that tried to end the process."""
@@ -669,7 +726,7 @@ class Engine:
 
     def _report_problem(self, hook: str, problem: Problem, message: str, moment: Moment) -> None:
         self._counted += 1  # it was not judged
-        self._tally.trouble(hook, problem, message, self._example(moment))
+        self._tally.failure(hook, problem, message, self._example(moment))
         self._account.skip(f"the hook {hook} did not judge the moment: {message}")
 
     def _count_hang(self, hook: str) -> None:
@@ -715,7 +772,7 @@ def _recorded_decisions(tree: RunTree, keys: Iterable[str]) -> dict[str, Decided
         if not line.startswith(b'["before_tool",'):
             continue
         try:
-            moment = _decode_moment(line)
+            moment = decode_moment(line)
             call_id = str(_decode_fields(moment.payload).get("id", ""))
         except _INVALID:
             continue
@@ -730,8 +787,10 @@ class _LinesNeededError(Exception):
     """A hook read something for which the source must not leave out lines."""
 
 
+_MAX_SKIPPED = 1000
 _OTHERS = ("run", "label", "approval_decided", "hooks", "hookline")
 """The first items of other lines that are looked at; the ends of runs only if their status matters."""
+_RUN_ID = re.compile(rb'"run_id":"([^"]+)"')
 _MOMENT = re.compile(rb'\["(?!(?:run|end|label|hooks|hookline)")[^"]*","(?:[^"\\]|\\.)*",-?\d+,(\d+),')
 
 
@@ -742,6 +801,11 @@ def _prefixes(wanted: Wanted) -> tuple[bytes, ...]:
         is_plain = bool(globs) and all(_PLAIN.fullmatch(glob) for glob in globs)
         found += [f'["{point}","{glob}"'.encode() for glob in globs] if is_plain else [f'["{point}",'.encode()]
     return tuple(found)
+
+
+def _has_moments(data: bytes) -> bool:
+    """Whether lines contain more than the beginning of a record."""
+    return any(line.strip() and not line.startswith((b'["hookline"', b'["hooks"')) for line in data.split(b"\n"))
 
 
 _PLAIN = re.compile(r"[\w.-]+")
@@ -776,6 +840,16 @@ def _no_retry(moment: Moment) -> str:
     return ""
 
 
+def _is_recorded(payload: Any, moment: Moment) -> bool:
+    """Whether a payload after the rewriters is the one that the recorded guards saw."""
+    then = changed_by(moment.payload, moment.row.decisions)
+    if type(payload) is not ToolCallRequest:
+        return bool(payload == then)
+    checked = (moment.row.notes or NO_NOTES).checked
+    arguments = then.arguments if checked is None else checked
+    return bool((payload.name, payload.arguments) == (then.name, arguments))
+
+
 def _validation(moment: Moment) -> Callable[[Firing], None] | None:
     """Return what happens between rewriters and guards at ``before_tool``: the arguments are validated.
 
@@ -784,7 +858,7 @@ def _validation(moment: Moment) -> Callable[[Firing], None] | None:
     payload, row = moment.payload, moment.row
     if type(payload) is not ToolCallRequest:
         return None
-    checked = (row.notes or _NO_NOTES).checked
+    checked = (row.notes or NO_NOTES).checked
     is_invalid = row.verdict is not None and row.verdict.verb == HookAction.INVALID
     if checked is None and not is_invalid:
         return None

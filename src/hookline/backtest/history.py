@@ -12,15 +12,13 @@ from .._kernel.payloads import ModelReply, ModelRequest, RunStart, ToolCallResul
 from .._kernel.points import POINTS
 from .._kernel.state import AgentResult
 from .._kernel.values import Message
-from ..records.format import Decision, MomentLine, Notes, RunInfo
-from ..records.reading import apply_changes
+from ..records.format import NO_NOTES, Decision, MomentLine, Notes, RunInfo
+from ..records.reading import changed_by, continued, decode_moment
 
 KEPT_BYTES = 64 << 20
 """The size of a run up to which its lines are kept for hooks that look at earlier moments."""
 
-_NO_NOTES = Notes()
 _set = msgspec.structs.force_setattr
-_decode_moment = msgspec.json.Decoder(MomentLine).decode
 _decode_request = msgspec.json.Decoder(ModelRequest).decode
 _decode_reply = msgspec.json.Decoder(ModelReply).decode
 _decode_result = msgspec.json.Decoder(ToolCallResult).decode
@@ -40,12 +38,10 @@ class Requests:
 
     def restore(self, request: ModelRequest, notes: Notes | None) -> ModelRequest:
         """Add to a decoded request the messages and tools that the request before it already had."""
-        notes, before = notes or _NO_NOTES, self._last
+        notes, before = notes or NO_NOTES, self._last
         messages = request.messages
         if before is not None and notes.kept:
-            old = before.messages
-            whole = isinstance(old, History) and notes.kept == len(old)
-            messages = old.plus(*messages) if whole else History((*old[: notes.kept], *messages))  # type: ignore[attr-defined]
+            messages = continued(before.messages, notes.kept, messages)
         _set(request, "messages", messages if isinstance(messages, History) else History(messages))
         if before is not None and notes.tools_kept:
             _set(request, "tools", before.tools)
@@ -56,19 +52,11 @@ class Requests:
         """Add the messages to a result that its record leaves out: the last ones of the last request."""
         if notes is not None and notes.kept and self._last is not None:
             messages = (*self._last.messages[-notes.kept :], *result.messages)
-            msgspec.structs.force_setattr(result, "messages", messages)
+            _set(result, "messages", messages)
 
     def settle(self, request: ModelRequest, decisions: Iterable[Decision] | None) -> None:
         """Keep a restored request as the recorded hooks left it, for the reply or failure that follows."""
         self.sent[request.purpose] = request if decisions is None else changed_by(request, decisions)
-
-
-def changed_by(payload: Any, decisions: Iterable[Decision] | None) -> Any:
-    """Return a payload after the recorded rewriters."""
-    for decision in decisions or ():
-        if decision.changed is not None:
-            payload = apply_changes(payload, decision.changed)
-    return payload
 
 
 class RunState:
@@ -197,7 +185,7 @@ class TreeLines:
 
     def _add(self, raw: bytes, infos: Mapping[int, RunInfo], replaced: frozenset[str]) -> None:
         try:
-            moment = _decode_moment(raw)
+            moment = decode_moment(raw)
             if moment.run not in self._states:
                 self._states[moment.run] = RunState(infos[moment.run])
             self._states[moment.run].add(moment, replaced)

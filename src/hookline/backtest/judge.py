@@ -13,15 +13,15 @@ import msgspec
 from .._base.tasks import running_loop
 from .._kernel.dispatch import Chain, Firing, HookOutcome
 from .._kernel.hook import Entry, direct_call, function_of, matches
-from .._kernel.points import POINTS, Point
+from .._kernel.points import Point
 from .._kernel.registry import HookStack
 from .._kernel.results import Verdict
 from .._kernel.scope import CURRENT, Scope
 from ..records.format import Decision, HookInfo, Notes
 from ..records.format import Verdict as RecordedVerdict
-from .context import PROBE
+from .context import PROBE, unwatched
 from .errors import BacktestError
-from .played import Slot, chain_of, merged_chain, merged_order
+from .playback import Slot, chain_of, merged_chain, merged_order
 
 Call = Callable[[Any, Any], Any]
 
@@ -140,7 +140,6 @@ class Route:
         "chain",
         "decode",
         "has_ids",
-        "is_approval",
         "is_call",
         "point",
         "slow",
@@ -161,7 +160,6 @@ class Route:
         # Observers are called after the verdict, which only the dispatcher knows.
         self.slow = bool(set(chosen) & set(self.chain.observers))
         self.is_call = point == "before_tool"
-        self.is_approval = point == "approval_decided"
         self.has_ids = "ids" in point.payload.__struct_fields__
         self.decode = row_decoder(point).decode
 
@@ -194,11 +192,6 @@ def row_decoder(point: Point[Any]) -> msgspec.json.Decoder[Any]:
 
 
 _decoders: dict[str, msgspec.json.Decoder[Any]] = {}
-
-
-def known_point(name: str) -> Point[Any] | None:
-    """Return a declared point, or ``None``."""
-    return POINTS.get(name)
 
 
 class Dispatcher:
@@ -255,12 +248,9 @@ class Dispatcher:
         )
 
     def _run(self, work: Coroutine[Any, Any, Verdict]) -> Verdict:
-        active, PROBE.active = PROBE.active, False  # the loop itself opens a socket pair
-        try:
-            if self._loop is None:
+        if self._loop is None:
+            with unwatched():  # the loop itself opens a socket pair
                 self._loop = asyncio.new_event_loop()
-        finally:
-            PROBE.active = active
         return self._loop.run_until_complete(work)
 
 

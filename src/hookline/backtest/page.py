@@ -11,7 +11,7 @@ import msgspec
 from .._base.frozen import EMPTY
 from .._base.text import counted
 from ..explain.html import html_page
-from .report import KINDS, Cell, Example, Kind, Report, Trouble
+from .report import KINDS, Cell, Example, HookFailure, Kind, Report
 
 _IN_HEADLINE = 3
 
@@ -25,7 +25,11 @@ def headline(report: Report) -> str:
     """
     if not report.runs:
         return "The records contain no runs, so nothing was judged."
-    found = [(kind, number) for kind in KINDS if kind != "same" and (number := report.total(kind).total)]
+    found: list[tuple[Kind, int]] = [
+        (kind, number) for kind in KINDS if kind != "same" and (number := report.total(kind).total)
+    ]
+    if not found and not report.judged and report.failures:
+        return f"No moment could be judged in {counted(report.runs, 'run')}, because the rules failed."
     if not found and not report.judged:
         return f"The rules were not called: {counted(report.runs, 'run')}, and no moment at their points and tools."
     if not found:
@@ -76,7 +80,7 @@ def _shown(report: Report) -> dict[str, Any]:
     for part in ("labels", "labels_then"):
         confusion = getattr(report, part)
         shown[part] |= {"precision": confusion.precision, "recall": confusion.recall, "total": confusion.total}
-    groups: list[tuple[str, Sequence[Cell | Trouble]]] = [("cells", report.cells), ("troubles", report.troubles)]
+    groups: list[tuple[str, Sequence[Cell | HookFailure]]] = [("cells", report.cells), ("failures", report.failures)]
     for group, items in groups:
         for made, item in zip(shown[group], items, strict=True):
             made["examples"] = [{**msgspec.structs.asdict(e), "command": explain_command(e)} for e in item.examples]

@@ -12,9 +12,9 @@ import msgspec
 
 from .._base.errors import NotInstalledError
 from ..records.account import Skipped
-from ..records.format import HookInfo, HooksLine
+from ..records.format import HookInfo
 from ..records.parquet import FIRST
-from ..records.reading import PARQUET, SUFFIXES
+from ..records.reading import PARQUET, SUFFIXES, decode_hooks
 from .sources import Block, Unit, UnitAccount, Wanted
 
 UNIT_ROWS = 400_000
@@ -24,8 +24,6 @@ _MEMORY = "256MB"
 _STRUCTURE = ("run", "end", "label")
 _NEEDED = {"block", "seq", "moments", "point", "tool", "line"}
 _WILD = frozenset("*?[")
-
-_decode_hooks = msgspec.json.Decoder(HooksLine).decode
 
 
 def split_paths(paths: Iterable[str | os.PathLike[str]]) -> tuple[list[str], list[str | os.PathLike[str]]]:
@@ -119,7 +117,7 @@ class ParquetFiles:
             try:
                 with self._connect() as connection:
                     lines = connection.execute(query, {"path": unit.file}).fetchall()
-                found = [_decode_hooks(line) for (line,) in lines]
+                found = [decode_hooks(line) for (line,) in lines]
             except (duckdb.Error, msgspec.DecodeError):  # the account has the parts that are damaged
                 found = []
             self._hooks[unit.file] = {each.digest: each.hooks for each in found}

@@ -77,7 +77,7 @@ class Count(Frozen, frozen=True):
 
 
 class Example(Frozen, frozen=True, omit_defaults=True):
-    """One moment, to open with ``hookline explain RUN --at N``.
+    """One moment, to open with ``hookline explain RUN --at 12``.
 
     ``then`` and ``now`` are decisions in words (``block by no_sudo: sudo is not allowed``; empty if no hook decided).
     ``subject`` is the tool call or another short form of the payload.
@@ -114,7 +114,7 @@ class Cell(Frozen, frozen=True):
         return self.hook, self.point, self.tool, self.kind
 
 
-class Trouble(Frozen, frozen=True):
+class HookFailure(Frozen, frozen=True):
     """A hook that went wrong in the same way at ``count`` moments."""
 
     hook: str
@@ -189,7 +189,7 @@ class Report(Frozen, frozen=True):
     certainty: Count = Count()
     """All moments, judged or not, by how sure the answer about them is."""
     cells: tuple[Cell, ...] = ()
-    troubles: tuple[Trouble, ...] = ()
+    failures: tuple[HookFailure, ...] = ()
     guesses: tuple[Guess, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     labels_then: Confusion = Confusion()
@@ -222,9 +222,9 @@ class Report(Frozen, frozen=True):
             if cell.kind == kind and hook in (None, cell.hook) and tool in (None, cell.tool)
         )
 
-    def troubled(self, problem: Problem) -> int:
+    def failed(self, problem: Problem) -> int:
         """Return at how many moments a hook had this problem."""
-        return sum(each.count for each in self.troubles if each.problem == problem)
+        return sum(each.count for each in self.failures if each.problem == problem)
 
     def fail_if(self, expression: str) -> str | None:
         """Return why an expression such as ``"newly_blocked > 0"`` is true of this report, or ``None`` if it is not.
@@ -241,7 +241,7 @@ class Report(Frozen, frozen=True):
     def _number(self, name: str, part: str) -> float | None:
         value: Any
         if name in _PROBLEMS:
-            value = self.troubled(name)
+            value = self.failed(name)
         elif name in KINDS:
             value = self.total(name)
         elif name in ("precision", "recall"):
@@ -278,7 +278,7 @@ class Report(Frozen, frozen=True):
             **sums,
             certainty=_sum(each.certainty for each in given),
             cells=_merge_cells(cell for each in given for cell in each.cells),
-            troubles=_merge_troubles(trouble for each in given for trouble in each.troubles),
+            failures=_merge_failures(failure for each in given for failure in each.failures),
             guesses=_merge_guesses(guess for each in given for guess in each.guesses),
             skipped=_merge_skipped(skipped for each in given for skipped in each.skipped),
             labels_then=sum((each.labels_then for each in given), Confusion()),
@@ -313,8 +313,8 @@ def _merge_cells(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     return tuple(sorted(merged, key=lambda c: (not c.hook, c.hook, c.point, c.tool, _ORDER[c.kind])))
 
 
-def _merge_troubles(troubles: Iterable[Trouble]) -> tuple[Trouble, ...]:
-    merged = _by_key(troubles, lambda t: (t.hook, t.problem, t.message), _add_cells)
+def _merge_failures(failures: Iterable[HookFailure]) -> tuple[HookFailure, ...]:
+    merged = _by_key(failures, lambda t: (t.hook, t.problem, t.message), _add_cells)
     return tuple(sorted(merged, key=lambda t: (t.hook, -t.count, t.message)))
 
 
@@ -336,7 +336,7 @@ def _merge_skipped(skipped: Iterable[Skipped]) -> tuple[Skipped, ...]:
 
 
 T = TypeVar("T")
-_Counted = TypeVar("_Counted", Cell, Trouble)
+_Counted = TypeVar("_Counted", Cell, HookFailure)
 
 
 def _by_key(items: Iterable[T], key: Callable[[T], Any], add: Callable[[T, T], T]) -> list[T]:

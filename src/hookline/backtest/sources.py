@@ -12,16 +12,16 @@ import msgspec
 
 from .._base.frozen import Frozen
 from ..records.account import INCOMPLETE, MAX_LINE, TOO_LONG, Account, Skipped
-from ..records.format import VERSION, HeaderLine, HookInfo, HooksLine, RecordError
-from ..records.reading import record_files
+from ..records.format import TAPE_SUFFIX, HookInfo, RecordError
+from ..records.reading import check_version, decode_header, decode_hooks, record_files
 from .errors import BacktestError
 
 UNIT_BYTES = 16 << 20
 """The size of the parts of a file. It does not depend on the number of processes, so that the result does not."""
 _CHUNK = 1 << 18
 """The size of a block: larger ones are slower, because they do not fit into the cache of a processor."""
-_TREE = b'["run",0,'
-_NEXT_TREE = b"\n" + _TREE
+TREE = b'["run",0,'
+_NEXT_TREE = b"\n" + TREE
 
 
 class Unit(Frozen, frozen=True):
@@ -139,7 +139,6 @@ class Files:
     def __init__(self, paths: Iterable[str | os.PathLike[str]], *, since: float | None = None) -> None:
         given = list(paths)
         self._files = record_files(given, since=since)
-        self._since = since
         if not self._files:
             younger = " that was written since then" if since is not None else ""
             raise BacktestError(
@@ -167,7 +166,7 @@ class Files:
             except RecordError as error:
                 self._skipped.append(Skipped(str(file), str(error)))
                 continue
-            if file.suffix == ".tape" or size <= UNIT_BYTES:
+            if file.suffix == TAPE_SUFFIX or size <= UNIT_BYTES:
                 found.append(Unit(str(file), 0, -1, size))
                 continue
             for start in range(0, size, UNIT_BYTES):
@@ -180,14 +179,10 @@ class Files:
         with file.open("rb") as stream:
             first = stream.readline(_CHUNK)
         try:
-            header = _decode_header(first).header
+            header = decode_header(first).header
         except msgspec.DecodeError:
             return  # each of its lines is checked later
-        if header.format > VERSION:
-            raise RecordError(
-                f"version {header.format} of the format; this version of Hookline reads up to {VERSION}: "
-                "use a newer version of Hookline"
-            )
+        check_version(header)
 
     def blocks(self, unit: Unit, wanted: Wanted, account: UnitAccount) -> Iterator[Block]:
         """Yield the lines of a unit, about a megabyte at a time."""
@@ -201,10 +196,6 @@ class Files:
         if key not in self._hooks:
             self._hooks[key] = _find_hooks(unit.file, digest)
         return self._hooks[key]
-
-
-_decode_header = msgspec.json.Decoder(HeaderLine).decode
-_decode_hooks = msgspec.json.Decoder(HooksLine).decode
 
 
 def _whole_lines(unit: Unit, account: UnitAccount) -> Iterator[tuple[int, bytes]]:
@@ -254,15 +245,15 @@ def _clip(unit: Unit, blocks: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int
     for first, given in blocks:
         position, data = first, given
         if not begun:
-            found = 0 if data.startswith(_TREE) and position >= unit.start else data.find(_NEXT_TREE) + 1
-            if not found and not (data.startswith(_TREE) and position >= unit.start):
+            found = 0 if data.startswith(TREE) and position >= unit.start else data.find(_NEXT_TREE) + 1
+            if not found and not (data.startswith(TREE) and position >= unit.start):
                 if unit.end >= 0 and position >= unit.end:
                     return
                 continue
             begun = True
             position, data = position + found, data[found:]
         if unit.end >= 0 and position + len(data) > unit.end:
-            if data.startswith(_TREE) and position >= unit.end:
+            if data.startswith(TREE) and position >= unit.end:
                 return
             found = data.find(_NEXT_TREE, max(0, unit.end - 1 - position))
             if found >= 0:
@@ -295,7 +286,7 @@ def _find_hooks(file: str, digest: str) -> tuple[HookInfo, ...]:
             if found or chunk.startswith(wanted):
                 line = chunk[found : chunk.index(b"\n", found)]
                 try:
-                    return _decode_hooks(line).hooks
+                    return decode_hooks(line).hooks
                 except msgspec.DecodeError:
                     return ()
     return ()

@@ -6,20 +6,20 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from .report import EXAMPLES, Cell, Certainty, Confusion, Count, Example, Guess, Kind, Problem, Report, Trouble
+from .report import EXAMPLES, Cell, Certainty, Confusion, Count, Example, Guess, HookFailure, Kind, Problem, Report
 from .sources import UnitAccount
 
 CERTAINTIES: tuple[Certainty, ...] = get_args(Certainty)
 
 
 class Tally:
-    """Counts differences, troubles, guesses and labels. A report is made of it at the end of a unit."""
+    """Counts differences, failures, guesses and labels. A report is made of it at the end of a unit."""
 
     def __init__(self) -> None:
         self.runs = self.nested = self.different = self.moments = self.judged = 0
         self.exact = self.conditional = self.guess = 0
         self._cells: dict[tuple[str, str, str, Kind], tuple[list[int], list[Example]]] = {}
-        self._troubles: dict[tuple[str, Problem, str], tuple[list[int], list[Example]]] = {}
+        self._failures: dict[tuple[str, Problem, str], tuple[list[int], list[Example]]] = {}
         self.guesses: Counter[tuple[str, str]] = Counter()
         self._labels: dict[tuple[str, str], list[int]] = {}
         self.notes: dict[str, None] = {}
@@ -30,9 +30,9 @@ class Tally:
         _add(count, numbers)
         return examples
 
-    def trouble(self, hook: str, problem: Problem, message: str, example: Example | None = None) -> None:
+    def failure(self, hook: str, problem: Problem, message: str, example: Example | None = None) -> None:
         """Count a problem of a hook."""
-        count, examples = self._troubles.setdefault((hook, problem, message), ([0], []))
+        count, examples = self._failures.setdefault((hook, problem, message), ([0], []))
         count[0] += 1
         if example is not None and len(examples) < EXAMPLES:
             examples.append(example)
@@ -47,7 +47,7 @@ class Tally:
         for name in ("runs", "nested", "different", "moments", "judged", "exact", "conditional", "guess"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         _add_all(self._cells, other._cells)
-        _add_all(self._troubles, other._troubles)
+        _add_all(self._failures, other._failures)
         self.guesses.update(other.guesses)
         for key, numbers in other._labels.items():
             _add(self._labels.setdefault(key, [0, 0, 0]), numbers)
@@ -65,7 +65,7 @@ class Tally:
             judged=self.judged,
             certainty=Count(self.exact, self.conditional, self.guess),
             cells=tuple(Cell(*key, Count(*count), tuple(found)) for key, (count, found) in self._cells.items()),
-            troubles=tuple(Trouble(*key, count[0], tuple(found)) for key, (count, found) in self._troubles.items()),
+            failures=tuple(HookFailure(*key, count[0], tuple(found)) for key, (count, found) in self._failures.items()),
             guesses=tuple(Guess(hook, read, count) for (hook, read), count in self.guesses.items()),
             skipped=account.entries(),
             labels_then=_confusion(self._labels, "then"),

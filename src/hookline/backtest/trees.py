@@ -10,7 +10,8 @@ import msgspec
 
 from .._kernel.values import Ids
 from ..models.protocol import Model
-from ..records.format import Label, RunInfo, RunLine
+from ..records.format import Label, RunInfo
+from ..records.reading import decode_run
 from .context import BacktestContext, RecordedClock
 from .history import Requests, RunState, TreeLines
 from .report import Certainty
@@ -18,8 +19,6 @@ from .where import Where
 
 DecidedCall = tuple[bool, bool, Certainty]
 """Whether a tool call was stopped then, whether it is stopped now, and how sure that is."""
-
-decode_run = msgspec.json.Decoder(RunLine).decode
 
 
 class _Start(msgspec.Struct, gc=False):
@@ -93,8 +92,11 @@ class JudgedRun:
     @property
     def depth(self) -> int:
         """The nesting depth: 0 for the outermost run."""
-        outer = None if self.start.outer is None else self._tree.run(self.start.outer)
-        return 0 if outer is None or outer is self else outer.depth + 1
+        number, seen = self.start.outer, {self.number}
+        while number is not None and number not in seen and (outer := self._tree.run(number)) is not None:
+            seen.add(number)
+            number = outer.start.outer
+        return len(seen) - 1
 
     def state(self) -> RunState:
         """Return the state of the run at the current line."""
@@ -129,6 +131,8 @@ class RunTree:
     status = ""
     is_old = False
     """Whether the run started too early, so that it does not count."""
+    is_damaged = False
+    """Whether a line could not be read."""
     guessing: Set[str] = frozenset()
     """Hooks that have read something that was not recorded: all their later decisions here are guesses."""
 

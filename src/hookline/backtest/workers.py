@@ -15,13 +15,15 @@ import os
 import signal
 import time
 import warnings
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from ..records.account import Skipped
 from .confinement import RuleTimeoutError, confine, limit_memory, time_limit
 from .context import PROBE
 from .engine import Engine
@@ -34,6 +36,14 @@ MAX_RESTARTS = 10
 _GRACE = 2.0
 """Seconds beyond the time limit after which a process without a sign of life is ended."""
 _MEMORY_EXIT, _HUNG_EXIT = 77, 78
+
+
+class Judged(NamedTuple):
+    """A unit that was judged. ``runs`` are hashes of the ids of its outermost runs."""
+
+    unit: Unit
+    report: Report
+    runs: array[int]
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -49,18 +59,19 @@ def can_fork() -> bool:
     return "fork" in multiprocessing.get_all_start_methods()
 
 
-def judge_here(engine: Engine, units: list[Unit], limits: Limits) -> Iterator[tuple[Unit, Report]]:
+def judge_here(engine: Engine, units: list[Unit], limits: Limits) -> Iterator[Judged]:
     """Judge units in this process, without a memory limit. Code in C that does not return is not interrupted."""
     check_no_loop(engine.rules)
     confine(limits.allowed, own_process=False)
     with _quiet(), time_limit(limits.seconds):
         for unit in units:
-            yield unit, engine.judge(unit)
+            report = engine.judge(unit)
+            yield Judged(unit, report, engine.run_hashes)
 
 
 def judge_in_processes(
     engine: Engine, units: list[Unit], limits: Limits, count: int, *, tick: Callable[[], object] = lambda: None
-) -> Iterator[tuple[Unit, Report]]:
+) -> Iterator[Judged]:
     """Judge units in several processes, and yield their reports in the order of the units.
 
     Args:
@@ -70,7 +81,7 @@ def judge_in_processes(
         count: the number of processes.
         tick: called several times a second.
     """
-    done: dict[int, Report] = {}
+    done: dict[int, tuple[Report, array[int]]] = {}
     waiting = list(range(len(units)))[::-1]
     following = 0
     workers = [_Worker(engine, units, limits) for _ in range(min(count, len(units)))]
@@ -85,16 +96,21 @@ def judge_in_processes(
             for worker in workers:
                 if worker.unit is None:
                     continue
-                if worker.connection in ready and (report := worker.receive()) is not None:
-                    done[worker.finish()] = report
+                if worker.connection in ready and (answer := worker.receive()) is not None:
+                    done[worker.finish()] = answer
                 elif worker.has_died() or worker.hangs():
+                    if worker.died_again:
+                        number = worker.finish()
+                        done[number] = _unread(engine, units[number]), array("q")
+                        worker.restart()
+                        continue
                     hook = worker.hook
                     restarts[hook] += 1
                     if restarts[hook] >= MAX_RESTARTS:
                         engine.give_up(hook)
                     worker.restart()
             while following in done:
-                yield units[following], done.pop(following)
+                yield Judged(units[following], *done.pop(following))
                 following += 1
     finally:
         for worker in workers:
@@ -143,10 +159,11 @@ class _Worker:
         except OSError:
             pass  # it has died, which is noticed next
 
-    def receive(self) -> Report | None:
-        """Return the report about the unit; ``None`` if the process has died."""
+    def receive(self) -> tuple[Report, array[int]] | None:
+        """Return the report about the unit and its runs; ``None`` if the process has died."""
         try:
-            return Report.from_json(self.connection.recv_bytes())
+            report = Report.from_json(self.connection.recv_bytes())
+            return report, array("q", self.connection.recv_bytes())
         except (EOFError, OSError):
             return None
 
@@ -172,10 +189,23 @@ class _Worker:
         """The hook that was called last."""
         return self._engine.hooks[self._position[1]]
 
+    @property
+    def died_again(self) -> bool:
+        """Whether the process died at a moment that no hook judged, so that reading the unit is the reason."""
+        return self._moment in self._stuck
+
+    @property
+    def _moment(self) -> int:
+        """The number of the last moment in the unit."""
+        return self._position[0] - self._position[3]
+
     def restart(self) -> None:
         """Start a new process. It judges the same unit again, but not the moment at which this one hung or died."""
         hangs = self._process.is_alive()
         self._end()
+        if self.unit is None:
+            self._begin()
+            return
         hook = self.hook
         if hangs or self._process.exitcode == _HUNG_EXIT:
             problem: tuple[str, Problem, str] = (hook, "timed_out", "it exceeded the time limit and did not react")
@@ -183,7 +213,7 @@ class _Worker:
             problem = hook, "out_of_memory", "it needed more memory than the limit"
         else:
             problem = hook, "crashed", f"the process ended {_ending(self._process.exitcode)}"
-        self._stuck[self._position[0]] = problem
+        self._stuck[self._moment] = problem
         self._begin()
         self._send()
 
@@ -197,6 +227,13 @@ class _Worker:
         self._process.kill()
         self._process.join()
         self.connection.close()
+
+
+def _unread(engine: Engine, unit: Unit) -> Report:
+    """Return the report about a unit that ends every process that reads it."""
+    baseline = None if engine.then is None else engine.then.names
+    reason = "a part of it cannot be read with this memory limit"
+    return Report(engine.now.names, baseline, skipped=(Skipped(unit.file, reason),))
 
 
 def _ending(code: int | None) -> str:
@@ -230,6 +267,7 @@ def _work(engine: Engine, units: list[Unit], limits: Limits, connection: Connect
                     except RuleTimeoutError:  # the timer fired just after the hook had returned: judge it again
                         continue
                 connection.send_bytes(report.to_json())
+                connection.send_bytes(engine.run_hashes.tobytes())
     except (EOFError, OSError):
         pass  # the parent has ended
     except MemoryError:

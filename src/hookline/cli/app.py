@@ -15,39 +15,53 @@ from .. import __version__
 from .errors import EXIT_CODES
 from .help import Group
 
-COMMANDS = {
-    "run": "Run an agent on one task.",
-    "chat": "Chat with an agent.",
-    "record": "List, show, label, export or delete recorded runs.",
-    "explain": "Show what happened in a recorded run: each step, and what each hook decided and changed.",
-    "backtest": "Test rules on recorded runs, and show which decisions would differ.",
-    "coverage": "Show which tools, arguments and points of recorded runs no guard looks at.",
-    "diff": "Show two recorded runs side by side, with the first difference marked.",
-    "replay": "Replay recorded runs under other hooks, and show which decisions differ.",
-    "import": "Import logs of Claude Code, OpenAI or OpenTelemetry as records.",
-    "serve": "Serve the agent over HTTP: a JSON API, A2A, and OpenAI's chat API.",
-    "approvals": "Approve or deny tool calls that wait for approval.",
-    "keys": "List, add and revoke API keys for hookline serve.",
-    "gateway": "Connect the agent to channels such as Telegram, MQTT or a web page.",
-    "personalities": "Show the personalities an agent can take on.",
-    "tickets": "Create, list and move tickets on a board.",
-    "skills": "Show, review, accept or reject skills that agents have learned.",
-    "plugins": "List, check, enable or disable plugins.",
-    "stats": "Show statistics of recorded runs: models, tools, hooks, tokens, cost and time.",
-    "audit": "Verify or show an audit log, or create a key pair for signing.",
-    "points": "Show the points at which hooks run, or the details of one.",
-    "hooks": "Show which hooks run at which point, in order.",
-    "new": "Write a hook, tool, plugin or personality to start from.",
-    "config": "Show every setting, its value, and where it comes from.",
-    "trust": "Show a configuration file and the code that it loads, and trust them.",
-    "models": "List, download or remove models.",
-    "doctor": "Check the installation and the shell's sandbox, and ask the configured model for one word.",
+GROUPS = {
+    "Run agents": {
+        "run": "Run an agent on one task.",
+        "chat": "Chat with an agent.",
+        "serve": "Serve the agent over HTTP: a JSON API, A2A, and OpenAI's chat API.",
+        "gateway": "Connect the agent to channels such as Telegram, MQTT or a web page.",
+        "approvals": "Approve or deny tool calls that wait for approval.",
+        "keys": "List, add and revoke API keys for hookline serve.",
+    },
+    "Write hooks": {
+        "new": "Write a hook, tool, plugin or personality to start from.",
+        "hooks": "Show which hooks run at which point, in order.",
+        "points": "Show the points at which hooks run, or the details of one.",
+    },
+    "See what happened": {
+        "record": "List, show, label, export or delete recorded runs.",
+        "explain": "Show each step of a recorded run, and what each hook decided.",
+        "diff": "Show two recorded runs side by side.",
+        "stats": "Show statistics of runs: models, tools, hooks, tokens, cost and time.",
+        "audit": "Verify or show an audit log, or create a key pair for signing.",
+    },
+    "Test rules on recorded runs": {
+        "backtest": "Show which decisions would differ under other rules.",
+        "coverage": "Show which tools and arguments no guard has looked at.",
+        "replay": "Replay tapes under other hooks, and show what differs.",
+        "import": "Import logs of Claude Code, OpenAI or OpenTelemetry.",
+    },
+    "Teams and plugins": {
+        "personalities": "Show the personalities an agent can take on.",
+        "tickets": "Create, list and move tickets on a board.",
+        "skills": "Show, review, accept or reject skills that agents have learned.",
+        "plugins": "List, check, enable or disable plugins.",
+    },
+    "Set up": {
+        "config": "Show every setting, its value, and where it comes from.",
+        "trust": "Show a configuration file and the code that it loads, and trust them.",
+        "models": "List, download or remove models.",
+        "doctor": "Check the installation and the shell's sandbox, and ask the configured model for one word.",
+    },
 }
 """Every command with its summary, in the order of the help page.
 
 The modules of the commands are imported only when they are used, so the help page needs the summaries here. A test
 compares them with the help of the commands.
 """
+
+COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
 
 EPILOG = """
 Examples:
@@ -98,9 +112,9 @@ class Program(Group):
         """Return the names of all commands without importing them."""
         return list(COMMANDS)
 
-    def summaries(self, ctx: Any) -> list[tuple[str, str]]:
+    def summaries(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
         """Return the names and summaries of all commands without importing them."""
-        return list(COMMANDS.items())
+        return {heading: list(group.items()) for heading, group in GROUPS.items()}
 
 
 def run_app(args: Sequence[str]) -> int:

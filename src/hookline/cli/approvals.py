@@ -26,7 +26,7 @@ from ..stores.errors import StoreError
 from .approval_prompt import ask_decision, current_user, decision_text, describe_row
 from .errors import COMPLETED
 from .help import Command, ListingGroup
-from .options import with_settings
+from .options import AsJson, with_settings
 from .output import console, print_facts, print_parts, print_table, short_path, state_text, write_json
 from .terminal import Terminal, can_move_cursor
 from .text import ID_LENGTH, arguments_text, counted, printable, rough_duration, short, short_id
@@ -50,7 +50,6 @@ Examples:
 """
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the call, or its beginning.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def add_to(app: typer.Typer) -> None:

@@ -22,7 +22,7 @@ from ..config.sources import Configuration
 from ..stores.audit.format import MAX_LINE, timestamp
 from .errors import COMPLETED, FAILED
 from .help import Command, Group
-from .options import with_settings
+from .options import AsJson, with_settings
 from .output import console, print_table, short_path, write_json
 from .text import cost_text, counted, parse_duration, printable, short
 
@@ -62,7 +62,6 @@ Files = Annotated[
         show_default=False,
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def add_to(app: typer.Typer) -> None:

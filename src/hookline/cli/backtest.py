@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from contextlib import redirect_stdout
 from datetime import datetime
 from pathlib import Path
@@ -18,12 +19,13 @@ from ..config.sources import Configuration
 from .errors import COMPLETED, FAILED, SKIPPED, print_note, print_skipped, set_up_logging
 from .explain import write_page
 from .help import Command
-from .options import with_settings
-from .output import print_parts, print_table, short_path
+from .options import Since, with_settings
+from .output import print_parts, print_table, short_path, write_json
 from .text import counted, parse_since, printable
 
 if TYPE_CHECKING:
     from .._kernel.registry import HookRegistry
+    from ..backtest._coverage import Coverage
     from ..backtest.report import Cell, Confusion, Count, Example, Report
 
 EPILOG = """
@@ -51,7 +53,7 @@ Exit codes:
   0    all is well
   1    a condition of --fail-if is true
   2    invalid input or setup
-  5    lines or moments were skipped, or there was no run, and no condition of --fail-if is true
+  5    a rule failed, lines or moments were skipped, or there was no run, and no condition of --fail-if is true
 """
 
 _EXAMPLES = 3
@@ -68,7 +70,7 @@ def backtest(
     rules: Annotated[str, typer.Argument(metavar="RULES", help="The hooks to test.")],
     records: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RECORDS]...", help="Records, tapes and folders. [default: the setting records]"),
+        typer.Argument(metavar="RECORDS", help="Records, tapes and folders. [default: the setting records]"),
     ] = None,
     baseline: Annotated[
         str, typer.Option(metavar="RULES", help="Compare with these hooks instead of the recorded decisions.")
@@ -84,7 +86,7 @@ def backtest(
             "status=failed. Repeatable.",
         ),
     ] = None,
-    since: Annotated[str, typer.Option(metavar="TIME", help="Only runs since 24h, 30d ago, or 2026-11-01.")] = "",
+    since: Since = None,
     workers: Annotated[int, typer.Option(min=1, metavar="N", help="Number of processes.")] = 1,
     fail_if: Annotated[
         list[str] | None,
@@ -106,7 +108,10 @@ def backtest(
         ),
     ] = False,
 ) -> int:
-    """Test rules on recorded runs, and show which decisions would differ."""
+    """Show which decisions would differ under other rules.
+
+    The rules are called for the moments of recorded runs. No agent runs.
+    """
     from ..backtest._backtest import backtest as test
     from ..backtest.page import report_page
     from ..backtest.report import condition
@@ -120,7 +125,7 @@ def backtest(
             raise ConfigError(f"{wrong[0]} cannot be combined with --merge, which does not read records")
         report = _merged([rules, *(records or ())])
     else:
-        after = parse_since(since) if since else None
+        after = parse_since(since)
         with redirect_stdout(sys.stderr), ProgressBar() as progress:  # for rules that print
             report = test(
                 load_rules(rules),
@@ -140,16 +145,16 @@ def backtest(
             "Rules": ", ".join(report.rules) if merge else rules,
             "Baseline": ", ".join(report.baseline or ()) if merge else baseline,
             "Records": ", ".join([rules, *(records or ())] if merge else records or [config.settings.records]),
-            "Since": since,
+            "Since": since or "",
             "Where": " and ".join(where or ()),
             "Made": f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}, Hookline {__version__}",
         }
         write_page(html, report_page(report, about={name: text for name, text in about.items() if text}))
     if json:
-        sys.stdout.write(f"{msgspec.json.format(report.to_json(), indent=2).decode()}\n")
+        write_json(report)
     else:
         _print(report, config.settings.records)
-    return _exit_code(report, fail_if or ())
+    return exit_code(report, fail_if or ())
 
 
 def _merged(paths: list[str]) -> Report:
@@ -203,13 +208,14 @@ def _model(config: Configuration) -> Any:
     return build_model(config.settings)
 
 
-def _exit_code(report: Report, conditions: list[str] | tuple[str, ...]) -> int:
+def exit_code(report: Report | Coverage, conditions: Iterable[str]) -> int:
+    """Return the exit code of a report, and print which conditions of ``--fail-if`` are true."""
     reasons = [reason for each in conditions if (reason := report.fail_if(each)) is not None]
     for reason in reasons:
         print_note(f"--fail-if {reason}")
     if reasons:
         return FAILED
-    return SKIPPED if report.skipped or not report.runs else COMPLETED
+    return SKIPPED if report.skipped or report.failures or not report.runs else COMPLETED
 
 
 class ProgressBar:
@@ -273,7 +279,7 @@ def _print(report: Report, folder: str) -> None:
     for cell in cells:
         _print_examples(cell, in_words(cell.kind), folder)
     _print_labels(report)
-    _print_troubles(report, folder)
+    _print_failures(report, folder)
 
 
 def _row(cell: Cell, kind: str) -> tuple[object, ...]:
@@ -337,15 +343,15 @@ def _share(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.0%}"
 
 
-def _print_troubles(report: Report, folder: str) -> None:
+def _print_failures(report: Report, folder: str) -> None:
     lines = []
-    if report.troubles:
+    if report.failures:
         lines.append(Text("\nHooks that failed", style="bold red"))
-    for trouble in report.troubles:
-        what = f"{trouble.hook}: {trouble.problem.replace('_', ' ')} at {counted(trouble.count, 'moment')}"
-        lines.append(Text(f"  {printable(f'{what}: {trouble.message}', keep='')}"))
-        if trouble.examples:
-            lines.append(Text(f"    {_command(trouble.examples[0], folder)}", style="dim"))
+    for failure in report.failures:
+        what = f"{failure.hook}: {failure.problem.replace('_', ' ')} at {counted(failure.count, 'moment')}"
+        lines.append(Text(f"  {printable(f'{what}: {failure.message}'.removesuffix(': '), keep='')}"))
+        if failure.examples:
+            lines.append(Text(f"    {_command(failure.examples[0], folder)}", style="dim"))
     if report.guesses:
         lines.append(Text("\nGuesses: these hooks read something that was not recorded", style="bold"))
     for guess in report.guesses:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from ..config.settings import KEYS
 from ..config.sources import Configuration
 from .help import Command
-from .options import with_settings
+from .options import AsJson, with_settings
 from .output import print_table, short_path, value_text, write_json
 
 EPILOG = """
@@ -29,7 +27,7 @@ def add_to(app: typer.Typer) -> None:
 
 def config(
     config: Configuration,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: AsJson = False,
 ) -> int:
     """Show every setting, its value, and where it comes from."""
     from ..config.secrets import mask

@@ -11,10 +11,10 @@ import typer
 from rich.text import Text
 
 from ..config.sources import Configuration
-from .backtest import ProgressBar, load_rules, named_records
-from .errors import COMPLETED, FAILED, SKIPPED, print_note, print_skipped, set_up_logging
+from .backtest import ProgressBar, exit_code, load_rules, named_records
+from .errors import print_note, print_skipped, set_up_logging
 from .help import Command
-from .options import with_settings
+from .options import AsJson, Since, with_settings
 from .output import print_parts, print_table, write_json
 from .text import counted, parse_since, printable, short
 
@@ -35,7 +35,7 @@ Exit codes:
   0    all is well
   1    the condition of --fail-if is true
   2    invalid input or setup
-  5    lines or moments were skipped, or there was no run, and no condition of --fail-if is true
+  5    a guard failed, lines or moments were skipped, or there was no run, and no condition of --fail-if is true
 """
 
 _NAME = 40
@@ -51,9 +51,9 @@ def coverage(
     rules: Annotated[str, typer.Argument(metavar="RULES", help="The hooks to look at.")],
     records: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RECORDS]...", help="Records, tapes and folders. [default: the setting records]"),
+        typer.Argument(metavar="RECORDS", help="Records, tapes and folders. [default: the setting records]"),
     ] = None,
-    since: Annotated[str, typer.Option(metavar="TIME", help="Only runs since 24h, 30d ago, or 2026-11-01.")] = "",
+    since: Since = None,
     where: Annotated[
         list[str] | None, typer.Option(metavar="TERM", help="Only some runs, such as agent=bob. Repeatable.")
     ] = None,
@@ -61,9 +61,12 @@ def coverage(
         list[str] | None,
         typer.Option(metavar="CONDITION", help='Exit with 1 if this is true: "uncovered_tools > 0". Repeatable.'),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: AsJson = False,
 ) -> int:
-    """Show which tools, arguments and points of recorded runs no guard looks at."""
+    """Show which tools and arguments no guard has looked at.
+
+    Also shown: points of recorded runs at which no hook decides, and model calls by purpose.
+    """
     from ..backtest._coverage import coverage as measure
     from ..backtest._coverage import coverage_condition
 
@@ -71,7 +74,7 @@ def coverage(
     for condition in fail_if or ():
         coverage_condition(condition)  # report a mistake before reading the records
     paths = named_records(config, records)
-    after = parse_since(since) if since else None
+    after = parse_since(since)
     with redirect_stdout(sys.stderr), ProgressBar() as progress:  # for rules that print
         found = measure(load_rules(rules), paths, where=where or (), since=after, progress=progress)
     if json:
@@ -79,10 +82,7 @@ def coverage(
         write_json(names | msgspec.to_builtins(found))
     else:
         _print(found)
-    reasons = [reason for condition in fail_if or () if (reason := found.fail_if(condition)) is not None]
-    for reason in reasons:
-        print_note(f"--fail-if {reason}")
-    return FAILED if reasons else SKIPPED if found.skipped or not found.runs else COMPLETED
+    return exit_code(found, fail_if or ())
 
 
 def _print(found: Coverage) -> None:
@@ -112,10 +112,10 @@ def _print(found: Coverage) -> None:
         purposes = ", ".join(f"{_name(each.purpose)} ({each.calls:,})" for each in found.purposes)
         lines.append(Text.assemble(("Model calls by purpose: ", "bold"), purposes))
     print_parts(*lines)
-    for trouble in found.troubles:
-        problem = "failed" if trouble.problem == "raised" else trouble.problem.replace("_", " ")
-        message = f": {trouble.message}" if trouble.problem == "raised" else ""
-        print_note(f"the guard {trouble.hook!r} {problem} at {counted(trouble.count, 'call')}{message}")
+    for failure in found.failures:
+        problem = "failed" if failure.problem == "raised" else failure.problem.replace("_", " ")
+        message = f": {failure.message}" if failure.problem == "raised" else ""
+        print_note(f"the guard {failure.hook!r} {problem} at {counted(failure.count, 'call')}{message}")
     print_skipped(found.skipped)
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.table import Table
 from rich.text import Text
@@ -15,12 +13,12 @@ from .._base.text import duration_text
 from ..config.sources import Configuration
 from ..explain.comparison import Comparison, Pair, RunPart, compare, summary
 from ..explain.text_diff import Part
-from ..explain.words import STATUSES, VERBS
+from ..explain.words import STATUSES
 from .errors import COMPLETED, FAILED
-from .explain import TONES, diff_text, load_view, write_page
+from .explain import TONES, diff_text, load_view, word_of, write_page
 from .help import Command
-from .options import with_settings
-from .output import console, print_parts, time_text
+from .options import AsJson, with_settings
+from .output import console, print_parts, time_text, write_json
 from .text import counted, printable
 
 EPILOG = """
@@ -52,30 +50,32 @@ def diff(
     second: Annotated[str, typer.Argument(metavar="B", help="The other run.")],
     full: Annotated[bool, typer.Option("--full", help="Show the parts that are the same, and whole texts.")] = False,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Write a web page instead.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: AsJson = False,
 ) -> int:
-    """Show two recorded runs side by side, with the first difference marked."""
+    """Show two recorded runs side by side.
+
+    The first difference is marked.
+    """
     found = compare(load_view(first, config), load_view(second, config))
     if html is not None:
         from ..explain.page import diff_html
 
         write_page(html, diff_html(found))
     elif json:
-        sys.stdout.write(f"{_as_json(found)}\n")
+        write_json(_as_json(found))
     else:
         print_parts(*_Printer(found, full=full).parts())
     return COMPLETED if found.same else FAILED
 
 
-def _as_json(found: Comparison) -> str:
-    fields = {
+def _as_json(found: Comparison) -> dict[str, Any]:
+    return {
         "runs": [found.left.id, found.right.id],
         "same": found.same,
         "first": found.first,
         "summary": summary(found),
         "pairs": [pair for pair in found.pairs if not pair.same],
     }
-    return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
 
 
 class _Printer:
@@ -172,7 +172,7 @@ def _verbs(part: RunPart | None) -> Text:
     """Return what the hooks did in a part."""
     if part is None:
         return Text()
-    words = [(VERBS.get(verb, (verb, "grey")), hook) for verb, hook in part.verbs]
+    words = [(word_of(verb), hook) for verb, hook in part.verbs]
     return Text(", ").join(
         [Text.assemble((word, TONES[tone]), f" {printable(hook, keep='')}") for (word, tone), hook in words]
     )

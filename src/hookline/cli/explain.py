@@ -15,25 +15,26 @@ from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from ..explain.view import (
     Change,
-    Decision,
+    DecisionView,
     EventView,
     Item,
     ModelCall,
-    Moment,
+    MomentView,
     NestedRun,
     RunView,
     StepView,
     ToolCallView,
     nested_runs,
 )
-from ..explain.words import DECISIONS, ONLY, OUTCOMES, STATUSES, VERBS
+from ..explain.words import DECISIONS, ONLY, OUTCOMES, QUIET_POINTS, STATUSES, VERBS
 from .errors import COMPLETED, print_note
 from .help import Command
-from .options import with_settings
+from .options import AsJson, with_settings
 from .output import console, time_text, write_json
-from .text import counted, printable, short
+from .text import counted, printable, short, size_text
 
 if TYPE_CHECKING:
+    from ..explain.find import Found
     from ..explain.text_diff import Part
 
 EPILOG = """
@@ -63,8 +64,6 @@ _MANY = 400
 """In a run with more moments, points at which no hook intervened are left out."""
 _LINES = 6
 """Number of lines of a text that are shown without ``--full``."""
-_QUIET = ("on_run_start", "on_run_end", "on_stop", "subagent_spawning", "subagent_spawned", "subagent_ended")
-"""Points whose text says nothing that is not shown elsewhere."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -81,9 +80,12 @@ def explain(
     tool: Annotated[str | None, typer.Option(metavar="NAME", help="Only calls of this tool.")] = None,
     full: Annotated[bool, typer.Option("--full", help="Show whole texts, and all points.")] = False,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Write a web page instead.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: AsJson = False,
 ) -> int:
-    """Show what happened in a recorded run: each step, and what each hook decided and changed."""
+    """Show each step of a recorded run, and what each hook decided.
+
+    Also shown: what each hook changed, why the run stopped, tokens, cost and time.
+    """
     view = load_view(run, config)
     if html is not None:
         from ..explain.page import explain_html
@@ -99,15 +101,21 @@ def explain(
     return COMPLETED
 
 
-def load_view(name: str, config: Configuration) -> RunView:
-    """Return the view of a recorded run, and print what was skipped while reading it."""
+def find_recorded(name: str, config: Configuration) -> Found:
+    """Return a recorded run by its id or file, and print what was skipped while reading it."""
     from ..explain.find import find_run
-    from ..explain.view import explain as view_of
 
-    folder = config.settings.records
-    found = find_run(name, [folder] if os.path.exists(folder) else [])
+    found = find_run(name, [config.settings.records])
     for note in found.notes:
         print_note(note)
+    return found
+
+
+def load_view(name: str, config: Configuration) -> RunView:
+    """Return the view of a recorded run, and print what was skipped while reading it."""
+    from ..explain.view import explain as view_of
+
+    found = find_recorded(name, config)
     view = view_of(found.run)
     view.notes += found.notes
     return view
@@ -121,7 +129,7 @@ def write_page(file: str, page: str) -> None:
             out.write(page)
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror or error}") from error
-    sys.stderr.write(f"written: {printable(file)} ({len(page.encode()) / 1e3:,.0f} kB)\n")
+    sys.stderr.write(f"written: {printable(file)} ({size_text(len(page.encode()))})\n")
 
 
 class _Filters:
@@ -235,7 +243,7 @@ class _Printer:
                 line.append(" · " if position else "", style="dim")
                 line.append(printable(hook, keep=""), style="")
                 for verb, count in counts.items():
-                    word, tone = _word(verb)
+                    word, tone = word_of(verb)
                     line.append(f" {count} {word}", style=TONES[tone])
             yield self.indented(0, line, label="hooks  ")
         if view.until:
@@ -256,7 +264,7 @@ class _Printer:
                     continue
                 for moment in item.moments:
                     for verb in moment.verbs:
-                        marks[column(moment.at)] = "▾", TONES[_word(verb)[1]]
+                        marks[column(moment.at)] = "▾", TONES[word_of(verb)[1]]
                 if depth or isinstance(item, EventView) or not item.duration:
                     continue
                 until = item.moments[-1].at
@@ -309,7 +317,7 @@ class _Printer:
     def event(self, item: EventView, depth: int) -> Iterator[Text]:
         point = item.moments[0].point
         lines = [line for moment in item.moments for line in self.moment(moment, depth + 1)]
-        text = "" if point in _QUIET else item.text
+        text = "" if point in QUIET_POINTS else item.text
         if text:
             yield self.indented(
                 depth + 1, Text(self.excerpt(text), style="red" if item.bad else ""), label=f"{point}  "
@@ -383,12 +391,12 @@ class _Printer:
 
     # Points
 
-    def moments(self, moments: Iterable[Moment], points: Sequence[str], depth: int) -> Iterator[Text]:
+    def moments(self, moments: Iterable[MomentView], points: Sequence[str], depth: int) -> Iterator[Text]:
         for moment in moments:
             if moment.point in points:
                 yield from self.moment(moment, depth)
 
-    def moment(self, moment: Moment, depth: int) -> Iterator[Text]:
+    def moment(self, moment: MomentView, depth: int) -> Iterator[Text]:
         """Yield a line with the hooks in firing order, and a few for each decision."""
         outcomes = self.view.hooks_at(moment)
         if not outcomes and not moment.notes:
@@ -404,7 +412,7 @@ class _Printer:
             line.append(" → " if position else "", style="dim")
             name = printable(outcome.name, keep="")
             if outcome.decision is not None and outcome.decision.verb != "cont":
-                line.append(name, style=f"bold {TONES[_word(outcome.decision.verb)[1]]}")
+                line.append(name, style=f"bold {TONES[word_of(outcome.decision.verb)[1]]}")
             elif outcome.state == "skipped":
                 line.append(f"({name})", style="dim strike" if self.coloured else "")
             else:
@@ -425,8 +433,8 @@ class _Printer:
         for note in moment.notes:
             yield self.indented(depth + 1, Text(printable(note, keep=""), style="dim"))
 
-    def decision(self, decision: Decision, depth: int) -> Iterator[Text]:
-        word, tone = _word(decision.verb)
+    def decision(self, decision: DecisionView, depth: int) -> Iterator[Text]:
+        word, tone = word_of(decision.verb)
         line = Text.assemble((word, f"bold {TONES[tone]}"), " ", (printable(decision.hook, keep=""), "bold"))
         line.append(f" ({decision.phase})", style="dim")
         if decision.error:
@@ -483,7 +491,8 @@ def diff_text(parts: Iterable[Part], *, coloured: bool) -> Text:
     return shown
 
 
-def _word(verb: str) -> tuple[str, str]:
+def word_of(verb: str) -> tuple[str, str]:
+    """Return a verb as a word for people, and its colour."""
     return VERBS.get(verb, (printable(verb, keep=""), "grey"))
 
 

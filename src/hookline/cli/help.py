@@ -82,14 +82,18 @@ class Group(TyperGroup):
             ctx.exit()
         return super().parse_args(ctx, args)
 
-    def summaries(self, ctx: Any) -> list[tuple[str, str]]:
-        """Return each command with the first sentence of its help."""
+    def summaries(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+        """Return each command with the first sentence of its help, under the headings of the page."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        return [(name, command.get_short_help_str(100)) for name, command in commands if command is not None]
+        rows = [(name, command.get_short_help_str(100)) for name, command in commands if command is not None]
+        return {"Commands": rows}
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the commands, then the options."""
-        _write_rows(formatter, self.summaries(ctx), "Commands")
+        groups = self.summaries(ctx)
+        width = max(len(name) for rows in groups.values() for name, _ in rows)
+        for heading, rows in groups.items():
+            _write_rows(formatter, [(name.ljust(width), text) for name, text in rows], heading)
         _write_params(self, ctx, formatter)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:

@@ -12,7 +12,7 @@ import typer
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from .help import Command
-from .options import with_settings
+from .options import AsJson, with_settings
 from .output import console, print_facts, print_locations, print_table, short_path, write_json
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def hooks(
         ),
     ] = None,
     built_in: Annotated[bool, typer.Option("--built-in", help="Show all built-in hooks.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: AsJson = False,
 ) -> int:
     """Show which hooks run at which point, in order.
 

@@ -43,7 +43,7 @@ _MOST = 20
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("import", cls=Command, epilog=EPILOG)(with_settings("records", "debug", needs_trust=False)(import_))
+    app.command("import", cls=Command, epilog=EPILOG)(with_settings("records", "debug")(import_))
 
 
 def import_(
@@ -64,8 +64,11 @@ def import_(
     ] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> int:
-    """Import logs of Claude Code, OpenAI or OpenTelemetry as records."""
-    from ..importers.importing import import_logs
+    """Import logs of Claude Code, OpenAI or OpenTelemetry.
+
+    They become records, which hookline record, explain, backtest and coverage read.
+    """
+    from ..importers.importing import REPEATED, import_logs
 
     with _progress() as show:
         report = import_logs(source, files, out or config.settings.records, redact=redact, progress=show)  # type: ignore[arg-type]
@@ -73,7 +76,7 @@ def import_(
         write_json(report)
     else:
         _print_report(report)
-    if not report.runs:
+    if not report.runs and REPEATED not in report.left_out:
         print_error(f"there is nothing to import: no run was found in {counted(report.lines, 'line')}")
         return BAD_INPUT
     return SKIPPED if report.skipped else COMPLETED
@@ -109,6 +112,8 @@ class _Bar:
 
 
 def _print_report(report: ImportReport) -> None:
+    from ..importers.importing import REPEATED
+
     print_table(
         ("read", ""),
         [
@@ -132,6 +137,8 @@ def _print_report(report: ImportReport) -> None:
             print_note(f"and {counted(len(report.skipped) - _MOST, 'more reason')}: --json shows all")
     if report.path:
         print_parts("", f"Written to {short_path(report.path)}")
+    elif report.left_out.get(REPEATED):
+        print_parts("", "There is nothing new to write.")
 
 
 def _where(skipped: Skipped) -> str:

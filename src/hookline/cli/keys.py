@@ -14,7 +14,7 @@ from rich.text import Text
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from .help import Command, ListingGroup
-from .options import with_settings
+from .options import AsJson, with_settings
 from .output import console, print_parts, print_table, short_path, state_text, time_text, write_json
 from .text import parse_duration, printable, short
 
@@ -53,7 +53,7 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(group, name="keys")
 
 
-def list_keys(config: Configuration, json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> int:
+def list_keys(config: Configuration, json: AsJson = False) -> int:
     """List all keys, including revoked ones. The keys themselves are not stored and cannot be shown."""
     store, now = _store(config), time.time()
     rows = store.keys()

@@ -14,6 +14,11 @@ from ..config.settings import KEYS, Key
 from ..config.sources import Flag, load
 from .errors import print_note
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Since = Annotated[
+    str | None, typer.Option(metavar="WHEN", help="Only runs since 30m, 24h, 7d, 2w ago, or since a date.")
+]
+
 APPROVALS = {
     "ask": "When a hook asks for approval: run and chat ask at the terminal (and deny without one); serve and gateway "
     "wait. [default]",

@@ -153,8 +153,16 @@ def short_path(place: str) -> str:
 
 
 def time_text(at: float) -> str:
-    """Return a local time in short form: without the date if today, without the hour if in another year."""
-    moment, now = time.localtime(at), time.localtime()
+    """Return a local time in short form: without the date if today, without the hour if in another year.
+
+    0 stands for an unknown time, as in an imported log without times.
+    """
+    if not at:
+        return "unknown"
+    try:
+        moment, now = time.localtime(at), time.localtime()
+    except (OverflowError, ValueError, OSError):  # a number in a damaged file that is no time
+        return "unknown"
     if moment[:3] == now[:3]:
         return time.strftime("%H:%M:%S", moment)
     return time.strftime("%d %b %H:%M" if moment[0] == now[0] else "%d %b %Y", moment)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.text import Text
@@ -10,7 +10,7 @@ from rich.text import Text
 from ..config.sources import Configuration
 from .errors import BAD_INPUT, set_up_logging
 from .help import Command
-from .options import with_settings
+from .options import AsJson, with_settings
 from .output import print_facts, print_parts, print_problems, short_path, write_json
 
 if TYPE_CHECKING:
@@ -38,9 +38,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("personalities", cls=Command, epilog=EPILOG)(settings(personalities))
 
 
-def personalities(
-    config: Configuration, json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
-) -> int:
+def personalities(config: Configuration, json: AsJson = False) -> int:
     """Show the personalities an agent can take on.
 
     Lists the model, tools and plugins of each one, and problems in their files.

@@ -13,7 +13,7 @@ from ..config.errors import ConfigError
 from ..config.sources import FILE, Configuration
 from .errors import BAD_INPUT, CANCELLED, COMPLETED, FAILED, print_error, print_note
 from .help import Command, Group
-from .options import with_settings
+from .options import AsJson, with_settings
 from .output import print_facts, print_problems, print_table, short_path, state_text, write_json
 from .text import counted, printable, short
 
@@ -34,7 +34,6 @@ Examples:
 WARNING = "A plugin is Python code that runs with your permissions."
 
 Name = Annotated[str, typer.Argument(metavar="ID", help="Id of the plugin, or path of its folder.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def add_to(app: typer.Typer) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from .._kernel.points import POINTS, Point, resolve
 from .help import Command
+from .options import AsJson
 from .output import print_facts, print_table, write_json
 
 EPILOG = """
@@ -29,7 +30,7 @@ def points(
         str | None,
         typer.Argument(help="A point, by any of its names.", show_default=False, autocompletion=lambda: list(POINTS)),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: AsJson = False,
 ) -> int:
     """Show the points at which hooks run, or the details of one."""
     if name is None and json:

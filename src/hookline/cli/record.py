@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -17,11 +16,23 @@ from rich.text import Text
 
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
-from .errors import COMPLETED, FAILED, print_note, print_skipped
+from ..explain.words import STATUSES
+from .errors import COMPLETED, FAILED, print_skipped
+from .explain import TONES, find_recorded, word_of
 from .help import Command, Group
-from .options import with_settings
+from .options import AsJson, Since, with_settings
 from .output import console, print_parts, print_table, short_path, time_text, write_json
-from .text import arguments_text, counted, parse_duration, parse_since, printable, short, short_id
+from .text import (
+    arguments_text,
+    counted,
+    parse_duration,
+    parse_since,
+    parse_size,
+    printable,
+    short,
+    short_id,
+    size_text,
+)
 
 if TYPE_CHECKING:
     from ..records.account import Account
@@ -44,28 +55,8 @@ Recording is on with record = true in hookline.toml, --record, or Agent(record=T
 detail, and hookline backtest asks what other hooks would have decided.
 """
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Since = Annotated[
-    str | None, typer.Option(metavar="WHEN", help="Only runs since 30m, 24h, 7d, 2w ago, or since a date.")
-]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Id of a run or its beginning, or last.")]
 
-_STYLES = {
-    "completed": "green",
-    "running": "cyan",
-    "failed": "red",
-    "interrupted": "red",
-    "stopped": "magenta",
-    "ended": "magenta",
-    "cancelled": "magenta",
-    "block": "red",
-    "end": "red",
-    "deny": "red",
-    "ask": "cyan",
-    "replace": "yellow",
-    "retry": "yellow",
-    "answer": "blue",
-}
 _WIDE = 100
 """Width of a terminal from which all columns are shown."""
 
@@ -104,7 +95,7 @@ def ls(
     from ..records.account import Account
 
     account = Account()
-    found = list(_newest(_folder(config), None if since is None else parse_since(since), status, number, account))
+    found = list(_newest(_folder(config), parse_since(since), status, number, account))
     if json:
         write_json(found)
     elif found:
@@ -120,12 +111,12 @@ def _newest(
 ) -> Iterator[RunSummary]:
     """Yield the newest runs. Older files are not read once they cannot contain one of them."""
     from ..records.blocks import read_blocks, summarize
-    from ..records.reading import record_files
+    from ..records.reading import last_written, record_files
 
     found: list[RunSummary] = []
     for file in reversed(record_files([folder], since=since) if folder.is_dir() else []):
         # A file is written after its runs have started, so an older file contains only older runs.
-        if len(found) >= number and _written(file) < sorted(run.time for run in found)[-number]:
+        if len(found) >= number and last_written(file) < sorted(run.time for run in found)[-number]:
             break
         for block in read_blocks(file, account):
             if since is None or block.info.time >= since:
@@ -133,13 +124,6 @@ def _newest(
                 if status is None or run.status == status:
                     found.append(run)
     yield from sorted(found, key=lambda run: -run.time)[:number]
-
-
-def _written(file: Path) -> float:
-    try:
-        return file.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def _print_runs(runs: list[RunSummary]) -> None:
@@ -150,11 +134,11 @@ def _print_runs(runs: list[RunSummary]) -> None:
         "began": lambda run: time_text(run.time),
         "run": lambda run: short_id(run.run_id),
         **({"agent": lambda run: _one_line(run.agent)} if several else {}),
-        "status": lambda run: Text(printable(run.status), style=_STYLES.get(run.status, "")),
+        "status": lambda run: Text(printable(run.status), style=_status_style(run.status)),
         "steps": lambda run: f"{run.steps:,}",
         **({"moments": lambda run: f"{run.moments:,}"} if wide else {}),
         **{name: partial(_count, name) for name in counts},
-        **({"size": lambda run: _size(run.size)} if wide else {}),
+        **({"size": lambda run: size_text(run.size)} if wide else {}),
         "task": lambda run: _one_line(run.task),
     }
     rows = [[cell(run) for cell in cells.values()] for run in runs]
@@ -167,6 +151,10 @@ def _count(name: str, run: RunSummary) -> str:
 
 def _one_line(text: str) -> Text:
     return Text(short(text, 200), no_wrap=True, overflow="ellipsis")
+
+
+def _status_style(status: str) -> str:
+    return TONES[STATUSES.get(status, "grey")]
 
 
 def _print_nothing(config: Configuration, *, chosen: bool) -> None:
@@ -185,7 +173,7 @@ def _print_nothing(config: Configuration, *, chosen: bool) -> None:
 
 def show(config: Configuration, run: RunName, json: AsJson = False) -> int:
     """Show the moments of a run and what each hook decided."""
-    found = _find(config, run)
+    found = find_recorded(run, config).run
     if json:
         write_json([_as_json(each) for each in found.tree()])
         return COMPLETED
@@ -199,7 +187,7 @@ def show(config: Configuration, run: RunName, json: AsJson = False) -> int:
         counted(sum(len(each.moments) for each in found.tree()), "moment"),
     ]
     print_parts(
-        Text.assemble((printable(found.id), "bold"), "  ", (status, _STYLES.get(status, ""))),
+        Text.assemble((printable(found.id), "bold"), "  ", (printable(status), _status_style(status))),
         Text(printable(" · ".join(filter(None, facts)))),
         Text(short(info.task, 300)),
     )
@@ -232,7 +220,13 @@ def _moment_rows(moment: RecordedMoment, depth: int) -> Iterator[tuple[Any, ...]
 
 def _what(moment: RecordedMoment) -> str:
     """Return the part of a payload that tells moments apart."""
-    fields, point = moment.fields, moment.point
+    try:
+        return _subject(moment.point, moment.fields, moment)
+    except (AttributeError, KeyError, TypeError):  # fields of other types, in a damaged or foreign record
+        return arguments_text(moment.fields, 200)
+
+
+def _subject(point: str, fields: dict[str, Any], moment: RecordedMoment) -> str:
     if point == "before_tool":
         return arguments_text(fields.get("arguments", {}), 200)
     if point == "after_tool":
@@ -262,7 +256,8 @@ def _decision_text(decision: Decision) -> Text:
     if decision.changed:
         changed = ", ".join(decision.changed)
         said = f"{said} (changed {changed})" if said else f"changed {changed}"
-    head = Text.assemble((printable(decision.hook), "bold"), " ", (decision.verb, _STYLES.get(decision.verb, "")))
+    style = TONES[word_of(decision.verb)[1]]
+    head = Text.assemble((printable(decision.hook), "bold"), " ", (printable(decision.verb), style))
     line = Text.assemble(head, f": {short(said, 300)}" if said else "")
     line.no_wrap, line.overflow = True, "ellipsis"
     return line
@@ -305,7 +300,7 @@ def label(
 
     if word not in ("good", "bad"):
         raise ConfigError(f"a label is good or bad, not {word!r}")
-    found = _find(config, run)
+    found = find_recorded(run, config).run
     for each in found.tree():
         calls = [moment for moment in each.moments if moment.point == "before_tool"]
         for moment in calls:
@@ -337,14 +332,14 @@ def export(
     from ..records.account import Account
 
     account = Account()
-    begin = None if since is None else parse_since(since)
-    ids = {_find(config, name).id for name in runs or ()}
+    begin = parse_since(since)
+    ids = {find_recorded(name, config).run.id for name in runs or ()}
     blocks = _chosen(_folder(config), begin, ids, account)
     if parquet is not None:
         from ..records.parquet import write_parquet
 
         done = write_parquet(blocks, parquet, account)
-        count, out = done.runs, f"{parquet} ({counted(len(done.files), 'file')}, {_size(done.size)})"
+        count, out = done.runs, f"{parquet} ({counted(len(done.files), 'file')}, {size_text(done.size)})"
     elif out == "-" or Path(out).suffix in ("", ".moments"):
         count = _write_moments(blocks, out)
     else:
@@ -367,14 +362,13 @@ def _chosen(folder: Path, since: float | None, ids: set[str], account: Account) 
 def _write_moments(blocks: Iterable[Block], out: str) -> int:
     """Write runs as a file of moments, for its owner only."""
     from ..records.blocks import write_blocks
-    from ..records.segments import first_line
 
     if out == "-":
-        return write_blocks(blocks, sys.stdout.buffer.write, first_line(time.time()))
+        return write_blocks(blocks, sys.stdout.buffer.write)
     part = f"{out}.part"
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            count = write_blocks(blocks, file.write, first_line(time.time()))
+            count = write_blocks(blocks, file.write)
         os.replace(part, out)
     except OSError as error:
         with suppress(OSError):
@@ -404,7 +398,9 @@ def prune(
     age = None if older is None else parse_duration(older)
     if older is not None and age is None:
         raise ConfigError(f"--older: expected 12h, 30d or 2w; got {older!r}")
-    size = None if keep_size is None else _parse_size(keep_size)
+    size = None if keep_size is None else parse_size(keep_size)
+    if keep_size is not None and size is None:
+        raise ConfigError(f"--keep-size: expected 500MB or 2GB; got {keep_size!r}")
     folder = _folder(config)
     where = printable(short_path(str(folder)))
     now = time.time()
@@ -412,16 +408,16 @@ def prune(
     if not found:
         sys.stdout.write(f"nothing to delete in {where}\n")
         return COMPLETED
-    rows = [(os.path.basename(one.path), time_text(one.time), _size(one.size)) for one in found]
+    rows = [(os.path.basename(one.path), time_text(one.time), size_text(one.size)) for one in found]
     print_table(("file", "last written", "size"), rows, keep=("file", "last written"), right=("size",))
-    total = f"{counted(len(found), 'file')}, {_size(sum(one.size for one in found))}, in {where}"
+    total = f"{counted(len(found), 'file')}, {size_text(sum(one.size for one in found))}, in {where}"
     if not yes:
         if not sys.stdin.isatty():
             raise ConfigError(f"deleting {total} needs --yes, because there is no terminal to ask at")
         if not typer.confirm(f"Delete {total}?"):
             return FAILED
     removed = remove_old_segments(folder, size, age, now)
-    sys.stdout.write(f"deleted {counted(len(removed), 'file')}, {_size(sum(one.size for one in removed))}\n")
+    sys.stdout.write(f"deleted {counted(len(removed), 'file')}, {size_text(sum(one.size for one in removed))}\n")
     return COMPLETED
 
 
@@ -430,36 +426,3 @@ def prune(
 
 def _folder(config: Configuration) -> Path:
     return Path(config.settings.records)
-
-
-def _find(config: Configuration, name: str) -> RecordedRun:
-    """Return a run by the beginning of its id, and print what was skipped while reading it."""
-    from ..explain.find import find_run
-    from ..records.format import RecordError
-
-    folder = config.settings.records
-    if not os.path.isdir(folder):
-        raise RecordError(f"no runs are recorded in {short_path(folder)} yet")
-    found = find_run(name, [folder])
-    for note in found.notes:
-        print_note(note)
-    return found.run
-
-
-_SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
-_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)\s*([kmg]?b?)", re.IGNORECASE)
-
-
-def _parse_size(text: str) -> int:
-    found = _SIZE.fullmatch(text.strip())
-    unit = found[2].lower() if found else "?"
-    if found is None or (unit not in _SIZES and f"{unit}b" not in _SIZES):
-        raise ConfigError(f"--keep-size: expected 500MB or 2GB; got {text!r}")
-    return int(float(found[1]) * (_SIZES[unit] if unit in _SIZES else _SIZES[f"{unit}b"]))
-
-
-def _size(size: int) -> str:
-    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if size >= unit:
-            return f"{size / unit:,.1f} {name}"
-    return f"{size} B"

@@ -16,7 +16,7 @@ from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from .errors import BAD_INPUT, COMPLETED, FAILED, print_error, print_note, set_up_logging
 from .help import Command
-from .options import with_settings
+from .options import Since, with_settings
 from .output import print_parts
 from .text import counted, parse_since, printable, run_summary
 
@@ -57,10 +57,7 @@ def replay(
     tapes: Annotated[
         list[str], typer.Argument(metavar="TAPE...", help="Files written by hookline run --tape, and folders of them.")
     ],
-    since: Annotated[
-        str | None,
-        typer.Option(metavar="WHEN", help="Only runs since 30m, 24h, 7d, 2w ago, or since a date.", show_default=False),
-    ] = None,
+    since: Since = None,
     show: Annotated[bool, typer.Option("--show", help="Only print the recorded run.")] = False,
     loose: Annotated[
         bool,
@@ -68,13 +65,17 @@ def replay(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each tape.")] = False,
 ) -> int:
-    """Replay recorded runs under other hooks, and show which decisions differ."""
+    """Replay tapes under other hooks, and show what differs.
+
+    A replay runs the whole loop with the recorded replies and results. hookline backtest is faster, and also reads
+    records.
+    """
     from ..tape._replay import replay as play
     from ..tape.format import TapeError
     from ..tape.tape import Tape, tape_files
 
     set_up_logging(config.settings.debug)
-    files = tape_files(tapes, since=None if since is None else parse_since(since))
+    files = tape_files(tapes, since=parse_since(since))
     if not files:
         raise ConfigError(f"there are no tapes in {', '.join(tapes)}" + (f" since {since}" if since else ""))
     if config.settings.plugins and not show:

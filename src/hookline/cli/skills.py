@@ -15,7 +15,7 @@ from ..config.sources import Configuration
 from ..stores.errors import StoreError
 from .errors import CANCELLED, COMPLETED, FAILED, print_error, set_up_logging
 from .help import Command, Group
-from .options import with_settings
+from .options import AsJson, with_settings
 from .output import console, print_facts, print_parts, print_problems, print_table, short_path, state_text, write_json
 from .terminal import Terminal
 from .text import counted, printable, short
@@ -60,7 +60,7 @@ def add_to(app: typer.Typer) -> None:
 def list_skills(
     config: Configuration,
     all: Annotated[bool, typer.Option("--all", help="Include rejected skills.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: AsJson = False,
 ) -> int:
     """List skills, proposals, and the number of runs to analyse."""
     store, queue = open_stores(config.settings)

@@ -15,7 +15,7 @@ from ..config.sources import Configuration
 from ..stores.run_statistics import RunStats, RunTotals
 from ..stores.runs import CallRow, RunRecord, VerdictRow
 from .help import Command
-from .options import with_settings
+from .options import AsJson, Since, with_settings
 from .output import console, print_parts, print_table, short_path, time_text, write_json
 from .text import counted, parse_since, printable, short
 
@@ -44,24 +44,22 @@ def stats(
         str | None,
         typer.Argument(metavar="FILE", help="File with recorded runs. [default: the setting runs]"),
     ] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Only runs since 30m, 24h, 7d, 2w ago, or since a date.")
-    ] = None,
+    since: Since = None,
     agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this agent.")] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs that called this model.")] = None,
     last: Annotated[int | None, typer.Option(metavar="N", min=1, help="Show the last N runs.")] = None,
     run: Annotated[
         str | None, typer.Option(metavar="ID", help="Show the calls of one run, by the beginning of its id or last.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: AsJson = False,
 ) -> int:
-    """Show statistics of recorded runs: models, tools, hooks, tokens, cost and time."""
+    """Show statistics of runs: models, tools, hooks, tokens, cost and time."""
     from ..stores.run_statistics import run_stats
 
     alone = [name for name, given in (("--last", last), ("--run", run)) if given is not None]
     if alone and (len(alone) > 1 or since or agent or model):
         raise ConfigError(f"{alone[0]} cannot be combined with other options that select runs")
-    begin = None if since is None else parse_since(since)
+    begin = parse_since(since)
     store = _open_store(file, config)
     if store is None:
         show_nothing(file or config.settings.runs)

@@ -117,12 +117,32 @@ def parse_duration(text: str) -> float | None:
     return int(found[1]) * _UNITS[found[2]] if found else None
 
 
-def parse_since(text: str, now: float | None = None) -> float:
-    """Return the Unix time of ``24h`` (ago), ``7d`` (ago) or a date.
+_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)\s*([kmg]?)b?", re.IGNORECASE)
+
+
+def parse_size(text: str) -> int | None:
+    """Return the bytes of ``500MB`` or ``2GB``; ``None`` if the text is not a size."""
+    found = _SIZE.fullmatch(text.strip())
+    return int(float(found[1]) * _SIZES[found[2].lower()]) if found else None
+
+
+def size_text(size: int) -> str:
+    """Return a number of bytes such as ``8.2 kB`` or ``1.5 GB``."""
+    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if size >= unit:
+            return f"{size / unit:,.1f} {name}"
+    return f"{size} B"
+
+
+def parse_since(text: str | None, now: float | None = None) -> float | None:
+    """Return the Unix time of ``24h`` (ago), ``7d`` (ago) or a date; ``None`` for ``None``.
 
     Raises:
         ConfigError: the text is not a time.
     """
+    if text is None:
+        return None
     ago = parse_duration(text)
     try:
         if ago is not None:

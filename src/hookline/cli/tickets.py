@@ -16,7 +16,7 @@ from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from ..stores.tickets import TicketChange, TicketRow
 from .help import Command, Group
-from .options import with_settings
+from .options import AsJson, with_settings
 from .output import STATE_STYLES, console, print_parts, print_table, short_path, state_text, time_text, write_json
 from .text import counted, printable, short
 
@@ -37,7 +37,6 @@ Examples:
 """
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the ticket, such as T-1.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PAGE = 50
 
 

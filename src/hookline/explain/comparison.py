@@ -16,7 +16,7 @@ from .text_diff import Part, diff_text, fold
 from .view import (
     EventView,
     ModelCall,
-    Moment,
+    MomentView,
     NestedRun,
     RunView,
     StepView,
@@ -164,7 +164,9 @@ def _step_parts(step: StepView, where: str, depth: int) -> Iterator[RunPart]:
             assert isinstance(item, NestedRun)  # its parts follow
 
 
-def _part(where: str, kind: str, title: str, depth: int, moments: Sequence[Moment], texts: dict[str, str]) -> RunPart:
+def _part(
+    where: str, kind: str, title: str, depth: int, moments: Sequence[MomentView], texts: dict[str, str]
+) -> RunPart:
     verbs = []
     for moment in moments:
         lines = []

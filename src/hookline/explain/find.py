@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from .._base.text import counted
 from ..records.account import Account
 from ..records.format import RecordError, RunLine
-from ..records.reading import SUFFIXES, RecordedRun, raw_lines, read_runs, record_files
+from ..records.reading import (
+    INVALID,
+    SUFFIXES,
+    RecordedRun,
+    decode_run,
+    last_written,
+    raw_lines,
+    read_runs,
+    record_files,
+)
 
 _RUN_LINE = b'["run",'
-_run_line = msgspec.json.Decoder(RunLine)
 _SHOWN = 5
 """Number of ids that a message lists."""
 
@@ -45,16 +50,21 @@ def find_run(name: str, records: Sequence[str | os.PathLike[str]] = ()) -> Found
     """
     if name.endswith(SUFFIXES) or os.path.isfile(name):
         return _last_of(Path(name))
-    if not records:
+    existing = [path for path in records if os.path.exists(path)]
+    if not existing:
         what = "the last run" if name == "last" else repr(name)
-        raise RecordError(f"{what} was not found: no runs are recorded yet (hookline run --record records a run)")
-    for _ in range(2):
-        file, id = _locate(name, records)
+        where = f" in {', '.join(map(str, records))}" if records else ""
+        raise RecordError(
+            f"{what} was not found: no runs are recorded{where} yet (hookline run --record records a run)"
+        )
+    file, id = _locate(name, existing)
+    found = _read(file, id)
+    if found is None:  # the run has ended meanwhile, and its record was moved
+        file, id = _locate(name, existing)
         found = _read(file, id)
-        if found is not None:
-            return found
-        # The run has ended meanwhile, and its record was moved.
-    raise RecordError(f"{file} does not contain the run {id} any more")
+    if found is None:
+        raise RecordError(f"{file} does not contain the run {id} any more")
+    return found
 
 
 def _locate(name: str, records: Sequence[str | os.PathLike[str]]) -> tuple[Path, str]:
@@ -86,8 +96,8 @@ def _run_lines(file: Path) -> list[RunLine]:
     with suppress(FileNotFoundError):  # a record that was moved, because its run has ended
         for _, line in raw_lines(file, Account()):
             if line.startswith(_RUN_LINE):
-                with suppress(msgspec.DecodeError):
-                    found.append(_run_line.decode(line))
+                with suppress(*INVALID):
+                    found.append(decode_run(line))
     return found
 
 
@@ -96,7 +106,7 @@ def _last(files: Sequence[Path], records: Sequence[str | os.PathLike[str]]) -> t
     best: tuple[float, str, Path] | None = None
     for file in files:
         # A run is written after it starts, so an older file cannot contain one that started later.
-        if best is not None and _written(file) < best[0]:
+        if best is not None and last_written(file) < best[0]:
             break
         for run in _run_lines(file):
             if run.run == 0 and (best is None or run.info.time >= best[0]):
@@ -104,14 +114,6 @@ def _last(files: Sequence[Path], records: Sequence[str | os.PathLike[str]]) -> t
     if best is None:
         raise RecordError(f"no runs are recorded in {', '.join(map(str, records))} yet")
     return best[2], best[1]
-
-
-def _written(file: Path) -> float:
-    """Return when a file was last written; now, if it was moved."""
-    try:
-        return file.stat().st_mtime
-    except FileNotFoundError:
-        return time.time()
 
 
 def _read(file: Path, id: str) -> Found | None:

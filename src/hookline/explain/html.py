@@ -24,7 +24,7 @@ _ESCAPE_TABLE = str.maketrans(_ESCAPES)
 @cache
 def asset(name: str) -> str:
     """Return a style sheet or script of this package, such as ``theme.css``."""
-    return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
+    return (files("hookline.explain") / "assets" / name).read_text(encoding="utf-8")
 
 
 def json_block(value: Any) -> str:

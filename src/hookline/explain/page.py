@@ -8,7 +8,7 @@ from .._base.text import shorten
 from .comparison import Comparison, summary
 from .html import html_page, json_block
 from .view import RunView
-from .words import DECISIONS, ONLY, OUTCOMES, STATUSES, VERBS
+from .words import DECISIONS, ONLY, OUTCOMES, QUIET_POINTS, STATUSES, VERBS
 
 EXPLAIN_ASSETS = ("theme.css", "explain.css", "common.js", "explain.js")
 """The style sheets and scripts that a page with :func:`explain_fragment` needs, in order."""
@@ -41,6 +41,7 @@ def explain_fragment(run: RunView) -> str:
         "statuses": STATUSES,
         "decisions": DECISIONS,
         "only": ONLY,
+        "quiet": QUIET_POINTS,
     }
     return f'<div class="hookline-explain">{json_block(data)}</div>'
 

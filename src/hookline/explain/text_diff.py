@@ -54,9 +54,9 @@ def fold(parts: Iterable[Part], *, keep: int = 60, longest: int = 3000) -> list[
             head = _cut_at_space(text[:keep]) if position else ""
             tail = text[-keep:].partition(" ")[2] or text[-keep:] if position < len(parts) - 1 else ""
             left_out = len(text) - len(head) - len(tail)
-            shown += [("=", head), ("~", f"{left_out:,} equal characters"), ("=", tail)]
+            shown.extend((("=", head), ("~", f"{left_out:,} equal characters"), ("=", tail)))
         elif op in "+-" and len(text) > longest:
-            shown += [(op, text[:longest]), ("~", f"{len(text) - longest:,} more characters")]
+            shown.extend(((op, text[:longest]), ("~", f"{len(text) - longest:,} more characters")))
         else:
             shown.append((op, text))
     return [part for part in shown if part[1]]
@@ -85,7 +85,7 @@ def _compare(before: Sequence[str], after: Sequence[str]) -> list[Part]:
         if op == "equal":
             parts.append(("=", "".join(before[i:j])))
         else:
-            parts += [("-", "".join(before[i:j])), ("+", "".join(after[k:l]))]
+            parts.extend((("-", "".join(before[i:j])), ("+", "".join(after[k:l]))))
     return parts
 
 
@@ -96,7 +96,10 @@ def _join(parts: Sequence[Part]) -> list[Part]:
 
     def close() -> None:
         nonlocal removed, added
-        joined.extend(part for part in (("-", removed), ("+", added)) if part[1])
+        if removed:
+            joined.append(("-", removed))
+        if added:
+            joined.append(("+", added))
         removed = added = ""
 
     for position, (op, text) in enumerate(parts):

@@ -13,13 +13,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 import msgspec
 
 from .._base.frozen import json_text
 from .._base.text import counted
+from .._kernel.hook import matches
 from ..records import format as fmt
 from ..records.reading import RecordedMoment, RecordedRun
 from .text_diff import Part, diff_text, fold
@@ -42,7 +42,7 @@ class Change(View):
     parts: list[Part]
 
 
-class Decision(View):
+class DecisionView(View):
     """What a hook returned at a point, or how it failed."""
 
     hook: str
@@ -77,10 +77,10 @@ class HookOutcome(View):
     name: str
     phase: str
     state: State
-    decision: Decision | None = None
+    decision: DecisionView | None = None
 
 
-class Moment(View):
+class MomentView(View):
     """One fire of a point. ``chain`` is the number of its hooks in :attr:`RunView.chains`."""
 
     n: int
@@ -89,7 +89,7 @@ class Moment(View):
     tool: str = ""
     took: float = 0.0
     chain: int = 0
-    decisions: list[Decision] = []
+    decisions: list[DecisionView] = []
     skipped: list[int] = []
     """Positions in the chain of hooks that were not called, because an earlier hook settled the point."""
     verdict: str = ""
@@ -139,7 +139,7 @@ class ModelCall(View, tag_field="kind", tag="model"):
     source: str = "model"
     """``model``, or the hook that answered instead."""
     error: str = ""
-    moments: list[Moment] = []
+    moments: list[MomentView] = []
 
 
 class ToolCallView(View, tag_field="kind", tag="call"):
@@ -162,7 +162,7 @@ class ToolCallView(View, tag_field="kind", tag="call"):
     decided_by: str = ""
     message: str = ""
     labels: list[str] = []
-    moments: list[Moment] = []
+    moments: list[MomentView] = []
     runs: list[RunView] = []
 
 
@@ -171,7 +171,7 @@ class EventView(View, tag_field="kind", tag="event"):
 
     at: float
     text: str
-    moments: list[Moment]
+    moments: list[MomentView]
     bad: bool = False
 
 
@@ -193,7 +193,7 @@ class StepView(View):
     until: float = 0.0
     items: list[Item] = []
 
-    def moments(self) -> Iterator[Moment]:
+    def moments(self) -> Iterator[MomentView]:
         """Yield the moments of the step, without those of nested runs."""
         for item in self.items:
             if not isinstance(item, NestedRun):
@@ -211,7 +211,7 @@ class RunView(View):
     time: float = 0.0
     file: str = ""
     session: str = ""
-    status: str = "cut off"
+    status: str = "interrupted"
     why: str = ""
     """Why the run stopped, as a sentence."""
     reply: str = ""
@@ -235,12 +235,12 @@ class RunView(View):
         """Yield all steps with their run and depth; the steps of nested runs follow the step that started them."""
         yield from _steps(self, 0)
 
-    def moments(self) -> Iterator[Moment]:
+    def moments(self) -> Iterator[MomentView]:
         """Yield all moments, with those of nested runs."""
         for _, step, _ in self.all_steps():
             yield from step.moments()
 
-    def hooks_at(self, moment: Moment) -> list[HookOutcome]:
+    def hooks_at(self, moment: MomentView) -> list[HookOutcome]:
         """Return what each hook did at a moment, in firing order."""
         return hook_outcomes(moment, self.chains[moment.chain])
 
@@ -261,7 +261,7 @@ def nested_runs(step: StepView) -> Iterator[RunView]:
             yield from item.runs
 
 
-def hook_outcomes(moment: Moment, chain: Sequence[ChainHook]) -> list[HookOutcome]:
+def hook_outcomes(moment: MomentView, chain: Sequence[ChainHook]) -> list[HookOutcome]:
     """Return what each hook of a chain did at a moment."""
     spoken = list(moment.decisions)
     found: list[HookOutcome] = []
@@ -278,11 +278,11 @@ def hook_outcomes(moment: Moment, chain: Sequence[ChainHook]) -> list[HookOutcom
     return [*found, *(HookOutcome(decision.hook, decision.phase, "spoke", decision) for decision in spoken)]
 
 
-def _decision_of(hook: ChainHook, decisions: Sequence[Decision]) -> Decision | None:
+def _decision_of(hook: ChainHook, decisions: Sequence[DecisionView]) -> DecisionView | None:
     return next((each for each in decisions if each.hook == hook.name and each.phase == hook.phase), None)
 
 
-def _skipped(moment: Moment, chain: Sequence[ChainHook]) -> list[int]:
+def _skipped(moment: MomentView, chain: Sequence[ChainHook]) -> list[int]:
     """Return the positions of the hooks that were not called: DESIGN 4.3 says which hooks a verb skips."""
     if not moment.decisions and moment.verdict != "invalid":
         return []
@@ -297,7 +297,7 @@ def _skipped(moment: Moment, chain: Sequence[ChainHook]) -> list[int]:
     return found
 
 
-def _skipped_phases(decision: Decision, hook: ChainHook, moment: Moment) -> set[str]:
+def _skipped_phases(decision: DecisionView, hook: ChainHook, moment: MomentView) -> set[str]:
     verb = decision.verb
     if verb == "answer":
         return {"rewrite"} if hook.phase == "rewrite" else set()
@@ -337,7 +337,7 @@ class _Chains:
                     at.phase,
                     at.priority,
                     at.tools,
-                    not (at.tools and tool) or any(fnmatchcase(tool, glob) for glob in at.tools),
+                    not (at.tools and tool) or matches(tool, at.tools),
                     at.on_failure,
                     hook.plugin,
                 )
@@ -413,8 +413,6 @@ class _RunBuilder:
 
     def add(self, recorded: RecordedMoment) -> None:
         point, fields = recorded.point, recorded.fields
-        if not isinstance(fields, dict):
-            fields = {"payload": fields}
         moment = self.moment(recorded, fields)
         self.view.events += 1
         self.last = max(self.last, moment.at)
@@ -430,8 +428,8 @@ class _RunBuilder:
             call = self.call(fields["call"], moment)
             call.questions = [str(_mapping(one).get("text", "")) for one in _items(fields.get("questions"))]
             call.moments.append(moment)
-        elif point in ("approval_decided", "on_progress", "tool_end_with_path") and fields.get("call_id") in self.calls:
-            call = self.calls[fields["call_id"]]
+        elif point in ("approval_decided", "on_progress", "tool_end_with_path") and _called(fields) in self.calls:
+            call = self.calls[_called(fields)]
             if point == "approval_decided":
                 call.decision, call.decided_by = str(fields.get("decision", "")), str(fields.get("by", ""))
                 call.message = self.cut(str(fields.get("message", "")))
@@ -447,10 +445,10 @@ class _RunBuilder:
             self.current.items.append(EventView(moment.at, text, [moment], bad))
         self.current.until = max(self.current.until, moment.at)
 
-    def moment(self, recorded: RecordedMoment, fields: Mapping[str, Any]) -> Moment:
+    def moment(self, recorded: RecordedMoment, fields: Mapping[str, Any]) -> MomentView:
         line = recorded.line
         chain = self.chains.of(self.run, line.point, line.tool)
-        moment = Moment(line.n, line.point, max(0.0, line.at - self.zero), line.tool, line.took, chain)
+        moment = MomentView(line.n, line.point, max(0.0, line.at - self.zero), line.tool, line.took, chain)
         if line.verdict is not None:
             moment.verdict, moment.by = line.verdict.verb, line.verdict.hook
         current = dict(fields)
@@ -472,7 +470,7 @@ class _RunBuilder:
                 moment.notes.append(f"not recorded: {', '.join(notes.missing)}")
         return moment
 
-    def decision(self, decision: fmt.Decision, current: dict[str, Any]) -> Decision:
+    def decision(self, decision: fmt.Decision, current: dict[str, Any]) -> DecisionView:
         """Return a decision, and apply its changes to the fields of the payload."""
         changes: list[Change] = []
         for field, value in (decision.changed or {}).items():
@@ -491,9 +489,11 @@ class _RunBuilder:
         value = decision.value
         if isinstance(value, Mapping) and decision.verb == "stop":
             value = value.get("message") or value.get("kind")
+        elif isinstance(value, Mapping) and decision.verb == "answer" and "tool_calls" in value:
+            value = _message_text(value)  # the reply of a model
         elif isinstance(value, Mapping) and decision.verb in ("claim", "merge"):
             value = ", ".join(f"{name}: {_text(item)}" for name, item in value.items() if item not in (None, "", False))
-        return Decision(
+        return DecisionView(
             decision.hook,
             decision.phase,
             decision.verb,
@@ -513,7 +513,7 @@ class _RunBuilder:
         self.messages += _items(fields.get("messages"))
         return self.messages if not recorded.decisions else list(self.messages)
 
-    def asked(self, recorded: RecordedMoment, fields: Mapping[str, Any], moment: Moment) -> None:
+    def asked(self, recorded: RecordedMoment, fields: Mapping[str, Any], moment: MomentView) -> None:
         purpose = str(fields.get("purpose", "step"))
         if purpose == "step":
             self.step(_whole(fields.get("hop")), moment.at)
@@ -544,7 +544,7 @@ class _RunBuilder:
             known,
         )
 
-    def replied(self, recorded: RecordedMoment, fields: dict[str, Any], moment: Moment) -> None:
+    def replied(self, recorded: RecordedMoment, fields: dict[str, Any], moment: MomentView) -> None:
         purpose, attempt = str(fields.get("purpose", "step")), _whole(fields.get("attempt"), 1)
         if purpose == "step":
             self.step(_whole(fields.get("hop")), moment.at)
@@ -569,7 +569,7 @@ class _RunBuilder:
         self.replies.add(_text(final))
         self.request = call
 
-    def failed(self, fields: Mapping[str, Any], moment: Moment) -> bool:
+    def failed(self, fields: Mapping[str, Any], moment: MomentView) -> bool:
         """Add a failure to the model call or tool call that failed. Return whether there is one."""
         if fields.get("where") == "model" and self.request is not None and not self.request.answered:
             self.request.error = self.cut(_errors_text(fields))
@@ -583,7 +583,7 @@ class _RunBuilder:
 
     # Tool calls
 
-    def call(self, fields: Mapping[str, Any], moment: Moment) -> ToolCallView:
+    def call(self, fields: Mapping[str, Any], moment: MomentView) -> ToolCallView:
         id = str(fields.get("id", ""))
         if id not in self.calls:
             self.step(_whole(fields.get("hop")), moment.at)
@@ -595,7 +595,7 @@ class _RunBuilder:
             self.current.items.append(call)
         return self.calls[id]
 
-    def called(self, recorded: RecordedMoment, fields: dict[str, Any], moment: Moment) -> None:
+    def called(self, recorded: RecordedMoment, fields: dict[str, Any], moment: MomentView) -> None:
         call = self.call(fields, moment)
         call.attempts = max(call.attempts, _whole(fields.get("attempt"), 1))
         call.moments.append(moment)
@@ -720,6 +720,12 @@ class _RunBuilder:
             ]
         if old == new:
             return []
+        tools, new_tools = _by_name(old), _by_name(new)
+        if tools and new_tools:  # their schemas are long, so only those that differ are shown
+            names = [Change(field, diff_text(", ".join(tools), ", ".join(new_tools)))]
+            same = {name: tool for name, tool in new_tools.items() if name in tools}
+            changed = self.field_changes(field, {name: tools[name] for name in same}, same)
+            return changed if list(tools) == list(new_tools) else names + changed
         before, after = _text(old), _text(new)
         if before == after:  # the text "7" and the number 7
             before, after = json_text(old), json_text(new)
@@ -772,6 +778,11 @@ def _after_changes(recorded: RecordedMoment, fields: Mapping[str, Any], field: s
     return value
 
 
+def _called(fields: Mapping[str, Any]) -> str:
+    """Return the id of the call that a payload is about."""
+    return str(fields.get("call_id", ""))
+
+
 def _whole(value: Any, default: int = 0) -> int:
     """Return a whole number; a damaged record may contain anything."""
     return value if isinstance(value, int) else default
@@ -791,6 +802,12 @@ def _items(value: Any) -> Sequence[Any]:
 
 def _text(value: Any) -> str:
     return "" if value is None else value if isinstance(value, str) else json_text(value)
+
+
+def _by_name(value: Any) -> dict[str, Any]:
+    """Return the tools of a request by name; nothing if the value is not a list of things with names."""
+    named = {str(item["name"]): item for item in _items(value) if isinstance(item, Mapping) and "name" in item}
+    return named if len(named) == len(_items(value)) else {}
 
 
 def _message_text(message: Any) -> str:

@@ -32,13 +32,14 @@ OUTCOMES: Mapping[str, str] = {
 
 STATUSES: Mapping[str, str] = {
     "completed": "green",
+    "running": "teal",
     "stopped": "amber",
     "ended": "amber",
     "cancelled": "grey",
     "failed": "red",
-    "cut off": "grey",
+    "interrupted": "red",
 }
-"""The colours of how runs ended. A run that has no end in its record was ``cut off``."""
+"""The colours of how runs ended. A run without an end in its record was ``interrupted``, or is still running."""
 
 DECISIONS: Mapping[str, str] = {"approved": "green", "edited": "green", "denied": "red", "cancelled": "grey"}
 """The colours of approvals."""
@@ -53,6 +54,9 @@ ONLY: Mapping[str, tuple[str, ...]] = {
     "stopped": ("stop", "end"),
 }
 """The verbs that each choice of a filter shows."""
+
+QUIET_POINTS = ("on_run_start", "on_run_end", "on_stop", "subagent_spawning", "subagent_spawned", "subagent_ended")
+"""Points whose text says nothing that is not shown elsewhere."""
 
 STOPS: Mapping[str, str] = {
     "completed": "The model replied without calling a tool.",

@@ -187,7 +187,7 @@ class _RecordBuilder:
         """Redact the texts in a JSON value, up to the length that can be shown."""
         if isinstance(value, str):
             left[0] -= len(value)
-            return self._redacted(value[: self.max_text + WINDOW])
+            return self._redacted(value)
         left[0] -= 8
         if isinstance(value, Mapping):
             return {
@@ -203,13 +203,17 @@ class _RecordBuilder:
         """Redact a text, then shorten it."""
         if not text:
             return text
-        shown, size = self._redacted(text[: self.max_text + WINDOW]), self.max_text
+        shown, size = self._redacted(text), self.max_text
         over = len(shown) - size + max(0, len(text) - size - WINDOW)
-        return shown if over <= 0 else f"{shown[:size]}…(+{over})"
+        return shown if over <= 0 and len(text) <= size + WINDOW else f"{shown[:size]}…(+{max(over, 0)})"
 
     def _redacted(self, text: str) -> str:
+        """Redact the beginning of a text."""
+        longest = self.max_text + WINDOW
         try:
-            return str(self._redact(text))
+            clean = str(self._redact(text[:longest]))
+            # A secret that is cut in two is not recognized. It is at the end, and replacements may shorten the text.
+            return clean if len(text) <= longest else clean[: max(0, len(clean) - WINDOW)]
         except Exception as error:
             log.exception("the redactor of the audit log failed")
             return f"[withheld: the redactor failed with {type(error).__name__}]"

@@ -23,7 +23,7 @@ import msgspec
 
 from .._kernel.values import Ids, Usage
 from ..records.format import Decision, Label
-from .lines import Log, Losses, mapping, number, open_log, sequence, text, unix_time
+from .logs import Log, Losses, mapping, number, open_log, sequence, text, unix_time
 from .runs import Call, ImportedRun, Json
 
 SOURCE = "claude-code"

@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from .._base.frozen import Frozen
-from .._base.package import __version__
 from .._base.text import did_you_mean
 from ..records.account import Skipped
-from ..records.format import SUFFIX, VERSION, Header, RecordError
+from ..records.format import SUFFIX, RecordError
 from ..records.redaction import Redaction
-from .lines import Losses, find_files
-from .runs import ImportedRun, RunEncoder
+from ..records.segments import first_line
+from .logs import Losses, find_files
+from .runs import ImportedRun, RunEncoder, known_runs
 
 Source = Literal["claude-code", "openai", "otel"]
 SOURCES: tuple[Source, ...] = get_args(Source)
+
+REPEATED = "runs that were imported before"
 
 _numbers = count()
 
@@ -55,7 +57,7 @@ def import_logs(
     """Convert the logs of another system to a file of moments.
 
     Lines that cannot be read are skipped and counted. Runs are written one at a time, so the size of the logs does not
-    matter.
+    matter. Runs that an earlier import has written to the same folder are left out.
 
     Example::
 
@@ -79,8 +81,9 @@ def import_logs(
     given = [Path(path).expanduser() if str(path) != "-" else "-" for path in files]
     importer = import_module(f".{source.replace('-', '_')}", __package__)
     runs: Iterator[ImportedRun] = importer.read(find_files(given, importer.SUFFIXES), losses)
-    encoder = RunEncoder(Redaction(None if redact else False))
     target = _target(Path(out), source)
+    earlier = () if target == Path(out) else Path(out).glob(f"*-{source}{SUFFIX}")
+    encoder = RunEncoder(Redaction(None if redact else False), known_runs(earlier))
     if target.exists():
         raise RecordError(f"{target} exists already: choose another file")
 
@@ -93,7 +96,7 @@ def import_logs(
             encoder.runs,
             encoder.moments,
             encoder.labels,
-            dict(losses.left_out),
+            dict(losses.left_out) | ({REPEATED: encoder.repeated} if encoder.repeated else {}),
             losses.skipped.entries(),
         )
 
@@ -101,7 +104,7 @@ def import_logs(
     try:
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(encoder.header(Header(VERSION, __version__, time.time(), source)))
+            file.write(first_line(source))
             for run in runs:
                 file.write(encoder.encode(run))
                 if progress is not None:

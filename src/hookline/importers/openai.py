@@ -21,11 +21,11 @@ from typing import Any
 
 import msgspec
 
-from .._kernel.values import Ids, ToolCall
+from .._kernel.values import Ids
 from ..providers.apis.chat_completions import ChatCompletionsApi
 from ..providers.apis.common import Reply
 from ..providers.apis.responses import ResponsesApi
-from .lines import Log, Losses, mapping, open_log, sequence, text, unix_time
+from .logs import Log, Losses, mapping, open_log, sequence, text, unix_time
 from .runs import Call, ImportedRun, Json
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".log")
@@ -352,8 +352,7 @@ def _normalized(raw: list[Any], losses: Losses) -> list[Json]:
 
 def _tool_call(call: Json) -> Call:
     function = mapping(call.get("function") or call.get("custom"))
-    made = ToolCall(text(call.get("id")), text(function.get("name")), function.get("arguments", function.get("input")))
-    return Call(made.id, made.name, dict(made.arguments), made.raw)
+    return Call.of(call.get("id"), function.get("name"), function.get("arguments", function.get("input")))
 
 
 def _calls(message: Json) -> list[Call]:

@@ -19,7 +19,7 @@ import msgspec
 from .._base.frozen import json_text
 from .._kernel.values import Ids, Usage
 from ..records.format import Decision, Label
-from .lines import Losses, decoded, mapping, number, open_log, sequence, text
+from .logs import Losses, decoded, mapping, number, open_log, sequence, text
 from .runs import Call, ImportedRun, Json, Moment
 
 SUFFIXES = (".jsonl", ".ndjson", ".json")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,8 +12,8 @@ import msgspec
 from .._base.frozen import digest, parse_object
 from .._kernel.values import Ids, Usage
 from ..records.format import (
+    NO_NOTES,
     Decision,
-    Header,
     HookAtPoint,
     HookInfo,
     Label,
@@ -28,6 +30,9 @@ POINTS = ("on_run_start", "before_llm", "after_llm", "before_tool", "after_tool"
 
 Json = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
+_FIRST = b'["run",0,'
+_BETWEEN = (b'["hookline",', b'["hooks",')
+"""Lines that belong to no run: the header, and hooks, which are written once."""
 
 
 class Moment(msgspec.Struct):
@@ -259,30 +264,35 @@ class RunEncoder:
 
     Args:
         redaction: replaces sensitive texts, and shortens long ones.
+        known: digests of the runs that were imported before, which are not encoded again.
     """
 
-    def __init__(self, redaction: Redaction) -> None:
+    def __init__(self, redaction: Redaction, known: Set[bytes] = frozenset()) -> None:
         self._redacted = Redacted(redaction)
+        self._known = known
         self._hooks: set[str] = set()
         self.runs = self.moments = self.labels = 0
-
-    def header(self, header: Header) -> bytes:
-        """Return the first line of the file."""
-        return _encode(("hookline", header)) + b"\n"
+        self.repeated = 0
+        """The number of outermost runs that were imported before."""
 
     def encode(self, run: ImportedRun) -> bytes:
-        """Return the lines of a run with its nested runs."""
+        """Return the lines of a run with its nested runs; nothing if it was imported before."""
         lines: list[bytes] = []
-        hooks, key = run.hooks, ""
-        if hooks:
-            key = digest([msgspec.to_builtins(hook) for hook in hooks])[:12]
-            if key not in self._hooks:
-                self._hooks.add(key)
-                lines.append(_encode(("hooks", key, hooks)))
+        hooks = run.hooks
+        key = digest([msgspec.to_builtins(hook) for hook in hooks])[:12] if hooks else ""
         self._block = _Block(run.time, key)
+        counts = self.runs, self.moments, self.labels
         self._run(run, None, lines)
         lines.append(b"")
-        return b"\n".join(lines)
+        encoded = b"\n".join(lines)
+        if self._known and _digest(encoded) in self._known:
+            self.runs, self.moments, self.labels = counts
+            self.repeated += 1
+            return b""
+        if hooks and key not in self._hooks:
+            self._hooks.add(key)
+            encoded = _encode(("hooks", key, hooks)) + b"\n" + encoded
+        return encoded
 
     def _run(self, run: ImportedRun, outer: int | None, lines: list[bytes]) -> None:
         block = self._block
@@ -295,7 +305,7 @@ class RunEncoder:
             model=run.model,
             provider=run.provider,
             metadata=self._cleaned(run.metadata) or None,
-            tools=tuple(ToolInfo(name) for name in run.tools),
+            tools=tuple(ToolInfo(self._cleaned(name)) for name in run.tools),
             hooks=block.hooks,
             points=POINTS,
             outer=outer,
@@ -311,10 +321,12 @@ class RunEncoder:
                 lines.append(self._moment(item, number))
             else:
                 label = item.label.replace(note=self._cleaned(item.label.note))
-                lines.append(_encode(("label", item.moment.tool, number, item.moment.n, label)))
+                lines.append(_encode(("label", self._cleaned(item.moment.tool), number, item.moment.n, label)))
                 self.labels += 1
         if run.end is not None:
-            lines.append(_encode(("end", number, run.end.replace(reply=self._cleaned(run.end.reply)))))
+            end, clean = run.end, self._cleaned
+            end = end.replace(reply=clean(end.reply), stop_message=clean(end.stop_message))
+            lines.append(_encode(("end", number, end)))
 
     def _moment(self, moment: Moment, run: int) -> bytes:
         block = self._block
@@ -328,7 +340,7 @@ class RunEncoder:
             inexact=self._redacted.how or ("partial" if moment.missing else ""),
             missing=moment.missing,
         )
-        line: list[Any] = [moment.point, moment.tool, run, moment.n, block.at(moment.time), 0, payload]
+        line: list[Any] = [moment.point, self._cleaned(moment.tool), run, moment.n, block.at(moment.time), 0, payload]
         if moment.decisions:
             decisions = [
                 each.replace(
@@ -338,7 +350,7 @@ class RunEncoder:
             ]
             last = decisions[-1]
             line += [decisions, Verdict(last.verb, last.hook, last.reason)]
-        if notes != _NO_NOTES:
+        if notes != NO_NOTES:
             line += [None] * (9 - len(line)) + [notes]
         return _encode(line)
 
@@ -358,6 +370,26 @@ class RunEncoder:
         return self._redacted.value(value) if value else value
 
 
+def known_runs(files: Iterable[Path]) -> set[bytes]:
+    """Return digests of the runs in files that earlier imports wrote."""
+    found = set()
+    for file in files:
+        block: list[bytes] = []
+        with file.open("rb") as lines:
+            for line in lines:
+                if line.startswith(_FIRST):
+                    found.add(_digest(b"".join(block)))
+                    block.clear()
+                if not line.startswith(_BETWEEN):
+                    block.append(line)
+        found.add(_digest(b"".join(block)))
+    return found
+
+
+def _digest(lines: bytes) -> bytes:
+    return hashlib.blake2b(lines, digest_size=16).digest()
+
+
 class _Block(msgspec.Struct):
     """The numbers of the runs and moments of a block."""
 
@@ -369,9 +401,6 @@ class _Block(msgspec.Struct):
     def at(self, time: float) -> float:
         """Return the seconds since the start of the block; 0 if the log has no times."""
         return round(max(0.0, time - self.time), 6) if time and self.time else 0.0
-
-
-_NO_NOTES = Notes()
 
 
 def _without_empty(fields: Mapping[str, Any]) -> Json:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from .._base.frozen import Frozen
 from . import format as fmt
 from .account import NO_RUN, NOT_A_LINE, Account
-from .reading import check_version, decode_line, raw_lines
-from .segments import is_held
-
-_OTHER_LINES = tuple(f'["{kind}",'.encode() for kind in fmt.NOT_MOMENTS)
-_moment = msgspec.json.Decoder(fmt.MomentLine)
+from .reading import INVALID, check_version, decode_line, decode_moment, raw_lines
+from .segments import first_line, is_held
 
 
 class Block:
@@ -45,14 +39,14 @@ def read_blocks(file: Path, account: Account) -> Iterator[Block]:
     hooks: dict[str, bytes] = {}
     try:
         for number, raw in raw_lines(file, account):
-            if raw.startswith(_OTHER_LINES):
+            if raw.startswith(fmt.OTHER_LINES):
                 try:
                     line = decode_line(raw)
-                except (msgspec.DecodeError, UnicodeDecodeError):
+                except INVALID:
                     account.skip(file, NOT_A_LINE, number)
                     continue
                 if isinstance(line, fmt.HeaderLine):
-                    check_version(line.header, file)
+                    check_version(line.header)
                     continue
                 if isinstance(line, fmt.HooksLine):
                     hooks[line.digest] = raw
@@ -106,14 +100,14 @@ def summarize(block: Block, account: Account) -> RunSummary:
     counts = dict.fromkeys(("moments", "blocked", "asked", "changed", "failed", "runs"), 0)
     for raw in block.lines:
         try:
-            if raw.startswith(_OTHER_LINES):
+            if raw.startswith(fmt.OTHER_LINES):
                 line = decode_line(raw)
                 counts["runs"] += isinstance(line, fmt.RunLine)
                 if isinstance(line, fmt.EndLine) and line.run == 0:
                     end = line.end
                 continue
-            moment = _moment.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            moment = decode_moment(raw)
+        except INVALID:
             account.skip(block.file, NOT_A_LINE)
             continue
         counts["moments"] += 1
@@ -142,13 +136,13 @@ def _status(block: Block, end: fmt.RunEnd | None) -> str:
     return "running" if block.is_last and is_held(str(block.file)) else "interrupted"
 
 
-def write_blocks(blocks: Iterable[Block], write: Any, first_line: bytes) -> int:
-    """Write runs as one record, and return their number. ``write`` takes bytes."""
+def write_blocks(blocks: Iterable[Block], write: Callable[[bytes], object]) -> int:
+    """Write runs as one record, and return their number."""
     written: set[str] = set()
     count = 0
     for block in blocks:
         if not count:
-            write(first_line)
+            write(first_line())
         for digest, line in block.hooks.items():
             if digest not in written:
                 written.add(digest)

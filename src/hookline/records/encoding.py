@@ -113,7 +113,8 @@ class _Form:
 
 
 def _is_recorded(cls: type, field: Any) -> bool:
-    return field.type is not Ids and not (cls in _REQUESTS and field.name == "request")
+    # The ids of the run are in its line; other ids, as those of a subagent, are part of the payload.
+    return not (field.name == "ids" and field.type is Ids) and not (cls in _REQUESTS and field.name == "request")
 
 
 def _default(field: Any) -> Any:
@@ -177,9 +178,8 @@ def changes(before: Any, after: Any, names: Iterable[str]) -> dict[str, Any]:
 
 _REQUEST_TEXTS = ("response_format", "params")
 _RUN_TEXTS = ("task", "system", "metadata")
-_RESULT_TEXTS = ("reply", "stop", "hook_ended", "task", "errors", "output")
+_RESULT_TEXTS = ("reply", "stop", "hook_ended", "task", "errors", "output", "tool_names")
 _END_TEXTS = ("reply", "stop_message")
-_NOTHING_KEPT = fmt.Notes()
 
 
 @lru_cache(maxsize=32)
@@ -275,7 +275,8 @@ class MomentEncoder:
 
     def passed(self, point: str, payload: Any, verdict: Verdict) -> None:
         """Record a fire of a point that has no hooks."""
-        if type(payload) is AgentResult:
+        cls = type(payload)
+        if cls is AgentResult:
             self._result = payload
         name = self._names.get(point)
         if name is None:
@@ -292,7 +293,9 @@ class MomentEncoder:
 
     def take(self, firing: Firing, verdict: Verdict) -> None:
         """Record a fire with the results of its hooks."""
-        if type(firing.arrived) is AgentResult:
+        arrived = firing.arrived
+        cls = type(arrived)
+        if cls is AgentResult:
             self._result = verdict.payload
         name = self._names.get(firing.point)
         if name is None:
@@ -304,16 +307,17 @@ class MomentEncoder:
         try:
             decided = last = checked = None
             if firing.recorded_results:
-                decided, last = _decisions(firing.recorded_results, firing.arrived)
-            if type(firing.arrived) is ToolCallRequest and verdict.action is not HookAction.INVALID:
+                decided, last = _decisions(firing.recorded_results, arrived)
+            if cls is ToolCallRequest and verdict.action is not HookAction.INVALID:
                 final = verdict.payload.arguments
-                if final != (firing.arrived if last is None else last).arguments:
+                if final != (arrived if last is None else last).arguments:
                     checked = final
-            position = self._write(name, firing.arrived, took, decided, how, checked)
+            position = self._write(name, arrived, took, decided, how, checked)
             if verdict.action is HookAction.ASK:
-                self._asked[firing.arrived.id] = firing.arrived.name, position
+                tool = arrived.name if self._redacted is None else self._redacted.value(arrived.name)
+                self._asked[arrived.id] = tool, position
         except Exception as error:  # noqa: BLE001
-            self._write_without_payload(name, firing.arrived, took, how, error)
+            self._write_without_payload(name, arrived, took, how, error)
 
     def _write_without_payload(
         self, name: str, payload: Any, took: float, verdict: fmt.Verdict | None, error: Exception
@@ -353,13 +357,9 @@ class MomentEncoder:
                     if fields.tool_calls:
                         fields.tool_calls = redacted.calls(fields.tool_calls)
                 elif cls is ToolCallRequest:
+                    fields.name = redacted.value(fields.name)  # a model may call a tool that does not exist
                     fields.arguments = redacted.object(fields.arguments)
                     fields.raw = redacted.value(fields.raw)
-                elif cls is ToolCallResult:
-                    fields.arguments = redacted.object(fields.arguments)
-                    fields.result = redacted.value(fields.result)
-                    if fields.error is not None:
-                        fields.error = redacted.value(fields.error)
                 elif cls is AgentResult:
                     fields.steps = redacted.steps(fields.steps)
                     redacted.fields(fields, _RESULT_TEXTS)
@@ -373,6 +373,8 @@ class MomentEncoder:
                 tool = getattr(payload, form.tool)
             elif cls is ApprovalRequest:
                 tool = payload.call.name
+            if tool and redacted is not None:
+                tool = redacted.value(tool)
             if checked is not None:
                 notes = fmt.Notes(checked=checked if redacted is None else redacted.object(checked))
         if redacted is not None:
@@ -438,6 +440,8 @@ class MomentEncoder:
                     message.content = redacted.value(message.content)
                 if message.tool_calls:
                     message.tool_calls = redacted.calls(message.tool_calls)
+                if message.name is not None and message.name not in redacted.texts:
+                    message.name = redacted.value(message.name)
         return found
 
     def _request(self, request: ModelRequest) -> tuple[_SlimRequest, fmt.Notes]:
@@ -457,7 +461,7 @@ class MomentEncoder:
             slim.params = request.params
         if redacted is not None and (slim.params or slim.response_format):
             redacted.fields(slim, _REQUEST_TEXTS)
-        return slim, _NOTHING_KEPT if not kept and not tools_kept else fmt.Notes(kept, tools_kept)
+        return slim, fmt.NO_NOTES if not kept and not tools_kept else fmt.Notes(kept, tools_kept)
 
     def finish(self) -> None:
         """Write the line at the end of the run."""

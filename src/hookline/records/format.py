@@ -34,6 +34,7 @@ VERSION = 1
 """The version of the format. A reader rejects files with a higher one."""
 
 SUFFIX = ".moments"
+TAPE_SUFFIX = ".tape"
 
 MAIN_POINTS = frozenset(
     (
@@ -185,6 +186,9 @@ class Notes(Frozen, frozen=True, omit_defaults=True):
     """Fields of the payload that the source did not contain."""
 
 
+NO_NOTES = Notes()
+
+
 class Label(Frozen, frozen=True, omit_defaults=True):
     """What a person said about a call: ``approved``, ``denied``, ``good`` or ``bad``."""
 
@@ -272,3 +276,5 @@ class MomentLine(Frozen, frozen=True, array_like=True):
 
 NOT_MOMENTS = ("hookline", "hooks", "run", "end", "label")
 """The first items of lines that are not moments."""
+OTHER_LINES = tuple(f'["{kind}",'.encode() for kind in NOT_MOMENTS)
+"""How these lines begin."""

@@ -36,8 +36,8 @@ from .._base.errors import NotInstalledError
 from .._base.frozen import Frozen
 from .account import NO_RUN, NOT_A_LINE, Account
 from .blocks import Block, read_blocks
-from .format import NOT_MOMENTS, RecordError, RunInfo, Verdict
-from .reading import PARQUET, decode_line, record_files
+from .format import NOT_MOMENTS, OTHER_LINES, RecordError, RunInfo, Verdict
+from .reading import INVALID, PARQUET, decode_line, record_files
 
 ROWS = 100_000
 """Rows of a row group."""
@@ -91,7 +91,7 @@ def export_parquet(
     """
     account = Account() if account is None else account
     # The clocks of file systems are coarse, and a run starts before its file is written.
-    files = record_files(records, since=None if since is None else since - 60)
+    files = record_files(records, since=since)
     blocks = (block for file in files for block in read_blocks(file, account))
     return write_parquet((block for block in blocks if since is None or block.info.time >= since), out, account)
 
@@ -124,7 +124,6 @@ class _Moment(msgspec.Struct, array_like=True, frozen=True):
 
 
 _decode_moment = msgspec.json.Decoder(_Moment).decode
-_STRUCTURE = tuple(f'["{kind}",'.encode() for kind in NOT_MOMENTS)
 
 
 def _rows(block: Block, number: int, account: Account) -> tuple[list[Row], int]:
@@ -134,13 +133,14 @@ def _rows(block: Block, number: int, account: Account) -> tuple[list[Row], int]:
     moments = 0
     for seq, line in enumerate(block.lines):
         try:
-            if line.startswith(_STRUCTURE):
+            if line.startswith(OTHER_LINES):
                 found = decode_line(line)
                 kind = found.kind
                 if kind == "run":
                     runs[found.run] = found.info
                 info = runs[found.run]
                 n, tool = (found.n, found.tool) if kind == "label" else (-1, "")
+                _check_numbers(found.run, n)
                 at = info.time if kind == "run" else block.info.time
                 run_id, agent = info.ids.run_id, info.ids.agent
                 rows.append((number, seq, 0, run_id, found.run, n, kind, tool, agent, at, "", line + b"\n"))
@@ -150,15 +150,22 @@ def _rows(block: Block, number: int, account: Account) -> tuple[list[Row], int]:
                 verb = "" if moment.verdict is None else moment.verdict.verb
                 at, ids = block.info.time + moment.at, info.ids
                 run, n, point, tool = moment.run, moment.n, moment.point, moment.tool
+                _check_numbers(run, n)
                 rows.append((number, seq, 0, ids.run_id, run, n, point, tool, ids.agent, at, verb, line + b"\n"))
                 moments += 1
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except INVALID:
             account.skip(block.file, NOT_A_LINE)
         except KeyError:
             account.skip(block.file, NO_RUN)
     if rows:
         rows[0] = (number, 0, moments, *rows[0][3:])
     return rows, moments
+
+
+def _check_numbers(*numbers: int) -> None:
+    """Check that the numbers of a line fit into their columns."""
+    if any(abs(number) >= 1 << 31 for number in numbers):
+        raise msgspec.ValidationError("a number is too large")
 
 
 class _Writer:

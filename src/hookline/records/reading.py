@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import msgspec
 
 from .._base.errors import NotInstalledError
-from .._base.frozen import History
+from .._base.frozen import EMPTY, History
 from .._kernel.payloads import Failure, ModelReply, ModelRequest, ToolCallRequest
 from .._kernel.points import POINTS
 from .._kernel.state import AgentResult
@@ -21,33 +23,55 @@ from .account import INCOMPLETE, MAX_LINE, NO_RUN, NOT_A_LINE, TOO_LONG, Account
 from .labels import FILE as LABELS
 from .labels import GivenLabel, read_labels
 
-SUFFIXES = (fmt.SUFFIX, ".tape")
+SUFFIXES = (fmt.SUFFIX, fmt.TAPE_SUFFIX)
 """The files that are read in folders."""
 PARQUET = ".parquet"
 """The suffix of exports. They are only read if they are named, because their runs are in other files too."""
 
+MAX_DEPTH = 100
+"""Runs that are nested deeper are skipped, because a damaged file must not exceed the recursion limit of Python."""
+INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding a line may raise: ``RecursionError`` for JSON that is nested too deeply."""
+
+_CLOCK_MARGIN = 5.0
+"""Seconds by which the time of a file may be behind the times in it: the clock of a file system is coarser, and that of
+shared storage is another one."""
 _CHUNK = 1 << 20
 
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+"""One path or several."""
 
-def record_files(paths: Iterable[str | os.PathLike[str]], *, since: float | None = None) -> list[Path]:
+
+def record_files(paths: Paths, *, since: float | None = None) -> list[Path]:
     """Return the records among files and folders, oldest first.
 
     Args:
         paths: files, and folders that are searched at any depth.
-        since: leave out files that were last written before this Unix time.
+        since: leave out files that were last written before this Unix time, and so contain no later run.
 
     Raises:
         RecordError: a path does not exist, or is not a record.
     """
-    found: dict[Path, float] = {}
-    for path in map(Path, paths):
+    found: dict[tuple[int, int], tuple[float, Path]] = {}  # by inode: a file may have several names
+    for path in map(Path, [paths] if isinstance(paths, (str, os.PathLike)) else paths):
         try:
             inside = [p for p in path.rglob("*") if p.suffix in SUFFIXES and p.is_file()] if path.is_dir() else [path]
             for file in inside:
-                found[file] = file.stat().st_mtime
+                with suppress(FileNotFoundError) if file is not path else nullcontext():  # it was just deleted
+                    state = file.stat()
+                    found.setdefault((state.st_dev, state.st_ino), (state.st_mtime, file))
         except OSError as error:
             raise fmt.RecordError(f"{path} cannot be read: {error.strerror or error}") from error
-    return sorted((file for file, at in found.items() if since is None or at >= since), key=lambda f: (found[f], f))
+    first = None if since is None else since - _CLOCK_MARGIN
+    return [file for at, file in sorted(found.values()) if first is None or at >= first]
+
+
+def last_written(file: Path) -> float:
+    """Return the latest Unix time at which a file may have been written; now, if it was just moved."""
+    try:
+        return file.stat().st_mtime + _CLOCK_MARGIN
+    except FileNotFoundError:
+        return time.time()
 
 
 def raw_lines(file: Path, account: Account) -> Iterator[tuple[int, bytes]]:
@@ -98,12 +122,12 @@ def _parquet_lines(file: Path, account: Account) -> Iterator[tuple[int, bytes]]:
 class RecordedMoment:
     """One fire of a point. ``payload`` is the payload as it arrived at the point."""
 
-    __slots__ = ("__dict__", "_before", "line", "position", "run")
+    __slots__ = ("__dict__", "_before", "_sent", "line", "position", "run")
 
-    def __init__(self, line: fmt.MomentLine, run: RecordedRun, before: ModelRequest | None) -> None:
+    def __init__(self, line: fmt.MomentLine, run: RecordedRun) -> None:
         self.line, self.run = line, run
         self.position = line.n
-        self._before = before
+        self._before, self._sent = run.request, run.sent
 
     point = property(lambda self: self.line.point, doc="The name of the point.")
     tool = property(lambda self: self.line.tool, doc="The name of the tool; empty if the point is not about a tool.")
@@ -119,7 +143,7 @@ class RecordedMoment:
     @property
     def notes(self) -> fmt.Notes:
         """What to know about the payload."""
-        return self.line.notes or _NO_NOTES
+        return self.line.notes or fmt.NO_NOTES
 
     @cached_property
     def fields(self) -> dict[str, Any]:
@@ -129,10 +153,7 @@ class RecordedMoment:
     @cached_property
     def payload(self) -> Any:
         """The payload as an object; as a dict if this process does not know the point."""
-        return restore(self.line, self.run.info, self._before)
-
-
-_NO_NOTES = fmt.Notes()
+        return restore(self.line, self.run.info, self._before, self._sent)
 
 
 class RecordedRun:
@@ -144,10 +165,12 @@ class RecordedRun:
         self.nested: list[RecordedRun] = []
         self.labels: list[fmt.LabelLine] = []
         self.end: fmt.RunEnd | None = None
+        self.depth = 0
+        """The nesting depth in the record: 0 for an outermost run."""
         self.request: ModelRequest | None = None
         """The last request to the model, as it arrived at ``before_llm``."""
-        self.sent: ModelRequest | None = None
-        """The last request to the model, after the hooks changed it."""
+        self.sent: Mapping[str, ModelRequest] = {}
+        """The last request of each purpose, after the hooks changed it."""
 
     @property
     def id(self) -> str:
@@ -168,13 +191,16 @@ def payload_decoder(point: str) -> msgspec.json.Decoder[Any] | None:
     return None if known is None else msgspec.json.Decoder(known.payload)
 
 
-def restore(line: fmt.MomentLine, info: fmt.RunInfo, before: ModelRequest | None) -> Any:
+def restore(
+    line: fmt.MomentLine, info: fmt.RunInfo, before: ModelRequest | None, sent: Mapping[str, ModelRequest] = EMPTY
+) -> Any:
     """Return the payload of a moment as it arrived at the point.
 
     Args:
         line: the moment.
         info: the run.
-        before: the previous request of the run: as it arrived if ``notes.kept`` refers to it, else as it was sent.
+        before: the previous request of the run, as it arrived: the line leaves out the messages that it contains.
+        sent: the last request of each purpose, as it was sent: replies and failures leave it out.
     """
     decoder = payload_decoder(line.point)
     if decoder is None:
@@ -184,21 +210,21 @@ def restore(line: fmt.MomentLine, info: fmt.RunInfo, before: ModelRequest | None
     if isinstance(getattr(payload, "ids", None), Ids):
         given["ids"] = info.ids
     if type(payload) is ModelRequest:
-        notes = line.notes or _NO_NOTES
+        notes = line.notes or fmt.NO_NOTES
         if notes.kept and before is not None:
-            given["messages"] = _continued(before.messages, notes.kept, payload.messages)
+            given["messages"] = continued(before.messages, notes.kept, payload.messages)
         if notes.tools_kept and before is not None:
             given["tools"] = before.tools
     elif type(payload) is AgentResult and before is not None:
         kept = line.notes.kept if line.notes is not None else 0
         if kept:
             given["messages"] = (*before.messages[-kept:], *payload.messages)
-    elif isinstance(payload, (ModelReply, Failure)) and before is not None:
-        given["request"] = before
+    elif isinstance(payload, (ModelReply, Failure)) and (request := sent.get(payload.purpose)) is not None:
+        given["request"] = request
     return msgspec.structs.replace(payload, **given)
 
 
-def _continued(before: Sequence[Message], kept: int, new: Sequence[Message]) -> Sequence[Message]:
+def continued(before: Sequence[Message], kept: int, new: Sequence[Message]) -> Sequence[Message]:
     """Return the first messages of the previous request and the new ones. The requests of a run share one buffer: with
     a copy for each of them, the memory for a long run would grow with the square of its length.
     """
@@ -218,24 +244,33 @@ def apply_changes(payload: Any, changed: Mapping[str, Any]) -> Any:
     return payload.replace(given)
 
 
-def judged_payload(moment: RecordedMoment) -> Any:
-    """Return the payload that the guards saw: after all rewriters, and after validation of the arguments."""
-    payload = moment.payload
-    for decision in moment.decisions:
+def changed_by(payload: Any, decisions: Iterable[fmt.Decision] | None) -> Any:
+    """Return a payload after the recorded rewriters."""
+    for decision in decisions or ():
         if decision.changed is not None:
             payload = apply_changes(payload, decision.changed)
+    return payload
+
+
+def judged_payload(moment: RecordedMoment) -> Any:
+    """Return the payload that the guards saw: after all rewriters, and after validation of the arguments."""
+    payload = changed_by(moment.payload, moment.decisions)
     if moment.notes.checked is not None and isinstance(payload, ToolCallRequest):
         payload = payload.replace(arguments=moment.notes.checked)
     return payload
 
 
-_moment = msgspec.json.Decoder(fmt.MomentLine)
-_lines: dict[bytes, msgspec.json.Decoder[Any]] = {
-    b"hookline": msgspec.json.Decoder(fmt.HeaderLine),
-    b"hooks": msgspec.json.Decoder(fmt.HooksLine),
-    b"run": msgspec.json.Decoder(fmt.RunLine),
-    b"end": msgspec.json.Decoder(fmt.EndLine),
-    b"label": msgspec.json.Decoder(fmt.LabelLine),
+decode_header = msgspec.json.Decoder(fmt.HeaderLine).decode
+decode_hooks = msgspec.json.Decoder(fmt.HooksLine).decode
+decode_run = msgspec.json.Decoder(fmt.RunLine).decode
+decode_label = msgspec.json.Decoder(fmt.LabelLine).decode
+decode_moment = msgspec.json.Decoder(fmt.MomentLine).decode
+_decoders: dict[bytes, Callable[[bytes], Any]] = {
+    b"hookline": decode_header,
+    b"hooks": decode_hooks,
+    b"run": decode_run,
+    b"end": msgspec.json.Decoder(fmt.EndLine).decode,
+    b"label": decode_label,
 }
 
 
@@ -246,10 +281,10 @@ def decode_line(line: bytes) -> Any:
         msgspec.DecodeError: it is not a valid line.
     """
     kind = line[2 : line.find(b'"', 2)]
-    return _lines.get(kind, _moment).decode(line)
+    return _decoders.get(kind, decode_moment)(line)
 
 
-def check_version(header: fmt.Header, file: Path) -> None:
+def check_version(header: fmt.Header) -> None:
     """Reject a file of a newer format.
 
     Raises:
@@ -257,21 +292,24 @@ def check_version(header: fmt.Header, file: Path) -> None:
     """
     if header.format > fmt.VERSION:
         raise fmt.RecordError(
-            f"{file} has version {header.format} of the format, and this version of Hookline reads up to "
-            f"{fmt.VERSION}: use a newer version of Hookline"
+            f"version {header.format} of the format; this version of Hookline reads up to {fmt.VERSION}: "
+            "use a newer version of Hookline"
         )
 
 
-def read_runs(
-    paths: Iterable[str | os.PathLike[str]], *, since: float | None = None, account: Account | None = None
-) -> Iterator[RecordedRun]:
+def read_runs(paths: Paths, *, since: float | None = None, account: Account | None = None) -> Iterator[RecordedRun]:
     """Yield the outermost runs of records, one at a time, each with its moments and nested runs.
 
     Lines that cannot be read are skipped and counted in ``account``; so are files of a newer format.
 
+    Args:
+        paths: files, and folders that are searched at any depth.
+        since: leave out runs that started before this Unix time.
+        account: collects what was skipped.
+
     Example::
 
-        for run in read_runs(["records/"]):
+        for run in read_runs("records/"):
             print(run.id, run.info.task, len(run.moments))
 
     Raises:
@@ -287,6 +325,8 @@ def read_runs(
                 account.skip(folder / LABELS, "the line is not a label", number)
         try:
             for run in _runs_of(file, account):
+                if since is not None and run.info.time < since:
+                    continue
                 if labels[folder]:
                     _add_labels(run, labels[folder])
                 yield run
@@ -317,20 +357,26 @@ def _runs_of(file: Path, account: Account) -> Iterator[RecordedRun]:
             continue  # an entry of a tape
         try:
             line = decode_line(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except INVALID:
             account.skip(file, NOT_A_LINE, number)
             continue
         if isinstance(line, fmt.HeaderLine):
-            check_version(line.header, file)
+            check_version(line.header)
         elif isinstance(line, fmt.HooksLine):
             hooks[line.digest] = line.hooks
         elif isinstance(line, fmt.RunLine):
             if line.run == 0:
                 yield from _finished(runs)
                 runs.clear()
-            run = runs[line.run] = RecordedRun(line.run, line.info, hooks.get(line.info.hooks, ()), file)
-            if line.run and (outer := runs.get(line.info.outer or 0)) is not None:
+            outer = runs.get(line.info.outer or 0) if line.run else None
+            run = RecordedRun(line.run, line.info, hooks.get(line.info.hooks, ()), file)
+            if outer is not None:
+                run.depth = outer.depth + 1
+                if run.depth > MAX_DEPTH:
+                    account.skip(file, f"runs are nested deeper than {MAX_DEPTH} levels", number)
+                    continue
                 outer.nested.append(run)
+            runs[line.run] = run
         elif (known := runs.get(line.run)) is None:
             account.skip(file, NO_RUN, number)
         elif isinstance(line, fmt.EndLine):
@@ -343,15 +389,17 @@ def _runs_of(file: Path, account: Account) -> Iterator[RecordedRun]:
 
 
 def _add(run: RecordedRun, line: fmt.MomentLine, account: Account, number: int) -> None:
-    # The messages that a line leaves out are those of the request as it arrived; a reply contains the request as sent.
-    moment = RecordedMoment(line, run, run.request if line.point in ("before_llm", "on_run_end") else run.sent)
-    if line.point == "before_llm":
-        try:
+    moment = RecordedMoment(line, run)
+    try:
+        if not isinstance(moment.fields, dict):
+            raise TypeError
+        if line.point == "before_llm":
             run.request = moment.payload
-            run.sent = judged_payload(moment)
-        except (msgspec.DecodeError, TypeError, ValueError):
-            account.skip(run.file, "the payload of the moment cannot be read", number)
-            return
+            request = judged_payload(moment)
+            run.sent = {**run.sent, request.purpose: request}
+    except (*INVALID, TypeError, ValueError):
+        account.skip(run.file, "the payload of the moment cannot be read", number)
+        return
     run.moments.append(moment)
 
 

@@ -33,8 +33,6 @@ _NEEDS_NO_LIBRARY = ("secret", "email", "ip")
 NEVER_SENSITIVE = frozenset(
     [
         "id",
-        "name",
-        "tool",
         "call_id",
         "role",
         "model",
@@ -44,7 +42,6 @@ NEVER_SENSITIVE = frozenset(
         "purpose",
         "outcome",
         "outcomes",
-        "source",
         "digest",
         "decision",
         "phase",
@@ -54,7 +51,6 @@ NEVER_SENSITIVE = frozenset(
         "type",
         "kind",
         "status",
-        "tool_names",
         "personality_id",
         "session_id",
         "platform",
@@ -62,7 +58,8 @@ NEVER_SENSITIVE = frozenset(
         "usage",
     ]
 )
-"""Fields of payloads with names, ids and words of Hookline, which hooks and readers need as they are."""
+"""Fields of payloads with ids and words of Hookline, which hooks and readers need as they are. The names of tools are
+not among them: a model may call a tool that does not exist, by any name."""
 
 RedactText = Callable[[str], str]
 T = TypeVar("T", bound=msgspec.Struct)
@@ -134,8 +131,11 @@ class Redaction:
                 clean = f"[withheld: the redactor failed with {type(error).__name__}]"
         how: Inexact = "redacted" if clean != shown else ""
         if len(text) > self.max_text:
-            over = len(text) - len(shown) + max(0, len(clean) - self.max_text)
-            clean, how = f"{clean[: self.max_text]}…(+{over})", how or "cut"
+            # A secret that the end of ``shown`` cuts in two is not recognized. It is in the last part of ``clean``,
+            # which may be shorter than ``max_text``, because of what was replaced before it.
+            end = self.max_text if len(shown) == len(text) else min(self.max_text, max(0, len(clean) - WINDOW))
+            over = len(text) - len(shown) + max(0, len(clean) - end)
+            clean, how = f"{clean[:end]}…(+{over})", how or "cut"
         return (clean, how) if how else None
 
 
@@ -156,7 +156,8 @@ class Redacted:
         if calls is self._calls:
             return calls
         for call in calls:
-            if call.raw is not None or self.object(call.arguments) is not call.arguments:
+            is_clean = call.raw is None and (call.name in self.texts or self.value(call.name) is call.name)
+            if not is_clean or self.object(call.arguments) is not call.arguments:
                 return self._sequence(calls)
         self._calls = calls
         return calls
@@ -174,8 +175,8 @@ class Redacted:
     def steps(self, steps: Sequence[Step]) -> Any:
         """Replace texts in the steps of a run. They are those of its replies, so most are known."""
         for step in steps:
-            text = step.content
-            if text and self.value(text) is not text:
+            text, names = step.content, step.tool_names
+            if (text and self.value(text) is not text) or (names and self._sequence(names) is not names):
                 return self._sequence(steps)
         return steps
 

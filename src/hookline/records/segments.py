@@ -172,7 +172,7 @@ class Segment:
         self.held = b""
         """Lines that are written together with the next one."""
         if not size:
-            self.held = first_line(time.time())
+            self.held = first_line()
         elif not _ends_with_newline(file):  # its writer died: readers skip and report the torn line
             self.held = b"\n"
 
@@ -254,9 +254,9 @@ def _ends_with_newline(file: int) -> bool:
     return os.read(file, 1) == b"\n"
 
 
-def first_line(now: float) -> bytes:
-    """Return the first line of a file."""
-    return msgspec.json.encode(HeaderLine("hookline", Header(VERSION, __version__, now))) + b"\n"
+def first_line(source: str = "") -> bytes:
+    """Return the first line of a file. ``source`` is the system that the runs are imported from."""
+    return msgspec.json.encode(HeaderLine("hookline", Header(VERSION, __version__, time.time(), source))) + b"\n"
 
 
 def is_held(path: str) -> bool:

@@ -73,7 +73,7 @@ class ExplainApi:
 
     def _view(self, id: str) -> RunView:
         try:
-            found = find_run(id, [folder for folder in self._folders if folder.is_dir()])
+            found = find_run(id, self._folders)
         except RecordError:
             raise ApiError(404, "not_recorded", f"there is no record of the run {id}") from None
         if found.run.id != id:

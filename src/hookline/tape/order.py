@@ -58,11 +58,11 @@ class PerTape(Generic[T]):
         self.values.reset(token)
 
 
-BRANCH = PerTape("hookline_tape_branch", 0)
+BRANCH: PerTape[int] = PerTape("hookline_tape_branch", 0)
 """The branch of the current task in a replay: a tool call, an approval or a nested run. The branch of a progress report
 has the number of its tool call, negated."""
 
-PLACE = PerTape("hookline_tape_place", (0, 0))
+PLACE: PerTape[tuple[int, int]] = PerTape("hookline_tape_place", (0, 0))
 """The place of the current task in a recording: its branch, and the number of the tool call that it is part of, unless
 a replay calls that tool too."""
 

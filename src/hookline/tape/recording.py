@@ -32,7 +32,7 @@ from .._run.engine import Engine
 from .._run.events import AllEventsExcept, ToolStarted, log
 from ..models.protocol import Model
 from ..records.encoding import MomentEncoder, RunTree, changes, describe_hooks, encode_line, slim, without_payload
-from ..records.format import NOT_MOMENTS
+from ..records.format import NOT_MOMENTS, TAPE_SUFFIX
 from ..records.hook import run_info
 from ..tools._tool import CheckedArguments, Tool, jsonable
 from ..tools.registry import ToolRegistry
@@ -40,7 +40,7 @@ from . import format as fmt
 from .format import TapeError
 from .order import PLACE
 from .sources import install_sources, real_clock
-from .tape import SUFFIX, TEXT_EVENTS
+from .tape import TEXT_EVENTS
 
 Line = fmt.Entry | tuple[Any, ...]
 """An entry, or the items of a line of a record."""
@@ -82,11 +82,11 @@ class TapeHook:
     events = AllEventsExcept(PointFired, if_wanted=TEXT_EVENTS)  # a fire is recorded as a moment
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(check_path(path, f"path must be a file that ends in {SUFFIX}, or a folder"))
+        self.path = Path(check_path(path, f"path must be a file that ends in {TAPE_SUFFIX}, or a folder"))
         self._path = str(self.path)
-        self._is_file = self.path.suffix == SUFFIX
+        self._is_file = self.path.suffix == TAPE_SUFFIX
         if self.path.is_dir() if self._is_file else self.path.is_file():
-            problem = "is a folder" if self._is_file else f"is a file, but its name does not end in {SUFFIX}"
+            problem = "is a folder" if self._is_file else f"is a file, but its name does not end in {TAPE_SUFFIX}"
             raise RegistrationError(f"{self.path} {problem}: give TapeHook another path")
         tape = OwnFile(str(self.path), "Hookline's tape of a run", beside=self._is_file, is_folder=not self._is_file)
         register_own_file(self, tape)
@@ -146,7 +146,7 @@ class TapeHook:
                 recording.close()
 
     def _file_of(self, run_id: str) -> str:
-        return self._path if self._is_file else os.path.join(self._path, file_name_for(run_id) + SUFFIX)
+        return self._path if self._is_file else os.path.join(self._path, file_name_for(run_id) + TAPE_SUFFIX)
 
 
 class Recording:

@@ -19,12 +19,10 @@ from .._kernel.state import AgentResult
 from .._kernel.values import Ids
 from .._run import events
 from ..hooks.shadow_mode import ShadowDecided
-from ..records.format import MomentLine, Place, RunInfo, RunLine, Verdict
+from ..records.format import TAPE_SUFFIX, MomentLine, Place, RunInfo, RunLine, Verdict
 from ..records.reading import apply_changes, decode_line, restore
 from . import format as fmt
 from .format import TapeError
-
-SUFFIX = ".tape"
 
 TEXT_EVENTS = (events.TextDelta, events.Discarded)
 """The events about streamed text. Those of a run are recorded only if someone else wants them too."""
@@ -155,7 +153,7 @@ def tape_files(paths: Iterable[str | os.PathLike[str]], *, since: float | None =
     """
     found: dict[Path, None] = {}
     for path in map(Path, paths):
-        inside = sorted(path.rglob(f"*{SUFFIX}"), key=_written) if path.is_dir() else [path]
+        inside = sorted(path.rglob(f"*{TAPE_SUFFIX}"), key=_written) if path.is_dir() else [path]
         found.update(dict.fromkeys(file for file in inside if since is None or _is_recent(file, since)))
     return list(found)
 
@@ -188,6 +186,8 @@ class _Head(msgspec.Struct):
 
 def _version(line: bytes, file: Path) -> int:
     """Return the version of a tape from its first line."""
+    if line.startswith(b'["hookline",'):
+        raise TapeError(f"{file} is a record, not a tape, and cannot be replayed: use hookline backtest")
     head = msgspec.json.decode(line, type=_Head)
     if head.entry not in ("tape", "tape_began"):
         raise TapeError(f"{file} is not a tape: its first line is not the header of a tape")

@@ -180,12 +180,12 @@
         el("tbody", {}, list.map((cells) => el("tr", {}, cells.map((cell, index) => el("td", { class: heads[index][1] || "" }, cell)))))))));
   }
 
-  function troubles() {
-    if (!report.troubles.length) return null;
+  function failures() {
+    if (!report.failures.length) return null;
     return el("section", { "aria-label": "Rules that failed" },
       el("h2", {}, "Rules that failed"),
       el("p", {}, "At these moments a rule raised an exception, was refused something, or exceeded a limit."),
-      report.troubles.map((each) => el("details", { class: "card plain" },
+      report.failures.map((each) => el("details", { class: "card plain" },
         el("summary", {}, pill(words(each.problem), "red"), " ", el("b", {}, each.hook), ` · ${counted(each.count, "moment")}`, each.message && ` · ${each.message}`),
         examples(each.examples))));
   }
@@ -234,7 +234,7 @@
     el("main", { class: "wrap" },
       el("div", { class: "lead" }, el("h1", {}, headline),
         el("p", {}, `${counted(report.judged, "moment")} of ${number(report.moments)} were judged. No agent ran, and no tool was called.`)),
-      certainty(), differences(), labels(), troubles(),
+      certainty(), differences(), labels(), failures(),
       table("Guesses", "These hooks read something that is not recorded, so their decisions are guesses.",
         [["hook"], ["what it read"], ["moments", "num"]], report.guesses.map((each) => [each.hook, each.read, number(each.count)])),
       table("Skipped", "These lines were not judged.",

@@ -7,8 +7,6 @@
 (() => {
   const { el, number, counted, duration, cost, pill, diff } = hookline;
   const CHUNK = 6, FEW = 40, NS = "http://www.w3.org/2000/svg";
-  // Points whose text says nothing that the page does not show elsewhere; drawn only if they have hooks.
-  const QUIET = ["on_run_start", "on_run_end", "on_stop", "subagent_spawning", "subagent_spawned", "subagent_ended"];
   const KEYS = {
     n: "next intervention of a hook",
     p: "previous intervention",
@@ -23,13 +21,13 @@
   };
   const joined = (...facts) => facts.filter(Boolean).join(" · ");
   const stepCount = (view) => counted((view.steps || []).filter((step) => step.index >= 0).length, "step");
-  const statusOf = (view) => view.status || "cut off";
+  const statusOf = (view) => view.status || "interrupted";
   const decisionsOf = (moments) => (moments || []).flatMap((moment) => moment.decisions || []);
 
   for (const root of document.querySelectorAll(".hookline-explain")) mount(root);
 
   function mount(root) {
-    const { run, verbs, outcomes, statuses, decisions: approvals, only: groups } = hookline.data(root);
+    const { run, verbs, outcomes, statuses, decisions: approvals, only: groups, quiet } = hookline.data(root);
     const word = (verb) => (verbs[verb] || [verb])[0];
     const tone = (verb) => (verbs[verb] || ["", "grey"])[1];
     const verbPill = (verb) => pill(word(verb), tone(verb));
@@ -334,7 +332,7 @@
       if (item.kind === "call") return toolCall(item);
       if (item.kind === "run") return part("model", line(nestedLink(item.run)));
       const drawn = item.moments.map(point), name = item.moments[0].point, hasHooks = drawn.some(Boolean);
-      const text = QUIET.includes(name) ? "" : item.text;
+      const text = quiet.includes(name) ? "" : item.text;
       if (!hasHooks && !text) return null;
       const label = hasHooks ? null : el("code", { class: "meta" }, `${name} `);
       return part(item.bad ? "bad" : "",

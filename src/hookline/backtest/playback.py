@@ -36,6 +36,14 @@ def played_entry(decision: Decision, point: Point[Any], at: HookAtPoint | None, 
     )
 
 
+def is_playable(decision: Decision) -> bool:
+    """Whether a recorded decision is one that a hook can make; a damaged record may contain anything."""
+    return decision.phase in PHASES and decision.verb in _VERBS
+
+
+_VERBS = frozenset(map(str, HookAction))
+
+
 @lru_cache(maxsize=256)
 def _template(point: Point[Any], phase: Any) -> Entry:
     """Return an entry at a point, to be changed: compiling a hook for each decision would be slow."""

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from hookline._base.frozen import FrozenDict, freeze, thaw
-from hookline.backtest.watching import noting, watch
+from hookline.backtest.watched_arguments import noting, watch
 from hookline.payloads import ToolCallRequest
 
 ARGUMENTS = {"path": "a.txt", "mode": "w", "options": {"force": True, "tags": ["x"]}}

@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from hookline.importers import import_logs, lines
+from hookline.importers import import_logs, logs
 
 TALK = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}
 
 
 def test_a_very_long_line_is_skipped_and_the_rest_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "MAX_LINE", 2000)
-    monkeypatch.setattr(lines, "_CHUNK", 300)
+    monkeypatch.setattr(logs, "MAX_LINE", 2000)
+    monkeypatch.setattr(logs, "_CHUNK", 300)
     (tmp_path / "log.jsonl").write_text(f"{json.dumps(TALK)}\n{'x' * 9000}\n{json.dumps(TALK)}\n")
     report = import_logs("openai", [tmp_path / "log.jsonl"], tmp_path / "out.moments")
     assert report.runs == 2
@@ -32,7 +32,7 @@ def test_a_file_that_cannot_be_opened_is_reported_and_the_others_are_read(tmp_pa
 
 MEASURE = """
 import resource, sys
-from hookline.importers import import_logs
+from hookline.importers import import_logs, logs
 report = import_logs(sys.argv[1], sys.argv[2:3], sys.argv[3])
 print(report.runs, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
