@@ -60,6 +60,10 @@ def cells(*kinds):
         (Report(runs=1, different_runs=1, cells=cells(("raised", 1))), "1 of 1 run would differ: 1 raised."),
         (Report(runs=7, judged=100, cells=cells(("same", 100))), "No decision would differ in 7 runs."),
         (Report(), "The records contain no runs, so nothing was judged."),
+        (
+            Report(runs=2, moments=9, failures=(HookFailure("no_rm", "timed_out", "it hung", 3),)),
+            "No moment could be judged in 2 runs, because the rules failed.",
+        ),
         (Report(runs=2, moments=9), "The rules were not called: 2 runs, and no moment at their points and tools."),
         (
             Report(runs=9, different_runs=9, cells=cells(*((kind, 1000) for kind in KINDS))),

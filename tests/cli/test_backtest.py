@@ -129,6 +129,13 @@ def test_records_without_runs_are_not_a_success(run, work):
     assert "The records contain no runs" in run("rules.py", "empty.moments", code=5).stdout
 
 
+def test_a_rule_that_raises_is_not_a_success(run, work):
+    (work / "bad.py").write_text(RULES.replace("return", "raise MemoryError\n    return"))
+    done = run("bad.py", "records", code=5)
+    assert "1 of 1 run would differ: 4 raised." in done.stdout
+    assert "no_sudo: out of memory at 4 moments: MemoryError\n" in done.stdout
+
+
 def test_skipped_lines_are_listed_and_have_their_own_exit_code(run, work):
     writer = Writer(work / "records" / "bad.moments")
     writer.run("r1", "ls")

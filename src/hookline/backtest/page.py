@@ -28,6 +28,8 @@ def headline(report: Report) -> str:
     found: list[tuple[Kind, int]] = [
         (kind, number) for kind in KINDS if kind != "same" and (number := report.total(kind).total)
     ]
+    if not found and not report.judged and report.failures:
+        return f"No moment could be judged in {counted(report.runs, 'run')}, because the rules failed."
     if not found and not report.judged:
         return f"The rules were not called: {counted(report.runs, 'run')}, and no moment at their points and tools."
     if not found:

@@ -53,7 +53,7 @@ Exit codes:
   0    all is well
   1    a condition of --fail-if is true
   2    invalid input or setup
-  5    lines or moments were skipped, or there was no run, and no condition of --fail-if is true
+  5    a rule failed, lines or moments were skipped, or there was no run, and no condition of --fail-if is true
 """
 
 _EXAMPLES = 3
@@ -215,7 +215,7 @@ def exit_code(report: Report | Coverage, conditions: Iterable[str]) -> int:
         print_note(f"--fail-if {reason}")
     if reasons:
         return FAILED
-    return SKIPPED if report.skipped or not report.runs else COMPLETED
+    return SKIPPED if report.skipped or report.failures or not report.runs else COMPLETED
 
 
 class ProgressBar:
@@ -349,7 +349,7 @@ def _print_failures(report: Report, folder: str) -> None:
         lines.append(Text("\nHooks that failed", style="bold red"))
     for failure in report.failures:
         what = f"{failure.hook}: {failure.problem.replace('_', ' ')} at {counted(failure.count, 'moment')}"
-        lines.append(Text(f"  {printable(f'{what}: {failure.message}', keep='')}"))
+        lines.append(Text(f"  {printable(f'{what}: {failure.message}'.removesuffix(': '), keep='')}"))
         if failure.examples:
             lines.append(Text(f"    {_command(failure.examples[0], folder)}", style="dim"))
     if report.guesses:

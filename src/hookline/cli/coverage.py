@@ -35,7 +35,7 @@ Exit codes:
   0    all is well
   1    the condition of --fail-if is true
   2    invalid input or setup
-  5    lines or moments were skipped, or there was no run, and no condition of --fail-if is true
+  5    a guard failed, lines or moments were skipped, or there was no run, and no condition of --fail-if is true
 """
 
 _NAME = 40
