@@ -232,10 +232,11 @@ def test_all_runs_are_exported_without_a_choice(record, records, tmp_path):
     assert not account
 
 
-def test_an_export_of_nothing_fails(record, records, tmp_path):
+def test_an_export_of_nothing_fails_and_writes_no_file(record, records, tmp_path):
     make(records, "one")
     code, _, err = record("export", "--since", "2099-01-01", "--out", "none.moments")
-    assert (code, err) == (1, "exported 0 runs to none.moments\n")
+    assert (code, err) == (1, "exported 0 runs\n")
+    assert not list(tmp_path.rglob("none.moments*"))
 
 
 def test_another_ending_is_rejected(record, records):

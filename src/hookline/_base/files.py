@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -344,3 +344,24 @@ def replace_file(path: Path, data: bytes, mode: int = 0o666, folder: int | None 
         with suppress(OSError):
             os.unlink(new, dir_fd=folder)
         raise
+
+
+@contextmanager
+def partial_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a large file for writing, for its owner only. It gets its name when it is complete, unless it is empty.
+
+    Until then it is called ``NAME.partial``, so that no reader takes a part of it for the whole.
+
+    Raises:
+        OSError: the file cannot be written. Nothing is left behind.
+    """
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            yield file
+            size = file.tell()
+        if size:
+            os.replace(partial, path)
+    finally:
+        with suppress(OSError):
+            partial.unlink()

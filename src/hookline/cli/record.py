@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from .._base.files import partial_file
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from ..explain.words import STATUSES
@@ -344,7 +344,8 @@ def export(
         count = _write_moments(blocks, out)
     else:
         raise ConfigError(f"--out: expected FILE.moments or -; got {out!r}")
-    sys.stderr.write(f"exported {counted(count, 'run')}{'' if out == '-' else f' to {printable(out)}'}\n")
+    where = f" to {printable(out)}" if count and out != "-" else ""
+    sys.stderr.write(f"exported {counted(count, 'run')}{where}\n")
     print_skipped(account.entries())
     return COMPLETED if count else FAILED
 
@@ -365,16 +366,11 @@ def _write_moments(blocks: Iterable[Block], out: str) -> int:
 
     if out == "-":
         return write_blocks(blocks, sys.stdout.buffer.write)
-    part = f"{out}.part"
     try:
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            count = write_blocks(blocks, file.write)
-        os.replace(part, out)
+        with partial_file(Path(out)) as file:
+            return write_blocks(blocks, file.write)
     except OSError as error:
-        with suppress(OSError):
-            os.unlink(part)
         raise ConfigError(f"{out} cannot be written: {error.strerror or error}") from error
-    return count
 
 
 # Deleting.

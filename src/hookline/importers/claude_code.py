@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from .._kernel.values import Ids, Usage
+from ..providers.apis.messages import FINISHES
 from ..records.format import Decision, Label
 from .logs import Log, Losses, mapping, number, open_log, sequence, text, unix_time
 from .runs import Call, ImportedRun, Json
@@ -39,14 +40,6 @@ NO_END = ("cost", "messages", "steps", "errors")
 PERMISSIONS, HOOKS = "claude_code.permissions", "claude_code.hooks"
 """The names under which decisions of Claude Code are recorded."""
 
-_FINISHES = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "refusal": "content_filter",
-}
 _PROGRAM_LINES = frozenset(
     [
         "agent-name",
@@ -380,7 +373,7 @@ class _Thread:
                 "usage": _usage(messages),
                 "model": run.model,
                 "provider": "anthropic",
-                "finish_reason": _FINISHES.get(reasons[-1], "other") if reasons else "",
+                "finish_reason": FINISHES.get(reasons[-1], "other") if reasons else "",
             }
             missing = NO_REPLY if reasons else (*NO_REPLY, "finish_reason")
             run.reply(ended, _text([b for b in blocks if b.get("type") == "text"], self.losses), made, fields, missing)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import Literal, get_args
 
+from .._base.files import partial_file
 from .._base.frozen import Frozen
 from .._base.text import did_you_mean
 from ..records.account import Skipped
@@ -100,24 +100,19 @@ def import_logs(
             losses.skipped.entries(),
         )
 
-    partial = target.with_name(f"{target.name}.partial")  # readers of the folder do not see a file before it is whole
     try:
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(first_line(source))
+        with partial_file(target) as file:
             for run in runs:
-                file.write(encoder.encode(run))
+                lines = encoder.encode(run)
+                if lines and not file.tell():
+                    file.write(first_line(source))
+                file.write(lines)
                 if progress is not None:
                     progress(report())
-        if not encoder.runs:
-            return report()
-        os.replace(partial, target)
-        return report(str(target))
     except OSError as error:
         raise RecordError(f"{target} cannot be written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            partial.unlink()
+    return report(str(target) if encoder.runs else "")
 
 
 def _target(out: Path, source: str) -> Path:

@@ -17,7 +17,7 @@ OPENING = "(The conversation begins.)"
 ANSWER = "hookline_final_answer"
 """The tool through which the model returns a final answer in JSON. Its input becomes the text of the reply."""
 
-_FINISHES = {
+FINISHES = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "tool_use": "tool_calls",
@@ -25,6 +25,7 @@ _FINISHES = {
     "model_context_window_exceeded": "length",
     "refusal": "content_filter",
 }
+"""The reasons why a reply ended, and their names in Hookline."""
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
 
@@ -79,7 +80,7 @@ class MessagesApi:
             for block in used
             if block.get("name") != ANSWER
         ]
-        reason = _FINISHES.get(data.get("stop_reason") or "", "other")
+        reason = FINISHES.get(data.get("stop_reason") or "", "other")
         if used and not calls:  # an answer beside other calls is premature: the model gets their results first
             text = _text_of_answer(used[0].get("input"))
             reason = "stop" if reason == "tool_calls" else reason
