@@ -250,3 +250,33 @@ def test_a_rule_that_exits_does_not_end_the_backtest(tmp_path, error):
     report = backtest([rule], writer.write(), workers=1)
     assert len(report.failures) == 1
     assert report.total("same").exact == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "read"),
+    [
+        ("time.time() > 0", "the clock of this computer"),
+        ("datetime.datetime.now().year > 0", "the clock of this computer"),
+        ("random.random() >= 0", "random numbers"),
+        ("os.environ.get('PATH')", "the environment"),
+        ("os.path.exists('/')", "which files exist"),
+        ("pathlib.Path('/').is_dir()", "which files exist"),
+        ("any(time.time() > number for number in (0, 1))", "the clock of this computer"),
+        ("ctx.clock.time() > 0", None),
+        ("request.arguments.get('time') or os.path.join('a', 'b')", None),
+    ],
+)
+def test_a_hook_that_reads_the_clock_chance_the_environment_or_the_disk_guesses(tmp_path, body, read):
+    names: dict = {}
+    exec(
+        "import datetime, os, pathlib, random, time\n"
+        "from hookline import BEFORE_TOOL, HookResult, guard\n"
+        "@guard(BEFORE_TOOL)\n"
+        f"def rule(ctx, request):\n    return HookResult.block('no') if {body} else None\n",
+        names,
+    )
+    writer = Writer(tmp_path / "a.moments")
+    writer.run("r1", "ls")
+    report = backtest([names["rule"]], writer.write())
+    assert kinds(report) == {"newly_blocked": (1, 0, 0) if read is None else (0, 0, 1)}
+    assert [each.read.partition(" (")[0] for each in report.guesses] == ([] if read is None else [read])

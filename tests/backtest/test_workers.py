@@ -211,5 +211,7 @@ def test_a_part_that_does_not_fit_into_the_memory_is_skipped(tmp_path):
     other.run("r2", "sudo x")
     other.write()
     report = backtest([no_sudo], tmp_path, workers=1, memory_limit=50 << 20)
-    assert {each.reason for each in report.skipped} == {"a part of it cannot be read with this memory limit"}
+    assert {each.reason for each in report.skipped} == {
+        "a part of it ended each process that judged it, perhaps because of the memory limit"
+    }
     assert kinds(report) == {"newly_blocked": (1, 0, 0)}

@@ -22,6 +22,7 @@ from ..records.format import Verdict as RecordedVerdict
 from .context import PROBE, unwatched
 from .errors import BacktestError
 from .playback import Slot, chain_of, merged_chain, merged_order
+from .unrecorded import unrecorded_reads
 
 Call = Callable[[Any, Any], Any]
 
@@ -96,7 +97,7 @@ class Rules:
 
 def _watched(entry: Entry, number: int) -> Entry:
     """Return an entry that tells the probe when its hook is called. The backtest has its own time limit."""
-    inner = direct_call(entry)
+    inner = _noting_reads(entry)
     probe, globs = PROBE, entry.tools
 
     def call(ctx: Any, payload: Any, **verdict: Any) -> Any:
@@ -107,6 +108,18 @@ def _watched(entry: Entry, number: int) -> Entry:
 
     is_async = is_coroutine(entry.hook)
     return msgspec.structs.replace(entry, call=call, timeout=None, is_async=is_async and not globs)
+
+
+def _noting_reads(entry: Entry) -> Any:
+    """Return the function of a hook. If its code reads something that is not recorded, each call tells the probe."""
+    inner, reads = direct_call(entry), unrecorded_reads(entry.hook)
+
+    def call(ctx: Any, payload: Any, **verdict: Any) -> Any:
+        for read in reads:
+            PROBE.note(read)
+        return inner(ctx, payload, **verdict)
+
+    return call if reads else inner
 
 
 def _selects(globs: tuple[str, ...], payload: Any) -> bool:
@@ -152,7 +165,7 @@ class Route:
         chosen = [entry for entry in entries if not entry.tools or matches(tool, entry.tools)]
         self.chain = chain_of(entries)
         self.calls: tuple[tuple[Entry, Call, int], ...] = tuple(
-            (entry, direct_call(entry), numbers[id(entry)])
+            (entry, _noting_reads(entry), numbers[id(entry)])
             for entry in (*self.chain.rewriters, *self.chain.guards)
             if entry in chosen
         )

@@ -232,7 +232,7 @@ class _Worker:
 def _unread(engine: Engine, unit: Unit) -> Report:
     """Return the report about a unit that ends every process that reads it."""
     baseline = None if engine.then is None else engine.then.names
-    reason = "a part of it cannot be read with this memory limit"
+    reason = "a part of it ended each process that judged it, perhaps because of the memory limit"
     return Report(engine.now.names, baseline, skipped=(Skipped(unit.file, reason),))
 
 
