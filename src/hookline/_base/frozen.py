@@ -323,6 +323,14 @@ class History(Sequence[T], Generic[T]):
             return None
         return tuple(self._items[other._size : self._size]) if other._size <= self._size else None
 
+    def tail_after_end_of(self, other: Sequence[T]) -> tuple[T, ...] | None:
+        """Return the items after those that ``other`` ends with if this is ``other`` without its head and with more
+        items, else ``None``.
+        """
+        if self._head or type(other) is not History or self._items is not other._items or other._size > self._size:
+            return None
+        return tuple(self._items[other._size : self._size])
+
     def __len__(self) -> int:
         return len(self._head) + self._size
 

@@ -424,7 +424,7 @@ def _bind(
 ) -> tuple[Callable[..., Any | Awaitable[Any]], frozenset[str]]:
     """Return the function as ``(ctx, payload)``, and which of ``verdict`` and ``guards`` it takes by name."""
     try:
-        signature = inspect.signature(fn)
+        signature = _signature(fn)
     except (TypeError, ValueError):  # a builtin without a signature
         return functools.partial(fn, point), frozenset()
     params = signature.parameters.values()
@@ -449,6 +449,25 @@ def _bind(
     if _misplaced(taken, point):
         raise wrong(f"its parameters are in the wrong order: (ctx, payload) or (point, ctx, payload), not {signature}")
     return bound, extras
+
+
+def _signature(fn: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a function. That of an object with ``__call__`` is read once for its class."""
+    call = getattr(fn, "__call__", None)  # noqa: B004 - not whether it can be called, but how
+    if (
+        not inspect.ismethod(call)
+        or call.__self__ is not fn
+        or hasattr(fn, "__signature__")
+        or hasattr(fn, "__wrapped__")
+    ):
+        return inspect.signature(fn)
+    return _signature_of_method(call.__func__)
+
+
+@functools.lru_cache(maxsize=256)
+def _signature_of_method(method: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a method without ``self``."""
+    return inspect.signature(method.__get__(object()))
 
 
 def _misplaced(slots: list[inspect.Parameter], point: Point[Any]) -> bool:

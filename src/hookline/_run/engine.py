@@ -152,9 +152,10 @@ class Engine(Scope):
 
     def _find_listeners(self) -> None:
         listened = self.hooks.stack.points | (self.recorded_points & _FIRED_FOR_LISTENERS)
+        self._hooked_points: Container[str] = self.hooks.stack.points
         self._listened_points: Container[str] = listened
         if self.recording:
-            self._listened_points = _Everywhere()
+            self._hooked_points = self._listened_points = _Everywhere()
         elif self.wants(TextDelta):
             self._listened_points = listened | {ON_TOKEN}
         self.reports_calls = ON_PROGRESS in self._listened_points or self.wants(ToolStarted) or self.wants(ToolEnded)
@@ -193,7 +194,9 @@ class Engine(Scope):
             HookError: a hook failed closed.
             CallRefusedError, RunStoppedError: a model call in a hook was refused.
         """
-        if not self.has_listeners(point):
+        if HookRegistry.changes != self.hooks.seen:
+            self.refresh()
+        if point not in self._hooked_points:
             verdict = Verdict(payload)
             if self.recorder is not None and point in self.recorded_points:
                 self.recorder.passed(point, payload, verdict)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal
 
 from .._base.tasks import running_loop
@@ -250,10 +251,7 @@ _NONE: frozenset[type[Event]] = frozenset()
 
 def listener(hook: Any) -> Sink:
     """Return a sink that calls the ``on_event`` of a hook for the hook's ``events``."""
-
-    def take(event: Event) -> None:
-        hook.on_event(event)
-
+    take = partial(hook.on_event)  # a new object, which can have attributes
     vars(take).update({name: getattr(hook, name) for name in ("events", "every_call") if hasattr(hook, name)})
     vars(take)["hook"] = hook
     return take

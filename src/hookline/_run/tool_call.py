@@ -230,8 +230,8 @@ def _about(arguments: Mapping[str, Any]) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, (Mapping, list, tuple)):
-        return f"{len(value)} {'fields' if isinstance(value, Mapping) else 'items'}"
+    if isinstance(value, (dict, list, tuple)):
+        return f"{len(value)} {'fields' if isinstance(value, dict) else 'items'}"
     return str(value).lower()[:_VALUE]
 
 

@@ -55,6 +55,7 @@ _REQUESTS = (ModelReply, Failure)
 """Payloads whose ``request`` a reader restores from the previous ``before_llm``."""
 
 _encode = json_encoder.encode
+_now = time.perf_counter
 
 
 class _SlimMessage(msgspec.Struct, omit_defaults=True, gc=False):
@@ -177,7 +178,7 @@ def changes(before: Any, after: Any, names: Iterable[str]) -> dict[str, Any]:
 
 _REQUEST_TEXTS = ("response_format", "params")
 _RUN_TEXTS = ("task", "system", "metadata")
-_RESULT_TEXTS = ("reply", "stop", "hook_ended", "task", "messages", "errors", "output", "tool_names")
+_RESULT_TEXTS = ("reply", "stop", "hook_ended", "task", "errors", "output", "tool_names")
 _END_TEXTS = ("reply", "stop_message")
 
 
@@ -349,9 +350,6 @@ class MomentEncoder:
         else:
             form = _forms.get(cls) or _form(cls)
             fields = form.slim(*form.values(payload))
-            if cls is AgentResult and (kept := self._known_messages(payload.messages)):
-                fields.messages = payload.messages[kept:]
-                notes = fmt.Notes(kept)
             if redacted is not None:
                 if cls is ModelReply:
                     if fields.content not in redacted.texts:
@@ -367,6 +365,10 @@ class MomentEncoder:
                     redacted.fields(fields, _RESULT_TEXTS)
                 else:
                     redacted.fields(fields, form.texts)
+            if cls is AgentResult:
+                kept, added = self._added_messages(payload.messages)
+                fields.messages = self._slim_messages(added)
+                notes = fmt.Notes(kept) if kept else None
             if form.tool:
                 tool = getattr(payload, form.tool)
             elif cls is ApprovalRequest:
@@ -380,15 +382,17 @@ class MomentEncoder:
             verdict = verdict and redacted.value(verdict)
             if redacted.how:
                 notes = (notes or fmt.Notes()).replace(inexact=redacted.how)
-        at = int((time.perf_counter() - tree.started) * 1e6) / 1e6
+        at = int((_now() - tree.started) * 1e6) / 1e6
         position = next(tree.positions)
-        line: tuple[Any, ...] = (name, tool, self.number, position, at, took, fields)
+        line: tuple[Any, ...]
         if self._place is not None:
-            line += (decided, verdict, notes, self._place())
+            line = (name, tool, self.number, position, at, took, fields, decided, verdict, notes, self._place())
         elif notes is not None:
-            line += (decided, verdict, notes)
+            line = (name, tool, self.number, position, at, took, fields, decided, verdict, notes)
         elif verdict is not None or decided is not None:
-            line += (decided, verdict)
+            line = (name, tool, self.number, position, at, took, fields, decided, verdict)
+        else:
+            line = (name, tool, self.number, position, at, took, fields)
         if tree.take is not None:
             tree.take(line)
         else:
@@ -412,15 +416,33 @@ class MomentEncoder:
             clean = label if self._redacted is None else self._redacted.value(label)
             self._tree.line("label", asked[0], self.number, asked[1], clean)
 
-    def _known_messages(self, messages: Sequence[Message]) -> int:
-        """Return how many messages at the beginning are the last ones of the last request."""
+    def _added_messages(self, messages: Sequence[Message]) -> tuple[int, Sequence[Message]]:
+        """Return how many messages at the beginning are the last ones of the last request, and the others."""
         before = self.request.messages
+        if type(messages) is History:
+            tail = messages.tail_after_end_of(before)
+            if tail is not None:
+                return len(messages) - len(tail), tail
         first = messages[0] if messages else None
         start = next((index for index, old in enumerate(before) if old is first), len(before))
         kept = len(before) - start
-        if kept > len(messages):
-            return 0
-        return kept if all(map(operator.is_, islice(before, start, None), messages)) else 0
+        if kept > len(messages) or not all(map(operator.is_, islice(before, start, None), messages)):
+            kept = 0
+        return kept, messages[kept:]
+
+    def _slim_messages(self, messages: Sequence[Message]) -> list[_SlimMessage]:
+        """Return messages without default values and sensitive texts."""
+        found = [_SlimMessage(*_message_fields(message)) for message in messages]
+        redacted = self._redacted
+        if redacted is not None:
+            for message in found:
+                if message.content not in redacted.texts:
+                    message.content = redacted.value(message.content)
+                if message.tool_calls:
+                    message.tool_calls = redacted.calls(message.tool_calls)
+                if message.name is not None and message.name not in redacted.texts:
+                    message.name = redacted.value(message.name)
+        return found
 
     def _request(self, request: ModelRequest) -> tuple[_SlimRequest, fmt.Notes]:
         """Return a request with its new messages only."""
@@ -428,8 +450,7 @@ class MomentEncoder:
         before, self.request = self.request, request
         kept, added = new_messages(before.messages, request.messages)
         tools_kept = before.tools is tools or before.tools == tools
-        messages = [_SlimMessage(*_message_fields(message)) for message in added]
-        slim = _SlimRequest(messages, request.model, request.hop, request.attempt, request.purpose)
+        slim = _SlimRequest(self._slim_messages(added), request.model, request.hop, request.attempt, request.purpose)
         if not tools_kept:
             slim.tools = tools if redacted is None else redacted.tools(tools)
         if request.response_format is not None:
@@ -438,16 +459,8 @@ class MomentEncoder:
             slim.tool_choice = request.tool_choice
         if request.params:
             slim.params = request.params
-        if redacted is not None:
-            for message in messages:
-                if message.content not in redacted.texts:
-                    message.content = redacted.value(message.content)
-                if message.tool_calls:
-                    message.tool_calls = redacted.calls(message.tool_calls)
-                if message.name is not None and message.name not in redacted.texts:
-                    message.name = redacted.value(message.name)
-            if slim.params or slim.response_format:
-                redacted.fields(slim, _REQUEST_TEXTS)
+        if redacted is not None and (slim.params or slim.response_format):
+            redacted.fields(slim, _REQUEST_TEXTS)
         return slim, fmt.NO_NOTES if not kept and not tools_kept else fmt.Notes(kept, tools_kept)
 
     def finish(self) -> None:

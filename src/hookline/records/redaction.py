@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from .._base.errors import NotInstalledError
-from .._base.frozen import History, json_encoder
+from .._base.frozen import FrozenDict, History, json_encoder
 from .._kernel.errors import RegistrationError
 from .._kernel.validation import check_integer
 from .._kernel.values import Ids, Step, ToolCall, ToolSpec, Usage
@@ -148,6 +148,8 @@ class Redacted:
         self._redactor = redaction.redactor
         self.how: Inexact = ""
         self._calls: Any = None
+        self._clean: Any = None
+        """The last immutable object in which nothing is replaced."""
 
     def calls(self, calls: tuple[ToolCall, ...]) -> Any:
         """Replace texts in the arguments of tool calls. Those of a reply are also in the next request."""
@@ -216,16 +218,20 @@ class Redacted:
     def object(self, value: Mapping[str, Any]) -> Any:
         """Return a JSON object with its texts replaced; the same object if there is nothing to replace."""
         # The same arguments come in a reply, before and after the call: to encode them is faster than to visit them.
+        if value is self._clean:
+            return value
         try:
             encoded = _encode(value)
         except (TypeError, UnicodeEncodeError):
             return self._visited(value)
-        if encoded in self._objects:
-            return value
-        visited = self._visited(value)
-        if visited is value:
+        if encoded not in self._objects:
+            visited = self._visited(value)
+            if visited is not value:
+                return visited
             self._redaction.remember(encoded)
-        return visited
+        if type(value) is FrozenDict:
+            self._clean = value
+        return value
 
     def _visited(self, value: Mapping[Any, Any]) -> Any:
         changed: dict[Any, Any] | None = None

@@ -288,17 +288,10 @@ class ReplayTool(Tool):
 
 
 def _context(tape: Tape, given: AgentContext | None, player: Player) -> AgentContext:
-    services = given if given is not None else AgentContext()
-    ctx = AgentContext(
-        hooks=services.hooks,
-        budget=_budget(tape, player),
-        memory=services.memory,
-        artifacts=services.artifacts,
-        blackboard=services.blackboard,
-        deps=services.deps,
-        clock=player.clock,
-        new_id=player.new_id,
-    )
+    services: dict[str, Any] = {}
+    if given is not None:
+        services = {name: getattr(given, name) for name in ("hooks", "memory", "artifacts", "blackboard", "deps")}
+    ctx = AgentContext(budget=_budget(tape, player), clock=player.clock, new_id=player.new_id, **services)
     services_of(ctx).environment.boundary = player
     return ctx
 

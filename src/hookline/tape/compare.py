@@ -26,6 +26,8 @@ AnyEvent = Event | dict[str, Any]
 LOOKAHEAD = 20
 """Maximum number of events to search, after a difference, for the point where recording and replay agree again."""
 
+_NO_EVENTS: deque[tuple[int, AnyEvent]] = deque()
+
 _IGNORED_FIELDS = ("seq", "at", "run_id", "duration", "ids")
 """Fields that may differ: sequence numbers, times and ids."""
 
@@ -66,11 +68,14 @@ class Comparison:
         """The recorded events that the replay has not produced yet, by run and branch, each with its position."""
         self._recorded_decisions: list[tuple[int, Decision]] = []
         for position, entry in enumerate(tape.entries):
-            if isinstance(entry, fmt.EventEntry) and not entry.inside and is_compared(entry.event):
-                then = self._recorded.setdefault((run_of(entry.event), entry.branch), deque())
-                then.append((position, entry.event))
-                if isinstance(entry.event, HookExecuted):
-                    self._recorded_decisions.append((position, _decision(entry.event)))
+            if isinstance(entry, fmt.EventEntry) and not entry.inside and is_compared(event := entry.event):
+                key = run_of(event), entry.branch
+                then = self._recorded.get(key)
+                if then is None:
+                    then = self._recorded[key] = deque()
+                then.append((position, event))
+                if type(event) is HookExecuted:
+                    self._recorded_decisions.append((position, _decision(event)))
         self._text_runs = tape.text_runs if tape.run.stream is not None else ()
         self._decisions: list[tuple[int, Decision]] = []
         self._found: list[tuple[int, str]] = []
@@ -92,10 +97,11 @@ class Comparison:
         Returns:
             The event's position on the tape, or ``None``; and how it differs from the next recorded event, or ``""``.
         """
-        if not is_compared(event) or (isinstance(event, TEXT_EVENTS) and event.run_id not in self._text_runs):
+        kind = type(event)
+        if not is_compared(event) or (kind in TEXT_EVENTS and event.run_id not in self._text_runs):
             return None, ""
-        then = self._recorded.get((event.run_id, branch), deque())
-        decision = _decision(event) if isinstance(event, HookExecuted) else None
+        then = self._recorded.get((event.run_id, branch), _NO_EVENTS)
+        decision = _decision(event) if kind is HookExecuted else None
         if decision is None and then and _is_same(then[0][1], event):  # nearly always
             return then.popleft()[0], ""
         found = next((i for i in _next_candidates(then) if _is_same(then[i][1], event)), None)
@@ -173,6 +179,8 @@ def differences(then: Sequence[Decision], now: Sequence[Decision]) -> Iterator[D
     """Yield the decisions that differ."""
     same = next((i for i, (a, b) in enumerate(zip(then, now, strict=False)) if a != b), min(len(then), len(now)))
     then, now = then[same:], now[same:]  # SequenceMatcher is slow for long sequences
+    if not then and not now:
+        return
     for verb, a, b, c, d in SequenceMatcher(None, then, now, autojunk=False).get_opcodes():
         if verb != "equal":
             for was, new in zip_longest(then[a:b], now[c:d]):
@@ -181,9 +189,10 @@ def differences(then: Sequence[Decision], now: Sequence[Decision]) -> Iterator[D
 
 def is_compared(event: AnyEvent) -> bool:
     """Return whether to compare an event. A replay asks no approvers, and hooks that did nothing do not matter."""
-    if isinstance(event, PointFired):
+    kind = type(event)
+    if kind is PointFired:
         return event.point not in (ON_TOKEN, APPROVAL_REQUESTED)
-    if isinstance(event, HookExecuted):
+    if kind is HookExecuted:
         silent = event.verb == HookAction.CONTINUE and not event.reason and event.error is None
         return not silent and event.point != APPROVAL_REQUESTED
     return True

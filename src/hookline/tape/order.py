@@ -32,7 +32,7 @@ SETTLE_ROUNDS = 100
 
 _EXTERNAL = (fmt.SteeringEntry, fmt.CancellationEntry, fmt.TimerEntry)
 _DATA = (fmt.HeaderEntry, fmt.BranchEntry, fmt.ReadingsEntry, fmt.CountEntry, fmt.ValidationEntry)
-_NOT_PRODUCED = (*_DATA, *_EXTERNAL)
+_NOT_PRODUCED = frozenset((*_DATA, *_EXTERNAL))
 
 T = TypeVar("T")
 _NONE: Mapping[object, Any] = {}
@@ -83,7 +83,7 @@ class Order:
         self.branches = Branches(entries)
         self._pending = self.branches.needed[:]
         """For each entry, whether it is still to be produced."""
-        self._external = [i for i, entry in enumerate(entries) if isinstance(entry, _EXTERNAL)]
+        self._external = [i for i, entry in enumerate(entries) if type(entry) in _EXTERNAL]
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._divergence = len(entries) + 1
         self.reached = 0
@@ -202,9 +202,10 @@ class Order:
 
     def _advance(self) -> None:
         before = self.reached
-        while self.intact and self.reached < len(self._entries) and not self._pending[self.reached]:
+        pending, end = self._pending, len(self._pending)
+        while self.intact and self.reached < end and not pending[self.reached]:
             self.reached += 1
-            if isinstance(self._entries[self.reached - 1], _EXTERNAL):
+            if self._external and isinstance(self._entries[self.reached - 1], _EXTERNAL):
                 self.repeat_before(self.reached)
         if self.reached >= self._divergence:
             self.intact = False
@@ -236,11 +237,15 @@ class Branches:
         self._parents: dict[int, int] = {}
         self._started: dict[int, int] = {}
         for position, entry in enumerate(entries):
-            if isinstance(entry, fmt.BranchEntry) and not entry.inside:
+            if type(entry) is fmt.BranchEntry and not entry.inside:
                 self._parents.setdefault(entry.branch, entry.parent)
                 self._started.setdefault(entry.branch, position)
             elif self.needed[position]:
-                self._positions.setdefault(entry.branch, []).append(position)
+                positions = self._positions.get(entry.branch)
+                if positions is None:
+                    self._positions[entry.branch] = [position]
+                else:
+                    positions.append(position)
         self._runs = {
             branch: next((run for i in positions if (run := _run_of(entries[i]))), "")
             for branch, positions in self._positions.items()
@@ -295,7 +300,7 @@ def _run_of(entry: fmt.Entry) -> str:
 
 def _is_needed(entry: fmt.Entry) -> bool:
     """Return whether a replay produces an entry again. Mere data and entries from inside a tool are not produced."""
-    if entry.inside or isinstance(entry, _NOT_PRODUCED):
+    if entry.inside or type(entry) in _NOT_PRODUCED:
         return False
     return not isinstance(entry, fmt.EventEntry) or is_compared(entry.event)
 

@@ -86,7 +86,7 @@ class Player:
 
     def on_event(self, event: Event) -> None:
         """Compare an event with the one on the tape. The start of a tool call enters the recorded call's branch."""
-        if isinstance(event, ToolStarted):
+        if type(event) is ToolStarted:
             call = event.run_id, event.call_id, event.attempt
             BRANCH.set(self.playback, self._index.branches.get(call, self.playback.branch))
         self.playback.compare_event(event)
@@ -313,7 +313,7 @@ class Playback:
     @property
     def branch(self) -> int:
         """The branch of the current task."""
-        return BRANCH.get(self)
+        return BRANCH.values.get().get(self, 0)
 
     def compare_event(self, event: Event) -> None:
         """Compare an event with the one on the tape."""
@@ -331,7 +331,9 @@ class Playback:
 
     def produced(self, position: int) -> None:
         """Mark an entry as produced and set the clock to its time."""
-        self.clock.advance(self.tape.entries[position].at)
+        at = self.tape.entries[position].at
+        if at:
+            self.clock.advance(at)
         self.order.produced(position)
 
     def _missing(self, position: int) -> None:

@@ -10,10 +10,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
-from io import BufferedWriter
 from itertools import count
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from .._base.files import file_name_for
 from .._base.frozen import json_encoder, plain
@@ -35,6 +35,7 @@ from ..records.encoding import MomentEncoder, RunTree, changes, describe_hooks, 
 from ..records.format import NOT_MOMENTS, TAPE_SUFFIX
 from ..records.hook import run_info
 from ..tools._tool import CheckedArguments, Tool, jsonable
+from ..tools.registry import ToolRegistry
 from . import format as fmt
 from .format import TapeError
 from .order import PLACE
@@ -82,6 +83,7 @@ class TapeHook:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(check_path(path, f"path must be a file that ends in {TAPE_SUFFIX}, or a folder"))
+        self._path = str(self.path)
         self._is_file = self.path.suffix == TAPE_SUFFIX
         if self.path.is_dir() if self._is_file else self.path.is_file():
             problem = "is a folder" if self._is_file else f"is a file, but its name does not end in {TAPE_SUFFIX}"
@@ -143,8 +145,8 @@ class TapeHook:
                 unsubscribe()
                 recording.close()
 
-    def _file_of(self, run_id: str) -> Path:
-        return self.path if self._is_file else self.path / f"{file_name_for(run_id)}{TAPE_SUFFIX}"
+    def _file_of(self, run_id: str) -> str:
+        return self._path if self._is_file else os.path.join(self._path, file_name_for(run_id) + TAPE_SUFFIX)
 
 
 class Recording:
@@ -152,7 +154,7 @@ class Recording:
 
     is_replay = False
 
-    def __init__(self, owner: TapeHook, path: Path, engine: Engine) -> None:
+    def __init__(self, owner: TapeHook, path: str, engine: Engine) -> None:
         self.owner, self.problem = owner, ""
         self._path, self.inner = path, engine.environment.boundary
         self._lock = threading.RLock()
@@ -167,11 +169,15 @@ class Recording:
         self._monotonic = self._clock.monotonic
         self._started = self._monotonic()
         self._lines: list[Line] = []
+        """Lines for the next flush. All values in them are immutable, so they can be encoded then.
+
+        There is no lock: threads may append while another one flushes, because a list is changed in one operation.
+        """
         self._moments = RunTree(take=self._lines.append)
         self._encoders: dict[str, MomentEncoder] = {}
         self._flushed = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._file: BufferedWriter | None = None
+        self._file: int | None = None
         try:
             self._file = _opened(path)
         except OSError as error:
@@ -185,7 +191,11 @@ class Recording:
         value = real()
         branch, inside = _places.get().get(self, _START)
         if not inside:
-            self._readings.setdefault(branch, []).append((kind, value))
+            readings = self._readings.get(branch)
+            if readings is None:
+                self._readings[branch] = [(kind, value)]
+            else:
+                readings.append((kind, value))
         return value
 
     def set_timer(self, clock: Any, seconds: float, callback: Callable[[], object]) -> Any:
@@ -212,15 +222,9 @@ class Recording:
         """Write an entry."""
         branch, inside = _places.get().get(self, _START)
         at = round(self._monotonic() - self._started, 6)
-        self._append(kind(at, inside, branch, self._readings.pop(branch, ()), **fields))
-
-    def _append(self, line: Line) -> None:
-        """Keep a line for the next flush. All values in it are immutable, so it can be encoded then.
-
-        There is no lock: threads may append while another one flushes, because a list is changed in one operation.
-        """
-        self._lines.append(line)
-        if len(self._lines) > MAX_LINES:
+        lines = self._lines
+        lines.append(kind(at, inside, branch, self._readings.pop(branch, ()), **fields))
+        if len(lines) > MAX_LINES:
             self.flush()
 
     def flush_soon(self) -> None:
@@ -246,8 +250,8 @@ class Recording:
                 return
             data, problem = _encoded(lines)
             try:
-                self._file.write(data)
-                self._file.flush()
+                while data:  # a signal may interrupt a write
+                    data = data[os.write(self._file, data) :]
             except OSError as error:
                 problem = problem or error
             if problem is not None:
@@ -259,25 +263,25 @@ class Recording:
         file, self._file = self._file, None
         if file is not None:
             with suppress(OSError):
-                file.close()
+                os.close(file)
 
     def close(self) -> None:
         """Write the remaining lines and close the file."""
         with self._lock:
             for branch, values in self._readings.items():
-                self._append(fmt.ReadingsEntry(branch=branch, readings=values))
+                self._lines.append(fmt.ReadingsEntry(branch=branch, readings=values))
             self.flush()
             file, self._file = self._file, None
         if file is not None:
-            file.close()
+            os.close(file)
 
     def run_started(self, engine: Engine, start: RunStart) -> None:
         """Record the start of a run."""
         ctx, session, state, budget = engine.ctx, engine.services.session, engine.state, engine.budget
         llm, tools = engine.services.llm, engine.tools
-        offered: dict[str, ToolSpec] = {}
+        offered: tuple[ToolSpec, ...] = ()
         with suppress(HooklineError):  # the run itself reports a tool that cannot be offered
-            offered = {spec.name: spec for spec in tools.offered(ctx)}
+            offered = tools.offered(ctx)
         self.write(
             fmt.RunEntry,
             ids=start.ids,
@@ -294,7 +298,7 @@ class Recording:
                 plain(session.personality_changes),
                 not session.started,
             ),
-            tools=tuple(_recorded_tool(tool, offered) for tool in tools),
+            tools=_recorded_tools(tools, offered),
             model=llm.name if llm is not None else "",
             provider=llm.provider if llm is not None else "",
             limits=budget.without_hooks,
@@ -329,10 +333,13 @@ class Recording:
 
     def event(self, event: Event) -> None:
         """Record an event."""
-        if isinstance(event, ToolStarted):  # the calls of a batch run concurrently, each in its own task
+        if type(event) is ToolStarted:  # the calls of a batch run concurrently, each in its own task
             self.enter_branch(self.number(), event.run_id, event.call_id, event.attempt)
         branch, inside = _places.get().get(self, _START)
-        self._append(fmt.EventEntry(NO_TIME, inside, branch, self._readings.pop(branch, ()), event))
+        lines = self._lines
+        lines.append(fmt.EventEntry(NO_TIME, inside, branch, self._readings.pop(branch, ()), event))
+        if len(lines) > MAX_LINES:
+            self.flush()
 
     def steered(self, run_id: str, text: str) -> None:
         """Record a message that was sent into a run."""
@@ -499,6 +506,24 @@ def _encoded_line(line: Line) -> bytes:
         raise
 
 
+_tools: WeakKeyDictionary[ToolRegistry, tuple[tuple[ToolSpec, ...], str, tuple[fmt.RecordedTool, ...]]] = (
+    WeakKeyDictionary()
+)
+"""By registry, the tools of the last run: what was offered, the working folder, and the recorded tools."""
+
+
+def _recorded_tools(tools: ToolRegistry, offered: tuple[ToolSpec, ...]) -> tuple[fmt.RecordedTool, ...]:
+    """Describe the tools of a run. They are usually those of the last run with this registry, which is immutable."""
+    folder = ""
+    with suppress(OSError):  # somebody has deleted it
+        folder = os.getcwd()
+    known = _tools.get(tools)
+    if known is None or known[0] is not offered or known[1] != folder:
+        specs = {spec.name: spec for spec in offered}
+        known = _tools[tools] = offered, folder, tuple(_recorded_tool(tool, specs) for tool in tools)
+    return known[2]
+
+
 def _recorded_tool(tool: Tool, offered: Mapping[str, Any]) -> fmt.RecordedTool:
     return fmt.RecordedTool(
         offered.get(tool.name) or tool.spec,
@@ -529,16 +554,16 @@ def _outer_budgets(budget: Budget) -> Iterator[fmt.RecordedBudget]:
         )
 
 
-def _opened(path: Path) -> BufferedWriter:
+def _opened(path: str) -> int:
     """Create a file that only its owner may read. A link or an older tape at the path is replaced."""
-    create = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    create = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
-        return os.fdopen(os.open(path, create, 0o600), "wb")
+        return os.open(path, create, 0o600)
     except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
     except FileExistsError:
-        path.unlink()
-    return os.fdopen(os.open(path, create, 0o600), "wb")
+        os.unlink(path)
+    return os.open(path, create, 0o600)
 
 
 class RecordedModel:

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, Protocol
 
 from .._run.engine import Engine
+from .._run.environment import Environment
 from . import format as fmt
 from .order import Order
 
@@ -42,6 +43,7 @@ class RecordedClock:
 
     def __init__(self, inner: Any, read: ReadValue, set_timer: SetTimer) -> None:
         self.inner, self._read, self._set_timer = inner, read, set_timer
+        self._real_time = real_clock(inner).time
 
     def time(self) -> float:
         """Return the Unix time."""
@@ -57,7 +59,7 @@ class RecordedClock:
 
     def stamp(self) -> float:
         """Return the time of an event. It is not recorded because no hook reads it from here."""
-        return float(real_clock(self).time())
+        return float(self._real_time())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -66,14 +68,22 @@ class RecordedClock:
 class RecordedRandom(Random):
     """A random generator whose numbers go through a tape. All methods of ``Random`` build on the two below."""
 
-    inner: Random
+    environment: Environment
+    """Contains the actual generator, which it makes when it is needed."""
     read: ReadValue
+
+    def __init__(self, x: Any = None) -> None:  # to seed a generator takes long, and its own numbers are not used
+        self.gauss_next = None
+
+    @property
+    def inner(self) -> Random:
+        """The actual generator."""
+        return self.environment.random
 
     def seed(self, a: Any = None, version: int = 2) -> None:
         """Restart the sequence from a seed."""
         super().seed(a, version)
-        if hasattr(self, "inner"):  # the attribute is not set yet when Random.__init__ calls this method
-            self.inner.seed(a, version)
+        self.inner.seed(a, version)
 
     def random(self) -> float:
         """Return a number from 0 to 1."""
@@ -88,7 +98,7 @@ def install_sources(engine: Engine, read: ReadValue, set_timer: SetTimer) -> Non
     """Route the clock, random numbers, ids and timers of a run and its nested runs through these functions."""
     # A seed of its own would cost a system call; the numbers come from ``inner``.
     environment, generator = engine.environment, RecordedRandom(0)
-    generator.inner, generator.read = environment.random, read
+    generator.environment, generator.read = environment.copy(), read
     real = environment.new_id
     environment.clock = engine.budget.clock = RecordedClock(environment.clock, read, set_timer)
     environment.random = generator
@@ -125,6 +135,9 @@ class ReplayClock:
         self._offset = max(self._offset, offset)
 
 
+_NO_VALUES: deque[Any] = deque()
+
+
 class ReplayReadings:
     """The recorded values of ``ctx.clock``, ``ctx.random`` and ``ctx.new_id``, by branch and position."""
 
@@ -142,7 +155,7 @@ class ReplayReadings:
 
     def read(self, branch: int, kind: str, real: Callable[[], Any]) -> Any:
         """Return the value that was recorded at this position of a branch, or ``real()`` if there is none."""
-        values, ahead = self._values.get((branch, kind), deque()), self._ahead.get(branch, deque())
+        values, ahead = self._values.get((branch, kind), _NO_VALUES), self._ahead.get(branch, _NO_VALUES)
         while ahead and not self._order.is_pending(ahead[0]):
             ahead.popleft()
         here = ahead[0] if ahead else self._end

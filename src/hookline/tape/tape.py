@@ -59,7 +59,8 @@ class Tape:
         """
         file = Path(path)
         try:
-            lines = file.read_bytes().split(b"\n")
+            with open(file, "rb", buffering=0) as stream:
+                lines = stream.readall().split(b"\n")
         except OSError as error:
             raise TapeError(f"the tape {file} cannot be read: {error.strerror or error}") from error
         truncated = bool(lines.pop())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from os.path import normpath
 from typing import Any, Literal
@@ -73,6 +74,8 @@ def paths_in(
     by_schema = {text for schema in schemas for text in _typed_texts(arguments, [schema], schema)}
     found: list[str] = []
     for name, value in arguments.items():
+        if not isinstance(value, (str, list, dict)):
+            continue
         kind: _Kind = "strong" if name in typed else _path_kind(name)
         for text, kind_of_text in _texts(value, kind, _path_kind, "weak"):
             if text and (text in by_schema or _is_path(text, kind_of_text)):
@@ -231,6 +234,7 @@ def _texts(value: Any, kind: _Kind, kind_of: Callable[[str], _Kind], of_keys: _K
         yield value, kind
 
 
+@lru_cache(maxsize=1024)
 def _path_kind(name: str) -> _Kind:
     name = snake_case(name)
     return "strong" if _PATH_NAME.search(name) else "weak" if _PLACE_NAME.search(name) else ""
