@@ -188,6 +188,20 @@ def test_a_hook_that_guessed_once_in_a_run_goes_on_guessing_there(tmp_path):
     assert kinds(report) == {"newly_blocked": (1, 0, 1)}
 
 
+def test_a_guess_after_the_first_difference_is_a_guess_in_the_share_of_moments_too(tmp_path):
+    writer = Writer(tmp_path / "a.moments")
+    writer.run("r1", "sudo a", "sudo b", "sudo c")
+
+    @guard(BEFORE_TOOL)
+    def rule(ctx, request):
+        return HookResult.block(f"No, {ctx.deps}.")
+
+    report = backtest([rule], writer.write())
+    assert kinds(report) == {"newly_blocked": (0, 0, 3)}
+    assert report.certainty.guess == 3
+    assert report.certainty.total == report.moments
+
+
 def test_a_file_that_the_rules_read_when_they_are_loaded_is_no_guess(records, tmp_path):
     (tmp_path / "words").write_text("ls")
     (tmp_path / "rules.py").write_text(

@@ -459,9 +459,10 @@ class Engine:
         tally.judged += self._number - self._counted
         self._counted = self._number
         tally.moments += moments
-        tally.guess += tree.guessed
+        guessed_after = min(tree.guessed_after, moments - sure)
+        tally.guess += tree.guessed + guessed_after
         tally.exact += sure - tree.guessed
-        tally.conditional += moments - sure
+        tally.conditional += moments - sure - guessed_after
         tally.different += tree.differs_n >= 0
         if tree.labels or self._test.labels:
             self._add_labels(tree)
@@ -623,6 +624,8 @@ class Engine:
         certainty: Certainty = "guess" if guesses else "exact" if tree.differs_n < 0 else "conditional"
         if guesses and tree.differs_n < 0:
             tree.guessed += 1
+        elif guesses:
+            tree.guessed_after += 1
         if guesses:
             self._tally.guesses.update(guesses)
         numbers = [0, 0, 0]

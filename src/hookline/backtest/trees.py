@@ -123,7 +123,9 @@ class RunTree:
     differs_n = -1
     """The position of the first moment at which a decision differs; -1 if there is none."""
     guessed = 0
-    """Moments before that at which a decision is a guess."""
+    """Moments up to that one at which a decision is a guess."""
+    guessed_after = 0
+    """Such moments after it."""
     left_out = 0
     """The number of moments that the source left out."""
     delivered = 0
