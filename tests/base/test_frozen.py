@@ -216,6 +216,18 @@ def test_histories_derived_from_one_another_share_their_head():
     assert list(history) == [1, 2]
 
 
+def test_a_history_knows_what_follows_the_end_of_one_with_another_head():
+    sent = History(["task"]).after("system")
+    assert History(["task"]).plus("reply").tail_after_end_of(sent) is None  # equal, but not derived from it
+    whole = History(["task"])
+    sent = whole.after("system")
+    assert whole.plus("reply").tail_after_end_of(sent) == ("reply",)
+    assert whole.tail_after_end_of(sent) == ()
+    assert whole.tail_after_end_of(sent.plus("reply")) is None
+    assert whole.plus("reply").after("other").tail_after_end_of(sent) is None
+    assert whole.tail_after_end_of(("task",)) is None
+
+
 def test_histories_compare_by_content_and_are_not_hashable():
     assert History([1, 2]) == History([2]).after(1)
     assert History([1]) != History([2])

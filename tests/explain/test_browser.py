@@ -207,6 +207,18 @@ def test_a_long_run_draws_only_what_is_near_and_reaches_the_rest(browser, tmp_pa
         assert titles(page) == ["Step 4322"]
 
 
+def test_rows_are_drawn_when_they_come_near_the_screen(browser, tmp_path):
+    file = tmp_path / "long.html"
+    file.write_text(explain_html(long_run(2_000)), encoding="utf-8")
+    with opened(browser, file) as page:
+        page.evaluate("scrollTo(0, document.body.scrollHeight / 2)")
+        page.wait_for_function("""[...document.querySelectorAll('.step')].some((step) => {
+            const { top, bottom } = step.getBoundingClientRect();
+            return top > 0 && bottom < innerHeight && step.innerText.includes("Step");
+        })""")
+        assert len(titles(page)) < 200
+
+
 @pytest.fixture(scope="module")
 def diff_page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("diff")

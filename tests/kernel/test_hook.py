@@ -248,6 +248,29 @@ def test_a_signature_tells_whether_a_hook_takes_the_point(made, with_point):
         assert (call.func, call.args, call.keywords) == (made, (BEFORE_TOOL,), {})
 
 
+class WithPoint:
+    def __call__(self, point, ctx, payload): ...
+
+
+class WithoutPoint(WithPoint):
+    def __call__(self, ctx, payload): ...
+
+
+class Wrapping(WithPoint):
+    """Like a function decorated with an object: it has the signature of the function."""
+
+    def __init__(self, fn):
+        functools.update_wrapper(self, fn)
+
+
+@pytest.mark.parametrize(
+    ("made", "with_point"),
+    [(WithPoint(), True), (WithoutPoint(), False), (Wrapping(positional_only), False), (WithPoint(), True)],
+)
+def test_an_object_has_the_signature_of_its_class_unless_it_has_its_own(made, with_point):
+    assert (entry_of(made, points=BEFORE_TOOL).call is not made) is with_point
+
+
 def test_a_hook_that_needs_more_than_it_is_given_is_rejected():
     with pytest.raises(RegistrationError, match="it must take"):
         entry_of(four_and_rest, points=BEFORE_TOOL)
