@@ -97,8 +97,7 @@ class Comparison:
         Returns:
             The event's position on the tape, or ``None``; and how it differs from the next recorded event, or ``""``.
         """
-        kind = type(event)
-        if not is_compared(event) or (kind in TEXT_EVENTS and event.run_id not in self._text_runs):
+        if not is_compared(event) or (type(event) in TEXT_EVENTS and event.run_id not in self._text_runs):
             return None, ""
         then = self._recorded.get((event.run_id, branch), _NO_EVENTS)
         decision = _decision(event) if type(event) is HookExecuted else None
