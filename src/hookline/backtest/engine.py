@@ -244,12 +244,13 @@ class Engine:
         if tree is not None:
             tree.stream = lines
         for line in lines:
-            if line[2:10] in skipped:  # the usual case, so the cheapest test
+            name = line[2:10]
+            if name in skipped:  # the usual case, so the cheapest test
                 if line[-2:-1] != b"]":
                     self._check_line(line, data, lines.tell() - len(line))
                 continue
             if not line.startswith(prefixes):
-                if line[2:10] not in not_skipped or line[-2:-1] != b"]":  # not yet known, or damaged
+                if name not in not_skipped or line[-2:-1] != b"]":  # not yet known, or damaged
                     self._skip_line(line, data, lines.tell() - len(line))
                 continue
             head = line[: line.find(b'"', line.find(b'",') + 3)]
