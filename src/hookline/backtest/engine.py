@@ -242,6 +242,7 @@ class Engine:
         prefixes, skipped, lines = self._prefixes, self._skipped, BytesIO(data)
         if tree is not None:
             tree.stream = lines
+        row: Any = None
         for line in lines:
             if line[2:10] in skipped:  # the usual case, so the cheapest test
                 if line[-2:-1] != b"]":

@@ -97,11 +97,10 @@ class Comparison:
         Returns:
             The event's position on the tape, or ``None``; and how it differs from the next recorded event, or ``""``.
         """
-        kind = type(event)
-        if not is_compared(event) or (kind in TEXT_EVENTS and event.run_id not in self._text_runs):
+        if not is_compared(event) or (type(event) in TEXT_EVENTS and event.run_id not in self._text_runs):
             return None, ""
         then = self._recorded.get((event.run_id, branch), _NO_EVENTS)
-        decision = _decision(event) if kind is HookExecuted else None
+        decision = _decision(event) if type(event) is HookExecuted else None
         if decision is None and then and _is_same(then[0][1], event):  # nearly always
             return then.popleft()[0], ""
         found = next((i for i in _next_candidates(then) if _is_same(then[i][1], event)), None)
@@ -189,10 +188,9 @@ def differences(then: Sequence[Decision], now: Sequence[Decision]) -> Iterator[D
 
 def is_compared(event: AnyEvent) -> bool:
     """Return whether to compare an event. A replay asks no approvers, and hooks that did nothing do not matter."""
-    kind = type(event)
-    if kind is PointFired:
+    if type(event) is PointFired:
         return event.point not in (ON_TOKEN, APPROVAL_REQUESTED)
-    if kind is HookExecuted:
+    if type(event) is HookExecuted:
         silent = event.verb == HookAction.CONTINUE and not event.reason and event.error is None
         return not silent and event.point != APPROVAL_REQUESTED
     return True
