@@ -336,3 +336,10 @@ def test_only_so_many_traces_are_held_in_memory(imported, log, monkeypatch):
 def test_spans_that_contain_each_other_do_not_hang_the_import(imported, log):
     found = imported("otel", log(export(span("a", 0, 1, "chat", parent="b"), span("b", 0, 1, "chat", parent="a"))))
     assert len(found.runs) == 1
+
+
+def test_a_span_without_an_end_is_read(imported, log):
+    unfinished = span("a", 1, 1, "execute_tool", gen_ai__tool__name="shell")
+    del unfinished["endTimeUnixNano"]
+    found = imported("otel", log(export(unfinished)))
+    assert [moment.point for moment in found.runs[0].moments if moment.tool == "shell"] == ["before_tool", "after_tool"]

@@ -288,3 +288,32 @@ def test_each_project_has_a_folder_of_its_own(tmp_path, monkeypatch):
     assert one != two
     assert one.name.startswith("records-shop-")
     assert one.is_relative_to(tmp_path)
+
+
+def test_a_segment_of_another_version_is_not_continued(tmp_path):
+    record(RecordFolder(tmp_path))
+    (path,) = tmp_path.iterdir()
+    newer = path.read_bytes().replace(b'"format":1', b'"format":2')
+    path.write_bytes(newer)
+    record(RecordFolder(tmp_path))
+    assert len(list(tmp_path.iterdir())) == 2
+    assert path.read_bytes() == newer
+
+
+def test_a_segment_that_others_may_read_is_not_continued(tmp_path):
+    record(RecordFolder(tmp_path))
+    (path,) = tmp_path.iterdir()
+    path.chmod(0o644)
+    record(RecordFolder(tmp_path))
+    new = max(tmp_path.iterdir())
+    assert (path != new, stat.S_IMODE(new.stat().st_mode)) == (True, 0o600)
+
+
+def test_a_segment_that_comes_into_use_while_old_ones_are_deleted_is_kept(tmp_path, monkeypatch):
+    folder = RecordFolder(tmp_path)
+    block = folder.start(fail)
+    block.write(RUN)
+    monkeypatch.setattr("hookline.records.segments.is_held", lambda path: False)  # when it was asked, nobody used it
+    assert remove_old_segments(tmp_path, 0, None, time.time()) == []
+    assert len(list(tmp_path.iterdir())) == 1
+    block.finish()

@@ -103,6 +103,11 @@ def test_only_its_owner_may_read_a_tape(path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+def test_only_its_owner_may_list_a_folder_of_tapes(path: Path) -> None:
+    record(path.parent / "tapes" / "a.tape", "done")
+    assert stat.S_IMODE((path.parent / "tapes").stat().st_mode) == 0o700
+
+
 def test_a_link_in_the_place_of_a_tape_is_replaced_not_followed(path: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     path.symlink_to(tmp_path / "mine")

@@ -240,6 +240,7 @@ class Engine:
         tree, stuck, number = self._tree, self._stuck, self._number
         runs = _NO_RUNS if tree is None else tree.runs
         prefixes, skipped, lines = self._prefixes, self._skipped, BytesIO(data)
+        not_skipped = self._not_skipped
         if tree is not None:
             tree.stream = lines
         row: Any = None
@@ -249,7 +250,8 @@ class Engine:
                     self._check_line(line, data, lines.tell() - len(line))
                 continue
             if not line.startswith(prefixes):
-                self._skip_line(line, data, lines.tell() - len(line))
+                if line[2:10] not in not_skipped or line[-2:-1] != b"]":  # not yet known, or damaged
+                    self._skip_line(line, data, lines.tell() - len(line))
                 continue
             head = line[: line.find(b'"', line.find(b'",') + 3)]
             target = targets.get(head)

@@ -159,11 +159,12 @@ def _size(attributes: Json) -> int:
 
 def _span(span: Json) -> Span:
     status = mapping(span.get("status"))
+    start = _seconds(span.get("startTimeUnixNano"))
     return Span(
         text(span.get("spanId")),
         text(span.get("parentSpanId")),
-        _seconds(span.get("startTimeUnixNano")),
-        _seconds(span.get("endTimeUnixNano")),
+        start,
+        max(start, _seconds(span.get("endTimeUnixNano"))),  # a span that did not finish has no end
         _attributes(span.get("attributes")),
         [
             Event(text(event.get("name")), _seconds(event.get("timeUnixNano")), _attributes(event.get("attributes")))

@@ -145,7 +145,9 @@ class RecordFolder:
                 file = os.open(path, _OPEN)
                 if try_lock(file):
                     state = os.fstat(file)
-                    if state.st_nlink and 0 < state.st_size < self._segment_size:
+                    is_private = os.name == "nt" or not state.st_mode & 0o077
+                    fits = state.st_nlink and 0 < state.st_size < self._segment_size
+                    if fits and is_private and _version(file) == VERSION:
                         return Segment(path, file, state.st_size)
                 os.close(file)
         return None
@@ -254,6 +256,17 @@ def _ends_with_newline(file: int) -> bool:
     return os.read(file, 1) == b"\n"
 
 
+def _version(file: int) -> int:
+    """Return the version of the format of a segment; -1 if its first line is damaged."""
+    try:
+        return _decode_header(os.pread(file, 1 << 12, 0).partition(b"\n")[0]).header.format
+    except msgspec.DecodeError:
+        return -1
+
+
+_decode_header = msgspec.json.Decoder(HeaderLine).decode
+
+
 def first_line(source: str = "") -> bytes:
     """Return the first line of a file. ``source`` is the system that the runs are imported from."""
     return msgspec.json.encode(HeaderLine("hookline", Header(VERSION, __version__, time.time(), source))) + b"\n"
@@ -301,9 +314,23 @@ def remove_old_segments(
     removed = []
     for segment in old_segments(folder, max_size, max_age, now):
         with suppress(OSError):  # another process has removed it, or it belongs to another user
-            os.unlink(segment.path)
-            removed.append(segment)
+            if _unlink_unused(segment.path):
+                removed.append(segment)
     return removed
+
+
+def _unlink_unused(path: str) -> bool:
+    """Delete a segment, unless a process has begun to write to it. Return whether it is deleted."""
+    file = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    try:
+        is_free = try_lock(file)
+        if is_free and os.name != "nt":  # Windows does not delete an open file
+            os.unlink(path)
+    finally:
+        os.close(file)
+    if is_free and os.name == "nt":
+        os.unlink(path)
+    return is_free
 
 
 def _close(segments: list[Segment]) -> None:

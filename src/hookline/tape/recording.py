@@ -560,7 +560,7 @@ def _opened(path: str) -> int:
     try:
         return os.open(path, create, 0o600)
     except FileNotFoundError:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
     except FileExistsError:
         os.unlink(path)
     return os.open(path, create, 0o600)

@@ -82,6 +82,7 @@ const hookline = (() => {
    */
   function lazyList(list, { size, height, draw, drawn }) {
     const chunkOf = new Map();
+    let turns = 0; // how often other rows were shown
     const near = new IntersectionObserver((entries) => {
       for (const entry of entries) if (entry.isIntersecting) fill(entry.target.chunk);
     }, { rootMargin: "600px" });
@@ -106,12 +107,14 @@ const hookline = (() => {
         chunk.element.style.minHeight = `${chunk.rows.length * height}px`;
         chunks.push(chunk);
       }
-      list.replaceChildren(...chunks.map((chunk) => chunk.element));
       const few = rows.length <= 40; // drawn at once, so that the browser's own search finds everything
-      for (const [index, chunk] of chunks.entries()) {
-        if (few || index === 0) fill(chunk);
-        else near.observe(chunk.element);
-      }
+      const first = few ? chunks.length : Math.ceil(innerHeight / 2 / (each * height)); // as much as is probably visible
+      list.replaceChildren(...chunks.map((chunk) => chunk.element));
+      for (const chunk of chunks.slice(0, first)) fill(chunk);
+      const turn = ++turns;
+      requestAnimationFrame(() => setTimeout(() => { // after these rows are on the screen
+        if (turn === turns) for (const chunk of chunks) if (!chunk.filled) near.observe(chunk.element);
+      }));
     }
 
     const reach = (row) => { const chunk = chunkOf.get(row); if (chunk) fill(chunk); return chunk !== undefined; };

@@ -145,9 +145,10 @@
       const width = 1000, lane = 14, lanes = Math.min(3, 1 + rows.reduce((most, row) => Math.max(most, row.depth), 0));
       const shapes = new Map();
       const add = (name, from, to, top, height) => {
-        const key = `${name} ${top}`, left = from / total * width;
-        if (!shapes.has(key)) shapes.set(key, { name, top, height, spans: [] });
-        shapes.get(key).spans.push([left, Math.max(to / total * width, left + 1.5)]);
+        const key = name + top, left = from / total * width;
+        let shape = shapes.get(key);
+        if (!shape) shapes.set(key, shape = { name, top, height, spans: [] });
+        shape.spans.push([left, Math.max(to / total * width, left + 1.5)]);
       };
       for (const row of rows) {
         const top = lane + Math.min(row.depth, lanes - 1) * lane;
@@ -526,19 +527,21 @@
     };
 
     function apply() {
+      const shown = isFiltered() ? matching() : rows.filter((row) => !outerRuns(row).some((outer) => outer.closed));
+      none.hidden = shown.length > 0;
+      current = -1;
+      lazy.show(shown);
+      tell();
+    }
+
+    function matching() {
       const shown = new Set();
       for (const row of rows) {
-        if (!isFiltered()) {
-          if (!outerRuns(row).some((outer) => outer.closed)) shown.add(row);
-        } else if (matches(row)) {
-          shown.add(row);
-          for (const outer of outerRuns(row)) shown.add(outer);
-        }
+        if (!matches(row)) continue;
+        shown.add(row);
+        for (const outer of outerRuns(row)) shown.add(outer);
       }
-      none.hidden = shown.size > 0;
-      current = -1;
-      lazy.show(rows.filter((row) => shown.has(row)));
-      tell();
+      return rows.filter((row) => shown.has(row));
     }
 
     function highlight() {
