@@ -243,6 +243,7 @@ class Engine:
         not_skipped = self._not_skipped
         if tree is not None:
             tree.stream = lines
+        row: Any = None
         for line in lines:
             name = line[2:10]
             if name in skipped:  # the usual case, so the cheapest test
