@@ -240,15 +240,19 @@ class Engine:
         tree, stuck, number = self._tree, self._stuck, self._number
         runs = _NO_RUNS if tree is None else tree.runs
         prefixes, skipped, lines = self._prefixes, self._skipped, BytesIO(data)
+        not_skipped = self._not_skipped
         if tree is not None:
             tree.stream = lines
+        row: Any = None
         for line in lines:
-            if line[2:10] in skipped:  # the usual case, so the cheapest test
+            name = line[2:10]
+            if name in skipped:  # the usual case, so the cheapest test
                 if line[-2:-1] != b"]":
                     self._check_line(line, data, lines.tell() - len(line))
                 continue
             if not line.startswith(prefixes):
-                self._skip_line(line, data, lines.tell() - len(line))
+                if name not in not_skipped or line[-2:-1] != b"]":  # not yet known, or damaged
+                    self._skip_line(line, data, lines.tell() - len(line))
                 continue
             head = line[: line.find(b'"', line.find(b'",') + 3)]
             target = targets.get(head)
