@@ -125,9 +125,13 @@ const hookline = (() => {
   function goTo(element) {
     for (const old of document.querySelectorAll(".hit")) old.classList.remove("hit");
     element.classList.add("hit");
-    const scroll = () => element.scrollIntoView({ block: element.offsetHeight < innerHeight / 2 ? "center" : "start" });
+    let frames = 10; // rows above may be drawn meanwhile, and move it
+    const scroll = () => {
+      if (!frames-- || !element.classList.contains("hit")) return;
+      element.scrollIntoView({ block: element.offsetHeight < innerHeight / 2 ? "center" : "start" });
+      requestAnimationFrame(scroll);
+    };
     scroll();
-    requestAnimationFrame(scroll); // rows above may have been drawn meanwhile
   }
 
   return { el, lazyList, goTo, number, counted, duration, cost, pill, diff, diffParts, data, themeButton };
