@@ -13,9 +13,12 @@ import msgspec
 
 from hookline import (
     AFTER_LLM,
+    AFTER_STEP,
     AFTER_TOOL,
     BEFORE_LLM,
+    BEFORE_STEP,
     BEFORE_TOOL,
+    ON_PROGRESS,
     ON_RUN_END,
     ON_RUN_START,
     ON_STOP,
@@ -45,30 +48,63 @@ _encode = msgspec.json.encode
 
 @guard(BEFORE_TOOL, tools="shell", name="no_sudo")
 def one_tool(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
-    """Judge one tool: one moment in nine."""
+    """Judge one tool: one of the main moments in nine."""
     return HookResult.block("No rm.") if request.arguments["command"].startswith("rm ") else None
 
 
 @guard(BEFORE_TOOL, name="no_sudo")
 def every_call(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
-    """Judge every tool call: two moments in nine."""
+    """Judge every tool call: one of the main moments in four."""
     return HookResult.block("No rm.") if request.arguments.get("command", "").startswith("rm ") else None
 
 
-@guard(ON_RUN_START, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, ON_STOP, ON_RUN_END, name="no_sudo")
+@guard(
+    ON_RUN_START,
+    BEFORE_STEP,
+    BEFORE_LLM,
+    AFTER_LLM,
+    BEFORE_TOOL,
+    AFTER_TOOL,
+    AFTER_STEP,
+    ON_STOP,
+    ON_RUN_END,
+    name="no_sudo",
+)
 def every_moment(point: str, ctx: AgentContext, payload: Any) -> HookResult | None:
-    """Judge every moment."""
+    """Judge every moment, except progress of tools, which nobody can guard."""
     is_bad = point == "before_tool" and payload.arguments.get("command", "").startswith("rm ")
     return HookResult.block("No rm.") if is_bad else None
 
 
 RULES = {"one tool": one_tool, "every call": every_call, "every moment": every_moment}
+POINTS: dict[str, set[str]] = {
+    "main points": {
+        str(each) for each in (ON_RUN_START, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, ON_STOP, ON_RUN_END)
+    },
+    "all points": {
+        str(each)
+        for each in (
+            ON_RUN_START,
+            BEFORE_LLM,
+            AFTER_LLM,
+            BEFORE_TOOL,
+            AFTER_TOOL,
+            BEFORE_STEP,
+            ON_PROGRESS,
+            AFTER_STEP,
+            ON_STOP,
+            ON_RUN_END,
+        )
+    },
+    "calls": {str(BEFORE_TOOL)},
+}
+"""The points of a record: those of ``record = true``, those of ``points="all"``, or only tool calls."""
 
 
-def write_records(path: Path, moments: int, *, only_calls: bool = False) -> int:
+def write_records(path: Path, moments: int, points: str = "main points") -> int:
     """Write runs of twenty steps with texts of usual lengths, and return the number of moments.
 
-    Half of the calls are of the shell, and a fiftieth of those was blocked. With ``only_calls``, all moments are calls.
+    Half of the calls are of the shell, and a fiftieth of those was blocked.
     """
     chance = random.Random(1)
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 10))) for _ in range(2000)]
@@ -89,9 +125,7 @@ def write_records(path: Path, moments: int, *, only_calls: bool = False) -> int:
             run += 1
             ids = Ids(f"run_{run:012x}", f"run_{run:012x}", f"run_{run:012x}", f"session_{run:x}", "bob")
             write("run", 0, fmt.RunInfo(ids, 1.79e9 + 60 * run, text(12), text(60), "model", hooks="3f2a91"))
-            rows = _run(chance, text, run)
-            if only_calls:
-                rows = [row for row in rows if row[0] == "before_tool"]
+            rows = [row for row in _run(chance, text, run) if row[0] in POINTS[points]]
             for n, (point, tool, *rest) in enumerate(rows):
                 write(point, tool, 0, n, round(0.1 * n, 6), 0.00001, *rest)
             write("end", 0, fmt.RunEnd("completed", "completed", "", "done", STEPS, STEPS - 1))
@@ -107,6 +141,7 @@ def _run(chance: random.Random, text: Callable[[int], str], run: int) -> list[li
     commands = [command for command, times in COMMANDS.items() for _ in range(times)]
     for hop in range(STEPS):
         notes = {"kept": kept, "tools_kept": bool(hop)}
+        rows.append(["before_step", "", {"index": hop}])
         rows.append(["before_llm", "", {"messages": new, "model": "model", "hop": hop}, None, None, notes])
         kept += len(new)
         tool = "shell" if chance.random() < 0.5 else chance.choice(("read_file", "search", "calculator"))
@@ -124,28 +159,38 @@ def _run(chance: random.Random, text: Callable[[int], str], run: int) -> list[li
                 [[["no_sudo", "guard", "block", "sudo", "No sudo."]], ["block", "no_sudo", "sudo"]] if is_bad else []
             )
             rows.append(["before_tool", tool, {**call, "hop": hop}, *decided])
+            progress = {"call_id": call["id"], "tool": tool}
+            if not is_bad:
+                rows.append(
+                    ["on_progress", tool, {"phase": "tool_start", **progress, "message": f"{tool}: {arguments}"}]
+                )
+                ended = {"message": f"{tool} finished in 30 ms", "outcome": "ok"}
+                rows.append(["on_progress", tool, {"phase": "tool_end", **progress, **ended}])
             result = "No sudo." if is_bad else text(chance.choice((5, 20, 60, 150)))
             outcome = {"error": result, "outcome": "blocked"} if is_bad else {"result": result}
             rows.append(["after_tool", tool, {**call, **outcome, "duration": 0.03, "hop": hop}])
             new.append({"role": "tool", "content": result, "call_id": call["id"], "name": tool})
+        finished = {"index": hop, "tool_names": [tool] * len(calls), "outcomes": ["ok"] * len(calls), "usage": usage}
+        rows.append(["after_step", "", {**finished, "finish_reason": "stop", "duration": 0.07}])
     rows.append(["on_stop", "", {"signals": [{"kind": "completed", "message": "", "hook": ""}]}])
     rows.append(["on_run_end", "", {"reply": said, "tool_calls": STEPS - 1}])
     return rows
 
 
-def rates(moments: int) -> dict[str, float]:
-    """Return moments per second of CPU time in one process, for a guard on one tool, on every call, on every moment."""
-    found: dict[str, float] = {}
+def rates(moments: int) -> dict[str, dict[str, float]]:
+    """Return moments per second of CPU time in one process, and bytes per moment, by points and rule."""
+    found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "all.moments"
-        write_records(path, moments)
-        for name, rule in RULES.items():
-            report, seconds = _timed(rule, path)
-            found[name] = report.moments / seconds
-        found["bytes"] = path.stat().st_size / report.moments
-        write_records(path, moments // 4, only_calls=True)
-        report, seconds = _timed(every_call, path)
-        found["only calls"] = report.moments / seconds
+        write_records(path, 100)
+        _timed(every_moment, path)  # imports what a backtest needs
+        for points in POINTS:
+            write_records(path, moments, points)
+            found[points] = {}
+            for name, rule in RULES.items() if points != "calls" else [("every moment", every_call)]:
+                report, seconds = _timed(rule, path)
+                found[points][name] = report.moments / seconds
+            found[points]["bytes"] = path.stat().st_size / report.moments
     return found
 
 

@@ -22,7 +22,7 @@ from hookline import (
     reply,
 )
 from hookline.backtest import BacktestError, backtest
-from hookline.points import ON_STOP
+from hookline.points import ON_STOP, POINTS
 from hookline.records import RecordHook
 from hookline.records import format as fmt
 from hookline.teams import Team
@@ -539,3 +539,8 @@ def test_a_damaged_change_of_a_request_is_skipped(tmp_path):
     writer.add("before_llm", "", 0, 0, 0.1, 0.1, {"messages": [], "model": "m"}, damaged, ["replace", "h"])
     report = backtest([hook(BEFORE_LLM)(lambda ctx, request: None)], writer.write())
     assert [each.reason for each in report.skipped] == ["the line has a recorded decision that is damaged"]
+
+
+def test_the_first_bytes_of_a_line_name_its_point() -> None:
+    """The reader of a point is found by ten bytes of a line, in which a shorter name would leave room for the tool."""
+    assert all(len(f'{point}","') >= 10 for point in POINTS)

@@ -143,20 +143,21 @@ def freeze(value: Any, _depth: int = 0) -> Any:
         ValueError: the value is nested more than ``MAX_DEPTH`` levels deep.
     """
     kind = type(value)
-    if kind in _SCALARS or kind is FrozenDict or kind is FrozenList:
-        return value
+    if kind is not dict:
+        if kind in _SCALARS or kind is FrozenDict or kind is FrozenList:
+            return value
+        if value is EMPTY:
+            return empty()
     if _depth >= MAX_DEPTH:
         raise ValueError(f"JSON nested more than {MAX_DEPTH} levels deep")
     if kind is dict or isinstance(value, Mapping):
-        if value is EMPTY:
-            return empty()
         frozen: FrozenDict = _new_dict(FrozenDict)
         _update(frozen, value)
         for key, item in value.items():
-            if type(item) not in _SCALARS:
-                dict.__setitem__(frozen, key, freeze(item, _depth + 1))
             if type(key) is not str:
                 raise TypeError(f"JSON keys are strings, not {type(key).__name__} ({key!r})")
+            if type(item) is not str and type(item) not in _SCALARS:
+                dict.__setitem__(frozen, key, freeze(item, _depth + 1))
         return frozen
     if isinstance(value, (list, tuple)):
         return _new_list(FrozenList, [v if type(v) in _SCALARS else freeze(v, _depth + 1) for v in value])

@@ -12,6 +12,7 @@ from . import values as v
 from .values import Ids, Message, Outcome, Usage, Where
 
 _set = msgspec.structs.force_setattr
+_SEALED = frozenset((History, tuple))
 
 
 class SessionStart(Frozen, frozen=True):
@@ -97,8 +98,8 @@ class ModelRequest(Frozen, frozen=True):
     editable = frozenset(("messages", "tools", "model", "response_format", "tool_choice", "params"))
 
     def __post_init__(self) -> None:
-        if type(self.messages) is not History:
-            self._seal("messages", as_sealed)
+        if type(self.messages) not in _SEALED:
+            _set(self, "messages", as_sealed(self.messages))
         if type(self.tools) is not tuple:
             self._seal("tools", tuple)
         if self.response_format is not None and type(self.response_format) is not FrozenDict:

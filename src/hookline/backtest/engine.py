@@ -20,7 +20,7 @@ from .._base.text import describe, shorten
 from .._kernel.dispatch import Firing, HookOutcome
 from .._kernel.errors import HookError, InvalidResultError
 from .._kernel.payloads import ApprovalDecision, ModelRequest, ToolCallRequest, ToolCallResult
-from .._kernel.points import AFTER_LLM, APPROVAL_DECIDED, BEFORE_LLM, ON_ERROR, ON_RUN_END, POINTS
+from .._kernel.points import AFTER_LLM, APPROVAL_DECIDED, BEFORE_LLM, ON_ERROR, ON_RUN_END, POINTS, Point
 from .._kernel.registry import HookStack
 from .._kernel.results import SETTLING, HookAction, HookResult, Verdict, parse_result
 from .._kernel.scope import Scope
@@ -34,7 +34,7 @@ from ..records.reading import changed_by, decode_header, decode_hooks, decode_la
 from .compare import STOPPING, Outcome, kind_of, outcome_of, subject_of
 from .confinement import RuleTimeoutError
 from .context import PROBE, BacktestContext, RecordedClock, RefusedError
-from .judge import Dispatcher, Route, Rules, is_coroutine
+from .judge import Dispatcher, Route, Rules, is_coroutine, row_decoder
 from .playback import PlayedFailureError, chain_of, is_playable, not_called, played_entry
 from .report import EXAMPLES, Certainty, Example, Kind, Problem, Report
 from .sources import TREE, Source, Unit, UnitAccount, Wanted
@@ -80,15 +80,14 @@ class Test(msgspec.Struct, frozen=True):
 
 
 class Target:
-    """The hooks for the lines that begin with the same point and tool: the tested ones and the baseline."""
+    """The hooks at one point for one tool: the tested ones and the baseline."""
 
     __slots__ = (
         "calls",
-        "decode",
-        "has_ids",
         "is_call",
+        "is_judged",
+        "is_needed",
         "is_quick",
-        "is_special",
         "now",
         "route",
         "silent",
@@ -100,16 +99,38 @@ class Target:
         self.now, self.then = now, then
         self.route = route
         """One of them, or a route without hooks for lines that are only decoded."""
-        self.decode = route.decode
-        self.has_ids = route.has_ids
+        self.is_judged = now is not None or then is not None
+        self.is_needed = self.is_judged or route.point in (BEFORE_LLM, APPROVAL_DECIDED)
+        """Whether lines are decoded: requests are needed by later moments, and decisions of people are labels."""
         self.is_call = route.is_call
-        self.is_special = route.point in _SPECIAL
-        """Whether the payload needs more than decoding."""
         self.calls = () if now is None else now.calls
         self.is_quick = now is not None and then is None and not now.slow
         """Whether calling the hooks one by one is enough, as long as none of them decides anything."""
         self.silent = self.silent_after = 0
         """How often no hook decided anything, before and after the first different decision of a run."""
+
+
+class Reader:
+    """Reads the lines of one point.
+
+    ``prefixes`` are how the lines begin that may have hooks: with the point, and with the tool if all of them name
+    theirs. ``is_selective`` says that some of these lines are not judged nevertheless, and need not be decoded.
+    """
+
+    __slots__ = ("alike", "decode", "has_ids", "is_selective", "is_special", "point", "prefixes", "targets")
+
+    def __init__(self, point: Point[Any], prefixes: tuple[bytes, ...], *, is_selective: bool) -> None:
+        self.point = point
+        self.prefixes = prefixes
+        self.is_selective = is_selective
+        self.decode = row_decoder(point).decode
+        self.has_ids = "ids" in point.payload.__struct_fields__
+        self.is_special = point in _SPECIAL
+        """Whether the payload needs more than decoding."""
+        self.targets: dict[str, Target] = {}
+        """The hooks by the name of the tool."""
+        self.alike: Reader | None = None
+        """The reader of another point whose name begins with the same bytes."""
 
 
 class Moment:
@@ -157,16 +178,33 @@ class Engine:
         self.wanted = Wanted({point: self._globs(point) for point in sorted(points)}, labelled=bool(test.labels))
         others = (*_OTHERS, "end") if test.where.filters_status else _OTHERS
         self._others = tuple(f'["{name}",'.encode() for name in others)
-        self._judged = _prefixes(self.wanted)
-        self._prefixes = (*self._judged, *self._others)
-        self._first_bytes = tuple({prefix[2:10] for prefix in self._prefixes})
         self._skipped: set[bytes] = set()
-        """The first bytes of names of points that are not judged."""
-        self._not_skipped: set[bytes] = set()
+        """The first bytes of lines that are not looked at."""
         self._dispatcher = Dispatcher()
         self._number = 0
         self._clock = RecordedClock()
-        self._no_hooks = Route(BEFORE_LLM, "", [], {})
+        self._heads: dict[bytes, bool] = {}
+        """Whether lines with these first bytes, up to the tool, are decoded."""
+        self._all_readers = [reader for point in self.wanted.points if (reader := self._reader(point)) is not None]
+        self._readers: dict[bytes, Reader] = {}
+        for reader in self._all_readers:
+            name = f'{reader.point}","'.encode()[: _NAME_END - 2]
+            reader.alike, self._readers[name] = self._readers.get(name), reader
+
+    def _reader(self, point: str) -> Reader | None:
+        known, globs = POINTS.get(point), self.wanted.points[point]
+        if known is None:
+            return None
+        plain = [_PLAIN.match(glob)[0] for glob in globs]  # type: ignore[index] # it matches an empty string, too
+        is_whole = bool(globs) and all(map(str.__eq__, plain, globs))
+        prefixes = {f'["{point}","{tool}' + '"' * is_whole for tool in plain or [""]}
+        is_selective = (not is_whole and bool(globs)) or self._test.where.filters_moments
+        return Reader(known, tuple(prefix.encode() for prefix in prefixes), is_selective=is_selective)
+
+    def _forget_targets(self) -> None:
+        for reader in self._all_readers:
+            reader.targets.clear()
+        self._heads.clear()
 
     def _globs(self, point: str) -> tuple[str, ...]:
         entries = [entry for rules in self.rules for entry in rules.at(point)]
@@ -200,8 +238,7 @@ class Engine:
         self._is_tape = unit.file.endswith(TAPE_SUFFIX)
         self._account = UnitAccount(unit.file)
         self._tally = self._total = Tally()
-        self._targets: dict[bytes, Target] = {}
-        self._ignored: set[bytes] = set()
+        self._forget_targets()
         self._hooks: dict[str, Sequence[HookInfo]] = {}
         self._stuck = stuck
         self._first_number = self._counted = PROBE.position[3] = self._number
@@ -236,60 +273,57 @@ class Engine:
             self._tree.lines.keep(data, 0)
         self._begins_at = 0
         self._left_out = left_out
-        targets, probe, clock, position = self._targets, PROBE, self._clock, PROBE.position
-        tree, stuck, number = self._tree, self._stuck, self._number
+        readers, skipped, probe, clock, position = self._readers, self._skipped, PROBE, self._clock, PROBE.position
+        tree, stuck, number, lines = self._tree, self._stuck, self._number, BytesIO(data)
         runs = _NO_RUNS if tree is None else tree.runs
-        prefixes, skipped, lines = self._prefixes, self._skipped, BytesIO(data)
-        not_skipped = self._not_skipped
         if tree is not None:
             tree.stream = lines
-        row: Any = None
         for line in lines:
-            name = line[2:10]
+            name = line[2:_NAME_END]
             if name in skipped:  # the usual case, so the cheapest test
-                if line[-2:-1] != b"]":
+                if line[-2] != _END:
                     self._check_line(line, data, lines.tell() - len(line))
                 continue
-            if not line.startswith(prefixes):
-                if name not in not_skipped or line[-2:-1] != b"]":  # not yet known, or damaged
-                    self._skip_line(line, data, lines.tell() - len(line))
-                continue
-            head = line[: line.find(b'"', line.find(b'",') + 3)]
-            target = targets.get(head)
-            if target is None:
+            reader = readers.get(name)
+            if reader is None:
                 self._number = number
-                target = self._new_target(head, line, data, lines.tell() - len(line))
+                self._read_other(line, name, data, lines.tell() - len(line))
                 tree = self._tree
                 if tree is not None:
                     tree.stream, runs = lines, tree.runs
-                if target is None:
-                    continue
+                continue
+            while reader is not None and not line.startswith(reader.prefixes):
+                reader = reader.alike
+            if reader is None or (reader.is_selective and not self._selects(reader, line)):
+                if line[-2] != _END:
+                    self._check_line(line, data, lines.tell() - len(line))
+                continue
             try:
-                row = target.decode(line)
-                run = runs[row.run]
+                row = reader.decode(line)
             except _INVALID as error:
-                found = self._find_run(row.run) if isinstance(error, KeyError) else None  # then it is decoded
-                if found is None:
-                    self._bad_moment(error, data, lines.tell() - len(line))
-                    continue
-                run = found
+                self._bad_moment(error, data, lines.tell() - len(line))
+                continue
+            run = runs.get(row.run)
+            if run is None and (tree is None or (run := tree.run(row.run)) is None):
+                self._skip_moment(NO_RUN, data, lines.tell() - len(line))
+                continue
             assert tree is not None
             payload = row.payload
-            if target.has_ids:
+            if reader.has_ids:
                 _set(payload, "ids", run.ids)
-            if target.is_special:
+            if reader.is_special:
                 try:
-                    payload = self._prepare(payload, row, run, tree)
+                    self._prepare(payload, row, run, tree)
                 except _INVALID:
                     self._skip_moment(_BAD_DECISION, data, lines.tell() - len(line))
                     continue
-                if target.now is None and target.then is None:
-                    continue
-            if not run.is_judged:
+            target = reader.targets.get(row.tool)
+            if target is None:
+                target = self._target(reader, row.tool)
+            if not (target.is_judged and run.is_judged):
                 continue
             number += 1
             position[0] = number
-            tree.line = line
             clock.moment = row
             if stuck and number - self._first_number in stuck:
                 self._report_stuck(Moment(target.route, row, run, tree, payload), number)
@@ -342,10 +376,10 @@ class Engine:
             Outcome(only.verb, only.hook, only.reason, only.value, payload) if only.hook in self.now.replaced else None
         )
 
-    def _prepare(self, payload: Any, row: Any, run: JudgedRun, tree: RunTree) -> Any:
+    def _prepare(self, payload: Any, row: Any, run: JudgedRun, tree: RunTree) -> None:
         """Complete a payload that refers to earlier moments, and take note of the decisions of people."""
         if type(payload) is ModelRequest:
-            payload = run.requests.restore(payload, row.notes)
+            run.requests.restore(payload, row.notes)
             run.requests.settle(payload, row.decisions)
         elif type(payload) is ApprovalDecision:
             self._decided(tree, row.run, payload.call_id, payload.decision, payload.by)
@@ -355,7 +389,6 @@ class Engine:
             request = run.requests.sent.get(payload.purpose)
             if request is not None:
                 _set(payload, "request", request)
-        return payload
 
     def _skip(self, reason: str, data: bytes, position: int) -> None:
         """Count a skipped line."""
@@ -368,24 +401,24 @@ class Engine:
             self._tree.is_damaged = True
             self._tree.guessing = frozenset(self.hooks)
 
-    def _find_run(self, number: int) -> JudgedRun | None:
-        return None if self._tree is None else self._tree.run(number)
-
     def _bad_moment(self, error: BaseException, data: bytes, start: int) -> None:
         """Report a moment that cannot be decoded."""
-        if isinstance(error, KeyError):
-            self._skip_moment(NO_RUN, data, start)
-        else:
-            self._skip_moment(_BAD_PAYLOAD if isinstance(error, msgspec.ValidationError) else _NO_JSON, data, start)
+        self._skip_moment(_BAD_PAYLOAD if isinstance(error, msgspec.ValidationError) else _NO_JSON, data, start)
 
-    def _skip_line(self, line: bytes, data: bytes, start: int) -> None:
-        """Skip a line that is not judged, and remember the first bytes of its name if no judged line has them."""
-        name = line[2:10]
-        if line[-2:-1] != b"]":
+    def _read_other(self, line: bytes, name: bytes, data: bytes, start: int) -> None:
+        """Read a line that is not a judged moment. Remember the first bytes of lines that are not looked at."""
+        if line.startswith(self._others):
+            try:
+                if line.startswith(b'["run",'):
+                    self._run_line(line, data, start)
+                else:
+                    self._structure(line, data, start)
+            except _INVALID:
+                self._skip(_BAD_FIELDS, data, start)
+        elif line[-2:-1] != b"]":
             self._check_line(line, data, start)
-        elif name not in self._not_skipped and len(self._skipped) < _MAX_SKIPPED:
-            is_judged = any(map(name.startswith, self._first_bytes))
-            (self._not_skipped if is_judged else self._skipped).add(name)
+        elif name not in _LONG_NAMES and len(self._skipped) < _MAX_SKIPPED:
+            self._skipped.add(name)
 
     def _check_line(self, line: bytes, data: bytes, start: int) -> None:
         """Report a line that does not end like an array, unless it is empty or the entry of a tape."""
@@ -395,9 +428,7 @@ class Engine:
 
     def _structure(self, line: bytes, data: bytes, start: int) -> None:
         tree = self._tree
-        if line.startswith(b'["run",'):
-            self._run_line(line, data, start)
-        elif line.startswith(b'["hooks",'):
+        if line.startswith(b'["hooks",'):
             found = decode_hooks(line)
             self._hooks[found.digest] = found.hooks
         elif line.startswith(b'["hookline",'):
@@ -418,7 +449,7 @@ class Engine:
             self._decided(tree, moment.run, *(str(fields.get(name, "")) for name in ("call_id", "decision", "by")))
 
     def _run_line(self, line: bytes, data: bytes, start: int) -> None:
-        number = int(line[7 : line.index(b",", 7)])
+        number = 0 if line.startswith(TREE) else int(line[7 : line.index(b",", 7)])
         if number == 0:
             self._end_tree(data, start)
             self._begin_tree(line, data, start)
@@ -459,15 +490,19 @@ class Engine:
         moments = max(tree.last_n, _last_n(data, self._begins_at, end)) + 1
         if tree.left_out:
             moments = tree.left_out + tree.delivered
-        sure = moments if tree.differs_n < 0 else min(tree.differs_n + 1, moments)
         tally.judged += self._number - self._counted
         self._counted = self._number
         tally.moments += moments
-        guessed_after = min(tree.guessed_after, moments - sure)
-        tally.guess += tree.guessed + guessed_after
-        tally.exact += sure - tree.guessed
-        tally.conditional += moments - sure - guessed_after
-        tally.different += tree.differs_n >= 0
+        if tree.differs_n < 0:
+            tally.guess += tree.guessed
+            tally.exact += moments - tree.guessed
+        else:
+            sure = min(tree.differs_n + 1, moments)
+            guessed_after = min(tree.guessed_after, moments - sure)
+            tally.guess += tree.guessed + guessed_after
+            tally.exact += sure - tree.guessed
+            tally.conditional += moments - sure - guessed_after
+            tally.different += 1
         if tree.labels or self._test.labels:
             self._add_labels(tree)
         tree.release()
@@ -479,33 +514,28 @@ class Engine:
 
     # Judging one moment.
 
-    def _new_target(self, head: bytes, line: bytes, data: bytes, start: int) -> Target | None:
-        """Find the hooks for a point and a tool. Lines that are not judged are read here."""
-        if head in self._ignored:
-            if not line.endswith(b"]\n"):
-                self._check_line(line, data, start)
-            return None
-        if line.startswith(self._others) and not line.startswith(self._judged):
+    def _selects(self, reader: Reader, line: bytes) -> bool:
+        """Whether a line is decoded, by its tool."""
+        head = line[: line.find(b'"', line.find(b'",') + 3)]
+        selected = self._heads.get(head)
+        if selected is None:
             try:
-                self._structure(line, data, start)
+                _, tool = _decode_head(head + b'"]')
             except _INVALID:
-                self._skip(_BAD_FIELDS, data, start)
-            return None
-        try:
-            name, tool = _decode_head(head + b'"]')
-        except _INVALID:
-            self._skip_moment(_BAD_FIELDS, data, start)
-            return None
-        point = POINTS.get(name)
-        now = then = None
-        if point is not None and self._test.where.wants_moment(name, tool):
-            now = self.now.route(point, tool)
-            then = None if self.then is None else self.then.route(point, tool)
-        route = now or then or (self._no_hooks if name == BEFORE_LLM and self._needs_requests else None)
-        if route is None:
-            self._ignored.add(head)
-            return None
-        target = self._targets[head] = Target(now, then, route)
+                return True  # to be reported
+            selected = self._heads[head] = self._target(reader, tool).is_needed
+        return selected
+
+    def _target(self, reader: Reader, tool: str) -> Target:
+        """Return the hooks for a point and a tool."""
+        target = reader.targets.get(tool)
+        if target is None:
+            point = reader.point
+            now = then = None
+            if self._test.where.wants_moment(str(point), tool):
+                now = self.now.route(point, tool)
+                then = None if self.then is None else self.then.route(point, tool)
+            target = reader.targets[tool] = Target(now, then, now or then or Route(point, tool, [], {}))
         return target
 
     def _settle(self, route: Route, moment: Moment, outcome: HookOutcome) -> Outcome | None:
@@ -696,7 +726,7 @@ class Engine:
 
     def _count_silent(self) -> None:
         """Count the moments at which no hook decided anything."""
-        for target in self._targets.values():
+        for target in [target for reader in self._all_readers for target in reader.targets.values()]:
             if target.silent or target.silent_after:
                 route = target.route
                 self._tally.cell("", str(route.point), route.tool, "same", [target.silent, target.silent_after, 0])
@@ -742,8 +772,7 @@ class Engine:
         if self._hangs[hook] >= MAX_HANGS:
             self._count_silent()
             self.give_up(hook)
-            self._targets.clear()
-            self._ignored.clear()
+            self._forget_targets()
             note = f"{hook} hung {MAX_HANGS} times in a part of the records, and was not called in its rest"
             self._total.notes[note] = None
 
@@ -801,21 +830,17 @@ _RUN_ID = re.compile(rb'"run_id":"([^"]+)"')
 _MOMENT = re.compile(rb'\["(?!(?:run|end|label|hooks|hookline)")[^"]*","(?:[^"\\]|\\.)*",-?\d+,(\d+),')
 
 
-def _prefixes(wanted: Wanted) -> tuple[bytes, ...]:
-    """Return how the lines of the moments begin that hooks listen to: with the point, and the tool if it is known."""
-    found: list[bytes] = []
-    for point, globs in wanted.points.items():
-        is_plain = bool(globs) and all(_PLAIN.fullmatch(glob) for glob in globs)
-        found += [f'["{point}","{glob}"'.encode() for glob in globs] if is_plain else [f'["{point}",'.encode()]
-    return tuple(found)
-
-
 def _has_moments(data: bytes) -> bool:
     """Whether lines contain more than the beginning of a record."""
     return any(line.strip() and not line.startswith((b'["hookline"', b'["hooks"')) for line in data.split(b"\n"))
 
 
-_PLAIN = re.compile(r"[\w.-]+")
+_END = ord("]")
+_NAME_END = 12
+"""Where the first bytes of a line end that tell points apart, almost always."""
+_LONG_NAMES = frozenset(f'{name}","'[: _NAME_END - 2].encode() for name in _OTHERS if len(name) > _NAME_END - 4)
+"""Those of other lines whose names are longer: other points may begin like them."""
+_PLAIN = re.compile(r"[\w.-]*")
 
 
 def _last_n(data: bytes, begin: int, end: int) -> int:

@@ -12,7 +12,7 @@ from .._kernel.payloads import ModelReply, ModelRequest, RunStart, ToolCallResul
 from .._kernel.points import POINTS
 from .._kernel.state import AgentResult
 from .._kernel.values import Message
-from ..records.format import NO_NOTES, Decision, MomentLine, Notes, RunInfo
+from ..records.format import Decision, MomentLine, Notes, RunInfo
 from ..records.reading import changed_by, continued, decode_moment
 
 KEPT_BYTES = 64 << 20
@@ -38,14 +38,13 @@ class Requests:
 
     def restore(self, request: ModelRequest, notes: Notes | None) -> ModelRequest:
         """Add to a decoded request the messages and tools that the request before it already had."""
-        notes, before = notes or NO_NOTES, self._last
-        messages = request.messages
-        if before is not None and notes.kept:
-            messages = continued(before.messages, notes.kept, messages)
-        _set(request, "messages", messages if isinstance(messages, History) else History(messages))
-        if before is not None and notes.tools_kept:
+        before, self._last = self._last, request
+        if before is None or notes is None:
+            _set(request, "messages", History(request.messages))
+            return request
+        _set(request, "messages", continued(before.messages, notes.kept, request.messages))
+        if notes.tools_kept:
             _set(request, "tools", before.tools)
-        self._last = request
         return request
 
     def complete(self, result: AgentResult[Any], notes: Notes | None) -> None:
@@ -132,16 +131,18 @@ class RunState:
 class TreeLines:
     """The lines of a run tree up to the current one, for hooks that look back. They are decoded only then."""
 
+    # Class attributes as defaults: most trees never change them.
+    _size = 0
+    _lost = False
+    _next = (0, 0)
+    is_partial = False
+    """Whether the source left out moments that no hook listens to."""
+    is_needed = False
+    """Whether a hook looked at earlier moments, although some are left out."""
+
     def __init__(self) -> None:
         self._blocks: list[tuple[bytes, int]] = []
-        self._size = 0
-        self._lost = False
-        self.is_partial = False
-        """Whether the source left out moments that no hook listens to."""
-        self.is_needed = False
-        """Whether a hook looked at earlier moments, although some are left out."""
         self._states: dict[int, RunState] = {}
-        self._next = (0, 0)
 
     def keep(self, data: bytes, start: int) -> None:
         """Keep the lines of a block from this position on."""
@@ -157,8 +158,8 @@ class TreeLines:
             end = -1 if number < len(self._blocks) - 1 else data.find(b'\n["run",0,', start + 1)
             yield from data[start : len(data) if end < 0 else end].split(b"\n")
 
-    def state(self, run: int, infos: Mapping[int, RunInfo], position: int, replaced: frozenset[str]) -> RunState:
-        """Return the state of a run at the line at this position of the last block, which is being judged."""
+    def state(self, run: int, infos: Mapping[int, RunInfo], end: int, replaced: frozenset[str]) -> RunState:
+        """Return the state of a run at the line before this position of the last block, which is being judged."""
         if self.is_partial:
             self.is_needed = True  # the unit is judged again with all its lines
             return RunState(infos[run])
@@ -167,6 +168,7 @@ class TreeLines:
             state.missing = "the messages of a very long run"
             return state
         last = len(self._blocks) - 1
+        position = self._blocks[last][0].rfind(b"\n", 0, max(end - 1, 0)) + 1
         first, begin = self._next
         for number in range(first, last + 1):
             data, start = self._blocks[number]

@@ -148,17 +148,7 @@ class Route:
     chain, for moments at which one of them decides: a rewriter may rename the tool.
     """
 
-    __slots__ = (
-        "calls",
-        "chain",
-        "decode",
-        "has_ids",
-        "is_call",
-        "point",
-        "slow",
-        "tool",
-        "waits",
-    )
+    __slots__ = ("calls", "chain", "is_call", "point", "slow", "tool", "waits")
 
     def __init__(self, point: Point[Any], tool: str, entries: list[Entry], numbers: Mapping[int, int]) -> None:
         self.point, self.tool = point, tool
@@ -173,8 +163,6 @@ class Route:
         # Observers are called after the verdict, which only the dispatcher knows.
         self.slow = bool(set(chosen) & set(self.chain.observers))
         self.is_call = point == "before_tool"
-        self.has_ids = "ids" in point.payload.__struct_fields__
-        self.decode = row_decoder(point).decode
 
     def __bool__(self) -> bool:
         return bool(self.calls) or self.slow

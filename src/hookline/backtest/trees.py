@@ -114,10 +114,8 @@ class RunTree:
     """
 
     # Class attributes as defaults: most trees never change them.
-    line = b""
-    """The line that is being judged."""
     stream: BytesIO | None = None
-    """The block that it was just read from."""
+    """The block that the line that is being judged was just read from."""
     last_n = -1
     """The position of the last moment in the blocks that were read completely."""
     differs_n = -1
@@ -186,5 +184,5 @@ class RunTree:
     def state_of(self, number: int) -> RunState:
         """Return the state of a run at the current line."""
         infos = {run.number: run.info for run in self.all_runs()}
-        position = 0 if self.stream is None else self.stream.tell() - len(self.line)
-        return self.lines.state(number, infos, position, self._replaced)
+        end = 0 if self.stream is None else self.stream.tell()
+        return self.lines.state(number, infos, end, self._replaced)

@@ -41,6 +41,7 @@ class Where:
         for text in terms:
             for term in text.split(" and ") if " and " in text else [text]:
                 self._add(term.strip())
+        self.filters_moments = bool(self._moment)
         self.filters_runs = bool(self._run)
         self.filters_status = bool(self._status)
 
