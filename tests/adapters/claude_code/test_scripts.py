@@ -2,9 +2,11 @@
 
 import pytest
 
-from hookline import APPROVAL_REQUESTED, Agent, HookResult, ScriptedModel, Session, call, hook, reply, tool
+from hookline import APPROVAL_REQUESTED, Agent, HookResult, ScriptedModel, Session, call, hook, tool
 from hookline.hooks import Compactor, ContextCompactionHook
 from hookline.teams import Team
+
+from ...waiting import block_until
 
 
 def texts(model):
@@ -188,23 +190,26 @@ def test_a_notification_hook_is_called_when_a_person_is_asked(project):
     project.add("PreToolUse", "ask-before-push.js", "Bash")
     agent = project.agent([call("shell", command="git push"), "Ok."])
     agent.run("Push.")
-    from ...waiting import block_until
-
     block_until(project.log)
     (line,) = project.log()
     assert line["notification_type"] == "permission_prompt"
     assert "Bash" in line["message"]
 
 
-def test_hooks_of_a_real_script_guard_the_embedded_model(project):
-    @tool
-    def shell(command: str) -> str:
-        """Run a command."""
-        return project.write("ran", command).name
+@pytest.mark.slow
+def test_a_script_blocks_a_call_of_the_embedded_model(project):
+    pytest.importorskip("xllamacpp")
+    ran = []
 
-    project.python("PreToolUse", "print('No commands today.', file=sys.stderr); sys.exit(2)", "Bash")
-    agent = Agent("coder", llm="local", tools=[shell], hooks=[project.hooks()], max_steps=2)
-    result = agent.run("Run the command ls.")
-    assert result.steps[0].outcomes in ((), ("blocked",))
-    assert not (project.folder / "ran").exists()
-    assert reply is not None
+    @tool
+    def set_timer(minutes: int) -> str:
+        """Set a timer for a number of minutes."""
+        ran.append(minutes)
+        return "The timer is running."
+
+    project.python("PreToolUse", "print('No timers today.', file=sys.stderr); sys.exit(2)", "set_timer")
+    agent = Agent("small", llm="local", tools=[set_timer], hooks=[project.hooks()], max_steps=1)
+    result = agent.run("Set a timer for 15 minutes.")
+    assert result.steps[0].outcomes == ("blocked",)
+    assert result.messages[-1].content == "No timers today."
+    assert ran == []

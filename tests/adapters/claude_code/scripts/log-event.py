@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Any event: appends the input to a log, as an audit would."""
+
 import json
 import os
 import sys

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """PreToolUse: rewrites npm to pnpm with updatedInput, and tells the model why."""
+
 import json
 import sys
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """PostToolUse: removes tokens from the output of a command with updatedToolOutput."""
+
 import json
 import re
 import sys

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """SessionStart: adds context that depends on how the session starts."""
+
 import json
 import os
 import sys

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """PostToolBatch: stops the agent after it touched too many files."""
+
 import json
 import sys
 
