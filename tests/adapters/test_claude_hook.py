@@ -545,6 +545,7 @@ def test_input_that_cannot_be_read_blocks_with_a_reason(claude, data):
     assert done.stderr.startswith(b"Hookline: ")
 
 
+@pytest.mark.slow
 def test_an_event_that_is_too_large_blocks(claude):
     data = claude.event("PreToolUse", tool_name="Write", tool_input={"file_path": "a", "content": "x" * 64_000_000})
     done = claude.call(data)
@@ -556,10 +557,10 @@ def test_an_event_that_is_too_large_blocks(claude):
     ("rules", "why"),
     [
         ("import nothing_like_this", "No module named 'nothing_like_this'"),
-        ("def rules(:", "line 1: invalid syntax"),
-        ("x = 1", "has no hooks"),
-        ("raise SystemExit(0)", "SystemExit"),
-        ("import os; os._exit(0)", "the hooks cannot be started"),
+        pytest.param("def rules(:", "line 1: invalid syntax", marks=pytest.mark.slow),
+        pytest.param("x = 1", "has no hooks", marks=pytest.mark.slow),
+        pytest.param("raise SystemExit(0)", "SystemExit", marks=pytest.mark.slow),
+        pytest.param("import os; os._exit(0)", "the hooks cannot be started", marks=pytest.mark.slow),
     ],
 )
 def test_rules_that_cannot_be_loaded_block_calls_and_prompts_but_not_the_end(new, rules, why):
@@ -631,6 +632,7 @@ def test_a_process_that_was_killed_is_started_again(new):
     assert claude.bash("sudo true") == "deny"
 
 
+@pytest.mark.slow
 def test_a_hook_that_hangs_blocks_its_call_and_not_the_next_ones(new):
     claude = new(RULES, "--timeout", "2")
     done = claude.call(claude.event("PreToolUse", tool_name="mcp__data__hanging", tool_input={}))
@@ -639,6 +641,7 @@ def test_a_hook_that_hangs_blocks_its_call_and_not_the_next_ones(new):
     assert claude.judge("mcp__data__any") == {}
 
 
+@pytest.mark.slow
 def test_an_unused_process_ends(new):
     claude = new(NO_SUDO, "--idle", "1")
     assert claude.bash("sudo true") == "deny"
@@ -696,6 +699,7 @@ def test_the_name_of_a_built_in_hook_is_enough(new):
     assert claude.judge("Bash", command="rm -rf canary")["permissionDecision"] == "deny"
 
 
+@pytest.mark.slow
 def test_a_configuration_file_applies_its_guards_once_it_is_trusted(new, tmp_path_factory):
     claude = new('folder = "."\nshell = true\n', "--once", name="hookline.toml")
     env = claude.env() | {"HOOKLINE_TRUST": "0", "XDG_DATA_HOME": str(tmp_path_factory.mktemp("data"))}
@@ -720,6 +724,7 @@ def test_tools_can_have_other_names(new):
     assert b"write TOOL=NAME" in claude.call(claude.event("PreToolUse", tool_name="A", tool_input={})).stderr
 
 
+@pytest.mark.slow
 def test_the_developer_profile_needs_to_know_of_a_sandbox(new):
     rules = "from hookline.hooks import TerminalGuard\nhooks = [TerminalGuard('.', profile='developer')]"
     assert new(rules, "--once").bash("touch made") == "deny"
