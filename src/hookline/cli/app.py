@@ -20,7 +20,7 @@ GROUPS = {
         "run": "Run an agent on one task.",
         "chat": "Chat with an agent.",
         "serve": "Serve the agent over HTTP: a JSON API, A2A, and OpenAI's chat API.",
-        "gateway": "Connect the agent to channels such as Telegram, MQTT or a web page.",
+        "gateway": "Connect the agent to channels such as Slack, Telegram or a web page.",
         "approvals": "Approve or deny tool calls that wait for approval.",
         "keys": "List, add and revoke API keys for hookline serve.",
         "claude-hook": "Protect a session of Claude Code with hooks of Hookline.",
