@@ -693,6 +693,14 @@ def test_the_printed_settings_protect_a_session_in_another_folder(new, tmp_path_
     assert b"No sudo." in done.stdout
 
 
+def test_rules_of_the_same_name_in_the_working_folder_do_not_replace_those_of_the_project(claude):
+    inner = claude.folder / "inner"
+    inner.mkdir()
+    (inner / "rules.py").write_text("from hookline.hooks import Notes\n")
+    event = claude.event("PreToolUse", tool_name="Bash", tool_input={"command": "rm -rf canary"}, cwd=str(inner))
+    assert b'"deny"' in claude.call(event, cwd=inner).stdout
+
+
 def test_the_name_of_a_built_in_hook_is_enough(new):
     claude = new("", "--once", "--sandboxed", name="unused.py")
     claude.options = ("TerminalGuard", "--once")

@@ -16,99 +16,14 @@ import stat
 import sys
 import time
 
+from ._claude_options import MAX_INPUT, STALE, NoAnswerError, Options
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ._claude_refusal import Answer
 
-MAX_INPUT = 64_000_000
-"""Larger events are refused."""
 MAX_ADDRESS = 100
 """Unix sockets have addresses of at most about 104 bytes."""
-STALE = 255
-"""The answer of a resident process whose rules have changed: start another one."""
-SECONDS, IDLE = 25.0, 1800.0
-
-
-class Options:
-    """The options of one call. Resident processes with other options are other processes.
-
-    Args:
-        rules: files, modules and names of hooks.
-        tools: changes of the map of tools.
-        sandboxed: whether Claude Code runs commands in a sandbox.
-        allow_rewritten: whether calls that hooks changed run without a question.
-        seconds: the time for one answer. Claude Code lets a call run if a hook takes too long, so this must be shorter
-            than the ``timeout`` there.
-        idle: after this time without a call, the resident process ends.
-        once: whether to answer without a resident process.
-    """
-
-    def __init__(
-        self,
-        rules: Sequence[str],
-        tools: Sequence[str] = (),
-        *,
-        sandboxed: bool = False,
-        allow_rewritten: bool = False,
-        seconds: float = SECONDS,
-        idle: float = IDLE,
-        once: bool = False,
-    ) -> None:
-        self.folder = os.environ.get("CLAUDE_PROJECT_DIR") or os.getcwd()
-        self.rules, self.tools = [self._absolute(each) for each in rules], list(tools)
-        self.sandboxed, self.allow_rewritten = sandboxed, allow_rewritten
-        self.seconds, self.idle = seconds, idle
-        self.once = once or not hasattr(socket, "AF_UNIX") or not hasattr(os, "fork")
-
-    def _absolute(self, rule: str) -> str:
-        """Return a file by its absolute path, first looked for in the working folder, then in the project."""
-        name, colon, rest = rule.partition(":")
-        if not name.endswith((".py", ".toml")) or os.path.isabs(name):
-            return rule
-        here = os.path.abspath(name)
-        found = here if os.path.exists(here) else os.path.join(self.folder, name)
-        return f"{found}{colon}{rest}"
-
-    def identity(self) -> str:
-        """Return a text that is the same for calls that one resident process may answer."""
-        from .._base.package import __version__
-
-        parts = (
-            *(self.folder, __version__, __file__, sys.prefix, os.environ.get("PYTHONPATH", "")),
-            *(self.sandboxed, self.allow_rewritten, self.seconds, self.idle, self.rules, self.tools),
-        )
-        return repr(parts)
-
-
-def parse(args: Sequence[str]) -> Options | None:
-    """Return the options of a call as Claude Code makes it; ``None`` if the full parser is needed.
-
-    That is the case for ``--help``, for what only people use, and for mistakes, which the full parser explains.
-    """
-    rules: list[str] = []
-    tools: list[str] = []
-    flags: dict[str, bool] = {}
-    numbers: dict[str, float] = {}
-    rest = list(args)
-    while rest:
-        arg = rest.pop(0)
-        if arg in ("--sandboxed", "--allow-rewritten", "--once"):
-            flags[arg[2:].replace("-", "_")] = True
-        elif arg in ("--tool", "--timeout", "--idle") and rest:
-            value = rest.pop(0)
-            if arg == "--tool":
-                tools.append(value)
-            elif not value.isdecimal() or int(value) == 0:
-                return None
-            else:
-                numbers["seconds" if arg == "--timeout" else "idle"] = float(value)
-        elif arg.startswith("-"):
-            return None
-        else:
-            rules.append(arg)
-    return Options(rules, tools, **flags, **numbers) if rules else None  # type: ignore[arg-type]
 
 
 def run(options: Options) -> int:
@@ -125,10 +40,6 @@ def run(options: Options) -> int:
         stream.buffer.write(text)
         stream.buffer.flush()
     return answer[2]
-
-
-class NoAnswerError(Exception):
-    """The resident process cannot be started, or did not answer."""
 
 
 def _describe(error: Exception) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from .._base.text import error_text
 from .._kernel.errors import HooklineError
-from ._claude_client import MAX_INPUT, STALE, NoAnswerError, Options
+from ._claude_options import MAX_INPUT, STALE, NoAnswerError, Options
 from ._claude_refusal import Answer, refusal
 
 if TYPE_CHECKING:

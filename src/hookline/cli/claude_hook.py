@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from ..adapters._claude_client import IDLE, SECONDS, Options, run
+from ..adapters._claude_client import run
+from ..adapters._claude_options import IDLE, SECONDS, Options
 from .errors import print_note
 from .help import Command
 
