@@ -134,6 +134,7 @@ def test_an_if_at_an_event_without_a_tool_is_reported_and_never_called(project):
 
 
 HANDLER = {"type": "command", "command": "true"}
+URL = {"type": "http", "url": "http://localhost:1/"}
 MALFORMED = {
     "not JSON": ("{", "is not valid JSON"),
     "a list": ("[]", "the file must be a JSON object"),
@@ -159,9 +160,9 @@ MALFORMED = {
     "onFailure": (hooks_of({**HANDLER, "onFailure": "explode"}), "expected block"),
     "no URL": (hooks_of({"type": "http"}), "cannot be used"),
     "a URL with a password": (hooks_of({"type": "http", "url": "http://a:b@localhost/"}), "cannot be used"),
-    "headers": (hooks_of({"type": "http", "url": "http://localhost:1/", "headers": {"A": 1}}), "object of texts"),
-    "allowedEnvVars": (hooks_of({"type": "http", "url": "http://localhost:1/", "allowedEnvVars": "A"}), "list of names"),
-    "a URL at SessionStart": (hooks_of({"type": "http", "url": "http://localhost:1/"}, event="SessionStart"), "only commands"),
+    "headers": (hooks_of({**URL, "headers": {"A": 1}}), "object of texts"),
+    "allowedEnvVars": (hooks_of({**URL, "allowedEnvVars": "A"}), "list of names"),
+    "a URL at SessionStart": (hooks_of(URL, event="SessionStart"), "only commands"),
     "disableAllHooks": ({"disableAllHooks": "yes"}, "must be true or false"),
 }  # fmt: skip
 
@@ -169,7 +170,8 @@ MALFORMED = {
 @pytest.mark.parametrize(("content", "problem"), MALFORMED.values(), ids=MALFORMED)
 def test_malformed_settings_are_an_error_that_names_the_file_and_the_place(tmp_path, content, problem):
     file = tmp_path / "settings.json"
-    file.write_bytes(content if isinstance(content, bytes) else content.encode() if isinstance(content, str) else json.dumps(content).encode())  # fmt: skip  # noqa: E501
+    text = content if isinstance(content, (str, bytes)) else json.dumps(content)
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(RegistrationError, match=problem) as raised:
         ClaudeHooks(file)
     assert str(file) in str(raised.value)
