@@ -212,6 +212,7 @@ class ClaudeHooks:
         for handler in self.handlers:
             self._by_event[handler.event] = (*self._by_event.get(handler.event, ()), handler)
         used = {point for point, events in _POINTS.items() if any(event in self._by_event for event in events)}
+        used |= {ON_STOP} if any(handler.wakes for handler in self.handlers) else set()
         self.points = frozenset({*used, BEFORE_STEP} if used else ())
         self._shared = _Shared(transcripts)
         endings = self._by_event.get("SessionEnd", ())
@@ -565,12 +566,11 @@ class ClaudeHooks:
                 answer = get_answer()
             except ClaudeHookError as error:  # the run has gone on
                 answer = Answer(handler=handler, failure=str(error))
-            finally:
-                shared.scripts.discard(script)
             if answer.blocked:
                 text = f"{handler.event} hook feedback: {answer.reason}" if handler.wakes else answer.context
                 answer = msgspec.structs.replace(answer, blocked=False, context=text)
             own.late.append(answer)
+            shared.scripts.discard(script)
 
         shared.scripts.add(script)
         threading.Thread(target=follow, name="hookline-claude-hook", daemon=True).start()
