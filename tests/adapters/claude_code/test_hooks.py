@@ -288,7 +288,9 @@ def test_hooks_see_a_call_after_other_rewriters(project):
 
 def test_a_permission_request_hook_can_change_the_input_of_a_call(project):
     decision = {"behavior": "allow", "updatedInput": {"file_path": "b", "content": "b"}}
-    project.python("PermissionRequest", say(hookSpecificOutput={"hookEventName": "PermissionRequest", "decision": decision}))
+    project.python(
+        "PermissionRequest", say(hookSpecificOutput={"hookEventName": "PermissionRequest", "decision": decision})
+    )
     project.python("PreToolUse", decide("ask"))
     project.run([call("write_file", path="a", content="a"), "Ok."])
     assert not (project.folder / "a").exists()
@@ -297,7 +299,9 @@ def test_a_permission_request_hook_can_change_the_input_of_a_call(project):
 
 def test_a_permission_request_hook_can_deny_and_interrupt(project):
     decision = {"behavior": "deny", "message": "Stop here.", "interrupt": True}
-    project.python("PermissionRequest", say(hookSpecificOutput={"hookEventName": "PermissionRequest", "decision": decision}))
+    project.python(
+        "PermissionRequest", say(hookSpecificOutput={"hookEventName": "PermissionRequest", "decision": decision})
+    )
     project.python("PreToolUse", decide("ask"))
     result = project.run([call("list_files"), "Never."])
     assert (result.status, result.reply) == ("ended", "Stop here.")
@@ -314,7 +318,9 @@ def test_exit_code_2_is_not_a_denial_of_a_permission_request(project):
 
 
 def test_updated_tool_output_is_seen_by_the_model_and_by_later_hooks(project):
-    project.python("PostToolUse", say(hookSpecificOutput={"hookEventName": "PostToolUse", "updatedToolOutput": {"n": 1}}))
+    project.python(
+        "PostToolUse", say(hookSpecificOutput={"hookEventName": "PostToolUse", "updatedToolOutput": {"n": 1}})
+    )
     seen = []
 
     @hook(AFTER_TOOL, phase="guard")
@@ -327,7 +333,9 @@ def test_updated_tool_output_is_seen_by_the_model_and_by_later_hooks(project):
 
 def test_context_of_calls_follows_their_results(project):
     project.python("PreToolUse", say(hookSpecificOutput={"hookEventName": "PreToolUse", "additionalContext": "before"}))
-    project.python("PostToolUse", say(hookSpecificOutput={"hookEventName": "PostToolUse", "additionalContext": "after"}))
+    project.python(
+        "PostToolUse", say(hookSpecificOutput={"hookEventName": "PostToolUse", "additionalContext": "after"})
+    )
     result = project.run([[call("list_files"), call("list_files", path=".claude")], "Ok."])
     roles = [message.role for message in result.messages]
     assert roles == ["user", "assistant", "tool", "tool", "user", "user", "user", "user", "assistant"]
@@ -373,7 +381,9 @@ def test_a_subagent_has_start_and_stop_and_its_calls_name_it(project):
     for event in ("SubagentStart", "SubagentStop", "PreToolUse", "UserPromptSubmit", "Stop", "SessionStart"):
         project.add(event, "log-event.py")
     context = say(hookSpecificOutput={"hookEventName": "SubagentStart", "additionalContext": "Be brief."})
-    project.python("SubagentStart", context, "helper").python("SubagentStart", context.replace("brief", "long"), "other")
+    project.python("SubagentStart", context, "helper").python(
+        "SubagentStart", context.replace("brief", "long"), "other"
+    )
     model = ScriptedModel([call("look"), "Found."])
 
     @tool
@@ -384,7 +394,8 @@ def test_a_subagent_has_start_and_stop_and_its_calls_name_it(project):
     team = Team([Agent("helper", "Helps.", llm=model, tools=[look])])
     project.run([call("delegate", to="helper", task="Look."), "Ok."], tools=[team])
     events = [line["hook_event_name"] for line in project.log()]
-    assert events == ["SessionStart", "UserPromptSubmit", "PreToolUse", "SubagentStart", "PreToolUse", "SubagentStop", "Stop"]  # fmt: skip
+    inside = ["SubagentStart", "PreToolUse", "SubagentStop"]
+    assert events == ["SessionStart", "UserPromptSubmit", "PreToolUse", *inside, "Stop"]
     delegated, start, looked, stop = project.log()[2:6]
     assert delegated["tool_name"] == "Agent"
     assert delegated["tool_input"] == {"subagent_type": "helper", "prompt": "Look."}
@@ -557,7 +568,7 @@ def test_a_hook_can_wake_the_agent_from_the_background(project):
 
 def test_a_hook_that_goes_to_the_background_itself_is_not_waited_for(project):
     wait = 'until [ -e "$CLAUDE_PROJECT_DIR"/a ]; do sleep 0.01; done; touch "$CLAUDE_PROJECT_DIR"/b'
-    project.add("PreToolUse", f"echo '{{\"async\": true, \"asyncTimeout\": 60000}}'; {wait}", "Write")
+    project.add("PreToolUse", f'echo \'{{"async": true, "asyncTimeout": 60000}}\'; {wait}', "Write")
     agent = project.agent([call("write_file", path="a", content="a"), "Ok."])
     assert agent.run("Go.").steps[0].outcomes == ("ok",)
     block_until((project.folder / "b").exists)
@@ -623,7 +634,12 @@ def test_a_url_gets_the_input_and_decides_with_json(project, web, monkeypatch):
 
 @pytest.mark.parametrize(
     ("status", "reply", "problem"),
-    [(500, b'{"decision": "block"}', "status 500"), (302, b"", "status 302"), (200, b"{", "not valid"), (200, b"hi", "")],
+    [
+        (500, b'{"decision": "block"}', "status 500"),
+        (302, b"", "status 302"),
+        (200, b"{", "not valid"),
+        (200, b"hi", ""),
+    ],
 )
 @pytest.mark.parametrize("policy", ["open", "block"])
 def test_only_json_with_status_2xx_decides(project, web, status, reply, problem, policy, caplog):

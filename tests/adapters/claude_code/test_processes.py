@@ -110,11 +110,11 @@ def test_a_script_that_is_stopped_ends_at_once_and_a_stopped_one_never_starts(tm
 @tool
 def work() -> str:
     """Work."""
-    DONE.append(1)
+    done_work.append(1)
     return "done"
 
 
-DONE = []
+done_work = []
 BAD = {
     "a missing program": ("/no/such/hook", "exit code 127"),
     "a file that is not executable": ("/etc/passwd", "exit code 126"),
@@ -124,7 +124,7 @@ BAD = {
     "too slow": ("sleep 600", "took longer than 0.3 s"),
     "100 MB": ("head -c 100000000 /dev/zero", "printed more than"),
     "garbage": ("echo '{\"decision\": '", "the JSON that it printed is not valid"),
-    "another shape": ("echo '{\"hookSpecificOutput\": {\"permissionDecision\": \"deny\"}}'", "not valid"),
+    "another shape": ('echo \'{"hookSpecificOutput": {"permissionDecision": "deny"}}\'', "not valid"),
     "an unknown decision": (
         'echo \'{"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "maybe"}}\'',
         "not valid",
@@ -136,7 +136,7 @@ BAD = {
 @pytest.mark.parametrize(("line", "problem"), BAD.values(), ids=BAD)
 @pytest.mark.parametrize("policy", ["open", "block", "closed"])
 def test_a_hook_that_fails_follows_its_failure_policy(project, line, problem, policy, caplog):
-    DONE.clear()
+    done_work.clear()
     given = {"onFailure": "block"} if policy == "block" else {"on_failure": policy}
     project.add("PreToolUse", line, timeout=0.3 if "sleep" in line else 60, **given)
     agent = Agent("worker", llm=ScriptedModel([call("work"), "Ok."]), tools=[work], hooks=[project.hooks()])
@@ -144,11 +144,11 @@ def test_a_hook_that_fails_follows_its_failure_policy(project, line, problem, po
         with pytest.raises(RunFailedError, match="PreToolUse hook") as failed:
             agent.run("Go.")
         assert problem in str(failed.value)
-        assert DONE == []
+        assert done_work == []
         return
     result = agent.run("Go.")
     assert problem in caplog.text
-    assert DONE == ([1] if policy == "open" else [])
+    assert done_work == ([1] if policy == "open" else [])
     if policy == "block":
         assert result.steps[0].outcomes == ("blocked",)
         assert problem in result.messages[2].content
