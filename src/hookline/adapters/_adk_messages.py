@@ -14,6 +14,12 @@ from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec, Usage
 from ..tools._tool import jsonable
 from ._translation import Group, Transcript, split_system
 
+try:
+    from google.adk.models.llm_response import LlmResponse
+    from google.genai import types
+except ImportError:
+    pass  # the adapter says which version to install
+
 _CLIENT_ID = "adk-"
 """The beginning of call ids that ADK makes, and removes before it sends them to a model."""
 _PARAMS = {"max_tokens": "max_output_tokens", "stop": "stop_sequences"}
@@ -81,15 +87,11 @@ class AdkRequest:
         return self._given.model_copy(update=changes) if changes else self._given
 
     def _tools(self, specs: Sequence[ToolSpec]) -> list[Any]:
-        from google.genai import types
-
         kept = [tool for tool in self._given.config.tools or () if not getattr(tool, "function_declarations", None)]
         declarations = [self._declaration(spec) for spec in specs]
         return [*kept, types.Tool(function_declarations=declarations)] if declarations else kept
 
     def _declaration(self, spec: ToolSpec) -> Any:
-        from google.genai import types
-
         known = self._declarations.get(spec.name)
         if known is not None and _tool_spec(known) == spec:
             return known
@@ -133,8 +135,6 @@ def write_replies(reply: ModelReply, received: Sequence[Any]) -> Sequence[Any]:
         reply: the settled reply.
         received: the responses that the reply was made of; none if a hook wrote it.
     """
-    from google.adk.models.llm_response import LlmResponse
-
     parts = [part for response in received for part in _parts(response.content)]
     text, calls = _text_and_calls(parts)
     if received and reply.content == text and reply.tool_calls == calls:
@@ -147,10 +147,20 @@ def write_replies(reply: ModelReply, received: Sequence[Any]) -> Sequence[Any]:
 
 def text_response(text: str, *, partial: bool | None = None) -> Any:
     """Return a response of ADK with this text."""
-    from google.adk.models.llm_response import LlmResponse
-    from google.genai import types
-
     return LlmResponse(content=types.Content(role="model", parts=[types.Part(text=text)]), partial=partial)
+
+
+def note_response(note: str) -> Any:
+    """Return a response of ADK that adds a message of the user to the conversation."""
+    return LlmResponse(content=types.Content(role="user", parts=[types.Part(text=note)]))
+
+
+def read_contents(contents: Sequence[Any]) -> list[Message]:
+    """Return contents of ADK as Hookline's messages."""
+    transcript, ids = Transcript(), _CallIds()
+    for content in contents:
+        _read_content(transcript, content, ids)
+    return transcript.messages
 
 
 def shown_text(response: Any) -> str:
@@ -224,8 +234,6 @@ def _read_response(response: Mapping[str, Any]) -> tuple[bool, str]:
 
 
 def _build_parts(message: Message, before: Sequence[Any]) -> Group:
-    from google.genai import types
-
     text = [types.Part(text=message.content)] if message.content else []
     if message.role == "tool":
         key = "error" if message.is_error else "result"
@@ -244,8 +252,6 @@ def _build_parts(message: Message, before: Sequence[Any]) -> Group:
 
 
 def _call_part(call: ToolCall, before: Any) -> Any:
-    from google.genai import types
-
     made = types.FunctionCall(id=call.id, name=call.name, args=thaw(call.arguments))
     if before is None:
         return types.Part(function_call=made)
@@ -253,8 +259,6 @@ def _call_part(call: ToolCall, before: Any) -> Any:
 
 
 def _content(group: Group) -> Any:
-    from google.genai import types
-
     if group.source is not None and group.parts == group.source.parts:
         return group.source
     return types.Content(role=group.role, parts=group.parts)
@@ -296,8 +300,6 @@ def _read_choice(config: Any) -> str | None:
 
 
 def _write_choice(choice: str | None) -> Any:
-    from google.genai import types
-
     if choice in (None, "auto"):
         return None
     mode = {"required": "ANY", "none": "NONE"}.get(choice, "ANY")

@@ -13,6 +13,12 @@ from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec, Usage
 from ..tools._tool import jsonable
 from ._translation import Group, Transcript
 
+try:
+    from agent_framework import ChatResponse, ChatResponseUpdate, Content, FunctionTool
+    from agent_framework import Message as ChatMessage
+except ImportError:
+    pass  # the adapter says which version to install
+
 _NOT_PARAMS = frozenset(
     ("tools", "tool_choice", "instructions", "response_format", "model", "conversation_id", "metadata", "user", "store")
 )
@@ -76,8 +82,6 @@ class ChatRequest:
         known = self._tools.get(spec.name)
         if known is not None and _tool_spec(known) == spec:
             return known
-        from agent_framework import FunctionTool
-
         return FunctionTool(name=spec.name, description=spec.description, input_model=thaw(spec.parameters), func=None)
 
 
@@ -100,8 +104,6 @@ def write_reply(reply: ModelReply, received: Any | None) -> Any:
         reply: the settled reply.
         received: the response that the reply was made of, or ``None`` if a hook wrote it.
     """
-    from agent_framework import ChatResponse
-
     contents = [] if received is None else _contents(received)
     text, calls = _text_and_calls(contents)
     if received is not None and reply.content == text and reply.tool_calls == calls:
@@ -116,10 +118,69 @@ def write_reply(reply: ModelReply, received: Any | None) -> Any:
 
 def text_response(text: str) -> Any:
     """Return a ``ChatResponse`` with this text."""
-    from agent_framework import ChatResponse
-    from agent_framework import Message as FrameworkMessage
+    return ChatResponse(messages=[ChatMessage(role="assistant", contents=[text])])
 
-    return ChatResponse(messages=[FrameworkMessage(role="assistant", contents=[text])])
+
+def text_update(text: str, template: Any) -> Any:
+    """Return an update with this text, like another update of the same reply."""
+    if template is None:
+        return ChatResponseUpdate(role="assistant", contents=[Content.from_text(text)])
+    update = copy.copy(template)
+    update.contents = [Content.from_text(text)]
+    return update
+
+
+def without_text(update: Any) -> Any | None:
+    """Return an update without its text, or ``None`` if nothing else is in it."""
+    others = [content for content in update.contents if content.type != "text"]
+    if not others:
+        return None
+    if len(others) == len(update.contents):
+        return update
+    changed = copy.copy(update)
+    changed.contents = others
+    return changed
+
+
+def call_updates(response: Any) -> list[Any]:
+    """Return updates with the calls in a response that hooks changed. Its text has been shown."""
+    calls = [content for content in _contents(response) if content.type == "function_call"]
+    return [ChatResponseUpdate(role="assistant", contents=calls)] if calls else []
+
+
+def continuation(response: Any, note: str) -> list[Any]:
+    """Return the messages of a response, and a note of the user."""
+    return [*response.messages, *([ChatMessage(role="user", contents=[note])] if note else [])]
+
+
+def reply_text(response: Any) -> str | None:
+    """Return the text of the last message of an agent's response."""
+    return response.messages[-1].text if response is not None and response.messages else None
+
+
+def with_reply(response: Any, text: str) -> Any:
+    """Return an agent's response with another text in its last message."""
+    changed = copy.copy(response)
+    last = response.messages[-1] if response.messages else None
+    others = [content for content in last.contents if content.type != "text"] if last is not None else []
+    message = ChatMessage(role="assistant", contents=[*others, Content.from_text(text)])
+    changed.messages = [*response.messages[:-1], message]
+    return changed
+
+
+def task_and_history(messages: Sequence[Any]) -> tuple[str, list[Message]]:
+    """Return the text of the last user message, and the messages before it."""
+    last = max((i for i, message in enumerate(messages) if message.role == "user"), default=len(messages))
+    transcript = Transcript()
+    names: dict[str, str] = {}
+    for message in messages[:last]:
+        _read_message(transcript, message, names)
+    return messages[last].text if last < len(messages) else "", transcript.messages
+
+
+def arguments_of(arguments: Any) -> Any:
+    """Return the arguments of a function as JSON."""
+    return jsonable(arguments.model_dump(mode="json") if hasattr(arguments, "model_dump") else dict(arguments))
 
 
 def text_of(update: Any) -> str:
@@ -139,11 +200,6 @@ def write_result(result: ToolCallResult, received: Any) -> Any:
     if result.error is None and result.result == jsonable(read_result(received)):
         return received
     return result.text
-
-
-def user_text(messages: Sequence[Any]) -> str:
-    """Return the text of the last user message, the task of a run."""
-    return next((message.text for message in reversed(messages) if message.role == "user"), "")
 
 
 def _read_message(transcript: Transcript, message: Any, names: dict[str, str]) -> None:
@@ -175,8 +231,6 @@ def _read_message(transcript: Transcript, message: Any, names: dict[str, str]) -
 
 
 def _build_parts(message: Message, before: Sequence[Any]) -> Group:
-    from agent_framework import Content
-
     text = [Content.from_text(message.content)] if message.content else []
     if message.role == "tool":
         failed = "Error" if message.is_error else None
@@ -192,11 +246,9 @@ def _build_parts(message: Message, before: Sequence[Any]) -> Group:
 
 
 def _message(group: Group) -> Any:
-    from agent_framework import Message as FrameworkMessage
-
     if group.source is not None and group.parts == list(group.source.contents):
         return group.source
-    return FrameworkMessage(role=group.role, contents=group.parts)
+    return ChatMessage(role=group.role, contents=group.parts)
 
 
 def _contents(response: Any) -> list[Any]:
@@ -205,7 +257,11 @@ def _contents(response: Any) -> list[Any]:
 
 def _text_and_calls(contents: Sequence[Any]) -> tuple[str, tuple[ToolCall, ...]]:
     text = "".join([content.text for content in contents if content.type == "text" and content.text])
-    made = [content for content in contents if content.type == "function_call" and not (content.informational_only or content.hosted)]
+    made = [
+        content
+        for content in contents
+        if content.type == "function_call" and not (content.informational_only or content.hosted)
+    ]
     return text, tuple([ToolCall(call.call_id or "", call.name, call.arguments or {}) for call in made])
 
 

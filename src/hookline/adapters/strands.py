@@ -6,7 +6,7 @@ One plugin takes the hooks to the agent::
 
     agent = Agent(tools=[shell], plugins=[HooklinePlugin(no_sudo, AuditTrail("audit.db"))])
 
-It uses the middleware of Strands around model calls and tool calls, as the innermost one, so that hooks judge what really
+It is the innermost middleware of Strands around model calls and tool calls, so that hooks judge what really
 runs. The run begins and ends with the events around an invocation.
 """
 
@@ -16,7 +16,7 @@ import asyncio
 import itertools
 import sys
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from .._base.errors import PlainError
 from .._kernel.errors import HooklineError
@@ -27,8 +27,15 @@ from .._kernel.values import ModelResponse, ToolCall
 from .._run.events import Discarded
 from .._run.foreign import Reply
 from . import _strands_messages as translate
-from ._foreign import AdapterOptions, Attachment, ForeignRun, RunOverError, Support, only_registry
-from ._framework_class import with_base
+from ._foreign import AdapterOptions, Attachment, ForeignRun, RunOverError, Support
+
+try:
+    from strands.hooks import AfterInvocationEvent, AfterModelCallEvent, BeforeInvocationEvent
+    from strands.middleware import ExecuteToolStage, InvokeModelStage, ModelStopReason, ToolResultEvent
+    from strands.plugins import Plugin
+    from strands.types._events import ModelStreamChunkEvent, TextStreamEvent
+except ImportError:  # Attachment says which version to install
+    Plugin = object
 
 SUPPORT = Support("Strands", "strands-agents", "1.62", "2", extra="strands")
 
@@ -37,7 +44,7 @@ _STATE = "hookline"
 _numbers = itertools.count(1)
 
 
-class HooklinePlugin:
+class HooklinePlugin(Plugin):  # type: ignore[misc,no-any-unimported,unused-ignore]
     """A plugin for ``strands.Agent(plugins=[...])`` that calls Hookline's hooks.
 
     Args:
@@ -58,18 +65,11 @@ class HooklinePlugin:
 
     name = "hookline"
 
-    def __new__(cls, *hooks: Hook | HookRegistry, **options: Unpack[AdapterOptions]) -> Self:
-        """Make a plugin of Strands."""
-        SUPPORT.check_version()
-        from strands.plugins import Plugin
-
-        return object.__new__(with_base(cls, Plugin))
-
     def __init__(self, *hooks: Hook | HookRegistry, **options: Unpack[AdapterOptions]) -> None:
+        self._attachment = Attachment(SUPPORT, hooks, options)
         # Strands would reject a second plugin of the same name with an error that does not say what to do.
         self.name = f"hookline-{next(_numbers)}"
         super().__init__()
-        self._attachment = Attachment(SUPPORT, only_registry(hooks), options)
 
     def init_agent(self, agent: Any) -> None:
         """Attach the hooks to an agent. Strands calls it.
@@ -77,9 +77,6 @@ class HooklinePlugin:
         Raises:
             RegistrationError: the agent has such a plugin already.
         """
-        from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent
-        from strands.middleware import ExecuteToolStage, InvokeModelStage
-
         self._attachment.attach_to(agent, "agent")
         agent.add_middleware(InvokeModelStage, self._call_model)
         agent.add_middleware(ExecuteToolStage, self._call_tool)
@@ -122,8 +119,6 @@ class HooklinePlugin:
 
     async def _call_model(self, context: Any, next_fn: Callable[[Any], AsyncIterator[Any]]) -> AsyncIterator[Any]:
         """Call the model under the hooks. Text is shown as the hooks release it, all else when the reply is settled."""
-        from strands.middleware import ModelStopReason
-
         invocation = _invocation(context)
         call = _ModelCall(context, next_fn)
         try:
@@ -194,8 +189,6 @@ class _ModelCall:
 
     async def send(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
         """Send a request to the model, and yield the text and the response."""
-        from strands.middleware import ModelStopReason
-
         context = self.source.context(request)
         self.received, self.others = None, []
         while True:
@@ -220,8 +213,6 @@ class _ModelCall:
 
         Strands asks it only when the error has passed all middleware, and then the run has failed already.
         """
-        from strands.hooks import AfterModelCallEvent
-
         event = AfterModelCallEvent(
             agent=self._context.agent, invocation_state=self._context.invocation_state, exception=error
         )
@@ -241,8 +232,6 @@ class _ToolCall:
 
     async def make(self, run: ForeignRun) -> Any:
         """Make the call, and return its last event."""
-        from strands.middleware import ToolResultEvent
-
         use = self._context.tool_use
         call = ToolCall(use["toolUseId"], use["name"], use["input"])
         try:
@@ -257,8 +246,6 @@ class _ToolCall:
         return ToolResultEvent(written, None if received is None else received.exception)
 
     async def _execute(self, name: str, arguments: dict[str, Any]) -> Any:
-        from strands.middleware import ToolResultEvent
-
         context, agent = self._context, self._context.agent
         changes: dict[str, Any] = {"tool_use": {**context.tool_use, "name": name, "input": arguments}}
         if name != context.tool_use["name"]:
@@ -308,8 +295,6 @@ def _be_innermost(agent: Any, plugin: HooklinePlugin) -> None:
 
 
 def _text_events(text: str) -> tuple[Any, Any]:
-    from strands.types._events import ModelStreamChunkEvent, TextStreamEvent
-
     delta: Any = {"text": text}
     return ModelStreamChunkEvent({"contentBlockDelta": {"delta": delta}}), TextStreamEvent(delta, text)
 
