@@ -70,7 +70,7 @@ class DeclaredChannel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     """A channel in a configuration file: its kind, its arguments, and its senders.
 
     Args:
-        use: ``console``, ``webhook``, ``web``, ``mqtt``, ``telegram``, ``FILE.py:name`` or ``module:name``.
+        use: ``console``, ``webhook``, ``web``, ``mqtt``, ``telegram``, ``slack``, ``FILE.py:name`` or ``module:name``.
         name: its name; by default, the value of ``use``.
         args: the arguments to create it with, by name.
         allow: the senders who may talk to the agent.
