@@ -50,7 +50,8 @@ class StrandsRequest:
 
     def context(self, request: ModelRequest) -> Any:
         """Return the context of Strands for a request after the hooks."""
-        given, changes = self.request, {}
+        given = self.request
+        changes: dict[str, Any] = {}
         if request.messages is not given.messages:
             system, messages = split_system(request.messages)
             if system != self._system:

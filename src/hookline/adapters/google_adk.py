@@ -164,7 +164,7 @@ class _HookedAgent:
         """Call the model under the hooks."""
         tools = llm_request.tools_dict
         tools.update({name: self._hooked(tool) for name, tool in tools.items()})
-        call = _ModelCall(self._model, llm_request, stream=stream)
+        call: _ModelCall | None = _ModelCall(self._model, llm_request, stream=stream)
         try:
             while call is not None:
                 following = None

@@ -44,7 +44,7 @@ _STATE = "hookline"
 _numbers = itertools.count(1)
 
 
-class HooklinePlugin(Plugin):  # type: ignore[misc,no-any-unimported,unused-ignore]
+class HooklinePlugin(Plugin):  # type: ignore[misc]
     """A plugin for ``strands.Agent(plugins=[...])`` that calls Hookline's hooks.
 
     Args:
