@@ -154,6 +154,7 @@ TOOLS = (
     ToolNames("Glob", "list_files"),
     ToolNames("Grep", "find_text", {"pattern": "text"}),
     ToolNames("WebFetch", "fetch"),
+    ToolNames("Agent", "delegate", {"subagent_type": "to", "prompt": "task"}),
 )
 """The tools that exist in both, or that guards should take for one of ours. Other names stay as they are.
 
