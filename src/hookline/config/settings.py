@@ -119,6 +119,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str | DeclaredHook, ...],
         KeyInfo("hooks: FILE.py, FILE.py:name, module:name or the name of a built-in hook", WORK, "--hooks", "HOOKS"),
     ] = ()
+    claude_hooks: Annotated[
+        tuple[str, ...],
+        KeyInfo(
+            "hooks of Claude Code: a settings file, or the folder of a project (its .claude and yours)",
+            WORK,
+            "--claude-hooks",
+            "PATH",
+        ),
+    ] = ()
     tools: Annotated[
         tuple[str, ...], KeyInfo("tools: FILE.py, FILE.py:name or module:name", WORK, "--tools", "TOOLS")
     ] = ()
