@@ -50,9 +50,7 @@ class Conversation:
                 call_id = item["call_id"]
                 self._parts.append((Message("tool", text_of(item["output"]), (), call_id, names.get(call_id)), [item]))
             elif kind == "message" and role in ("user", "system", "developer"):
-                self._parts.append(
-                    (Message("user" if role == "user" else "system", text_of(item["content"])), [item])
-                )
+                self._parts.append((Message("user" if role == "user" else "system", text_of(item["content"])), [item]))
             elif self._parts:  # an output of a hosted tool, or a reference to an item: it stays where it is
                 self._parts[-1][1].append(item)
             else:
@@ -105,7 +103,9 @@ def text_of(content: Any) -> str:
     if isinstance(content, str):
         return content
     parts = [part for part in content or () if isinstance(part, Mapping)]
-    return "\n".join(str(part.get("text", part.get("refusal", ""))) for part in parts if "text" in part or "refusal" in part)
+    return "\n".join(
+        str(part.get("text", part.get("refusal", ""))) for part in parts if "text" in part or "refusal" in part
+    )
 
 
 def new_items(message: Message) -> list[Any]:
@@ -138,10 +138,11 @@ def _with_text(item: Mapping[str, Any], text: str) -> dict[str, Any]:
 
 def read_reply(response: Any, model: str) -> ModelResponse:
     """Return a reply of the SDK's model as one of Hookline."""
-    texts, calls = [], []
+    texts: list[str] = []
+    calls: list[ToolCall] = []
     for item in response.output:
         if item.type == "message":
-            texts += [getattr(part, "text", None) or getattr(part, "refusal", "") for part in item.content]
+            texts += [str(getattr(part, "text", "") or getattr(part, "refusal", "")) for part in item.content]
         elif item.type == "function_call":
             calls.append(ToolCall(item.call_id, item.name, item.arguments or "{}"))
     used = response.usage

@@ -122,12 +122,13 @@ def _part_message(part: Any) -> Message:
     if kind == "system-prompt":
         return Message("system", part.content)
     if kind == "user-prompt":
-        return Message("user", _user_text(part.content))
+        return Message("user", user_text(part.content))
     described = getattr(part, "model_response", None)  # feedback about a reply that pydantic-ai could not use
     return Message("user", described() if described else "")
 
 
-def _user_text(content: Any) -> str:
+def user_text(content: Any) -> str:
+    """Return the text in the content of a user's message. Files have none."""
     if isinstance(content, str):
         return content
     texts = [item if isinstance(item, str) else getattr(item, "content", None) for item in content]
@@ -155,14 +156,21 @@ def _is_text(item: Any) -> bool:
     return isinstance(getattr(item, "content", None), str)
 
 
-def read_reply(response: Any, model: str) -> ModelResponse:
-    """Return a response of pydantic-ai as one of Hookline."""
-    calls = tuple(calls_of(response))
+def read_reply(response: Any, model: str, outputs: frozenset[str]) -> ModelResponse:
+    """Return a response of pydantic-ai as one of Hookline.
+
+    Args:
+        response: the response.
+        model: the name of the model, unless the response says it.
+        outputs: the names of output tools. A call of one is no tool call: its arguments are the final reply.
+    """
+    calls = tuple([call for call in calls_of(response) if call.name not in outputs])
+    output = _output_call(response, outputs)
     used = response.usage
     usage = Usage(used.input_tokens, used.output_tokens, used.cache_read_tokens)
     reason = {"tool_call": "tool_calls", "error": "other"}.get(response.finish_reason or "", response.finish_reason)
     return ModelResponse(
-        text_of(response),
+        output.args_as_json_str() if output is not None and not calls else text_of(response),
         calls,
         usage,
         reason or ("tool_calls" if calls else "stop"),
@@ -171,22 +179,35 @@ def read_reply(response: Any, model: str) -> ModelResponse:
     )
 
 
-def new_response(content: str, calls: Sequence[ToolCall], original: Any = None) -> Any:
+def _output_call(response: Any, outputs: frozenset[str]) -> Any:
+    """Return the first call of an output tool in a response."""
+    found = [part for part in response.parts if part.part_kind == "tool-call" and part.tool_name in outputs]
+    return found[0] if found else None
+
+
+def new_response(
+    content: str, calls: Sequence[ToolCall], original: Any = None, outputs: frozenset[str] = frozenset()
+) -> Any:
     """Return a response with other text and calls.
 
     Thinking is dropped: providers refuse thinking next to text that it did not lead to. Files and calls of native tools
-    stay, because they have already happened.
+    stay, because they have already happened. If the original called an output tool, the text is its arguments.
     """
     from pydantic_ai import messages
 
-    kept = [part for part in original.parts if part.part_kind not in ("text", "thinking", "tool-call")] if original else []
-    parts: list[Any] = [*kept]
-    if content:
+    parts: list[Any] = []
+    output = None
+    if original is not None:
+        parts += [part for part in original.parts if part.part_kind not in ("text", "thinking", "tool-call")]
+        output = _output_call(original, outputs)
+    if output is not None and not calls:
+        parts.append(replace(output, args=content))
+    elif content:
         parts.append(messages.TextPart(content))
     for call in calls:
         arguments: Any = thaw(call.arguments) if call.raw is None else call.raw
         parts.append(messages.ToolCallPart(call.name, arguments, call.id))
-    return replace(original, parts=parts) if original else messages.ModelResponse(parts=parts)
+    return replace(original, parts=parts) if original is not None else messages.ModelResponse(parts=parts)
 
 
 def plain_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -15,16 +15,16 @@ put into copies of the agents, made for each run. The agents themselves stay unc
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import dataclasses
 import inspect
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import cache, partial
 from typing import Any, Unpack
 
-from .._base.errors import NotInstalledError, PlainError
+from .._base.errors import PlainError
 from .._base.frozen import thaw
 from .._kernel.errors import HooklineError, RegistrationError
 from .._kernel.hook import Hook
@@ -36,18 +36,19 @@ from .._kernel.values import ModelResponse, ToolCall, ToolSpec
 from .._run.foreign import Reply
 from .._run.termination import RunFailedError
 from ..tools._tool import jsonable
-from ._foreign import AdapterOptions, Attachment, ForeignRun, RunOverError, Support, only_registry, reply_is
-from ._openai_items import Conversation, new_items, read_reply, text_of, write_output
+from ._foreign import AdapterOptions, Attachment, ForeignRun, RunOverError, Support, reply_is
+from ._openai_items import Conversation, new_items, read_reply, write_output
 
 try:
     import agents as sdk
+    from agents import AgentOutputSchemaBase, Handoff, Model
     from agents.tool import (
         maybe_invoke_function_tool_failure_error_function,
         set_function_tool_failure_error_function,
     )
     from openai.types.responses import Response, ResponseCompletedEvent, ResponseTextDeltaEvent, ResponseUsage
-except ImportError as error:
-    raise NotInstalledError("openai-agents", "openai-agents") from error
+except ImportError:  # Attachment says which version to install
+    AgentOutputSchemaBase = Handoff = Model = object
 
 SUPPORT = Support("OpenAI Agents", "openai-agents", "0.24", "0.25", {}, "openai-agents")
 
@@ -60,8 +61,8 @@ class HooklineRunner:
     """Runs agents of the OpenAI Agents SDK under Hookline's hooks, with the methods of ``agents.Runner``.
 
     Agents that are reached by a handoff run under the hooks too. Tools that the SDK does not call as functions (hosted
-    tools, the computer and shell tools, and agents as tools) cannot be judged by hooks: an agent that has one is refused
-    if there is a hook at ``before_tool``, unless ``unguarded`` names the tool.
+    tools, the computer and shell tools, agents as tools) cannot be judged by hooks. An agent that has one is refused if
+    there is a hook at ``before_tool``, unless ``unguarded`` names the tool.
 
     Args:
         hooks: hooks, or one :class:`hookline.HookRegistry`, whose later changes take effect too.
@@ -83,7 +84,7 @@ class HooklineRunner:
     def __init__(
         self, *hooks: Hook | HookRegistry, unguarded: Iterable[str] = (), **options: Unpack[AdapterOptions]
     ) -> None:
-        self._attachment = Attachment(SUPPORT, only_registry(hooks), options)
+        self._attachment = Attachment(SUPPORT, hooks, options)
         self._unguarded = frozenset(unguarded)
 
     async def run(self, starting_agent: Any, input: Any, **options: Any) -> Any:
@@ -93,11 +94,8 @@ class HooklineRunner:
             RunFailedError: a hook failed closed. Errors of the SDK are raised as they are.
         """
         run = self._start(starting_agent, input, options)
-        try:
+        async with run.failures():
             result = await sdk.Runner.run(run.first, input, **run.options)
-        except BaseException as error:
-            await run.failed(error)
-            raise run.failure or error from None
         return run.finished(result, await run.foreign.end(_reply(result)))
 
     def run_sync(self, starting_agent: Any, input: Any, **options: Any) -> Any:
@@ -105,9 +103,14 @@ class HooklineRunner:
         run = self._start(starting_agent, input, options, blocking=True)
         try:
             result = sdk.Runner.run_sync(run.first, input, **run.options)
-        except BaseException as error:
+        except Exception as error:
             run.foreign.end_sync(error=error)
-            raise run.failure or error from None
+            if run.failure is not None:
+                raise run.failure from None
+            raise
+        except BaseException:  # such as Ctrl-C
+            run.foreign.run.cancel("the framework was interrupted")
+            raise
         return run.finished(result, run.foreign.end_sync(_reply(result)))
 
     def run_streamed(self, starting_agent: Any, input: Any, **options: Any) -> Any:
@@ -124,12 +127,9 @@ class HooklineRunner:
         return result
 
     async def _stream(self, run: _Run, result: Any, events: Any) -> AsyncIterator[Any]:
-        try:
+        async with run.failures():
             async for event in events():
                 yield event
-        except BaseException as error:
-            await run.failed(error)
-            raise run.failure or error from None
         run.finished(result, await run.foreign.end(_reply(result)))
 
     def _start(
@@ -138,8 +138,8 @@ class HooklineRunner:
         if isinstance(agent, _HookedAgent):  # such as the last agent of an earlier result
             if agent.hookline.runner is not self:
                 raise RegistrationError(
-                    f"Hookline is already attached to the agent {agent.name!r} by another HooklineRunner: each hook would "
-                    "be called twice. Use one HooklineRunner, with all hooks"
+                    f"Hookline is already attached to the agent {agent.name!r} by another HooklineRunner: each hook "
+                    "would be called twice. Use one HooklineRunner, with all hooks"
                 )
             agent = agent.hookline.original(agent)
         if not isinstance(agent, sdk.Agent):
@@ -323,14 +323,21 @@ class _Run:
 
     # The end.
 
-    async def failed(self, error: BaseException) -> None:
-        """End the run because the SDK failed or was cancelled."""
-        if isinstance(error, Exception):
+    @asynccontextmanager
+    async def failures(self) -> AsyncIterator[None]:
+        """End the run if the SDK fails or is cancelled, and raise the failure of a hook instead of what it caused."""
+        try:
+            yield
+        except Exception as error:
             await self.foreign.end(error=error)
-        else:
+            if self.failure is not None:
+                raise self.failure from None
+            raise
+        except BaseException as error:
             self.foreign.run.cancel("the framework was cancelled")
             if not isinstance(error, GeneratorExit):
                 await self.foreign.end()
+            raise
 
     def finished(self, result: Any, ended: AgentResult[Any]) -> Any:
         """Return the result of the SDK, with the reply of hooks at ``on_run_end``."""
@@ -354,11 +361,11 @@ class _HookedAgent:
 
 
 @cache
-def _hooked_class(kind: type) -> type:
+def _hooked_class(kind: Any) -> Any:
     return type(kind.__name__, (_HookedAgent, kind), {})
 
 
-class _HookedHandoff(sdk.Handoff[Any, Any]):  # type: ignore[misc]
+class _HookedHandoff(Handoff):  # type: ignore[misc]
     """A handoff that a hook may refuse."""
 
     refusal: str | None
@@ -368,7 +375,7 @@ class _HookedHandoff(sdk.Handoff[Any, Any]):  # type: ignore[misc]
         return str(super().get_transfer_message(agent)) if self.refusal is None else self.refusal
 
 
-class _HookedSchema(sdk.AgentOutputSchemaBase):  # type: ignore[misc]
+class _HookedSchema(AgentOutputSchemaBase):  # type: ignore[misc]
     """The output type of an agent. The reply of a hook that ended the run is text, whatever the type."""
 
     def __init__(self, run: _Run, plain: Any) -> None:
@@ -391,7 +398,7 @@ class _HookedSchema(sdk.AgentOutputSchemaBase):  # type: ignore[misc]
         return over.reply if over is not None else self._plain.validate_json(json_str)
 
 
-class _HookedModel(sdk.Model):  # type: ignore[misc]
+class _HookedModel(Model):  # type: ignore[misc]
     """The model of an agent in one run."""
 
     def __init__(self, run: _Run, agent: Any) -> None:
@@ -479,7 +486,7 @@ class _ModelCall:
         schema = self._given["output_schema"]
         return ModelRequest(
             self._conversation.messages,
-            tuple([*map(_spec, self._given["tools"]), *map(_handoff_spec, self._given["handoffs"])]),
+            (*map(_spec, self._given["tools"]), *map(_handoff_spec, self._given["handoffs"])),
             self._name,
             response_format=None if schema is None or schema.is_plain_text() else schema.json_schema(),
             tool_choice=choice if isinstance(choice, str) else None,
@@ -573,7 +580,7 @@ class _ModelCall:
 
     def completed(self) -> Any:
         """Return the event at the end of a stream, with the whole response."""
-        output, unchanged = self._output()
+        output, _unchanged = self._output()
         used = self._usage
         usage = ResponseUsage(
             input_tokens=used.input_tokens,
@@ -602,15 +609,13 @@ class _ToolFailedError(PlainError):
 
 
 async def _execute(tool: Any, context: Any, arguments: str) -> Any:
-    """Call a tool. Its failure is raised with the text that the SDK shows the model, or as it is if that ends the run."""
+    """Call a tool. Raise its failure with the text that the SDK has for the model; as it is if that ends the run."""
     context.tool_arguments = arguments
     bare = set_function_tool_failure_error_function(copy.copy(tool), None)
     try:
         return await bare.on_invoke_tool(context, arguments)
     except Exception as error:
-        text = await maybe_invoke_function_tool_failure_error_function(
-            function_tool=tool, context=context, error=error
-        )
+        text = await maybe_invoke_function_tool_failure_error_function(function_tool=tool, context=context, error=error)
         if text is None:
             raise
         raise _ToolFailedError(text) from error
