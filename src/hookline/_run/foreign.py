@@ -77,19 +77,23 @@ class Work(msgspec.Struct, frozen=True):
 
     def done(self, value: Any) -> None:
         """Return the outcome to the loop, from any thread. It is ignored if the loop no longer waits."""
-        self._deliver(lambda: self.future.done() or self.future.set_result(value))
+        self._deliver(self.future.set_result, value)
 
     def fail(self, error: BaseException) -> None:
         """Raise an error in the loop, from any thread."""
         if isinstance(error, (StopIteration, StopAsyncIteration)):  # a future cannot raise these
             error = RuntimeError(describe(error))
-        self._deliver(lambda: self.future.done() or self.future.set_exception(error))
+        self._deliver(self.future.set_exception, error)
 
-    def _deliver(self, action: Callable[[], Any]) -> None:
+    def _deliver(self, method: Callable[[Any], None], outcome: Any) -> None:
+        def deliver() -> None:
+            if not self.future.done():
+                method(outcome)
+
         if running_loop() is self.aio:
-            action()
+            deliver()
         elif not self.aio.is_closed():
-            self.aio.call_soon_threadsafe(action)
+            self.aio.call_soon_threadsafe(deliver)
 
 
 class Exchange:

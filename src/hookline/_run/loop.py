@@ -44,7 +44,8 @@ from .state import RunState
 from .termination import RunEndedError, RunStoppedError, signal_rank, status_of
 from .tool_call import CallReports
 
-MAX_KEEP_GOING = 3
+MAX_KEEP_GOING = 8
+"""As many times as in Claude Code, whose hooks can run here."""
 COMPLETED = StopSignal("completed")
 _WITH_OUTPUT = frozenset(("completed", "stopped"))
 CLEARABLE = frozenset(("completed", "finish_reason", "stop_requested"))
