@@ -203,7 +203,7 @@ class _Run:
                 f"the agent {agent.name!r} is a {type(agent).__name__}, whose tools hooks cannot judge. Use an Agent"
             )
         self.runner.check(agent, agent.tools)
-        hooked: Any = object.__new__(_hooked_class(type(agent)))
+        hooked: Any = object.__new__(_hooked_class(agent.__class__))
         vars(hooked).update(vars(agent))
         self._agents[id(agent)] = agent, hooked
         own = {
@@ -312,7 +312,7 @@ class _Run:
 
     def with_added(self, given: Any) -> list[Any]:
         """Return the input of a model call with the items that were added."""
-        items = sdk.ItemHelpers.input_to_new_input_list(given)
+        items: list[Any] = sdk.ItemHelpers.input_to_new_input_list(given)
         for position, added in reversed(self._added):
             items[position:position] = added
         return items
