@@ -16,7 +16,6 @@ from hookline.adapters.google_adk import SUPPORT, HooklinePlugin
 
 from ..loops import Case, LoopDriver, Outcome
 
-
 IDENTITY = '\n\nYou are an agent. Your internal name is "helper".'
 """What ADK adds to the system prompt of an agent."""
 
