@@ -54,7 +54,7 @@ def _state_schema() -> Any:
     """Return the state of the graph, with the run. LangGraph does not save it, and drops it when the graph ends."""
 
     class State(AgentState):  # type: ignore[misc]
-        hookline_run: NotRequired[Annotated[Any, UntrackedValue, PrivateStateAttr]]
+        hookline_run: NotRequired[Annotated[Any, UntrackedValue, PrivateStateAttr]]  # type: ignore[valid-type]
 
     return State
 
