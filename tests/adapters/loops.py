@@ -81,8 +81,8 @@ class LoopDriver:
 
 
 def installed() -> list[LoopDriver]:
-    """Return the drivers of Hookline's own loop and of the frameworks that can be imported."""
-    names = ["hookline", *(name for name, package in FRAMEWORKS.items() if _exists(package))]
+    """Return the drivers of Hookline's own loop, of a plain one, and of the frameworks that can be imported."""
+    names = ["hookline", "plain", *(name for name, package in FRAMEWORKS.items() if _exists(package))]
     drivers = []
     for name in names:
         try:
