@@ -4,6 +4,7 @@ import asyncio
 import importlib.util
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -201,6 +202,13 @@ async def test_text_is_shown_only_after_a_verdict(incremental):
     assert all(len(before) < len(text) or text == before for text, before in judged)
     texts = [text for text, _ in judged]
     assert texts == (["one ", "one two ", "one two three"] if incremental else ["one two three"])
+
+
+def test_the_program_of_the_page_prints_what_the_page_shows():
+    page = (Path(__file__).parents[2] / "docs/guides/agent-hooks.md").read_text()
+    code, shown = (part.partition("```")[0] for part in (page.split("```python")[1], page.split("```text")[1]))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == shown.strip(), done.stderr
 
 
 def test_an_emitter_has_its_own_settings():

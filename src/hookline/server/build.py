@@ -55,6 +55,7 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
     from .approvals import ApprovalsApi
     from .chat.api import ChatApi
     from .explain import ExplainApi
+    from .links import LinksApi, build_links, notifier
 
     home = Path.cwd() if home is None else home
     options = ServerOptions.of(settings.server)
@@ -67,6 +68,7 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
     store = RunStore(settings.runs or ":memory:", pinned=True)
     keys = KeyStore(options.keys_path(settings.runs, home))
     approvals = ApprovalStore(settings.approval_file)
+    links = build_links(options, approvals)
     service = RunService(
         agents,
         store,
@@ -75,6 +77,7 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
         options=options,
         context=lambda session: make_context(settings, session),
         metadata=settings.metadata,
+        notify=notifier(links),
     )
     audit = _audit_log(settings, answerer)
     apis: list[Api] = [
@@ -84,6 +87,8 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
         ChatApi(service),
         ExplainApi(service, [hook.folder for hook in answerer.hooks if isinstance(hook, RecordHook)]),
     ]
+    if links is not None:
+        apis.append(LinksApi(links, lambda: server.url))
     server = Server(
         service,
         apis,
