@@ -47,7 +47,7 @@ def render(data: Any) -> str:
         "10 of its own",
     ]
     return prose(
-        "The standard run of ten steps in the loop of each framework: CPU time for a step, bare, with Hookline's adapter "
+        "The standard run of ten steps in the loop of each framework: CPU time for a step, bare, with the adapter "
         "and no hooks, with the adapter and ten async hooks that do nothing before and after the run, each model call "
         "and each tool call, and with ten hooks of the framework itself instead."
     ) + table(head, rows)
