@@ -110,6 +110,8 @@ class Agent(Generic[DepsT, OutputT]):
         RegistrationError: a hook, tool, plugin or option cannot work.
     """
 
+    _loop_type: type[Loop] = Loop
+
     @overload
     def __init__(  # OutputT has its default, str
         self,
@@ -454,7 +456,7 @@ class Agent(Generic[DepsT, OutputT]):
     def _prepare(self, task: str, options: RunOptions[DepsT], output_type: Any, *, keep: bool = False) -> Run[Any]:
         prepared = Preparation(self, task, options, output_type, keep=keep)
         engine = prepared.engine
-        run: Run[Any] = Run(engine, Loop(engine, task, prepared.base))
+        run: Run[Any] = Run(engine, self._loop_type(engine, task, prepared.base))
         if prepared.outer is not None:
             run.follow(prepared.outer)
         elif (ctx := options.get("ctx")) is not None:

@@ -7,7 +7,7 @@ Fields are added every month, so unknown fields are ignored in inputs and output
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -144,16 +144,22 @@ class ToolNames(msgspec.Struct, frozen=True):
 
 TOOLS = (
     ToolNames("Bash", "shell"),
+    ToolNames("PowerShell", "shell"),
+    ToolNames("Monitor", "shell"),
     ToolNames("Read", "read_file", {"file_path": "path", "offset": "start_line", "limit": "max_lines"}),
     ToolNames("Write", "write_file", {"file_path": "path"}),
     ToolNames("Edit", "edit_file", {"file_path": "path"}),
-    ToolNames("MultiEdit", "edit_file_repeatedly", {"file_path": "path"}),
+    ToolNames("MultiEdit", "edit_file", {"file_path": "path"}),
     ToolNames("NotebookEdit", "edit_notebook", {"notebook_path": "path"}),
     ToolNames("Glob", "list_files"),
     ToolNames("Grep", "find_text", {"pattern": "text"}),
     ToolNames("WebFetch", "fetch"),
+    ToolNames("Agent", "delegate", {"subagent_type": "to", "prompt": "task"}),
 )
-"""The tools that exist in both, or that guards here should take for one of ours. Other names stay as they are."""
+"""The tools that exist in both, or that guards should take for one of ours. Other names stay as they are.
+
+If several of their tools are the same one of ours, the first of them is the name of ours.
+"""
 
 
 class ToolMap:
@@ -170,16 +176,17 @@ class ToolMap:
             name of an argument: our name). They are added to :data:`TOOLS`, or replace the entry for the same tool.
 
     Raises:
-        RegistrationError: an entry is not valid, or two tools would have the same name.
+        RegistrationError: an entry is not valid.
     """
 
     def __init__(self, changes: Mapping[str, Any] | None = None) -> None:
         entries = {names.claude: names for names in TOOLS}
         for claude, entry in (changes or {}).items():
             entries[claude] = _parse(claude, entry, entries.get(claude))
-        self._by_claude, self._by_hookline = entries, _by_hookline(entries.values())
+        self._by_claude = entries
+        self._by_hookline = {names.hookline: names for names in reversed(entries.values())}
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[ToolNames]:
         return iter(self._by_claude.values())
 
     def to_hookline(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -198,20 +205,17 @@ class ToolMap:
             ValueError: an argument is given under both names, so that nobody can say which one counts.
         """
         entry = self._by_hookline.get(name)
-        if entry is None:
-            return name, dict(arguments)
-        return entry.claude, _rename(arguments, {ours: theirs for theirs, ours in entry.arguments.items()})
+        return (name, dict(arguments)) if entry is None else (entry.claude, self.input_of(entry.claude, arguments))
 
+    def input_of(self, claude: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return our arguments as the input of this tool of Claude Code.
 
-def _by_hookline(entries: Iterable[ToolNames]) -> dict[str, ToolNames]:
-    found: dict[str, ToolNames] = {}
-    for entry in entries:
-        other = found.setdefault(entry.hookline, entry)
-        if other is not entry:
-            raise RegistrationError(
-                f"tools: {other.claude} and {entry.claude} are both called {entry.hookline!r}; give each its own name"
-            )
-    return found
+        Raises:
+            ValueError: an argument is given under both names, so that nobody can say which one counts.
+        """
+        entry = self._by_claude.get(claude)
+        names = {} if entry is None else {ours: theirs for theirs, ours in entry.arguments.items()}
+        return _rename(arguments, names)
 
 
 def _parse(claude: str, entry: Any, usual: ToolNames | None) -> ToolNames:

@@ -70,7 +70,7 @@ class DeclaredChannel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     """A channel in a configuration file: its kind, its arguments, and its senders.
 
     Args:
-        use: ``console``, ``webhook``, ``web``, ``mqtt``, ``telegram``, ``FILE.py:name`` or ``module:name``.
+        use: ``console``, ``webhook``, ``web``, ``mqtt``, ``telegram``, ``slack``, ``FILE.py:name`` or ``module:name``.
         name: its name; by default, the value of ``use``.
         args: the arguments to create it with, by name.
         allow: the senders who may talk to the agent.
@@ -126,6 +126,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     hooks: Annotated[
         tuple[str | DeclaredHook, ...],
         KeyInfo("hooks: FILE.py, FILE.py:name, module:name or the name of a built-in hook", WORK, "--hooks", "HOOKS"),
+    ] = ()
+    claude_hooks: Annotated[
+        tuple[str, ...],
+        KeyInfo(
+            "hooks of Claude Code: a settings file, or the folder of a project (its .claude and yours)",
+            WORK,
+            "--claude-hooks",
+            "PATH",
+        ),
     ] = ()
     tools: Annotated[
         tuple[str, ...], KeyInfo("tools: FILE.py, FILE.py:name or module:name", WORK, "--tools", "TOOLS")
