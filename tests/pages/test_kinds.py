@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
+from hookline._net.signatures import verify
 from hookline.channels.approvals import PendingApproval, render_request
 from hookline.channels.options import GatewayOptions
 from hookline.channels.webhook.channel import _parse_query, _reply
-from hookline.channels.webhook.signatures import verify
 from hookline.config.loading import load_hooks
 from hookline.config.settings import DeclaredHook
 from hookline.config.sources import read_file

@@ -31,6 +31,7 @@ from .rig import Blocker, make
 
 ANN = Caller("ann", "Ann", {"read", "run"}, {"user_role": "editor"})
 BOB = Caller("bob", scopes={"read", "run", "approve"})
+LINKS = {"secret": "0123456789abcdef0123456789abcdef", "webhook": "https://chat.example.com/hook"}
 ROOT = Caller("root", scopes=frozenset(auth.RIGHTS))
 USERS = {"ann": ANN, "bob": BOB, "root": ROOT, "reader": Caller("reader", scopes={"read"})}
 
@@ -424,6 +425,7 @@ async def test_a_host_stops_although_a_stream_is_open(tmp_path):
         (make(), {"origins": ["https://app.example.com/"]}, "origins has 'https://app.example.com/'"),
         (make(), {"settings": Settings(server={"prot": 1})}, "Did you mean 'port'"),
         (make(), {"settings": Settings(server={"agents": ["helpr"]})}, "Did you mean 'helper'"),
+        (make(), {"settings": Settings(server={"approval_links": LINKS})}, "approval_links needs server.public_url"),
     ],
 )
 def test_a_mistake_is_reported_when_the_app_is_made(agents, options, message):

@@ -47,7 +47,7 @@ EXTRAS = {
     "sign": ("cryptography",),
     "backtest": ("duckdb", "pyarrow"),
     "channels": ("aiomqtt", "telegram", "starlette", "uvicorn", "websockets"),
-    "slack": ("slack_bolt", "aiohttp", "starlette", "uvicorn"),
+    "slack": ("slack_bolt", "aiohttp", "starlette", "uvicorn", "websockets"),
     "server": ("a2a", "prometheus_client", "starlette", "uvicorn"),
     "cli": ("typer", "rich", "tomlkit"),
 }

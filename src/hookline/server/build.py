@@ -101,6 +101,7 @@ def build_parts(
     from .approvals import ApprovalsApi
     from .chat.api import ChatApi
     from .explain import ExplainApi
+    from .links import LinksApi, build_links, notifier
 
     home = Path.cwd() if home is None else home
     agents = find_agents(answerers, options)
@@ -110,6 +111,7 @@ def build_parts(
     store = RunStore(settings.runs or ":memory:", pinned=True)
     keys = None if authenticate is not None else KeyStore(options.keys_path(settings.runs, home))
     approvals = ApprovalStore(settings.approval_file)
+    links = build_links(options, approvals)
     service = RunService(
         agents,
         store,
@@ -118,6 +120,7 @@ def build_parts(
         options=options,
         context=lambda session: make_context(settings, session),
         metadata=settings.metadata,
+        notify=notifier(links),
     )
     audit = _audit_log(settings, hooks)
     apis: list[Api] = [
@@ -127,6 +130,8 @@ def build_parts(
         ChatApi(service),
         ExplainApi(service, [hook.folder for hook in hooks if isinstance(hook, RecordHook)]),
     ]
+    if links is not None:
+        apis.append(LinksApi(links, lambda: server.url))
 
     registries = list({id(answerer.hooks): answerer.hooks for answerer in answerers.values()}.values())
 

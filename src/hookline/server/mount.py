@@ -71,6 +71,11 @@ def asgi(
     options = ServerOptions.of(given.server)
     answerers = _by_name(agents)
     find_agents(answerers, options)
+    if options.approval_links is not None and not options.public_url:
+        raise ConfigError(
+            "server.approval_links needs server.public_url here: the address of the agents, such as "
+            "https://example.com/agents"
+        )
     if authenticate is not None and not callable(authenticate):
         raise ConfigError(f"authenticate= must be a function of a request, not {authenticate!r:.80}")
     origins = (origins,) if isinstance(origins, str) else tuple(origins)
