@@ -127,6 +127,7 @@ def run_checks(config: Configuration) -> Iterator[Check]:
     found = f"{short_path(str(config.file))}, trusted" if config.file else "no file found; using the defaults"
     yield GOOD if config.file else NOTE, "configuration", found
     yield _audit_check(config)
+    yield from _channel_checks(config)
     if sys.stdout.isatty():
         size = shutil.get_terminal_size()
         look = "with colours" if can_move_cursor(True) else "plain"
@@ -143,6 +144,24 @@ def _audit_check(config: Configuration) -> Check:
         return NOTE, "audit log", "off (audit = none)"
     size = os.path.getsize(path) if os.path.isfile(path) else 0
     return GOOD, "audit log", f"{short_path(path)}, {size:,} bytes" if size else f"{short_path(path)}, no records yet"
+
+
+def _channel_checks(config: Configuration) -> Iterator[Check]:
+    """Create the built-in channels of the configuration without starting them. Others would run code to be checked."""
+    from ..channels.factory import BUILT_IN, load_channel
+    from ..config.settings import DeclaredChannel
+
+    for item in config.settings.channels:
+        declared = item if isinstance(item, DeclaredChannel) else DeclaredChannel(item)
+        if declared.use not in BUILT_IN:
+            continue
+        name = f"channel {declared.name or declared.use}"
+        try:
+            load_channel(declared, config.home)
+        except HooklineError as error:
+            yield BAD, name, error_text(error)
+        else:
+            yield GOOD, name, "its settings are valid"
 
 
 def _sandbox_checks() -> Iterator[Check]:
