@@ -6,6 +6,7 @@ model and tools around the scripted ones, and with the hooks attached as a user 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -78,6 +79,21 @@ class LoopDriver:
     async def run(self, case: Case) -> Outcome:
         """Run a case. An error of the framework is in the outcome; an error of attaching is raised."""
         raise NotImplementedError
+
+
+async def in_thread(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Call a function that blocks, and close the event loop that its framework keeps for later calls in the thread."""
+
+    def call() -> Any:
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        try:
+            return function(*args, **options)
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+    return await asyncio.to_thread(call)
 
 
 def installed() -> list[LoopDriver]:

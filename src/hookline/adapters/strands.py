@@ -4,7 +4,7 @@ One plugin takes the hooks to the agent::
 
     from hookline.adapters.strands import HooklinePlugin
 
-    agent = Agent(tools=[shell], plugins=[HooklinePlugin(no_sudo, AuditTrail("audit.db"))])
+    agent = Agent(tools=[shell], plugins=[HooklinePlugin(no_sudo, AuditLogHook("audit.jsonl"))])
 
 It is the innermost middleware of Strands around model calls and tool calls, so that hooks judge what really
 runs. The run begins and ends with the events around an invocation.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import shlex
 import time
@@ -15,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from .._base.text import describe, error_text
+from .._base.text import describe, error_text, one_line, visible_json
 from .._base.workers import in_thread
 from ..hooks.approvals import ApprovalsHook
 from ..stores.approvals import ApprovalRow, ApprovalStore, DecisionRefusedError, matches
@@ -502,19 +501,6 @@ def _instructions(pending: PendingApproval) -> list[str]:
         f"Answer by {until}: `/approve {code}`, or `/deny {code} reason`. Without an answer it does not run.",
         f"If no other call is waiting, yes or no is enough. `/approve {code} session` allows it for this conversation.",
     ]
-
-
-def visible_json(arguments: Mapping[str, Any], indent: int | None = 2) -> str:
-    """Format arguments as JSON in which every character is visible."""
-    text = json.dumps(arguments, ensure_ascii=False)
-    if indent is not None and len(text) > 80:
-        text = json.dumps(arguments, ensure_ascii=False, indent=indent)
-    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
-
-
-def one_line(text: str) -> str:
-    """Format a text as one line in which every character is visible and which cannot close a quote."""
-    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text).replace("`", "'")
 
 
 def format_time(at: float) -> str:
