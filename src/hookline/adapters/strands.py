@@ -190,19 +190,21 @@ class _ModelCall:
     async def send(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
         """Send a request to the model, and yield the text and the response."""
         context = self.source.context(request)
-        self.received, self.others = None, []
+        began = False
         while True:
+            self.received, self.others = None, []
             try:
                 async for event in self._next(context):
                     if isinstance(event, ModelStopReason):
                         self.received = event
                     elif "data" in event:
+                        began = True
                         yield event["data"]
                     elif not _is_text_chunk(event):
                         self.others.append(event)
                 break
             except Exception as error:
-                if self.others or not await self._retries(error):
+                if began or not await self._retries(error):
                     raise
         if self.received is None:
             raise HooklineError("the middleware of Strands ended without the reply of the model")
