@@ -20,7 +20,8 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 from environments import Environment  # noqa: E402
 
-TOOLS = ("-c", "constraints.txt", "-e", ".[sensitive]", "hypothesis", "pytest", "pytest-asyncio", "pytest-timeout")
+# Without constraints.txt: Strands and Google ADK need older versions of libraries that Hookline's own environment has.
+TOOLS = ("-e", ".[sensitive]", "hypothesis", "pytest", "pytest-asyncio", "pytest-timeout")
 
 
 def frameworks() -> Iterator[tuple[str, Environment]]:

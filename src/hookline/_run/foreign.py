@@ -472,6 +472,7 @@ class ForeignLoop(Loop):
     async def _make_earlier_call(self, exchange: Exchange) -> None:
         self._arrived = exchange
         batch = self._batch_of((exchange.argument,), self._steps_begun, frozenset())
+        self._arrived = exchange  # the batch takes it
         try:
             await batch.run()
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
