@@ -117,6 +117,12 @@ def is_settings_of_claude_code(block, folder):
     assert ClaudeHooks(folder / "settings.json").handlers
 
 
+def is_an_app_manifest(block, folder):
+    settings = json.loads(block.text)["settings"]
+    assert settings["event_subscriptions"]["bot_events"] == ["app_mention", "message.im"]
+    assert settings["interactivity"]["is_enabled"]
+
+
 JSON = {
     "docs/guides/a2a.md": is_a_decision,
     "docs/guides/channels/webhook.md": is_a_reply,
@@ -125,6 +131,7 @@ JSON = {
     "docs/guides/models.md": is_a_script,
     "docs/guides/observability.md": is_a_log_line,
     "docs/guides/plugins.md": is_a_script,
+    "docs/guides/slack.md": is_an_app_manifest,
 }
 
 
