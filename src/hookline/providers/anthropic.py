@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,8 @@ class AnthropicModel(RemoteModel):
         timeout: how many seconds to wait for data; ``None`` for no limit.
         max_retries: how often the client retries after a temporary failure.
         max_tokens: the maximum length of a reply if ``params`` has no such limit.
+        attachments: the media types that the model takes, such as ``["image/png"]``, or ``[]`` for none; by default
+            those of the API.
 
     Raises:
         RegistrationError: an argument is invalid.
@@ -47,6 +49,7 @@ class AnthropicModel(RemoteModel):
         timeout: float | None = 600.0,
         max_retries: int = 2,
         max_tokens: int = 4096,
+        attachments: Iterable[str] | None = None,
     ) -> None:
         base_url = base_url or os.environ.get("ANTHROPIC_BASE_URL") or None
         check("anthropic", name, base_url, timeout, max_retries)
@@ -65,7 +68,12 @@ class AnthropicModel(RemoteModel):
             )
 
         super().__init__(
-            name, endpoint, MessagesApi(max_tokens), connect, organization_header="anthropic-organization-id"
+            name,
+            endpoint,
+            MessagesApi(max_tokens),
+            connect,
+            organization_header="anthropic-organization-id",
+            attachments=attachments,
         )
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from inspect import signature
 from typing import TYPE_CHECKING, Literal, TypedDict
@@ -28,6 +28,8 @@ class ModelOptions(TypedDict, total=False):
     """``openai``, ``anthropic``: how often the client retries after a temporary failure."""
     api: Literal["chat", "responses"]
     """``openai``: the API to use, ``"chat"`` or ``"responses"``."""
+    attachments: Iterable[str] | None
+    """``openai``, ``anthropic``: the media types of attachments that the model takes; by default those of the API."""
     organization: str | None
     """``openai``: the organization to bill."""
     max_tokens: int

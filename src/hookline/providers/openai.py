@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
@@ -31,6 +31,8 @@ class OpenAIModel(RemoteModel):
         organization: the organization to bill; if omitted, ``OPENAI_ORG_ID``.
         timeout: how many seconds to wait for data; ``None`` for no limit.
         max_retries: how often the client retries after a temporary failure.
+        attachments: the media types that the model takes, such as ``["image/png"]``, or ``[]`` for none; by default
+            those of the API.
 
     Raises:
         RegistrationError: an argument is invalid.
@@ -52,6 +54,7 @@ class OpenAIModel(RemoteModel):
         organization: str | None = None,
         timeout: float | None = 600.0,
         max_retries: int = 2,
+        attachments: Iterable[str] | None = None,
     ) -> None:
         base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
         check("openai", name, base_url, timeout, max_retries)
@@ -84,6 +87,7 @@ class OpenAIModel(RemoteModel):
             connect,
             organization=organization or "",
             organization_header="openai-organization",
+            attachments=attachments,
         )
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:
