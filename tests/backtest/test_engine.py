@@ -21,8 +21,10 @@ from hookline import (
     observer,
     reply,
 )
+from hookline._kernel import points as points_module
 from hookline.backtest import BacktestError, backtest
-from hookline.points import ON_STOP, POINTS
+from hookline.payloads import Ids, ToolCallRequest
+from hookline.points import ON_STOP, Point
 from hookline.records import RecordHook
 from hookline.records import format as fmt
 from hookline.teams import Team
@@ -541,6 +543,15 @@ def test_a_damaged_change_of_a_request_is_skipped(tmp_path):
     assert [each.reason for each in report.skipped] == ["the line has a recorded decision that is damaged"]
 
 
-def test_the_first_bytes_of_a_line_name_its_point() -> None:
-    """The reader of a point is found by ten bytes of a line, in which a shorter name would leave room for the tool."""
-    assert all(len(f'{point}","') >= 10 for point in POINTS)
+@pytest.mark.parametrize("name", ["go", "deploy", "deployed"])
+def test_a_point_of_a_program_can_be_tested_whatever_the_length_of_its_name(tmp_path, monkeypatch, name):
+    for table in ("TABLE", "NAMES"):
+        monkeypatch.setattr(points_module, table, dict(getattr(points_module, table)))
+    Point(name, ToolCallRequest, verbs=("block",), tool=True)
+    file = Writer(tmp_path / "a.moments")
+    file.add("run", 0, fmt.RunInfo(Ids("r1", agent="bob"), 1e9, "task"))
+    for n, tool in enumerate(["xz", "xy", "xy", "z"]):
+        file.add(name, tool, 0, n, 0.1 * n, 0.0, {"id": f"c{n}", "name": tool})
+    file.write()
+    report = backtest([hook(name, tools="xy", name="rule")(lambda ctx, request: HookResult.block("No."))], tmp_path)
+    assert (report.moments, report.judged, kinds(report)) == (4, 2, {"newly_blocked": (1, 1, 0)})

@@ -84,7 +84,7 @@ RESULTS = {
     "personality_switched": "personality",
     "approval_requested": "approve deny edit",
 }
-# What the four sources call our points.
+# What the four sources and other frameworks call our points.
 ALIASES = {
     "EdgeVox": {
         "ON_RUN_START": "on_run_start",
@@ -132,6 +132,54 @@ ALIASES = {
         "AfterToolExec": "after_tool",
         "OnError": "on_error",
         "OnProgress": "on_progress",
+    },
+    "Claude Code": {
+        "SessionStart": "session_start",
+        "UserPromptSubmit": "on_run_start",
+        "PreToolUse": "before_tool",
+        "PostToolUse": "after_tool",
+        "Stop": "on_stop",
+        "PreCompact": "before_compaction",
+        "PermissionRequest": "approval_requested",
+        "SubagentStart": "subagent_spawning",
+    },
+    "LangChain": {
+        "before_agent": "on_run_start",
+        "before_model": "before_llm",
+        "after_model": "after_llm",
+        "after_agent": "on_run_end",
+    },
+    "pydantic-ai": {
+        "before_run": "on_run_start",
+        "before_model_request": "before_llm",
+        "after_model_request": "after_llm",
+        "before_tool_execute": "before_tool",
+        "after_tool_execute": "after_tool",
+        "after_run": "on_run_end",
+    },
+    "OpenAI Agents": {
+        "on_agent_start": "on_run_start",
+        "on_llm_start": "before_llm",
+        "on_llm_end": "after_llm",
+        "on_tool_start": "before_tool",
+        "on_tool_end": "after_tool",
+        "on_agent_end": "on_run_end",
+    },
+    "Strands": {
+        "BeforeInvocationEvent": "on_run_start",
+        "BeforeModelCallEvent": "before_llm",
+        "AfterModelCallEvent": "after_llm",
+        "BeforeToolCallEvent": "before_tool",
+        "AfterToolCallEvent": "after_tool",
+        "AfterInvocationEvent": "on_run_end",
+    },
+    "Google ADK": {
+        "before_run_callback": "on_run_start",
+        "before_model_callback": "before_llm",
+        "after_model_callback": "after_llm",
+        "before_tool_callback": "before_tool",
+        "after_tool_callback": "after_tool",
+        "after_run_callback": "on_run_end",
     },
 }
 
@@ -222,15 +270,26 @@ def test_no_source_names_a_point_that_is_not_listed_here():
 @pytest.mark.parametrize(
     ("typo", "suggestion"),
     [
-        ("befor_tool", "before_tool"),
-        ("BeforeToolUses", "before_tool_use"),
-        ("on_run_ends", "on_run_end"),
-        ("OnTokens", "on_token"),
+        ("befor_tool", "Did you mean 'before_tool'?"),
+        ("beforetool", "Did you mean 'before_tool'?"),
+        ("BeforeToolUses", "Did you mean 'BeforeToolUse', which is 'before_tool' here?"),
+        ("PreToolUses", "Did you mean 'PreToolUse', which is 'before_tool' here?"),
+        ("before_modle", "Did you mean 'before_model', which is 'before_llm' here?"),
+        ("on_run_ends", "Did you mean 'on_run_end'?"),
+        ("OnTokens", "Did you mean 'on_token'?"),
+        ("SessionEnd", "A session has no end; 'on_run_end' is fired at the end of each run."),
+        ("PostToolUseFailures", "'after_tool' is fired for failed calls too; their result has an 'error'."),
+        ("wrap_tool_call", "Use 'before_tool' and 'after_tool', or the method 'wrap' of a hook."),
     ],
 )
 def test_an_unknown_point_raises_and_suggests_the_nearest(typo, suggestion):
-    with pytest.raises(RegistrationError, match=rf"unknown point '{typo}'\. Did you mean '{suggestion}'\?"):
+    with pytest.raises(RegistrationError) as caught:
         resolve(typo)
+    assert str(caught.value) == f"unknown point '{typo}'. {suggestion}"
+
+
+def test_moments_of_other_frameworks_without_a_point_are_no_aliases():
+    assert not module._ELSEWHERE.keys() & module.NAMES.keys()
 
 
 def test_an_unknown_point_with_nothing_near_suggests_nothing():

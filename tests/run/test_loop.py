@@ -293,14 +293,14 @@ def test_on_stop_sees_the_signals_and_keep_going_continues_with_a_note():
     assert [m.content for m in result.messages] == ["x", "first", "Check again.", "second"]
 
 
-def test_keep_going_is_honoured_at_most_three_times():
+def test_keep_going_is_honoured_at_most_eight_times():
     @hook(ON_STOP)
     def forever(ctx, payload):
         return HookResult.keep_going()
 
     agent = scripted_agent([reply(str(i)) for i in range(10)], hooks=[forever])
     result = agent.run("x")
-    assert (result.status, result.reply) == ("completed", "3")
+    assert (result.status, result.reply) == ("completed", "8")
 
 
 def test_keep_going_cannot_clear_a_limit():

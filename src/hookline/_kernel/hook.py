@@ -33,7 +33,9 @@ class Hook(Protocol):
     """A callable with ``points``: a decorated function, or an object of your own. There is no base class.
 
     An object is called as ``hook(point, ctx, payload)``, or as ``hook(ctx, payload)`` if it takes two arguments.
-    Further attributes are options; an option that differs by point is a dict.
+    Further attributes are options; an option that differs by point is a dict. A hook that rewrites and then judges at
+    the same point has two phases there, ``phase = {BEFORE_TOOL: ("rewrite", "guard")}``, and a keyword parameter
+    ``phase`` that says which one it is called in.
 
     Example::
 
@@ -296,7 +298,9 @@ def compile_hook(
         raise RegistrationError(f"hook {name!r} names no points: decorate it with @hook(POINT) or pass points=")
     for point in dict.fromkeys(resolve(item) for item in ([wanted] if isinstance(wanted, str) else wanted)):
         here = {k: v.get(point) if isinstance(v, dict) else v for k, v in given.items()}
-        yield _entry(hook, here["name"] or name, point, here)
+        phases = here["phase"] if isinstance(here["phase"], tuple) else (here["phase"],)
+        for phase in phases:
+            yield _entry(hook, here["name"] or name, point, {**here, "phase": phase})
 
 
 def _by_point(hook: str, option: str, given: dict[str, Any]) -> dict[Point[Any], Any]:
@@ -422,12 +426,15 @@ def _if_selected(tools: tuple[str, ...], call: Callable[..., Any]) -> Callable[.
 def _bind(
     fn: Callable[..., Any], point: Point[Any], phase: Phase, wrong: Callable[[str], RegistrationError]
 ) -> tuple[Callable[..., Any | Awaitable[Any]], frozenset[str]]:
-    """Return the function as ``(ctx, payload)``, and which of ``verdict`` and ``guards`` it takes by name."""
+    """Return the function as ``(ctx, payload)``, and which of ``verdict`` and ``guards`` it takes by name.
+
+    A function with a keyword parameter ``phase`` gets its phase.
+    """
     try:
         signature = _signature(fn)
     except (TypeError, ValueError):  # a builtin without a signature
         return functools.partial(fn, point), frozenset()
-    params = signature.parameters.values()
+    params = list(signature.parameters.values())
     # A positional parameter may be named "guards" and take the payload.
     by_name = {p.name for p in params if p.name == "verdict" or (p.name == "guards" and p.kind is p.KEYWORD_ONLY)}
     extras = frozenset(by_name)
@@ -435,6 +442,9 @@ def _bind(
         raise wrong("only an observer gets a verdict; use @observer")
     if "guards" in extras and phase != "guard":
         raise wrong("only a guard gets the other guards; use @guard")
+    if any(p.name == "phase" and p.kind is p.KEYWORD_ONLY for p in params):
+        fn = functools.partial(fn, phase=phase)
+        params = [p for p in params if p.name != "phase"]
     slots = [p for p in params if p.name not in extras and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     needs = any(p.kind is p.KEYWORD_ONLY and p.default is p.empty and p.name not in extras for p in params)
     required = 99 if needs else sum(p.default is p.empty for p in slots)  # it has required keyword parameters

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self
 
 from .._base.frozen import Frozen
 from .._base.package import POINT_MODULES
-from .._base.text import did_you_mean, snake_case
+from .._base.text import closest_match, snake_case
 from . import payloads as p
 from .errors import RegistrationError
 from .state import AgentResult
@@ -130,8 +130,42 @@ def resolve(name: str) -> Point[Any]:
     if key not in NAMES:
         import_declarations()
     if key not in NAMES:
-        raise RegistrationError(f"unknown point {name!r}.{did_you_mean(key, NAMES)}")
+        raise RegistrationError(f"unknown point {name!r}.{_suggestion(key)}")
     return NAMES[key]
+
+
+def _suggestion(key: str) -> str:
+    """Say what to write instead of an unknown name: a moment of another framework has its answer here."""
+    known = closest_match(key, {**NAMES, **_ELSEWHERE})
+    if known is None:
+        return ""
+    if known in _ELSEWHERE:
+        return f" {_ELSEWHERE[known]}"
+    point = NAMES[known]
+    if known == point:
+        return f" Did you mean {known!r}?"
+    alias = next(name for name in point.names.values() if snake_case(name) == known)
+    return f" Did you mean {alias!r}, which is {str(point)!r} here?"
+
+
+_ELSEWHERE = {
+    "session_end": "A session has no end; 'on_run_end' is fired at the end of each run.",
+    "post_tool_use_failure": "'after_tool' is fired for failed calls too; their result has an 'error'.",
+    "post_tool_batch": "'after_step' is fired after all calls of a reply.",
+    "notification": "'approval_requested' is fired when a person is asked.",
+    "subagent_stop": "'subagent_ended' is fired when a subagent has ended; its own 'on_stop' can keep it going.",
+    "wrap_tool_call": "Use 'before_tool' and 'after_tool', or the method 'wrap' of a hook.",
+    "wrap_tool_execute": "Use 'before_tool' and 'after_tool', or the method 'wrap' of a hook.",
+    "wrap_model_call": "Use 'before_llm' and 'after_llm', or the method 'wrap' of a hook.",
+    "wrap_model_request": "Use 'before_llm' and 'after_llm', or the method 'wrap' of a hook.",
+    "on_model_error_callback": "'on_error' is fired if a model fails.",
+    "on_model_request_error": "'on_error' is fired if a model fails.",
+    "on_tool_error_callback": "'after_tool' is fired for failed calls too; their result has an 'error'.",
+    "on_tool_execute_error": "'after_tool' is fired for failed calls too; their result has an 'error'.",
+    "on_handoff": "'subagent_spawning' is fired before another agent starts.",
+    "on_user_message_callback": "'on_run_start' is fired with the task.",
+}
+"""Names of moments in other frameworks that are no aliases of a point, and what to use instead."""
 
 
 def import_declarations() -> None:
@@ -181,14 +215,23 @@ SESSION_START = Point(
     p.SessionStart,
     model="observe",
     when="first run of a session, before anything else",
-    names={"Ethos": "session_start"},
+    names={"Ethos": "session_start", "Claude Code": "SessionStart"},
 )
 ON_RUN_START = Point(
     "on_run_start",
     p.RunStart,
     verbs=("replace", "end", "stop"),
     when="once per run; then the user message is appended",
-    names={"EdgeVox": "ON_RUN_START", "Cognesy": "BeforeExecution"},
+    names={
+        "EdgeVox": "ON_RUN_START",
+        "Cognesy": "BeforeExecution",
+        "Claude Code": "UserPromptSubmit",
+        "LangChain": "before_agent",
+        "pydantic-ai": "before_run",
+        "OpenAI Agents": "on_agent_start",
+        "Strands": "BeforeInvocationEvent",
+        "Google ADK": "before_run_callback",
+    },
 )
 BEFORE_PROMPT_BUILD = Point(
     "before_prompt_build",
@@ -206,7 +249,16 @@ BEFORE_LLM = Point(
     p.ModelRequest,
     verbs=("replace", "answer", "end", "stop"),
     when="before every model call, whatever its purpose",
-    names={"EdgeVox": "BEFORE_LLM", "Ethos": "before_llm_call", "Forge": "BeforeLLMCall"},
+    names={
+        "EdgeVox": "BEFORE_LLM",
+        "Ethos": "before_llm_call",
+        "Forge": "BeforeLLMCall",
+        "LangChain": "before_model",
+        "pydantic-ai": "before_model_request",
+        "OpenAI Agents": "on_llm_start",
+        "Strands": "BeforeModelCallEvent",
+        "Google ADK": "before_model_callback",
+    },
 )
 ON_TOKEN = Point(
     "on_token", p.TokenDelta, verbs=("replace", "end"), when="each streamed piece, and once more with final=True"
@@ -217,7 +269,16 @@ AFTER_LLM = Point(
     verbs=("replace", "retry", "end", "stop"),
     when="after each model call, including calls that a hook answered",
     closed="the run fails; the reply is not recorded",
-    names={"EdgeVox": "AFTER_LLM", "Ethos": "after_llm_call", "Forge": "AfterLLMCall"},
+    names={
+        "EdgeVox": "AFTER_LLM",
+        "Ethos": "after_llm_call",
+        "Forge": "AfterLLMCall",
+        "LangChain": "after_model",
+        "pydantic-ai": "after_model_request",
+        "OpenAI Agents": "on_llm_end",
+        "Strands": "AfterModelCallEvent",
+        "Google ADK": "after_model_callback",
+    },
 )
 BEFORE_TOOL = Point(
     "before_tool",
@@ -231,6 +292,11 @@ BEFORE_TOOL = Point(
         "Cognesy": "BeforeToolUse",
         "Ethos": "before_tool_call",
         "Forge": "BeforeToolExec",
+        "Claude Code": "PreToolUse",
+        "pydantic-ai": "before_tool_execute",
+        "OpenAI Agents": "on_tool_start",
+        "Strands": "BeforeToolCallEvent",
+        "Google ADK": "before_tool_callback",
     },
 )
 ON_PROGRESS = Point(
@@ -249,7 +315,17 @@ AFTER_TOOL = Point(
     tool=True,
     when="for each call, in call order, including blocked and failed calls",
     closed="the run fails; the model gets an error without the output",
-    names={"EdgeVox": "AFTER_TOOL", "Cognesy": "AfterToolUse", "Ethos": "after_tool_call", "Forge": "AfterToolExec"},
+    names={
+        "EdgeVox": "AFTER_TOOL",
+        "Cognesy": "AfterToolUse",
+        "Ethos": "after_tool_call",
+        "Forge": "AfterToolExec",
+        "Claude Code": "PostToolUse",
+        "pydantic-ai": "after_tool_execute",
+        "OpenAI Agents": "on_tool_end",
+        "Strands": "AfterToolCallEvent",
+        "Google ADK": "after_tool_callback",
+    },
 )
 TOOL_END_WITH_PATH = Point(
     "tool_end_with_path",
@@ -261,7 +337,11 @@ TOOL_END_WITH_PATH = Point(
 )
 AFTER_STEP = Point("after_step", Step, verbs=("stop",), when="after each step", names={"Cognesy": "AfterStep"})
 ON_STOP = Point(
-    "on_stop", p.Stopping, verbs=("keep_going",), when="when the loop is about to stop", names={"Cognesy": "OnStop"}
+    "on_stop",
+    p.Stopping,
+    verbs=("keep_going",),
+    when="when the loop is about to stop",
+    names={"Cognesy": "OnStop", "Claude Code": "Stop"},
 )
 ON_ERROR = Point(
     "on_error",
@@ -277,7 +357,16 @@ ON_RUN_END = Point(
     resilient=True,
     when="exactly once per run",
     closed="the status becomes failed, after all hooks have run",
-    names={"EdgeVox": "ON_RUN_END", "Cognesy": "AfterExecution", "Ethos": "agent_done"},
+    names={
+        "EdgeVox": "ON_RUN_END",
+        "Cognesy": "AfterExecution",
+        "Ethos": "agent_done",
+        "LangChain": "after_agent",
+        "pydantic-ai": "after_run",
+        "OpenAI Agents": "on_agent_end",
+        "Strands": "AfterInvocationEvent",
+        "Google ADK": "after_run_callback",
+    },
 )
 BEFORE_COMPACTION = Point(
     "before_compaction",
@@ -285,6 +374,7 @@ BEFORE_COMPACTION = Point(
     verbs=("replace", "block"),
     fired_by="a compactor",
     when="before a history is compacted",
+    names={"Claude Code": "PreCompact"},
 )
 APPROVAL_REQUESTED = Point(
     "approval_requested",
@@ -293,6 +383,7 @@ APPROVAL_REQUESTED = Point(
     result=p.ApprovalAnswer,
     when="a hook returned ask; approvers are hooks here, and an unclaimed call is denied",
     closed="the call is denied",
+    names={"Claude Code": "PermissionRequest"},
 )
 APPROVAL_DECIDED = Point(
     "approval_decided", p.ApprovalDecision, model="observe", when="after an approval was decided, or cancelled"

@@ -322,8 +322,10 @@ class Egress:
         return shown or "the list is empty"
 
 
-async def post(egress: Egress, url: str, body: bytes, *, headers: Mapping[str, str], seconds: float) -> Reply:
-    """Post to a URL that ``egress`` allows. Redirects are not followed, and the body of the response is not read.
+async def post(
+    egress: Egress, url: str, body: bytes, *, headers: Mapping[str, str], seconds: float, max_bytes: int = 0
+) -> Reply:
+    """Post to a URL that ``egress`` allows. Redirects are not followed.
 
     Args:
         egress: checks the URL and its addresses.
@@ -331,6 +333,7 @@ async def post(egress: Egress, url: str, body: bytes, *, headers: Mapping[str, s
         body: the body of the request.
         headers: the headers, including the content type.
         seconds: time limit for the whole request. Cancelling closes the connection too.
+        max_bytes: how much of the body of the response is read; by default, nothing.
 
     Raises:
         EgressError: the URL or an address may not be reached.
@@ -348,8 +351,8 @@ async def post(egress: Egress, url: str, body: bytes, *, headers: Mapping[str, s
                 headers=headers,
                 cutoff=cutoff,
                 tls=egress.tls,
-                max_bytes=0,
-                reads_body=lambda response: False,
+                max_bytes=max_bytes,
+                reads_body=lambda response: max_bytes > 0,
                 data=body,
             )
 

@@ -113,6 +113,8 @@ class Agent(Generic[DepsT, OutputT]):
         RegistrationError: a hook, tool, plugin or option cannot work.
     """
 
+    _loop_type: type[Loop] = Loop
+
     @overload
     def __init__(  # OutputT has its default, str
         self,
@@ -185,7 +187,7 @@ class Agent(Generic[DepsT, OutputT]):
             raise RegistrationError(
                 "response_format and output_type exclude each other: output_type sets the schema itself"
             )
-        if max_attachment is not None and (type(max_attachment) is not int or max_attachment < 1):
+        if max_attachment is not None and (type(max_attachment) is not int or max_attachment < 0):
             raise RegistrationError(f"max_attachment must be a number of bytes, or None, not {max_attachment!r:.80}")
         limits = NO_LIMITS if limits is None else limits
         if not isinstance(limits, Limits):
@@ -461,7 +463,7 @@ class Agent(Generic[DepsT, OutputT]):
     def _prepare(self, task: str, options: RunOptions[DepsT], output_type: Any, *, keep: bool = False) -> Run[Any]:
         prepared = Preparation(self, task, options, output_type, keep=keep)
         engine = prepared.engine
-        run: Run[Any] = Run(engine, Loop(engine, task, prepared.base, prepared.attachments))
+        run: Run[Any] = Run(engine, self._loop_type(engine, task, prepared.base, prepared.attachments))
         if prepared.outer is not None:
             run.follow(prepared.outer)
         elif (ctx := options.get("ctx")) is not None:

@@ -45,7 +45,8 @@ from .state import RunState
 from .termination import RunEndedError, RunStoppedError, signal_rank, status_of
 from .tool_call import CallReports
 
-MAX_KEEP_GOING = 3
+MAX_KEEP_GOING = 8
+"""As many times as in Claude Code, whose hooks can run here."""
 COMPLETED = StopSignal("completed")
 _WITH_OUTPUT = frozenset(("completed", "stopped"))
 CLEARABLE = frozenset(("completed", "finish_reason", "stop_requested"))
@@ -96,6 +97,11 @@ class Loop:
 
     async def _begin(self) -> None:
         """Start the session and the run, add the task, and build the system prompt."""
+        await self._open_run()
+        await self._build_prompt()
+
+    async def _open_run(self) -> None:
+        """Start the session and the run, and add the task."""
         engine, session = self.engine, self.engine.services.session
         engine.budget.begin()
         engine.start_time_limit()
@@ -107,7 +113,11 @@ class Loop:
         self._recording = True
         self.state.append(Message("user", self.task, attachments=start.attachments))
         engine.emit(TaskTaken, task=self.task, attachments=start.attachments)
-        built = PromptBuild(self.state.messages, session.personality_id, engine.ids)
+
+    async def _build_prompt(self) -> None:
+        """Let hooks change the system prompt."""
+        engine = self.engine
+        built = PromptBuild(self.state.messages, engine.services.session.personality_id, engine.ids)
         parts: PromptParts | None = (await self._fire_early(BEFORE_PROMPT_BUILD, built)).value
         if parts is not None:
             prompt = self.state.system_prompt if parts.override_system is None else parts.override_system
@@ -183,7 +193,7 @@ class Loop:
             reply = await call_model(engine, request, engine.agent.model)
             self._record(reply)
             if reply.tool_calls:
-                batch = Batch(engine, reply.tool_calls, index, _withdrawn(request, reply.request), self._reports)
+                batch = self._batch(reply, _withdrawn(request, reply.request))
                 await batch.run()
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
             await engine.record_cause(cause)
@@ -203,6 +213,10 @@ class Loop:
         except BaseException as cause:  # noqa: BLE001
             await engine.record_cause(cause)
         engine.emit(StepFinished, index=index, tool_names=step.tool_names, usage=step.usage)
+
+    def _batch(self, reply: ModelReply, withdrawn: frozenset[str]) -> Batch:
+        """Return the tool calls of a reply, ready to run."""
+        return Batch(self.engine, reply.tool_calls, reply.hop, withdrawn, self._reports)
 
     def _request(self, hop: int) -> ModelRequest:
         """Build the request to the model, before the hooks change it."""

@@ -280,7 +280,7 @@ class Preparation:
         services.llm = make_gated_model(engine, agent.model)
         if agent.unchecked_globs:
             agent.unchecked_globs = False
-            _warn_about_unmatched_globs(agent.name, hooks.own(), [tool.name for tool in engine.tools])
+            warn_about_unmatched_globs(agent.name, hooks.own(), [tool.name for tool in engine.tools])
         return engine
 
     def _metadata(self) -> Mapping[str, Any]:
@@ -306,7 +306,7 @@ class Preparation:
         return EventStream(services.ids.run_id, getattr(clock, "stamp", clock.time), sinks, self._keep), every_call
 
 
-def _warn_about_unmatched_globs(agent: str, hooks: HookStack, tools: list[str]) -> None:
+def warn_about_unmatched_globs(agent: str, hooks: HookStack, tools: list[str]) -> None:
     """Warn about ``tools=`` globs that match no tool of an agent: they are probably misspelt and guard nothing.
 
     Inherited hooks are not checked, because they are meant for the tools of the outer run.

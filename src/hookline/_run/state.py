@@ -43,6 +43,8 @@ class RunState:
         self.tool_names: dict[str, None] = {}
         self.spent: Usage | None = None
         """The usage of the model calls in this step."""
+        self.edited = False
+        """Whether a hook changed the transcript."""
         self._messages: HistoryBuilder[Message] = HistoryBuilder(messages)
         self._steps: HistoryBuilder[Step] = HistoryBuilder()
         self._open: Message | None = None
@@ -162,6 +164,7 @@ class RunState:
                 continue
             if part == "messages":
                 self._apply_messages(accepted.messages, now.messages)
+                self.edited = True
             else:
                 value = getattr(accepted, part)
                 setattr(self, part, value if part == "system_prompt" else private_copy(value))

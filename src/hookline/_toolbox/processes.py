@@ -130,7 +130,7 @@ class Job:
         """Kill all processes now, and start no more."""
         with self._lock:
             self._stopped = True
-            _kill_all({process.pid for process in self._running}, self.mark)
+            kill_all({process.pid for process in self._running}, self.mark)
 
     def run(self, starts: Sequence[ProcessSpec]) -> int:
         """Run one pipeline and return the exit code of its last process, negative if a signal ended it.
@@ -157,7 +157,7 @@ class Job:
         with self._lock:
             ended = list(self._running)
             self._running.clear()
-            _kill_all({process.pid for process in ended}, self.mark)
+            kill_all({process.pid for process in ended}, self.mark)
         return [process.wait() for process in ended]
 
     def _begin(self, starts: Sequence[ProcessSpec], files: ExitStack) -> _Pipe:
@@ -215,7 +215,7 @@ class Job:
                 if time.monotonic() - self._last_progress > _PROGRESS_EVERY and not self._stopped:
                     self._last_progress = time.monotonic()
                     self._progress(self.output.last_line)
-            elif self._stopped or all(_ended(process) for process in self._running):
+            elif self._stopped or all(has_ended(process) for process in self._running):
                 self._read_rest(reading)
                 break
             elif data == b"":  # all processes have closed the pipe, and some still run
@@ -297,7 +297,7 @@ def _close(descriptor: int) -> None:
         os.close(descriptor)
 
 
-def _ended(process: subprocess.Popen[bytes]) -> bool:
+def has_ended(process: subprocess.Popen[bytes]) -> bool:
     """Return whether a process has ended, without reaping it where the system supports that."""
     if process.returncode is not None or not hasattr(os, "waitid"):
         return process.poll() is not None
@@ -307,7 +307,7 @@ def _ended(process: subprocess.Popen[bytes]) -> bool:
         return process.poll() is not None
 
 
-def _kill_all(leaders: Collection[int], mark: str) -> None:
+def kill_all(leaders: Collection[int], mark: str) -> None:
     """Kill these processes, their groups and all their descendants."""
     if sys.platform.startswith("linux") and leaders:
         for _ in range(20):  # a process may start another one while we look

@@ -187,8 +187,14 @@ class Engine:
         """Whether lines with these first bytes, up to the tool, are decoded."""
         self._all_readers = [reader for point in self.wanted.points if (reader := self._reader(point)) is not None]
         self._readers: dict[bytes, Reader] = {}
+        self._short: dict[bytes, Reader] = {}
+        """The readers of points whose names are so short that the first bytes of their lines also contain the tool."""
         for reader in self._all_readers:
-            name = f'{reader.point}","'.encode()[: _NAME_END - 2]
+            name = f'{reader.point}","'.encode()
+            if len(name) < _NAME_END - 2:
+                self._short[name] = reader
+                continue
+            name = name[: _NAME_END - 2]
             reader.alike, self._readers[name] = self._readers.get(name), reader
 
     def _reader(self, point: str) -> Reader | None:
@@ -285,6 +291,8 @@ class Engine:
                     self._check_line(line, data, lines.tell() - len(line))
                 continue
             reader = readers.get(name)
+            if reader is None and self._short:
+                reader = next((each for first, each in self._short.items() if name.startswith(first)), None)
             if reader is None:
                 self._number = number
                 self._read_other(line, name, data, lines.tell() - len(line))

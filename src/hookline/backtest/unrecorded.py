@@ -7,19 +7,17 @@ code of the hook itself is searched for them. What the functions that it calls d
 from __future__ import annotations
 
 import datetime
-import dis
 import os
 import random
 import secrets
-import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from inspect import isclass, ismodule, unwrap
+from inspect import ismodule
 from types import CodeType
 from typing import Any
 
-from .._kernel.hook import function_of
+from .._kernel.hook_code import code_of, mentions
 
 _CLOCK = "the clock of this computer (ctx.clock has the recorded time)"
 _CHANCE = "random numbers"
@@ -53,35 +51,20 @@ def unrecorded_reads(hook: Any) -> tuple[str, ...]:
 
         unrecorded_reads(office_hours)  # ("the clock of this computer (ctx.clock has the recorded time)",)
     """
-    function: Any = unwrap(function_of(hook))
-    if not hasattr(function, "__code__"):
-        function = unwrap(type(function).__call__)
-    code = getattr(function, "__code__", None)
-    if code is None or str(function.__module__).partition(".")[0] == "hookline":
+    function = code_of(hook)
+    if function is None or str(function.__module__).partition(".")[0] == "hookline":
         return ()
-    return tuple(dict.fromkeys(_reads(code, function.__globals__)))
+    return tuple(dict.fromkeys(_reads(function.__code__, function.__globals__)))
 
 
 def _reads(code: CodeType, scope: Mapping[str, Any]) -> Iterator[str]:
-    value: Any = None
-    for step in dis.get_instructions(code):
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_DEREF"):
-            name = str(step.argval)
-            value = scope.get(name, sys.modules.get(name))  # a module may be imported in the function
+    for value, name in mentions(code, scope):
+        if not name:
             yield from _read_of(value)
-        elif step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-            name = str(step.argval)
-            if ismodule(value) or isclass(value):
-                if (what := _ATTRIBUTES.get(value, {}).get(name)) is not None:
-                    yield what
-                value = getattr(value, name, None)
-            elif name in _METHODS:
-                yield _METHODS[name]
-        elif step.opname not in ("CACHE", "PUSH_NULL", "EXTENDED_ARG"):
-            value = None
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _reads(constant, scope)
+        elif value is None and name in _METHODS:
+            yield _METHODS[name]
+        elif value is not None and (what := _ATTRIBUTES.get(value, {}).get(name)) is not None:
+            yield what
 
 
 def _read_of(value: Any) -> Iterator[str]:

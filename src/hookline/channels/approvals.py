@@ -26,7 +26,7 @@ from .access import Access
 from .conversations import address_of, label_of
 from .options import GatewayOptions
 from .outbox import Outbox
-from .protocol import ApprovalPrompt, Channel
+from .protocol import ApprovalOutcome, ApprovalPrompt, Channel
 from .splitting import is_inside_character
 
 log = logging.getLogger("hookline")
@@ -207,7 +207,7 @@ class Approvals:
                 self.store.decide,
                 pending.row.id,
                 decision=command,
-                digest=pending.row.digest,
+                digest=item.message.digest or pending.row.digest,
                 by=f"{item.channel}:{item.message.sender}",
                 owner=pending.row.owner,
                 **choice,
@@ -222,6 +222,7 @@ class Approvals:
             log.error("%s: a decision could not be saved: %s", label_of(item.key), error_text(error))
             return notices.NOT_SAVED
         # Closed here and not when the run notices the decision: the next "yes" must not apply to this call again.
+        self._show_outcome(pending, outcome(row), row.by)
         self.remove(pending)
         return f"{pending.code}: {notices.decided(one_line(row.tool), row.status, row.remember)}"
 
@@ -296,6 +297,7 @@ class Approvals:
             if row.status == "pending":
                 return
             text = notices.WILL_ASK_AGAIN if will_ask_again and row.status == "cancelled" else outcome(row)
+            self._show_outcome(pending, text, row.by)
             await self._outbox.reply(pending.key, address_of(pending.key).channel, [], [f"{pending.code}: {text}"])
         except LeaseLostError:
             pass
@@ -311,19 +313,27 @@ class Approvals:
 
     def _notify_channel(self, key: str) -> None:
         """Pass the calls that people can decide about to the channel, if it has a method for that."""
-        address = address_of(key)
-        callback: Any = getattr(self._channels.get(address.channel), "approvals_changed", None)
-        if callback is None:
-            return
         prompts = [
-            ApprovalPrompt(pending.code, pending.messages[-1].token)
+            ApprovalPrompt(pending.code, pending.messages[-1].token, pending.row.digest)
             for pending in self._pending.get(key, {}).values()
             if pending.decidable and pending.complete
         ]
+        self._call_channel(key, "approvals_changed", prompts)
+
+    def _show_outcome(self, pending: PendingApproval, text: str, by: str) -> None:
+        """Pass the outcome of a call that was shown to the channel, if it has a method for that."""
+        if pending.messages:
+            self._call_channel(pending.key, "approval_closed", ApprovalOutcome(pending.messages[-1].token, text, by))
+
+    def _call_channel(self, key: str, method: str, value: object) -> None:
+        address = address_of(key)
+        callback: Any = getattr(self._channels.get(address.channel), method, None)
+        if callback is None:
+            return
         try:
-            callback(address, prompts)
+            callback(address, value)
         except Exception as error:  # noqa: BLE001 - people can still use the commands
-            log.debug("%s: approvals_changed failed: %s", address.channel, describe(error))
+            log.debug("%s: %s failed: %s", address.channel, method, describe(error))
 
 
 class RunApprovals:

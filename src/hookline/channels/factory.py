@@ -39,6 +39,7 @@ BUILT_IN = {
     "web": (".web.channel", "WebChannel"),
     "mqtt": (".mqtt.channel", "MqttChannel"),
     "telegram": (".telegram.channel", "TelegramChannel"),
+    "slack": (".slack.channel", "SlackChannel"),
 }
 """Built-in channels by the name they have in settings: module and class."""
 

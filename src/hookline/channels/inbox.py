@@ -116,8 +116,9 @@ class Inbox:
             if not decision.allowed:
                 self._counters.refused += 1
                 log.info("%s: a message from %r is not accepted: %s", channel, message.sender, decision.reason)
-                if decision.reply:
-                    reply = OutboundMessage(decision.reply, message.message_id, message.thread_id)
+                answer = decision.reply or (notices.MAY_NOT_APPROVE if message.digest else "")
+                if answer:
+                    reply = OutboundMessage(answer, message.message_id, message.thread_id)
                     self.enqueue(await self._mailbox.accept(key, channel, message, done=True, replies=[reply]))
                 return True
         accepted = await self._mailbox.accept(key, channel, message)

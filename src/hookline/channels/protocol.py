@@ -63,11 +63,24 @@ class UndeliverableError(ChannelError):
 class ApprovalPrompt(Frozen, frozen=True):
     """A call that people in a conversation can approve or deny, with ``/approve CODE`` or ``/deny CODE``.
 
-    ``key`` is the key of the last message that shows the call.
+    ``key`` is the key of the last message that shows the call. ``digest`` is the digest of the call: a channel with
+    buttons returns it in ``InboundMessage.digest``, so that a button approves exactly the call above it.
     """
 
     code: str
     key: str
+    digest: str = ""
+
+
+class ApprovalOutcome(Frozen, frozen=True):
+    """The end of a call that waited for approval, as a sentence. ``key`` is the key of the last message that shows it.
+
+    ``by`` names who decided, such as ``slack:U123``; it is empty if nobody did.
+    """
+
+    key: str
+    text: str
+    by: str = ""
 
 
 @runtime_checkable
@@ -81,6 +94,8 @@ class Channel(Protocol):
       ``message_id`` is the message that is being answered (or ``""``), ``waiting`` the number of waiting messages.
     - ``approvals_changed(address, prompts)``: called with all :class:`ApprovalPrompt` of a conversation when they
       change.
+    - ``approval_closed(address, outcome)``: called with an :class:`ApprovalOutcome` when a call that was shown no
+      longer waits, to show the outcome where the call is shown.
     - ``routes()``: Starlette routes. The gateway serves the routes of all channels on one port.
     - ``ended``: true once no more messages can arrive. A gateway stops when all of its channels have ended.
 

@@ -20,9 +20,10 @@ GROUPS = {
         "run": "Run an agent on one task.",
         "chat": "Chat with an agent.",
         "serve": "Serve the agent over HTTP: a JSON API, A2A, and OpenAI's chat API.",
-        "gateway": "Connect the agent to channels such as Telegram, MQTT or a web page.",
+        "gateway": "Connect the agent to channels such as Slack, Telegram or a web page.",
         "approvals": "Approve or deny tool calls that wait for approval.",
         "keys": "List, add and revoke API keys for hookline serve.",
+        "claude-hook": "Protect a session of Claude Code with hooks of Hookline.",
     },
     "Write hooks": {
         "new": "Write a hook, tool, plugin or personality to start from.",
@@ -87,7 +88,7 @@ class Commands(MutableMapping[str, Any]):
                 raise KeyError(name)
             app = typer.Typer(rich_markup_mode=None, context_settings=_CONTEXT)
             app.callback()(root)  # makes it a group even with one command
-            module = f"{name}_" if iskeyword(name) else name
+            module = f"{name}_" if iskeyword(name) else name.replace("-", "_")
             import_module(f".{module}", __package__).add_to(app)
             self._loaded[name] = get_command(app).commands[name]  # type: ignore[attr-defined]
         return self._loaded[name]

@@ -46,6 +46,7 @@ EXTRAS = {
     "sign": ("cryptography",),
     "backtest": ("duckdb", "pyarrow"),
     "channels": ("aiomqtt", "telegram", "starlette", "uvicorn", "websockets"),
+    "slack": ("slack_bolt", "aiohttp", "starlette", "uvicorn"),
     "server": ("a2a", "prometheus_client", "starlette", "uvicorn"),
     "cli": ("typer", "rich", "tomlkit"),
 }

@@ -62,7 +62,7 @@ def gateway(
         ),
     ] = None,
 ) -> int:
-    """Connect the agent to channels such as Telegram, MQTT or a web page."""
+    """Connect the agent to channels such as Slack, Telegram or a web page."""
     match action or []:
         case []:
             return _build_and_run(config)

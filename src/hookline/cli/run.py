@@ -67,7 +67,7 @@ def run(
 ) -> int:
     """Run an agent on one task."""
     from .._base.attachment import Attachment
-    from ..config.factory import attachment_limit, build_plugins, make_context
+    from ..config.factory import build_plugins, make_context
     from ..tape.recording import TapeHook
     from .approval_prompt import Approver
     from .plugins import close_plugins
@@ -87,7 +87,7 @@ def run(
     settings = config.settings
     set_up_logging(settings.debug)
     text = task_text(task or [])
-    files = [Attachment.of(each, max_size=attachment_limit(settings)) for each in attach or ()]
+    files = [Attachment.of(each, max_size=settings.max_attachment) for each in attach or ()]
     view = choose_view(silent=quiet or json)
     recorders, plugins = start_recording(settings), build_plugins(settings, config.home)
     conversation = load_session(settings, session)

@@ -6,10 +6,10 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -17,6 +17,7 @@ import typer
 from .._kernel.errors import HooklineError
 from ..config.errors import ConfigError
 from ..config.secrets import mask
+from ..config.settings import DeclaredHook
 from ..config.sources import Configuration, load
 from ..config.trust import (
     ProjectFiles,
@@ -164,7 +165,24 @@ def _files_of(config: Configuration) -> ProjectFiles:
                 continue
             uses = (*found.guards, *(found.tools or ()))
             references += [use if isinstance(use, str) else use.use for use in uses]
-    return project_files(config, files, references)
+    declared = _claude_places(config.declared)
+    given = [place for place in _claude_places(msgspec.structs.asdict(config.settings)) if place not in declared]
+    if not declared and not given:
+        return project_files(config, files, references)
+    from ..adapters.claude_code.settings import project_files as claude_files
+
+    project = project_files(config, [*files, *claude_files(declared, config.home)], references)
+    return msgspec.structs.replace(project, named=(*project.named, *claude_files(given, config.home)))
+
+
+def _claude_places(settings: Mapping[str, Any]) -> list[str]:
+    """Return where settings of Claude Code are, by the setting ``claude_hooks`` and by declared hooks."""
+    places: list[str] = list(settings.get("claude_hooks", ()))
+    for hook in settings.get("hooks", ()):
+        if isinstance(hook, DeclaredHook) and hook.use == "ClaudeHooks":
+            named = hook.args.get("settings", ".")
+            places += [named] if isinstance(named, str) else named
+    return places
 
 
 def _check(store: TrustStore, path: Path) -> tuple[TrustCheck, Configuration | None]:

@@ -13,6 +13,7 @@ import msgspec
 from .._base.files import distrust_reason
 from .._base.own_files import OwnFile, register_own_file
 from .._base.text import did_you_mean
+from .._kernel.errors import RegistrationError
 from .._kernel.hook import Hook
 from .._kernel.registry import HookRegistry
 from .._run.agent import Agent
@@ -33,7 +34,7 @@ from .errors import ConfigError
 from .loading import load_hooks, load_tools, source_location
 from .settings import DeclaredHook, Settings, parse_table
 from .sources import FILE, SHARED_FILE, parse_reference
-from .trust import TrustStore, mcp_scripts
+from .trust import TrustStore, command_scripts
 
 if TYPE_CHECKING:
     from ..hooks.observability import ObservabilityHook
@@ -88,6 +89,7 @@ def build_agent(
         max_steps=settings.max_steps,
         params=settings.params,
         stream=settings.stream,
+        max_attachment=settings.max_attachment,
     )
     plugins = build_plugins(settings, home) if plugins is None else plugins
     for note in use_plugins(plugins, agent, settings.plugins):
@@ -118,6 +120,7 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     own += _audit_hooks(settings, [each.hook for each in loaded])
     own += _record_hooks(settings, [each.hook for each in loaded])
     own += _tape_hooks(settings)
+    own += _claude_hooks(settings)
     if settings.tickets:
         from ..hooks.ticket_rules import TicketRules
 
@@ -188,6 +191,16 @@ def _tape_hooks(settings: Settings) -> list[Any]:
     if settings.tapes.endswith(".tape") or Path(settings.tapes).is_file():
         raise ConfigError(f"tapes: {settings.tapes!r} is a file: name a folder, in which each run gets a tape")
     return [load_builtin("TapeHook")(settings.tapes)]
+
+
+def _claude_hooks(settings: Settings) -> list[Any]:
+    """Return the hook that calls the hooks of Claude Code, if the settings name any."""
+    if not settings.claude_hooks:
+        return []
+    try:
+        return [load_builtin("ClaudeHooks")(settings.claude_hooks, folder=work_folder(settings))]
+    except RegistrationError as error:
+        raise ConfigError(f"claude_hooks: {error}") from error
 
 
 def _skill_hooks(settings: Settings, hooks: Iterable[Any]) -> list[Any]:
@@ -293,7 +306,7 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
     if settings.mcp or settings.trusted_mcp:
         from ..tools._mcp import mcp
 
-        for script in mcp_scripts((*settings.mcp, *settings.trusted_mcp), home):
+        for script in command_scripts((*settings.mcp, *settings.trusted_mcp), home):
             check_file(script, script.read_bytes())
         tools += [mcp(target) for target in settings.mcp if target not in settings.trusted_mcp]
         tools += [mcp(target, trusted=True) for target in settings.trusted_mcp]

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 import msgspec
 
+from .._base.attachment import MAX_SIZE
 from .._base.files import user_folder
 from .._base.frozen import EMPTY, freeze, thaw
 from .._base.text import did_you_mean
@@ -70,7 +71,7 @@ class DeclaredChannel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     """A channel in a configuration file: its kind, its arguments, and its senders.
 
     Args:
-        use: ``console``, ``webhook``, ``web``, ``mqtt``, ``telegram``, ``FILE.py:name`` or ``module:name``.
+        use: ``console``, ``webhook``, ``web``, ``mqtt``, ``telegram``, ``slack``, ``FILE.py:name`` or ``module:name``.
         name: its name; by default, the value of ``use``.
         args: the arguments to create it with, by name.
         allow: the senders who may talk to the agent.
@@ -118,6 +119,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     hooks: Annotated[
         tuple[str | DeclaredHook, ...],
         KeyInfo("hooks: FILE.py, FILE.py:name, module:name or the name of a built-in hook", WORK, "--hooks", "HOOKS"),
+    ] = ()
+    claude_hooks: Annotated[
+        tuple[str, ...],
+        KeyInfo(
+            "hooks of Claude Code: a settings file, or the folder of a project (its .claude and yours)",
+            WORK,
+            "--claude-hooks",
+            "PATH",
+        ),
     ] = ()
     tools: Annotated[
         tuple[str, ...], KeyInfo("tools: FILE.py, FILE.py:name or module:name", WORK, "--tools", "TOOLS")
@@ -195,6 +205,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_tool_calls: Annotated[
         Count | None, KeyInfo("at most N tool calls in a run", LIMITS, "--max-tool-calls", "N")
     ] = None
+    max_attachment: Annotated[
+        Count | None,
+        KeyInfo("largest size of an attachment, of a task or a tool result, in bytes", LIMITS, "--max-attachment", "N"),
+    ] = MAX_SIZE
     metadata: Annotated[
         Mapping[str, Any],
         KeyInfo("metadata of the user for hooks, such as user_role=admin", CONTROL, "--metadata", "KEY=VALUE"),

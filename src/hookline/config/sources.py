@@ -30,7 +30,7 @@ OTHER_VARIABLES = frozenset(("HOOKLINE_CACHE", "HOOKLINE_CONFIG", "HOOKLINE_TRUS
 """Variables with the prefix that are not settings."""
 MODEL_OPTIONS = frozenset(("base_url", "api", "context"))
 """Settings of one provider: a later source that names another provider resets them."""
-CUMULATIVE = frozenset(("hooks", "plugins"))
+CUMULATIVE = frozenset(("hooks", "plugins", "claude_hooks"))
 """Settings that all sources add to: a flag must not remove the guards that a file sets."""
 
 
@@ -353,7 +353,9 @@ _PATH_SETTINGS = frozenset(
     "folder sessions runs audit approval_file plugins_folder personalities tickets skills tapes records".split()  # noqa: SIM905
 )
 """Settings that are paths of files or folders."""
-_PATH_ARGUMENTS = frozenset(("path", "folder", "memory", "notes", "store", "artifacts", "sign", "checkpoint", "board"))
+_PATH_ARGUMENTS = frozenset(
+    "path folder memory notes store artifacts sign checkpoint board settings transcripts".split()  # noqa: SIM905
+)
 """Names of path arguments of built-in hooks."""
 
 
@@ -364,6 +366,8 @@ def resolve_paths(key: str, value: Any, folder: Path) -> Any:
     if key == "model":
         kind = next((kind for kind in _MODEL_FILES if value.startswith(kind)), None)
         return value if kind is None else f"{kind}{folder / Path(value.removeprefix(kind)).expanduser()}"
+    if key == "claude_hooks":
+        return tuple(str(folder / Path(item).expanduser()) for item in value)
     if key == "plugins":
         return tuple(str(folder / Path(item).expanduser()) if is_path(item) else item for item in value)
     if key == "sandbox":
@@ -387,6 +391,8 @@ def _resolve_item(item: Any, folder: Path) -> Any:
 
 
 def _path(name: str, value: Any, folder: Path) -> Any:
+    if name == "settings" and isinstance(value, list):  # of ClaudeHooks, which takes several places
+        return [_path(name, item, folder) for item in value]
     if name not in _PATH_ARGUMENTS or not isinstance(value, str) or value in ("", ":memory:"):
         return value
     return str(folder / Path(value).expanduser())

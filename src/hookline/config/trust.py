@@ -153,7 +153,7 @@ class ProjectFiles(msgspec.Struct, frozen=True):
 
     def all(self) -> list[Path]:
         """Return the direct files and the modules that they import, as far as these belong to the project."""
-        return list(_with_imports(self.direct, self.folders))
+        return list(with_imports(self.direct, self.folders))
 
 
 def project_files(config: Configuration, more: Iterable[Path] = (), references: Iterable[str] = ()) -> ProjectFiles:
@@ -169,11 +169,11 @@ def project_files(config: Configuration, more: Iterable[Path] = (), references: 
     files = [*more, *_reference_files(texts, home)]
     servers = (*declared.get("mcp", ()), *declared.get("trusted_mcp", ()))
     # A server is another program, whose imports are not checked again. So its modules are searched every time.
-    files += _with_imports(mcp_scripts(servers, home), (home, Path.cwd()))
+    files += with_imports(command_scripts(servers, home), (home, Path.cwd()))
     files += _plugin_files(config, declared.get("plugins", ()))
     given = config.settings
     own = [use for use in _references(msgspec.structs.asdict(given)) if use not in texts]
-    named = [*reference_files(own, home), *mcp_scripts({*given.mcp, *given.trusted_mcp}.difference(servers), home)]
+    named = [*reference_files(own, home), *command_scripts({*given.mcp, *given.trusted_mcp}.difference(servers), home)]
     named += [file.parent for file in _plugin_files(config, set(given.plugins) - set(declared.get("plugins", ())))]
     if given.personalities and given.personalities != declared.get("personalities"):
         named.append(Path(given.personalities))
@@ -185,11 +185,11 @@ def project_files(config: Configuration, more: Iterable[Path] = (), references: 
 
 def reference_files(texts: Iterable[str], home: Path) -> list[Path]:
     """Return the files of references such as ``rules.py:keep``, with the modules of the project that they import."""
-    return list(_with_imports(_reference_files(texts, home), (home, Path.cwd())))
+    return list(with_imports(_reference_files(texts, home), (home, Path.cwd())))
 
 
-def mcp_scripts(targets: Iterable[str], home: Path) -> list[Path]:
-    """Return the files of the project that commands of MCP servers name: scripts, and modules after ``-m``."""
+def command_scripts(targets: Iterable[str], home: Path) -> list[Path]:
+    """Return the files of the project that commands name: scripts, and modules after ``-m``."""
     found: list[Path] = []
     for target in targets:
         try:
@@ -333,7 +333,7 @@ def _code_below(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _with_imports(files: Iterable[Path], folders: tuple[Path, ...]) -> dict[Path, None]:
+def with_imports(files: Iterable[Path], folders: tuple[Path, ...]) -> dict[Path, None]:
     """Return files and the modules that they import, directly or not, as far as these are in the folders."""
     importlib.invalidate_caches()
     found: dict[Path, None] = {}

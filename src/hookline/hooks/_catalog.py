@@ -29,6 +29,7 @@ _MODULES = {
     "Teams": ("ticket_rules", "ticket_judge"),
     "Learning": ("skill_evolver",),
     "Caching and trials": ("response_cache", "shadow_mode"),
+    "Hooks of other systems": (),
 }  # fmt: skip
 """The modules of the built-in hooks by concern, in display order; ``__init__.pyi`` has the names."""
 
@@ -36,6 +37,7 @@ _NOT_HOOKS = frozenset(("Compactor",))
 """Public names in these modules that are not hooks."""
 
 _IN_OTHER_PACKAGES = {
+    "ClaudeHooks": ("Hooks of other systems", "hookline.adapters.claude_code"),
     "RecordHook": ("Recording and observing", "hookline.records"),
     "TapeHook": ("Recording and observing", "hookline.tape"),
 }
@@ -102,7 +104,7 @@ def _row(name: str, concern: str) -> BuiltinRow:
     value = load_builtin(name)
     what = (value.__doc__ or "").split("\n\n")[0].replace("``", "`")
     points = tuple(str(point) for point in POINTS.values() if point in getattr(value, "points", ()))
-    phase = {point: _at(value, "phase", point) or _default_phase(point) for point in points}
+    phase = {point: _phase(value, point) for point in points}
     priority = {point: _at(value, "priority", point) or 0 for point in points}
     return BuiltinRow(name, BUILTINS[name], concern, " ".join(what.split()), points, phase, priority)
 
@@ -117,5 +119,6 @@ def _at(value: Any, option: str, point: str) -> Any:
     return given.get(point) if isinstance(given, dict) else given
 
 
-def _default_phase(point: str) -> str:
-    return "observe" if POINTS[point].model == "observe" else "rewrite"
+def _phase(value: Any, point: str) -> str:
+    given = _at(value, "phase", point) or ("observe" if POINTS[point].model == "observe" else "rewrite")
+    return given if isinstance(given, str) else " and ".join(given)

@@ -87,7 +87,9 @@ class Shadow:
         if isinstance(hook, Shadow):
             raise RegistrationError(f"{hook!r} is already in shadow mode")
         self.hook = hook
-        self._entries: dict[str, Entry] = {entry.point: entry for entry in compile_hook(hook)}
+        self._entries: dict[str, Entry] = {}
+        for entry in compile_hook(hook):
+            self._entries.setdefault(entry.point, entry)  # of several phases at a point, the first one
         entries = self._entries.values()
         if all(entry.phase == "observe" for entry in entries):
             raise RegistrationError(f"{hook!r} is an observer, which changes nothing: register it without shadow()")

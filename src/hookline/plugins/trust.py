@@ -96,6 +96,7 @@ def only_trusted(files: TrustedFiles | None) -> Iterator[None]:
         yield
         return
     before, finder = _current, _TrustFinder(files)
+    _installation()  # now, because the finder needs it to check the modules that it imports
     _current = files
     sys.meta_path.insert(0, finder)
     try:

@@ -46,8 +46,8 @@ _EVENTS = """A stream of server-sent events, unless the client prefers JSON: `id
 `Last-Event-ID`, or `?after=`, to continue without loss or repetition. Lines that begin with a colon are heartbeats."""
 
 
-_ATTACHMENT = """The digest is in the events and messages of the run. The content is available while the run is active and
-as long as its conversation is stored."""
+_ATTACHMENT = """The digest is in the events of the run. The content is available while the run is active, and as long
+as its conversation is stored."""
 
 
 class RunsApi:

@@ -10,7 +10,8 @@ class InboundMessage(Frozen, frozen=True):
 
     ``direct`` is true if only the bot and the sender can read it; ``mentioned`` is true if it mentions the bot.
     ``automated`` is true if the platform says that a program wrote it. ``attachments`` lists the kinds of its
-    attachments, such as ``photo``.
+    attachments, such as ``photo``. ``digest`` is set if the sender pressed a button below a call that waits for
+    approval: it is the digest of that call, and only the sender sees the reply.
     """
 
     text: str
@@ -24,6 +25,7 @@ class InboundMessage(Frozen, frozen=True):
     mentioned: bool = False
     automated: bool = False
     attachments: tuple[str, ...] = ()
+    digest: str = ""
 
 
 class OutboundMessage(Frozen, frozen=True):

@@ -51,7 +51,7 @@ SUBAGENT_SPAWNING = Point(
     fired_by="a team",
     when="before a subagent starts",
     closed="the subagent is refused",
-    names={"Ethos": "subagent_spawning"},
+    names={"Ethos": "subagent_spawning", "Claude Code": "SubagentStart"},
 )
 SUBAGENT_SPAWNED = Point(
     "subagent_spawned",

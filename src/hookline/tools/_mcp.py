@@ -249,7 +249,7 @@ class McpTool(Tool):
             effects=effects,
             dangerous=False if harmless else None,
         )
-        self.server, self._remote_name = server, listed.name
+        self.server, self.remote_name = server, listed.name
         self.__doc__ = about
         try:
             self.spec = ToolSpec(name, about, {"properties": {}, **scrub(listed.input_schema)})
@@ -272,7 +272,7 @@ class McpTool(Tool):
 
     def call(self, values: Mapping[str, Any], ctx: Any) -> Awaitable[Any]:
         """Send the values of :class:`CheckedArguments` to the server."""
-        return self.server.call(self._remote_name, values, ctx)
+        return self.server.call(self.remote_name, values, ctx)
 
     @cached_property
     def _checker(self) -> Any:

@@ -1,0 +1,551 @@
+"""The loop of a run whose model calls and tool calls another framework makes (DESIGN 6.14).
+
+:class:`ForeignLoop` is the loop of an agent in a task of its own, with all its hooks, events and limits. It never
+calls a model or a tool. It waits until the framework is about to do so, lets the hooks judge, and hands the work back:
+
+    framework                                loop
+    "I am about to call the model"  ------>  before_step, before_llm
+    sends the request               <------  "send this request"
+    the response                    ------>  after_llm (a hook may retry: "send this request" again)
+    uses the reply                  <------  the settled reply
+
+Tool calls take the same way; several of them may be under way at once. So the framework's own code always runs in the
+task or thread of the framework, and the hooks always run in one event loop, whether the framework is sync or async.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, Literal
+
+import msgspec
+
+from .._base.frozen import freeze, scrub, thaw
+from .._base.tasks import running_loop
+from .._base.text import describe
+from .._kernel.errors import ModelError, RegistrationError
+from .._kernel.events import Event
+from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
+from .._kernel.state import AgentResult
+from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec
+from ..tools._tool import CheckedArguments, Effect, Tool
+from ..tools.registry import ToolRegistry
+from .agent import Agent
+from .batch import Batch
+from .engine import DONE, Engine
+from .events import Discarded, TextDelta
+from .loop import COMPLETED, Loop
+from .options import warn_about_unmatched_globs
+from .run import Run
+from .strict import check_strict
+from .tool_call import CallReports
+
+replace = msgspec.structs.replace
+
+_OWN_ENDS = DONE | {"unknown"}
+"""Stop signals of a reply without tool calls, after which frameworks end by themselves."""
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """A model reply after all hooks, for the framework.
+
+    ``again`` is true if a hook at ``on_stop`` keeps the run going, or a message was added to it: the framework must
+    call the model again, with ``note`` as a further user message unless it is empty.
+    """
+
+    reply: ModelReply
+    again: bool = False
+    note: str = ""
+
+
+class Work(msgspec.Struct, frozen=True):
+    """Work that the loop asks the framework to do: send a request, read the next piece of its reply, or call a tool."""
+
+    kind: Literal["send", "stream", "next", "call"]
+    argument: Any
+    aio: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+
+    def done(self, value: Any) -> None:
+        """Return the outcome to the loop, from any thread. It is ignored if the loop no longer waits."""
+        self._deliver(self.future.set_result, value)
+
+    def fail(self, error: BaseException) -> None:
+        """Raise an error in the loop, from any thread."""
+        if isinstance(error, (StopIteration, StopAsyncIteration)):  # a future cannot raise these
+            error = RuntimeError(describe(error))
+        self._deliver(self.future.set_exception, error)
+
+    def _deliver(self, method: Callable[[Any], None], outcome: Any) -> None:
+        def deliver() -> None:
+            if not self.future.done():
+                method(outcome)
+
+        if running_loop() is self.aio:
+            deliver()
+        elif not self.aio.is_closed():
+            self.aio.call_soon_threadsafe(deliver)
+
+
+class Exchange:
+    """One request of the framework to the loop, until it is settled: a model call, a tool call, or the end of the run.
+
+    Args:
+        kind: what the framework is about to do.
+        argument: the request to the model, the tool call, or how the run ended.
+        streaming: whether the framework takes the pieces of a reply.
+    """
+
+    def __init__(self, kind: Literal["model", "tool", "end"], argument: Any, *, streaming: bool = False) -> None:
+        self.kind = kind
+        self.argument = argument
+        self.streaming = streaming
+        self.settled = False
+        self._items: deque[Any] = deque()
+        self._waiter: concurrent.futures.Future[Any] | None = None
+        self._lock = threading.Lock()
+
+    async def ask(self, kind: Literal["send", "stream", "next", "call"], argument: Any = None) -> Any:
+        """Ask the framework to do something, and wait for the outcome. Called by the loop."""
+        aio = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = aio.create_future()
+        self.put(Work(kind, argument, aio, future))
+        return await future
+
+    def settle(self, outcome: Reply | ToolCallResult | AgentResult[Any]) -> None:
+        """Finish the exchange. Later calls are ignored."""
+        if not self.settled:
+            self.settled = True
+            self.put(outcome)
+
+    def put(self, item: Any) -> None:
+        """Hand an item to the framework."""
+        with self._lock:
+            if self._waiter is None or self._waiter.done():
+                self._items.append(item)
+                return
+            waiter, self._waiter = self._waiter, None
+        if waiter.set_running_or_notify_cancel():
+            waiter.set_result(item)
+        else:
+            self.put(item)
+
+    def next(self) -> concurrent.futures.Future[Any]:
+        """Return a future of the next item. Only one may be waiting."""
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        with self._lock:
+            if self._items:
+                future.set_result(self._items.popleft())
+            else:
+                self._waiter = future
+        return future
+
+
+_EXCHANGE: ContextVar[Exchange | None] = ContextVar("hookline_exchange", default=None)
+
+
+class ForeignModel:
+    """The model of a framework. It can be asked only while the framework is about to call it."""
+
+    provider = ""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Let the framework send the request."""
+        response: ModelResponse = await self._exchange().ask("send", request)
+        return response
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
+        """Let the framework send the request, and yield the pieces of the reply if it has any."""
+        exchange = self._exchange()
+        if not exchange.streaming:
+            yield await exchange.ask("send", request)
+            return
+        await exchange.ask("stream", request)
+        while True:
+            piece = await exchange.ask("next")
+            yield piece
+            if isinstance(piece, ModelResponse):
+                return
+
+    def count_tokens(self, content: str | Sequence[Message]) -> int:
+        """Estimate the number of tokens: the framework does not tell."""
+        texts = [content] if isinstance(content, str) else [message.content for message in content]
+        return sum(len(text) for text in texts) // 4
+
+    def _exchange(self) -> Exchange:
+        exchange = _EXCHANGE.get()
+        if exchange is None or exchange.kind != "model" or exchange.settled:
+            raise ModelError(
+                f"{self.name} calls the model itself, so hooks can use ctx.llm only around its model calls: "
+                "give the adapter llm= with a model for hooks"
+            )
+        return exchange
+
+
+class ForeignTool(Tool):
+    """A tool of a framework. The framework checks its arguments and calls it."""
+
+    def __init__(self, spec: ToolSpec, effects: Iterable[Effect] | None) -> None:
+        async def run(**arguments: Any) -> Any:
+            return await self.call(arguments, None)
+
+        super().__init__(run, name=spec.name, description=spec.description, effects=effects)
+        self.spec = ToolSpec(spec.name, spec.description, {"properties": {}, **thaw(spec.parameters)})
+
+    def validate(self, arguments: Mapping[str, Any]) -> CheckedArguments | str:
+        """Return the arguments as they are."""
+        try:
+            checked = freeze(scrub(arguments))
+            return CheckedArguments(checked, thaw(checked))
+        except (TypeError, ValueError) as error:
+            return f"Invalid arguments for {self.name}: {describe(error):.200}"
+
+    def call(self, values: Mapping[str, Any], ctx: Any) -> Awaitable[Any]:
+        """Let the framework call the tool."""
+        exchange = _EXCHANGE.get()
+        assert exchange is not None, "a foreign tool runs only in a batch of its framework"
+        return exchange.ask("call", (self.name, dict(values)))
+
+
+class ForeignTools(ToolRegistry):
+    """The tools of a framework, as far as they are known from its requests. Others become known when they are called.
+
+    Args:
+        effects: the effects of tools, by name. The others are undeclared.
+    """
+
+    def __init__(self, effects: Mapping[str, Iterable[Effect]]) -> None:
+        super().__init__()
+        self._effects = effects
+        self.learned: tuple[ToolSpec, ...] = ()
+
+    def learn(self, specs: tuple[ToolSpec, ...]) -> bool:
+        """Add the tools of a request. Return false if they were known already."""
+        if specs == self.learned:
+            return False
+        for spec in specs:
+            known = self._tools.get(spec.name)
+            if known is None or known.spec.parameters != spec.parameters:
+                self._add(spec)
+        self.learned = specs
+        return True
+
+    def get(self, name: str) -> Tool | None:
+        """Return the tool of this name; ``None`` only if no tool can have this name."""
+        return self._tools.get(name) or self._add(ToolSpec(name))
+
+    def _add(self, spec: ToolSpec) -> Tool | None:
+        try:
+            tool = ForeignTool(spec, self._effects.get(spec.name))
+        except (RegistrationError, TypeError, ValueError):
+            return None
+        self._tools = {**self._tools, spec.name: tool}
+        vars(self).pop("specs", None)
+        return tool
+
+
+class ForeignBatch(Batch):
+    """The tool calls of one reply, which the framework makes in its own order, one by one or concurrently.
+
+    A call is judged when the framework is about to make it, with the arguments that the framework has then.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        calls: Sequence[ToolCall],
+        hop: int,
+        withdrawn: frozenset[str],
+        reports: CallReports,
+        next_exchange: Callable[[], Awaitable[Exchange]],
+    ) -> None:
+        super().__init__(engine, calls, hop, withdrawn, reports)
+        self._next = next_exchange
+        self._main = asyncio.current_task()
+        self.left_over: Exchange | None = None
+        """The exchange with which the framework went on although some calls have not been made."""
+
+    async def run(self) -> None:
+        """Wait for the framework to make the calls. Afterwards the transcript contains one result for each call.
+
+        Raises:
+            RunStoppedError, RunEndedError, HookError, CancelledError: the reason why the run does not continue.
+        """
+        waiting = {call.call.id: index for index, call in enumerate(self.calls)}
+        tasks: dict[asyncio.Task[Any], tuple[int, Exchange]] = {}
+        following: asyncio.Future[Exchange] | None = None
+        finished: set[int] = set()
+        try:
+            while (waiting or tasks) and self.left_over is None:
+                if following is None:
+                    following = asyncio.ensure_future(self._next())
+                done, _ = await asyncio.wait({following, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+                for task in done - {following}:
+                    assert isinstance(task, asyncio.Task)
+                    finished.add(self._settled(*tasks.pop(task), task))
+                if following in done:
+                    exchange, following = following.result(), None
+                    index = waiting.pop(exchange.argument.id, None) if exchange.kind == "tool" else None
+                    if index is None:
+                        self.left_over = exchange
+                    else:
+                        tasks[self._begin(index, exchange)] = index, exchange
+            while tasks:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    assert isinstance(task, asyncio.Task)
+                    finished.add(self._settled(*tasks.pop(task), task))
+        except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
+            await self._record_cause(cause)
+        finally:
+            if following is not None:
+                following.cancel()
+        if tasks:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=self.engine.cancellation.grace_left / 2)
+        for index, call in enumerate(self.calls):
+            if index not in finished:
+                if call.result is None:
+                    call.settle(self.engine, "cancelled", error="Cancelled: the call did not finish.")
+                await self._collect_cause(self._reports.end(call))
+                await self._after(index)
+        self._record()
+        if self.cause is not None:
+            raise self.cause
+
+    def _begin(self, index: int, exchange: Exchange) -> asyncio.Task[Any]:
+        call: ToolCall = exchange.argument
+        known = self.calls[index].call
+        if (call.name, call.arguments) != (known.name, known.arguments):  # the framework changed it
+            self.calls[index] = self._pending(call, attempt=1)
+        return asyncio.get_running_loop().create_task(self._make(index, exchange))
+
+    async def _make(self, index: int, exchange: Exchange) -> None:
+        _EXCHANGE.set(exchange)
+        if self.cause is None:
+            await self._attempt([self.calls[index]])
+        else:
+            self.calls[index].settle(self.engine, "cancelled", error="Cancelled: the run is ending.")
+            await self._collect_cause(self._reports.end(self.calls[index]))
+        await self._after(index)
+
+    def _settled(self, index: int, exchange: Exchange, task: asyncio.Task[Any]) -> int:
+        task.result()
+        result = self.calls[index].result
+        if self.cause is None and result is not None:  # otherwise the end of the run settles it
+            exchange.settle(result)
+        return index
+
+    async def _record_cause(self, cause: BaseException) -> None:
+        # A cancellation of the run reaches the tasks of calls too. Only the task of the run can resolve it.
+        if isinstance(cause, asyncio.CancelledError) and asyncio.current_task() is not self._main:
+            return
+        await super()._record_cause(cause)
+
+
+class ForeignLoop(Loop):
+    """One run in the loop of another framework."""
+
+    def __init__(self, engine: Engine, task: str, base: Sequence[Message]) -> None:
+        super().__init__(engine, task, base)
+        self._given_task = task
+        self._inbox: asyncio.Queue[Exchange] = asyncio.Queue()
+        self._open: list[Exchange] = []
+        self._current: Exchange | None = None
+        """The exchange of this step."""
+        self._arrived: Exchange | None = None
+        """An exchange that arrived before the loop was ready for it."""
+        self._reply: ModelReply | None = None
+        self._over: AgentResult[Any] | None = None
+        self._prompt: tuple[str, str] | None = None
+        """The system prompt of the framework, and what hooks made of it."""
+        self._seen: int | None = None
+        """The number of messages in the framework's last request."""
+        self._last_batch: ForeignBatch | None = None
+        self._steered = False
+
+    def offer(self, exchange: Exchange) -> None:
+        """Take a request of the framework. Called in the event loop of the run."""
+        if self._over is not None:
+            exchange.settle(self._over)
+            return
+        self._open.append(exchange)
+        self._inbox.put_nowait(exchange)
+
+    def show(self, event: Event) -> None:
+        """Hand streamed text to the framework."""
+        current = self._current
+        if isinstance(event, (TextDelta, Discarded)) and current is not None and not current.settled:
+            current.put(event)
+
+    # The steps of the loop.
+
+    async def _begin(self) -> None:
+        await self._open_run()  # the system prompt is known with the first request
+
+    def _may_skip_checkpoint(self) -> bool:
+        return False
+
+    async def _may_continue(self) -> bool:
+        """Return whether the framework goes on: wait until it is about to call the model, or says that it has ended."""
+        state = self.state
+        while True:
+            if not super()._may_skip_checkpoint():
+                kept, steered = self._kept_going, bool(self.engine.steered)
+                going = await super()._may_continue()
+                if not going and not self._ends_by_itself():
+                    return False
+                if self._reply is not None:
+                    kept_going, last = self._kept_going > kept, state.messages[-1]
+                    note = last.content if kept_going and last.role == "user" else ""
+                    self._settle_model(again=going and (steered or kept_going), note=note)
+            exchange = await self._next()
+            if exchange.kind == "end":
+                self._end_as(exchange.argument)
+                return False
+            if not state.signals and self.engine.budget.exceeded() is None:
+                self._current = exchange
+                return True
+            self._arrived = exchange
+            state.set_signals(())  # the framework goes on after a reply without tool calls
+
+    def _ends_by_itself(self) -> bool:
+        return bool(self.state.signals) and all(signal.kind in _OWN_ENDS for signal in self.state.signals)
+
+    def _end_as(self, ended: tuple[str | None, BaseException | None]) -> None:
+        reply, error = ended
+        if error is not None:
+            raise error
+        if reply is not None and (not self.state.messages or self.state.messages[-1].content != reply):
+            self.state.append(Message("assistant", reply))
+        if not self.state.signals:
+            self.engine.signal(COMPLETED)
+
+    async def _next(self) -> Exchange:
+        exchange, self._arrived = self._arrived, None
+        return exchange if exchange is not None else await self._inbox.get()
+
+    async def _step(self) -> None:
+        exchange = self._current
+        assert exchange is not None  # _may_continue sets it
+        _EXCHANGE.set(exchange)
+        if exchange.kind == "tool":  # a call of an earlier reply: the framework resumed a run
+            await self._make_earlier_call(exchange)
+            return
+        try:
+            await self._read(exchange.argument)
+        except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
+            await self.engine.record_cause(cause)
+            return
+        self._steered = self._steered or bool(self.engine.steered)
+        await super()._step()
+        if self._last_batch is not None:
+            self._arrived, self._last_batch = self._last_batch.left_over, None
+
+    async def _make_earlier_call(self, exchange: Exchange) -> None:
+        batch = self._batch_of((exchange.argument,), self._steps_begun, frozenset())
+        try:
+            await batch.run()
+        except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
+            await self.engine.record_cause(cause)
+        self._arrived = batch.left_over
+
+    async def _read(self, request: ModelRequest) -> None:
+        """Take over what is new in a request of the framework: its tools, its system prompt and its messages."""
+        tools = self.engine.tools
+        if isinstance(tools, ForeignTools) and tools.learn(request.tools):
+            names = [spec.name for spec in request.tools]
+            check_strict(self.engine.ids.agent, tools, self.engine.hooks.own())
+            warn_about_unmatched_globs(self.engine.ids.agent, self.engine.hooks.own(), names)
+        system, messages = _split(request.messages)
+        if self._prompt is None:
+            self.state.set_system_prompt(system)
+            await self._build_prompt()
+            self._prompt = system, self.state.system_prompt
+        if self._seen is not None:
+            for message in messages[self._seen :]:
+                known = message.role == "assistant" or message.call_id in self.state.call_ids
+                if not known and message != self.state.messages[-1]:
+                    self.state.append(message)
+        self._seen = len(messages)
+
+    def _request(self, hop: int) -> ModelRequest:
+        assert self._current is not None
+        given: ModelRequest = self._current.argument
+        state, messages = self.state, given.messages
+        system, rest = _split(messages)
+        if state.edited or self._steered:
+            messages = (*self._system(system), *state.messages)
+        elif state.system_prompt != system or self.task != self._given_task:
+            messages = (*self._system(system), *self._with_task(rest))
+        return replace(given, messages=messages, hop=hop, ids=self.engine.ids)
+
+    def _system(self, given: str) -> tuple[Message, ...]:
+        """Return the system prompt: that of the hooks, unless the framework changed its own in the meantime."""
+        before, after = self._prompt or (given, given)
+        text = self.state.system_prompt if given == before or self.state.system_prompt != after else given
+        return (Message("system", text),) if text else ()
+
+    def _with_task(self, messages: Sequence[Message]) -> list[Message]:
+        """Return the messages with the task as hooks of ``on_run_start`` replaced it."""
+        given, changed = Message("user", self._given_task), list(messages)
+        for index in reversed(range(len(changed))):
+            if self.task != self._given_task and changed[index] == given:
+                changed[index] = Message("user", self.task)
+                break
+        return changed
+
+    def _record(self, reply: ModelReply) -> None:
+        self._reply = reply
+        super()._record(reply)
+        if reply.tool_calls:
+            self._settle_model()
+
+    def _settle_model(self, *, again: bool = False, note: str = "") -> None:
+        current, reply, self._reply = self._current, self._reply, None
+        assert current is not None
+        assert reply is not None
+        current.settle(Reply(reply, again, note))
+
+    def _batch(self, reply: ModelReply, withdrawn: frozenset[str]) -> Batch:
+        self._last_batch = self._batch_of(reply.tool_calls, reply.hop, withdrawn)
+        return self._last_batch
+
+    def _batch_of(self, calls: Sequence[ToolCall], hop: int, withdrawn: frozenset[str]) -> ForeignBatch:
+        return ForeignBatch(self.engine, calls, hop, withdrawn, self._reports, self._inbox.get)
+
+    async def _finish(self) -> AgentResult[Any]:
+        result = await super()._finish()
+        self._over = result
+        for exchange in self._open:
+            exchange.settle(result)
+        return result
+
+
+def _split(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
+    """Return the text of the system prompt, and the other messages."""
+    if messages and messages[0].role == "system":
+        return messages[0].content, messages[1:]
+    return "", messages
+
+
+class ForeignAgent(Agent[Any, Any]):
+    """The hooks, plugins, limits and other options of an agent whose model and tools belong to a framework."""
+
+    _loop_type = ForeignLoop
+
+    def prepare(self, task: str, options: Any) -> tuple[Run[Any], ForeignLoop]:
+        """Return a run that has not begun, and its loop."""
+        run = self._prepare(task, options, None)
+        loop = run._loop
+        assert isinstance(loop, ForeignLoop)
+        return run, loop

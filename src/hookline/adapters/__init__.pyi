@@ -1,0 +1,1 @@
+from ._foreign import AdapterOptions as AdapterOptions

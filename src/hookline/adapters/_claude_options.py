@@ -1,0 +1,101 @@
+"""The options of ``hookline claude-hook``, and what the command and its resident process must agree on.
+
+Every call imports this module, so it imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAX_INPUT = 64_000_000
+"""Larger events are refused."""
+STALE = 255
+"""The answer of a resident process whose rules have changed: start another one."""
+SECONDS, IDLE = 25.0, 1800.0
+
+
+class Options:
+    """The options of one call. Resident processes with other options are other processes.
+
+    Args:
+        rules: files, modules and names of hooks.
+        tools: changes of the map of tools.
+        sandboxed: whether Claude Code runs commands in a sandbox.
+        allow_rewritten: whether calls that hooks changed run without a question.
+        seconds: the time for one answer. Claude Code lets a call run if a hook takes too long, so this must be shorter
+            than the ``timeout`` there.
+        idle: after this time without a call, the resident process ends.
+        once: whether to answer without a resident process.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[str],
+        tools: Sequence[str] = (),
+        *,
+        sandboxed: bool = False,
+        allow_rewritten: bool = False,
+        seconds: float = SECONDS,
+        idle: float = IDLE,
+        once: bool = False,
+    ) -> None:
+        self.folder = os.environ.get("CLAUDE_PROJECT_DIR") or os.getcwd()
+        self.rules, self.tools = [self._absolute(each) for each in rules], list(tools)
+        self.sandboxed, self.allow_rewritten = sandboxed, allow_rewritten
+        self.seconds, self.idle = seconds, idle
+        self.once = once or not hasattr(socket, "AF_UNIX") or not hasattr(os, "fork")
+
+    def _absolute(self, rule: str) -> str:
+        """Return a file by its absolute path. It is in the project: an agent may change the working folder."""
+        name, colon, rest = rule.partition(":")
+        is_file = name.endswith((".py", ".toml"))
+        return f"{os.path.normpath(os.path.join(self.folder, name))}{colon}{rest}" if is_file else rule
+
+    def identity(self) -> str:
+        """Return a text that is the same for calls that one resident process may answer."""
+        from .._base.package import __version__
+
+        parts = (
+            *(self.folder, __version__, __file__, sys.prefix, os.environ.get("PYTHONPATH", "")),
+            *(self.sandboxed, self.allow_rewritten, self.seconds, self.idle, self.rules, self.tools),
+        )
+        return repr(parts)
+
+
+def parse(args: Sequence[str]) -> Options | None:
+    """Return the options of a call as Claude Code makes it; ``None`` if the full parser is needed.
+
+    That is the case for ``--help``, for what only people use, and for mistakes, which the full parser explains.
+    """
+    rules: list[str] = []
+    tools: list[str] = []
+    flags: dict[str, bool] = {}
+    numbers: dict[str, float] = {}
+    rest = list(args)
+    while rest:
+        arg = rest.pop(0)
+        if arg in ("--sandboxed", "--allow-rewritten", "--once"):
+            flags[arg[2:].replace("-", "_")] = True
+        elif arg in ("--tool", "--timeout", "--idle") and rest:
+            value = rest.pop(0)
+            if arg == "--tool":
+                tools.append(value)
+            elif not value.isdecimal() or int(value) == 0:
+                return None
+            else:
+                numbers["seconds" if arg == "--timeout" else "idle"] = float(value)
+        elif arg.startswith("-"):
+            return None
+        else:
+            rules.append(arg)
+    return Options(rules, tools, **flags, **numbers) if rules else None  # type: ignore[arg-type]
+
+
+class NoAnswerError(Exception):
+    """The resident process cannot be started, or did not answer."""

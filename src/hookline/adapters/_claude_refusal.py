@@ -1,0 +1,105 @@
+"""The answer of ``hookline claude-hook`` to an event that cannot be judged: it does not happen.
+
+This must work whatever is broken, and fast, so the module needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+_BLOCKED = 2
+_MAX_TEXT = 10_000
+_KEPT = frozenset(("type", "filePath", "file_path", "media_type", "mimeType"))
+"""Fields that say what a response is."""
+
+
+class Answer(NamedTuple):
+    """What the command prints, and its exit code."""
+
+    stdout: bytes = b""
+    stderr: bytes = b""
+    code: int = 0
+
+
+def refusal(data: bytes, problem: str, details: str = "") -> Answer:
+    """Return the answer to an event that cannot be judged.
+
+    A call is denied, a prompt and a compaction are blocked, and a result is withheld. Where there is nothing to
+    prevent, the user is told: a session that must stop, for example, may stop.
+
+    Args:
+        data: the event, which may be anything.
+        problem: what went wrong, for the model.
+        details: more about it, only for the user, because an exception may contain secrets.
+    """
+    import json
+
+    problem, details = problem[: _MAX_TEXT // 2], details[: _MAX_TEXT // 2]
+    event, response = "", None
+    try:
+        given = json.loads(data)
+        event, response = str(given.get("hook_event_name")), given.get("tool_response")
+    except (ValueError, AttributeError, RecursionError):
+        pass
+    message, notice = f"Hookline: {problem}, so this is not allowed.", f"Hookline: {details or problem}"
+    output: dict[str, Any] = {"systemMessage": notice}
+    code = 0
+    if event == "PreToolUse":
+        code = _BLOCKED
+        output["hookSpecificOutput"] = {
+            "hookEventName": event,
+            "permissionDecision": "deny",
+            "permissionDecisionReason": message,
+        }
+    elif event == "PostToolUse":
+        message = f"Hookline: {problem}, so the result is withheld."
+        output |= {"decision": "block", "reason": message}
+        output["hookSpecificOutput"] = {
+            "hookEventName": event,
+            "updatedToolOutput": with_text(response, message),
+        }
+    elif event in ("UserPromptSubmit", "PreCompact"):
+        code = _BLOCKED
+        output |= {"decision": "block", "reason": notice}
+    elif event in ("PermissionRequest", "Stop", "SubagentStop", "SessionStart", "SessionEnd", "PostToolUseFailure"):
+        message = notice
+    else:  # perhaps an event that should have been blocked, in an input that cannot be read
+        return Answer(b"", f"{message} {details}".rstrip().encode() + b"\n", _BLOCKED)
+    # Versions that do not understand the JSON still obey the exit code.
+    return Answer(json.dumps(output).encode(), message.encode() + b"\n", code)
+
+
+def with_text(response: Any, content: Any) -> Any:
+    """Return a tool's response with another content, in its own shape, because Claude Code rejects other shapes.
+
+    If the new content is text, it takes the place of the longest text in the response, and all others are emptied.
+    """
+    if not isinstance(content, str) or isinstance(response, str):
+        return content
+    places = list(_texts(response, ()))
+    if not places:
+        return content
+    main = max(places, key=lambda place: len(place[1]))[0]
+    return _filled(response, (), main, content)
+
+
+def _texts(value: Any, place: tuple[Any, ...]) -> Any:
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key not in _KEPT:
+                yield from _texts(item, (*place, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _texts(item, (*place, index))
+
+
+def _filled(value: Any, place: tuple[Any, ...], main: tuple[Any, ...], text: str) -> Any:
+    if isinstance(value, str):
+        return text if place == main else ""
+    if isinstance(value, dict):
+        return {key: item if key in _KEPT else _filled(item, (*place, key), main, text) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_filled(item, (*place, index), main, text) for index, item in enumerate(value)]
+    return value

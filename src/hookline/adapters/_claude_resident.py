@@ -1,0 +1,166 @@
+"""The process that keeps the hooks of ``hookline claude-hook`` in memory, and answers its calls."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from .._base.text import error_text
+from .._kernel.errors import HooklineError
+from ._claude_options import MAX_INPUT, STALE, NoAnswerError, Options
+from ._claude_refusal import Answer, refusal
+
+if TYPE_CHECKING:
+    from ._claude_rules import Judge
+
+log = logging.getLogger("hookline")
+
+_MARGIN = 0.8
+"""The part of the time that hooks get; the rest is for what surrounds them."""
+
+
+def load_judge(options: Options) -> Judge:
+    """Load the rules.
+
+    Raises:
+        NoAnswerError: that is not possible; the message says why.
+    """
+    from ._claude_rules import Judge, Rules, parse_tools
+
+    try:
+        os.chdir(options.folder)
+        rules, tools = Rules.load(options.rules), parse_tools(options.tools)
+    except (HooklineError, OSError) as error:
+        raise NoAnswerError(f"the rules cannot be loaded ({error_text(error)})") from error
+    return Judge(rules, tools, sandboxed=options.sandboxed, allow_rewritten=options.allow_rewritten)
+
+
+def answer_once(options: Options, data: bytes) -> Answer:
+    """Load the rules and answer one event in this process."""
+    stdout = os.dup(1)
+    os.dup2(2, 1)  # what rules print must not be taken for an answer
+    try:
+        judge = load_judge(options)
+        return asyncio.run(judge.answer(data, options.seconds * _MARGIN))
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
+
+
+def serve(options: Options, address: str, ready: int) -> None:
+    """Answer calls until there are none for a while, or the rules change. This is the whole life of the process.
+
+    Args:
+        options: the options of the call that started it.
+        address: the path of the socket and the log, without a suffix.
+        ready: a file descriptor for the word ``ready``, or for what is wrong.
+    """
+    _detach(f"{address}.log", ready)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    try:
+        judge = load_judge(options)
+    except NoAnswerError as error:
+        os.write(ready, str(error).encode()[:4000])
+        return
+    except Exception as error:
+        log.exception("the rules cannot be loaded")
+        os.write(ready, f"the rules cannot be loaded ({type(error).__name__}): see {address}.log".encode())
+        return
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_Resident(judge, options, f"{address}.sock").run(ready))
+
+
+def _detach(log_file: str, keep: int) -> None:
+    """Let go of the files of the call that started this process: Claude Code waits until they are closed."""
+    for name, flags, target in (
+        (os.devnull, os.O_RDONLY, 0),
+        (log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 1),
+        (log_file, os.O_WRONLY | os.O_APPEND, 2),
+    ):
+        file = os.open(name, flags, 0o600)
+        os.dup2(file, target)
+        if file not in (target, keep):
+            os.close(file)
+    for number in range(3, 256):
+        if number != keep:
+            with suppress(OSError):
+                os.close(number)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - for the life of the process
+
+
+class _Resident:
+    """The server on the socket."""
+
+    def __init__(self, judge: Judge, options: Options, address: str) -> None:
+        self.judge, self.options, self.address = judge, options, address
+        self._last = time.monotonic()
+        self._open = 0
+        self._ended = asyncio.Event()
+        self._inode = 0
+
+    async def run(self, ready: int) -> None:
+        """Listen until the process is no longer needed."""
+        with suppress(FileNotFoundError):
+            os.unlink(self.address)  # of a process that was killed; the caller holds the lock
+        before = os.umask(0o177)
+        server = await asyncio.start_unix_server(self._call, self.address, backlog=512, limit=1 << 20)
+        os.umask(before)
+        self._inode = os.stat(self.address).st_ino
+        os.write(ready, b"ready")
+        os.close(ready)
+        while not self._ended.is_set():
+            left = self._last + self.options.idle - time.monotonic()
+            if left <= 0 and not self._open:
+                break
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), max(left, 0.1))
+        self._remove_socket()
+        server.close()
+        while self._open:
+            await asyncio.sleep(0.01)
+
+    def _remove_socket(self) -> None:
+        """Remove the socket, unless another process has already taken its place."""
+        with suppress(OSError):
+            if os.stat(self.address).st_ino == self._inode:
+                os.unlink(self.address)
+
+    async def _call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open += 1
+        self._last = time.monotonic()
+        data = b""
+        try:
+            data = await self._read(reader)
+            if not data:
+                return  # another call only wanted to know whether this process listens
+            answer = await self._answer(data)
+            writer.write(b"%d %d\n%b%b" % (answer.code, len(answer.stdout), answer.stdout, answer.stderr))
+            await writer.drain()
+        except OSError as error:  # the caller is gone
+            log.warning("a call could not be answered: %s", error)
+        finally:
+            self._open -= 1
+            writer.close()
+
+    async def _read(self, reader: asyncio.StreamReader) -> bytes:
+        pieces, size = [], 0
+        while piece := await reader.read(1 << 20):
+            pieces.append(piece)
+            size += len(piece)
+            if size > MAX_INPUT:
+                break
+        return b"".join(pieces)
+
+    async def _answer(self, data: bytes) -> Answer:
+        if self.judge.rules.changed():
+            self._remove_socket()
+            self._ended.set()
+            return Answer(code=STALE)
+        if len(data) > MAX_INPUT:
+            return refusal(data, "the event is too large")
+        return await self.judge.answer(data, self.options.seconds * _MARGIN)

@@ -1,0 +1,565 @@
+"""Hookline's hooks as one hook of Claude Code: ``hookline claude-hook``.
+
+:class:`Rules` are the hooks; :class:`Judge` fires the point that an event of Claude Code corresponds to, and translates
+the verdict to what Claude Code understands. A prompt of the user and all that follows is one run, so hooks keep their
+state for that long. What cannot be translated never lets an action through: it is denied, with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .._base.files import matches_path
+from .._base.frozen import plain
+from .._base.text import describe, error_text
+from .._kernel.errors import CallRefusedError, HookError, HooklineError
+from .._kernel.payloads import (
+    ApprovalAnswer,
+    ApprovalRequest,
+    Compaction,
+    PromptBuild,
+    RunStart,
+    SessionStart,
+    Stopping,
+    ToolCallRequest,
+    ToolCallResult,
+    ToolPath,
+)
+from .._kernel.points import (
+    AFTER_TOOL,
+    APPROVAL_REQUESTED,
+    BEFORE_COMPACTION,
+    BEFORE_PROMPT_BUILD,
+    BEFORE_TOOL,
+    ON_RUN_END,
+    ON_RUN_START,
+    ON_STOP,
+    SESSION_START,
+    TOOL_END_WITH_PATH,
+    Point,
+)
+from .._kernel.registry import HookRegistry
+from .._kernel.results import HookAction, HookResult, Verdict
+from .._kernel.state import AgentResult
+from .._kernel.values import Ids, StopSignal
+from .._run.context import AgentContext, services_of
+from .._run.session import Session
+from ..config.errors import ConfigError
+from ..config.loading import load_hooks
+from ..config.sources import load, parse_reference
+from ..config.trust import TrustStore, check_trust, project_files, trust_variable, trusted_files
+from ..plugins.trust import is_installed, only_trusted
+from ._claude_protocol import MAX_TEXT, HookInput, HookOutput, Permission, SpecificOutput, ToolMap
+from ._claude_refusal import Answer, refusal, with_text
+from ._claude_tools import SEARCHES, tools_for
+
+log = logging.getLogger("hookline")
+
+EVENTS: dict[str, tuple[Point[Any], ...]] = {
+    "SessionStart": (SESSION_START,),
+    "UserPromptSubmit": (ON_RUN_START, BEFORE_PROMPT_BUILD),
+    "PreToolUse": (BEFORE_TOOL, APPROVAL_REQUESTED),
+    "PermissionRequest": (APPROVAL_REQUESTED,),
+    "PostToolUse": (AFTER_TOOL, TOOL_END_WITH_PATH),
+    "PostToolUseFailure": (AFTER_TOOL, TOOL_END_WITH_PATH),
+    "PreCompact": (BEFORE_COMPACTION,),
+    "Stop": (ON_STOP, ON_RUN_END),
+    "SubagentStop": (ON_STOP, ON_RUN_END),
+}
+"""The events, each with the points that fire. At all other events, nothing happens."""
+
+FIRED = frozenset(point for points in EVENTS.values() for point in points)
+
+MAX_KEEP_GOING = 3
+"""How often hooks may keep a run going, as in Hookline's own loop."""
+MAX_SESSIONS = 200
+"""Sessions whose state is kept. The one that was not used for the longest time is forgotten first."""
+MAX_RUNS = 50
+"""Runs of a session whose state is kept: the current one, and those of its subagents."""
+
+PROTECTED = (".claude/settings.json", ".claude/settings.local.json")
+"""The settings of Claude Code, which say that it must ask Hookline."""
+
+_decode = msgspec.json.Decoder(HookInput).decode
+
+
+class Rules:
+    """The hooks that protect a session, and the files that they come from."""
+
+    def __init__(self, registry: HookRegistry, files: Iterable[Path] = (), trusted: ExitStack | None = None) -> None:
+        self.registry = registry
+        self.trusted = trusted
+        """Keeps the check of imported modules active."""
+        loaded = [getattr(module, "__file__", None) for module in list(_modules())]
+        paths = {str(path.resolve()) for path in files} | {str(Path(name).resolve()) for name in loaded if name}
+        self.files = {path: _stamp(path) for path in sorted(paths) if not is_installed(Path(path))}
+        registry.register(KeepRules(self.files))
+
+    @classmethod
+    def load(cls, references: Sequence[str]) -> Rules:
+        """Load hooks from files, modules, configuration files and by the names of built-in hooks.
+
+        Raises:
+            HooklineError: a hook cannot be loaded, or a configuration file is not trusted.
+        """
+        registry, trusted, files = HookRegistry(), ExitStack(), []
+        for reference in references:
+            if reference.endswith(".toml"):
+                files.append(Path(reference))
+                _load_configuration(Path(reference), registry, trusted)
+                continue
+            if (file := parse_reference(reference).file) is not None:
+                files.append(file)
+            hooks, plugins = load_hooks([reference], Path.cwd())
+            for hook in hooks:
+                hook.register(registry)
+            for plugin in plugins:
+                for each in plugin.hooks:
+                    registry.register(each, plugin=plugin.name)
+        if not len(registry):
+            raise ConfigError(f"{', '.join(references)}: there are no hooks, so nothing would be protected")
+        return cls(registry, files, trusted)
+
+    def changed(self) -> bool:
+        """Return whether one of the files was changed since it was loaded."""
+        return any(_stamp(path) != stamp for path, stamp in self.files.items())
+
+    def not_called(self) -> list[str]:
+        """Return the hooks at points for which Claude Code has no event, with these points."""
+        found: dict[str, list[str]] = {}
+        for point in sorted(self.registry.stack.points - FIRED):
+            for entry in self.registry.stack.entries(point):
+                found.setdefault(entry.name, []).append(str(point))
+        return [f"{name} at {', '.join(points)}" for name, points in found.items()]
+
+    def events(self) -> list[str]:
+        """Return the events at which a hook is called. ``SessionStart`` is for the note on hooks that are not."""
+        points = self.registry.stack.points
+        return [event for event, fired in EVENTS.items() if event == "SessionStart" or not points.isdisjoint(fired)]
+
+
+class KeepRules:
+    """Asks before a tool changes the rules, or the settings of Claude Code, which say that the rules apply."""
+
+    points = frozenset({BEFORE_TOOL})
+    phase = "guard"
+    priority = 100
+
+    def __init__(self, files: Iterable[str]) -> None:
+        self._files = (*files, *PROTECTED)
+
+    def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
+        """Ask if a path of the call is one of the files."""
+        tool = ctx.tool_registry.get(request.name)
+        if tool is None or not tool.effects or "write" not in tool.effects:
+            return None
+        for path in tool.paths(request.arguments):
+            real = os.path.realpath(os.path.join(tool.folder, os.path.expanduser(path)))
+            if matches_path(real, self._files):
+                return HookResult.ask(f"{path:.200} decides what this session may do. Change it?")
+        return None
+
+
+class _Run:
+    """What follows one prompt, of the session or of one of its subagents."""
+
+    def __init__(self, given: HookInput, prompt: str = "") -> None:
+        self.ctx: AgentContext[Any] = AgentContext(session=Session(given.session_id, platform="claude-code"))
+        self.ids = Ids(
+            run_id=given.prompt_id or self.ctx.new_id("run"), session_id=given.session_id, agent="claude-code"
+        )
+        services_of(self.ctx).ids = self.ids
+        services_of(self.ctx).agent_name = "claude-code"
+        self.prompt = prompt
+        self.prompt_id = given.prompt_id
+        self.calls = 0
+        self.kept_going = 0
+
+
+class _Session:
+    """One session of Claude Code."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.runs: OrderedDict[str, _Run] = OrderedDict()
+
+    def run(self, given: HookInput) -> _Run:
+        """Return the run that an event belongs to: a new prompt starts a new one."""
+        key = given.agent_id or ""
+        run = self.runs.get(key)
+        is_new = run is None or given.hook_event_name == "UserPromptSubmit"
+        is_new = is_new or (given.prompt_id is not None and run is not None and run.prompt_id != given.prompt_id)
+        if is_new or run is None:
+            run = self.runs[key] = _Run(given, given.prompt or "")
+            while len(self.runs) > MAX_RUNS:
+                self.runs.popitem(last=False)
+        return run
+
+
+class Judge:
+    """Answers the events of Claude Code.
+
+    Args:
+        rules: the hooks.
+        tools: the names of tools on both sides.
+        sandboxed: whether Claude Code runs commands in its own sandbox, which some guards require.
+        allow_rewritten: whether a call that a hook has changed runs without asking the user.
+    """
+
+    def __init__(
+        self, rules: Rules, tools: ToolMap | None = None, *, sandboxed: bool = False, allow_rewritten: bool = False
+    ) -> None:
+        self.rules = rules
+        self.tools = ToolMap() if tools is None else tools
+        self.sandboxed, self.allow_rewritten = sandboxed, allow_rewritten
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()
+
+    async def answer(self, data: bytes, seconds: float | None = None) -> Answer:
+        """Return the answer to one event, as Claude Code sends it on stdin.
+
+        Args:
+            data: the JSON object.
+            seconds: after this time, the answer is a refusal.
+        """
+        try:
+            given = _decode(data)
+            _check(given)
+        except (msgspec.MsgspecError, ValueError) as error:
+            return refusal(data, f"the input is not an event of Claude Code: {error_text(error)}")
+        if given.hook_event_name == "SessionEnd":
+            self._sessions.pop(given.session_id, None)
+            return Answer()
+        if given.hook_event_name not in EVENTS:
+            return Answer()
+        session = self._session(given.session_id)
+        try:
+            async with asyncio.timeout(seconds), session.lock:
+                output = await self._judge(session, given)
+        except (HookError, CallRefusedError) as error:
+            log.error("%s", describe(error))
+            hook = f"hook {error.hook!r}" if isinstance(error, HookError) else "a hook"
+            return refusal(data, f"{hook} failed", error_text(error))
+        except TimeoutError:
+            return refusal(data, f"the hooks did not answer within {seconds:g} s")
+        except Exception as error:  # whatever it is, nothing may run because of it
+            log.exception("%s could not be judged", given.hook_event_name)
+            return refusal(data, f"the event could not be judged: {type(error).__name__}", describe(error))
+        return Answer() if output is None or output == HookOutput() else Answer(msgspec.json.encode(output))
+
+    def _session(self, ident: str) -> _Session:
+        session = self._sessions.setdefault(ident, _Session())
+        self._sessions.move_to_end(ident)
+        while len(self._sessions) > MAX_SESSIONS:
+            self._sessions.popitem(last=False)
+        return session
+
+    async def _judge(self, session: _Session, given: HookInput) -> HookOutput | None:
+        run = session.run(given)
+        match given.hook_event_name:
+            case "SessionStart":
+                return await self._session_start(run, given)
+            case "UserPromptSubmit":
+                return await self._prompt(run, given)
+            case "PreToolUse":
+                return await self._before_tool(run, given)
+            case "PermissionRequest":
+                return await self._permission(run, given)
+            case "PostToolUse" | "PostToolUseFailure":
+                return await self._after_tool(run, given)
+            case "PreCompact":
+                return await self._compaction(run, given)
+            case _:
+                return await self._stop(run, given)
+
+    async def _fire(self, run: _Run, point: Point[Any], payload: Any) -> Verdict:
+        verdict = await self.rules.registry.fire(point, payload, ctx=run.ctx)
+        for failure in verdict.failures:
+            log.warning("hook %r failed at %s: %s", failure.source, point, failure.message)
+        return verdict
+
+    # The session and its prompts.
+
+    async def _session_start(self, run: _Run, given: HookInput) -> HookOutput | None:
+        await self._fire(run, SESSION_START, SessionStart(given.session_id, platform="claude-code", ids=run.ids))
+        if unused := self.rules.not_called():
+            return HookOutput(
+                system_message=_cut(f"Hookline: Claude Code has no event for these hooks: {'; '.join(unused)}")
+            )
+        return None
+
+    async def _prompt(self, run: _Run, given: HookInput) -> HookOutput | None:
+        task = given.prompt or ""
+        verdict = await self._fire(run, ON_RUN_START, RunStart(task, run.ids))
+        if (stopped := _stopped(verdict)) is not None:
+            return HookOutput(decision="block", reason=stopped)
+        if verdict.payload.task != task:
+            changed = (
+                f"A hook changed the prompt, which Claude Code cannot do. Send this instead:\n{verdict.payload.task}"
+            )
+            return HookOutput(decision="block", reason=_cut(changed))
+        merged = (await self._fire(run, BEFORE_PROMPT_BUILD, PromptBuild(ids=run.ids))).value
+        if merged is None:
+            return None
+        if merged.override_system is not None:
+            log.warning("a hook replaces the system prompt, which Claude Code cannot do: its text is added instead")
+        texts = (merged.prepend_system, merged.override_system, merged.append_system)
+        return _context("UserPromptSubmit", "\n\n".join(filter(None, texts)))
+
+    # Tool calls.
+
+    async def _before_tool(self, run: _Run, given: HookInput) -> HookOutput | None:
+        request, added = self._request(run, given)
+        verdict = await self._fire(run, BEFORE_TOOL, request)
+        asks = verdict.asks
+        if asks and verdict.action is not HookAction.BLOCK and (answer := await self._approval(run, verdict)):
+            if answer.deny is not None:
+                return _permission("deny", answer.deny)
+            if answer.edit is not None:
+                edited = verdict.payload.replace(arguments=answer.edit)
+                verdict = await self._fire(run, BEFORE_TOOL, edited)
+            asks = ()
+        if (stopped := _stopped(verdict)) is not None:
+            return msgspec.structs.replace(_permission("deny", stopped), continue_=False, stop_reason=stopped)
+        if verdict.action is HookAction.BLOCK:
+            return _permission("deny", str(verdict.value))
+        if verdict.answer is not None:
+            return _permission("deny", f"A hook answered instead of the tool: {_text(verdict.answer.value)}")
+        if verdict.payload.name != request.name:
+            return _permission("deny", f"A hook changed the tool to {verdict.payload.name}: call that one instead.")
+        changed = None
+        if verdict.payload.arguments != request.arguments:
+            changed = self._input(given, verdict.payload, added)
+        if asks:
+            return _permission("ask", "\n".join(question.text for question in asks), changed)
+        if changed is not None:
+            free = self.allow_rewritten or given.permission_mode == "bypassPermissions"
+            return _permission("allow" if free else "ask", "A hook of Hookline changed this call.", changed)
+        return None
+
+    async def _approval(self, run: _Run, verdict: Verdict) -> ApprovalAnswer | None:
+        """Ask the hooks that approve calls. Without an answer, the user of Claude Code decides."""
+        request = ApprovalRequest(verdict.payload, verdict.asks, verdict.payload.digest)
+        answer: ApprovalAnswer | None = (await self._fire(run, APPROVAL_REQUESTED, request)).value
+        return answer
+
+    async def _permission(self, run: _Run, given: HookInput) -> HookOutput | None:
+        from .._kernel.payloads import Question
+        from ._claude_protocol import PermissionDecision
+
+        request, added = self._request(run, given)
+        question = Question("Claude Code asks for permission.", "claude-code")
+        verdict = await self._fire(run, APPROVAL_REQUESTED, ApprovalRequest(request, (question,), request.digest))
+        answer: ApprovalAnswer | None = verdict.value
+        if answer is None:
+            return None
+        if answer.deny is not None:
+            decision = PermissionDecision("deny", message=_cut(answer.deny))
+        elif answer.edit is not None:
+            edited = request.replace(arguments=answer.edit)
+            judged = await self._fire(run, BEFORE_TOOL, edited)
+            if judged.action is not HookAction.CONTINUE or judged.asks or judged.answer or judged.signals:
+                return None  # another decision than the approver's: leave it to the user
+            decision = PermissionDecision("allow", self._input(given, judged.payload, added))
+        else:
+            decision = PermissionDecision("allow")
+        return HookOutput(hook_specific_output=SpecificOutput(hook_event_name="PermissionRequest", decision=decision))
+
+    async def _after_tool(self, run: _Run, given: HookInput) -> HookOutput | None:
+        request, _ = self._request(run, given)
+        run.calls += 1
+        failed = given.hook_event_name == "PostToolUseFailure"
+        result = ToolCallResult(
+            request.id,
+            request.name,
+            request.arguments,
+            None if failed else given.tool_response,
+            (given.error or "The call failed.") if failed else None,
+            "error" if failed else "ok",
+            (given.duration_ms or 0.0) / 1000,
+            ids=run.ids,
+        )
+        verdict = await self._fire(run, AFTER_TOOL, result)
+        await self._report_paths(run, request)
+        shown: ToolCallResult = verdict.payload
+        decision, reason, output = None, None, msgspec.UNSET
+        if not failed and shown.error is not None:
+            decision, reason, output = "block", shown.error, with_text(given.tool_response, shown.error)
+        elif not failed and shown.result != result.result:
+            output = with_text(given.tool_response, plain(shown.result))
+        elif failed and shown.text != result.text:
+            decision, reason = "block", f"A hook changed this message to: {shown.text}"
+        if verdict.action is HookAction.RETRY:
+            decision, reason = "block", verdict.value or "The result is not good enough: call the tool again."
+        stopped = _stopped(verdict)
+        specific = (
+            None
+            if output is msgspec.UNSET
+            else SpecificOutput(hook_event_name=given.hook_event_name, updated_tool_output=output)
+        )
+        return HookOutput(
+            continue_=stopped is None,
+            stop_reason=stopped,
+            decision=decision,  # type: ignore[arg-type]
+            reason=None if reason is None else _cut(reason),
+            hook_specific_output=specific,
+        )
+
+    async def _report_paths(self, run: _Run, request: ToolCallRequest) -> None:
+        registry = run.ctx.tool_registry
+        tool = None if registry is None else registry.get(request.name)
+        if tool is not None and TOOL_END_WITH_PATH in self.rules.registry.stack.points:
+            for path in tool.paths(request.arguments):
+                payload = ToolPath(request.name, path, tool.folder, request.id, run.ids)
+                await self._fire(run, TOOL_END_WITH_PATH, payload)
+
+    def _request(self, run: _Run, given: HookInput) -> tuple[ToolCallRequest, str]:
+        """Return a call under our names, and the name of an argument that was added for guards, if any."""
+        claude, cwd = given.tool_name or "", given.cwd or os.getcwd()
+        name, arguments = self.tools.to_hookline(claude, given.tool_input or {})
+        added = ""
+        if claude in SEARCHES and not arguments.get("path"):
+            added, arguments["path"] = "path", cwd
+        services_of(run.ctx).tools = tools_for(claude, name, cwd, self.sandboxed)
+        ident = given.tool_use_id or run.ctx.new_id("call")
+        return ToolCallRequest(ident, name, arguments, ids=run.ids), added
+
+    def _input(self, given: HookInput, request: ToolCallRequest, added: str) -> dict[str, Any]:
+        arguments = plain(request.arguments)
+        if added and arguments.get(added) == (given.cwd or os.getcwd()):
+            del arguments[added]
+        return self.tools.input_of(given.tool_name or "", arguments)
+
+    # The end of a run.
+
+    async def _compaction(self, run: _Run, given: HookInput) -> HookOutput | None:
+        verdict = await self._fire(run, BEFORE_COMPACTION, Compaction((), given.trigger or "", run.ids))
+        if verdict.action is HookAction.BLOCK:
+            return HookOutput(decision="block", reason=_cut(str(verdict.value)))
+        return None
+
+    async def _stop(self, run: _Run, given: HookInput) -> HookOutput | None:
+        verdict = await self._fire(run, ON_STOP, Stopping((StopSignal("completed"),), run.ids))
+        if verdict.action is HookAction.KEEP_GOING and run.kept_going < MAX_KEEP_GOING:
+            run.kept_going += 1
+            return HookOutput(decision="block", reason=_cut(verdict.value or "Continue: the task is not finished."))
+        result: AgentResult[Any] = AgentResult(
+            given.last_assistant_message or "", task=run.prompt, tool_calls=run.calls, ids=run.ids
+        )
+        await self._fire(run, ON_RUN_END, result)
+        return None
+
+
+def _check(given: HookInput) -> None:
+    event = given.hook_event_name
+    if event in ("PreToolUse", "PermissionRequest", "PostToolUse", "PostToolUseFailure") and (
+        not given.tool_name or given.tool_input is None
+    ):
+        raise ValueError(f"{event} needs tool_name and tool_input")
+    if event == "UserPromptSubmit" and given.prompt is None:
+        raise ValueError("UserPromptSubmit needs prompt")
+
+
+def _permission(decision: Permission, reason: str, changed: dict[str, Any] | None = None) -> HookOutput:
+    return HookOutput(
+        hook_specific_output=SpecificOutput(
+            hook_event_name="PreToolUse",
+            permission_decision=decision,
+            permission_decision_reason=_cut(reason),
+            updated_input=changed,
+        )
+    )
+
+
+def _context(event: str, text: str) -> HookOutput | None:
+    if not text:
+        return None
+    return HookOutput(hook_specific_output=SpecificOutput(hook_event_name=event, additional_context=_cut(text)))
+
+
+def _stopped(verdict: Verdict) -> str | None:
+    """Return why the run must not continue; ``None`` if it may."""
+    if verdict.action is HookAction.END_TURN:
+        return _cut(str(verdict.value) or f"Hook {verdict.hook!r} ended the run.")
+    for signal in verdict.signals:
+        return _cut(signal.message or f"Hook {signal.hook!r} stopped the run.")
+    return None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."
+
+
+def _stamp(path: str) -> tuple[int, ...]:
+    try:
+        state = os.stat(path)
+    except OSError:
+        return ()
+    return (state.st_mtime_ns, state.st_size, state.st_ino)
+
+
+def _modules() -> Iterable[Any]:
+    import sys
+
+    return sys.modules.values()
+
+
+def _load_configuration(path: Path, registry: HookRegistry, trusted: ExitStack) -> None:
+    from ..config.factory import build_hooks, build_plugins
+
+    config = load(file=path)
+    if config.file is None:
+        raise ConfigError(f"there is no file {path}")
+    if not trust_variable(os.environ):
+        store, files = TrustStore(), project_files(config)
+        check = check_trust(store, config.file.resolve(), config.digest, files)
+        if not check.passed:
+            raise ConfigError(
+                f"{check.path} or its code is not trusted, or has changed: read the files, then run "
+                f"'hookline trust {check.path}'"
+            )
+        trusted.enter_context(only_trusted(trusted_files(store, files)))
+    built, plugins = build_hooks(config.settings, config.home, config.file)
+    registry.extend(built)
+    manager = build_plugins(config.settings, config.home)
+    manager.attach(registry)
+    for name in config.settings.plugins:
+        manager.activate(name)
+    for plugin in plugins:
+        for each in plugin.hooks:
+            registry.register(each, plugin=plugin.name)
+
+
+def parse_tools(entries: Iterable[str]) -> ToolMap:
+    """Return the map of tools with changes such as ``Bash=terminal`` and ``Bash.command=line``.
+
+    Raises:
+        HooklineError: an entry has another form.
+    """
+    changes: dict[str, dict[str, Any]] = {}
+    usual = {names.claude: names for names in ToolMap()}
+    for entry in entries:
+        theirs, equals, ours = entry.partition("=")
+        tool, dot, argument = theirs.partition(".")
+        if not (equals and tool and ours) or bool(dot) != bool(argument):
+            raise HooklineError(f"--tool {entry}: write TOOL=NAME, or TOOL.ARGUMENT=NAME")
+        change = changes.setdefault(tool, {})
+        if argument:
+            known = usual[tool].arguments if tool in usual else {}
+            change.setdefault("arguments", dict(known))[argument] = ours
+        else:
+            change["name"] = ours
+    return ToolMap(changes)

@@ -1,0 +1,112 @@
+"""The tools of Claude Code as tools that guards can ask about: what they do, and which arguments are paths.
+
+Nothing here is ever called. A guard looks up the tool of a call, because it must know its effects and its folder.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from ..tools._tool import Effect, Tool
+from ..tools.registry import ToolRegistry
+
+
+def shell(command: str, **others: Any) -> None:
+    """Run a command."""
+
+
+def read_file(path: str, start_line: int = 1, max_lines: int = 0, **others: Any) -> None:
+    """Read a file."""
+
+
+def write_file(path: str, content: str, **others: Any) -> None:
+    """Write a file."""
+
+
+def edit_file(path: str, old_string: str = "", new_string: str = "", edits: Any = None, **others: Any) -> None:
+    """Replace text in a file."""
+
+
+def edit_notebook(path: str, new_source: str = "", **others: Any) -> None:
+    """Change a cell of a notebook."""
+
+
+def list_files(pattern: str, path: str = ".", **others: Any) -> None:
+    """List files by a pattern."""
+
+
+def find_text(text: str, path: str = ".", glob: str = "", **others: Any) -> None:
+    """Search the text of files."""
+
+
+def fetch(url: str, prompt: str = "", **others: Any) -> None:
+    """Fetch a page."""
+
+
+def search_web(query: str, **others: Any) -> None:
+    """Search the web."""
+
+
+def agent(prompt: str, description: str = "", **others: Any) -> None:
+    """Start a subagent, whose calls are judged like all others."""
+
+
+def undeclared(**arguments: Any) -> None:
+    """Do anything: a tool of an MCP server, or one that is not known here."""
+
+
+_KNOWN: dict[str, tuple[Any, tuple[Effect, ...], tuple[str, ...]]] = {
+    "Bash": (shell, ("execute",), ()),
+    "PowerShell": (shell, ("execute",), ()),
+    "Monitor": (shell, ("execute",), ()),
+    "Read": (read_file, ("read",), ()),
+    "Write": (write_file, ("write",), ("content",)),
+    "Edit": (edit_file, ("read", "write"), ("old_string", "new_string", "edits")),
+    "MultiEdit": (edit_file, ("read", "write"), ("old_string", "new_string", "edits")),
+    "NotebookEdit": (edit_notebook, ("read", "write"), ("new_source",)),
+    "Glob": (list_files, ("read",), ()),
+    "Grep": (find_text, ("read",), ("text", "glob")),
+    "WebFetch": (fetch, ("network",), ("prompt",)),
+    "WebSearch": (search_web, ("network",), ("query",)),
+    "Agent": (agent, (), ("prompt", "description")),
+    "Task": (agent, (), ("prompt", "description")),
+}
+
+SEARCHES = frozenset(("Glob", "Grep"))
+"""The tools that search the working folder if they are given no path."""
+
+
+class ClaudeTool(Tool):
+    """A tool of Claude Code, under the name that hooks know."""
+
+    def __init__(self, claude: str, name: str, folder: str, sandboxed: bool) -> None:
+        fn, effects, texts = _KNOWN.get(claude, (undeclared, None, ()))
+        super().__init__(fn, name="tool", folder=folder, effects=effects, texts=texts)
+        self.name = name  # names of MCP tools may be longer than those of our tools
+        self.searches = claude in SEARCHES
+        if sandboxed and effects == ("execute",):
+            self.sandbox = "claude-code"
+
+    def paths(self, arguments: Mapping[str, Any]) -> list[str]:
+        """Return the paths in these arguments. Globs that may name hidden files count, because those have secrets."""
+        found = super().paths(arguments)
+        if self.searches:
+            folder = str(arguments.get("path") or ".")
+            found += [os.path.join(folder, glob) for glob in _hidden_globs(arguments)]
+        return found
+
+
+def _hidden_globs(arguments: Mapping[str, Any]) -> Iterator[str]:
+    for name in ("glob", "pattern"):
+        glob = arguments.get(name)
+        if isinstance(glob, str) and any(part[:1] == "." for part in glob.split("/")):
+            yield glob
+
+
+@lru_cache(256)
+def tools_for(claude: str, name: str, folder: str, sandboxed: bool) -> ToolRegistry:
+    """Return the tools of a session as hooks see them during one call: the tool that is called."""
+    return ToolRegistry([ClaudeTool(claude, name, folder, sandboxed)])

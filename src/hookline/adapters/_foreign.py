@@ -1,0 +1,619 @@
+"""What all adapters share: the options, the check of what a framework can express, and the framework's side of a run.
+
+An adapter translates. It calls :meth:`Attachment.start` when the framework starts a run, :meth:`ForeignRun.call_model`
+and :meth:`ForeignRun.call_tool` where the framework is about to call a model or a tool, and :meth:`ForeignRun.end` when
+the framework has finished. Everything else (phases, order, failures, limits, approvals, events, records) is done by the
+loop of Hookline itself (``_run/foreign.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import os
+import re
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+
+import msgspec
+
+from .._base.errors import NotInstalledError
+from .._base.tasks import running_loop
+from .._kernel.errors import HooklineError, InvalidResultError, RegistrationError
+from .._kernel.hook import Entry, Hook
+from .._kernel.hook_code import verbs_of
+from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
+from .._kernel.registry import HookRegistry, HookStack
+from .._kernel.results import HookResult
+from .._kernel.scope import CURRENT
+from .._kernel.state import AgentResult
+from .._kernel.values import Message, ModelResponse, ToolCall
+from .._run.budget import Limits
+from .._run.events import Discarded, Sink, TextDelta
+from .._run.foreign import Exchange, ForeignAgent, ForeignLoop, ForeignModel, ForeignTools, Reply, Work
+from .._run.model_call import make_gated_model
+from .._run.options import StreamMode
+from .._run.run import Run, background_loop
+from .._run.session import Session
+from .._run.termination import RunFailedError, status_of
+from ..models.protocol import Model
+from ..plugins.loading import without_plugins
+from ..plugins.plugin import Plugin
+from ..providers.factory import resolve_model
+from ..tools._tool import Effect
+
+if TYPE_CHECKING:
+    from ..records.hook import RecordHook
+
+T = TypeVar("T")
+
+Send = Callable[[ModelRequest], Awaitable[ModelResponse]]
+Execute = Callable[[str, dict[str, Any]], Awaitable[Any]]
+
+
+class AdapterOptions(TypedDict, total=False):
+    """The keyword options of every adapter. They mean what they mean for :class:`hookline.Agent` and its runs."""
+
+    name: str
+    """The name of the agent in events, records and approvals; by default that of the framework."""
+    plugins: Iterable[Plugin | str]
+    """Plugins, or names of installed ones. Their hooks are added; their tools must be given to the framework."""
+    allowed_plugins: Iterable[str] | None
+    """The plugins that take part; ``None`` for all."""
+    limits: Limits | None
+    """The limits of each run. Hookline adds no step limit of its own: the framework has one."""
+    max_steps: float | None
+    """Short for ``limits=Limits(steps=max_steps)``."""
+    record: bool | str | os.PathLike[str] | RecordHook
+    """Whether, and where, to record what hooks see and decide."""
+    sinks: Sequence[Sink]
+    """Callables that get every event of every run."""
+    stream: StreamMode
+    """When the text of a reply is shown: ``safe`` by default, see :class:`hookline.RunOptions`."""
+    strict: bool
+    """Whether to refuse tools that no guard names."""
+    deps: Any
+    """An object for hooks, as ``ctx.deps``."""
+    metadata: Mapping[str, Any]
+    """Data for ``ctx.state.metadata``."""
+    llm: Model | str | None
+    """The model for hooks that call one with ``ctx.llm``; by default that of the framework, around its model calls."""
+    effects: Mapping[str, Iterable[Effect]]
+    """The effects of the framework's tools, by name. Guards treat the others as if they could do everything."""
+
+
+class Support(msgspec.Struct, frozen=True):
+    """What a framework can express.
+
+    Args:
+        framework: its name.
+        package: the package that is imported, as installed.
+        minimum: the first supported version.
+        below: the first version that is not supported.
+        missing: what it cannot do, with the alternative: ``"on_token"`` for a point that it has no moment for, and
+            ``"on_stop.keep_going"`` for a verb that it cannot do at a point.
+        extra: the extra of Hookline that installs it.
+
+    Example::
+
+        Support("Frame", "frame-sdk", "1.2", "2", {"on_token": "Use after_llm, which gets the whole text."})
+    """
+
+    framework: str
+    package: str
+    minimum: str
+    below: str
+    missing: Mapping[str, str] = {}
+    extra: str = ""
+
+    def check_version(self) -> None:
+        """Check that a supported version is installed.
+
+        Raises:
+            NotInstalledError: the package is not installed.
+            RegistrationError: another version is installed.
+        """
+        try:
+            installed = version(self.package)
+        except PackageNotFoundError as error:
+            raise NotInstalledError(self.package, self.extra) from error
+        if not _numbers(self.minimum) <= _numbers(installed) < _numbers(self.below):
+            raise RegistrationError(
+                f"{self.framework} {installed} is not supported: Hookline's adapter works with {self.package} "
+                f">={self.minimum},<{self.below}. Install such a version"
+            )
+
+    def check(self, hooks: HookStack) -> None:
+        """Check that the framework can express what these hooks do.
+
+        Raises:
+            RegistrationError: it cannot; the message names the hook, the framework and the alternative.
+        """
+        for entry in (entry for layer in hooks.layers for entry in layer):
+            if (instead := self.missing.get(entry.point)) is not None and self._needs(entry, hooks):
+                raise RegistrationError(
+                    f"hook {entry.name!r} at {entry.point}: {self.framework} has no moment for it. {instead}"
+                )
+            for verb in sorted(verbs_of(entry.hook, entry.point)) if entry.phase != "observe" else ():
+                if (instead := self.missing.get(f"{entry.point}.{verb}")) is not None:
+                    raise RegistrationError(
+                        f"hook {entry.name!r} at {entry.point}: {self.framework} cannot do {verb!r} there. {instead}"
+                    )
+
+    def _needs(self, entry: Entry, hooks: HookStack) -> bool:
+        """Whether a hook depends on a point. An observer of several points gets the others."""
+        if hasattr(entry.hook, "interceptor"):
+            return False
+        mine = [other for layer in hooks.layers for other in layer if other.hook is entry.hook]
+        return entry.phase != "observe" or all(other.point in self.missing for other in mine)
+
+    def limited(self, hooks: HookStack) -> HookStack:
+        """Return the hooks such that a verb which the framework cannot do counts as a failure of its hook."""
+        layers = [
+            [self._limited(entry) for entry in layer if entry.point not in self.missing] for layer in hooks.layers
+        ]
+        same = all(
+            a is b for old, new in zip(hooks.layers, layers, strict=True) for a, b in zip(old, new, strict=False)
+        )
+        return hooks if same and sum(map(len, layers)) == sum(map(len, hooks.layers)) else HookStack(*layers)
+
+    def _limited(self, entry: Entry) -> Entry:
+        refused = {
+            key.partition(".")[2]: instead
+            for key, instead in self.missing.items()
+            if key.partition(".")[0] == entry.point
+        }
+        if not refused or entry.phase == "observe":
+            return entry
+
+        def checked(result: Any) -> Any:
+            verb = str(result.action) if isinstance(result, HookResult) else "replace" if result is not None else ""
+            if verb in refused:
+                raise InvalidResultError(
+                    f"hook {entry.name!r} at {entry.point}: {self.framework} cannot do {verb!r} there. {refused[verb]}"
+                )
+            return result
+
+        async def awaited(result: Awaitable[Any]) -> Any:
+            return checked(await result)
+
+        def call(*args: Any, **extras: Any) -> Any:
+            result = entry.call(*args, **extras)
+            return awaited(result) if inspect.isawaitable(result) else checked(result)
+
+        return msgspec.structs.replace(entry, call=call)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version: ``(1, 4, 7)`` for ``1.4.7rc1``."""
+    return tuple(int(part) for part in re.match(r"\d+(?:\.\d+)*", text)[0].split("."))  # type: ignore[index]
+
+
+class _SupportedHooks(HookRegistry):
+    """A registry as a framework can express it. Changes of the original take effect."""
+
+    def __init__(self, original: HookRegistry, support: Support) -> None:
+        self._original = original
+        self._support = support
+        self._limited: tuple[HookStack, HookStack] | None = None
+
+    @property
+    def _entries(self) -> tuple[Entry, ...]:  # type: ignore[override]
+        return self._original._entries
+
+    def _change(self, how: Callable[[tuple[Entry, ...]], tuple[Entry, ...]]) -> None:
+        self._original._change(how)
+
+    @property
+    def original(self) -> HookStack:
+        """All hooks, whether or not the framework can express them."""
+        return self._original.stack
+
+    @property
+    def stack(self) -> HookStack:
+        """The compiled hooks; the same object until the registry changes."""
+        stack = self._original.stack
+        if self._limited is None or self._limited[0] is not stack:
+            self._limited = stack, self._support.limited(stack)
+        return self._limited[1]
+
+
+class RunOverError(HooklineError):
+    """The run has ended, so the framework must end too, with ``result.reply``."""
+
+    def __init__(self, result: AgentResult[Any]) -> None:
+        super().__init__(f"the run has ended: {result.status}")
+        self.result = result
+
+
+class Attachment:
+    """The hooks and options of one adapter object: everything that its runs share.
+
+    Args:
+        support: what the framework can express.
+        hooks: hooks, or one :class:`hookline.HookRegistry`, whose later changes take effect too.
+        options: see :class:`AdapterOptions`.
+
+    Raises:
+        NotInstalledError: the framework is not installed.
+        RegistrationError: a hook or an option cannot work, or the version of the framework is not supported.
+    """
+
+    def __init__(self, support: Support, hooks: Sequence[Hook | HookRegistry], options: AdapterOptions) -> None:
+        support.check_version()
+        self.support = support
+        given: dict[str, Any] = {**options}
+        if unknown := sorted(given.keys() - AdapterOptions.__annotations__.keys()):
+            known = ", ".join(sorted(AdapterOptions.__annotations__))
+            raise RegistrationError(f"unknown option {', '.join(unknown)}; known: {known}")
+        self._deps, self._metadata = given.pop("deps", None), given.pop("metadata", None)
+        llm, effects = given.pop("llm", None), given.pop("effects", {})
+        self._llm = None if llm is None else resolve_model(llm)
+        strict = given.pop("strict", False)
+        given.setdefault("max_steps", None)
+        if given["max_steps"] is None and (given.get("limits") or Limits()).steps is None:
+            given["max_steps"] = math.inf
+        name = given.pop("name", support.framework)
+        self.agent = ForeignAgent(name, llm=ForeignModel(support.framework), hooks=_registry(hooks), **given)
+        if with_tools := [plugin.name for plugin in self.agent.plugins if plugin.tools]:
+            raise RegistrationError(
+                f"plugin {with_tools[0]!r} has tools, which {support.framework} does not know: give them to "
+                f"{support.framework}, and only the hooks of the plugin to Hookline"
+            )
+        self.agent.unchecked_globs = False
+        self.agent.tools = ForeignTools(effects)
+        if strict:
+            from .._run.strict import Strict
+
+            self.agent.hooks.register(Strict())
+        support.check(self.agent.hooks.stack)
+        self.hooks = self.agent.hooks = _SupportedHooks(self.agent.hooks, support)
+        self._attached: weakref.WeakSet[Any] | None = None
+
+    @property
+    def holds_text(self) -> bool:
+        """Whether the text of a reply must not be shown before the hooks at ``after_llm`` have settled it."""
+        return self.agent.stream_mode != "live" and self.hooks.stack.holds_text
+
+    def attach_to(self, thing: Any, what: str) -> None:
+        """Remember what the adapter was attached to.
+
+        Raises:
+            RegistrationError: it is attached to this already; ``what`` says what it is.
+        """
+        if getattr(thing, "__hookline__", None) is not None:
+            raise RegistrationError(
+                f"Hookline is already attached to this {what}: each hook would be called twice. Attach it once, with "
+                "all hooks"
+            )
+        thing.__hookline__ = self
+
+    def start(
+        self, task: str, history: Iterable[Message] = (), *, session: str = "", streaming: bool = False
+    ) -> ForeignRun:
+        """Start a run: in the running event loop, or else in a background thread.
+
+        Args:
+            task: the user's message.
+            history: the conversation before it.
+            session: the id of the conversation.
+            streaming: whether the framework uses :meth:`ForeignRun.stream_model`.
+
+        Raises:
+            RegistrationError: a hook was added that the framework cannot express.
+        """
+        aio = running_loop()
+        return self._start(task, history, session, aio if aio is not None else background_loop(), streaming)
+
+    def start_sync(self, task: str, history: Iterable[Message] = (), *, session: str = "") -> ForeignRun:
+        """Start a run for code that blocks: its hooks run in a background thread."""
+        return self._start(task, history, session, background_loop(), streaming=False)
+
+    def _start(
+        self, task: str, history: Iterable[Message], session: str, aio: asyncio.AbstractEventLoop, streaming: bool
+    ) -> ForeignRun:
+        self.support.check(self.hooks.original)
+        options: dict[str, Any] = {"session": Session(session, tuple(history))}
+        if self._deps is not None:
+            options["deps"] = self._deps
+        if self._metadata:
+            options["metadata"] = self._metadata
+        shown: list[ForeignLoop] = []
+        if streaming:
+            options["sinks"] = [lambda event: shown[0].show(event) if shown else None]
+        run, loop = self.agent.prepare(task, options)
+        shown.append(loop)
+        if self._llm is not None:
+            loop.engine.services.llm = make_gated_model(loop.engine, self._llm)
+        run.begin(aio)
+        return ForeignRun(run, loop, aio)
+
+
+def _registry(hooks: Sequence[Any]) -> HookRegistry:
+    """Return the only registry among the arguments of an adapter, or else a new one with all hooks."""
+    if len(hooks) == 1 and isinstance(hooks[0], HookRegistry):
+        return hooks[0]
+    registry = HookRegistry()
+    for hook in hooks:
+        registry.extend(hook if isinstance(hook, HookRegistry) else without_plugins([hook]))
+    return registry
+
+
+class ForeignRun:
+    """The framework's side of one run.
+
+    Each method has a sync twin for frameworks that block a thread. If the object is dropped before :meth:`end` was
+    called, because the framework failed, the run is cancelled.
+    """
+
+    def __init__(self, run: Run[Any], loop: ForeignLoop, aio: asyncio.AbstractEventLoop) -> None:
+        self.run = run
+        """The handle of the run, to cancel or steer it."""
+        self._loop = loop
+        self._engine = loop.engine
+        self._aio = aio
+        self._abandoned = weakref.finalize(self, run.cancel, "the framework ended without a result")
+        self._abandoned.atexit = False
+
+    # Model calls.
+
+    async def call_model(self, request: ModelRequest, send: Send) -> Reply:
+        """Let the hooks judge a model call, and make it with ``send(request)``, several times if a hook retries it.
+
+        Raises:
+            RunOverError: a hook ended or stopped the run, or a limit is reached.
+            RunFailedError: a hook failed closed, or the model failed.
+        """
+        return self._reply(await self._drive(Exchange("model", request), send))
+
+    def call_model_sync(self, request: ModelRequest, send: Callable[[ModelRequest], ModelResponse]) -> Reply:
+        """Call the model like :meth:`call_model`, in this thread."""
+        return self._reply(self._drive_sync(Exchange("model", request), send))
+
+    async def stream_model(
+        self, request: ModelRequest, send: Callable[[ModelRequest], AsyncIterator[str | ModelResponse]]
+    ) -> AsyncIterator[str | Discarded | Reply]:
+        """Call the model like :meth:`call_model`, and yield the text as the hooks release it, then the reply.
+
+        ``send(request)`` yields pieces of text, then the whole response. A ``Discarded`` withdraws the text so far.
+        """
+        exchange = Exchange("model", request, streaming=True)
+        self._offer(exchange)
+        pieces: AsyncIterator[str | ModelResponse] | None = None
+        try:
+            while True:
+                item = await asyncio.wrap_future(exchange.next())
+                if isinstance(item, TextDelta):
+                    yield item.text
+                elif isinstance(item, Discarded):
+                    yield item
+                elif not isinstance(item, Work):
+                    yield self._reply(item)
+                    return
+                elif item.kind == "stream":
+                    await _close(pieces)
+                    pieces = send(item.argument)
+                    item.done(None)
+                elif item.kind == "send":  # a hook that called ctx.llm
+                    with self._work(item):
+                        item.done(await _whole(send(item.argument)))
+                else:
+                    assert pieces is not None
+                    with self._work(item):
+                        item.done(await anext(pieces))
+        except (asyncio.CancelledError, GeneratorExit):
+            self.run.cancel("the framework cancelled the model call")
+            raise
+        finally:
+            await _close(pieces)
+
+    def _reply(self, outcome: Any) -> Reply:
+        if isinstance(outcome, AgentResult):
+            raise self._over(outcome)
+        reply: Reply = outcome
+        return reply
+
+    # Tool calls.
+
+    async def call_tool(self, call: ToolCall, execute: Execute) -> ToolCallResult:
+        """Let the hooks judge a tool call, make it with ``execute(name, arguments)``, and let them judge the result.
+
+        If the tool raises, and no hook changes that, its exception is raised here.
+
+        Raises:
+            RunOverError: a hook ended or stopped the run, or a limit is reached.
+            RunFailedError: a hook failed closed.
+        """
+        failures: list[BaseException] = []
+
+        async def executed(argument: tuple[str, dict[str, Any]]) -> Any:
+            try:
+                return await execute(*argument)
+            except Exception as error:
+                failures.append(error)
+                raise
+
+        return self._tool_result(await self._drive(Exchange("tool", call), executed), failures)
+
+    def call_tool_sync(self, call: ToolCall, execute: Callable[[str, dict[str, Any]], Any]) -> ToolCallResult:
+        """Call a tool like :meth:`call_tool`, in this thread."""
+        failures: list[BaseException] = []
+
+        def executed(argument: tuple[str, dict[str, Any]]) -> Any:
+            try:
+                return execute(*argument)
+            except Exception as error:
+                failures.append(error)
+                raise
+
+        return self._tool_result(self._drive_sync(Exchange("tool", call), executed), failures)
+
+    def _tool_result(self, outcome: Any, failures: list[BaseException]) -> ToolCallResult:
+        if isinstance(outcome, AgentResult):
+            raise self._over(outcome)
+        result: ToolCallResult = outcome
+        if failures and result.outcome == "error" and result.error == _tool_error(failures[-1]):
+            raise failures[-1]
+        return result
+
+    # The end.
+
+    async def end(self, reply: str | None = None, error: BaseException | None = None) -> AgentResult[Any]:
+        """End the run because the framework has finished, and return its result after ``on_run_end``.
+
+        Args:
+            reply: the framework's final text, if it may differ from the last reply.
+            error: the error with which the framework failed.
+        """
+        return await self._drive(Exchange("end", (reply, error)), _no_work)  # type: ignore[no-any-return]
+
+    def end_sync(self, reply: str | None = None, error: BaseException | None = None) -> AgentResult[Any]:
+        """End the run like :meth:`end`, in this thread."""
+        return self._drive_sync(Exchange("end", (reply, error)), _no_work)  # type: ignore[no-any-return]
+
+    def _over(self, result: AgentResult[Any]) -> Exception:
+        """Return the error that tells the adapter to end: the framework's own error if that is the cause."""
+        cause = self._engine.cause
+        if result.status != "failed":
+            return RunOverError(result)
+        original = cause.__cause__ if cause is not None else None
+        if isinstance(original, Exception) and getattr(original, "__hookline_foreign__", False):
+            return original
+        return RunFailedError(result, cause if status_of(cause) == "failed" else None)
+
+    # The exchange with the loop.
+
+    def _offer(self, exchange: Exchange) -> None:
+        if running_loop() is self._aio:
+            self._loop.offer(exchange)
+        else:
+            self._aio.call_soon_threadsafe(self._loop.offer, exchange)
+
+    async def _drive(self, exchange: Exchange, work: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Offer an exchange, and do the work that the loop asks for until it is settled."""
+        self._offer(exchange)
+        try:
+            while isinstance(item := await asyncio.wrap_future(exchange.next()), Work):
+                with self._work(item):
+                    item.done(await self._while_wanted(item, work))
+        except asyncio.CancelledError:
+            self.run.cancel("the framework was cancelled")
+            raise
+        return item
+
+    async def _while_wanted(self, item: Work, work: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Do the work, and cancel it when the loop stops waiting, as at the end of a time limit."""
+        task = asyncio.ensure_future(work(item.argument))
+        aio = asyncio.get_running_loop()
+
+        def unwanted(future: asyncio.Future[Any]) -> None:
+            if future.cancelled() and not aio.is_closed():
+                aio.call_soon_threadsafe(task.cancel)
+
+        item.future.add_done_callback(unwanted) if aio is item.aio else item.aio.call_soon_threadsafe(
+            item.future.add_done_callback, unwanted
+        )
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if not item.future.cancelled():
+                raise
+            return None  # nobody waits for it
+        finally:
+            task.cancel()
+
+    def _drive_sync(self, exchange: Exchange, work: Callable[[Any], Any]) -> Any:
+        if running_loop() is self._aio:
+            raise HooklineError(
+                "a sync call of the framework would block the event loop in which the hooks run: use its async methods"
+            )
+        self._offer(exchange)
+        while isinstance(item := exchange.next().result(), Work):
+            with self._work(item):
+                item.done(work(item.argument))
+        return item
+
+    @contextmanager
+    def _work(self, item: Work) -> Iterator[None]:
+        """Do work inside the run, so that agents that it starts become nested runs. Its failure goes to the loop."""
+        token = CURRENT.set(self._engine)
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - the hooks at on_error decide
+            _mark(error)
+            item.fail(error)
+        except BaseException as error:
+            self.run.cancel("the framework was cancelled")
+            item.fail(asyncio.CancelledError(*error.args))
+            raise
+        finally:
+            CURRENT.reset(token)
+
+
+def _mark(error: Exception) -> None:
+    try:
+        error.__hookline_foreign__ = True  # type: ignore[attr-defined]
+    except AttributeError:
+        pass  # an error with slots is raised as the cause of a RunFailedError
+
+
+def _tool_error(error: BaseException) -> str:
+    from .._base.errors import PlainError
+    from .._base.text import describe, error_text
+
+    return error_text(error) if isinstance(error, PlainError) else describe(error)
+
+
+async def _no_work(_: Any) -> Any:
+    raise HooklineError("the end of a run asks for no work")
+
+
+async def _whole(pieces: AsyncIterator[str | ModelResponse]) -> ModelResponse:
+    async for piece in pieces:
+        if isinstance(piece, ModelResponse):
+            return piece
+    raise HooklineError("the stream of the model ended without its final response")
+
+
+async def _close(pieces: Any) -> None:
+    close = getattr(pieces, "aclose", None)
+    if close is not None:
+        await close()
+
+
+class Translation:
+    """Messages of a framework and their form in Hookline, so that unchanged ones return exactly as they were.
+
+    Example::
+
+        translation = Translation(to_hookline, to_framework)
+        messages = translation.read(request.messages)
+        request.messages = translation.write(messages)  # the same objects, unless a hook changed something
+    """
+
+    def __init__(self, read: Callable[[Any], Message], write: Callable[[Message], Any]) -> None:
+        self._read, self._write = read, write
+        self._known: dict[int, tuple[Message, Any]] = {}
+
+    def read(self, originals: Iterable[Any]) -> tuple[Message, ...]:
+        """Return the messages of the framework as Hookline's."""
+        return tuple(self.remember(self._read(original), original) for original in originals)
+
+    def remember(self, message: Message, original: Any) -> Message:
+        """Remember what a message was made from."""
+        self._known[id(message)] = message, original
+        return message
+
+    def write(self, messages: Iterable[Message]) -> list[Any]:
+        """Return messages as the framework's: the originals, as far as hooks did not change them."""
+        found = [(self._known.get(id(message)), message) for message in messages]
+        return [known[1] if known is not None else self._write(message) for known, message in found]
+
+
+def reply_is(reply: ModelReply, response: ModelResponse) -> bool:
+    """Whether hooks left a response as it was, so that the framework's own object can be used."""
+    return (reply.content, reply.tool_calls) == (response.content, response.tool_calls)

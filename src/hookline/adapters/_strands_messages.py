@@ -1,0 +1,280 @@
+"""Between the requests, replies and tool results of Strands and Hookline's."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._base.frozen import thaw
+from .._kernel.errors import HooklineError
+from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
+from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec, Usage
+from ._translation import Group, Transcript, split_system
+
+_FINISH_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "content_filtered": "content_filter",
+    "guardrail_intervened": "content_filter",
+}
+_STOP_REASONS = {"length": "max_tokens", "content_filter": "content_filtered"}
+_MERGED = frozenset(("user",))  # some providers reject two user messages in a row
+
+
+class StrandsRequest:
+    """The request of one model call: as Strands has it, and as hooks see it.
+
+    Args:
+        context: the ``InvokeModelContext`` of Strands.
+    """
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._transcript = Transcript()
+        names: dict[str, str] = {}
+        for message in context.messages:
+            _read_message(self._transcript, message, names)
+        self._system = _system_text(context.system_prompt)
+        self._specs = {spec["name"]: spec for spec in context.tool_specs}
+        system = (Message("system", self._system),) if self._system else ()
+        self.request = ModelRequest(
+            (*system, *self._transcript.messages),
+            tuple([_tool_spec(spec) for spec in context.tool_specs]),
+            _model_name(context.model),
+            tool_choice=_read_choice(context.tool_choice),
+        )
+
+    def context(self, request: ModelRequest) -> Any:
+        """Return the context of Strands for a request after the hooks."""
+        given = self.request
+        changes: dict[str, Any] = {}
+        if request.messages is not given.messages:
+            system, messages = split_system(request.messages)
+            if system != self._system:
+                changes["system_prompt"] = system or None
+            groups = self._transcript.restore(messages, _build_parts, _MERGED)
+            changes["messages"] = [_message(group) for group in groups]
+        if request.tools != given.tools:
+            changes["tool_specs"] = [self._spec(tool) for tool in request.tools]
+        if request.tool_choice != given.tool_choice:
+            changes["tool_choice"] = _write_choice(request.tool_choice)
+        if request.model != given.model or request.response_format is not None:
+            raise HooklineError(
+                "Strands cannot change the model or the response format for one call: "
+                "use Agent(model=..., structured_output_model=...)"
+            )
+        if request.params:
+            changes["model"] = _with_params(self._context.model, thaw(request.params))
+        return self._context.replace(**changes)
+
+    def _spec(self, tool: ToolSpec) -> Any:
+        known = self._specs.get(tool.name)
+        if known is not None and _tool_spec(known) == tool:
+            return known
+        return {"name": tool.name, "description": tool.description, "inputSchema": {"json": thaw(tool.parameters)}}
+
+
+def read_reply(stop: Any, model: Any) -> ModelResponse:
+    """Return the response in a ``ModelStopReason`` of Strands."""
+    text, calls = _text_and_calls(stop.message["content"])
+    usage = stop.usage
+    cached = usage.get("cacheReadInputTokens", 0)
+    total = usage["inputTokens"]
+    if total + usage["outputTokens"] != usage["totalTokens"]:  # the provider counts cached tokens separately
+        total += cached + usage.get("cacheWriteInputTokens", 0)
+    return ModelResponse(
+        text,
+        calls,
+        Usage(total, usage["outputTokens"], cached),
+        _FINISH_REASONS.get(stop.stop_reason, "other"),
+        model=_model_name(model),
+    )
+
+
+def write_reply(reply: ModelReply, received: Any | None) -> tuple[str, Any]:
+    """Return the stop reason and the message of Strands for a reply after the hooks.
+
+    Args:
+        reply: the settled reply.
+        received: the ``ModelStopReason`` that the reply was made of, or ``None`` if a hook wrote it.
+    """
+    blocks = [] if received is None else received.message["content"]
+    text, calls = _text_and_calls(blocks)
+    if received is not None and reply.content == text and reply.tool_calls == calls:
+        return received.stop_reason, received.message
+    message = Message("assistant", reply.content, reply.tool_calls)
+    reason = "tool_use" if reply.tool_calls else _STOP_REASONS.get(reply.finish_reason, "end_turn")
+    return reason, {"role": "assistant", "content": _build_parts(message, blocks).parts}
+
+
+def read_result(result: Mapping[str, Any]) -> Any:
+    """Return the content of a tool result: one JSON value, or text."""
+    parts = result["content"]
+    if len(parts) == 1 and "json" in parts[0]:
+        return parts[0]["json"]
+    return _result_text(parts)
+
+
+def write_result(result: ToolCallResult, call_id: str, received: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the tool result of Strands for a result after the hooks.
+
+    Args:
+        result: the settled result.
+        call_id: the id of the call in Strands.
+        received: the result that the tool returned, or ``None`` if it did not run.
+    """
+    failed = result.error is not None
+    if received is not None and failed == (received["status"] == "error"):
+        same = result.error == _result_text(received["content"]) if failed else result.result == read_result(received)
+        if same:
+            return {**received, "toolUseId": call_id}
+    others = [part for part in received["content"] if "text" not in part and "json" not in part] if received else []
+    return {
+        "toolUseId": call_id,
+        "status": "error" if failed else "success",
+        "content": [{"text": result.text}, *others],
+    }
+
+
+def read_messages(messages: Sequence[Any]) -> list[Message]:
+    """Return messages of Strands as Hookline's."""
+    transcript = Transcript()
+    names: dict[str, str] = {}
+    for message in messages:
+        _read_message(transcript, message, names)
+    return transcript.messages
+
+
+def text_of(message: Mapping[str, Any]) -> str:
+    """Return the text of a message."""
+    return _text_and_calls(message["content"])[0]
+
+
+def set_text(message: Any, text: str) -> None:
+    """Replace the text of a message in place."""
+    message["content"] = [{"text": text}, *[block for block in message["content"] if "text" not in block]]
+
+
+def result_text(result: Mapping[str, Any]) -> str:
+    """Return the text of a tool result."""
+    return _result_text(result["content"])
+
+
+def user_text(messages: Sequence[Mapping[str, Any]] | None) -> str:
+    """Return the text of the last user message, the task of a run."""
+    for message in reversed(messages or ()):
+        if message["role"] == "user":
+            return _text_and_calls(message["content"])[0]
+    return ""
+
+
+def _read_message(transcript: Transcript, message: Any, names: dict[str, str]) -> None:
+    """Add a message of Strands. Each tool result in it becomes a message of its own."""
+    role, blocks = message["role"], message["content"]
+    if role == "assistant":
+        text, calls = _text_and_calls(blocks)
+        names.update((call.id, call.name) for call in calls)
+        transcript.add(Message("assistant", text, calls), role, blocks, message)
+        return
+    others = []
+    for block in blocks:
+        if "toolResult" not in block:
+            others.append(block)
+            continue
+        result = block["toolResult"]
+        read = Message(
+            "tool",
+            _result_text(result["content"]),
+            (),
+            result["toolUseId"],
+            names.get(result["toolUseId"]),
+            result["status"] == "error",
+        )
+        transcript.add(read, role, [block], message)
+    if others or not blocks:
+        transcript.add(Message("user", _text_and_calls(others)[0]), role, others, message)
+
+
+def _build_parts(message: Message, before: Sequence[Any]) -> Group:
+    text = [{"text": message.content}] if message.content else []
+    if message.role == "tool":
+        old = before[0]["toolResult"]["content"] if before else ()
+        kept = [part for part in old if "text" not in part and "json" not in part]
+        status = "error" if message.is_error else "success"
+        result = {"toolUseId": message.call_id, "status": status, "content": [*text, *kept]}
+        return Group("user", [{"toolResult": result}])
+    kept = [block for block in before if "text" not in block and "toolUse" not in block]
+    if message.role == "assistant":
+        uses = [
+            {"toolUse": {"toolUseId": call.id, "name": call.name, "input": thaw(call.arguments)}}
+            for call in message.tool_calls
+        ]
+        return Group("assistant", [*kept, *text, *uses] or [{"text": ""}])
+    return Group("user", [*text, *kept] or [{"text": ""}])
+
+
+def _message(group: Group) -> dict[str, Any]:
+    if group.source is not None and group.parts == group.source["content"]:
+        return dict(group.source)
+    source = group.source if group.source is not None else {}
+    return {**source, "role": group.role, "content": group.parts}
+
+
+def _text_and_calls(blocks: Sequence[Any]) -> tuple[str, tuple[ToolCall, ...]]:
+    text = "".join([block["text"] for block in blocks if "text" in block])
+    uses = [block["toolUse"] for block in blocks if "toolUse" in block]
+    return text, tuple([ToolCall(use["toolUseId"], use["name"], use["input"]) for use in uses])
+
+
+def _result_text(parts: Sequence[Any]) -> str:
+    return "\n".join([_part_text(part) for part in parts if "text" in part or "json" in part])
+
+
+def _part_text(part: Mapping[str, Any]) -> str:
+    return part["text"] if "text" in part else json.dumps(part["json"])
+
+
+def _system_text(prompt: Any) -> str:
+    if isinstance(prompt, list):
+        return "\n".join([block["text"] for block in prompt if "text" in block])
+    return prompt or ""
+
+
+def _tool_spec(spec: Mapping[str, Any]) -> ToolSpec:
+    schema = spec["inputSchema"]
+    return ToolSpec(spec["name"], spec["description"], schema.get("json", schema))
+
+
+def _read_choice(choice: Any) -> str | None:
+    if not choice or "auto" in choice:
+        return None
+    return "required" if "any" in choice else choice["tool"]["name"]
+
+
+def _write_choice(choice: str | None) -> Any:
+    if choice == "none":
+        raise HooklineError("Strands cannot forbid tool calls with tool_choice: remove the tools from the request")
+    if choice in (None, "auto"):
+        return None
+    return {"any": {}} if choice == "required" else {"tool": {"name": choice}}
+
+
+def _model_name(model: Any) -> str:
+    config = model.get_config()
+    name = config.get("model_id") if isinstance(config, Mapping) else None
+    return name or type(model).__name__
+
+
+def _with_params(model: Any, params: dict[str, Any]) -> Any:
+    """Return the model with further settings, for one call. The names are those of the model's ``update_config``."""
+    config = getattr(model, "config", None)
+    if not isinstance(config, dict):
+        raise HooklineError(f"{type(model).__name__} has no settings that could be changed for one call")
+    changed = copy.copy(model)
+    changed.config = dict(config)
+    changed.update_config(**params)
+    return changed

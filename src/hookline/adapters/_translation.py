@@ -1,0 +1,98 @@
+"""Between the messages of a framework and Hookline's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from .._kernel.values import Message
+
+
+class Group(NamedTuple):
+    """Parts that become one message of the framework. ``source`` is the message that they came from, or ``None``."""
+
+    role: str
+    parts: list[Any]
+    source: Any = None
+
+
+class Transcript:
+    """Hookline's view of the messages of a framework, and the way back.
+
+    A message of a framework is a list of parts: several tool results, images, reasoning, cache points. Hookline's
+    messages contain text and calls. So a message remembers the parts that it was made of: one that no hook changed goes
+    back as it came, and one whose text a hook changed keeps its other parts.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self._origins: list[Group] = []
+        self._index: dict[int, int] = {}
+
+    def add(self, message: Message, role: str, parts: list[Any], source: Any) -> None:
+        """Add a message that was made of these parts of ``source``."""
+        self._index[id(message)] = len(self.messages)
+        self.messages.append(message)
+        self._origins.append(Group(role, parts, source))
+
+    def contains(self, message: Message) -> bool:
+        """Return whether this very message is part of the transcript."""
+        return id(message) in self._index
+
+    def restore(
+        self,
+        messages: Iterable[Message],
+        build: Callable[[Message, Sequence[Any]], Group],
+        merged: frozenset[str],
+    ) -> list[Group]:
+        """Return the messages of the framework for these messages.
+
+        Args:
+            messages: the messages after the hooks.
+            build: makes the parts of a new or changed message; its second argument is the parts that a changed
+                message had before.
+            merged: roles of which neighbouring new messages become one.
+        """
+        found = list(messages)
+        kept = {index for message in found if (index := self._index.get(id(message))) is not None}
+        groups: list[Group] = []
+        previous = -1
+        for message in found:
+            index = self._index.get(id(message))
+            if index is None:
+                following = previous + 1
+                changed = following not in kept and self._is_version_of(message, following)
+                group = build(message, self._origins[following].parts if changed else ())
+                if changed:
+                    previous, group = following, group._replace(source=self._origins[following].source)
+            else:
+                previous, group = index, self._origins[index]
+            last = groups[-1] if groups else None
+            if last is not None and _same_message(last, group, merged):
+                groups[-1] = last._replace(parts=[*last.parts, *group.parts])
+            else:
+                groups.append(group)
+        return groups
+
+    def _is_version_of(self, message: Message, index: int) -> bool:
+        if index >= len(self.messages):
+            return False
+        before = self.messages[index]
+        return before.role == message.role and before.call_id == message.call_id
+
+
+def _same_message(last: Group, group: Group, merged: frozenset[str]) -> bool:
+    if last.source is not None and group.source is not None:
+        return last.source is group.source
+    return last.role == group.role and group.role in merged
+
+
+def split_system(messages: Iterable[Message]) -> tuple[str, list[Message]]:
+    """Return the text of all system messages, and the other messages."""
+    system, others = [], []
+    for message in messages:
+        if message.role == "system":
+            system.append(message.content)
+        else:
+            others.append(message)
+    return "\n\n".join(system), others

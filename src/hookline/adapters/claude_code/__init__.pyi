@@ -1,0 +1,2 @@
+from .errors import ClaudeHookError as ClaudeHookError
+from .hooks import ClaudeHooks as ClaudeHooks

@@ -1,0 +1,696 @@
+"""``ClaudeHooks``: the hooks in settings of Claude Code as one hook of Hookline's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import tempfile
+import threading
+import weakref
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+from ..._base.frozen import fingerprint, freeze
+from ..._base.workers import in_thread
+from ..._kernel.errors import RegistrationError
+from ..._kernel.payloads import ApprovalRequest, Compaction, RunStart, Stopping, ToolCallRequest, ToolCallResult
+from ..._kernel.points import (
+    AFTER_STEP,
+    AFTER_TOOL,
+    APPROVAL_REQUESTED,
+    BEFORE_COMPACTION,
+    BEFORE_STEP,
+    BEFORE_TOOL,
+    ON_RUN_START,
+    ON_STOP,
+)
+from ..._kernel.results import HookResult
+from ..._kernel.values import Message, Step
+from ..._net.egress import Egress, EgressError, post
+from ..._net.http_client import FetchError
+from ..._net.urls import parse_url
+from ..._run.events import log
+from ...plugins.trust import check_file
+from .._claude_protocol import BatchCall, HookInput, ToolMap
+from .answers import Answer, Answers, failed, read_answer, read_reply
+from .errors import ClaudeHookError
+from .processes import MAX_OUTPUT, Ran, Script, shell_argv
+from .settings import Handler, OnFailure, project_of, read_settings
+from .tools import Translator, response_of, result_of
+from .transcript import Transcript
+
+MAX_STOPS = 8
+"""How many times the hooks of ``Stop`` may keep a run going."""
+MAX_SESSIONS = 1_000
+"""How many conversations are remembered, for ``SessionStart`` and ``SessionEnd``."""
+_BY = "a hook of Claude Code"
+_STOPPED = "a hook said that the run must not continue"
+_ENV_FILE = "session.env"
+_POINTS = {
+    ON_RUN_START: ("SessionStart", "SessionEnd", "UserPromptSubmit", "SubagentStart"),
+    BEFORE_TOOL: ("PreToolUse",),
+    APPROVAL_REQUESTED: ("PermissionRequest", "Notification"),
+    AFTER_TOOL: ("PostToolUse", "PostToolUseFailure"),
+    AFTER_STEP: ("PostToolBatch",),
+    ON_STOP: ("Stop", "SubagentStop"),
+    BEFORE_COMPACTION: ("PreCompact", "PostCompact", "SessionStart"),
+}
+
+
+class _Judged(msgspec.Struct, frozen=True):
+    """What the hooks have judged of a call: its validated arguments, as bytes.
+
+    ``rewriter`` is the handler that changed them, if others have not seen the change yet. ``ask`` is a question that
+    has not been asked yet, because a result has only one verb.
+    """
+
+    arguments: bytes
+    rewriter: Any = None
+    ask: str | None = None
+
+
+class _RunState:
+    """What the hooks of one run have to remember."""
+
+    def __init__(self) -> None:
+        self.judged: dict[tuple[str, int], _Judged] = {}
+        """For each attempt of a call, what the hooks have judged."""
+        self.stops = 0
+        self.stop: str | None = None
+        self.summary: str | None = None
+        self.compacting = False
+        self.late: deque[Answer] = deque()
+        """Answers of handlers in the background, which come at any time and from other threads."""
+
+
+class _Shared:
+    """The sessions, files and background processes of a :class:`ClaudeHooks`. They end with it."""
+
+    def __init__(self, folder: str | os.PathLike[str] | None) -> None:
+        self.lock = threading.Lock()
+        self.process = os.getpid()
+        self.sessions: dict[str, dict[str, Transcript]] = {}
+        self.scripts: set[Script | None] = set()
+        self.is_kept = folder is not None
+        self._folder = None if folder is None else Path(folder)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the transcripts; created when it is first needed."""
+        with self.lock:
+            if self._folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="hookline-claude-"))
+            elif self.is_kept:
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return self._folder
+
+    def transcript(self, session: str, agent: str, translator: Translator) -> Transcript:
+        """Return the transcript of a session, or of a subagent in it."""
+        folder = self.folder
+        self.begin(session)
+        with self.lock:
+            known = self.sessions[session]
+            if agent not in known:
+                known[agent] = Transcript(folder, f"agent-{agent}" if agent else session, translator.call)
+            return known[agent]
+
+    def begin(self, session: str) -> bool:
+        """Return whether a session is new, and remember it."""
+        with self.lock:
+            if session in self.sessions:
+                return False
+            while len(self.sessions) >= MAX_SESSIONS:
+                del self.sessions[next(iter(self.sessions))]
+            self.sessions[session] = {}
+            return True
+
+    def remove(self) -> None:
+        """Kill the processes in the background, and delete the temporary files."""
+        for script in list(self.scripts):
+            if script is not None:
+                script.stop()
+        if not self.is_kept and self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+class ClaudeHooks:
+    """Calls the hooks in settings of Claude Code, as they are, at the moments that they were written for.
+
+    A hook is a command that gets JSON on stdin, or a URL that JSON is posted to. It sees tools under Claude Code's
+    names (``Bash``, ``Read``, ``Write``, ``Edit``, ``mcp__server__tool``), and what it decides takes effect here: a
+    denied call does not run and the model gets the reason, ``updatedInput`` changes the arguments,
+    ``additionalContext`` reaches the model. Hookline's own guards judge every call too, after the hooks.
+
+    Example::
+
+        agent = Agent("coder", llm=model, tools=[shell_tool(".")], hooks=[ClaudeHooks(".claude/settings.json")])
+
+    Args:
+        settings: a settings file, or the folder of a project: then the settings of the user, of the project
+            (``.claude/settings.json``), ``.claude/settings.local.json`` and those of the organisation are merged. Or a
+            list of such places.
+        folder: the folder in which the commands run; by default, the working folder.
+        tools: changes to the map of tools: Claude Code's name of a tool, and the name of yours, or a table with
+            ``name`` and ``arguments`` (Claude Code's name of an argument: yours).
+        skip: types of handlers to leave out: ``prompt``, ``agent``, ``mcp_tool``. Hookline does not run them, and
+            refuses settings that have them otherwise.
+        on_failure: what happens if a hook cannot be run, takes too long, or ends in an unexpected way: ``open`` (the
+            rule of Claude Code: it is reported, and the run continues), ``block`` (it counts as exit code 2) or
+            ``closed`` (the run fails). A hook can have its own, as ``on_failure`` or ``onFailure`` in the settings.
+        transcripts: the folder of the transcripts that hooks find at ``transcript_path``; by default, a temporary one.
+
+    Raises:
+        RegistrationError: the settings are not valid, or need something that Hookline does not have.
+        UntrustedFileError: others could have written a file, or the user has not trusted it.
+    """
+
+    points: frozenset[str] = frozenset({*_POINTS, BEFORE_STEP})
+    phase: ClassVar = {BEFORE_TOOL: ("rewrite", "guard")}
+    # Scripts see a call after other rewriters, and a compaction when it has happened.
+    priority: ClassVar = {ON_RUN_START: 80, BEFORE_TOOL: -200, BEFORE_STEP: -200}
+
+    def __init__(
+        self,
+        settings: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = ".",
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        tools: Mapping[str, Any] | None = None,
+        skip: Collection[Literal["prompt", "agent", "mcp_tool"]] = (),
+        on_failure: OnFailure = "open",
+        transcripts: str | os.PathLike[str] | None = None,
+    ) -> None:
+        places = [settings] if isinstance(settings, (str, os.PathLike)) else list(settings)
+        if not places:
+            raise RegistrationError("ClaudeHooks needs a settings file, or the folder of a project")
+        if isinstance(skip, str) or not set(skip) <= {"prompt", "agent", "mcp_tool"}:
+            raise RegistrationError(f"skip= must be a list of prompt, agent and mcp_tool, not {skip!r:.80}")
+        if on_failure not in ("open", "block", "closed"):
+            raise RegistrationError(f"on_failure must be open, block or closed, not {on_failure!r:.80}")
+        self.folder = os.path.abspath(os.getcwd() if folder is None else folder)
+        if not os.path.isdir(self.folder):
+            raise RegistrationError(f"the folder {str(folder)!r} does not exist")
+        self.project = project_of(places[0])
+        read = read_settings(places, project=self.project, skip=skip)
+        self.notes = read.notes
+        """What the settings have that is not called here, each by name."""
+        self.handlers = tuple(
+            msgspec.structs.replace(handler, on_failure=on_failure) if handler.on_failure == "open" else handler
+            for handler in read.handlers
+        )
+        for note in self.notes:
+            log.warning("%s", note)
+        self._files = (*read.files, *read.scripts)
+        self._translator = Translator(ToolMap(tools), self.folder, tools or ())
+        self._by_event: dict[str, tuple[Handler, ...]] = {}
+        for handler in self.handlers:
+            self._by_event[handler.event] = (*self._by_event.get(handler.event, ()), handler)
+        used = {point for point, events in _POINTS.items() if any(event in self._by_event for event in events)}
+        self.points = frozenset({*used, BEFORE_STEP} if used else ())
+        self._shared = _Shared(transcripts)
+        endings = self._by_event.get("SessionEnd", ())
+        self._finalizer = weakref.finalize(self, _end, self._shared, endings, self.folder)
+
+    def __repr__(self) -> str:
+        return f"<ClaudeHooks with {len(self.handlers)} hooks of {', '.join(sorted(self._by_event)) or 'no event'}>"
+
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """The settings and the scripts, which the agent's tools must not change."""
+        folders = {path.parent for path in self._files if path.parent.name == ".claude"}
+        return tuple(map(str, (*self._files, *folders)))
+
+    def close(self) -> None:
+        """Call the hooks of ``SessionEnd`` for all conversations, and end everything in the background.
+
+        This also happens when the program ends.
+        """
+        self._finalizer()
+
+    def __enter__(self) -> ClaudeHooks:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def covers(self, tool: Any) -> bool:
+        """Whether every call of a tool is judged by a ``PreToolUse`` hook that does not fail open (for ``Strict``)."""
+        name, _ = self._translator.call(tool.name, {}, tool)
+        return any(
+            handler.matcher.matches(name) and handler.condition is None and handler.on_failure != "open"
+            for handler in self._by_event.get("PreToolUse", ())
+            if not handler.background
+        )
+
+    def __call__(
+        self, point: str, ctx: Any, payload: Any, *, phase: str = "rewrite"
+    ) -> Awaitable[HookResult | None] | None:
+        """Call the hooks of the events that belong to a point."""
+        own: _RunState = ctx.hook_state.setdefault(id(self), _RunState())
+        if point == BEFORE_TOOL:
+            return self._before_tool(ctx, own, payload, may_rewrite=phase == "rewrite")
+        if point == AFTER_TOOL:
+            return self._after_tool(ctx, payload)
+        if point == BEFORE_STEP:
+            return self._before_step(ctx, own) if own.late or own.stop or own.compacting else None
+        if point == AFTER_STEP:
+            return self._after_step(ctx, payload)
+        if point == ON_RUN_START:
+            return self._run_start(ctx, payload)
+        if point == ON_STOP:
+            return self._on_stop(ctx, own, payload)
+        if point == APPROVAL_REQUESTED:
+            return self._approval(ctx, own, payload)
+        return self._before_compaction(ctx, own, payload)
+
+    # The events of a run.
+
+    async def _run_start(self, ctx: Any, payload: RunStart) -> HookResult | None:
+        if ctx.depth:
+            answers = await self._call("SubagentStart", ctx, ctx.agent_name)
+            stop = answers.stop
+            return self._with_context(ctx, answers) if stop is None else HookResult.end(stop, reason=_STOPPED)
+        found: list[Answers] = []
+        if self._shared.begin(ctx.ids.session_id):
+            source = "resume" if ctx.state.messages else "startup"
+            found.append(await self._session_start(ctx, source))
+        found.append(await self._call("UserPromptSubmit", ctx, prompt=payload.task))
+        for answers in found:
+            if (stop := answers.stop) is not None:
+                return HookResult.end(stop, reason=_STOPPED)
+        if (why := found[-1].blocked) is not None:
+            return HookResult.end(why, reason="the prompt was blocked")
+        return self._with_context(ctx, *found)
+
+    async def _session_start(self, ctx: Any, source: str) -> Answers:
+        answers = await self._call("SessionStart", ctx, source, source=source, model=getattr(ctx.llm, "name", None))
+        variables = self._shared.folder / _ENV_FILE
+        if answers and variables.exists() and variables.stat().st_size:
+            variables.unlink()
+            log.warning(
+                "A SessionStart hook wrote variables to CLAUDE_ENV_FILE, which commands of tools do not get here"
+            )
+        return answers
+
+    async def _before_step(self, ctx: Any, own: _RunState) -> HookResult | None:
+        """Apply what came too late for an earlier point."""
+        if own.stop is not None:
+            return HookResult.end(own.stop, reason=_STOPPED)
+        found = [self._late(own)]
+        if own.compacting:
+            own.compacting = False
+            summary = _summary(ctx)
+            if summary is not None and summary != own.summary:
+                found.append(await self._call("PostCompact", ctx, "auto", trigger="auto", compact_summary=summary))
+                found.append(await self._session_start(ctx, "compact"))
+        for answers in found:
+            if (stop := answers.stop) is not None:
+                return HookResult.end(stop, reason=_STOPPED)
+        return self._with_context(ctx, *found)
+
+    def _late(self, own: _RunState) -> Answers:
+        answers = []
+        while own.late:
+            answers.append(own.late.popleft())
+        return _reported(Answers(answers))
+
+    async def _after_step(self, ctx: Any, step: Step) -> HookResult | None:
+        if not step.tool_names:
+            return None
+        calls = _last_batch(ctx.state.messages)
+        batch = []
+        for call, text in calls:
+            name, arguments = self._translator.call(call.name, call.arguments, _tool(ctx, call.name))
+            batch.append(BatchCall(name, arguments, call.id, text))
+        answers = await self._call("PostToolBatch", ctx, tool_calls=batch)
+        stop = answers.stop if answers.stop is not None else answers.blocked
+        result = self._with_context(ctx, answers)
+        if stop is None:
+            return result
+        return HookResult.stop(stop, reason="PostToolBatch", state=None if result is None else result.state)
+
+    async def _on_stop(self, ctx: Any, own: _RunState, stopping: Stopping) -> HookResult | None:
+        if stopping.signals[0].kind not in ("completed", "finish_reason") or own.stop is not None:
+            return None  # a limit, an error or a hook stopped the run: it did not finish its work
+        last = next((m.content for m in reversed(ctx.state.messages) if m.role == "assistant"), "")
+        event = "SubagentStop" if ctx.depth else "Stop"
+        given: dict[str, Any] = {"agent_transcript_path": str(self._transcript(ctx).path)} if ctx.depth else {}
+        answers = await self._call(
+            event,
+            ctx,
+            ctx.agent_name,
+            stop_hook_active=own.stops > 0,
+            last_assistant_message=last,
+            background_tasks=[],
+            session_crons=[],
+            **given,
+        )
+        answers = Answers((*answers.all, *self._late(own).all))
+        parts = [answers.blocked and f"{event} hook feedback: {answers.blocked}", answers.context]
+        note = "\n".join(filter(None, parts))
+        if not note or answers.stop is not None or own.stops >= MAX_STOPS:
+            return None
+        own.stops += 1
+        return HookResult.keep_going(note, reason=f"a {event} hook")
+
+    # The events of a tool call.
+
+    async def _before_tool(
+        self, ctx: Any, own: _RunState, request: ToolCallRequest, *, may_rewrite: bool
+    ) -> HookResult | None:
+        tool, key = _tool(ctx, request.name), (request.id, request.attempt)
+        judged = None if may_rewrite else own.judged.get(key)
+        now = _validated(tool, request.arguments) if may_rewrite else fingerprint(request.arguments)
+        unchanged = judged is not None and judged.arguments == now
+        own.judged[key] = _Judged(now)
+        if unchanged and judged is not None and judged.rewriter is None:
+            return None if judged.ask is None else HookResult.ask(judged.ask)
+        name, arguments = self._translator.call(request.name, request.arguments, tool)
+        known = (judged.rewriter,) if unchanged and judged is not None else ()
+        answers = await self._call_tool("PreToolUse", ctx, name, arguments, known, tool_use_id=request.id)
+        if (stop := answers.stop) is not None:
+            return HookResult.end(stop, reason=_STOPPED)
+        told = self._with_context(ctx, answers)
+        state, notice = (None, "") if told is None else (told.state, told.reason)
+        verb, reason = answers.permission or ("allow", "")
+        if verb == "deny":
+            return HookResult.block(reason or f"Blocked by {_BY}.", reason="a PreToolUse hook", state=state)
+        if verb == "defer" and len(_open_calls(ctx)) <= 1:
+            return HookResult.end(reason or f"The call of {name} is deferred.", reason="tool_deferred")
+        question = (reason or f"A hook asks whether {name} may run.") if verb in ("ask", "defer") else None
+        if may_rewrite and (updated := answers.updated_input) is not None:
+            new = self._translator.arguments(name, updated[1], request.arguments, tool)
+            # The other hooks have not seen the new arguments. They judge them in the guard phase.
+            others = len(answers.all) > 1
+            rewriter = updated[0].handler.identity if others else None
+            own.judged[key] = _Judged(_validated(tool, new), rewriter, question)
+            return HookResult.replace(request.replace(arguments=new), reason=reason or "a PreToolUse hook", state=state)
+        if judged is not None and question is None:
+            question = judged.ask
+        return told if question is None else HookResult.ask(question, reason=notice, state=state)
+
+    async def _after_tool(self, ctx: Any, result: ToolCallResult) -> HookResult | None:
+        if result.outcome == "blocked":
+            return None
+        tool = _tool(ctx, result.name)
+        name, arguments = self._translator.call(result.name, result.arguments, tool)
+        given: dict[str, Any] = {"tool_use_id": result.id, "duration_ms": round(result.duration * 1000)}
+        if result.error is not None:
+            event = "PostToolUseFailure"
+            given |= {"error": result.error, "is_interrupt": result.outcome == "cancelled"}
+        else:
+            event = "PostToolUse"
+            given["tool_response"] = response_of(name, arguments, result.result, result.text)
+        answers = await self._call_tool(event, ctx, name, arguments, **given)
+        if not answers:
+            return None
+        if (stop := answers.stop) is not None:
+            return HookResult.end(stop, reason=_STOPPED)
+        feedback = answers.blocked and f"{event}:{name} hook feedback: {answers.blocked}"
+        told = self._with_context(ctx, answers, feedback=feedback or "")
+        updated = answers.updated_output
+        if updated is msgspec.UNSET or event == "PostToolUseFailure":
+            return told
+        state = None if told is None else told.state
+        return HookResult.replace(
+            result.replace(result=result_of(name, updated)), reason=f"a {event} hook", state=state
+        )
+
+    async def _approval(self, ctx: Any, own: _RunState, asked: ApprovalRequest) -> HookResult | None:
+        call = asked.call
+        tool = _tool(ctx, call.name)
+        name, arguments = self._translator.call(call.name, call.arguments, tool)
+        answers = await self._call_tool("PermissionRequest", ctx, name, arguments)
+        if (stop := answers.stop) is not None:
+            own.stop = stop
+            return HookResult.deny(stop, by=_BY)
+        # Exit code 2 does not deny here, but a hook that failed and blocks does.
+        broken = [answer.reason for answer in answers.all if answer.failure and answer.blocked]
+        if broken:
+            return HookResult.deny("\n".join(broken), by=_BY)
+        decision = answers.decision
+        if decision is None:
+            text = f"Your permission is needed to use {name}"
+            await self._call(
+                "Notification", ctx, "permission_prompt", message=text, notification_type="permission_prompt"
+            )
+            return None
+        if decision.behavior == "deny":
+            message = decision.message or f"Denied by {_BY}."
+            own.stop = message if decision.interrupt else own.stop
+            return HookResult.deny(message, by=_BY)
+        if decision.updated_input is not None:
+            new = self._translator.arguments(name, decision.updated_input, call.arguments, tool)
+            return HookResult.edit(new, by=_BY)
+        return HookResult.approve(by=_BY)
+
+    async def _before_compaction(self, ctx: Any, own: _RunState, payload: Compaction) -> HookResult | None:
+        answers = await self._call("PreCompact", ctx, "auto", trigger="auto", custom_instructions="")
+        if (stop := answers.stop) is not None:
+            own.stop = stop
+        why = answers.stop if answers.stop is not None else answers.blocked
+        if why is not None:
+            return HookResult.block(why, reason="a PreCompact hook")
+        own.compacting, own.summary = True, _summary(ctx)
+        notice = "; ".join(answers.notices)
+        return HookResult.cont(reason=notice) if notice else None
+
+    # Calling handlers.
+
+    async def _call_tool(
+        self,
+        event: str,
+        ctx: Any,
+        name: str,
+        arguments: dict[str, Any],
+        known: Collection[Any] = (),
+        **given: Any,
+    ) -> Answers:
+        handlers = [
+            handler
+            for handler in self._by_event.get(event, ())
+            if handler.identity not in known
+            and (handler.condition is None or handler.condition.matches(name, arguments, self.folder))
+        ]
+        return await self._call(event, ctx, name, handlers, tool_name=name, tool_input=arguments, **given)
+
+    async def _call(
+        self, event: str, ctx: Any, value: str = "", handlers: Iterable[Handler] | None = None, /, **given: Any
+    ) -> Answers:
+        """Call the handlers of an event whose matcher selects a value, in parallel, each identical one once."""
+        of_event = self._by_event.get(event, ()) if handlers is None else handlers
+        chosen = {handler.identity: handler for handler in of_event if handler.matcher.matches(value)}
+        if not chosen:
+            return Answers(())
+        transcript = self._transcript(ctx)
+        transcript.append(ctx.state.messages, ctx.ids.session_id, self.folder)
+        main = self._shared.transcript(ctx.ids.session_id, "", self._translator)
+        if ctx.depth:
+            given |= {"agent_id": ctx.run_id, "agent_type": ctx.agent_name}
+        data = HookInput(
+            session_id=ctx.ids.session_id,
+            hook_event_name=event,
+            transcript_path=str(main.path),
+            cwd=self.folder,
+            prompt_id=ctx.run_id,
+            permission_mode="default",
+            **given,
+        )
+        encoded = msgspec.json.encode(data)
+        own: _RunState = ctx.hook_state.setdefault(id(self), _RunState())
+        tasks = [
+            asyncio.ensure_future(self._call_one(handler, encoded, own))
+            for handler in chosen.values()
+            if not self._starts_in_background(handler, encoded, own)
+        ]
+        try:
+            answers = await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+        return _reported(Answers([answer for answer in answers if answer is not None]))
+
+    def _starts_in_background(self, handler: Handler, data: bytes, own: _RunState) -> bool:
+        """Start a handler that the run does not wait for; return false for all others."""
+        if not handler.background and handler.event != "Notification":
+            return False
+        if handler.url:
+            self._in_background(handler, own, lambda: asyncio.run(_post(handler, data)))
+        else:
+            script = self._script(handler, data)
+            self._in_background(handler, own, lambda: read_answer(handler, script.run()), script)
+        return True
+
+    async def _call_one(self, handler: Handler, data: bytes, own: _RunState) -> Answer | None:
+        if handler.url:
+            return await _post(handler, data)
+        script = self._script(handler, data)
+        try:
+            ran = await in_thread(script.run)
+        except asyncio.CancelledError:
+            script.stop()
+            raise
+        if ran.went_async:
+            self._in_background(handler, own, lambda: read_answer(handler, script.follow()), script)
+            return None
+        return read_answer(handler, ran)
+
+    def _script(self, handler: Handler, data: bytes) -> Script:
+        for file in handler.scripts:
+            try:
+                check_file(file, file.read_bytes())
+            except OSError:
+                pass  # running it reports the problem
+        env = {**os.environ, **handler.env}
+        if handler.event == "SessionStart":
+            env["CLAUDE_ENV_FILE"] = str(self._shared.folder / _ENV_FILE)
+        return _script_of(handler, data, self.folder, env)
+
+    def _in_background(
+        self, handler: Handler, own: _RunState, get_answer: Callable[[], Answer], script: Script | None = None
+    ) -> None:
+        """Get an answer in a thread. Its context, and with ``asyncRewake`` its exit code 2, reach the model later."""
+        shared = self._shared
+
+        def follow() -> None:
+            try:
+                answer = get_answer()
+            except ClaudeHookError as error:  # the run has gone on
+                answer = Answer(handler=handler, failure=str(error))
+            finally:
+                shared.scripts.discard(script)
+            if answer.blocked:
+                text = f"{handler.event} hook feedback: {answer.reason}" if handler.wakes else answer.context
+                answer = msgspec.structs.replace(answer, blocked=False, context=text)
+            own.late.append(answer)
+
+        shared.scripts.add(script)
+        threading.Thread(target=follow, name="hookline-claude-hook", daemon=True).start()
+
+    def _transcript(self, ctx: Any) -> Transcript:
+        return self._shared.transcript(ctx.ids.session_id, ctx.run_id if ctx.depth else "", self._translator)
+
+    def _with_context(self, ctx: Any, *found: Answers, feedback: str = "") -> HookResult | None:
+        """Return a result that adds the hooks' texts to the transcript, and reports what they say to the user."""
+        notice = "; ".join(text for answers in found for text in answers.notices)[:1000]
+        messages = [Message("user", feedback)] if feedback else []
+        for answers in found:
+            if text := answers.context:
+                event = answers.all[0].handler.event
+                messages.append(Message("user", f"{event} hook additional context: {text}"))
+        if messages:
+            return HookResult.cont(state=ctx.state.with_messages(*messages), reason=notice or "context of hooks")
+        return HookResult.cont(reason=notice) if notice else None
+
+
+def _script_of(handler: Handler, data: bytes, folder: str, env: Mapping[str, str]) -> Script:
+    argv = [handler.command, *handler.args] if handler.args is not None else shell_argv(handler.command, handler.shell)
+    return Script(argv, data, folder, env, handler.timeout)
+
+
+async def _post(handler: Handler, data: bytes) -> Answer:
+    """Post the input to the URL of a handler, and return its answer."""
+    headers = {"Content-Type": "application/json", "User-Agent": "hookline"}
+    headers |= {name: _with_variables(text, handler.env_names) for name, text in handler.headers.items()}
+    egress = Egress([parse_url(handler.url).origin], schemes=("http", "https"), private=True)
+    try:
+        reply = await post(egress, handler.url, data, headers=headers, seconds=handler.timeout, max_bytes=MAX_OUTPUT)
+    except (EgressError, FetchError) as error:
+        return failed(handler, str(error))
+    if reply.cut:
+        return failed(handler, f"its response is longer than {MAX_OUTPUT} bytes")
+    return read_reply(handler, reply.status, reply.body)
+
+
+def _reported(answers: Answers) -> Answers:
+    """Log failures and the messages for the user."""
+    for text in answers.notices:
+        log.warning("%s", text)
+    return answers
+
+
+def _end(shared: _Shared, endings: Sequence[Handler], folder: str) -> None:
+    """Call the hooks of ``SessionEnd`` for each conversation, all at once, then end everything."""
+    if os.getpid() != shared.process:
+        return  # a forked process does not own the conversations
+    chosen = {each.identity: each for each in endings if each.matcher.matches("other")}.values()
+    seconds = max((handler.timeout for handler in chosen), default=0.0)  # for all of them together
+    running: list[tuple[Handler, Callable[[], Answer]]] = []
+    try:
+        for session, transcripts in list(shared.sessions.items()) if chosen else ():
+            path = str(transcripts[""].path) if "" in transcripts else ""
+            data = HookInput(
+                session_id=session, hook_event_name="SessionEnd", transcript_path=path, cwd=folder, reason="other"
+            )
+            encoded = msgspec.json.encode(data)
+            running += [(handler, _start_ending(handler, encoded, folder, seconds)) for handler in chosen]
+        for handler, get_answer in running:
+            try:
+                _reported(Answers([get_answer()]))
+            except (ClaudeHookError, RuntimeError) as error:  # a thread cannot be started while Python exits
+                log.warning("The SessionEnd hook %s failed: %s", handler.label, error)
+    finally:
+        shared.sessions.clear()
+        shared.remove()
+
+
+def _start_ending(handler: Handler, data: bytes, folder: str, seconds: float) -> Callable[[], Answer]:
+    """Start a handler of ``SessionEnd``; return a function that waits for its answer."""
+    if handler.url:
+        return lambda: asyncio.run(_post(handler, data))
+    script = _script_of(handler, data, folder, {**os.environ, **handler.env})
+    script.set_limit(seconds)
+    problem = script.start()
+    return lambda: read_answer(handler, script.follow() if problem is None else Ran(problem=problem))
+
+
+def _tool(ctx: Any, name: str) -> Any:
+    registry = ctx.tool_registry
+    return None if registry is None else registry.get(name)
+
+
+def _validated(tool: Any, arguments: Mapping[str, Any]) -> bytes:
+    """Return the fingerprint of the arguments that guards will see."""
+    checked = None if tool is None else tool.validate(arguments)
+    if checked is None or isinstance(checked, str):
+        return fingerprint(freeze(arguments))
+    return fingerprint(checked.arguments)
+
+
+def _open_calls(ctx: Any) -> Sequence[Any]:
+    last = next((message for message in reversed(ctx.state.messages) if message.tool_calls), None)
+    return () if last is None else last.tool_calls
+
+
+def _last_batch(messages: Sequence[Message]) -> list[tuple[Any, str]]:
+    """Return the calls of the last step with the text of their results."""
+    results = {message.call_id: message.content for message in messages if message.role == "tool"}
+    last = next((message for message in reversed(messages) if message.tool_calls), None)
+    return [] if last is None else [(call, results.get(call.id, "")) for call in last.tool_calls]
+
+
+def _summary(ctx: Any) -> str | None:
+    """Return the summary that a compaction left in the transcript."""
+    from ...hooks.compaction import MARK
+
+    marked = (m.content for m in ctx.state.messages if m.role == "user" and m.content.startswith(MARK))
+    text = next(marked, None)
+    return None if text is None else text.removeprefix(MARK).strip()
+
+
+def _with_variables(text: str, names: Collection[str]) -> str:
+    """Replace ``$NAME`` and ``${NAME}`` in a header by allowed environment variables, and others by nothing."""
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1] or found[2]
+        return os.environ.get(name, "") if name in names else ""
+
+    return re.sub(r"\$(?:\{(\w+)\}|(\w+))", value, text).replace("\r", "").replace("\n", "")

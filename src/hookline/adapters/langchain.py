@@ -1,0 +1,375 @@
+"""Hookline's hooks in an agent of LangChain.
+
+One middleware takes the place of the whole agent::
+
+    from hookline.adapters.langchain import HooklineMiddleware
+
+    agent = create_agent(model, tools, middleware=[HooklineMiddleware(no_sudo, AuditTrail("audit.db"))])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
+from typing import Annotated, Any, NotRequired, Unpack
+
+from .._base.errors import PlainError
+from .._base.frozen import thaw
+from .._kernel.hook import Hook
+from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
+from .._kernel.registry import HookRegistry
+from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec, Usage
+from ._foreign import AdapterOptions, Attachment, ForeignRun, RunOverError, Support, Translation, reply_is
+
+try:
+    from langchain.agents.middleware.types import AgentMiddleware, AgentState, PrivateStateAttr
+    from langchain.agents.middleware.types import ModelRequest as LangChainRequest
+    from langchain.agents.middleware.types import ModelResponse as LangChainResponse
+    from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+    from langchain_core.utils.function_calling import convert_to_openai_tool
+    from langgraph.channels.untracked_value import UntrackedValue
+    from langgraph.config import get_config
+    from langgraph.prebuilt.tool_node import ToolCallRequest
+    from langgraph.types import Command
+except ImportError:  # Attachment says which version to install
+    AgentMiddleware = object
+
+SUPPORT = Support(
+    "LangChain",
+    "langchain",
+    "1.4",
+    "1.5",
+    {
+        "on_token": "LangChain shows the pieces of a reply before middleware gets them. Judge the whole text at "
+        "after_llm: while a hook does, Hookline has LangChain show the reply only when it is settled",
+    },
+    "langchain",
+)
+
+_FINISH = {"tool_calls": "tool_calls", "tool_use": "tool_calls", "length": "length", "max_tokens": "length"}
+
+
+@cache
+def _state_schema() -> Any:
+    """Return the state of the graph, with the run. LangGraph does not save it, and drops it when the graph ends."""
+
+    class State(AgentState):  # type: ignore[misc]
+        hookline_run: NotRequired[Annotated[Any, UntrackedValue, PrivateStateAttr]]  # type: ignore[valid-type]
+
+    return State
+
+
+class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
+    """A middleware that calls Hookline's hooks in an agent made with ``create_agent``.
+
+    Args:
+        hooks: hooks, or one :class:`hookline.HookRegistry`, whose later changes take effect too.
+        options: see :class:`hookline.adapters.AdapterOptions`.
+
+    Raises:
+        RegistrationError: a hook or an option cannot work in LangChain; the message names the alternative.
+
+    Example::
+
+        @guard(BEFORE_TOOL, tools="shell")
+        def no_sudo(ctx, request):
+            return HookResult.block("sudo is not allowed.") if "sudo" in request.arguments["command"] else None
+
+        agent = create_agent(model, tools=[shell], middleware=[HooklineMiddleware(no_sudo)])
+    """
+
+    def __init__(self, *hooks: Hook | HookRegistry, **options: Unpack[AdapterOptions]) -> None:
+        self._attachment = Attachment(SUPPORT, hooks, options)
+        super().__init__()
+        self.tools: Sequence[Any] = ()
+        self.state_schema = _state_schema()
+
+    # The run.
+
+    def before_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        """Start the run."""
+        task, history = _task(state["messages"])
+        return {"hookline_run": self._attachment.start_sync(task, history, session=_thread())}
+
+    async def abefore_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        """Start the run."""
+        task, history = _task(state["messages"])
+        return {"hookline_run": self._attachment.start(task, history, session=_thread())}
+
+    def after_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        """End the run, and use the reply of its result."""
+        run = state.get("hookline_run")
+        return None if run is None else _final(state["messages"], run.end_sync(_last_text(state["messages"])).reply)
+
+    async def aafter_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        """End the run, and use the reply of its result."""
+        run = state.get("hookline_run")
+        return None if run is None else _final(state["messages"], (await run.end(_last_text(state["messages"]))).reply)
+
+    # Model calls.
+
+    def wrap_model_call(self, request: LangChainRequest, handler: Callable[..., Any]) -> LangChainResponse:
+        """Call the model under the hooks."""
+        run, call = self._run_of(request.state), _ModelCall(self._attachment, request)
+        try:
+            while True:
+                if not call.add(
+                    run.call_model_sync(call.request(), lambda asked: call.read(handler(call.write(asked))))
+                ):
+                    return call.response()
+        except RunOverError as over:
+            return call.response(over.result.reply)
+
+    async def awrap_model_call(
+        self, request: LangChainRequest, handler: Callable[..., Awaitable[Any]]
+    ) -> LangChainResponse:
+        """Call the model under the hooks."""
+        run, call = self._run_of(request.state), _ModelCall(self._attachment, request)
+
+        async def send(asked: ModelRequest) -> ModelResponse:
+            return call.read(await handler(call.write(asked)))
+
+        try:
+            while call.add(await run.call_model(call.request(), send)):
+                pass
+        except RunOverError as over:
+            return call.response(over.result.reply)
+        return call.response()
+
+    # Tool calls.
+
+    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[..., Any]) -> ToolMessage | Command:
+        """Call a tool under the hooks."""
+        call = _ToolCall(request)
+        try:
+            result = self._run_of(request.state).call_tool_sync(
+                call.call, lambda name, arguments: call.read(handler(call.write(name, arguments)))
+            )
+        except RunOverError:
+            return call.cancelled()
+        except _ToolFailedError as failed:
+            return failed.returned
+        return call.message(result)
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[..., Awaitable[Any]]
+    ) -> ToolMessage | Command:
+        """Call a tool under the hooks."""
+        call = _ToolCall(request)
+
+        async def execute(name: str, arguments: dict[str, Any]) -> Any:
+            return call.read(await handler(call.write(name, arguments)))
+
+        try:
+            result = await self._run_of(request.state).call_tool(call.call, execute)
+        except RunOverError:
+            return call.cancelled()
+        except _ToolFailedError as failed:
+            return failed.returned
+        return call.message(result)
+
+    def _run_of(self, state: Any) -> ForeignRun:
+        run: ForeignRun | None = state.get("hookline_run")
+        if run is None:  # the graph was resumed after an interrupt, which ended the run
+            task, history = _task(state["messages"])
+            run = state["hookline_run"] = self._attachment.start(task, history, session=_thread())
+        return run
+
+
+class _ModelCall:
+    """One call of the model node: the request for Hookline, and the messages for LangChain."""
+
+    def __init__(self, attachment: Attachment, request: LangChainRequest) -> None:
+        self._attachment = attachment
+        self._given = request
+        self._messages: list[BaseMessage] = list(request.messages)
+        self._translation = Translation(_message, _written)
+        self._result: list[BaseMessage] = []
+        self._last: tuple[ModelResponse, Any] | None = None
+        self._structured: Any = None
+
+    def request(self) -> ModelRequest:
+        """Return the request for the hooks."""
+        given = self._given
+        system = [] if given.system_message is None else [given.system_message]
+        return ModelRequest(
+            self._translation.read([*system, *self._messages]),
+            tuple(map(_spec, given.tools)),
+            str(
+                getattr(given.model, "model_name", None)
+                or getattr(given.model, "model", None)
+                or type(given.model).__name__
+            ),
+            params=given.model_settings,
+        )
+
+    def write(self, asked: ModelRequest) -> LangChainRequest:
+        """Return the request for LangChain."""
+        messages = self._translation.write(asked.messages)
+        system = messages.pop(0) if messages and isinstance(messages[0], SystemMessage) else None
+        names = {spec.name for spec in asked.tools}
+        tools = [tool for tool in self._given.tools if _spec(tool).name in names]
+        model = self._given.model
+        if self._attachment.holds_text and hasattr(model, "model_copy"):
+            model = model.model_copy(update={"tags": [*(model.tags or ()), "nostream"]})
+        return self._given.override(
+            model=model, messages=messages, system_message=system, tools=tools, model_settings=thaw(asked.params)
+        )
+
+    def read(self, given: Any) -> ModelResponse:
+        """Return the response of LangChain for the hooks."""
+        response = getattr(given, "model_response", given)
+        messages = [response] if isinstance(response, AIMessage) else response.result
+        self._structured = getattr(response, "structured_response", None)
+        first = next(message for message in messages if isinstance(message, AIMessage))
+        read = _response(first, with_calls=self._structured is None)
+        self._last = read, messages
+        return read
+
+    def add(self, settled: Any) -> bool:
+        """Take a settled reply. Return whether the model must be called again."""
+        reply: ModelReply = settled.reply
+        if self._last is not None and reply.source == "model" and reply_is(reply, self._last[0]):
+            added = list(self._last[1])
+        else:
+            calls = [_call_dict(call) for call in reply.tool_calls]
+            added = [AIMessage(content=reply.content, tool_calls=calls)]
+        if settled.again and settled.note:
+            added.append(HumanMessage(settled.note))
+        self._result += added
+        self._messages += added
+        return bool(settled.again)
+
+    def response(self, reply: str | None = None) -> LangChainResponse:
+        """Return the response for LangChain; with a reply if the run is over."""
+        if reply is not None:
+            return LangChainResponse([*self._result, AIMessage(content=reply)])
+        return LangChainResponse(self._result, self._structured)
+
+
+class _ToolCall:
+    """One tool call: the call for Hookline, and the message for LangChain."""
+
+    def __init__(self, request: ToolCallRequest) -> None:
+        self._given = request
+        call = request.tool_call
+        self.call = ToolCall(call["id"] or "", call["name"], call["args"])
+        self._returned: Any = None
+        self._read: Any = None
+
+    def write(self, name: str, arguments: dict[str, Any]) -> ToolCallRequest:
+        """Return the request for LangChain."""
+        return self._given.override(tool_call={**self._given.tool_call, "name": name, "args": arguments})
+
+    def read(self, returned: Any) -> Any:
+        """Return the result of the tool for the hooks."""
+        self._returned = returned
+        message = returned
+        if isinstance(returned, Command):  # its update may contain the message of this call
+            update = returned.update if isinstance(returned.update, dict) else {}
+            found = [each for each in update.get("messages", ()) if isinstance(each, ToolMessage)]
+            message = found[0] if found else None
+        self._read = message.text if isinstance(message, ToolMessage) else ""
+        if isinstance(message, ToolMessage) and message.status == "error":
+            raise _ToolFailedError(self._read, returned)
+        return self._read
+
+    def message(self, result: ToolCallResult) -> ToolMessage | Command:
+        """Return the result for LangChain: what the tool returned, unless a hook changed it."""
+        if self._returned is not None and result.error is None and result.result == self._read:
+            return self._returned  # type: ignore[no-any-return]
+        status = "error" if result.error is not None else "success"
+        return ToolMessage(result.text, tool_call_id=self.call.id, name=result.name, status=status)
+
+    def cancelled(self) -> ToolMessage:
+        """Return the result of a call that was not made because the run has ended."""
+        return ToolMessage(
+            "Cancelled: the run has ended.", tool_call_id=self.call.id, name=self.call.name, status="error"
+        )
+
+
+class _ToolFailedError(PlainError):
+    """LangChain made an error message of a failure of the tool, such as invalid arguments."""
+
+    def __init__(self, text: str, returned: ToolMessage | Command) -> None:
+        super().__init__(text)
+        self.returned = returned
+
+
+# Translation of single values.
+
+
+def _message(given: BaseMessage) -> Message:
+    if isinstance(given, AIMessage):
+        calls = tuple(ToolCall(call["id"] or "", call["name"], call["args"]) for call in given.tool_calls)
+        return Message("assistant", given.text, calls)
+    if isinstance(given, ToolMessage):
+        return Message("tool", given.text, (), given.tool_call_id, given.name, given.status == "error")
+    return Message("system" if isinstance(given, SystemMessage) else "user", given.text)
+
+
+def _written(message: Message) -> BaseMessage:
+    match message.role:
+        case "assistant":
+            return AIMessage(content=message.content, tool_calls=[_call_dict(call) for call in message.tool_calls])
+        case "tool":
+            status = "error" if message.is_error else "success"
+            return ToolMessage(message.content, tool_call_id=message.call_id or "", name=message.name, status=status)
+        case "system":
+            return SystemMessage(message.content)
+    return HumanMessage(message.content)
+
+
+def _call_dict(call: ToolCall) -> Any:
+    return {"id": call.id, "name": call.name, "args": thaw(call.arguments), "type": "tool_call"}
+
+
+def _spec(tool: Any) -> ToolSpec:
+    """Return the spec of a tool; a mapping is a tool that the provider runs itself."""
+    if isinstance(tool, dict):
+        function = tool.get("function", tool)
+        return ToolSpec(
+            str(function.get("name", "")), str(function.get("description", "")), function.get("parameters", {})
+        )
+    function = convert_to_openai_tool(tool)["function"]
+    return ToolSpec(function["name"], function.get("description", ""), function.get("parameters", {}))
+
+
+def _response(message: AIMessage, *, with_calls: bool) -> ModelResponse:
+    used, about = message.usage_metadata, message.response_metadata
+    usage = Usage()
+    if used is not None:
+        cached = (used.get("input_token_details") or {}).get("cache_read", 0)
+        usage = Usage(used["input_tokens"], used["output_tokens"], cached)
+    reason = str(about.get("finish_reason") or about.get("stop_reason") or "stop")
+    return ModelResponse(
+        message.text,
+        _message(message).tool_calls if with_calls else (),
+        usage,
+        _FINISH.get(reason, "stop" if reason in ("stop", "end_turn") else reason),
+        model=str(about.get("model_name", "")),
+        provider=str(about.get("model_provider", "")),
+    )
+
+
+def _task(messages: Sequence[BaseMessage]) -> tuple[str, list[Message]]:
+    """Return the text of the last user message, and the messages before it."""
+    last = max((i for i, each in enumerate(messages) if isinstance(each, HumanMessage)), default=len(messages))
+    return messages[last].text if last < len(messages) else "", [_message(each) for each in messages[:last]]
+
+
+def _thread() -> str:
+    """Return the id of the conversation that LangGraph saves, if there is one."""
+    return str(get_config().get("configurable", {}).get("thread_id") or "")
+
+
+def _last_text(messages: Sequence[BaseMessage]) -> str | None:
+    return messages[-1].text if messages and isinstance(messages[-1], AIMessage) else None
+
+
+def _final(messages: Sequence[BaseMessage], reply: str) -> dict[str, Any] | None:
+    """Return the change of the graph's state if a hook at ``on_run_end`` replaced the reply."""
+    last = messages[-1] if messages else None
+    if not isinstance(last, AIMessage) or last.text == reply:
+        return None
+    return {"messages": [AIMessage(content=reply, id=last.id)]}

@@ -1,0 +1,304 @@
+"""Hookline's hooks in an agent of Strands.
+
+One plugin takes the hooks to the agent::
+
+    from hookline.adapters.strands import HooklinePlugin
+
+    agent = Agent(tools=[shell], plugins=[HooklinePlugin(no_sudo, AuditTrail("audit.db"))])
+
+It is the innermost middleware of Strands around model calls and tool calls, so that hooks judge what really
+runs. The run begins and ends with the events around an invocation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Unpack
+
+from .._base.errors import PlainError
+from .._kernel.errors import HooklineError
+from .._kernel.hook import Hook
+from .._kernel.payloads import ModelRequest
+from .._kernel.registry import HookRegistry
+from .._kernel.values import ModelResponse, ToolCall
+from .._run.events import Discarded
+from .._run.foreign import Reply
+from . import _strands_messages as translate
+from ._foreign import AdapterOptions, Attachment, ForeignRun, RunOverError, Support
+
+try:
+    from strands.hooks import AfterInvocationEvent, AfterModelCallEvent, BeforeInvocationEvent
+    from strands.middleware import ExecuteToolStage, InvokeModelStage, ModelStopReason, ToolResultEvent
+    from strands.plugins import Plugin
+    from strands.types._events import ModelStreamChunkEvent, TextStreamEvent
+except ImportError:  # Attachment says which version to install
+    Plugin = object
+
+SUPPORT = Support("Strands", "strands-agents", "1.62", "2", extra="strands")
+
+_STATE = "hookline"
+"""The key of the run in the invocation state of Strands, which middleware and events share."""
+_numbers = itertools.count(1)
+
+
+class HooklinePlugin(Plugin):  # type: ignore[misc]
+    """A plugin for ``strands.Agent(plugins=[...])`` that calls Hookline's hooks.
+
+    Args:
+        hooks: hooks, or one :class:`hookline.HookRegistry`, whose later changes take effect too.
+        options: see :class:`hookline.adapters.AdapterOptions`.
+
+    Raises:
+        RegistrationError: a hook or an option cannot work in Strands; the message names the alternative.
+
+    Example::
+
+        @guard(BEFORE_TOOL, tools="shell")
+        def no_sudo(ctx, request):
+            return HookResult.block("sudo is not allowed.") if "sudo" in request.arguments["command"] else None
+
+        agent = Agent(tools=[shell], plugins=[HooklinePlugin(no_sudo)])
+    """
+
+    name = "hookline"
+
+    def __init__(self, *hooks: Hook | HookRegistry, **options: Unpack[AdapterOptions]) -> None:
+        self._attachment = Attachment(SUPPORT, hooks, options)
+        # Strands would reject a second plugin of the same name with an error that does not say what to do.
+        self.name = f"hookline-{next(_numbers)}"
+        super().__init__()
+
+    def init_agent(self, agent: Any) -> None:
+        """Attach the hooks to an agent. Strands calls it.
+
+        Raises:
+            RegistrationError: the agent has such a plugin already.
+        """
+        self._attachment.attach_to(agent, "agent")
+        agent.add_middleware(InvokeModelStage, self._call_model)
+        agent.add_middleware(ExecuteToolStage, self._call_tool)
+        agent.add_hook(self._before_invocation, BeforeInvocationEvent)
+        agent.add_hook(self._after_invocation, AfterInvocationEvent)
+
+    # The run.
+
+    async def _before_invocation(self, event: Any) -> None:
+        """Start the run, unless a hook kept it going."""
+        state = event.invocation_state
+        if isinstance(state.get(_STATE), _Invocation) and state[_STATE].note is not None:
+            state[_STATE].note = None
+            return
+        _be_innermost(event.agent, self)
+        history = translate.read_messages(event.agent.messages)
+        task = translate.user_text(event.messages)
+        run = self._attachment.start(task, history, session=event.agent.session_id, streaming=True)
+        state[_STATE] = _Invocation(run)
+
+    async def _after_invocation(self, event: Any) -> None:
+        """End the run, or go on if a hook at ``on_stop`` said so."""
+        invocation = event.invocation_state.get(_STATE)
+        if not isinstance(invocation, _Invocation):
+            return
+        if invocation.note is not None and event.result is not None:
+            event.resume = invocation.note or []
+            return
+        del event.invocation_state[_STATE]
+        if event.result is None:
+            await invocation.run.end(error=sys.exception() or HooklineError("the agent ended without a result"))
+            return
+        message = event.result.message
+        text = translate.text_of(message)
+        result = await invocation.run.end(text)
+        if result.reply != text:
+            translate.set_text(message, result.reply)
+
+    # Model calls.
+
+    async def _call_model(self, context: Any, next_fn: Callable[[Any], AsyncIterator[Any]]) -> AsyncIterator[Any]:
+        """Call the model under the hooks. Text is shown as the hooks release it, all else when the reply is settled."""
+        invocation = _invocation(context)
+        call = _ModelCall(context, next_fn)
+        try:
+            async for item in invocation.run.stream_model(call.source.request, call.send):
+                if isinstance(item, str):
+                    for event in _text_events(item):
+                        yield event
+                elif isinstance(item, Reply):
+                    invocation.note = item.note if item.again else None
+                    reason, message = translate.write_reply(item.reply, call.received)
+                    unchanged = call.received is not None and message is call.received.message
+                    for event in call.others if unchanged else ():
+                        yield event
+                    yield call.received if unchanged else ModelStopReason(reason, message, *call.measured)
+                elif not isinstance(item, Discarded):  # Strands cannot withdraw text that it has shown
+                    raise TypeError(f"unexpected {type(item).__name__}")
+        except RunOverError as over:
+            reply = over.result.reply
+            for event in _text_events(reply) if reply else ():
+                yield event
+            message = {"role": "assistant", "content": [{"text": reply}]}
+            yield ModelStopReason("end_turn", message, *call.measured)
+
+    # Tool calls.
+
+    async def _call_tool(self, context: Any, next_fn: Callable[[Any], AsyncIterator[Any]]) -> AsyncIterator[Any]:
+        """Call a tool under the hooks. What the tool streams is shown at once."""
+        if _STATE not in context.invocation_state:  # a call by the program itself: agent.tool.NAME(...)
+            async for event in next_fn(context):
+                yield event
+            return
+        call = _ToolCall(context, next_fn)
+        work = asyncio.ensure_future(call.make(_invocation(context).run))
+        work.add_done_callback(lambda _: call.events.put_nowait(None))
+        try:
+            while (event := await call.events.get()) is not None:
+                yield event
+            yield work.result()
+        finally:
+            work.cancel()
+
+
+class _Invocation:
+    """One invocation of an agent: its run, and what a hook at ``on_stop`` wants to add to the conversation."""
+
+    def __init__(self, run: ForeignRun) -> None:
+        self.run = run
+        self.note: str | None = None
+
+
+class _ModelCall:
+    """One call of the model stage: the request for Hookline, and what the model answered."""
+
+    def __init__(self, context: Any, next_fn: Callable[[Any], AsyncIterator[Any]]) -> None:
+        self._context = context
+        self._next = next_fn
+        self.source = translate.StrandsRequest(context)
+        self.received: Any = None
+        self.others: list[Any] = []
+        """The events of the last attempt that are not text."""
+
+    @property
+    def measured(self) -> tuple[Any, Any]:
+        """The usage and the metrics of the last attempt."""
+        if self.received is None:
+            return {"inputTokens": 0, "outputTokens": 0, "totalTokens": 0}, {"latencyMs": 0}
+        return self.received.usage, self.received.metrics
+
+    async def send(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
+        """Send a request to the model, and yield the text and the response."""
+        context = self.source.context(request)
+        self.received, self.others = None, []
+        while True:
+            try:
+                async for event in self._next(context):
+                    if isinstance(event, ModelStopReason):
+                        self.received = event
+                    elif "data" in event:
+                        yield event["data"]
+                    elif not _is_text_chunk(event):
+                        self.others.append(event)
+                break
+            except Exception as error:
+                if self.others or not await self._retries(error):
+                    raise
+        if self.received is None:
+            raise HooklineError("the middleware of Strands ended without the reply of the model")
+        yield translate.read_reply(self.received, context.model)
+
+    async def _retries(self, error: Exception) -> bool:
+        """Return whether the retry strategy of the agent wants another attempt, after its delay.
+
+        Strands asks it only when the error has passed all middleware, and then the run has failed already.
+        """
+        event = AfterModelCallEvent(
+            agent=self._context.agent, invocation_state=self._context.invocation_state, exception=error
+        )
+        await self._context.agent.hooks.invoke_callbacks_async(event)
+        return bool(event.retry)
+
+
+class _ToolCall:
+    """One tool call: the call for Hookline, and the result for Strands."""
+
+    def __init__(self, context: Any, next_fn: Callable[[Any], AsyncIterator[Any]]) -> None:
+        self._context = context
+        self._next = next_fn
+        self._received: Any = None
+        self.events: asyncio.Queue[Any] = asyncio.Queue()
+        """What the tool streams, then ``None``."""
+
+    async def make(self, run: ForeignRun) -> Any:
+        """Make the call, and return its last event."""
+        use = self._context.tool_use
+        call = ToolCall(use["toolUseId"], use["name"], use["input"])
+        try:
+            result = await run.call_tool(call, self._execute)
+        except RunOverError:
+            content = [{"text": "Cancelled: the run has ended."}]
+            return ToolResultEvent({"toolUseId": use["toolUseId"], "status": "error", "content": content})
+        except _ToolStoppedError as stopped:
+            return stopped.event
+        received = self._received
+        written = translate.write_result(result, use["toolUseId"], None if received is None else received.tool_result)
+        return ToolResultEvent(written, None if received is None else received.exception)
+
+    async def _execute(self, name: str, arguments: dict[str, Any]) -> Any:
+        context, agent = self._context, self._context.agent
+        changes: dict[str, Any] = {"tool_use": {**context.tool_use, "name": name, "input": arguments}}
+        if name != context.tool_use["name"]:
+            registry = agent.tool_registry
+            changes["tool"] = registry.dynamic_tools.get(name) or registry.registry.get(name)
+        self._received = None
+        async for event in self._next(context.replace(**changes)):
+            if isinstance(event, ToolResultEvent):
+                self._received = event
+            elif "tool_interrupt_event" in event:
+                raise _ToolStoppedError("The tool waits for an answer.", event)
+            else:
+                self.events.put_nowait(event)
+        if self._received is None:
+            raise HooklineError("the middleware of Strands ended without the result of the tool")
+        result = self._received.tool_result
+        if result["status"] == "error":
+            raise _ToolStoppedError(translate.result_text(result), self._received)
+        return translate.read_result(result)
+
+
+class _ToolStoppedError(PlainError):
+    """Strands made an error result of a failure of the tool, or the tool interrupted the agent."""
+
+    def __init__(self, text: str, event: Any) -> None:
+        super().__init__(text)
+        self.event = event
+
+
+def _invocation(context: Any) -> _Invocation:
+    invocation = context.invocation_state.get(_STATE)
+    if not isinstance(invocation, _Invocation):
+        raise HooklineError(
+            "Strands made a model call outside of an invocation, so Hookline's hooks cannot judge it: "
+            "keep the invocation state that Strands passes to middleware"
+        )
+    return invocation
+
+
+def _be_innermost(agent: Any, plugin: HooklinePlugin) -> None:
+    """Move the middleware of a plugin behind middleware that was added later.
+
+    Otherwise hooks would judge a request or arguments that later middleware still changes.
+    """
+    for handlers in agent._middleware_registry._handlers.values():
+        handlers.sort(key=lambda tagged: getattr(tagged.handler, "__self__", None) is plugin)
+
+
+def _text_events(text: str) -> tuple[Any, Any]:
+    delta: Any = {"text": text}
+    return ModelStreamChunkEvent({"contentBlockDelta": {"delta": delta}}), TextStreamEvent(delta, text)
+
+
+def _is_text_chunk(event: Any) -> bool:
+    chunk = event.get("event")
+    return isinstance(chunk, dict) and "text" in chunk.get("contentBlockDelta", {}).get("delta", {})

@@ -1,0 +1,1 @@
+"""Channel that exchanges messages with people on Slack."""

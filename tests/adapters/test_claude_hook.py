@@ -1,0 +1,739 @@
+"""``hookline claude-hook``, run as Claude Code runs it: an event on stdin, an answer on stdout, an exit code."""
+
+import concurrent.futures
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import block_until
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the resident process needs fork")
+
+SECRET = "AKIA" + "IOSFODNN7EXAMPLQ"
+
+RULES = """
+import os
+from hookline import AgentContext, HookResult, guard, hook, observer
+from hookline.hooks import PathGuard, SensitiveDataHook, TerminalGuard
+from hookline.points import (
+    AFTER_TOOL, APPROVAL_REQUESTED, BEFORE_COMPACTION, BEFORE_PROMPT_BUILD, BEFORE_STEP, BEFORE_TOOL, ON_RUN_START,
+    ON_STOP,
+)
+
+print("rules may print")
+with open("loaded", "a") as log:
+    log.write(f"{os.getpid()}\\n")
+
+hooks = [
+    TerminalGuard(".", allow=["touch *", "git push *"], ask=["git push *"]),
+    PathGuard(".", write=True),
+    SensitiveDataHook(action="redact"),
+]
+
+
+@hook(BEFORE_TOOL, tools="read_file")
+def copy_instead(ctx, request):
+    if request.arguments["path"].endswith("original.txt"):
+        path = request.arguments["path"].replace("original", "copy")
+        return request.replace(arguments={**request.arguments, "path": path})
+    if request.arguments["path"].endswith("trap.txt"):
+        return request.replace(arguments={**request.arguments, "path": "/etc/passwd"})
+
+
+@guard(BEFORE_TOOL, tools="WebSearch")
+def at_most_two_searches(ctx, request):
+    count = ctx.scratch["searches"] = ctx.scratch.get("searches", 0) + 1
+    return HookResult.block("That is enough searching.") if count > 2 else None
+
+
+@guard(BEFORE_TOOL, tools="mcp__*")
+def mcp(ctx, request):
+    match request.name.rpartition("__")[2]:
+        case "answered":
+            return HookResult.answer({"rows": 3})
+        case "ending":
+            return HookResult.end("The budget is used up.")
+        case "failing":
+            raise RuntimeError("password=hunter2")
+        case "hanging":
+            import time
+            time.sleep(3600)
+
+
+@guard(BEFORE_TOOL, tools="mcp__failing__open", on_failure="open")
+def fails_open(ctx, request):
+    raise RuntimeError("broken")
+
+
+@hook(AFTER_TOOL, tools="mcp__*")
+def results(ctx, result):
+    match result.name.rpartition("__")[2]:
+        case "broken_result":
+            raise RuntimeError("password=hunter2")
+        case "shortened":
+            return result.replace(result=result.text[:4])
+        case "rejected":
+            return HookResult.retry("Ask for fewer rows.")
+        case "error":
+            return result.replace(error="Not for you.")
+
+
+@hook(APPROVAL_REQUESTED)
+def approver(ctx, request):
+    command = request.call.arguments.get("command", "")
+    if command.endswith("approved"):
+        return HookResult.approve()
+    if command.endswith("denied"):
+        return HookResult.deny("Not on a Friday.")
+
+
+@hook(ON_RUN_START)
+def prompts(ctx, start):
+    if "homework" in start.task:
+        return HookResult.end("No homework here.")
+    return start.replace(task=start.task.replace("Bob", "the user"))
+
+
+@hook(BEFORE_PROMPT_BUILD)
+def add_context(ctx, build):
+    return HookResult.merge(append_system="The office is closed today.")
+
+
+@hook(ON_STOP)
+def tests_must_pass(ctx, stopping):
+    return HookResult.keep_going("The tests fail.") if os.path.exists("tests-fail") else None
+
+
+@hook(BEFORE_COMPACTION)
+def not_now(ctx, compaction):
+    return HookResult.block("Not now.") if compaction.reason == "manual" else None
+
+
+@observer(BEFORE_STEP)
+def never_called(ctx, step): ...
+"""
+
+
+class ClaudeCode:
+    """Calls the command as Claude Code does, and runs a tool only if the answer allows it."""
+
+    def __init__(self, folder: Path, runtime: Path, *options: str, rules: str = "rules.py") -> None:
+        self.folder, self.runtime = folder, runtime
+        self.options = (rules, *options)
+        self.session = "session"
+
+    def call(self, data: bytes, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
+        """Run the command with this input."""
+        return subprocess.run(
+            [sys.executable, "-P", "-m", "hookline", "claude-hook", *self.options],
+            input=data,
+            capture_output=True,
+            cwd=cwd or self.folder,
+            env=self.env(),
+            timeout=60,
+            check=False,
+        )
+
+    def env(self) -> dict[str, str]:
+        """Return the environment of a hook."""
+        return {**os.environ, "XDG_RUNTIME_DIR": str(self.runtime), "CLAUDE_PROJECT_DIR": str(self.folder)}
+
+    def event(self, event: str, **fields: object) -> bytes:
+        """Return an event as JSON."""
+        known = {"session_id": self.session, "transcript_path": "", "cwd": str(self.folder), "hook_event_name": event}
+        return json.dumps(known | fields).encode()
+
+    def send(self, event: str, **fields: object) -> dict:
+        """Return the answer to an event; an empty one means no decision."""
+        done = self.call(self.event(event, **fields))
+        assert done.returncode == 0, done
+        return json.loads(done.stdout or b"{}")
+
+    def judge(self, tool: str, mode: str = "default", **arguments: object) -> dict:
+        """Return the decision about a call."""
+        fields = {"tool_name": tool, "tool_input": arguments, "tool_use_id": "toolu_1", "permission_mode": mode}
+        return self.send("PreToolUse", **fields).get("hookSpecificOutput", {})
+
+    def bash(self, command: str) -> str:
+        """Run a command in Bash, if it may run. Return the decision."""
+        decision = self.judge("Bash", command=command, description="Run it").get("permissionDecision", "")
+        if not decision:
+            subprocess.run(["bash", "-c", command], cwd=self.folder, check=True)
+        return decision
+
+    def result(self, tool: str, response: object, **arguments: object) -> dict:
+        """Return the answer to a result."""
+        return self.send(
+            "PostToolUse", tool_name=tool, tool_input=arguments, tool_response=response, tool_use_id="toolu_1"
+        )
+
+    def sockets(self) -> list[Path]:
+        """Return the sockets of the resident processes."""
+        return list((self.runtime / "hookline").glob("*.sock"))
+
+    def pids(self) -> list[int]:
+        """Return the ids of the resident processes."""
+        found = []
+        for path in self.sockets():
+            with socket.socket(socket.AF_UNIX) as connection:
+                try:
+                    connection.connect(str(path))
+                except OSError:
+                    continue
+                credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+                found.append(struct.unpack("3i", credentials)[0])
+        return found
+
+    def close(self) -> None:
+        """End the resident processes, and wait until they are gone."""
+        for pid in self.pids():
+            os.kill(pid, 9)
+            block_until(lambda pid=pid: not _is_running(pid))
+        shutil.rmtree(self.runtime)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A project that many tests share: its resident process is started once."""
+    folder = tmp_path_factory.mktemp("project")
+    folder.chmod(0o755)
+    (folder / "rules.py").write_text(RULES)
+    claude = ClaudeCode(folder, Path(tempfile.mkdtemp(prefix="hl")))
+    yield claude
+    claude.close()
+
+
+@pytest.fixture
+def claude(place, request):
+    """A session of Claude Code of its own."""
+    place.session = request.node.name
+    return place
+
+
+@pytest.fixture
+def new(tmp_path):
+    """Make a project with its own rules."""
+    made = []
+
+    def make(rules: str, *options: str, name: str = "rules.py") -> ClaudeCode:
+        (tmp_path / name).write_text(rules)
+        tmp_path.chmod(0o755)
+        made.append(ClaudeCode(tmp_path, Path(tempfile.mkdtemp(prefix="hl")), *options, rules=name))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+NO_SUDO = """
+from hookline import HookResult, guard
+from hookline.points import BEFORE_TOOL
+
+@guard(BEFORE_TOOL, tools="shell")
+def no_sudo(ctx, request):
+    return HookResult.block("No sudo.") if "sudo" in request.arguments["command"] else None
+"""
+
+
+# Tool calls.
+
+
+def test_a_blocked_command_does_not_run_and_the_model_reads_why(claude):
+    answer = claude.judge("Bash", command="rm -rf /var/canary", description="Clean up")
+    assert answer["hookEventName"] == "PreToolUse"
+    assert answer["permissionDecision"] == "deny"
+    assert "is not allowed" in answer["permissionDecisionReason"]
+    assert claude.bash("curl example.com -o canary") == "deny"
+    assert not (claude.folder / "canary").exists()
+
+
+def test_an_allowed_command_gets_no_decision_so_that_claude_code_applies_its_own_rules(claude):
+    assert claude.bash("touch allowed") == ""
+    assert (claude.folder / "allowed").exists()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("Read", {"file_path": "/etc/passwd"}),
+        ("Read", {"file_path": "../../etc/passwd", "offset": 1, "limit": 5}),
+        ("Write", {"file_path": "/etc/canary", "content": "x"}),
+        ("Edit", {"file_path": "/etc/passwd", "old_string": "root", "new_string": "x"}),
+        ("MultiEdit", {"file_path": "/etc/passwd", "edits": [{"old_string": "a", "new_string": "b"}]}),
+        ("NotebookEdit", {"notebook_path": "/etc/x.ipynb", "new_source": "1"}),
+        ("Glob", {"pattern": "*", "path": "/etc"}),
+        ("Glob", {"pattern": "/etc/*"}),
+        ("Grep", {"pattern": "key", "path": "/etc"}),
+        ("Grep", {"pattern": "key", "glob": ".env"}),
+        ("PowerShell", {"command": "Remove-Item /etc/canary"}),
+        ("Monitor", {"command": "tail -f /etc/passwd"}),
+    ],
+)
+def test_guards_for_our_tools_judge_those_of_claude_code(claude, tool, arguments):
+    assert claude.judge(tool, **arguments)["permissionDecision"] == "deny"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("Read", {"file_path": "notes.txt"}),
+        ("Write", {"file_path": "notes.txt", "content": "/etc/passwd is a path"}),
+        ("Edit", {"file_path": "notes.txt", "old_string": "/etc/a", "new_string": "../b"}),
+        ("Glob", {"pattern": "**/*.py"}),
+        ("Grep", {"pattern": "/etc/passwd"}),
+        ("Agent", {"prompt": "/etc/passwd", "description": "look", "subagent_type": "Explore"}),
+        ("TodoWrite", {"todos": [{"content": "test", "status": "pending"}]}),
+    ],
+)
+def test_ordinary_work_in_the_project_gets_no_decision(claude, tool, arguments):
+    assert claude.judge(tool, **arguments) == {}
+
+
+def test_a_search_without_a_path_is_one_in_the_working_folder(claude):
+    event = claude.event("PreToolUse", tool_name="Grep", tool_input={"pattern": "x"}, cwd="/etc")
+    assert b'"deny"' in claude.call(event).stdout
+
+
+def test_a_rewritten_call_is_shown_to_the_user_under_the_names_of_claude_code(claude):
+    answer = claude.judge("Read", file_path=str(claude.folder / "original.txt"), limit=5)
+    assert answer["permissionDecision"] == "ask"
+    assert answer["updatedInput"] == {"file_path": str(claude.folder / "copy.txt"), "limit": 5}
+
+
+def test_a_rewritten_call_runs_without_a_question_where_all_calls_do(claude):
+    answer = claude.judge("Read", "bypassPermissions", file_path=str(claude.folder / "original.txt"))
+    assert answer["permissionDecision"] == "allow"
+    assert answer["updatedInput"] == {"file_path": str(claude.folder / "copy.txt")}
+
+
+def test_guards_judge_a_call_as_it_was_rewritten(claude):
+    assert claude.judge("Read", file_path="trap.txt")["permissionDecision"] == "deny"
+
+
+def test_a_hook_that_asks_makes_claude_code_ask(claude):
+    answer = claude.judge("Bash", command="git push origin main")
+    assert answer["permissionDecision"] == "ask"
+    assert answer["permissionDecisionReason"] == "May this command run?"
+
+
+def test_an_approver_decides_before_the_user_is_asked(claude):
+    assert claude.judge("Bash", command="git push origin approved") == {}
+    answer = claude.judge("Bash", command="git push origin denied")
+    assert answer["permissionDecision"] == "deny"
+    assert answer["permissionDecisionReason"] == "Not on a Friday."
+
+
+def test_an_approver_answers_a_permission_request(claude):
+    def decision(command: str) -> dict:
+        answer = claude.send("PermissionRequest", tool_name="Bash", tool_input={"command": command})
+        return answer.get("hookSpecificOutput", {}).get("decision", {})
+
+    assert decision("make approved") == {"behavior": "allow"}
+    assert decision("make denied") == {"behavior": "deny", "message": "Not on a Friday."}
+    assert decision("make all") == {}
+
+
+def test_an_answer_instead_of_a_tool_reaches_the_model_as_the_reason(claude):
+    answer = claude.judge("mcp__data__answered", table="users")
+    assert answer["permissionDecision"] == "deny"
+    assert '{"rows": 3}' in answer["permissionDecisionReason"]
+
+
+def test_a_hook_that_ends_the_run_stops_claude_code(claude):
+    answer = claude.send("PreToolUse", tool_name="mcp__data__ending", tool_input={})
+    assert answer["continue"] is False
+    assert answer["stopReason"] == "The budget is used up."
+    assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
+
+
+def test_a_tool_of_an_mcp_server_with_a_long_name_is_judged(claude):
+    assert claude.judge(f"mcp__{'a' * 80}__get", path="/etc/passwd")["permissionDecision"] == "deny"
+
+
+@pytest.mark.parametrize("path", ["rules.py", ".claude/settings.json", "sub/../rules.py"])
+def test_claude_code_asks_before_it_changes_the_rules(claude, path):
+    (claude.folder / "sub").mkdir(exist_ok=True)
+    answer = claude.judge("Write", file_path=str(claude.folder / path), content="")
+    assert answer["permissionDecision"] == "ask"
+    assert "decides what this session may do" in answer["permissionDecisionReason"]
+
+
+# Results.
+
+
+def test_a_secret_in_a_result_does_not_reach_the_model_and_the_result_keeps_its_shape(claude):
+    response = {"stdout": f"key = {SECRET}", "stderr": "", "interrupted": False, "isImage": False}
+    answer = claude.result("Bash", response, command="cat notes.txt")
+    output = answer["hookSpecificOutput"]["updatedToolOutput"]
+    assert SECRET not in json.dumps(answer)
+    assert output.keys() == response.keys()
+    assert output["stdout"].startswith("key = ")
+    assert claude.result("Bash", response | {"stdout": "nothing"}, command="ls") == {}
+
+
+@pytest.mark.parametrize(
+    ("response", "updated"),
+    [
+        ("a long text", "a lo"),
+        (
+            {"type": "text", "file": {"filePath": "/a", "content": "hello"}},
+            {"type": "text", "file": {"filePath": "/a"}},
+        ),
+        ([{"type": "text", "text": "hello"}], [{"type": "text"}]),
+    ],
+)
+def test_a_result_that_a_hook_replaces_by_text_keeps_its_shape(claude, response, updated):
+    output = claude.result("mcp__data__shortened", response)["hookSpecificOutput"]["updatedToolOutput"]
+    if isinstance(response, dict):
+        content = output["file"].pop("content")
+    elif isinstance(response, list):
+        content = output[0].pop("text")
+    else:
+        content = output
+    assert len(content) == 4
+    assert output == updated
+
+
+def test_a_hook_that_rejects_a_result_tells_the_model_why(claude):
+    answer = claude.result("mcp__data__rejected", "1000 rows")
+    assert (answer["decision"], answer["reason"]) == ("block", "Ask for fewer rows.")
+
+
+def test_a_hook_that_makes_a_result_an_error_withholds_it(claude):
+    answer = claude.result("mcp__data__error", {"rows": ["Ada"]})
+    assert (answer["decision"], answer["reason"]) == ("block", "Not for you.")
+    assert answer["hookSpecificOutput"]["updatedToolOutput"] == {"rows": ["Not for you."]}
+
+
+def test_a_failed_call_is_seen_by_the_hooks_of_results(claude):
+    fields = {"tool_name": "Bash", "tool_input": {"command": "x"}, "error": f"no {SECRET}", "duration_ms": 3}
+    answer = claude.send("PostToolUseFailure", **fields)
+    assert answer["decision"] == "block"
+    assert SECRET not in answer["reason"]
+
+
+# Prompts, the end of a run, and state.
+
+
+def test_a_prompt_that_a_hook_answers_is_blocked_with_the_answer(claude):
+    answer = claude.send("UserPromptSubmit", prompt="Do my homework.")
+    assert (answer["decision"], answer["reason"]) == ("block", "No homework here.")
+
+
+def test_a_prompt_that_a_hook_changes_is_blocked_and_shown_as_it_should_be(claude):
+    answer = claude.send("UserPromptSubmit", prompt="Call Bob.")
+    assert answer["decision"] == "block"
+    assert answer["reason"].endswith("\nCall the user.")
+
+
+def test_text_for_the_system_prompt_becomes_context(claude):
+    output = claude.send("UserPromptSubmit", prompt="Hello")["hookSpecificOutput"]
+    assert output == {"hookEventName": "UserPromptSubmit", "additionalContext": "The office is closed today."}
+
+
+def test_a_hook_keeps_claude_code_going_at_most_three_times(claude):
+    failing = claude.folder / "tests-fail"
+    failing.touch()
+    answers = [claude.send("Stop", stop_hook_active=number > 0) for number in range(4)]
+    assert answers == [{"decision": "block", "reason": "The tests fail."}] * 3 + [{}]
+    claude.send("UserPromptSubmit", prompt="Again")
+    assert claude.send("Stop", stop_hook_active=False)["decision"] == "block"
+    failing.unlink()
+    assert claude.send("Stop", stop_hook_active=True) == {}
+
+
+@pytest.mark.parametrize(("trigger", "decision"), [("manual", "block"), ("auto", None)])
+def test_a_hook_blocks_a_compaction(claude, trigger, decision):
+    assert claude.send("PreCompact", trigger=trigger, custom_instructions="").get("decision") == decision
+
+
+def test_state_lasts_from_one_prompt_to_the_next_and_sessions_do_not_share_it(claude):
+    def search(session: str, **fields: object) -> bool:
+        claude.session = session
+        answer = claude.send("PreToolUse", tool_name="WebSearch", tool_input={"query": "x"}, **fields)
+        return "hookSpecificOutput" in answer
+
+    assert [search(session) for session in ("a", "a", "a", "b", "a")] == [False, False, True, False, True]
+    claude.session = "a"
+    claude.send("UserPromptSubmit", prompt="Next")
+    assert not search("a")
+    assert [search("c", prompt_id=prompt) for prompt in ("1", "1", "1", "2")] == [False, False, True, False]
+    assert not search("c", prompt_id="2", agent_id="explorer")
+    claude.send("SessionEnd", reason="other")
+    assert [search("c", prompt_id="2") for _ in range(2)] == [False, False]
+
+
+def test_the_user_learns_which_hooks_are_never_called(claude):
+    message = claude.send("SessionStart", source="startup")["systemMessage"]
+    assert "never_called at before_step" in message
+
+
+@pytest.mark.parametrize("event", ["Notification", "SubagentStart", "SomethingNew", "SessionEnd"])
+def test_an_event_without_a_point_passes(claude, event):
+    assert claude.send(event, message="hello") == {}
+
+
+# Failure.
+
+
+def test_a_guard_that_fails_denies_without_showing_the_exception_to_the_model(claude):
+    done = claude.call(claude.event("PreToolUse", tool_name="mcp__data__failing", tool_input={}))
+    answer = json.loads(done.stdout)
+    assert done.returncode == 2
+    assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
+    assert "hook 'mcp' failed" in answer["hookSpecificOutput"]["permissionDecisionReason"]
+    assert b"hunter2" not in done.stderr
+    assert "hunter2" not in answer["hookSpecificOutput"]["permissionDecisionReason"]
+    assert "hunter2" in answer["systemMessage"]
+
+
+def test_a_hook_that_fails_open_decides_nothing(claude):
+    assert claude.judge("mcp__failing__open") == {}
+
+
+def test_a_result_whose_hook_fails_is_withheld(claude):
+    answer = claude.result("mcp__data__broken_result", {"text": "secret", "more": ["secret"]})
+    assert answer["decision"] == "block"
+    assert "secret" not in json.dumps(answer["hookSpecificOutput"])
+    assert answer["hookSpecificOutput"]["updatedToolOutput"].keys() == {"text", "more"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\n",
+        b"garbage",
+        b"[]",
+        b"null",
+        b"{",
+        b"\xff\xfe\x00",
+        b'{"session_id": "a"}',
+        b'{"session_id": "a", "hook_event_name": "PreToolUse"}',
+        b'{"session_id": "a", "hook_event_name": "PreToolUse", "tool_name": "Bash"}',
+        b'{"session_id": "a", "hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": "ls"}',
+        b'{"session_id": 1, "hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {}}',
+        b'{"session_id": "a", "hook_event_name": "UserPromptSubmit"}',
+        b'{"session_id": "a", "hook_event_name": "PreToolUse", "tool_name": "Read", "tool_input": '
+        b'{"file_path": "a", "path": "/etc/passwd"}}',
+        b'{"session_id": "a", "hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {"x": '
+        + b"[" * 100_000
+        + b"]" * 100_000
+        + b"}}",
+    ],
+    ids=range(15),
+)
+def test_input_that_cannot_be_read_blocks_with_a_reason(claude, data):
+    done = claude.call(data)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"Hookline: ")
+
+
+@pytest.mark.slow
+def test_an_event_that_is_too_large_blocks(claude):
+    data = claude.event("PreToolUse", tool_name="Write", tool_input={"file_path": "a", "content": "x" * 64_000_000})
+    done = claude.call(data)
+    assert done.returncode == 2
+    assert b"larger than 64 MB" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("rules", "why"),
+    [
+        ("import nothing_like_this", "No module named 'nothing_like_this'"),
+        pytest.param("def rules(:", "line 1: invalid syntax", marks=pytest.mark.slow),
+        pytest.param("x = 1", "has no hooks", marks=pytest.mark.slow),
+        pytest.param("raise SystemExit(0)", "SystemExit", marks=pytest.mark.slow),
+        pytest.param("import os; os._exit(0)", "the hooks cannot be started", marks=pytest.mark.slow),
+    ],
+)
+def test_rules_that_cannot_be_loaded_block_calls_and_prompts_but_not_the_end(new, rules, why):
+    claude = new(rules)
+    done = claude.call(claude.event("PreToolUse", tool_name="Bash", tool_input={"command": "ls"}))
+    assert done.returncode == 2
+    assert why in done.stderr.decode()
+    assert why in json.loads(done.stdout)["hookSpecificOutput"]["permissionDecisionReason"]
+    assert claude.call(claude.event("UserPromptSubmit", prompt="x")).returncode == 2
+    assert claude.call(claude.event("Stop", stop_hook_active=False)).returncode == 0
+
+
+def test_rules_that_others_can_write_are_not_used(new):
+    claude = new(NO_SUDO, "--once")
+    (claude.folder / "rules.py").chmod(0o666)
+    done = claude.call(claude.event("PreToolUse", tool_name="Bash", tool_input={"command": "ls"}))
+    assert done.returncode == 2
+    assert b"chmod go-w" in done.stderr
+
+
+def test_a_misspelt_option_blocks(claude):
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "hookline", "claude-hook", "rules.py", "--onse"],
+        input=claude.event("PreToolUse", tool_name="Bash", tool_input={"command": "ls"}),
+        capture_output=True,
+        cwd=claude.folder,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert b"--once" in done.stderr
+
+
+# The resident process.
+
+
+def test_fifty_calls_at_once_start_one_process_and_all_get_the_right_answer(new):
+    claude = new(f"import os\nopen('loaded', 'a').write(f'{{os.getpid()}}\\n')\n{NO_SUDO}")
+
+    def denied(number: int) -> bool:
+        command = f"{'sudo ' * (number % 2)}echo {number}"
+        data = claude.event("PreToolUse", tool_name="Bash", tool_input={"command": command}, session_id=f"s{number}")
+        done = claude.call(data)
+        assert done.returncode == 0, done
+        return b'"deny"' in done.stdout
+
+    with concurrent.futures.ThreadPoolExecutor(50) as pool:
+        assert list(pool.map(denied, range(50))) == [bool(number % 2) for number in range(50)]
+    assert len((claude.folder / "loaded").read_text().split()) == 1
+
+
+def test_changed_rules_apply_to_the_next_call(new):
+    claude = new(f"import words\n{NO_SUDO}".replace('"sudo"', "words.WORD"))
+    (claude.folder / "words.py").write_text('WORD = "sudo"')
+    assert claude.bash("true") == ""
+    (claude.folder / "words.py").write_text('WORD = "true"  # longer')
+    assert claude.bash("true") == "deny"
+    (claude.folder / "rules.py").write_text("broken (")
+    assert claude.call(claude.event("PreToolUse", tool_name="Bash", tool_input={"command": "ls"})).returncode == 2
+    (claude.folder / "rules.py").write_text(NO_SUDO)
+    assert claude.bash("true") == ""
+
+
+def test_a_process_that_was_killed_is_started_again(new):
+    claude = new(NO_SUDO)
+    assert claude.bash("sudo true") == "deny"
+    for pid in claude.pids():
+        os.kill(pid, 9)
+        block_until(lambda pid=pid: not _is_running(pid))
+    assert claude.bash("sudo true") == "deny"
+
+
+@pytest.mark.slow
+def test_a_hook_that_hangs_blocks_its_call_and_not_the_next_ones(new):
+    claude = new(RULES, "--timeout", "2")
+    done = claude.call(claude.event("PreToolUse", tool_name="mcp__data__hanging", tool_input={}))
+    assert done.returncode == 2
+    assert b"did not answer in time" in done.stderr
+    assert claude.judge("mcp__data__any") == {}
+
+
+@pytest.mark.slow
+def test_an_unused_process_ends(new):
+    claude = new(NO_SUDO, "--idle", "1")
+    assert claude.bash("sudo true") == "deny"
+    (pid,) = claude.pids()
+    block_until(lambda: not _is_running(pid))
+    assert claude.sockets() == []
+
+
+def test_only_the_user_can_reach_the_process(claude):
+    claude.bash("true")
+    assert (claude.runtime / "hookline").stat().st_mode & 0o777 == 0o700
+    for path in (claude.runtime / "hookline").iterdir():
+        assert path.stat().st_mode & 0o177 == 0
+
+
+def test_a_folder_that_others_can_enter_is_not_used(new):
+    claude = new(NO_SUDO)
+    (claude.runtime / "hookline").mkdir(mode=0o755)
+    (claude.runtime / "hookline").chmod(0o755)
+    done = claude.call(claude.event("PreToolUse", tool_name="Bash", tool_input={"command": "ls"}))
+    assert done.returncode == 2
+    assert b"that nobody else can enter" in done.stderr
+
+
+# Rules and settings.
+
+
+def test_without_a_resident_process_the_answers_are_the_same(new):
+    claude = new(NO_SUDO, "--once")
+    assert claude.bash("sudo true") == "deny"
+    assert claude.bash("true") == ""
+    assert not (claude.runtime / "hookline").exists()
+
+
+def test_the_printed_settings_protect_a_session_in_another_folder(new, tmp_path_factory):
+    claude = new(NO_SUDO, "--print-settings")
+    settings = json.loads(claude.call(b"").stdout)
+    assert settings["hooks"].keys() == {"SessionStart", "PreToolUse"}
+    (handler,) = settings["hooks"]["PreToolUse"][0]["hooks"]
+    assert handler["timeout"] > 25
+    done = subprocess.run(
+        ["sh", "-c", handler["command"]],
+        input=claude.event("PreToolUse", tool_name="Bash", tool_input={"command": "sudo ls"}),
+        capture_output=True,
+        cwd=tmp_path_factory.mktemp("elsewhere"),
+        env=claude.env(),
+        check=False,
+    )
+    assert b"No sudo." in done.stdout
+
+
+def test_rules_of_the_same_name_in_the_working_folder_do_not_replace_those_of_the_project(claude):
+    inner = claude.folder / "inner"
+    inner.mkdir()
+    (inner / "rules.py").write_text("from hookline.hooks import Notes\n")
+    event = claude.event("PreToolUse", tool_name="Bash", tool_input={"command": "rm -rf canary"}, cwd=str(inner))
+    assert b'"deny"' in claude.call(event, cwd=inner).stdout
+
+
+def test_the_name_of_a_built_in_hook_is_enough(new):
+    claude = new("", "--once", "--sandboxed", name="unused.py")
+    claude.options = ("TerminalGuard", "--once")
+    assert claude.judge("Bash", command="rm -rf canary")["permissionDecision"] == "deny"
+
+
+@pytest.mark.slow
+def test_a_configuration_file_applies_its_guards_once_it_is_trusted(new, tmp_path_factory):
+    claude = new('folder = "."\nshell = true\n', "--once", name="hookline.toml")
+    env = claude.env() | {"HOOKLINE_TRUST": "0", "XDG_DATA_HOME": str(tmp_path_factory.mktemp("data"))}
+    claude.env = lambda: env
+    event = claude.event("PreToolUse", tool_name="Write", tool_input={"file_path": "a.txt", "content": "x"})
+    done = claude.call(event)
+    assert done.returncode == 2
+    assert b"hookline trust" in done.stderr
+    trust = [sys.executable, "-P", "-m", "hookline", "trust", "--yes", "hookline.toml"]
+    subprocess.run(trust, cwd=claude.folder, env=env, check=True, capture_output=True)
+    done = claude.call(event)
+    assert done.returncode == 0
+    assert b"files may only be read" in done.stdout
+    assert claude.judge("Bash", command="ls") == {}
+
+
+def test_tools_can_have_other_names(new):
+    rules = NO_SUDO.replace('"shell"', '"terminal"').replace('["command"]', '["line"]')
+    claude = new(rules, "--once", "--tool", "Bash=terminal", "--tool", "Bash.command=line")
+    assert claude.bash("sudo true") == "deny"
+    claude.options = ("rules.py", "--once", "--tool", "Bash")
+    assert b"write TOOL=NAME" in claude.call(claude.event("PreToolUse", tool_name="A", tool_input={})).stderr
+
+
+@pytest.mark.slow
+def test_the_developer_profile_needs_to_know_of_a_sandbox(new):
+    rules = "from hookline.hooks import TerminalGuard\nhooks = [TerminalGuard('.', profile='developer')]"
+    assert new(rules, "--once").bash("touch made") == "deny"
+    assert new(rules, "--once", "--sandboxed").bash("touch made") == ""
