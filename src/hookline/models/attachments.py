@@ -24,13 +24,18 @@ def check_attachments(model: Any, messages: Iterable[Message]) -> None:
     tool end the run.
 
     Raises:
-        BadRequestError: it does not take one of them.
+        BadRequestError: it does not take one of them, or they are not in a message of a user.
     """
     types: Sequence[str] = getattr(model, "attachment_types", ())
     if types is ANY_TYPE:
         return
     for message in messages:
         if message.attachments and message.role != "tool":
+            if message.role != "user":
+                raise BadRequestError(
+                    f"a message of the role {message.role} cannot have attachments ({message.attachments[0]}): "
+                    "put them in a user message. Nothing was sent"
+                )
             for each in message.attachments:
                 if not accepts(types, each):
                     known = f"it takes {', '.join(types)}" if types else "it takes text only"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 
-from ..._base.attachment import Attachment, AttachmentError
+from ..._base.attachment import ANY_IMAGE, Attachment, AttachmentError
 from ..._kernel.values import Message
 from ...models.errors import BadRequestError
 
@@ -52,8 +52,8 @@ def file_name(attachment: Attachment) -> str:
 
 
 def is_image(attachment: Attachment) -> bool:
-    """Return whether an attachment is an image."""
-    return attachment.media_type.startswith("image/")
+    """Return whether an attachment is an image that vendors take. An SVG file is sent as text."""
+    return attachment.media_type in IMAGES or attachment.media_type == ANY_IMAGE
 
 
 def about_result(message: Message) -> str:

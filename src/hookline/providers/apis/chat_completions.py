@@ -204,8 +204,6 @@ def _message(message: Message, names: ToolNames) -> Json:
         role = "user" if message.role == "tool" else message.role
         if not message.attachments:
             return {"role": role, "content": message.content}
-        if role != "user":
-            raise unsupported(message.attachments[0], f"a message with the role {role}")
         texts = [_text(message.content)] if message.content else []
         return {"role": role, "content": [*texts, *map(_part, message.attachments)]}
     calls = [

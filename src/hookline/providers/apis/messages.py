@@ -177,10 +177,7 @@ def _blocks(message: Message, names: ToolNames) -> list[Json]:
             result["content"] = [*texts, *map(_file, message.attachments)]
         return [result]
     blocks = [_text(message.content)] if message.content.strip() else []
-    if message.attachments:
-        if message.role == "assistant":
-            raise unsupported(message.attachments[0], "a message with the role assistant")
-        # The vendor recommends files before the question about them.
+    if message.attachments:  # the vendor recommends files before the question about them
         blocks = [*map(_file, message.attachments), *blocks]
     for call in message.tool_calls:
         used = {"id": valid_id(call.id), "name": names.encode(call.name), "input": call.arguments}

@@ -131,8 +131,6 @@ def _items(message: Message, names: ToolNames) -> Iterator[Json]:
         role = "user" if message.role == "tool" else message.role
         content: Any = message.content
         if message.attachments:
-            if role != "user":
-                raise unsupported(message.attachments[0], f"a message with the role {role}")
             content = _parts(message)
         yield {"type": "message", "role": role, "content": content}
     for call in message.tool_calls:
