@@ -8,7 +8,7 @@ ALL_EXTRAS := cli,local,openai,anthropic,mcp,prices,otel,metrics,sensitive,sign,
 # Tests start hundreds of Python processes, which would compile everything anew without bytecode files.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-slow fuzz cover cover-core mutants bench agentdojo debian docs clean
+.PHONY: run test test-slow fuzz cover cover-core mutants test-adapters bench agentdojo debian docs clean
 
 # $(call quietly,TEXT,COMMAND) prints TEXT with the elapsed seconds while COMMAND runs, and its output only if it fails.
 define quietly
@@ -40,6 +40,11 @@ test: $(VENV)/.dev debian
 test-slow: $(VENV)/.dev debian
 	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --pythonpath $(BIN)/python # the variable: no hint at newer versions
 	@$(BIN)/pytest -n 2 -m slow
+
+# The adapters with their frameworks installed, each in an environment of its own: about 5 minutes the first time.
+# ONLY=langchain takes one of them; RESULTS=1 writes what the suite finds, for the table in the documentation.
+test-adapters: $(VENV)/.dev
+	@$(BIN)/python tests/adapters/run.py $(ONLY) $(if $(RESULTS),--write-results)
 
 # Random exploration: the tests that use hypothesis, with new examples in each round; says how to reproduce a finding.
 ROUNDS ?= 10

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hookline._net.signatures import HEADER, sign, verify
 from hookline._web.http_server import HttpServer
-from hookline.channels.webhook.signatures import HEADER, sign, verify
 
 SECRET = "a secret of this benchmark alone"
 PATH = "/webhook/bench"

@@ -6,6 +6,7 @@ model and tools around the scripted ones, and with the hooks attached as a user 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -80,9 +81,24 @@ class LoopDriver:
         raise NotImplementedError
 
 
+async def in_thread(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Call a function that blocks, and close the event loop that its framework keeps for later calls in the thread."""
+
+    def call() -> Any:
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        try:
+            return function(*args, **options)
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+    return await asyncio.to_thread(call)
+
+
 def installed() -> list[LoopDriver]:
-    """Return the drivers of Hookline's own loop and of the frameworks that can be imported."""
-    names = ["hookline", *(name for name, package in FRAMEWORKS.items() if _exists(package))]
+    """Return the drivers of Hookline's own loop, of a plain one, and of the frameworks that can be imported."""
+    names = ["hookline", "plain", *(name for name, package in FRAMEWORKS.items() if _exists(package))]
     drivers = []
     for name in names:
         try:

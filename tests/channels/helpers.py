@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from hookline._net.signatures import HEADER, sign
 from hookline._web.http_server import HttpServer
 from hookline.channels.protocol import Address
-from hookline.channels.webhook.signatures import HEADER, sign
 from hookline.stores.messages import OutboundMessage
 
 SECRET = "a secret that nobody can guess"

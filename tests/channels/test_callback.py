@@ -9,10 +9,10 @@ import pytest
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hookline._net.signatures import HEADER, verify
 from hookline._web.http_server import HttpServer
 from hookline.channels.protocol import Address, ChannelError, UndeliverableError
 from hookline.channels.webhook.channel import WebhookChannel
-from hookline.channels.webhook.signatures import HEADER, verify
 from hookline.payloads import OutboundMessage
 
 from .helpers import SECRET, RecordingGateway, served

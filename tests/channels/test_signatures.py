@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline.channels.webhook.signatures import SignatureError, sign, verify
+from hookline._net.signatures import SignatureError, sign, verify
 
 NOW = 1_800_000_000
 secrets = st.text(st.characters(codec="utf-8"), min_size=16, max_size=40)

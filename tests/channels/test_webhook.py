@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hookline._net.signatures import HEADER, sign
 from hookline.channels.protocol import Address, Channel, ChannelError
 from hookline.channels.webhook.channel import WebhookChannel
-from hookline.channels.webhook.signatures import HEADER, sign
 from hookline.payloads import InboundMessage, OutboundMessage
 
 from ..waiting import wait_until

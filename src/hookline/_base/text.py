@@ -1,10 +1,12 @@
-"""Helpers for messages: suggestions for misspelt names, error texts, durations, counts and short forms."""
+"""Helpers for messages: suggestions for misspelt names, error texts, durations, counts, short and visible forms."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import isnan
+from typing import Any
 
 
 def closest_match(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str | None:
@@ -74,3 +76,16 @@ def counted(number: int, noun: str) -> str:
 def shorten(text: str, limit: int) -> str:
     """Return the text, cut to ``limit`` characters if it is longer; the last one is then ``…``."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def visible_json(arguments: Mapping[str, Any], indent: int | None = 2) -> str:
+    """Format arguments as JSON in which every character is visible."""
+    text = json.dumps(arguments, ensure_ascii=False)
+    if indent is not None and len(text) > 80:
+        text = json.dumps(arguments, ensure_ascii=False, indent=indent)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+
+
+def one_line(text: str) -> str:
+    """Format a text as one line in which every character is visible and which cannot close a quote."""
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text).replace("`", "'")

@@ -51,6 +51,10 @@ _OWN_ENDS = DONE | {"unknown"}
 """Stop signals of a reply without tool calls, after which frameworks end by themselves."""
 
 
+Validate = Callable[[str, Mapping[str, Any]], CheckedArguments | str]
+"""Checks the arguments of a call of a tool: returns them as the tool gets them, or what is wrong with them."""
+
+
 class Reply(msgspec.Struct, frozen=True):
     """A model reply after all hooks, for the framework.
 
@@ -99,9 +103,18 @@ class Exchange:
         kind: what the framework is about to do.
         argument: the request to the model, the tool call, or how the run ended.
         streaming: whether the framework takes the pieces of a reply.
+        validate: the framework's own check of the arguments of a tool call; see :meth:`Tool.validate`.
     """
 
-    def __init__(self, kind: Literal["model", "tool", "end"], argument: Any, *, streaming: bool = False) -> None:
+    def __init__(
+        self,
+        kind: Literal["model", "tool", "end"],
+        argument: Any,
+        *,
+        streaming: bool = False,
+        validate: Validate | None = None,
+    ) -> None:
+        self.validate = validate
         self.kind = kind
         self.argument = argument
         self.streaming = streaming
@@ -201,7 +214,10 @@ class ForeignTool(Tool):
         self.spec = ToolSpec(spec.name, spec.description, {"properties": {}, **thaw(spec.parameters)})
 
     def validate(self, arguments: Mapping[str, Any]) -> CheckedArguments | str:
-        """Return the arguments as they are."""
+        """Return the arguments as the framework checks them, or else as they are."""
+        exchange = _EXCHANGE.get()
+        if exchange is not None and exchange.validate is not None:
+            return exchange.validate(self.name, arguments)
         try:
             checked = freeze(scrub(arguments))
             return CheckedArguments(checked, thaw(checked))
@@ -382,9 +398,11 @@ class ForeignLoop(Loop):
         self._inbox.put_nowait(exchange)
 
     def show(self, event: Event) -> None:
-        """Hand streamed text to the framework."""
+        """Hand streamed text to the framework, if it takes the reply in pieces."""
         current = self._current
-        if isinstance(event, (TextDelta, Discarded)) and current is not None and not current.settled:
+        if current is None or current.settled or not current.streaming:
+            return
+        if isinstance(event, (TextDelta, Discarded)):
             current.put(event)
 
     # The steps of the loop.
@@ -452,7 +470,9 @@ class ForeignLoop(Loop):
             self._arrived, self._last_batch = self._last_batch.left_over, None
 
     async def _make_earlier_call(self, exchange: Exchange) -> None:
+        self._arrived = exchange
         batch = self._batch_of((exchange.argument,), self._steps_begun, frozenset())
+        self._arrived = exchange  # the batch takes it
         try:
             await batch.run()
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
@@ -521,7 +541,7 @@ class ForeignLoop(Loop):
         return self._last_batch
 
     def _batch_of(self, calls: Sequence[ToolCall], hop: int, withdrawn: frozenset[str]) -> ForeignBatch:
-        return ForeignBatch(self.engine, calls, hop, withdrawn, self._reports, self._inbox.get)
+        return ForeignBatch(self.engine, calls, hop, withdrawn, self._reports, self._next)
 
     async def _finish(self) -> AgentResult[Any]:
         result = await super()._finish()

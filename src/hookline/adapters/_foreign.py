@@ -34,7 +34,7 @@ from .._kernel.state import AgentResult
 from .._kernel.values import Message, ModelResponse, ToolCall
 from .._run.budget import Limits
 from .._run.events import Discarded, Sink, TextDelta
-from .._run.foreign import Exchange, ForeignAgent, ForeignLoop, ForeignModel, ForeignTools, Reply, Work
+from .._run.foreign import Exchange, ForeignAgent, ForeignLoop, ForeignModel, ForeignTools, Reply, Validate, Work
 from .._run.model_call import make_gated_model
 from .._run.options import StreamMode
 from .._run.run import Run, background_loop
@@ -359,6 +359,14 @@ class ForeignRun:
         self._abandoned = weakref.finalize(self, run.cancel, "the framework ended without a result")
         self._abandoned.atexit = False
 
+    @property
+    def alive(self) -> bool:
+        """Whether the framework can go on with the run: it has not ended otherwise, and its event loop is running.
+
+        A run that ended with a reply is alive: it tells the framework to end too.
+        """
+        return not self._aio.is_closed() and not self._engine.services.interrupt.cancelled
+
     # Model calls.
 
     async def call_model(self, request: ModelRequest, send: Send) -> Reply:
@@ -419,10 +427,11 @@ class ForeignRun:
 
     # Tool calls.
 
-    async def call_tool(self, call: ToolCall, execute: Execute) -> ToolCallResult:
+    async def call_tool(self, call: ToolCall, execute: Execute, validate: Validate | None = None) -> ToolCallResult:
         """Let the hooks judge a tool call, make it with ``execute(name, arguments)``, and let them judge the result.
 
-        If the tool raises, and no hook changes that, its exception is raised here.
+        If the tool raises, and no hook changes that, its exception is raised here. With ``validate``, guards judge the
+        arguments as the framework validated them, and ``execute`` gets these values.
 
         Raises:
             RunOverError: a hook ended or stopped the run, or a limit is reached.
@@ -437,7 +446,7 @@ class ForeignRun:
                 failures.append(error)
                 raise
 
-        return self._tool_result(await self._drive(Exchange("tool", call), executed), failures)
+        return self._tool_result(await self._drive(Exchange("tool", call, validate=validate), executed), failures)
 
     def call_tool_sync(self, call: ToolCall, execute: Callable[[str, dict[str, Any]], Any]) -> ToolCallResult:
         """Call a tool like :meth:`call_tool`, in this thread."""

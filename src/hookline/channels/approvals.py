@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import shlex
 import time
@@ -15,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from .._base.text import describe, error_text
+from .._base.text import describe, error_text, one_line, visible_json
 from .._base.workers import in_thread
 from ..hooks.approvals import ApprovalsHook
 from ..stores.approvals import ApprovalRow, ApprovalStore, DecisionRefusedError, matches
@@ -447,6 +446,7 @@ def render_request(
     hide_arguments: bool = False,
     limit: int | None = None,
     length: Callable[[str], int] = len,
+    instructions: Sequence[str] | None = None,
 ) -> tuple[list[str], bool]:
     """Render the messages that show a call to people, and return whether they contain all of its arguments.
 
@@ -458,10 +458,11 @@ def render_request(
         hide_arguments: leave the arguments out.
         limit: the longest message, as measured by ``length``.
         length: measures a text as the platform does.
+        instructions: lines that say how to decide; by default with the commands of a conversation.
     """
     row, code = pending.row, pending.code
     head = f"{code}: {one_line(row.agent) or 'the agent'} wants to call `{one_line(row.tool)}`"
-    tail = "\n".join([*_reasons(row), *_instructions(pending)])
+    tail = "\n".join([*_reasons(row), *(_instructions(pending) if instructions is None else instructions)])
     arguments = visible_json(row.arguments)
     if hide_arguments:
         return [f"{head}.\n{tail}"], False
@@ -502,19 +503,6 @@ def _instructions(pending: PendingApproval) -> list[str]:
         f"Answer by {until}: `/approve {code}`, or `/deny {code} reason`. Without an answer it does not run.",
         f"If no other call is waiting, yes or no is enough. `/approve {code} session` allows it for this conversation.",
     ]
-
-
-def visible_json(arguments: Mapping[str, Any], indent: int | None = 2) -> str:
-    """Format arguments as JSON in which every character is visible."""
-    text = json.dumps(arguments, ensure_ascii=False)
-    if indent is not None and len(text) > 80:
-        text = json.dumps(arguments, ensure_ascii=False, indent=indent)
-    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
-
-
-def one_line(text: str) -> str:
-    """Format a text as one line in which every character is visible and which cannot close a quote."""
-    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text).replace("`", "'")
 
 
 def format_time(at: float) -> str:

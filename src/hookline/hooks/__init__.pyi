@@ -13,6 +13,9 @@ from .._sensitive.detectors import SensitiveValue as SensitiveValue
 from .._sensitive.detectors import find_sensitive as find_sensitive
 from .._sensitive.redactor import Redactor as Redactor
 from ._support.secret_files import SECRET_FILES as SECRET_FILES
+from .approval_links import ApprovalLink as ApprovalLink
+from .approval_links import ApprovalLinks as ApprovalLinks
+from .approval_links import LinkError as LinkError
 from .approvals import ApprovalsHook as ApprovalsHook
 from .audit_log import AuditLogHook as AuditLogHook
 from .audit_trail import AuditTrailHook as AuditTrailHook

@@ -10,6 +10,7 @@ from typing import Any
 from .._kernel.values import Message
 from .apis.messages import MessagesApi
 from .error_mapping import Endpoint
+from .prices import Price
 from .remote import RemoteModel, check, client_timeout, find_api_key
 from .tokens import count, estimate
 
@@ -29,6 +30,7 @@ class AnthropicModel(RemoteModel):
         max_tokens: the maximum length of a reply if ``params`` has no such limit.
         attachments: the media types that the model takes, such as ``["image/png"]``, or ``[]`` for none; by default
             those of the API.
+        price: the price of the model; from the price list if omitted.
 
     Raises:
         RegistrationError: an argument is invalid.
@@ -50,6 +52,7 @@ class AnthropicModel(RemoteModel):
         max_retries: int = 2,
         max_tokens: int = 4096,
         attachments: Iterable[str] | None = None,
+        price: Price | None = None,
     ) -> None:
         base_url = base_url or os.environ.get("ANTHROPIC_BASE_URL") or None
         check("anthropic", name, base_url, timeout, max_retries)
@@ -74,6 +77,7 @@ class AnthropicModel(RemoteModel):
             connect,
             organization_header="anthropic-organization-id",
             attachments=attachments,
+            price=price,
         )
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:

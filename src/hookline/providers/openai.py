@@ -13,6 +13,7 @@ from .._kernel.values import Message
 from .apis.chat_completions import ChatCompletionsApi
 from .apis.responses import ResponsesApi
 from .error_mapping import Endpoint
+from .prices import Price
 from .remote import RemoteModel, check, client_timeout, find_api_key
 from .tokens import count, openai_counter
 
@@ -21,7 +22,7 @@ Api = Literal["chat", "responses"]
 
 
 class OpenAIModel(RemoteModel):
-    """A model behind OpenAI's API: OpenAI, Ollama, vLLM, llama.cpp, LM Studio, OpenRouter and others.
+    """A model behind OpenAI's API: that of OpenAI itself, or of another server such as llama.cpp.
 
     Args:
         name: the model's name on its server.
@@ -33,6 +34,7 @@ class OpenAIModel(RemoteModel):
         max_retries: how often the client retries after a temporary failure.
         attachments: the media types that the model takes, such as ``["image/png"]``, or ``[]`` for none; by default
             those of the API.
+        price: the price of the model; from the price list if omitted.
 
     Raises:
         RegistrationError: an argument is invalid.
@@ -41,7 +43,7 @@ class OpenAIModel(RemoteModel):
 
     Example::
 
-        agent = Agent("bob", llm=OpenAIModel("llama3.2", base_url="http://localhost:11434/v1"))
+        agent = Agent("bob", llm=OpenAIModel("llama3.2", base_url="http://localhost:8080/v1"))
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class OpenAIModel(RemoteModel):
         timeout: float | None = 600.0,
         max_retries: int = 2,
         attachments: Iterable[str] | None = None,
+        price: Price | None = None,
     ) -> None:
         base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
         check("openai", name, base_url, timeout, max_retries)
@@ -88,6 +91,7 @@ class OpenAIModel(RemoteModel):
             organization=organization or "",
             organization_header="openai-organization",
             attachments=attachments,
+            price=price,
         )
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:

@@ -16,14 +16,14 @@ from .._run.context import AgentContext, services_of
 from .._run.environment import make_id
 from .._run.session import Session
 from .._run.termination import RunFailedError
-from ..hooks.approvals import ApprovalsHook
+from ..hooks.approvals import ApprovalsHook, Notifier
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.sessions import SessionStore
 from .auth import Caller
 from .concurrency import KeyedLocks, RunSlots
 from .live_run import LiveRun
-from .logs import LogFieldsHook, log_approval_request
+from .logs import LogFieldsHook
 from .options import ServerOptions
 
 log = logging.getLogger("hookline")
@@ -41,6 +41,7 @@ class RunExecutor:
         options: limits and time limits.
         context: makes the context of a run, with its budget.
         metadata: metadata for the hooks of every run.
+        notify: announces calls that wait for approval.
     """
 
     def __init__(
@@ -50,12 +51,14 @@ class RunExecutor:
         options: ServerOptions,
         context: Callable[[Session], AgentContext],
         metadata: Mapping[str, Any],
+        notify: Notifier,
     ) -> None:
         self._approvals = approvals
         self._sessions = sessions
         self._approval_seconds = options.approval_seconds
         self._context = context
         self._metadata = metadata
+        self._notify = notify
         self._session_locks = KeyedLocks()
         self._slots = RunSlots(options.max_runs)
 
@@ -127,7 +130,7 @@ class RunExecutor:
             seconds=self._approval_seconds,
             owner=caller.id,
             root_id=record.id,
-            notify=log_approval_request,
+            notify=self._notify,
         )
         ctx = self._context(session)
         if first:

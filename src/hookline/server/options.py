@@ -20,6 +20,22 @@ Seconds = Annotated[float, msgspec.Meta(ge=0)]
 PositiveNumber = Annotated[float, msgspec.Meta(gt=0)]
 
 
+class LinkOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Signed links to calls that wait for approval.
+
+    Args:
+        secret: signs the links, at least 16 characters; ``env:NAME`` reads it from the environment.
+        webhook: the URL to which each link is posted.
+        people: the people who decide; each gets a link of their own.
+        private: whether the host name of the webhook may resolve to a private address.
+    """
+
+    secret: str
+    webhook: str
+    people: tuple[str, ...] = ()
+    private: bool = False
+
+
 class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The options of ``hookline serve``.
 
@@ -42,6 +58,8 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         heartbeat: after how many seconds without an event a stream sends a heartbeat.
         grace: how many seconds runs get to finish when the server stops.
         approval_seconds: how long a call may wait for approval before it is denied.
+        approval_links: sends signed links to waiting calls: a table with ``secret``, ``webhook``, ``people`` and
+            ``private``.
         keep_days: for how many days the texts and events of a finished run are kept.
         public_card: whether the A2A agent card can be read without a key.
         push_hosts: names or addresses that push notifications may be sent to, besides public ones.
@@ -69,6 +87,7 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     heartbeat: Annotated[float, msgspec.Meta(ge=0.1)] = 15.0
     grace: Seconds = 30.0
     approval_seconds: PositiveNumber = 3600.0
+    approval_links: LinkOptions | None = None
     keep_days: PositiveNumber = 30.0
     public_card: bool = False
     push_hosts: tuple[str, ...] = ()

@@ -22,6 +22,7 @@ from .._kernel.values import Message
 from .._run.context import AgentContext
 from .._run.environment import make_id
 from .._run.session import Session
+from ..hooks.approvals import Notifier
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.processes import process_start
@@ -34,12 +35,15 @@ from .events import RunAccepted
 from .executor import RunExecutor
 from .idempotency import IdempotencyKeys
 from .live_run import EventReader, LiveRun, RunRecorder, closing_event
+from .logs import log_approval_request
 from .options import ServerOptions
 
 log = logging.getLogger("hookline")
 
 CANCEL_SECONDS = 10.0
 """Seconds that a cancellation waits for the run to finish."""
+STORE_SECONDS = 5.0
+"""Seconds that a shutdown without a grace period waits until the last events are stored."""
 MAX_UNREAD = 100
 """Maximum number of unread messages for one run."""
 PRUNE_SECONDS = 3600.0
@@ -60,6 +64,7 @@ class RunService:
         options: limits and time limits.
         context: makes the context of a run, with its budget.
         metadata: metadata for the hooks of every run.
+        notify: announces calls that wait for approval; by default in the log.
     """
 
     def __init__(
@@ -72,6 +77,7 @@ class RunService:
         options: ServerOptions,
         context: Callable[[Session], AgentContext] | None = None,
         metadata: Mapping[str, Any] = EMPTY,
+        notify: Notifier = log_approval_request,
     ) -> None:
         self.agents = agents
         self.approvals = approvals
@@ -79,7 +85,7 @@ class RunService:
         self._store = store
         context = context or (lambda session: AgentContext(session=session))
         self._sessions = sessions
-        self._executor = RunExecutor(approvals, sessions, options, context, metadata)
+        self._executor = RunExecutor(approvals, sessions, options, context, metadata, notify)
         self._recorder = RunRecorder(store, self._on_stored, self._on_store_error)
         self._keys = IdempotencyKeys(store)
         self._live: dict[str, LiveRun] = {}
@@ -122,7 +128,7 @@ class RunService:
             if not live.closed and live.task is not None:  # the run ignored its cancellation
                 live.finish("interrupted", reason="the server stopped")
                 live.task.cancel()
-        await self._recorder.close(self.options.grace)
+        await self._recorder.close(max(self.options.grace, STORE_SECONDS))
 
     def _tasks(self) -> list[asyncio.Task[None]]:
         return [live.task for live in self._live.values() if live.task is not None and not live.task.done()]

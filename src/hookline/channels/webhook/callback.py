@@ -12,9 +12,9 @@ import msgspec
 from ..._kernel.errors import RegistrationError
 from ..._net.egress import Egress, EgressError, post
 from ..._net.http_client import FetchError
+from ..._net.signatures import HEADER, sign
 from ..._net.urls import UrlError, parse_url
 from ..protocol import ChannelError, UndeliverableError
-from .signatures import HEADER, sign
 
 MAX_RETRY_AFTER = 3600.0
 """Longest ``Retry-After`` that is respected, in seconds."""

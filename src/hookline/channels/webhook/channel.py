@@ -19,6 +19,7 @@ import msgspec
 from ..._base.errors import NotInstalledError
 from ..._base.files import user_folder
 from ..._base.workers import in_thread
+from ..._net.signatures import HEADER, TOLERANCE, SignatureError, verify
 from ...stores.chats import ChatStore
 from ...stores.errors import StoreError
 from ...stores.messages import InboundMessage, OutboundMessage
@@ -26,7 +27,6 @@ from ..protocol import Address, Capabilities, ChannelError, Deliver, Health
 from ..receiving import DeliveryGate
 from ..validation import checked_name, checked_path, checked_secrets
 from .callback import Callback
-from .signatures import HEADER, TOLERANCE, SignatureError, verify
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from hashlib import sha256
 
-from ..._kernel.errors import HooklineError
+from .._kernel.errors import HooklineError
 
 HEADER = "Hookline-Signature"
 TOLERANCE = 300.0

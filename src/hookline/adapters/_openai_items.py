@@ -1,0 +1,177 @@
+"""Requests and replies of the OpenAI Agents SDK as messages of Hookline, and back.
+
+The SDK's input is a list of items in the format of OpenAI's Responses API; one message of Hookline is one item or
+several (a reply with its tool calls). What no hook changed goes back exactly as it came, because items carry more
+than a message does: ids, reasoning, images, calls of hosted tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._base.frozen import json_text
+from .._kernel.values import Message, ModelResponse, ToolCall, Usage
+
+_MODEL_SIDE = frozenset(("function_call", "reasoning"))
+"""Types of items that the model wrote, and that belong to the reply they are next to."""
+
+
+class Conversation:
+    """The input of one model call: its messages for hooks, and the items for a changed list of messages.
+
+    Example::
+
+        conversation = Conversation("Be brief.", [{"role": "user", "content": "Hello"}])
+        conversation.messages          # (Message("system", "Be brief."), Message("user", "Hello"))
+        conversation.restore(messages)  # ("Be brief.", [{"role": "user", "content": "Hello"}])
+    """
+
+    def __init__(self, instructions: str | None, given: str | Sequence[Any]) -> None:
+        items = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
+        self._parts: list[tuple[Message, list[Any]]] = []
+        if instructions:
+            self._parts.append((Message("system", instructions), []))
+        names: dict[str, str] = {}
+        reply: list[Any] = []
+        for item in items:
+            kind, role = item.get("type", "message"), item.get("role")
+            if kind == "function_call":
+                names[item["call_id"]] = item["name"]
+            if role == "assistant" or kind in _MODEL_SIDE or kind.endswith("_call"):
+                if role == "assistant" and any(part.get("type") not in ("reasoning",) for part in reply):
+                    self._close(reply)
+                    reply = []
+                reply.append(item)
+                continue
+            self._close(reply)
+            reply = []
+            if kind == "function_call_output":
+                call_id = item["call_id"]
+                self._parts.append((Message("tool", text_of(item["output"]), (), call_id, names.get(call_id)), [item]))
+            elif kind == "message" and role in ("user", "system", "developer"):
+                self._parts.append((Message("user" if role == "user" else "system", text_of(item["content"])), [item]))
+            elif self._parts:  # an output of a hosted tool, or a reference to an item: it stays where it is
+                self._parts[-1][1].append(item)
+            else:
+                self._parts.append((Message("user", ""), [item]))
+        self._close(reply)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The messages, the instructions first."""
+        return tuple([message for message, _ in self._parts])
+
+    def restore(self, messages: Sequence[Message]) -> tuple[str | None, list[Any]]:
+        """Return instructions and items for messages: the original items where a message is unchanged."""
+        instructions = None
+        if messages and messages[0].role == "system":
+            instructions, messages = messages[0].content, messages[1:]
+        known = {id(message): items for message, items in self._parts}
+        originals = self._parts[1:] if self._parts and not self._parts[0][1] else self._parts
+        present = {id(message) for message in messages}
+        items: list[Any] = []
+        for index, message in enumerate(messages):
+            same = known.get(id(message))
+            if same is None:
+                same = next((parts for original, parts in originals if original == message), None)
+            if same is not None:
+                items += same
+                continue
+            replaced, parts = originals[index] if index < len(originals) else (message, [])
+            if replaced.role == message.role == "user" and parts and id(replaced) not in present:
+                items.append(_with_text(parts[0], message.content))
+            else:
+                items += new_items(message)
+        return instructions, items
+
+    def _close(self, reply: list[Any]) -> None:
+        """Add the items of one reply as one message."""
+        if not reply:
+            return
+        text = "\n".join(text_of(item.get("content", "")) for item in reply if item.get("role") == "assistant")
+        calls = [
+            ToolCall(item["call_id"], item["name"], item["arguments"] or "{}")
+            for item in reply
+            if item.get("type") == "function_call"
+        ]
+        self._parts.append((Message("assistant", text, tuple(calls)), list(reply)))
+
+
+def text_of(content: Any) -> str:
+    """Return the text in the content of an item. Images and files have none."""
+    if isinstance(content, str):
+        return content
+    parts = [part for part in content or () if isinstance(part, Mapping)]
+    return "\n".join(
+        str(part.get("text", part.get("refusal", ""))) for part in parts if "text" in part or "refusal" in part
+    )
+
+
+def new_items(message: Message) -> list[Any]:
+    """Return the items of a message that a hook wrote."""
+    if message.role == "tool":
+        return [{"type": "function_call_output", "call_id": message.call_id, "output": message.content}]
+    items: list[Any] = []
+    if message.content or not message.tool_calls:
+        items.append({"role": message.role, "content": message.content})
+    for call in message.tool_calls:
+        items.append(
+            {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments_text(call)}
+        )
+    return items
+
+
+def arguments_text(call: ToolCall) -> str:
+    """Return the arguments of a call as the text that the model would have sent."""
+    return json_text(call.arguments) if call.raw is None else call.raw
+
+
+def _with_text(item: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """Return an item of a user with other text, and with its images and files."""
+    content = item.get("content")
+    if isinstance(content, str) or content is None:
+        return {**item, "content": text}
+    others = [part for part in content if part.get("type") != "input_text"]
+    return {**item, "content": [{"type": "input_text", "text": text}, *others]}
+
+
+def read_reply(response: Any, model: str) -> ModelResponse:
+    """Return a reply of the SDK's model as one of Hookline."""
+    texts: list[str] = []
+    calls: list[ToolCall] = []
+    for item in response.output:
+        if item.type == "message":
+            texts += [str(getattr(part, "text", "") or getattr(part, "refusal", "")) for part in item.content]
+        elif item.type == "function_call":
+            calls.append(ToolCall(item.call_id, item.name, item.arguments or "{}"))
+    used = response.usage
+    usage = Usage(used.input_tokens, used.output_tokens, used.input_tokens_details.cached_tokens or 0)
+    reason = "tool_calls" if calls else "stop"
+    return ModelResponse("".join(texts), tuple(calls), usage, reason, model=model, provider="openai-agents")
+
+
+def write_output(content: str, calls: Sequence[ToolCall], original: Any = None) -> list[Any]:
+    """Return the output items of a reply that a hook changed or wrote.
+
+    Calls and text are written anew, without ids and reasoning: OpenAI refuses an item whose reasoning is missing, and
+    reasoning whose item was changed. Calls of hosted tools stay, because they have already happened.
+    """
+    from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+
+    hosted = [item for item in original or () if item.type not in ("message", "function_call", "reasoning")]
+    items: list[Any] = list(hosted)
+    if content or not calls:
+        text = ResponseOutputText(text=content, type="output_text", annotations=[])
+        items.append(
+            ResponseOutputMessage(
+                id="msg_hookline", content=[text], role="assistant", status="completed", type="message"
+            )
+        )
+    for call in calls:
+        items.append(
+            ResponseFunctionToolCall(
+                call_id=call.id, name=call.name, arguments=arguments_text(call), type="function_call"
+            )
+        )
+    return items

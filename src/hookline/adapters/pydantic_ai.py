@@ -1,0 +1,443 @@
+"""Hookline's hooks in an agent of pydantic-ai.
+
+One capability takes part in the whole run::
+
+    from hookline.adapters.pydantic_ai import HooklineCapability
+
+    agent = Agent(model, tools=[shell], capabilities=[HooklineCapability(no_sudo, AuditTrail("audit.db"))])
+
+The capability wraps the run, the model (``get_wrapper_model``: the hooks of a capability around a request may call the
+model only once) and the toolset (``get_wrapper_toolset``: the last place before a tool runs, so that what the guards
+judged is what runs). It is the innermost capability: what others change is changed before the hooks see it.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, Unpack
+
+from .._base.frozen import freeze, json_text, parse_object, thaw
+from .._kernel.errors import HooklineError, RegistrationError
+from .._kernel.hook import Hook
+from .._kernel.payloads import ModelRequest
+from .._kernel.registry import HookRegistry
+from .._kernel.state import AgentResult
+from .._kernel.values import ModelResponse, ToolCall, ToolSpec
+from .._run.foreign import Reply
+from .._run.termination import RunFailedError
+from ..tools._tool import CheckedArguments, jsonable
+from ._foreign import AdapterOptions, Attachment, ForeignRun, RunOverError, Support, reply_is
+from ._pydantic_ai_messages import Conversation, new_response, plain_settings, read_reply, user_text
+
+try:
+    import pydantic_core
+    from pydantic_ai import messages as pm
+    from pydantic_ai.agent import CallToolsNode, ModelRequestNode
+    from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+    from pydantic_ai.exceptions import ToolFailed
+    from pydantic_ai.models import StreamedResponse
+    from pydantic_ai.models.wrapper import WrapperModel
+    from pydantic_ai.result import FinalResult
+    from pydantic_ai.tools import ToolDenied
+    from pydantic_ai.toolsets import WrapperToolset
+    from pydantic_graph import End
+except ImportError:  # Attachment says which version to install
+    AbstractCapability = StreamedResponse = WrapperModel = WrapperToolset = object
+
+SUPPORT = Support("pydantic-ai", "pydantic-ai-slim", "2.66", "2.67", {}, "pydantic-ai")
+
+_CANCELLED = "Cancelled: the run has ended."
+_JUDGED = ("function", "unapproved")
+"""The kinds of tools that pydantic-ai calls; others are called by the program, or are its output."""
+
+_RUN: ContextVar[str | None] = ContextVar("hookline_pydantic_ai_run", default=None)
+
+
+class HooklineCapability(AbstractCapability):  # type: ignore[misc]
+    """A capability that calls Hookline's hooks in an agent of pydantic-ai.
+
+    Args:
+        hooks: hooks, or one :class:`hookline.HookRegistry`, whose later changes take effect too.
+        options: see :class:`hookline.adapters.AdapterOptions`.
+
+    Raises:
+        RegistrationError: a hook or an option cannot work in pydantic-ai; the message names the alternative.
+
+    Example::
+
+        @guard(BEFORE_TOOL, tools="shell")
+        def no_sudo(ctx, request):
+            return HookResult.block("sudo is not allowed.") if "sudo" in request.arguments["command"] else None
+
+        agent = Agent(model, tools=[shell], capabilities=[HooklineCapability(no_sudo)])
+    """
+
+    def __init__(self, *hooks: Hook | HookRegistry, **options: Unpack[AdapterOptions]) -> None:
+        self._attachment = Attachment(SUPPORT, hooks, options)
+        self._run: _Run | None = None
+        super().__init__()
+
+    def get_ordering(self) -> Any:
+        """Return the place of this capability: inside all others."""
+        return CapabilityOrdering(position="innermost")
+
+    async def for_run(self, ctx: Any) -> Any:
+        """Return the capability of one run."""
+        own = copy.copy(self)
+        own._run = _Run()
+        return own
+
+    async def wrap_run(self, ctx: Any, *, handler: Any) -> Any:
+        """Start and end Hookline's run."""
+        run = self._run
+        if _RUN.get() == ctx.run_id or run is None:
+            raise RegistrationError(
+                "Hookline is already attached to this agent: each hook would be called twice. Use one "
+                "HooklineCapability, with all hooks"
+            )
+        _RUN.set(ctx.run_id)
+        history = Conversation("", ctx.messages).messages
+        task, session = user_text(ctx.prompt or ""), str(ctx.conversation_id or "")
+        run.foreign = foreign = self._attachment.start(task, history, session=session, streaming=True)
+        try:
+            result = await handler()
+        except Exception as error:
+            await foreign.end(error=error)
+            raise
+        except BaseException:
+            foreign.run.cancel("the framework was cancelled")
+            await foreign.end()
+            raise
+        output = result.output
+        ended = await foreign.end(output if isinstance(output, str) else None)
+        if ended.status == "failed" and run.over is None:
+            raise RunFailedError(ended)
+        if isinstance(output, str) and ended.reply != output:
+            return dataclasses.replace(result, output=ended.reply)
+        return result
+
+    async def wrap_node_run(self, ctx: Any, *, node: Any, handler: Any) -> Any:
+        """End the run where a hook ended it, or continue it where a hook kept it going."""
+        run = self._run
+        if run is None:
+            return await handler(node)
+        if isinstance(node, CallToolsNode) and run.over is not None:
+            return End(FinalResult(run.over.reply))
+        following = await handler(node)
+        if isinstance(following, End) and run.over is None and run.note is not None:
+            note, run.note = run.note, None
+            return ModelRequestNode(pm.ModelRequest(parts=[pm.UserPromptPart(note)]))
+        return following
+
+    def get_wrapper_model(self, model: Any) -> Any:
+        """Return the model, with its calls under the hooks."""
+        return None if self._run is None else _HookedModel(self._run, model)
+
+    def get_wrapper_toolset(self, toolset: Any) -> Any:
+        """Return the tools of the run, with their calls under the hooks."""
+        return None if self._run is None else _HookedToolset(toolset, self._run)
+
+
+class _Run:
+    """One run, and what the hooks decided about it."""
+
+    foreign: ForeignRun
+
+    def __init__(self) -> None:
+        self.over: AgentResult[Any] | None = None
+        self.note: str | None = None
+        """The note of a hook that kept the run going after the last reply."""
+
+
+# Model calls.
+
+
+class _HookedModel(WrapperModel):  # type: ignore[misc]
+    """The model of one request."""
+
+    def __init__(self, run: _Run, model: Any) -> None:
+        super().__init__(model)
+        self._run = run
+
+    async def request(self, messages: list[Any], model_settings: Any, model_request_parameters: Any) -> Any:
+        """Call the model under the hooks."""
+        call = _ModelCall(self._run, self.wrapped, messages, model_settings, model_request_parameters)
+
+        async def send(asked: ModelRequest) -> ModelResponse:
+            return call.read(await self.wrapped.request(*call.write(asked)))
+
+        try:
+            call.take(await self._run.foreign.call_model(call.request(), send))
+        except RunOverError as over:
+            self._run.over = over.result
+        return call.response()
+
+    @asynccontextmanager
+    async def request_stream(
+        self, messages: list[Any], model_settings: Any, model_request_parameters: Any, run_context: Any = None
+    ) -> AsyncIterator[Any]:
+        """Call the model under the hooks, and show text as they release it."""
+        call = _ModelCall(self._run, self.wrapped, messages, model_settings, model_request_parameters)
+
+        async def send(asked: ModelRequest) -> AsyncIterator[str | ModelResponse]:
+            async with self.wrapped.request_stream(*call.write(asked), run_context) as stream:
+                async for event in stream:
+                    if (text := _text_in(event)) is not None:
+                        yield text
+                yield call.read(stream.get())
+
+        stream = _HookedStream(model_request_parameters=model_request_parameters)
+        stream.call, stream.send = call, send
+        try:
+            yield stream
+        finally:
+            await stream.close_stream()
+
+
+class _HookedStream(StreamedResponse):  # type: ignore[misc]
+    """A stream of the text that the hooks released, and then of the other parts of the reply."""
+
+    call: _ModelCall
+    send: Any
+    _items: Any = None
+    _whole: Any = None
+
+    async def _get_event_iterator(self) -> AsyncIterator[Any]:
+        call, shown = self.call, ""
+        self._items = call.run.foreign.stream_model(call.request(), self.send)
+        try:
+            async for item in self._items:
+                if isinstance(item, str):
+                    shown += item
+                    for event in self._parts_manager.handle_text_delta(vendor_part_id="text", content=item):
+                        yield event
+                elif isinstance(item, Reply):
+                    call.take(item)
+        except RunOverError as over:
+            call.run.over = over.result
+        self._whole = whole = call.response()
+        self._usage = whole.usage
+        if not shown:  # such as the reply of a hook
+            for text in [part.content for part in whole.parts if part.part_kind == "text"]:
+                for event in self._parts_manager.handle_text_delta(vendor_part_id="text", content=text):
+                    yield event
+        for number, part in enumerate(whole.parts):
+            if part.part_kind != "text":
+                yield self._parts_manager.handle_part(vendor_part_id=number, part=part)
+
+    def get(self) -> Any:
+        """Return the response, as far as it is known."""
+        return super().get() if self._whole is None else self._whole
+
+    async def close_stream(self) -> None:
+        """Stop the model."""
+        if self._items is not None:
+            await self._items.aclose()
+
+    @property
+    def model_name(self) -> str:
+        return self.call.model.model_name  # type: ignore[no-any-return]
+
+    @property
+    def provider_name(self) -> str | None:
+        return self.call.model.system  # type: ignore[no-any-return]
+
+    @property
+    def provider_url(self) -> str | None:
+        return self.call.model.base_url  # type: ignore[no-any-return]
+
+    @property
+    def timestamp(self) -> datetime:
+        return datetime.now(UTC)
+
+
+class _ModelCall:
+    """One call of the model: the request for Hookline, and the response for pydantic-ai."""
+
+    def __init__(self, run: _Run, model: Any, messages: list[Any], settings: Any, parameters: Any) -> None:
+        self.run, self.model = run, model
+        self._settings, self._parameters = settings, parameters
+        parts = parameters.instruction_parts
+        self._conversation = Conversation((parts and pm.InstructionPart.join(parts)) or "", messages)
+        self._params = plain_settings(settings)
+        self._outputs = frozenset([tool.name for tool in parameters.output_tools])
+        self._last: tuple[ModelResponse, Any] | None = None
+        self._spent: Any = None
+        self._reply: Any = None
+
+    def request(self) -> ModelRequest:
+        """Return the request for the hooks."""
+        parameters, choice = self._parameters, self._params.get("tool_choice")
+        schema = parameters.output_object.json_schema if parameters.output_object is not None else None
+        return ModelRequest(
+            self._conversation.messages,
+            tuple([_spec(tool) for tool in (*parameters.function_tools, *parameters.output_tools)]),
+            self.model.model_name,
+            response_format=schema,
+            tool_choice=choice if isinstance(choice, str) else None,
+            params={name: value for name, value in self._params.items() if name != "tool_choice"},
+        )
+
+    def write(self, asked: ModelRequest) -> tuple[list[Any], Any, Any]:
+        """Return the request for pydantic-ai."""
+        before = self.request()
+        if asked.response_format != before.response_format:
+            raise HooklineError("pydantic-ai: a hook cannot change response_format. Set output_type of the agent")
+        if asked.model != before.model:
+            raise HooklineError("pydantic-ai: a hook cannot change the model. Use pydantic-ai's SelectModel")
+        specs = {spec.name: spec for spec in asked.tools}
+        if added := specs.keys() - {spec.name for spec in before.tools}:
+            raise HooklineError(f"pydantic-ai: a hook cannot add the tool {min(added)!r}. Give it to the agent")
+        instructions, history = self._conversation.restore(asked.messages)
+        changes: dict[str, Any] = {}
+        if asked.tools != before.tools:
+            for kind in ("function_tools", "output_tools"):
+                tools = [tool for tool in getattr(self._parameters, kind) if tool.name in specs]
+                changes[kind] = [_with_spec(tool, specs[tool.name]) for tool in tools]
+        if instructions is not None:
+            changes["instruction_parts"] = [pm.InstructionPart(instructions)] if instructions else []
+        parameters = dataclasses.replace(self._parameters, **changes) if changes else self._parameters
+        settings = self._settings
+        if asked.params != before.params or asked.tool_choice != before.tool_choice:
+            hidden = {name: value for name, value in (settings or {}).items() if name not in self._params}
+            settings = {**hidden, **thaw(asked.params)}
+            choice = self._params.get("tool_choice") if asked.tool_choice == before.tool_choice else asked.tool_choice
+            if choice is not None:
+                settings["tool_choice"] = choice
+        return history, settings, parameters
+
+    def read(self, response: Any) -> ModelResponse:
+        """Return a response of pydantic-ai for the hooks."""
+        self._spent = response.usage if self._spent is None else self._spent + response.usage
+        read = read_reply(response, self.model.model_name, self._outputs)
+        self._last = read, response
+        return read
+
+    def take(self, settled: Reply) -> None:
+        """Take a settled reply."""
+        self._reply = settled.reply
+        self.run.note = settled.note if settled.again else None
+
+    def response(self) -> Any:
+        """Return the response for pydantic-ai, with the usage of all attempts."""
+        over, reply, last = self.run.over, self._reply, self._last
+        if over is not None or reply is None:
+            response = new_response(over.reply if over is not None else "", ())
+        elif last is not None and reply.source == "model" and reply_is(reply, last[0]):
+            response = last[1]
+        else:
+            response = new_response(reply.content, reply.tool_calls, last and last[1], self._outputs)
+        changes: dict[str, Any] = {} if self._spent is None else {"usage": self._spent}
+        return dataclasses.replace(response, model_name=response.model_name or self.model.model_name, **changes)
+
+
+def _text_in(event: Any) -> str | None:
+    """Return the text that an event of a stream adds, if any."""
+    if event.event_kind == "part_start" and event.part.part_kind == "text":
+        return event.part.content or None
+    if event.event_kind == "part_delta" and event.delta.part_delta_kind == "text":
+        return event.delta.content_delta or None
+    return None
+
+
+def _spec(tool: Any) -> ToolSpec:
+    return ToolSpec(tool.name, tool.description or "", tool.parameters_json_schema)
+
+
+def _with_spec(tool: Any, spec: ToolSpec) -> Any:
+    """Return a tool as hooks describe it to the model."""
+    if _spec(tool) == spec:
+        return tool
+    return dataclasses.replace(tool, description=spec.description, parameters_json_schema=thaw(spec.parameters))
+
+
+# Tool calls.
+
+
+@dataclasses.dataclass
+class _HookedToolset(WrapperToolset):  # type: ignore[misc]
+    """The tools of a run. Their arguments are validated between the rewriters and the guards."""
+
+    run: _Run
+
+    async def get_tools(self, ctx: Any) -> dict[str, Any]:
+        """Return the tools, whose arguments are not validated before the hooks see them."""
+        tools = await super().get_tools(ctx)
+        return {name: _unchecked(tool) if tool.tool_def.kind in _JUDGED else tool for name, tool in tools.items()}
+
+    async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
+        """Call a tool under the hooks."""
+        plain = tool.args_validator.tool
+        invalid: list[Any] = []
+        returned: list[Any] = []
+
+        def validate(name: str, arguments: Mapping[str, Any]) -> CheckedArguments | str:
+            try:
+                text = json_text(arguments)
+                values = plain.args_validator.validate_json(text, context=ctx.validation_context)
+                shown = pydantic_core.to_jsonable_python(values, fallback=str)
+                return CheckedArguments(freeze(shown), values)
+            except pydantic_core.ValidationError as error:
+                invalid[:] = [error, f"Invalid arguments for {name}: {error}"]
+                return str(invalid[1])
+
+        async def execute(name: str, values: dict[str, Any]) -> Any:
+            if plain.args_validator_func is not None:
+                checked = plain.args_validator_func(ctx, **values)
+                if hasattr(checked, "__await__"):
+                    await checked
+            returned[:] = [await self.wrapped.call_tool(name, values, ctx, plain)]
+            return _shown(returned[0])
+
+        call = ToolCall(ctx.tool_call_id, name, tool_args.get(_RAW, tool_args))
+        try:
+            result = await self.run.foreign.call_tool(call, execute, validate)
+        except RunOverError as over:
+            self.run.over = over.result
+            return _CANCELLED
+        if invalid and result.error == invalid[1]:
+            raise invalid[0]  # pydantic-ai asks the model again, and counts that
+        if result.outcome == "blocked":
+            return ToolDenied(result.text)
+        if result.error is not None:
+            raise ToolFailed(result.text)
+        if returned and result.result == _shown(returned[0]):
+            return returned[0]
+        return thaw(result.result)
+
+
+_RAW = "__hookline_raw__"
+
+
+class _Unchecked:
+    """A validator that lets all arguments pass, and remembers the tool with its own validator."""
+
+    def __init__(self, tool: Any) -> None:
+        self.tool = tool
+
+    def validate_json(self, given: str, **_: Any) -> dict[str, Any]:
+        """Return the arguments; text that is no JSON object is marked."""
+        arguments, raw = parse_object(given)
+        return thaw(arguments) if raw is None else {_RAW: raw}
+
+    def validate_python(self, given: dict[str, Any], **_: Any) -> dict[str, Any]:
+        """Return the arguments."""
+        return given
+
+
+def _unchecked(tool: Any) -> Any:
+    return dataclasses.replace(tool, args_validator=_Unchecked(tool), args_validator_func=None)
+
+
+def _shown(value: Any) -> Any:
+    """Return what a tool returned as JSON for the hooks, with what it adds to the conversation besides."""
+    if isinstance(value, pm.ToolReturn):
+        if value.content is None:
+            return jsonable(value.return_value)
+        return jsonable({"return_value": value.return_value, "content": value.content})
+    return jsonable(value)
