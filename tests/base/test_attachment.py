@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from hookline import Attachment, Message
-from hookline._base.attachment import attachments_of, folder_contents, remove_contents, save_contents
+from hookline._base.attachment import attachments_of
+from hookline._base.attachment_files import folder_contents, remove_contents, save_contents
 from hookline.errors import AttachmentError
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"pixels" * 10

@@ -15,7 +15,8 @@ from typing import Any, Unpack
 
 import msgspec
 
-from .._base.attachment import Attachment, available_data
+from .._base.attachment import Attachment
+from .._base.attachment_files import available_data
 from .._base.frozen import EMPTY
 from .._base.text import error_text
 from .._kernel.values import Message

@@ -14,14 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from .._base.attachment import (
-    Attachment,
-    available_data,
-    folder_contents,
-    known_content,
-    remove_contents,
-    save_contents,
-)
+from .._base.attachment import Attachment, known_content
+from .._base.attachment_files import available_data, folder_contents, remove_contents, save_contents
 from .._base.files import file_name_for, locked_folder, replace_file
 from .._base.frozen import EMPTY, Frozen, History
 from .._base.own_files import OwnFile, register_own_file

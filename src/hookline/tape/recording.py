@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from .._base.attachment import Attachment, remove_contents, save_contents
+from .._base.attachment import Attachment
+from .._base.attachment_files import remove_contents, save_contents
 from .._base.files import file_name_for
 from .._base.frozen import json_encoder, plain
 from .._base.own_files import OwnFile, register_own_file

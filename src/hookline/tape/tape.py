@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from .._base.attachment import Content, folder_contents
+from .._base.attachment import Content
+from .._base.attachment_files import folder_contents
 from .._kernel import events as kernel_events
 from .._kernel.events import Event, PointFired
 from .._kernel.payloads import ModelRequest
