@@ -197,9 +197,10 @@ async def test_an_agent_that_takes_over_is_judged_too(write, tmp_path):
     events = await Conversation(root, HooklinePlugin(only_drafts, note)).say("Write.")
     assert list(tmp_path.iterdir()) == []
     assert texts(events)[-1] == "I may not."
-    assert ends == [("I may not.", 3)]
+    assert ends == [("I may not.", 3)]  # one run, with the steps of both agents
 
 
+@pytest.mark.filterwarnings("ignore:The `plugins` argument is deprecated")  # ADK itself uses it for the inner runner
 async def test_an_agent_as_a_tool_is_a_nested_run_with_the_same_guards(write, tmp_path):
     writer = LlmAgent(
         name="writer",
@@ -210,16 +211,17 @@ async def test_an_agent_as_a_tool_is_a_nested_run_with_the_same_guards(write, tm
     root = LlmAgent(
         name="root", model=model_of(call("writer", request="Write."), reply("It may not.")), tools=[AgentTool(writer)]
     )
-    depths = []
+    runs = []
 
     @observer(ON_RUN_START)
     def note(ctx, start):
-        depths.append(ctx.state.depth if hasattr(ctx.state, "depth") else bool(ctx.ids.parent_run))
+        runs.append(start.ids)
 
     events = await Conversation(root, HooklinePlugin(only_drafts, note)).say("Write.")
     assert list(tmp_path.iterdir()) == []
     assert texts(events)[-1] == "It may not."
-    assert len(depths) == 2
+    outer, inner = runs
+    assert inner.parent_run_id == outer.run_id
 
 
 async def test_an_unknown_tool_is_an_error_for_the_model_and_for_hooks(write):
@@ -349,7 +351,7 @@ def test_attaching_twice_is_an_error():
 def test_a_hook_that_replaces_the_final_reply_is_refused_when_it_is_attached():
     @hook(ON_RUN_END)
     def sign(ctx, result):
-        return result.replace(reply="Signed.")
+        return HookResult.replace({"reply": "Signed."})
 
     with pytest.raises(RegistrationError, match="Google ADK cannot do 'replace' there. ADK has sent the last event"):
         HooklinePlugin(sign)
