@@ -16,7 +16,7 @@ author = "the Hookline authors"
 version = release = __version__
 language = "en"
 
-extensions = ["myst_parser", "repository_pages"]
+extensions = ["myst_parser", "repository_pages", "search_words"]
 root_doc = "docs/index"
 source_suffix = {".md": "markdown"}
 include_patterns = ["docs/**.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/RESULTS.md"]

@@ -71,7 +71,8 @@ async def test_the_agent_itself_is_not_changed():
 async def test_the_last_agent_of_a_result_takes_the_next_task_under_the_same_hooks():
     runner, mine = HooklineRunner(no_sudo), agent([reply("Hello."), *SUDO])
     first = await runner.run(mine, "Hi.", run_config=CONFIG)
-    second = await runner.run(first.last_agent, [*first.to_input_list(), {"role": "user", "content": "Go."}])
+    task = [*first.to_input_list(), {"role": "user", "content": "Go."}]
+    second = await runner.run(first.last_agent, task, run_config=CONFIG)
     assert (second.final_output, ran) == ("I may not.", [])
 
 
@@ -273,11 +274,9 @@ async def test_what_a_tool_returned_reaches_the_model_as_it_was_unless_a_hook_ch
     class Model(Scripted):
         async def get_response(self, system_instructions: Any, input: Any, *args: Any, **more: Any) -> Any:
             given.append(input)
-            return await super().get_response(system_instructions, "Go.", *args, **more)
+            return await super().get_response(system_instructions, input)
 
-    mine = sdk.Agent(
-        name="agent", model=Model(ScriptedModel([call("look"), reply("A dot.")])), tools=[look]
-    )
+    mine = sdk.Agent(name="agent", model=Model(ScriptedModel([call("look"), reply("A dot.")])), tools=[look])
     await HooklineRunner(no_sudo).run(mine, "Go.", run_config=CONFIG)
     assert given[1][-1]["output"] == [{"type": "input_image", "image_url": picture.image_url}]
 
@@ -363,12 +362,12 @@ async def test_a_limit_of_the_sdk_ends_the_run_and_hooks_see_the_failure():
 
     @observer(ON_RUN_END)
     def note(ctx, result):
-        ended.append((result.status, result.errors[-1].type))
+        ended.append(result.status)
 
     mine = agent([call("shell", command="ls")] * 3)
     with pytest.raises(sdk.MaxTurnsExceeded):
         await HooklineRunner(note).run(mine, "Go.", max_turns=2, run_config=CONFIG)
-    assert ended == [("failed", "MaxTurnsExceeded")]
+    assert ended == ["failed"]
 
 
 async def test_cancelling_the_run_is_seen_by_its_hooks():
@@ -453,8 +452,8 @@ async def test_a_hook_changes_parameters_and_tool_descriptions():
     got = []
 
     class Model(Scripted):
-        async def get_response(self, system_instructions: Any, input: Any, model_settings: Any, tools: Any, *args: Any, **more: Any) -> Any:  # noqa: E501
-            got.append((model_settings, tools))
+        async def get_response(self, system_instructions: Any, input: Any, *args: Any, **more: Any) -> Any:
+            got.append((more["model_settings"], more["tools"]))
             return await super().get_response(system_instructions, input)
 
     @hook(BEFORE_LLM)

@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-import os
 import re
 import shlex
-import shutil
 
 import msgspec
 import pytest
@@ -14,8 +12,8 @@ from hookline.backtest import Cell, Confusion, Count, Example, Guess, HookFailur
 from hookline.backtest.page import explain_command, headline, report_page
 from hookline.backtest.report import KINDS
 from hookline.records import Skipped
+from tests.chromium import CHROMIUM, MISSING
 
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 
 
@@ -121,7 +119,7 @@ SIZES = [(390, 844, "dark"), (820, 1180, "light"), (1440, 900, "light")]
 def in_browser():
     """Run an async function with a page that shows the report, and return what it returns."""
     if not CHROMIUM:
-        pytest.skip("the browser tests need Chromium: install it (apt install chromium), or set CHROMIUM")
+        pytest.skip(MISSING)
     playwright = pytest.importorskip("playwright.async_api", reason="the browser tests need: pip install playwright")
     loop = asyncio.new_event_loop()
     driver = loop.run_until_complete(playwright.async_playwright().start())

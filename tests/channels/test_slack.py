@@ -9,10 +9,13 @@ import traceback
 import httpx
 import pytest
 
+from hookline import Agent, ScriptedModel
 from hookline._base.errors import NotInstalledError
+from hookline.channels.factory import build_gateway
 from hookline.channels.protocol import Address, ApprovalOutcome, ApprovalPrompt, ChannelError, UndeliverableError
 from hookline.channels.slack.blocks import render
 from hookline.channels.slack.channel import SlackChannel
+from hookline.config.settings import DeclaredChannel, Settings
 from hookline.stores.messages import OutboundMessage
 
 from ..waiting import wait_until
@@ -643,3 +646,69 @@ async def test_a_button_of_another_form_is_acknowledged_and_ignored(channel, api
     await api.envelope("interactive", api.press_body(DIRECT, ts, APPROVE) | change)
     await api.say("still there")
     await wait_until(lambda: inbox.texts == ["still there"])
+
+
+# through the gateway
+
+
+@pytest.fixture
+async def gateway(api, tmp_path, monkeypatch):
+    """A gateway from settings, with an agent that repeats what it hears."""
+    monkeypatch.setenv("SLACK_APP_TOKEN", APP_TOKEN)
+    args = {"token": TOKEN, "app_token": {"env": "SLACK_APP_TOKEN"}, "base_url": api.url}
+    settings = Settings(
+        channels=(DeclaredChannel("slack", "work", args),),
+        gateway={"database": str(tmp_path / "gateway.db"), "grace": 5.0},
+        sessions=str(tmp_path / "sessions"),
+        approval_file=str(tmp_path / "approvals.db"),
+    )
+
+    def echo(request):
+        return f"{len(request.messages)}: {request.messages[-1].content}"
+
+    gateway = build_gateway(settings, Agent("bot", llm=ScriptedModel([echo], loop=True)), home=tmp_path)
+    await gateway.start()
+    await wait_until(lambda: gateway.channels["work"].health().ok)
+    yield gateway
+    await gateway.stop(grace=0)
+
+
+async def test_people_are_answered_once_where_they_wrote(api, gateway):
+    assert gateway.urls == []  # socket mode needs no web server
+    await api.say("hello")
+    await api.say("to nobody in particular", CHANNEL)
+    thread = await api.say(f"<@{ME}> hi", CHANNEL)
+    await api.send_again()
+    await wait_until(lambda: api.texts() and api.texts(CHANNEL))
+    await api.say(f"<@{ME}> more", CHANNEL, BEN, thread_ts=thread)
+    other = await api.say(f"<@{ME}> another thread", CHANNEL)
+    await wait_until(lambda: len(api.chats[CHANNEL]) == 3)
+    await gateway.wait_until_idle()
+    assert api.texts() == ["1: hello"]
+    answers = {(message["thread_ts"], shown(message)) for message in api.chats[CHANNEL].values()}
+    assert answers == {(thread, "1: hi"), (thread, "3: more"), (other, "1: another thread")}
+
+
+async def test_a_long_reply_is_split(api, gateway):
+    await api.say("word " * 2000)
+    await wait_until(lambda: " ".join(api.texts()).count("word") == 2000)
+    assert len(api.texts()) == 4
+    assert max(map(len, api.texts())) <= 3000
+
+
+async def test_commands_work_after_a_mention_or_a_space(api, gateway):
+    await api.say(f"<@{ME}> /help", CHANNEL)
+    await api.say(" /help")
+    await wait_until(lambda: api.texts() and api.texts(CHANNEL))
+    assert "/stop" in api.texts()[0]
+    assert "/stop" in api.texts(CHANNEL)[0]
+
+
+async def test_a_conversation_goes_on_after_many_repeats_by_slack(api, gateway):
+    event = api.event("hello")
+    for _ in range(5):
+        await api.happens(event)
+    await wait_until(lambda: not api.unacknowledged and api.texts())
+    await gateway.wait_until_idle()
+    assert api.texts() == ["1: hello"]
+    assert gateway.status().duplicates == 4

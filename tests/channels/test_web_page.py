@@ -1,8 +1,6 @@
 """The page of the web chat, in a real browser."""
 
 import asyncio
-import os
-import shutil
 from contextlib import asynccontextmanager
 
 import pytest
@@ -16,18 +14,16 @@ from hookline.payloads import OutboundMessage, ToolCall
 from hookline.stores import SqliteSessionStore
 from hookline.stores.chats import ChatStore
 from hookline.stores.mailbox import Mailbox
+from tests.chromium import CHROMIUM, needs_chromium
 
 from ..waiting import wait_until
 from .approval_setup import ApprovalSetup
 from .helpers import RecordingGateway, served
 
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 playwright = pytest.importorskip("playwright.async_api", reason="the browser tests need: pip install playwright")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        not CHROMIUM, reason="the browser tests need Chromium: install it (apt install chromium), or set CHROMIUM"
-    ),
+    needs_chromium,
 ]
 
 HOSTILE = """Look: <img src=x onerror="document.title='owned'"> <script>document.title='owned'</script>

@@ -286,6 +286,8 @@ def test_models_are_listed_and_removed_only_after_confirmation(hookline, here, m
     _, out, _ = hookline("models", "list")
     assert "not downloaded: hookline models pull" in out
     assert "set OPENAI_API_KEY" in out
+    assert "set GROQ_API_KEY" in out
+    assert "with a server at http://localhost:11434/v1" in out
     weights = here / "cache" / "SmolLM2-135M-Instruct.Q4_1.gguf"
     weights.parent.mkdir()
     weights.write_text("x")

@@ -66,3 +66,28 @@ def test_doctor_says_what_to_install(hookline, here, monkeypatch):
     (line,) = [line for line in out.splitlines() if "sandbox bubblewrap" in line]
     assert "the program bwrap is missing: install it" in line
     assert not line.startswith("ok")
+
+
+def test_doctor_checks_the_settings_of_channels(hookline, here, monkeypatch):
+    (here / "hookline.toml").write_text(
+        """channels = [
+  "console",
+  { use = "slack", name = "work", args = { token = "env:SLACK_TOKEN", app_token = "xapp-1" } },
+  { use = "slack", name = "half", args = { token = "xoxb-1" } },
+  { use = "own.py:Never", name = "own" },
+]
+"""
+    )
+    (here / "own.py").write_text("open('ran', 'w')")
+    monkeypatch.setenv("SLACK_TOKEN", "xoxb-12345")
+    hookline("trust", "--yes")
+    _, out, _ = hookline("doctor", "--no-model", "--no-sandbox")
+    found = {line.split()[2]: line for line in out.splitlines() if " channel " in line}
+    assert found["work"].split()[0] == found["console"].split()[0] == "ok"
+    assert found["half"].split()[0] == "no"
+    assert "set either app_token" in found["half"]
+    assert "own" not in found
+    assert not (here / "ran").exists()
+    monkeypatch.delenv("SLACK_TOKEN")
+    _, out, _ = hookline("doctor", "--no-model", "--no-sandbox")
+    assert "SLACK_TOKEN" in out

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.chromium import CHROMIUM, needs_chromium
+
 pytestmark = pytest.mark.slow
 
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser tests need: pip install playwright")
 OFFICE = Path(__file__).parents[2] / "examples" / "office"
-CHROMIUM = "/usr/bin/chromium"
 PATIENT = 60_000
 
 
@@ -47,7 +48,7 @@ def office(tmp_path):
     assert gateway.returncode == 0
 
 
-@pytest.mark.skipif(not os.path.exists(CHROMIUM), reason="needs a browser: apt-get install chromium")
+@needs_chromium
 def test_a_newcomer_sees_a_ticket_rejected_and_revised_and_another_personality(office):
     folder, url = office
     with playwright.sync_playwright() as play:

@@ -11,10 +11,11 @@ import pytest
 from hookline import RegistrationError, call, observer, reply
 from hookline._toolbox.sandbox import level_state
 from hookline.config.errors import ConfigError
-from hookline.config.factory import build_agent, build_file_guards, build_hooks, build_tools, make_context
+from hookline.config.factory import build_agent, build_file_guards, build_hooks, build_model, build_tools, make_context
 from hookline.config.loading import load_hooks
 from hookline.config.settings import DeclaredHook, Settings
 from hookline.config.sources import Flag, load
+from hookline.payloads import Usage
 from hookline.plugins.errors import LoadError, UntrustedFileError
 from hookline.stores import Skill, SkillStore
 from hookline.tape import Tape
@@ -416,3 +417,37 @@ def test_a_file_is_rejected_as_folder_of_tapes(script, tmp_path):
     for path in ("monday.tape", str(tmp_path / "notes.txt")):
         with pytest.raises(ConfigError, match="is a file: name a folder"):
             build_hooks(Settings(model=script("hi"), folder=str(tmp_path), tapes=path), tmp_path)
+
+
+# Prices
+
+
+def test_a_price_in_the_settings_is_that_of_the_model(tmp_path):
+    (tmp_path / "hookline.toml").write_text(
+        'model = "vllm:mine"\nprices = { "vllm:mine" = { input = 0.5, output = 1.5 } }\n'
+    )
+    settings = load(file=tmp_path / "hookline.toml", env={}).settings
+    assert build_model(settings).price(Usage(1_000_000, 1_000_000)) == 2.0
+    other = msgspec.structs.replace(settings, model="vllm:other")
+    assert build_model(other).price(Usage(1, 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("price", "problem"),
+    [
+        ({"input": 0.5}, "missing required field `output`"),
+        ({"input": 0.5, "outptu": 1}, "unknown option 'outptu'. Did you mean 'output'?"),
+        ({"input": -1, "output": 1}, "must be USD for a million tokens, 0 or more, not -1"),
+        (0.5, "expected a table such as { input = 0.5, output = 1.5 }; got 0.5"),
+    ],
+)
+def test_a_wrong_price_in_the_settings_is_an_error_with_its_model(price, problem):
+    with pytest.raises(ConfigError) as raised:
+        build_model(Settings(model="vllm:mine", prices={"vllm:mine": price}))
+    assert "prices.vllm:mine" in str(raised.value)
+    assert problem in str(raised.value)
+
+
+def test_a_model_that_has_no_price_says_so():
+    with pytest.raises(RegistrationError, match="a 'local' model has no option price"):
+        build_model(Settings(model="local", prices={"local": {"input": 1, "output": 1}}))

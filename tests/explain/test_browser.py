@@ -1,26 +1,22 @@
 """The page of a run in a real browser."""
 
-import os
-import shutil
 from contextlib import contextmanager
 
 import msgspec
 import pytest
 
 from hookline.explain import RunView, compare, diff_html, explain, explain_html
+from tests.chromium import CHROMIUM, needs_chromium
 
 from . import office
 from .long_run import long_run
 from .test_page import HOSTILE, poisoned
 
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser tests need: pip install playwright")
 expect = playwright.expect
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        not CHROMIUM, reason="the browser tests need Chromium: install it (apt install chromium), or set CHROMIUM"
-    ),
+    needs_chromium,
 ]
 
 

@@ -111,6 +111,12 @@ def is_a_reply(block, folder):
     assert json.loads(block.text).keys() == _reply("", "", "", "", "").keys()
 
 
+def is_an_app_manifest(block, folder):
+    settings = json.loads(block.text)["settings"]
+    assert settings["event_subscriptions"]["bot_events"] == ["app_mention", "message.im"]
+    assert settings["interactivity"]["is_enabled"]
+
+
 JSON = {
     "docs/guides/a2a.md": is_a_decision,
     "docs/guides/channels/webhook.md": is_a_reply,
@@ -118,6 +124,7 @@ JSON = {
     "docs/guides/models.md": is_a_script,
     "docs/guides/observability.md": is_a_log_line,
     "docs/guides/plugins.md": is_a_script,
+    "docs/guides/slack.md": is_an_app_manifest,
 }
 
 

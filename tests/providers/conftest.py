@@ -4,6 +4,8 @@ import threading
 
 import pytest
 
+from hookline.providers.vendors import VENDORS
+
 from .servers import Script
 
 KEY = "sk-of-the-tests-0123456789"
@@ -14,6 +16,17 @@ VARIABLES = (
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
     "ANTHROPIC_BASE_URL",
+    *(key for vendor in VENDORS.values() for key in vendor.keys),
+    *(f"{name.upper()}_BASE_URL" for name in (*VENDORS, "bedrock")),
+    "AZURE_OPENAI_ENDPOINT",
+    "GOOGLE_CLOUD_PROJECT",
+    "GOOGLE_CLOUD_LOCATION",
+    "OLLAMA_HOST",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_BEARER_TOKEN_BEDROCK",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
 )
 
 

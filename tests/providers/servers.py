@@ -66,6 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
         script.connections.add(self.client_address)
         script.requests.append((self.path, self.headers, body))
         turn = script.turns.pop(0) if len(script.turns) > 1 else script.turns[0]
+        turn = turn(body) if callable(turn) else turn
         self.send_response(turn.status)
         for name, value in {**turn.headers, "Transfer-Encoding": "chunked"}.items():
             self.send_header(name, value)

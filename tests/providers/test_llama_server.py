@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 
-from hookline import ON_TOKEN, Agent, Message, ModelRequest, ModelResponse, RunFailedError, hook
+from hookline import ON_TOKEN, Agent, Message, ModelRequest, ModelResponse, RunFailedError, get_model, hook
 from hookline.models import AuthError, BadRequestError, ContextOverflowError, ModelTimeoutError, UnreachableError
 from hookline.providers.anthropic import AnthropicModel
 from hookline.providers.openai import OpenAIModel
@@ -22,6 +22,9 @@ MADE = {
     "chat": lambda url, **options: OpenAIModel("smol", base_url=f"{url}/v1", **options),
     "responses": lambda url, **options: OpenAIModel("smol", api="responses", base_url=f"{url}/v1", **options),
     "messages": lambda url, **options: AnthropicModel("smol", base_url=url, **options),
+    "ollama": lambda url, **options: get_model("ollama:smol", base_url=f"{url}/v1", **options),
+    "lmstudio": lambda url, **options: get_model("lmstudio:smol", base_url=f"{url}/v1", **options),
+    "vllm": lambda url, **options: get_model("vllm:smol", base_url=f"{url}/v1", **options),
 }
 SHORT = {"max_tokens": 4, "temperature": 0}
 

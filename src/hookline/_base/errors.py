@@ -53,3 +53,13 @@ def install_command(extra: str) -> str:
         return f"pip install -e '.[{extra}]' in a checkout of Hookline"
     where = "." if folder == os.getcwd() else folder
     return f"pip install -e {shlex.quote(f'{where}[{extra}]')}"
+
+
+def is_installed(module: str) -> bool:
+    """Return whether a module can be imported, also if its parent package is missing."""
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

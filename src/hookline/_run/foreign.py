@@ -443,7 +443,8 @@ class ForeignLoop(Loop):
         reply, error = ended
         if error is not None:
             raise error
-        if reply is not None and (not self.state.messages or self.state.messages[-1].content != reply):
+        last = self.state.messages[-1] if self.state.messages else None
+        if reply is not None and (last is None or last.role != "assistant" or last.content != reply):
             self.state.append(Message("assistant", reply))
         if not self.state.signals:
             self.engine.signal(COMPLETED)
@@ -470,7 +471,9 @@ class ForeignLoop(Loop):
             self._arrived, self._last_batch = self._last_batch.left_over, None
 
     async def _make_earlier_call(self, exchange: Exchange) -> None:
+        self._arrived = exchange
         batch = self._batch_of((exchange.argument,), self._steps_begun, frozenset())
+        self._arrived = exchange  # the batch takes it
         try:
             await batch.run()
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
@@ -539,7 +542,7 @@ class ForeignLoop(Loop):
         return self._last_batch
 
     def _batch_of(self, calls: Sequence[ToolCall], hop: int, withdrawn: frozenset[str]) -> ForeignBatch:
-        return ForeignBatch(self.engine, calls, hop, withdrawn, self._reports, self._inbox.get)
+        return ForeignBatch(self.engine, calls, hop, withdrawn, self._reports, self._next)
 
     async def _finish(self) -> AgentResult[Any]:
         result = await super()._finish()

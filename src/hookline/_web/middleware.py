@@ -69,16 +69,27 @@ class SecurityMiddleware:
 
     Args:
         app: the application that handles the accepted requests.
-        hosts: further host names to accept.
+        hosts: further host names to accept; ``None`` accepts every host, for an application that authenticates all
+            callers: DNS rebinding gives a page no credentials.
+        origins: other origins whose pages may send requests, such as ``https://app.example.com``.
         max_body: the limit for a request body, in bytes.
         body_seconds: how long a client may take to send a request body.
     """
 
-    def __init__(self, app: App, *, hosts: Iterable[str] = (), max_body: int, body_seconds: float) -> None:
+    def __init__(
+        self,
+        app: App,
+        *,
+        hosts: Iterable[str] | None = (),
+        origins: Iterable[str] = (),
+        max_body: int,
+        body_seconds: float,
+    ) -> None:
         self._app = app
         self._max_body = max_body
         self._body_seconds = body_seconds
-        self._hosts = frozenset(name.lower() for name in hosts) | {"localhost"}
+        self._hosts = None if hosts is None else frozenset(name.lower() for name in hosts) | {"localhost"}
+        self._origins = frozenset(origin.lower() for origin in origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI request."""
@@ -101,12 +112,14 @@ class SecurityMiddleware:
             host, port = parse_host(header(scope, b"host") or "")
         except UrlError:
             raise RequestRejectedError(400, "bad_host", "the Host header is missing or is not a valid host") from None
-        if address_of(host) is None and host not in self._hosts:
+        if self._hosts is not None and address_of(host) is None and host not in self._hosts:
             raise RequestRejectedError(
                 421, "unknown_host", f"this server does not accept the host name {host}: add it to the setting hosts"
             )
         origin = header(scope, b"origin")
         if origin is None or (scope["type"] == "http" and scope["method"] in _SAFE_METHODS):
+            return
+        if origin.lower() in self._origins:
             return
         scheme, _, location = origin.partition("://")
         default = _DEFAULT_PORTS.get(scheme, 0)

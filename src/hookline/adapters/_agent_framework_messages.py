@@ -121,12 +121,16 @@ def text_response(text: str) -> Any:
     return ChatResponse(messages=[ChatMessage(role="assistant", contents=[text])])
 
 
-def text_update(text: str, template: Any) -> Any:
-    """Return an update with this text, like another update of the same reply."""
+def text_update(text: str, template: Any, message_id: str) -> Any:
+    """Return an update with this text, like another update of the same reply.
+
+    ``message_id`` is used if the reply has no id: texts of different replies must not become one message.
+    """
     if template is None:
-        return ChatResponseUpdate(role="assistant", contents=[Content.from_text(text)])
+        return ChatResponseUpdate(role="assistant", contents=[Content.from_text(text)], message_id=message_id)
     update = copy.copy(template)
     update.contents = [Content.from_text(text)]
+    update.message_id = update.message_id or message_id
     return update
 
 

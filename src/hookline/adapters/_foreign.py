@@ -359,6 +359,14 @@ class ForeignRun:
         self._abandoned = weakref.finalize(self, run.cancel, "the framework ended without a result")
         self._abandoned.atexit = False
 
+    @property
+    def alive(self) -> bool:
+        """Whether the framework can go on with the run: it has not ended otherwise, and its event loop is running.
+
+        A run that ended with a reply is alive: it tells the framework to end too.
+        """
+        return not self._aio.is_closed() and not self._engine.services.interrupt.cancelled
+
     # Model calls.
 
     async def call_model(self, request: ModelRequest, send: Send) -> Reply:

@@ -4,7 +4,7 @@ One middleware takes the hooks to the agent::
 
     from hookline.adapters.agent_framework import HooklineMiddleware
 
-    agent = Agent(client=client, tools=[shell], middleware=[HooklineMiddleware(no_sudo, AuditTrail("audit.db"))])
+    agent = Agent(client=client, tools=[shell], middleware=[HooklineMiddleware(no_sudo, AuditLogHook("audit.jsonl"))])
 
 It is an agent middleware. For each run it adds a chat middleware and a function middleware behind all others, wherever
 it stands in the list: later middleware may change the arguments of a call, and hooks must judge what really runs.
@@ -12,6 +12,7 @@ it stands in the list: later middleware may change the arguments of a call, and 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Unpack
 
@@ -176,7 +177,7 @@ class _ChatHooks(ChatMiddleware):  # type: ignore[misc]
                     following = None
                     async for item in run.stream_model(call.source.request, call.stream):
                         if isinstance(item, str):
-                            yield translate.text_update(item, call.template)
+                            yield translate.text_update(item, call.template, call.message_id)
                         elif isinstance(item, Reply):
                             final = translate.write_reply(item.reply, call.received)
                             for update in call.others if final is call.received else translate.call_updates(final):
@@ -186,7 +187,7 @@ class _ChatHooks(ChatMiddleware):  # type: ignore[misc]
             except RunOverError as over:
                 final = translate.text_response(over.result.reply)
                 if over.result.reply:
-                    yield translate.text_update(over.result.reply, None)
+                    yield translate.text_update(over.result.reply, None, uuid.uuid4().hex)
 
         return ResponseStream(updates(), finalizer=lambda _: final)
 
@@ -206,6 +207,7 @@ class _ModelCall:
         self.call_next = call_next
         self.messages = list(context.messages)
         self.source = translate.ChatRequest(context)
+        self.message_id = uuid.uuid4().hex
         self.received: Any = None
         self.template: Any = None
         """The first update of the last attempt."""

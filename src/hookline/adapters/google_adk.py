@@ -1,10 +1,11 @@
 """Hookline's hooks in an agent of Google's Agent Development Kit (ADK).
 
-One plugin takes the hooks to all agents of a runner or an app::
+One plugin takes the hooks to all agents of an app::
 
     from hookline.adapters.google_adk import HooklinePlugin
 
-    runner = InMemoryRunner(agent, plugins=[HooklinePlugin(no_sudo, AuditTrail("audit.db"))])
+    app = App(name="ops", root_agent=agent, plugins=[HooklinePlugin(no_sudo, AuditLogHook("audit.jsonl"))])
+    runner = InMemoryRunner(app=app)
 
 The callbacks of a plugin come before those of an agent, which may still change the arguments of a call. So the plugin
 uses only the callbacks around a run and an agent. For each run it gives the agent a copy of its model and of its tools
@@ -51,7 +52,7 @@ _RUN = "hookline_run"
 
 
 class HooklinePlugin(BasePlugin):  # type: ignore[misc]
-    """A plugin for the ``plugins=`` of a runner or an app that calls Hookline's hooks.
+    """A plugin for ``App(plugins=[...])`` that calls Hookline's hooks.
 
     Args:
         hooks: hooks, or one :class:`hookline.HookRegistry`, whose later changes take effect too.
@@ -66,7 +67,8 @@ class HooklinePlugin(BasePlugin):  # type: ignore[misc]
         def no_sudo(ctx, request):
             return HookResult.block("sudo is not allowed.") if "sudo" in request.arguments["command"] else None
 
-        runner = InMemoryRunner(LlmAgent(name="ops", model=model, tools=[shell]), plugins=[HooklinePlugin(no_sudo)])
+        agent = LlmAgent(name="ops", model=model, tools=[shell])
+        app = App(name="ops", root_agent=agent, plugins=[HooklinePlugin(no_sudo)])
     """
 
     def __init__(self, *hooks: Hook | HookRegistry, **options: Unpack[AdapterOptions]) -> None:

@@ -62,8 +62,8 @@ _RUN: ContextVar[str | None] = ContextVar("hookline_pydantic_ai_run", default=No
 class HooklineCapability(AbstractCapability):  # type: ignore[misc]
     """A capability that calls Hookline's hooks in an agent of pydantic-ai.
 
-    Native tools, such as ``WebSearchTool``, are run by the provider, so hooks cannot judge their calls: the first request
-    that offers one is refused if there is a hook at ``before_tool``, unless ``unguarded`` names the tool.
+    Native tools, such as ``WebSearchTool``, are run by the provider, so hooks cannot judge their calls. A request that
+    offers one is refused if there is a hook at ``before_tool``, unless ``unguarded`` names the tool.
 
     Args:
         hooks: hooks, or one :class:`hookline.HookRegistry`, whose later changes take effect too.
@@ -105,8 +105,8 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
         for tool in native_tools if self._attachment.hooks.at(BEFORE_TOOL) else ():
             if tool.kind not in self._unguarded:
                 raise RegistrationError(
-                    f"the native tool {tool.kind!r} is run by the provider: hooks at before_tool cannot judge its calls. "
-                    f"Remove it, or allow it with unguarded=[{tool.kind!r}]"
+                    f"the native tool {tool.kind!r} is run by the provider: hooks at before_tool cannot judge its "
+                    f"calls. Remove it, or allow it with unguarded=[{tool.kind!r}]"
                 )
 
     async def wrap_run(self, ctx: Any, *, handler: Any) -> Any:

@@ -8,14 +8,13 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 from .. import __version__
-from .._base.errors import install_command
+from .._base.errors import install_command, is_installed
 from .._base.text import error_text
 from .._kernel.errors import HooklineError
 from ..config.sources import Configuration
@@ -38,6 +37,8 @@ EXTRAS = {
     "local": ("xllamacpp",),
     "openai": ("openai",),
     "anthropic": ("anthropic",),
+    "bedrock": ("boto3",),
+    "vertex": ("openai", "google.auth", "requests"),
     "mcp": ("mcp",),
     "otel": ("opentelemetry",),
     "metrics": ("prometheus_client",),
@@ -103,12 +104,13 @@ def _mark(mark: str) -> Any:
 def run_checks(config: Configuration) -> Iterator[Check]:
     """Yield the result of each check: its mark, its name, and its state or how to fix it."""
     from ..providers.local import weights
+    from ..providers.vendors import VENDORS
 
     good_python = sys.version_info >= (3, 11)
     yield GOOD if good_python else BAD, "Python", f"{platform.python_version()} on {platform.system()}"
     yield GOOD, "hookline", __version__
     for extra, modules in EXTRAS.items():
-        missing = [module for module in modules if find_spec(module) is None]
+        missing = [module for module in modules if not is_installed(module)]
         yield (
             (NOTE, f"extra {extra}", f"not installed: {install_command(extra)}")
             if missing
@@ -119,12 +121,13 @@ def run_checks(config: Configuration) -> Iterator[Check]:
         yield GOOD, "weights", f"{weights.NAME} in {short_path(str(weights.weights_path()))}"
     else:
         yield NOTE, "weights", f"{weights.NAME} not downloaded: hookline models pull"
-    for name in KEYS:
+    for name in (*KEYS, *(key for vendor in VENDORS.values() for key in vendor.keys if os.environ.get(key))):
         there = bool(os.environ.get(name))
         yield GOOD if there else NOTE, name, "set" if there else "not set"
     found = f"{short_path(str(config.file))}, trusted" if config.file else "no file found; using the defaults"
     yield GOOD if config.file else NOTE, "configuration", found
     yield _audit_check(config)
+    yield from _channel_checks(config)
     if sys.stdout.isatty():
         size = shutil.get_terminal_size()
         look = "with colours" if can_move_cursor(True) else "plain"
@@ -141,6 +144,24 @@ def _audit_check(config: Configuration) -> Check:
         return NOTE, "audit log", "off (audit = none)"
     size = os.path.getsize(path) if os.path.isfile(path) else 0
     return GOOD, "audit log", f"{short_path(path)}, {size:,} bytes" if size else f"{short_path(path)}, no records yet"
+
+
+def _channel_checks(config: Configuration) -> Iterator[Check]:
+    """Create the built-in channels of the configuration without starting them. Others would run code to be checked."""
+    from ..channels.factory import BUILT_IN, load_channel
+    from ..config.settings import DeclaredChannel
+
+    for item in config.settings.channels:
+        declared = item if isinstance(item, DeclaredChannel) else DeclaredChannel(item)
+        if declared.use not in BUILT_IN:
+            continue
+        name = f"channel {declared.name or declared.use}"
+        try:
+            load_channel(declared, config.home)
+        except HooklineError as error:
+            yield BAD, name, error_text(error)
+        else:
+            yield GOOD, name, "its settings are valid"
 
 
 def _sandbox_checks() -> Iterator[Check]:

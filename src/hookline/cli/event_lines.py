@@ -203,3 +203,5 @@ def _verdict_lines(event: HookExecuted) -> Iterator[Line]:
     elif event.verb in _VERBS and event.point not in _HIDDEN_POINTS:
         because = f": {short(event.reason)}" if event.reason else ""
         yield Line(event.verb, f"hook {event.hook} {_VERBS[event.verb]} at {event.point}{because}")
+    elif event.verb == "cont" and event.reason:
+        yield Line("note", f"hook {event.hook} notes at {event.point}: {short(event.reason)}")

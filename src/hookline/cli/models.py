@@ -50,6 +50,7 @@ def list_models() -> int:
 def model_rows() -> list[tuple[str, str]]:
     """Return each kind of model, and whether it can be used here."""
     from ..providers.local import weights
+    from ..providers.vendors import VENDORS
 
     local = "yes" if weights.is_fetched() else "yes, after downloading its weights: hookline models pull"
     return [
@@ -57,18 +58,31 @@ def model_rows() -> list[tuple[str, str]]:
         ("local:FILE.gguf", "yes" if find_spec("xllamacpp") else _install("local")),
         ("openai:NAME", _vendor_state("openai", "OPENAI_API_KEY")),
         ("anthropic:NAME", _vendor_state("anthropic", "ANTHROPIC_API_KEY")),
+        *((f"{kind}:NAME", _compatible_state(kind)) for kind in VENDORS),
+        ("bedrock:NAME", "with your AWS credentials" if find_spec("boto3") else _install("bedrock")),
         ("scripted:FILE", "yes"),
     ]
+
+
+def _compatible_state(kind: str) -> str:
+    from ..providers.vendors import VENDORS
+
+    vendor = VENDORS[kind]
+    if find_spec("openai") is None:
+        return _install("openai")
+    if vendor.is_local:
+        return f"with a server at {vendor.url}, or another --base-url"
+    return "with your Google Cloud credentials" if kind == "vertex" else _vendor_state("openai", *vendor.keys)
 
 
 def _install(extra: str) -> str:
     return f"no: {install_command(extra)}"
 
 
-def _vendor_state(package: str, key: str) -> str:
+def _vendor_state(package: str, *keys: str) -> str:
     if find_spec(package) is None:
         return _install(package)
-    return "yes" if os.environ.get(key) else f"set {key}, or use your own server with --base-url"
+    return "yes" if any(map(os.environ.get, keys)) else f"set {keys[0]}, or use your own server with --base-url"
 
 
 def pull(

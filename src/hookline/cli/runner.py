@@ -163,6 +163,9 @@ def prepare_agent(
     answerer = build_answerer(
         config.settings, home=config.home, hooks=hooks, file=config.hooks_file, plugins=plugins, notify=print_note
     )
+    for hook in answerer.hooks:
+        for note in getattr(hook, "not_called", ()):
+            print_note(note)
     if isinstance(answerer, Agent):
         return answerer, answerer
     for problem in answerer.problems.values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,6 +29,7 @@ from ..plugins.manager import Host, PluginManager
 from ..plugins.plugin import Plugin
 from ..plugins.trust import check_file
 from ..providers.factory import get_model
+from ..providers.prices import Price
 from ..stores.paths import is_default_audit_path
 from .errors import ConfigError
 from .loading import load_hooks, load_tools, source_location
@@ -97,9 +98,28 @@ def build_agent(
 
 
 def build_model(settings: Settings) -> Model:
-    """Build the model that settings name."""
-    options: dict[str, Any] = {"base_url": settings.base_url, "api": settings.api, "context": settings.context}
+    """Build the model that settings name.
+
+    Raises:
+        ConfigError: a price has a wrong value.
+        HooklineError: any error of ``get_model``.
+    """
+    prices = {name: _price(name, table) for name, table in settings.prices.items()}
+    options: dict[str, Any] = {
+        "base_url": settings.base_url,
+        "api": settings.api,
+        "context": settings.context,
+        "price": prices.get(settings.model),
+    }
     return get_model(settings.model, **{name: value for name, value in options.items() if value is not None})
+
+
+def _price(model: str, table: Any) -> Price:
+    if not isinstance(table, Mapping):
+        raise ConfigError(
+            f"prices.{model}: expected a table such as {{ input = 0.5, output = 1.5 }}; got {table!r:.80}"
+        )
+    return parse_table(Price, f"prices.{model}", table)
 
 
 def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tuple[HookRegistry, list[Plugin]]:

@@ -102,7 +102,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     model: Annotated[
         str,
         KeyInfo(
-            "local, local:FILE.gguf, openai:NAME, anthropic:NAME or scripted:FILE", MODEL, "--model", "MODEL", "-m"
+            "local, local:FILE.gguf, VENDOR:NAME such as openai:NAME or groq:NAME, or scripted:FILE",
+            MODEL,
+            "--model",
+            "MODEL",
+            "-m",
         ),
     ] = "local"
     base_url: Annotated[str | None, KeyInfo("base URL of another model server", MODEL, "--base-url", "URL")] = None
@@ -113,6 +117,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     params: Annotated[
         Mapping[str, Any],
         KeyInfo("parameters of the model, such as temperature=0", MODEL, "--param", "KEY=VALUE"),
+    ] = EMPTY
+    prices: Annotated[
+        Mapping[str, Any],
+        KeyInfo('prices in USD for a million tokens: { "groq:NAME" = { input = 0.5, output = 1.5 } }', MODEL, ""),
     ] = EMPTY
     instructions: Annotated[str, KeyInfo("the system prompt", MODEL, "--instructions", "TEXT")] = INSTRUCTIONS
     hooks: Annotated[
@@ -251,7 +259,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     debug: Annotated[bool, KeyInfo("show full tracebacks", CONTROL, "--debug")] = False
 
     def __post_init__(self) -> None:
-        for name in ("params", "metadata", "plugin_settings", "gateway", "server", "sandbox"):
+        for name in ("params", "prices", "metadata", "plugin_settings", "gateway", "server", "sandbox"):
             msgspec.structs.force_setattr(self, name, freeze(getattr(self, name)))
         if not self.sessions:
             msgspec.structs.force_setattr(self, "sessions", str(user_folder("data") / "sessions"))

@@ -3,6 +3,7 @@ from ..providers.anthropic import AnthropicModel as AnthropicModel
 from ..providers.factory import get_model as get_model
 from ..providers.local.model import LocalModel as LocalModel
 from ..providers.openai import OpenAIModel as OpenAIModel
+from ..providers.prices import Price as Price
 from .errors import AuthError as AuthError
 from .errors import BadRequestError as BadRequestError
 from .errors import ContextOverflowError as ContextOverflowError

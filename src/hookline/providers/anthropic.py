@@ -10,6 +10,7 @@ from typing import Any
 from .._kernel.values import Message
 from .apis.messages import MessagesApi
 from .error_mapping import Endpoint
+from .prices import Price
 from .remote import RemoteModel, check, client_timeout, find_api_key
 from .tokens import count, estimate
 
@@ -27,6 +28,7 @@ class AnthropicModel(RemoteModel):
         timeout: how many seconds to wait for data; ``None`` for no limit.
         max_retries: how often the client retries after a temporary failure.
         max_tokens: the maximum length of a reply if ``params`` has no such limit.
+        price: the price of the model; from the price list if omitted.
 
     Raises:
         RegistrationError: an argument is invalid.
@@ -47,6 +49,7 @@ class AnthropicModel(RemoteModel):
         timeout: float | None = 600.0,
         max_retries: int = 2,
         max_tokens: int = 4096,
+        price: Price | None = None,
     ) -> None:
         base_url = base_url or os.environ.get("ANTHROPIC_BASE_URL") or None
         check("anthropic", name, base_url, timeout, max_retries)
@@ -65,7 +68,12 @@ class AnthropicModel(RemoteModel):
             )
 
         super().__init__(
-            name, endpoint, MessagesApi(max_tokens), connect, organization_header="anthropic-organization-id"
+            name,
+            endpoint,
+            MessagesApi(max_tokens),
+            connect,
+            organization_header="anthropic-organization-id",
+            price=price,
         )
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:

@@ -40,6 +40,15 @@ _KINDS: dict[str, type[ProviderError]] = {
     "server_error": OverloadedError,
     "api_error": OverloadedError,
     "timeout_error": ModelTimeoutError,
+    "ThrottlingException": RateLimitError,
+    "ServiceQuotaExceededException": RateLimitError,
+    "AccessDeniedException": AuthError,
+    "UnrecognizedClientException": AuthError,
+    "InvalidSignatureException": AuthError,
+    "ExpiredTokenException": AuthError,
+    "ResourceNotFoundException": UnknownModelError,
+    "ModelTimeoutException": ModelTimeoutError,
+    "tool_use_failed": OverloadedError,  # at Groq: the model wrote a call that cannot be parsed
 }
 _NO_CREDIT = ("insufficient_quota", "billing_error", "billing_hard_limit_reached", "billing_not_active")
 _STATUSES: dict[int, type[ProviderError]] = {
@@ -55,7 +64,10 @@ _TOO_LONG = re.compile(
     r"(prompt|input|request) is too long|maximum context length|context (length|window|size|limit)|too many tokens",
     re.I,
 )
-_NO_MODEL = re.compile(r"model\b.{0,100}(not found|does not exist)|not a valid model|invalid model", re.I | re.S)
+_NO_MODEL = re.compile(
+    r"model\b.{0,100}(not found|does not exist|identifier is invalid)|not a valid model|invalid model", re.I | re.S
+)
+_BAD_KEY = re.compile(r"(incorrect|invalid) api key|api key (not valid|expired|not found)", re.I)
 _NO_MONEY = re.compile(r"credit balance is too low|insufficient (credits?|balance|quota)", re.I)
 _STATUS = re.compile(r"[1-5][0-9]{2}")
 _MAX_MESSAGE = 300
@@ -65,11 +77,12 @@ class Endpoint(msgspec.Struct, frozen=True):
     """The server of a model, as error messages describe it.
 
     Args:
-        provider: the vendor, which is also the name of its package.
+        provider: the vendor.
         url: the base URL of the API.
         key_name: the environment variable of the API key.
         timeout: how many seconds to wait for data.
         secrets: texts that no error message may contain.
+        package: the package with the client, whose name is that of the vendor if empty.
     """
 
     provider: str
@@ -77,6 +90,12 @@ class Endpoint(msgspec.Struct, frozen=True):
     key_name: str
     timeout: float | None
     secrets: tuple[str, ...] = ()
+    package: str = ""
+
+    @property
+    def client_package(self) -> str:
+        """The name of the package with the client."""
+        return self.package or self.provider
 
     @property
     def address(self) -> str:
@@ -119,7 +138,7 @@ def map_error(error: Exception, endpoint: Endpoint, model: str) -> ProviderError
     """Return Hookline's error for a vendor's error; ``None`` if the error is not from the vendor's client."""
     import httpx2
 
-    sdk = import_module(endpoint.provider)
+    sdk = import_module(endpoint.client_package)
     if isinstance(error, httpx2.ConnectTimeout) or isinstance(error.__cause__, httpx2.ConnectTimeout):
         return unreachable_error(endpoint, "the connection timed out")
     if isinstance(error, (sdk.APITimeoutError, httpx2.TimeoutException)):
@@ -189,6 +208,8 @@ def _cause(error: BaseException) -> str:
 
 
 def _failure_of(body: Any, text: str, status: int | None, wait: float | None) -> _Failure:
+    if isinstance(body, list) and body:  # Google sends its errors in a list
+        body = body[0]
     inner = body.get("error", body) if isinstance(body, Mapping) else body
     if not isinstance(inner, Mapping):
         text = inner if isinstance(inner, str) and inner.strip() else text
@@ -196,13 +217,15 @@ def _failure_of(body: Any, text: str, status: int | None, wait: float | None) ->
     kinds = [str(inner[key]) for key in ("code", "type") if inner.get(key)]
     if status in (None, 200):  # an error in the middle of a stream
         status = next((int(kind) for kind in kinds if _STATUS.fullmatch(kind)), None)
-    return _Failure(status, kinds, str(inner.get("message") or text), wait)
+    return _Failure(status, kinds, str(inner.get("message") or inner.get("detail") or text), wait)
 
 
 def _class_of(failure: _Failure) -> type[ProviderError]:
     for kind in failure.kinds:
         if kind in _KINDS:
             return _KINDS[kind]
+    if failure.status == 400 and _BAD_KEY.search(failure.text):  # Google and xAI do not send 401
+        return AuthError
     if failure.status in (None, 400, 413, 422, 500):
         if _TOO_LONG.search(failure.text):
             return ContextOverflowError

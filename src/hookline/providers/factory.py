@@ -1,8 +1,9 @@
-"""Create models by name: ``local``, ``openai:NAME``, ``anthropic:NAME``, ``scripted:FILE``."""
+"""Create models by name: ``local``, ``openai:NAME``, ``groq:NAME``, ``scripted:FILE`` and so on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from importlib import import_module
 from inspect import signature
 from typing import TYPE_CHECKING, Literal, TypedDict
@@ -14,24 +15,34 @@ from ..models.protocol import Model
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from .prices import Price
+
 
 class ModelOptions(TypedDict, total=False):
     """The keyword options of :func:`get_model`. Each kind of model accepts some of them and rejects the others."""
 
     base_url: str | None
-    """``openai``, ``anthropic``: the base URL of the server."""
+    """All vendors: the base URL of the server."""
     api_key: str | None
-    """``openai``, ``anthropic``: the API key; from the environment if omitted."""
+    """All vendors with API keys: the key; from the environment if omitted."""
     timeout: float | None
-    """``openai``, ``anthropic``: how many seconds to wait for data; ``None`` for no limit."""
+    """All vendors: how many seconds to wait for data; ``None`` for no limit."""
     max_retries: int
-    """``openai``, ``anthropic``: how often the client retries after a temporary failure."""
+    """All vendors: how often the client retries after a temporary failure."""
+    price: Price | None
+    """All vendors: the price of the model; from the price list if omitted."""
     api: Literal["chat", "responses"]
     """``openai``: the API to use, ``"chat"`` or ``"responses"``."""
     organization: str | None
     """``openai``: the organization to bill."""
     max_tokens: int
     """``anthropic``: the maximum length of a reply, in tokens."""
+    region: str | None
+    """``bedrock``: the region; from the environment if omitted."""
+    project: str | None
+    """``vertex``: the project; from the environment if omitted."""
+    location: str | None
+    """``vertex``: the region; from the environment if omitted."""
     context: int | None
     """``local``: the size of the context window, in tokens."""
     report: Callable[[int, int], None] | None
@@ -46,8 +57,45 @@ _FACTORIES = {
     "local": "local.model:LocalModel",
     "openai": "openai:OpenAIModel",
     "anthropic": "anthropic:AnthropicModel",
+    "gemini": "",
+    "mistral": "",
+    "groq": "",
+    "deepseek": "",
+    "xai": "",
+    "together": "",
+    "fireworks": "",
+    "openrouter": "",
+    "azure": "vendors:azure_model",
+    "bedrock": "bedrock:BedrockModel",
+    "vertex": "vendors:vertex_model",
+    "ollama": "vendors:ollama_model",
+    "lmstudio": "",
+    "vllm": "",
     "scripted": "script_file:script_model",
 }
+"""The function for each kind of model; where it is empty, a row in the table of :mod:`.vendors` is enough."""
+
+_SAME = {
+    "azure-openai": "azure",
+    "aws": "bedrock",
+    "claude": "anthropic",
+    "gpt": "openai",
+    "google": "gemini",
+    "google-gla": "gemini",
+    "google-vertex": "vertex",
+    "grok": "xai",
+    "x-ai": "xai",
+    "lm-studio": "lmstudio",
+    "lm_studio": "lmstudio",
+    "mistralai": "mistral",
+    "togetherai": "together",
+}
+"""Other names of vendors, for suggestions."""
+
+
+def model_kinds() -> list[str]:
+    """Return the kinds of models, as they are written in front of the colon."""
+    return list(_FACTORIES)
 
 
 def get_model(name: str, **options: Unpack[ModelOptions]) -> Model:
@@ -56,8 +104,10 @@ def get_model(name: str, **options: Unpack[ModelOptions]) -> Model:
     This is cheap: weights are loaded and servers are contacted at the first request.
 
     Args:
-        name: ``local`` (the embedded model), ``local:PATH`` (a GGUF file), ``openai:NAME``,
-            ``anthropic:NAME`` or ``scripted:FILE``.
+        name: ``local`` (the embedded model), ``local:PATH`` (a GGUF file), ``VENDOR:NAME`` with one of the vendors
+            ``openai``, ``anthropic``, ``gemini``, ``mistral``, ``groq``, ``deepseek``, ``xai``, ``together``,
+            ``fireworks``, ``openrouter``, ``azure``, ``bedrock``, ``vertex``, ``ollama``, ``lmstudio`` and ``vllm``, or
+            ``scripted:FILE``.
         options: options of that kind of model, such as ``base_url`` and ``api_key``.
 
     Raises:
@@ -67,18 +117,32 @@ def get_model(name: str, **options: Unpack[ModelOptions]) -> Model:
 
     Example::
 
-        model = get_model("openai:llama3.2", base_url="http://localhost:11434/v1")
+        model = get_model("groq:llama-3.3-70b-versatile", timeout=60)
     """
     kind, _, rest = name.partition(":")
     if kind not in _FACTORIES:
-        known = "local, local:PATH, openai:NAME, anthropic:NAME, scripted:FILE"
-        raise RegistrationError(f"unknown kind of model {kind!r}.{did_you_mean(kind, _FACTORIES)} Use one of: {known}")
-    module, _, maker = _FACTORIES[kind].partition(":")
-    make: Callable[..., Model] = getattr(import_module(f"{__package__}.{module}"), maker)
-    takes = list(signature(make).parameters)[1:]
+        hint = f" Did you mean {_SAME[kind.lower()]!r}?" if kind.lower() in _SAME else did_you_mean(kind, _FACTORIES)
+        raise RegistrationError(f"unknown kind of model {kind!r}.{hint} Use one of: {_forms(_FACTORIES)}")
+    make = _factory(kind)
+    takes = [option for option in signature(make).parameters if option in ModelOptions.__annotations__]
     if unknown := [option for option in options if option not in takes]:
         raise RegistrationError(f"a {kind!r} model has no option {', '.join(unknown)}; it has: {', '.join(takes)}")
     return make(rest, **options)
+
+
+def _factory(kind: str) -> Callable[..., Model]:
+    if not _FACTORIES[kind]:
+        from .vendors import VendorModel
+
+        return partial(VendorModel, kind)
+    module, _, maker = _FACTORIES[kind].partition(":")
+    make: Callable[..., Model] = getattr(import_module(f"{__package__}.{module}"), maker)
+    return make
+
+
+def _forms(kinds: Iterable[str]) -> str:
+    own = {"local": "local, local:PATH", "scripted": "scripted:FILE"}
+    return ", ".join(own.get(kind, f"{kind}:NAME") for kind in kinds)
 
 
 def resolve_model(given: Model | str) -> Model:

@@ -13,6 +13,7 @@ from .._kernel.values import Message
 from .apis.chat_completions import ChatCompletionsApi
 from .apis.responses import ResponsesApi
 from .error_mapping import Endpoint
+from .prices import Price
 from .remote import RemoteModel, check, client_timeout, find_api_key
 from .tokens import count, openai_counter
 
@@ -21,7 +22,7 @@ Api = Literal["chat", "responses"]
 
 
 class OpenAIModel(RemoteModel):
-    """A model behind OpenAI's API: OpenAI, Ollama, vLLM, llama.cpp, LM Studio, OpenRouter and others.
+    """A model behind OpenAI's API: that of OpenAI itself, or of another server such as llama.cpp.
 
     Args:
         name: the model's name on its server.
@@ -31,6 +32,7 @@ class OpenAIModel(RemoteModel):
         organization: the organization to bill; if omitted, ``OPENAI_ORG_ID``.
         timeout: how many seconds to wait for data; ``None`` for no limit.
         max_retries: how often the client retries after a temporary failure.
+        price: the price of the model; from the price list if omitted.
 
     Raises:
         RegistrationError: an argument is invalid.
@@ -39,7 +41,7 @@ class OpenAIModel(RemoteModel):
 
     Example::
 
-        agent = Agent("bob", llm=OpenAIModel("llama3.2", base_url="http://localhost:11434/v1"))
+        agent = Agent("bob", llm=OpenAIModel("llama3.2", base_url="http://localhost:8080/v1"))
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class OpenAIModel(RemoteModel):
         organization: str | None = None,
         timeout: float | None = 600.0,
         max_retries: int = 2,
+        price: Price | None = None,
     ) -> None:
         base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
         check("openai", name, base_url, timeout, max_retries)
@@ -84,6 +87,7 @@ class OpenAIModel(RemoteModel):
             connect,
             organization=organization or "",
             organization_header="openai-organization",
+            price=price,
         )
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:

@@ -1,4 +1,4 @@
-"""Cost of model calls, from the price list in ``genai-prices``. No network is used."""
+"""Cost of model calls, from a given price or the price list in ``genai-prices``. No network is used."""
 
 from __future__ import annotations
 
@@ -6,7 +6,44 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
+from .._base.text import is_number
+from .._kernel.errors import RegistrationError
 from .._kernel.values import Usage
+
+
+class Price(msgspec.Struct, frozen=True):
+    """The price of a model, in USD for a million tokens.
+
+    Example::
+
+        model = get_model("groq:my-model", price=Price(input=0.5, output=1.5))
+
+    Args:
+        input: the price of the input.
+        output: the price of the output.
+        cached: the price of input that the vendor has in its cache; that of other input if omitted.
+
+    Raises:
+        RegistrationError: a price is not a number of at least 0.
+    """
+
+    input: float
+    output: float
+    cached: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            given = getattr(self, name)
+            if not (is_number(given) and given >= 0) and not (name == "cached" and given is None):
+                raise RegistrationError(f"the price {name}= must be USD for a million tokens, 0 or more, not {given!r}")
+
+    def of(self, usage: Usage) -> float:
+        """Return the cost of these tokens in USD."""
+        cached = self.input if self.cached is None else self.cached
+        fresh = usage.input_tokens - usage.cached_tokens
+        return (fresh * self.input + usage.cached_tokens * cached + usage.output_tokens * self.output) / 1e6
 
 
 def cost_of(usage: Usage, *models: str, url: str, cache_writes: Mapping[str, int] | None = None) -> float | None:

@@ -24,6 +24,7 @@ from .._kernel.payloads import ModelRequest
 from .._kernel.values import Message, ModelResponse, Usage
 from ..models.errors import AuthError, NotInstalledError
 from .apis.common import ModelApi, Reply, ToolNames
+from .apis.compatible import choice_errors
 from .error_mapping import (
     Endpoint,
     error_in_reply,
@@ -33,7 +34,7 @@ from .error_mapping import (
     retry_after,
     unreachable_error,
 )
-from .prices import cost_of, load_prices
+from .prices import Price, cost_of, load_prices
 
 NO_KEY = "no-key-needed"
 """The key for servers that need none, because the vendors' clients always send one."""
@@ -54,7 +55,8 @@ class RemoteModel(ABC):
         api: the API.
         connect: makes the vendor's client, given the HTTP client to use.
         organization: the organization that is billed, if the server does not report it.
-        organization_header: the response header that reports it.
+        organization_header: the response header that reports it, if there is one.
+        price: the price of the model; from the price list if omitted.
     """
 
     def __init__(
@@ -65,15 +67,17 @@ class RemoteModel(ABC):
         connect: Callable[[Any], Any],
         *,
         organization: str = "",
-        organization_header: str,
+        organization_header: str = "",
+        price: Price | None = None,
     ) -> None:
         self.name, self._endpoint, self._api = name, endpoint, api
         self._organization, self._organization_header = organization, organization_header
+        self._price = price
         self._clients = LoopClients(lambda: _make_client(connect, endpoint))
 
     @property
     def provider(self) -> str:
-        """The vendor whose API this is, even if another server offers it."""
+        """The name of the vendor, or of the vendor whose API the server at ``base_url`` has."""
         return self._endpoint.provider
 
     @property
@@ -114,10 +118,12 @@ class RemoteModel(ABC):
                 content=json_text(body).encode(),
                 options=_JSON,
                 stream=True,
-                stream_cls=import_module(self.provider).AsyncStream[object],
+                stream_cls=import_module(self._endpoint.client_package).AsyncStream[object],
             )
             reply = self._api.stream()
             try:
+                if events.response.headers.get("content-type", "").startswith("text/html"):
+                    raise unreachable_error(self._endpoint, "the server sent a web page")
                 while True:
                     with require_valid_reply(self._endpoint, asked):
                         event = await anext(events, _END)
@@ -137,15 +143,25 @@ class RemoteModel(ABC):
 
     def price(self, usage: Usage) -> float | None:
         """Return the price of these tokens in USD; ``None`` if it is unknown."""
-        return cost_of(usage, self.name, url=self._endpoint.url)
+        return self._cost(usage, self.name)
+
+    def _cost(self, usage: Usage, asked: str, reply: Reply | None = None) -> float | None:
+        if self._price is not None and asked == self.name:
+            return self._price.of(usage)
+        if reply is None:
+            return cost_of(usage, asked, url=self._endpoint.url)
+        if reply.cost is not None:
+            return reply.cost
+        names = filter(None, (reply.model, asked))
+        return cost_of(usage, *names, url=self._endpoint.url, cache_writes=reply.cache_writes)
 
     @abstractmethod
     def count_tokens(self, content: str | Sequence[Message]) -> int:
         """Return the number of tokens of a text or of messages."""
 
     def _response(self, data: Any, headers: Any, request: ModelRequest, asked: str, names: ToolNames) -> ModelResponse:
-        if data.get("error"):
-            raise error_in_reply(data["error"], self._endpoint, asked)
+        for error in filter(None, (data.get("error"), *choice_errors(data))):
+            raise error_in_reply(error, self._endpoint, asked)
         with require_valid_reply(self._endpoint, asked):
             reply = self._api.read(data)
         if reply is None:
@@ -156,12 +172,10 @@ class RemoteModel(ABC):
             tuple(call.replace(name=names.decode(call.name)) for call in reply.tool_calls),
             usage,
             reply.finish_reason,
-            cost_of(
-                usage, *filter(None, (reply.model, asked)), url=self._endpoint.url, cache_writes=reply.cache_writes
-            ),
+            self._cost(usage, asked, reply),
             reply.model or asked,
             self.provider,
-            headers.get(self._organization_header) or self._organization,
+            (self._organization_header and headers.get(self._organization_header)) or self._organization,
         )
 
     def _estimated_usage(self, request: ModelRequest, reply: Reply) -> Usage:
@@ -170,26 +184,38 @@ class RemoteModel(ABC):
         return Usage(self.count_tokens(request.messages), self.count_tokens((answer,)))
 
 
-def check(package: str, name: str, base_url: str | None, timeout: float | None, max_retries: int) -> None:
+def check(
+    vendor: str,
+    name: str,
+    base_url: str | None,
+    timeout: float | None,
+    max_retries: int,
+    *,
+    package: str = "",
+    extra: str = "",
+) -> None:
     """Check the options of a model before the first request.
+
+    ``package`` is the package with the client, whose name is that of the vendor if empty; ``extra`` installs it.
 
     Raises:
         RegistrationError: the name is missing, or the base URL or a number is invalid.
         NotInstalledError: the vendor's package is missing.
     """
     if not name:
-        raise RegistrationError(f"a model of {package} needs a name: write {package}:NAME")
+        raise RegistrationError(f"a model of {vendor} needs a name: write {vendor}:NAME")
     if base_url is not None and not _is_url(base_url):
         raise RegistrationError(f"base_url= must be a URL such as http://localhost:8080/v1, not {base_url!r}")
     if timeout is not None and not (is_number(timeout) and timeout > 0):
         raise RegistrationError(f"timeout= must be a positive number of seconds, or None for no limit, not {timeout!r}")
     if not (isinstance(max_retries, int) and max_retries >= 0):
         raise RegistrationError(f"max_retries= must be an integer of at least 0, not {max_retries!r}")
+    package = package or vendor
     if find_spec(package) is None:
-        raise NotInstalledError(package, package)
+        raise NotInstalledError(package, extra or package)
 
 
-def find_api_key(package: str, given: str | None, base_url: str | None, *variables: str) -> str:
+def find_api_key(vendor: str, given: str | None, base_url: str | None, *variables: str) -> str:
     """Return the key: the given one, one from the environment, or a placeholder if there is a base URL.
 
     Raises:
@@ -198,11 +224,11 @@ def find_api_key(package: str, given: str | None, base_url: str | None, *variabl
     for found in (given, *map(os.environ.get, variables)):
         key = (found or "").strip()
         if not (key.isascii() and key.isprintable()):
-            raise AuthError(f"the key for {package} contains invalid characters: copy it again")
+            raise AuthError(f"the key for {vendor} contains invalid characters: copy it again")
         if key:
             return key
     if base_url is None:
-        raise AuthError(f"no key for {package}: set {variables[0]}, or pass base_url= of a server that needs no key")
+        raise AuthError(f"no key for {vendor}: set {variables[0]}, or pass base_url= of a server that needs no key")
     return NO_KEY
 
 
@@ -216,7 +242,7 @@ def _is_url(text: str) -> bool:
 
 def _make_client(connect: Callable[[Any], Any], endpoint: Endpoint) -> Any:
     load_prices()  # this is slow, so it runs here, in a worker thread
-    http = import_module(endpoint.provider).DefaultAsyncHttpxClient
+    http = import_module(endpoint.client_package).DefaultAsyncHttpxClient
     hooks = {"request": [_require_origin(endpoint)], "response": [_disable_long_retries]}
     return connect(http(event_hooks=hooks, timeout=client_timeout(endpoint)))
 
@@ -238,7 +264,7 @@ def _require_origin(endpoint: Endpoint) -> Callable[[Any], Any]:
 
 def client_timeout(endpoint: Endpoint) -> Any:
     """Return the timeout for a vendor's client, with at most 10 seconds to connect."""
-    sdk, seconds = import_module(endpoint.provider), endpoint.timeout
+    sdk, seconds = import_module(endpoint.client_package), endpoint.timeout
     return sdk.Timeout(seconds, connect=10.0 if seconds is None else min(seconds, 10.0))
 
 

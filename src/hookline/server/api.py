@@ -159,7 +159,8 @@ class RunsApi:
         )
         if body.wait and not run.is_over:
             run = await self._service.wait(run.id, caller, body.wait)
-        return json_response(RunView.of(run, caller), 201 if run.is_over else 202, {"location": f"/runs/{run.id}"})
+        location = f"{request.scope.get('root_path', '')}/runs/{run.id}"
+        return json_response(RunView.of(run, caller), 201 if run.is_over else 202, {"location": location})
 
     async def _list(self, request: Request) -> Response:
         query, caller = query_of(request, ListQuery), caller_of(request)

@@ -79,6 +79,7 @@ class Server:
         metrics: the metrics for ``/metrics``; without them, there is no such endpoint.
         traffic: counts the requests of the gate.
         closing: called after the server has stopped, to close its stores.
+        listen: whether to listen on a port; a server that is mounted in another application does not.
 
     Raises:
         NotInstalledError: a package is missing.
@@ -95,6 +96,7 @@ class Server:
         metrics: MetricsHook | None = None,
         traffic: Traffic | None = None,
         closing: Iterable[Callable[[], object]] = (),
+        listen: bool = True,
     ) -> None:
         self.service = service
         self.gate = gate
@@ -102,20 +104,15 @@ class Server:
         self.keys = keys
         self.traffic = traffic or Traffic()
         self._closing = tuple(closing)
-        self._http = HttpServer(
-            [self],
-            options.host,
-            options.port,
-            hosts=_host_names(options),
-            max_body=options.max_body,
-            body_seconds=options.body_seconds,
-            grace=REQUEST_SECONDS,
-            extra="server",
-        )
+        self._http = _http_server(self, options) if listen else None
         from .openapi import OpenApi
 
         described: tuple[Any, ...] = HealthApi(service, lambda: self.state, metrics), *apis
-        openapi = OpenApi(lambda: [each for api in described for each in api.endpoints()], url=options.public_url)
+        openapi = OpenApi(
+            lambda: [each for api in described for each in api.endpoints()],
+            url=options.public_url,
+            keys=gate.uses_keys,
+        )
         self.apis: tuple[Any, ...] = *described, openapi
         self._opened: list[Any] = []
         self._lifecycle = Lifecycle(self._start, self._stop, grace=options.grace)
@@ -127,8 +124,11 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The base URL for clients on this machine; it has the real port once the server has started."""
-        return self._http.url
+        """The base URL for clients on this machine; it has the real port once the server has started.
+
+        A mounted server has its public URL, or none.
+        """
+        return self.options.public_url if self._http is None else self._http.url
 
     def endpoints(self) -> list[Endpoint]:
         """Return the endpoints of all APIs."""
@@ -153,7 +153,8 @@ class Server:
 
     async def _start(self) -> None:
         await in_thread(self._check_keys)
-        await self._http.start()
+        if self._http is not None:
+            await self._http.start()
         await self.service.open()
         for api in self.apis:
             if hasattr(api, "open"):
@@ -174,7 +175,8 @@ class Server:
         await self.service.close(grace=0)
         for api in reversed(self._opened):
             await stop_component(type(api).__name__, api.close)
-        await self._http.stop()
+        if self._http is not None:
+            await self._http.stop()
         for close in self._closing:
             await stop_component("a store", partial(in_thread, close))
 
@@ -216,7 +218,7 @@ class Server:
     def _check_keys(self) -> None:
         if self.keys is not None:
             self.keys.refresh()  # fail now: with unreadable keys every request would be rejected
-        if not self.options.exposed:
+        if self._http is None or not self.options.exposed:
             return
         now, keys = time.time(), [] if self.keys is None else self.keys.keys()
         if not any(key.state(now) == "active" for key in keys):
@@ -224,6 +226,19 @@ class Server:
                 f"server: {_exposed_because(self.options)}, so callers need keys, and there is none: "
                 "make one with hookline keys add NAME --scope read,run"
             )
+
+
+def _http_server(server: Server, options: ServerOptions) -> HttpServer:
+    return HttpServer(
+        [server],
+        options.host,
+        options.port,
+        hosts=_host_names(options),
+        max_body=options.max_body,
+        body_seconds=options.body_seconds,
+        grace=REQUEST_SECONDS,
+        extra="server",
+    )
 
 
 def _host_names(options: ServerOptions) -> list[str]:

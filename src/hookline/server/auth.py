@@ -1,16 +1,19 @@
-"""Authenticate requests by API key, check the caller's rights, and apply the rate limits."""
+"""Identify callers by API key or with the host application, check their rights, and apply the rate limits."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Set as AbstractSet
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from .._base.frozen import EMPTY, Frozen, freeze
+from .._base.text import did_you_mean
 from .._base.workers import in_thread
 from .._web.middleware import Scope, is_local
 from ..stores.audit.format import encode_fields, encode_type
@@ -22,6 +25,9 @@ from .errors import ApiError
 from .options import ServerOptions
 from .proxies import Proxies, network_of
 from .rate_limits import RateLimiter, WrongKeyLimiter
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
 
 __all__ = ["ANONYMOUS", "LOCAL", "PUBLIC", "RIGHTS", "Authenticator", "Caller", "Operation", "RequestInfo", "Right"]
 
@@ -36,18 +42,46 @@ PUBLIC: tuple[str, ...] = ("public",)
 CLIENT_DISCONNECTED = 499
 """The status, in logs, of a request whose client disconnected before the response."""
 
+CHECK_SECONDS = 10.0
+"""Seconds after which the host application is asked again who the caller of an open stream is."""
+
 _MISSING_RIGHT = "a right is missing"
 _UNREADABLE = "the keys cannot be read"
 _HINT = "send Authorization: Bearer hl_..., with a key from hookline keys add"
 
 
 class Caller(Frozen, frozen=True):
-    """The sender of a request. ``metadata`` comes from its key and is passed on to hooks."""
+    """The sender of a request.
+
+    Example::
+
+        Caller("ann", scopes={"read", "run"}, metadata={"user_role": "editor"})
+
+    Args:
+        id: identifies the caller, who owns the runs that it starts.
+        name: a name for people, in views and logs; the id if left out.
+        scopes: the rights: ``read``, ``run``, ``approve`` and ``admin``.
+        metadata: passed on to the hooks of its runs.
+
+    Raises:
+        ValueError: there is no such right.
+    """
 
     id: str
-    name: str
-    scopes: frozenset[str]
+    name: str = ""
+    scopes: AbstractSet[str] = frozenset()
     metadata: Mapping[str, Any] = EMPTY
+
+    def __post_init__(self) -> None:
+        if isinstance(self.scopes, str):
+            raise ValueError(f"scopes must be a set such as {{'read', 'run'}}, not {self.scopes!r:.80}")
+        scopes = frozenset(self.scopes)
+        for unknown in scopes.difference(RIGHTS):
+            hint = did_you_mean(str(unknown), RIGHTS)
+            raise ValueError(f"there is no right {unknown!r:.80}.{hint} Known: {', '.join(RIGHTS)}")
+        changed = {"name": self.name or self.id, "scopes": scopes, "metadata": freeze(self.metadata)}
+        for field, value in changed.items():
+            msgspec.structs.force_setattr(self, field, value)
 
     def may(self, *scopes: str) -> bool:
         """Return whether the caller has at least one of these rights."""
@@ -58,6 +92,9 @@ class Caller(Frozen, frozen=True):
         """The owner of the runs that the caller can see: itself, or ``None`` for all runs."""
         return None if "admin" in self.scopes else self.id
 
+
+Authenticate = Callable[["Request"], "Caller | Awaitable[Caller | None] | None"]
+"""Returns the caller of a request, or ``None`` if it has none. It may be a coroutine function."""
 
 ANONYMOUS = Caller("", "", frozenset())
 """The caller of a public endpoint."""
@@ -87,6 +124,9 @@ class RequestInfo(msgspec.Struct):
     began: float
     caller: Caller = ANONYMOUS
     key: KeyRow | None = None
+    scope: Scope = {}
+    checked: float = 0.0
+    """When the host application last named the caller."""
     address: str = ""
     status: int = CLIENT_DISCONNECTED
     revoked: ApiError | None = None
@@ -99,7 +139,7 @@ class RequestInfo(msgspec.Struct):
 
 
 class KeyRevokedError(Exception):
-    """The key stopped being valid while its request was handled."""
+    """The caller lost its access while its request was handled."""
 
 
 class Authenticator:
@@ -110,18 +150,30 @@ class Authenticator:
         options: rate limits and trusted proxies.
         keys_required: whether keys are needed even for requests from this machine.
         audit: gets a record of every decision.
+        authenticate: identifies callers instead of keys, see :func:`hookline.server.asgi`.
     """
 
     def __init__(
-        self, keys: KeyStore | None, options: ServerOptions, keys_required: bool, audit: AuditLog | None
+        self,
+        keys: KeyStore | None,
+        options: ServerOptions,
+        keys_required: bool,
+        audit: AuditLog | None,
+        authenticate: Authenticate | None = None,
     ) -> None:
         self._keys = keys
+        self._application = authenticate
         self._audit = audit
         self._keys_required = keys_required or options.exposed
         self._proxies = Proxies(options.trusted_proxies)
         self._rates = RateLimiter(options.rate, options.burst)
         self._wrong_keys = WrongKeyLimiter()
         self._refreshing = asyncio.Lock()
+
+    @property
+    def uses_keys(self) -> bool:
+        """Whether callers are identified by API keys, and not by a host application."""
+        return self._application is None
 
     @property
     def needs_keys(self) -> bool:
@@ -144,6 +196,17 @@ class Authenticator:
         if operation is not None and operation.scopes == PUBLIC:
             self._limit(f"open {network}")
             return
+        if self._application is None:
+            await self._admit_key(scope, request, operation, network)
+        else:
+            await self._admit_user(self._application, scope, request, operation, network)
+        self._limit(f"by {request.caller.id}")
+        if operation is not None and not request.caller.may(*operation.scopes):
+            self._record(request, operation, _MISSING_RIGHT)
+            raise _forbidden("this key" if request.key else "the caller", operation)
+        self._record(request, operation)
+
+    async def _admit_key(self, scope: Scope, request: RequestInfo, operation: Operation | None, network: str) -> None:
         wait = self._wrong_keys.wait(network)
         if wait:
             raise self._reject_unknown(request, operation, "too many wrong keys", network) or _too_many(
@@ -160,12 +223,21 @@ class Authenticator:
             self._authenticate(scope, request, operation, network)
         else:
             request.caller = Caller(LOCAL, LOCAL, frozenset(RIGHTS))
-        self._limit(f"by {request.caller.id}")
-        if operation is not None and not request.caller.may(*operation.scopes):
-            self._record(request, operation, _MISSING_RIGHT)
-            needed = " or ".join(operation.scopes)
-            raise ApiError(403, "forbidden", f"this key does not have the right {needed}, which the request needs")
-        self._record(request, operation)
+
+    async def _admit_user(
+        self,
+        authenticate: Authenticate,
+        scope: Scope,
+        request: RequestInfo,
+        operation: Operation | None,
+        network: str,
+    ) -> None:
+        try:
+            request.caller = await _ask_application(authenticate, scope)
+        except ApiError as error:
+            rejection = self._reject_unknown(request, operation, "the application rejected the request", network)
+            raise rejection or error from None
+        request.scope, request.checked = scope, time.monotonic()
 
     async def _refresh(self) -> None:
         keys = self._keys
@@ -184,7 +256,7 @@ class Authenticator:
         secret, problem = secret_of(scope)
         row = None if secret is None or self._keys is None else self._keys.lookup(secret)
         if row is not None and self._keys is not None:
-            request.caller = Caller(row.id, row.name, frozenset(row.scopes), freeze(row.metadata))
+            request.caller = Caller(row.id, row.name, frozenset(row.scopes), row.metadata)
             state = self._keys.state(row)
             if state == "active":
                 request.key = row
@@ -236,11 +308,15 @@ class Authenticator:
         self._record(request, msgspec.structs.replace(operation, scopes=(right,)), _MISSING_RIGHT)
 
     async def check_still_valid(self, request: RequestInfo) -> None:
-        """Check the key of a long request again, so that requests with a revoked key end.
+        """Check the caller of a long request again, so that requests without access end.
 
         Raises:
-            KeyRevokedError: the key is no longer valid, or the keys cannot be read.
+            KeyRevokedError: the key is no longer valid, the application no longer accepts the caller, or neither can
+                be checked.
         """
+        if self._application is not None:
+            await self._check_user(self._application, request)
+            return
         if request.key is None or self._keys is None:
             return
         try:
@@ -252,6 +328,24 @@ class Authenticator:
             if state == "active":
                 return
             reason, rejection = f"the key is {state}", _unauthorized("this key is no longer valid")
+        self._revoke(request, reason, rejection)
+
+    async def _check_user(self, authenticate: Authenticate, request: RequestInfo) -> None:
+        if request.caller.id == ANONYMOUS.id or time.monotonic() < request.checked + CHECK_SECONDS:
+            return
+        try:
+            caller = await _ask_application(authenticate, request.scope)
+        except ApiError as error:
+            self._revoke(request, "the application rejected the request", error)
+        except Exception:
+            log.exception("the application could not say whether %s still has access", request.caller.id)
+            self._revoke(request, "the application failed", _unauthorized_user())
+        else:
+            if (caller.id, caller.scopes) != (request.caller.id, request.caller.scopes):
+                self._revoke(request, "the caller or its rights changed", _unauthorized_user())
+        request.checked = time.monotonic()
+
+    def _revoke(self, request: RequestInfo, reason: str, rejection: ApiError) -> None:
         if request.revoked is None:
             self._record(request, None, reason)
         request.revoked = rejection
@@ -262,6 +356,33 @@ class Authenticator:
         peer = scope.get("client")
         same = not request.address or (peer is not None and peer[0] == request.address)
         return {"client": peer if same else (request.address, 0), "scheme": self._proxies.scheme(scope)}
+
+
+async def _ask_application(authenticate: Authenticate, scope: Scope) -> Caller:
+    """Return the caller that the host application names.
+
+    Raises:
+        ApiError: the application names none, or raises an ``HTTPException``.
+        TypeError, ValueError: it names something else than a caller, or one without an id of its own.
+    """
+    from starlette.exceptions import HTTPException
+    from starlette.requests import Request
+
+    request = Request(scope)  # without the body, which the endpoint reads
+    try:
+        if iscoroutinefunction(authenticate):
+            caller = await authenticate(request)
+        else:  # a plain function may wait for a database, which must not block the event loop
+            caller = await in_thread(authenticate, request)
+    except HTTPException as error:
+        raise ApiError(error.status_code, "unauthorized", str(error.detail), error.headers or EMPTY) from None
+    if caller is None:
+        raise _unauthorized_user()
+    if not isinstance(caller, Caller):
+        raise TypeError(f"authenticate= returned {type(caller).__name__}: return a hookline.server.Caller or None")
+    if not isinstance(caller.id, str) or caller.id in (ANONYMOUS.id, LOCAL):
+        raise ValueError(f"authenticate= returned a caller with the id {caller.id!r}: give it an id of its own")
+    return caller
 
 
 def secret_of(scope: Scope) -> tuple[str | None, str]:
@@ -277,6 +398,15 @@ def secret_of(scope: Scope) -> tuple[str | None, str]:
     if len(found) > 1:
         return None, "two keys were given"
     return (found.pop(), "") if found else (None, "no key was given")
+
+
+def _forbidden(who: str, operation: Operation) -> ApiError:
+    needed = " or ".join(operation.scopes)
+    return ApiError(403, "forbidden", f"{who} does not have the right {needed}, which the request needs")
+
+
+def _unauthorized_user() -> ApiError:
+    return ApiError(401, "unauthorized", "this application does not know the caller: log in first")
 
 
 def _unauthorized(reason: str) -> ApiError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from ..stores.runs import RunStore
 from ..stores.sessions import session_store_at
 from .agents import Agents
 from .app import Api, Server
+from .auth import Authenticate
 from .errors import UnknownAgentError
 from .health import Traffic
 from .options import ServerOptions
@@ -47,9 +49,53 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
         StoreError: a path cannot be used.
         NotInstalledError: a package is missing.
     """
+    check_installed()
+    answerers = {getattr(answerer, "name", NAME): answerer}
+    return build_parts(settings, answerers, ServerOptions.of(settings.server), home)
+
+
+def check_installed() -> None:
+    """Check that the packages of the extra ``server`` are installed.
+
+    Raises:
+        NotInstalledError: a package is missing.
+    """
     for module, package in (("starlette", "starlette"), ("uvicorn", "uvicorn"), ("a2a", "a2a-sdk")):
         if find_spec(module) is None:
             raise NotInstalledError(package, "server")
+
+
+def find_agents(answerers: Mapping[str, Any], options: ServerOptions) -> Agents:
+    """Return the agents to serve.
+
+    Raises:
+        ConfigError: the options name an agent that does not exist.
+    """
+    try:
+        return Agents(answerers, options.agents)
+    except UnknownAgentError as error:
+        raise ConfigError(f"server.agents: {error}") from None
+
+
+def build_parts(
+    settings: Settings,
+    answerers: Mapping[str, Any],
+    options: ServerOptions,
+    home: Path | None = None,
+    *,
+    authenticate: Authenticate | None = None,
+    listen: bool = True,
+) -> Server:
+    """Build a server for agents by name, and add a metrics hook to each of them until the server stops.
+
+    Args:
+        settings: the settings.
+        answerers: the agents and rosters by name.
+        options: the options in ``settings.server``.
+        home: the folder for relative paths.
+        authenticate: identifies callers, instead of API keys.
+        listen: whether the server listens on a port. Callers of one that does not always need a key.
+    """
     from .a2a.api import A2aApi
     from .api import RunsApi
     from .approvals import ApprovalsApi
@@ -58,15 +104,12 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
     from .links import LinksApi, build_links, notifier
 
     home = Path.cwd() if home is None else home
-    options = ServerOptions.of(settings.server)
-    try:
-        agents = Agents({getattr(answerer, "name", NAME): answerer}, options.agents)
-    except UnknownAgentError as error:
-        raise ConfigError(f"server.agents: {error}") from None
+    agents = find_agents(answerers, options)
+    hooks = [hook for answerer in answerers.values() for hook in answerer.hooks]
     metrics = MetricsHook(every_call=True)  # the metrics include the duration of every hook
     traffic = Traffic(metrics)
     store = RunStore(settings.runs or ":memory:", pinned=True)
-    keys = KeyStore(options.keys_path(settings.runs, home))
+    keys = None if authenticate is not None else KeyStore(options.keys_path(settings.runs, home))
     approvals = ApprovalStore(settings.approval_file)
     links = build_links(options, approvals)
     service = RunService(
@@ -79,33 +122,42 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
         metadata=settings.metadata,
         notify=notifier(links),
     )
-    audit = _audit_log(settings, answerer)
+    audit = _audit_log(settings, hooks)
     apis: list[Api] = [
         RunsApi(service),
         ApprovalsApi(service, audit),
-        A2aApi(service, store, audit),
+        A2aApi(service, store, audit, keys=authenticate is None),
         ChatApi(service),
-        ExplainApi(service, [hook.folder for hook in answerer.hooks if isinstance(hook, RecordHook)]),
+        ExplainApi(service, [hook.folder for hook in hooks if isinstance(hook, RecordHook)]),
     ]
     if links is not None:
         apis.append(LinksApi(links, lambda: server.url))
+
+    registries = list({id(answerer.hooks): answerer.hooks for answerer in answerers.values()}.values())
+
+    def detach_metrics() -> None:
+        for registry in registries:
+            registry.unregister(metrics)
+
     server = Server(
         service,
         apis,
-        Gate(keys, options, audit=audit, count=traffic),
+        Gate(keys, options, keys_required=not listen, audit=audit, count=traffic, authenticate=authenticate),
         options,
         keys=keys,
         metrics=metrics,
         traffic=traffic,
-        closing=[store.close, keys.close, approvals.close],
+        closing=[store.close, *([] if keys is None else [keys.close]), approvals.close, detach_metrics],
+        listen=listen,
     )
-    answerer.hooks.extend([metrics])
+    for registry in registries:
+        registry.extend([metrics])
     return server
 
 
-def _audit_log(settings: Settings, answerer: Any) -> AuditLog | None:
+def _audit_log(settings: Settings, hooks: Iterable[Any]) -> AuditLog | None:
     """Return the audit log of the runs, which the server writes to as well; ``None`` if the runs have none."""
-    logs = [hook.log for hook in answerer.hooks if isinstance(hook, AuditLogHook)]
+    logs = [hook.log for hook in hooks if isinstance(hook, AuditLogHook)]
     if logs or not settings.audit:
         path = Path(settings.audit or "").expanduser().absolute()
         return next((each for each in logs if each.path == path), logs[0] if logs else None)

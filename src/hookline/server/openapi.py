@@ -36,13 +36,15 @@ class OpenApi:
 
     Args:
         endpoints: returns the endpoints of the server; this one is added.
-        url: the public URL of the server, if it is known.
+        url: the public URL of the server, if it is known; else the path at which it is mounted.
+        keys: whether callers use API keys; if not, the host application knows how they authenticate.
     """
 
-    def __init__(self, endpoints: Callable[[], Iterable[Endpoint]], *, url: str = "") -> None:
+    def __init__(self, endpoints: Callable[[], Iterable[Endpoint]], *, url: str = "", keys: bool = True) -> None:
         self._endpoints = endpoints
         self._url = url
-        self._document: bytes | None = None
+        self._keys = keys
+        self._documents: dict[str, bytes] = {}
 
     def endpoints(self) -> list[Endpoint]:
         """Return the endpoint of the description."""
@@ -50,14 +52,16 @@ class OpenApi:
         return [Endpoint("GET", "/openapi.json", self._get, RIGHTS, "openapi", summary, response=dict[str, Any])]
 
     async def _get(self, request: Request) -> Response:
-        if self._document is None:
+        url = self._url or request.scope.get("root_path", "")
+        if url not in self._documents:
             found = {(each.path, each.method): each for each in (*self._endpoints(), *self.endpoints())}
-            self._document = msgspec.json.encode(describe(found.values(), url=self._url))
-        return Response(self._document, media_type=JSON)
+            # Only the last one is kept: the path of a mount can contain parameters.
+            self._documents = {url: msgspec.json.encode(describe(found.values(), url=url, keys=self._keys))}
+        return Response(self._documents[url], media_type=JSON)
 
 
-def describe(endpoints: Iterable[Endpoint], *, url: str = "") -> dict[str, Any]:
-    """Describe endpoints in an OpenAPI document."""
+def describe(endpoints: Iterable[Endpoint], *, url: str = "", keys: bool = True) -> dict[str, Any]:
+    """Describe endpoints in an OpenAPI document. ``keys`` tells whether callers use API keys."""
     endpoints = list(endpoints)
     kinds = [kind for endpoint in endpoints for kind in _types(endpoint)]
     made, components = msgspec.json.schema_components(
@@ -74,13 +78,10 @@ def describe(endpoints: Iterable[Endpoint], *, url: str = "") -> dict[str, Any]:
         "info": {"title": "Hookline", "version": __version__, "description": _DESCRIPTION},
         **({"servers": [{"url": url}]} if url else {}),
         "paths": paths,
-        "security": [{"bearer": []}, {"key": []}],
+        **({"security": [{"bearer": []}, {"key": []}]} if keys else {}),
         "components": {
             "schemas": {name: _readable(schema) for name, schema in components.items() if name not in named},
-            "securitySchemes": {
-                "bearer": {"type": "http", "scheme": "bearer", "description": "An API key: `hl_...`."},
-                "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
-            },
+            **({"securitySchemes": _SECURITY_SCHEMES} if keys else {}),
             "headers": {name: {"description": text, "schema": {"type": "string"}} for name, text in _HEADERS.items()},
         },
     }
@@ -192,6 +193,10 @@ def _headers(*names: str) -> dict[str, Any]:
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
+_SECURITY_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "An API key: `hl_...`."},
+    "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+}
 _BEFORE_THE_GATE = (400, 403, 408, 413, 421)
 _HEADERS = {
     CORRELATION_HEADER: "The correlation id of all effects of the request: the one that was sent, or a generated one.",

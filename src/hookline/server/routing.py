@@ -22,7 +22,7 @@ from .._web.middleware import App, ClientDisconnectedError, Message, Receive, Re
 from ..stores.audit.log import AuditLog
 from ..stores.errors import StoreError
 from ..stores.keys import KeyStore
-from .auth import Authenticator, Caller, Operation, RequestInfo
+from .auth import Authenticate, Authenticator, Caller, Operation, RequestInfo
 from .errors import ApiError, ServiceError, api_error
 from .logs import logging_with
 from .options import ServerOptions
@@ -118,6 +118,7 @@ class Gate:
         keys_required: whether keys are needed even for requests from this machine.
         audit: gets a record of every decision.
         count: called after every request.
+        authenticate: identifies callers instead of keys, see :func:`hookline.server.asgi`.
     """
 
     def __init__(
@@ -128,8 +129,9 @@ class Gate:
         keys_required: bool = False,
         audit: AuditLog | None = None,
         count: RequestCounter | None = None,
+        authenticate: Authenticate | None = None,
     ) -> None:
-        self._authenticator = Authenticator(keys, options or ServerOptions(), keys_required, audit)
+        self._authenticator = Authenticator(keys, options or ServerOptions(), keys_required, audit, authenticate)
         self._audit = audit
         self._count = count
 
@@ -137,6 +139,11 @@ class Gate:
     def needs_keys(self) -> bool:
         """Whether callers need a key, according to the last check of the key store."""
         return self._authenticator.needs_keys
+
+    @property
+    def uses_keys(self) -> bool:
+        """Whether callers are identified by API keys, and not by a host application."""
+        return self._authenticator.uses_keys
 
     @property
     def is_audited(self) -> bool:
@@ -234,7 +241,8 @@ class _PathApp:
         operation = self._operations.get(scope["method"])
         await self._authenticator.admit(scope, request, operation)
         if operation is None and not self._operations:
-            raise ApiError(404, "not_found", "there is nothing at this path: GET /openapi.json lists all paths")
+            listed = f"{scope.get('root_path', '')}/openapi.json"
+            raise ApiError(404, "not_found", f"there is nothing at this path: GET {listed} lists all paths")
         if operation is None:
             allowed = ", ".join(sorted(self._operations))
             raise ApiError(405, "method_not_allowed", f"this path allows {allowed}", {"Allow": allowed})

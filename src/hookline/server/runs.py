@@ -41,6 +41,8 @@ log = logging.getLogger("hookline")
 
 CANCEL_SECONDS = 10.0
 """Seconds that a cancellation waits for the run to finish."""
+STORE_SECONDS = 5.0
+"""Seconds that a shutdown without a grace period waits until the last events are stored."""
 MAX_UNREAD = 100
 """Maximum number of unread messages for one run."""
 PRUNE_SECONDS = 3600.0
@@ -124,7 +126,7 @@ class RunService:
             if not live.closed and live.task is not None:  # the run ignored its cancellation
                 live.finish("interrupted", reason="the server stopped")
                 live.task.cancel()
-        await self._recorder.close(self.options.grace)
+        await self._recorder.close(max(self.options.grace, STORE_SECONDS))
 
     def _tasks(self) -> list[asyncio.Task[None]]:
         return [live.task for live in self._live.values() if live.task is not None and not live.task.done()]

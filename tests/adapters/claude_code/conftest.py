@@ -1,6 +1,7 @@
 """A project with settings of Claude Code, and an agent with real tools that its hooks judge."""
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -36,7 +37,7 @@ class Project:
     def add(self, event, script, matcher="", **handler):
         """Add a hook: a script of this folder, or a line for the shell."""
         command = script
-        if (SCRIPTS / script).is_file():
+        if script in os.listdir(SCRIPTS):
             needs(script)
             shutil.copy(SCRIPTS / script, self.folder / ".claude" / "hooks" / script)
             command = f'"$CLAUDE_PROJECT_DIR"/.claude/hooks/{script}'
@@ -61,13 +62,13 @@ class Project:
         options.setdefault("folder", self.folder)
         return ClaudeHooks(options.pop("settings", self.file), **options)
 
-    def agent(self, turns, *more, tools=None, **options):
-        own = ("tools", "agent")
-        claude = self.hooks(**{name: value for name, value in options.items() if name not in own})
+    def agent(self, turns, *more, tools=None, names=None, agent=None, **options):
+        """Make an agent with the hooks; ``names`` is the map of tools, ``agent`` are further arguments of the agent."""
         if tools is None:
             tools = [*file_tools(self.folder, write=True), shell_tool(self.folder, sandbox="off")]
         self.model = ScriptedModel(turns)
-        return Agent("coder", llm=self.model, tools=tools, hooks=[claude, *more], **options.get("agent", {}))
+        hooks = [self.hooks(tools=names, **options), *more]
+        return Agent("coder", llm=self.model, tools=tools, hooks=hooks, **(agent or {}))
 
     def run(self, turns, *more, task="Do it.", **options):
         return self.agent(turns, *more, **options).run(task)

@@ -159,7 +159,7 @@ def test_continue_false_after_a_batch_stops_the_agent(project):
 def test_a_hook_that_logs_all_events_sees_the_documented_fields(project):
     events = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolBatch", "Stop", "SessionEnd")
     for event in events:
-        project.add(event, "log-event.py")
+        project.add(event, "log-event.py", timeout=60)
     agent = project.agent([call("write_file", path="a.txt", content="hi"), "Done."])
     agent.run("Write a file.")
     for each in agent.hooks:

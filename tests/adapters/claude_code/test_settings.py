@@ -81,14 +81,14 @@ def test_disable_all_hooks_of_the_highest_level_counts_but_not_for_hooks_of_the_
     hooks = ClaudeHooks(work)
     assert commands(hooks) == called
     if not called:
-        assert "disableAllHooks" in hooks.notes[0]
+        assert "disableAllHooks" in hooks.not_called[0]
 
 
 def test_an_organisation_can_allow_only_its_own_hooks(places):
     places("managed", {**hooks_of(command("managed")), "allowManagedHooksOnly": True})
     hooks = ClaudeHooks(places("project", hooks_of(command("project"))))
     assert commands(hooks) == ["managed"]
-    assert "the organisation allows only its own hooks" in hooks.notes[0]
+    assert "the organisation allows only its own hooks" in hooks.not_called[0]
 
 
 def test_identical_hooks_of_several_files_and_matchers_run_once(project):
@@ -103,7 +103,7 @@ def test_identical_hooks_of_several_files_and_matchers_run_once(project):
 def test_an_event_without_a_moment_is_reported_by_name_and_the_others_work(project, event, caplog):
     project.add(event, "echo never").add("PreToolUse", "exit 2")
     hooks = project.hooks()
-    (note,) = hooks.notes
+    (note,) = hooks.not_called
     assert f"hooks.{event}" in note
     assert str(project.file) in note
     assert note in caplog.text
@@ -118,19 +118,19 @@ def test_a_handler_that_hookline_does_not_run_is_an_error_unless_it_is_left_out_
         project.hooks()
     hooks = project.hooks(skip=[kind])
     assert len(hooks.handlers) == 1
-    assert f"hooks.Stop[0].hooks[1]: a handler of type '{kind}' is left out" in hooks.notes[0]
+    assert f"hooks.Stop[0].hooks[1]: a handler of type '{kind}' is left out" in hooks.not_called[0]
 
 
 def test_plugins_of_claude_code_are_reported(project):
     project.settings["enabledPlugins"] = {"format@tools": True}
-    assert "enabledPlugins" in project.hooks().notes[0]
+    assert "enabledPlugins" in project.hooks().not_called[0]
 
 
 def test_an_if_at_an_event_without_a_tool_is_reported_and_never_called(project):
     project.add("Stop", "exit 2", **{"if": "Bash(git *)"})
     hooks = project.hooks()
     assert hooks.handlers == ()
-    assert "'if' is for tool events only" in hooks.notes[0]
+    assert "'if' is for tool events only" in hooks.not_called[0]
 
 
 HANDLER = {"type": "command", "command": "true"}

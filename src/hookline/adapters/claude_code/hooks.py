@@ -198,13 +198,13 @@ class ClaudeHooks:
             raise RegistrationError(f"the folder {str(folder)!r} does not exist")
         self.project = project_of(places[0])
         read = read_settings(places, project=self.project, skip=skip)
-        self.notes = read.notes
+        self.not_called = read.notes
         """What the settings have that is not called here, each by name."""
         self.handlers = tuple(
             msgspec.structs.replace(handler, on_failure=on_failure) if handler.on_failure == "open" else handler
             for handler in read.handlers
         )
-        for note in self.notes:
+        for note in self.not_called:
             log.warning("%s", note)
         self._files = (*read.files, *read.scripts)
         self._translator = Translator(ToolMap(tools), self.folder, tools or ())
@@ -212,6 +212,7 @@ class ClaudeHooks:
         for handler in self.handlers:
             self._by_event[handler.event] = (*self._by_event.get(handler.event, ()), handler)
         used = {point for point, events in _POINTS.items() if any(event in self._by_event for event in events)}
+        used |= {ON_STOP} if any(handler.wakes for handler in self.handlers) else set()
         self.points = frozenset({*used, BEFORE_STEP} if used else ())
         self._shared = _Shared(transcripts)
         endings = self._by_event.get("SessionEnd", ())
@@ -380,7 +381,7 @@ class ClaudeHooks:
         state, notice = (None, "") if told is None else (told.state, told.reason)
         verb, reason = answers.permission or ("allow", "")
         if verb == "deny":
-            return HookResult.block(reason or f"Blocked by {_BY}.", reason="a PreToolUse hook", state=state)
+            return HookResult.block(reason or f"Blocked by {_BY}.", reason=notice or "a PreToolUse hook", state=state)
         if verb == "defer" and len(_open_calls(ctx)) <= 1:
             return HookResult.end(reason or f"The call of {name} is deferred.", reason="tool_deferred")
         question = (reason or f"A hook asks whether {name} may run.") if verb in ("ask", "defer") else None
@@ -390,7 +391,8 @@ class ClaudeHooks:
             others = len(answers.all) > 1
             rewriter = updated[0].handler.identity if others else None
             own.judged[key] = _Judged(_validated(tool, new), rewriter, question)
-            return HookResult.replace(request.replace(arguments=new), reason=reason or "a PreToolUse hook", state=state)
+            why = notice or reason or "a PreToolUse hook"
+            return HookResult.replace(request.replace(arguments=new), reason=why, state=state)
         if judged is not None and question is None:
             question = judged.ask
         return told if question is None else HookResult.ask(question, reason=notice, state=state)
@@ -417,10 +419,9 @@ class ClaudeHooks:
         updated = answers.updated_output
         if updated is msgspec.UNSET or event == "PostToolUseFailure":
             return told
-        state = None if told is None else told.state
-        return HookResult.replace(
-            result.replace(result=result_of(name, updated)), reason=f"a {event} hook", state=state
-        )
+        state, notice = (None, "") if told is None else (told.state, told.reason)
+        new = result.replace(result=result_of(name, updated))
+        return HookResult.replace(new, reason=notice or f"a {event} hook", state=state)
 
     async def _approval(self, ctx: Any, own: _RunState, asked: ApprovalRequest) -> HookResult | None:
         call = asked.call
@@ -565,12 +566,11 @@ class ClaudeHooks:
                 answer = get_answer()
             except ClaudeHookError as error:  # the run has gone on
                 answer = Answer(handler=handler, failure=str(error))
-            finally:
-                shared.scripts.discard(script)
             if answer.blocked:
                 text = f"{handler.event} hook feedback: {answer.reason}" if handler.wakes else answer.context
                 answer = msgspec.structs.replace(answer, blocked=False, context=text)
             own.late.append(answer)
+            shared.scripts.discard(script)
 
         shared.scripts.add(script)
         threading.Thread(target=follow, name="hookline-claude-hook", daemon=True).start()
@@ -587,7 +587,7 @@ class ClaudeHooks:
                 event = answers.all[0].handler.event
                 messages.append(Message("user", f"{event} hook additional context: {text}"))
         if messages:
-            return HookResult.cont(state=ctx.state.with_messages(*messages), reason=notice or "context of hooks")
+            return HookResult.cont(state=ctx.state.with_messages(*messages), reason=notice or "it adds context")
         return HookResult.cont(reason=notice) if notice else None
 
 

@@ -174,9 +174,6 @@ class Script:
 
     def _finish(self, process: subprocess.Popen[bytes], *, everything: bool) -> None:
         """End the script. What it left running in its process group is killed; a program that has left it goes on."""
-        for key in list(self._selector.get_map().values()):
-            self._close(key.fileobj)
-        self._selector.close()
         with self._lock:
             if everything:
                 kill_all({process.pid}, self._mark)
@@ -184,6 +181,9 @@ class Script:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        for key in list(self._selector.get_map().values()):
+            self._close(key.fileobj)
+        self._selector.close()
 
 
 def _asked_for_background(line: bytes) -> float | None:

@@ -23,8 +23,8 @@ _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 class Reply(msgspec.Struct):
     """A parsed reply. Tool names are still as the API sent them.
 
-    ``usage`` is ``None`` if the server did not report it. ``cache_writes`` are the tokens written to the vendor's
-    cache, by the names that ``genai-prices`` uses.
+    ``usage`` and ``cost``, in USD, are ``None`` if the server did not report them. ``cache_writes`` are the tokens
+    written to the vendor's cache, by the names that ``genai-prices`` uses.
     """
 
     content: str
@@ -33,6 +33,7 @@ class Reply(msgspec.Struct):
     model: str
     usage: Usage | None
     cache_writes: dict[str, int] = {}
+    cost: float | None = None
 
     def __post_init__(self) -> None:
         texts = [self.content, self.model, *(text for call in self.tool_calls for text in (call.id, call.name))]

@@ -33,11 +33,15 @@ class A2aApi:
         service: runs the agents. Open it before this object is opened, and close it before this object is closed.
         store: the store of the runs, which also keeps the receivers of push notifications.
         audit: gets a record of every standing permission that is given.
+        keys: whether callers use API keys, which the agent card then says.
         push: options for :class:`PushNotifier`.
     """
 
-    def __init__(self, service: RunService, store: RunStore, audit: AuditLog | None = None, **push: Any) -> None:
+    def __init__(
+        self, service: RunService, store: RunStore, audit: AuditLog | None = None, *, keys: bool = True, **push: Any
+    ) -> None:
         silence_sdk_logs()
+        self._keys = keys
         self._service = service
         self._options = service.options
         self.push = PushNotifier(service, store.push_subscriptions, hosts=self._options.push_hosts, **push)
@@ -118,8 +122,9 @@ class A2aApi:
         except UnknownAgentError as error:  # the error lists the agents, which only callers with a key may see
             message = "there is no such agent" if caller.id == ANONYMOUS.id else str(error)
             raise ApiError(404, "unknown_agent", message) from None
-        base_url = self._options.public_url or f"{request.url.scheme}://{request.url.netloc}"
-        needs_key = self._options.exposed or caller.id not in (LOCAL, ANONYMOUS.id)
+        prefix = request.scope.get("root_path", "")
+        base_url = self._options.public_url or f"{request.url.scheme}://{request.url.netloc}{prefix}"
+        needs_key = self._keys and (self._options.exposed or caller.id not in (LOCAL, ANONYMOUS.id))
         return RequestContext(caller, agent, base_url, needs_key, request)
 
 

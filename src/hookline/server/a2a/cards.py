@@ -30,7 +30,7 @@ def agent_card(agent: ServedAgent, base_url: str, *, needs_key: bool) -> AgentCa
 
     Args:
         agent: the agent.
-        base_url: the URL of the server, without a path.
+        base_url: the URL of the server, with the path at which it is mounted.
         needs_key: whether callers need a key.
     """
     url = f"{base_url.rstrip('/')}/a2a/{quote(agent.name, safe='')}"

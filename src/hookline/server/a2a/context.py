@@ -25,7 +25,7 @@ class RequestContext:
     Args:
         caller: the caller.
         agent: the agent that the request is for.
-        base_url: the URL of the server, without a path.
+        base_url: the URL of the server, with the path at which it is mounted.
         needs_key: whether callers need a key.
         request: the HTTP request.
     """

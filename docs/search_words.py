@@ -1,0 +1,54 @@
+"""Words that people search for, on the pages that answer them: a page is found by these words as well as by its own."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.config import Config
+
+WORDS = {
+    "docs/coming-from/claude-code": "claude code hooks PreToolUse PostToolUse settings.json",
+    "docs/coming-from/langchain": "langchain langgraph middleware create_agent",
+    "docs/coming-from/openai-agents": "openai agents sdk guardrails tripwire",
+    "docs/coming-from/pydantic-ai": "pydantic ai pydanticai capabilities",
+    "docs/guides/approvals": "human in the loop hitl confirm confirmation ask permission approve by link",
+    "docs/guides/budgets": "cost per user spending limit price tokens money quota",
+    "docs/guides/channels/slack": "slack bot thread approve buttons",
+    "docs/guides/fastapi": "fastapi starlette asgi mount embed web app",
+    "docs/guides/guard-a-tool": "guardrail block a tool policy permission",
+    "docs/guides/injection": "prompt injection jailbreak untrusted",
+    "docs/guides/keys": "api keys cost per user rate limit caller",
+    "docs/guides/models": "ollama vllm lm studio groq mistral gemini azure bedrock deepseek openrouter provider",
+    "docs/guides/other-frameworks": "langchain pydantic-ai openai agents strands adk agent framework adapter",
+    "docs/guides/output": "structured output json schema typed pydantic model",
+    "docs/guides/protect-claude-code": "claude code hooks protect PreToolUse",
+    "docs/guides/claude-code-hooks": "claude code hooks scripts settings.json PreToolUse",
+    "docs/guides/testing": "test a hook unit test pytest fake model",
+    "docs/reference/hooks/sensitive_data": "pii personal data redact mask secrets gdpr anonymize",
+}
+"""Pages, and words that people search for."""
+
+
+def add_words(app: Sphinx, doctree: nodes.document) -> None:
+    """Add the words of a page to its search index, invisibly."""
+    if words := WORDS.get(app.env.docname):
+        doctree.append(nodes.meta(name="keywords", content=", ".join(words.split())))
+
+
+def write_scorer(app: Sphinx, config: Config) -> None:
+    """Give the words to the script that orders the results."""
+    script = (Path(app.confdir) / "_static" / "scorer.js").read_text()
+    words = {page: sorted({word.lower() for word in given.split()}) for page, given in WORDS.items()}
+    scorer = Path(app.doctreedir) / "scorer.js"
+    scorer.parent.mkdir(parents=True, exist_ok=True)
+    scorer.write_text(f"const WORDS = {json.dumps(words)};\n{script}")
+    config.html_search_scorer = str(scorer)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register with Sphinx."""
+    app.connect("config-inited", write_scorer)
+    app.connect("doctree-read", add_words)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,441 @@
+"""Agents mounted in another application: same endpoints and rights, the application's own authentication."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import httpx
+import openai
+import pytest
+import uvicorn
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.types import Message, Part, Role, SendMessageRequest
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
+from starlette.testclient import TestClient
+
+from hookline import BEFORE_LLM, Agent, ScriptedModel, hook, reply
+from hookline.config.errors import ConfigError
+from hookline.config.settings import Settings
+from hookline.hooks import AuditLogHook
+from hookline.server import Caller, asgi, auth
+from hookline.stores import verify_audit
+from hookline.stores.keys import KeyStore
+
+from ..waiting import wait_until
+from .http_rig import events_in
+from .rig import Blocker, make
+
+ANN = Caller("ann", "Ann", {"read", "run"}, {"user_role": "editor"})
+BOB = Caller("bob", scopes={"read", "run", "approve"})
+LINKS = {"secret": "0123456789abcdef0123456789abcdef", "webhook": "https://chat.example.com/hook"}
+ROOT = Caller("root", scopes=frozenset(auth.RIGHTS))
+USERS = {"ann": ANN, "bob": BOB, "root": ROOT, "reader": Caller("reader", scopes={"read"})}
+
+
+def by_header(request):
+    """Trust a header, as an application behind its own gateway does."""
+    return USERS.get(request.headers.get("x-user", ""))
+
+
+def settings_in(folder, **server):
+    return Settings(
+        runs=str(folder / "runs.db"),
+        sessions=str(folder / "sessions.db"),
+        approval_file=str(folder / "approvals.db"),
+        server={"rate": 1e9, "burst": 1_000_000, **server},
+    )
+
+
+def mounted(folder, agents=None, authenticate=by_header, origins=(), server=None, **settings):
+    given = settings_in(folder, **(server or {}))
+    return asgi(agents or make(), authenticate=authenticate, settings=given, origins=origins, home=folder, **settings)
+
+
+async def home(request):
+    return PlainTextResponse("the host")
+
+
+def host_of(agents, prefix="/agents", **options):
+    return Starlette(routes=[Route("/", home), Mount(prefix, agents)], lifespan=agents.lifespan, **options)
+
+
+@asynccontextmanager
+async def listening(app):
+    """Serve an application as its owner would: with uvicorn, on a real port, with its lifespan."""
+    config = uvicorn.Config(app, port=0, log_config=None, lifespan="on", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    server.install_signal_handlers = lambda: None
+    serving = asyncio.create_task(server._serve())
+    await wait_until(lambda: server.started or serving.done())
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@asynccontextmanager
+async def client_of(app, user="ann", prefix="/agents", **options):
+    async with listening(app) as url:
+        headers = {"x-user": user} if user else {}
+        async with httpx.AsyncClient(
+            base_url=url + prefix, headers=headers, timeout=60, trust_env=False, **options
+        ) as client:
+            yield client
+
+
+# The endpoints, under a prefix
+
+
+async def test_runs_and_their_events_are_served_under_the_prefix_beside_the_host(tmp_path):
+    async with client_of(host_of(mounted(tmp_path), "/api/agents"), prefix="/api/agents") as client:
+        made = await client.post("/runs", json={"task": "hello", "wait": 30})
+        assert (made.status_code, made.json()["reply"]) == (201, "done")
+        assert made.headers["location"] == f"/api/agents/runs/{made.json()['id']}"
+        root = str(client.base_url).replace("/api/agents/", "")
+        assert (await client.get(root + made.headers["location"])).json() == made.json()
+        events = events_in((await client.get(f"{root}{made.headers['location']}/events")).text)
+        assert (events[0]["type"], events[-1]["type"]) == ("run_accepted", "run_closed")
+        assert (await client.get(root)).text == "the host"
+        assert (await client.get("/readyz")).json() == {"status": "ready"}
+        missing = await client.get("/nothing")
+    assert missing.status_code == 404
+    assert "/api/agents/openapi.json" in missing.json()["error"]["message"]
+
+
+async def test_events_arrive_while_the_run_is_running(tmp_path):
+    blocker = Blocker()
+    async with client_of(host_of(mounted(tmp_path, blocker.agent()))) as client:
+        run = (await client.post("/runs", json={"task": "go"})).json()["id"]
+        async with client.stream("GET", f"/runs/{run}/events") as stream:
+            lines = []
+            async for line in stream.aiter_lines():
+                lines.append(line)
+                if line == "event: tool_started":
+                    assert (blocker.left, "event: run_closed" in lines) == (0, False)
+                    blocker.open.set()
+    assert (blocker.left, "event: run_closed" in lines) == (1, True)
+
+
+async def test_the_official_openai_client_works_with_the_prefix_in_its_base_url(tmp_path):
+    headers = {"x-user": "ann"}
+    async with (
+        listening(host_of(mounted(tmp_path))) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/agents/v1", api_key="-", default_headers=headers) as client,
+    ):
+        chat = client.chat.completions
+        asked = {"model": "helper", "messages": [{"role": "user", "content": "hi"}]}
+        said = await chat.create(**asked)
+        streamed = await chat.create(**asked, stream=True)
+        pieces = [chunk.choices[0].delta.content or "" async for chunk in streamed if chunk.choices]
+    assert (said.choices[0].message.content, "".join(pieces)) == ("done", "done")
+
+
+async def test_an_a2a_client_follows_the_url_in_the_agent_card(tmp_path):
+    async with client_of(host_of(mounted(tmp_path))) as http:
+        card = await A2ACardResolver(http, str(http.base_url).rstrip("/")).get_agent_card()
+        urls = {each.url for each in card.supported_interfaces}
+        assert urls == {f"{http.base_url}a2a/helper"}
+        assert not card.security_schemes, "the card promises API keys, which the application does not use"
+        client = ClientFactory(ClientConfig(httpx_client=http)).create(card)
+        message = Message(message_id="m1", role=Role.ROLE_USER, parts=[Part(text="hello")])
+        events = [each async for each in client.send_message(SendMessageRequest(message=message))]
+        await client.close()
+    assert "done" in str(events)
+
+
+async def test_the_api_description_has_the_prefix_and_no_keys(tmp_path):
+    async with client_of(host_of(mounted(tmp_path), "/x/agents"), prefix="/x/agents") as client:
+        found = (await client.get("/openapi.json")).json()
+    assert found["servers"] == [{"url": "/x/agents"}]
+    assert "/runs" in found["paths"]
+    assert "security" not in found
+    assert "securitySchemes" not in found["components"]
+
+
+async def test_a_public_url_wins_over_the_prefix(tmp_path):
+    url = "https://agents.example.com/bots"
+    async with client_of(host_of(mounted(tmp_path, server={"public_url": url}))) as client:
+        assert (await client.get("/openapi.json")).json()["servers"] == [{"url": url}]
+        card = (await client.get("/.well-known/agent-card.json")).json()
+    assert card["supportedInterfaces"][0]["url"] == f"{url}/a2a/helper"
+
+
+async def test_it_is_an_application_of_its_own_too(tmp_path):
+    async with client_of(mounted(tmp_path), prefix="") as client:
+        made = await client.post("/runs", json={"task": "hello", "wait": 30})
+    assert (made.status_code, made.headers["location"]) == (201, f"/runs/{made.json()['id']}")
+
+
+async def test_several_agents_are_served_by_name(tmp_path):
+    agents = [make([], "first"), make([], "second")]
+    async with client_of(host_of(mounted(tmp_path, agents))) as client:
+        assert [each["name"] for each in (await client.get("/agents")).json()["agents"]] == ["first", "second"]
+        run = (await client.post("/runs", json={"task": "hi", "agent": "second", "wait": 30})).json()
+    assert (run["agent"], run["status"]) == ("second", "completed")
+
+
+# Authentication by the application
+
+
+class Users:
+    async def __call__(self, request):
+        return by_header(request)
+
+
+async def later(request):
+    await asyncio.sleep(0)
+    return by_header(request)
+
+
+@pytest.mark.parametrize("authenticate", [by_header, later, Users()], ids=["function", "coroutine", "object"])
+async def test_the_application_names_the_caller_and_none_is_401(tmp_path, authenticate):
+    async with client_of(host_of(mounted(tmp_path, authenticate=authenticate))) as client:
+        assert (await client.get("/runs")).status_code == 200
+        for path in ("/runs", "/openapi.json", "/nothing", "/v1/models", "/.well-known/agent-card.json", "/metrics"):
+            refused = await client.get(path, headers={"x-user": "mallory"})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (401, "unauthorized"), path
+        assert (await client.get("/healthz", headers={"x-user": ""})).status_code == 200
+
+
+async def test_a_caller_has_the_same_rights_as_a_key(tmp_path):
+    async with client_of(host_of(mounted(tmp_path))) as client:
+        run = (await client.post("/runs", json={"task": "hi", "wait": 30})).json()["id"]
+        statuses = {user: (await client.get(f"/runs/{run}", headers={"x-user": user})).status_code for user in USERS}
+        refused = await client.post("/runs", json={"task": "hi"}, headers={"x-user": "reader"})
+        assert (await client.get("/metrics")).status_code == 403
+        assert (await client.get("/metrics", headers={"x-user": "root"})).status_code == 200
+    assert statuses == {"ann": 200, "bob": 404, "root": 200, "reader": 404}
+    assert refused.status_code == 403
+    assert refused.json()["error"]["message"] == "the caller does not have the right run, which the request needs"
+
+
+async def test_the_metadata_of_the_caller_reaches_the_hooks(tmp_path):
+    seen = []
+
+    @hook(BEFORE_LLM)
+    def look(ctx, request):
+        seen.append(dict(ctx.state.metadata))
+
+    agent = Agent("helper", llm=ScriptedModel([reply("done")]), hooks=[look])
+    async with client_of(host_of(mounted(tmp_path, agent))) as client:
+        await client.post("/runs", json={"task": "hi", "wait": 30})
+    assert seen[0]["user_role"] == "editor"
+
+
+async def test_the_function_gets_the_request_with_its_host_application(tmp_path):
+    seen = []
+
+    def authenticate(request):
+        seen.append((request.app.state.database, request.url.path, request.cookies.get("session")))
+        return ANN
+
+    host = host_of(mounted(tmp_path, authenticate=authenticate))
+    host.state.database = "users"
+    async with client_of(host, cookies={"session": "s1"}) as client:
+        await client.get("/runs")
+    assert seen == [("users", "/agents/runs", "s1")]
+
+
+async def test_an_http_exception_of_the_application_is_the_answer(tmp_path):
+    def authenticate(request):
+        raise HTTPException(403, "Your subscription has ended.", {"X-Reason": "subscription"})
+
+    async with client_of(host_of(mounted(tmp_path, authenticate=authenticate))) as client:
+        refused = await client.get("/runs")
+    assert (refused.status_code, refused.headers["x-reason"]) == (403, "subscription")
+    assert refused.json()["error"]["message"] == "Your subscription has ended."
+
+
+@pytest.mark.parametrize(
+    ("returned", "problem"),
+    [
+        ("ann", "authenticate= returned str: return a hookline.server.Caller or None"),
+        ({"id": "ann"}, "authenticate= returned dict"),
+        (Caller("", scopes={"admin"}), "give it an id of its own"),
+        (Caller("local", scopes={"admin"}), "give it an id of its own"),
+        (RuntimeError("the database is gone"), "the database is gone"),
+    ],
+)
+async def test_a_function_that_fails_lets_nobody_in(tmp_path, caplog, returned, problem):
+    def authenticate(request):
+        if isinstance(returned, Exception):
+            raise returned
+        return returned
+
+    blocker = make()
+    async with client_of(host_of(mounted(tmp_path, blocker, authenticate=authenticate))) as client:
+        refused = await client.post("/runs", json={"task": "hi", "wait": 30})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (500, "internal")
+    assert problem in caplog.text
+    assert problem not in refused.text
+    assert blocker.model.requests == []
+
+
+async def test_a_stream_ends_when_the_application_no_longer_accepts_its_caller(tmp_path, monkeypatch):
+    monkeypatch.setattr(auth, "CHECK_SECONDS", 0.0)
+    allowed, blocker = [True], Blocker()
+    agents = mounted(
+        tmp_path, blocker.agent(), authenticate=lambda request: ANN if allowed[0] else None, server={"heartbeat": 0.1}
+    )
+    async with client_of(host_of(agents)) as client:
+        run = (await client.post("/runs", json={"task": "go"})).json()["id"]
+        with pytest.raises(httpx.RemoteProtocolError):
+            async with client.stream("GET", f"/runs/{run}/events") as stream:
+                async for _ in stream.aiter_lines():
+                    allowed[0] = False
+        blocker.open.set()
+
+
+async def test_every_decision_is_audited(tmp_path):
+    log = tmp_path / "audit.jsonl"
+    audit = AuditLogHook(log)
+    agent = Agent("helper", llm=ScriptedModel([reply("done")]), hooks=[audit])
+    async with client_of(host_of(mounted(tmp_path, agent))) as client:
+        await client.post("/runs", json={"task": "hi", "wait": 30})
+        await client.get("/runs", headers={"x-user": "mallory"})
+    audit.log.close()
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    decisions = [(each.get("decision"), each.get("caller")) for each in records if each["type"] == "auth"]
+    assert decisions == [("granted", "ann"), ("denied", "")]
+    assert verify_audit(log).ok
+
+
+async def test_without_a_function_every_caller_needs_a_key_even_from_this_machine(tmp_path):
+    async with client_of(host_of(mounted(tmp_path, authenticate=None)), user="") as client:
+        assert (await client.get("/runs")).status_code == 401
+    keys = KeyStore(tmp_path / "keys.db")
+    _, secret = keys.add("ci", ("read",))
+    keys.close()
+    async with client_of(host_of(mounted(tmp_path, authenticate=None)), user="") as client:
+        client.headers["Authorization"] = f"Bearer {secret}"
+        assert (await client.get("/runs")).status_code == 200
+        assert "securitySchemes" in (await client.get("/openapi.json")).json()["components"]
+
+
+# Pages of other sites
+
+
+async def test_pages_of_other_sites_cannot_send_requests_with_the_users_cookie(tmp_path):
+    spa = "https://app.example.com"
+    agents = mounted(tmp_path, origins=[spa])
+    host = host_of(agents)
+    host.add_middleware(CORSMiddleware, allow_origins=[spa], allow_headers=["*"], allow_credentials=True)
+    async with client_of(host) as client:
+        own = str(client.base_url.copy_with(raw_path=b"")).rstrip("/")
+        found = {
+            origin: (await client.post("/runs", json={"task": "hi"}, headers={"origin": origin})).status_code
+            for origin in (own, spa, "https://evil.example.com", "null")
+        }
+    assert found == {own: 202, spa: 202, "https://evil.example.com": 403, "null": 403}
+
+
+async def test_long_bodies_are_rejected(tmp_path):
+    async with client_of(host_of(mounted(tmp_path, server={"max_body": 1000}))) as client:
+        refused = await client.post("/runs", json={"task": "x" * 2000})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (413, "too_long")
+
+
+# Start and stop
+
+
+async def test_before_the_lifespan_every_request_is_503_and_says_what_to_do(tmp_path):
+    agents = mounted(tmp_path)
+    async with client_of(Starlette(routes=[Mount("/agents", agents)])) as client:
+        refused = await client.post("/runs", json={"task": "hi"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "not_started")
+    assert "lifespan=agents.lifespan" in refused.json()["error"]["message"]
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_the_lifespan_of_the_application_can_contain_that_of_the_agents(tmp_path):
+    agents, order = mounted(tmp_path), []
+
+    @asynccontextmanager
+    async def lifespan(app):
+        order.append("host")
+        async with agents:
+            order.append(agents.server.state)
+            yield
+        order.append(agents.server)
+
+    async with client_of(Starlette(routes=[Mount("/agents", agents)], lifespan=lifespan)) as client:
+        assert (await client.post("/runs", json={"task": "hi", "wait": 30})).status_code == 201
+    assert order == ["host", "running", None]
+
+
+def test_it_can_be_started_again_and_leaves_no_hook_behind(tmp_path):
+    agent = make()
+    host = host_of(mounted(tmp_path, agent))
+    hooks = list(agent.hooks)
+    for _ in range(2):
+        with TestClient(host, headers={"x-user": "ann"}) as client:
+            assert client.post("/agents/runs", json={"task": "hi", "wait": 30}).status_code == 201
+    assert list(agent.hooks) == hooks
+
+
+async def test_it_runs_once_at_a_time(tmp_path):
+    agents = mounted(tmp_path)
+    async with agents:
+        with pytest.raises(RuntimeError, match="run already: start them once"):
+            async with agents:
+                pass
+        assert agents.server.state == "running"
+
+
+async def test_a_run_that_does_not_finish_in_the_grace_period_is_interrupted_when_the_host_stops(tmp_path):
+    blocker = Blocker()
+    async with client_of(host_of(mounted(tmp_path, blocker.agent(), server={"grace": 0}))) as client:
+        run = (await client.post("/runs", json={"task": "go"})).json()["id"]
+        await wait_until(lambda: blocker.entered)
+    async with client_of(host_of(mounted(tmp_path))) as client:
+        found = (await client.get(f"/runs/{run}")).json()
+    assert (found["status"], found["reason"]) == ("interrupted", "the server stopped")
+
+
+async def test_a_host_stops_although_a_stream_is_open(tmp_path):
+    blocker = Blocker()
+    agents = mounted(tmp_path, blocker.agent(), server={"grace": 0})
+    async with listening(host_of(agents)) as url:
+        client = httpx.AsyncClient(base_url=url + "/agents", headers={"x-user": "ann"}, trust_env=False)
+        run = (await client.post("/runs", json={"task": "go"})).json()["id"]
+        request = client.build_request("GET", f"/runs/{run}/events")
+        stream = await client.send(request, stream=True)
+    assert agents.server is None
+    await stream.aclose()
+    await client.aclose()
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("agents", "options", "message"),
+    [
+        ([], {}, "there is no agent to serve"),
+        ("helper", {}, "'helper' is not an agent or a roster"),
+        ({"a": Agent}, {}, "is not an agent or a roster"),
+        ([make(), make()], {}, "two agents have the same name: pass a dict"),
+        (make(), {"authenticate": "secret"}, "authenticate= must be a function of a request"),
+        (make(), {"origins": ["app.example.com"]}, "origins has 'app.example.com'"),
+        (make(), {"origins": ["https://app.example.com/"]}, "origins has 'https://app.example.com/'"),
+        (make(), {"settings": Settings(server={"prot": 1})}, "Did you mean 'port'"),
+        (make(), {"settings": Settings(server={"agents": ["helpr"]})}, "Did you mean 'helper'"),
+        (make(), {"settings": Settings(server={"approval_links": LINKS})}, "approval_links needs server.public_url"),
+    ],
+)
+def test_a_mistake_is_reported_when_the_app_is_made(agents, options, message):
+    with pytest.raises(ConfigError, match=message):
+        asgi(agents, **options)
+
+
+@pytest.mark.parametrize(
+    ("scopes", "message"), [({"reed"}, "there is no right 'reed'. Did you mean 'read'"), ("read", "must be a set")]
+)
+def test_a_caller_with_an_unknown_right_is_an_error(scopes, message):
+    with pytest.raises(ValueError, match=message):
+        Caller("ann", scopes=scopes)
