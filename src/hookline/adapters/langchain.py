@@ -294,7 +294,7 @@ class _ToolCall:
     def message(self, result: ToolCallResult) -> ToolMessage | Command:
         """Return the result for LangChain: what the tool returned, unless a hook changed it."""
         if self._returned is not None and result.error is None and result.result == self._read:
-            return self._returned  # type: ignore[no-any-return]
+            return self._returned
         status = "error" if result.error is not None else "success"
         return ToolMessage(result.text, tool_call_id=self.call.id, name=result.name, status=status)
 
