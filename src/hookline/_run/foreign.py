@@ -459,7 +459,8 @@ class ForeignLoop(Loop):
         reply, error = ended
         if error is not None:
             raise error
-        if reply is not None and (not self.state.messages or self.state.messages[-1].content != reply):
+        last = self.state.messages[-1] if self.state.messages else None
+        if reply is not None and (last is None or last.role != "assistant" or last.content != reply):
             self.state.append(Message("assistant", reply))
         if not self.state.signals:
             self.engine.signal(COMPLETED)

@@ -402,8 +402,7 @@ class ForeignRun:
                 elif isinstance(item, Discarded):
                     yield item
                 elif not isinstance(item, Work):
-                    yield self._reply(item)
-                    return
+                    break
                 elif item.kind == "stream":
                     await _close(pieces)
                     pieces = send(item.argument)
@@ -420,6 +419,7 @@ class ForeignRun:
             raise
         finally:
             await _close(pieces)
+        yield self._reply(item)  # a framework that closes the generator here has what it needs
 
     def _reply(self, outcome: Any) -> Reply:
         if isinstance(outcome, AgentResult):
