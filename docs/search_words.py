@@ -25,8 +25,8 @@ WORDS = {
     "docs/guides/models": "local embedded model provider",
     "docs/guides/other-frameworks": "langchain pydantic-ai openai agents strands adk agent framework adapter",
     "docs/guides/output": "structured output json schema typed pydantic model",
-    "docs/guides/providers": "ollama vllm lm studio groq mistral gemini azure bedrock deepseek openrouter vertex together "
-    "fireworks xai grok",
+    "docs/guides/providers": "ollama vllm lm studio groq mistral gemini azure bedrock deepseek openrouter vertex "
+    "together fireworks xai grok",
     "docs/guides/protect-claude-code": "claude code hooks protect PreToolUse",
     "docs/guides/claude-code-hooks": "claude code hooks scripts settings.json PreToolUse",
     "docs/guides/testing": "test a hook unit test pytest fake model",
