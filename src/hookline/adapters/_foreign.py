@@ -396,7 +396,7 @@ class ForeignRun:
         pieces: AsyncIterator[str | ModelResponse] | None = None
         try:
             while True:
-                item = await asyncio.wrap_future(exchange.next())
+                item = await exchange.take()
                 if isinstance(item, TextDelta):
                     yield item.text
                 elif isinstance(item, Discarded):
@@ -508,7 +508,7 @@ class ForeignRun:
         """Offer an exchange, and do the work that the loop asks for until it is settled."""
         self._offer(exchange)
         try:
-            while isinstance(item := await asyncio.wrap_future(exchange.next()), Work):
+            while isinstance(item := await exchange.take(), Work):
                 with self._work(item):
                     item.done(await self._while_wanted(item, work))
         except asyncio.CancelledError:
