@@ -271,6 +271,8 @@ async def test_a_change_of_the_whole_reply_reaches_the_stream_and_the_transcript
     hooks = AgentHooks(Rule("output", longer), incremental=True)
     run = Agent("bob", llm=InPieces(["one two three "]), hooks=[hooks]).start("Count.")
     assert await shown_by(run) == (await run.result()).reply == "one two three four "
+    points = [record.interception_point.value for record in hooks.emitter.results]
+    assert points[2:] == ["pre_model_call", *["post_model_call"] * 3, "output", "agent_shutdown"]
 
 
 def test_the_program_of_the_page_prints_what_the_page_shows():

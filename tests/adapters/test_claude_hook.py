@@ -696,7 +696,7 @@ def test_the_printed_settings_protect_a_session_in_another_folder(new, tmp_path_
 def test_rules_of_the_same_name_in_the_working_folder_do_not_replace_those_of_the_project(claude):
     inner = claude.folder / "inner"
     inner.mkdir()
-    (inner / "rules.py").write_text("from hookline.hooks import Notes\n")
+    (inner / "rules.py").write_text(NO_SUDO)
     event = claude.event("PreToolUse", tool_name="Bash", tool_input={"command": "rm -rf canary"}, cwd=str(inner))
     assert b'"deny"' in claude.call(event, cwd=inner).stdout
 
