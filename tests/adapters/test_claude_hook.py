@@ -650,6 +650,15 @@ def test_an_unused_process_ends(new):
     assert claude.sockets() == []
 
 
+def test_the_log_of_a_process_does_not_grow_without_end(new):
+    noisy = NO_SUDO.replace("    return", "    print('x' * 600_000, flush=True)\n    return")
+    claude = new(noisy)
+    for _ in range(4):
+        assert claude.bash("true") == ""
+    (log,) = (claude.runtime / "hookline").glob("*.log")
+    assert log.stat().st_size < 1_500_000
+
+
 def test_only_the_user_can_reach_the_process(claude):
     claude.bash("true")
     assert (claude.runtime / "hookline").stat().st_mode & 0o777 == 0o700
