@@ -11,6 +11,8 @@ Example::
     agent = Agent("helper", llm="local", tools=[...], hooks=[AgentHooks(MyInterceptor())])
 """
 
+# pyright: reportMissingImports=false, reportPossiblyUnboundVariable=false
+# The frameworks are not installed together, so their names are unknown to the type checker.
 from __future__ import annotations
 
 from collections import OrderedDict
