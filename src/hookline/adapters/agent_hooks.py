@@ -11,7 +11,9 @@ Example::
     agent = Agent("helper", llm="local", tools=[...], hooks=[AgentHooks(MyInterceptor())])
 """
 
-# pyright: reportMissingImports=false, reportPossiblyUnboundVariable=false
+# Without the package, pyright takes this module for it.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false, reportInvalidTypeForm=false
 # The frameworks are not installed together, so their names are unknown to the type checker.
 from __future__ import annotations
 
