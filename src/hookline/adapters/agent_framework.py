@@ -10,6 +10,8 @@ It is an agent middleware. For each run it adds a chat middleware and a function
 it stands in the list: later middleware may change the arguments of a call, and hooks must judge what really runs.
 """
 
+# pyright: reportMissingImports=false, reportPossiblyUnboundVariable=false
+# The frameworks are not installed together, so their names are unknown to the type checker.
 from __future__ import annotations
 
 import uuid

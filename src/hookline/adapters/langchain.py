@@ -7,6 +7,8 @@ One middleware takes the place of the whole agent::
     agent = create_agent(model, tools, middleware=[HooklineMiddleware(no_sudo, AuditTrail("audit.db"))])
 """
 
+# pyright: reportMissingImports=false, reportPossiblyUnboundVariable=false
+# The frameworks are not installed together, so their names are unknown to the type checker.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence

@@ -13,6 +13,8 @@ arguments are validated), ``Agent.get_all_tools`` (tools of MCP servers too) and
 put into copies of the agents, made for each run. The agents themselves stay unchanged.
 """
 
+# pyright: reportMissingImports=false, reportPossiblyUnboundVariable=false
+# The frameworks are not installed together, so their names are unknown to the type checker.
 from __future__ import annotations
 
 import copy

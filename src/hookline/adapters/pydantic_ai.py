@@ -11,6 +11,8 @@ model only once) and the toolset (``get_wrapper_toolset``: the last place before
 judged is what runs). It is the innermost capability: what others change is changed before the hooks see it.
 """
 
+# pyright: reportMissingImports=false, reportPossiblyUnboundVariable=false
+# The frameworks are not installed together, so their names are unknown to the type checker.
 from __future__ import annotations
 
 import copy
