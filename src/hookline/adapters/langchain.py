@@ -7,6 +7,8 @@ One middleware takes the place of the whole agent::
     agent = create_agent(model, tools, middleware=[HooklineMiddleware(no_sudo, AuditTrail("audit.db"))])
 """
 
+# pyright: reportMissingImports=false, reportPossiblyUnboundVariable=false
+# The frameworks are not installed together, so their names are unknown to the type checker.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -294,7 +296,7 @@ class _ToolCall:
     def message(self, result: ToolCallResult) -> ToolMessage | Command:
         """Return the result for LangChain: what the tool returned, unless a hook changed it."""
         if self._returned is not None and result.error is None and result.result == self._read:
-            return self._returned  # type: ignore[no-any-return]
+            return self._returned
         status = "error" if result.error is not None else "success"
         return ToolMessage(result.text, tool_call_id=self.call.id, name=result.name, status=status)
 

@@ -10,6 +10,8 @@ It is the innermost middleware of Strands around model calls and tool calls, so 
 runs. The run begins and ends with the events around an invocation.
 """
 
+# pyright: reportMissingImports=false, reportPossiblyUnboundVariable=false
+# The frameworks are not installed together, so their names are unknown to the type checker.
 from __future__ import annotations
 
 import asyncio
