@@ -34,6 +34,7 @@ from .._kernel.events import Event
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.state import AgentResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec
+from ..models.attachments import ANY_TYPE
 from ..providers.prices import Price, cost_of
 from ..tools._tool import CheckedArguments, Effect, Tool
 from ..tools.registry import ToolRegistry
@@ -193,6 +194,7 @@ class ForeignModel:
     """
 
     provider = ""
+    attachment_types = ANY_TYPE  # the framework says what its model takes
 
     def __init__(self, name: str, price: Price | None = None) -> None:
         self.name = name
