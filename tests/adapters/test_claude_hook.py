@@ -35,7 +35,7 @@ with open("loaded", "a") as log:
 hooks = [
     TerminalGuard(".", allow=["touch *", "git push *"], ask=["git push *"]),
     PathGuard(".", write=True),
-    SensitiveDataHook(action="redact"),
+    SensitiveDataHook(),
 ]
 
 
@@ -261,6 +261,11 @@ def test_a_blocked_command_does_not_run_and_the_model_reads_why(claude):
     assert "is not allowed" in answer["permissionDecisionReason"]
     assert claude.bash("curl example.com -o canary") == "deny"
     assert not (claude.folder / "canary").exists()
+
+
+def test_a_reason_calls_the_tool_as_the_model_does(claude):
+    answer = claude.judge("Edit", file_path="a.txt", old_string="a", new_string=SECRET)
+    assert answer["permissionDecisionReason"].startswith("Edit did not run: its arguments contain sensitive data")
 
 
 def test_an_allowed_command_gets_no_decision_so_that_claude_code_applies_its_own_rules(claude):

@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -271,7 +272,7 @@ class Judge:
             case "UserPromptSubmit":
                 return await self._prompt(run, given)
             case "PreToolUse":
-                return await self._before_tool(run, given)
+                return self._in_their_words(await self._before_tool(run, given), given)
             case "PermissionRequest":
                 return await self._permission(run, given)
             case "PostToolUse" | "PostToolUseFailure":
@@ -345,6 +346,17 @@ class Judge:
             free = self.allow_rewritten or given.permission_mode == "bypassPermissions"
             return _permission("allow" if free else "ask", "A hook of Hookline changed this call.", changed)
         return None
+
+    def _in_their_words(self, output: HookOutput | None, given: HookInput) -> HookOutput | None:
+        """Return a decision whose reason calls the tool as the model does. Names without ``_`` may be plain words."""
+        specific = None if output is None else output.hook_specific_output
+        theirs = given.tool_name or ""
+        ours, _ = self.tools.to_hookline(theirs, {})
+        if output is None or specific is None or not specific.permission_decision_reason or "_" not in ours:
+            return output
+        reason = re.sub(rf"\b{re.escape(ours)}\b", lambda _: theirs, specific.permission_decision_reason)
+        specific = msgspec.structs.replace(specific, permission_decision_reason=reason)
+        return msgspec.structs.replace(output, hook_specific_output=specific)
 
     async def _approval(self, run: _Run, verdict: Verdict) -> ApprovalAnswer | None:
         """Ask the hooks that approve calls. Without an answer, the user of Claude Code decides."""
