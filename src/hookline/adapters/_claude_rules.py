@@ -136,12 +136,21 @@ class Rules:
         return any(_stamp(path) != stamp for path, stamp in self.files.items())
 
     def not_called(self) -> list[str]:
-        """Return the hooks at points for which Claude Code has no event, with these points."""
+        """Return what has no effect: hooks at points without an event, and what hooks do in Hookline's own loop."""
+        stack = self.registry.stack
         found: dict[str, list[str]] = {}
-        for point in sorted(self.registry.stack.points - FIRED):
-            for entry in self.registry.stack.entries(point):
+        for point in sorted(stack.points - FIRED):
+            for entry in stack.entries(point):
                 found.setdefault(entry.name, []).append(str(point))
-        return [f"{name} at {', '.join(points)}" for name, points in found.items()]
+        unused = [f"{name} at {', '.join(points)}" for name, points in found.items()]
+        for hooks, what in (
+            (stack.limiting, "limits"),
+            (stack.instruments, "recording"),
+            (stack.wrappers, "context managers"),
+            (stack.listeners, "events"),
+        ):
+            unused += [f"the {what} of {getattr(hook, 'name', None) or type(hook).__name__}" for hook in hooks]
+        return unused
 
     def events(self) -> list[str]:
         """Return the events at which a hook is called. ``SessionStart`` is for the note on hooks that are not."""
@@ -293,9 +302,7 @@ class Judge:
     async def _session_start(self, run: _Run, given: HookInput) -> HookOutput | None:
         await self._fire(run, SESSION_START, SessionStart(given.session_id, platform="claude-code", ids=run.ids))
         if unused := self.rules.not_called():
-            return HookOutput(
-                system_message=_cut(f"Hookline: Claude Code has no event for these hooks: {'; '.join(unused)}")
-            )
+            return HookOutput(system_message=_cut(f"Hookline: this has no effect in Claude Code: {'; '.join(unused)}"))
         return None
 
     async def _prompt(self, run: _Run, given: HookInput) -> HookOutput | None:
