@@ -328,7 +328,7 @@ class ForeignBatch(Batch):
         self.left_over: Exchange | None = None
         """The exchange with which the framework went on although some calls have not been made."""
         self.of_reply: int | None = len(self.calls)
-        """The number of calls in the reply. Tools made the others while they ran, so the transcript does not have them."""
+        """The number of calls in the reply. Tools made the others while they ran; they are not in the transcript."""
 
     async def run(self) -> None:
         """Wait for the framework to make the calls. Afterwards the transcript contains one result for each call.
