@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from .._base.attachment import Attachment
 from .._base.frozen import freeze, scrub, thaw
 from .._base.tasks import running_loop
 from .._base.text import describe
@@ -387,8 +388,10 @@ class ForeignBatch(Batch):
 class ForeignLoop(Loop):
     """One run in the loop of another framework."""
 
-    def __init__(self, engine: Engine, task: str, base: Sequence[Message]) -> None:
-        super().__init__(engine, task, base)
+    def __init__(
+        self, engine: Engine, task: str, base: Sequence[Message], attachments: tuple[Attachment, ...] = ()
+    ) -> None:
+        super().__init__(engine, task, base, attachments)
         self._given_task = task
         self._inbox: asyncio.Queue[Exchange] = asyncio.Queue()
         self._open: list[Exchange] = []
