@@ -34,6 +34,7 @@ from .._kernel.events import Event
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.state import AgentResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec
+from ..models.attachments import ANY_TYPE
 from ..providers.prices import Price, cost_of
 from ..tools._tool import CheckedArguments, Effect, Tool
 from ..tools.registry import ToolRegistry
@@ -122,7 +123,7 @@ class Exchange:
         self.streaming = streaming
         self.settled = False
         self._items: deque[Any] = deque()
-        self._waiter: concurrent.futures.Future[Any] | None = None
+        self._waiter: concurrent.futures.Future[Any] | asyncio.Future[Any] | None = None
         self._lock = threading.Lock()
 
     async def ask(self, kind: Literal["send", "stream", "next", "call"], argument: Any = None) -> Any:
@@ -145,13 +146,33 @@ class Exchange:
                 self._items.append(item)
                 return
             waiter, self._waiter = self._waiter, None
-        if waiter.set_running_or_notify_cancel():
+        if isinstance(waiter, asyncio.Future):
+            aio = waiter.get_loop()
+            if aio is running_loop():  # the usual case, and much cheaper
+                waiter.set_result(item)
+            elif not aio.is_closed():
+                aio.call_soon_threadsafe(self._deliver, waiter, item)
+        elif waiter.set_running_or_notify_cancel():
             waiter.set_result(item)
         else:
             self.put(item)
 
+    def _deliver(self, waiter: asyncio.Future[Any], item: Any) -> None:
+        if waiter.done():  # cancelled meanwhile
+            self.put(item)
+        else:
+            waiter.set_result(item)
+
+    async def take(self) -> Any:
+        """Wait for the next item, in an event loop. Only one may be waiting."""
+        with self._lock:
+            if self._items:
+                return self._items.popleft()
+            waiter = self._waiter = asyncio.get_running_loop().create_future()
+        return await waiter
+
     def next(self) -> concurrent.futures.Future[Any]:
-        """Return a future of the next item. Only one may be waiting."""
+        """Return a future of the next item, for a thread. Only one may be waiting."""
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         with self._lock:
             if self._items:
@@ -173,6 +194,7 @@ class ForeignModel:
     """
 
     provider = ""
+    attachment_types = ANY_TYPE  # the framework says what its model takes
 
     def __init__(self, name: str, price: Price | None = None) -> None:
         self.name = name
