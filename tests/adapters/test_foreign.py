@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from hookline import HookResult, Limits, Message, ModelRequest, ModelResponse, guard, hook, observer
-from hookline.adapters._foreign import Attachment, RunOverError, Support, Translation
+from hookline.adapters._foreign import Adapter, RunOverError, Support, Translation
 from hookline.errors import HooklineError, NotInstalledError, RegistrationError, RunFailedError
 from hookline.hooks import HookRegistry, Strict
-from hookline.models import ScriptedModel, reply
-from hookline.payloads import ToolCall, ToolSpec
+from hookline.models import Price, ScriptedModel, reply
+from hookline.payloads import ToolCall, ToolSpec, Usage
 from hookline.plugins import Plugin
 from hookline.points import (
     AFTER_LLM,
@@ -26,10 +26,10 @@ from hookline.points import (
 
 from ..waiting import wait_until
 
-FRAME = Support("Frame", "hookline", "0", "1000")
+FRAME = Support("Frame", "msgspec", "0", "1000")
 POOR = Support(
     "Frame",
-    "hookline",
+    "msgspec",
     "0",
     "1000",
     {"on_token": "Use after_llm.", "on_stop.keep_going": "Use retry at after_llm.", "after_llm.retry": "Use replace."},
@@ -39,7 +39,7 @@ CALL = ToolCall("1", "shell", {"command": "ls"})
 
 
 def attach(*hooks, support=FRAME, **options):
-    return Attachment(support, hooks, options)
+    return Adapter(support, hooks, options)
 
 
 async def calls_shell(request):
@@ -169,10 +169,10 @@ async def test_a_verb_that_slips_through_an_open_hook_changes_nothing():
 
 async def test_a_hook_that_is_registered_later_is_checked_when_the_next_run_starts():
     registry = HookRegistry()
-    attachment = attach(registry, support=POOR)
+    adapter = attach(registry, support=POOR)
     registry.register(Declares())
     with pytest.raises(RegistrationError, match="cannot do 'retry'"):
-        attachment.start("Go.")
+        adapter.start("Go.")
 
 
 async def test_a_hook_that_is_registered_during_a_run_takes_part():
@@ -255,6 +255,39 @@ async def test_guards_see_the_declared_effects_of_tools():
     await run.call_tool(CALL, ran)
     await run.end()
     assert found == [({"read"}, {"command": {"type": "string"}})]
+
+
+@pytest.mark.parametrize(
+    ("options", "model", "cost"),
+    [
+        ({"price": Price(input=1.0, output=2.0)}, "unheard-of", 4.0),
+        ({}, "unheard-of", None),
+        ({}, "gpt-4o", 22.5),
+    ],
+)
+async def test_the_cost_of_a_reply_comes_from_its_price_or_from_the_price_list(options, model, cost):
+    async def costly(request):
+        return ModelResponse("Done.", usage=Usage(1_000_000, 1_500_000 if cost == 4.0 else 2_000_000))
+
+    run = attach(**options).start("Go.")
+    assert (await run.call_model(ASK.replace({"model": model}), costly)).reply.cost == cost
+    await run.end()
+
+
+async def test_a_cost_limit_stops_the_run():
+    async def costly(request):
+        return ModelResponse(tool_calls=(CALL,), usage=Usage(1_000_000, 0))
+
+    run = attach(price=Price(input=1.0, output=1.0), limits=Limits(cost=0.5)).start("Go.")
+    await run.call_model(ASK, costly)
+    with pytest.raises(RunOverError) as over:
+        await run.call_tool(CALL, ran)
+    assert over.value.result.stop.kind == "cost_limit"
+
+
+def test_a_price_that_is_none_is_refused():
+    with pytest.raises(RegistrationError, match="price= takes Price"):
+        attach(price=3)
 
 
 # The framework's side of a run.

@@ -138,7 +138,7 @@ JSON = {
     "docs/guides/models.md": is_a_script,
     "docs/guides/observability.md": is_a_log_line,
     "docs/guides/plugins.md": is_a_script,
-    "docs/guides/slack.md": is_an_app_manifest,
+    "docs/guides/channels/slack.md": is_an_app_manifest,
 }
 
 
