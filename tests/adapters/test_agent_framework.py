@@ -19,7 +19,7 @@ from agent_framework import Message as ChatMessage
 
 from hookline import HookResult, guard, hook, observer
 from hookline.adapters.agent_framework import HooklineMiddleware
-from hookline.errors import RegistrationError
+from hookline.errors import RegistrationError, RunFailedError
 from hookline.models import ScriptedModel, call, reply
 from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END, ON_RUN_START, ON_STOP
 
@@ -182,6 +182,18 @@ async def test_a_stream_that_nobody_reads_to_its_end_cancels_the_run():
         while not ends:
             await asyncio.sleep(0)
     assert ends == ["cancelled"]
+
+
+async def test_a_guard_at_the_end_of_a_run_fails_closed():
+    @guard(ON_RUN_END)
+    def broken(ctx, result):
+        raise ValueError("the guard is broken")
+
+    agent = agent_of([reply("Hi.")] * 2, [], HooklineMiddleware(broken))
+    with pytest.raises(RunFailedError, match="the guard is broken"):
+        await agent.run("Hello.")
+    with pytest.raises(RunFailedError, match="the guard is broken"):
+        await agent.run("Hello.", stream=True).get_final_response()
 
 
 async def test_hooks_see_images_and_a_hook_that_changes_the_text_keeps_them():

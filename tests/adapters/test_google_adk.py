@@ -18,7 +18,7 @@ from google.genai import types
 
 from hookline import HookResult, guard, hook, observer
 from hookline.adapters.google_adk import HooklinePlugin
-from hookline.errors import RegistrationError
+from hookline.errors import RegistrationError, RunFailedError
 from hookline.models import ScriptedModel, call, reply
 from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END, ON_RUN_START
 
@@ -266,6 +266,17 @@ async def test_an_error_of_a_tool_is_handled_as_adk_does_without_hooks():
     agent = LlmAgent(name="a", model=model_of(call("fail"), reply("Done.")), tools=[fail], on_tool_error_callback=sorry)
     events = await Conversation(agent, HooklinePlugin(only_drafts)).say("Go.")
     assert results(events) == [{"result": "It failed: boom"}]
+
+
+async def test_a_guard_at_the_end_of_a_run_fails_closed():
+    @guard(ON_RUN_END)
+    def broken(ctx, result):
+        raise ValueError("the guard is broken")
+
+    agent = LlmAgent(name="a", model=model_of(reply("Hi.")))
+    with pytest.raises(RuntimeError, match="the guard is broken") as error:  # as ADK reports errors of plugins
+        await Conversation(agent, HooklinePlugin(broken)).say("Hello.")
+    assert isinstance(error.value.__cause__, RunFailedError)
 
 
 async def test_hooks_see_images_and_a_hook_that_changes_the_text_keeps_them():

@@ -14,7 +14,7 @@ from strands.types.exceptions import ModelThrottledException
 
 from hookline import HookResult, Message, guard, hook, observer
 from hookline.adapters.strands import HooklinePlugin
-from hookline.errors import RegistrationError
+from hookline.errors import RegistrationError, RunFailedError
 from hookline.models import ScriptedModel, call, reply
 from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END
 
@@ -171,6 +171,16 @@ async def test_a_call_by_the_program_itself_is_not_a_call_of_the_model(write, tm
     agent = agent_of([], [write], only_drafts)
     agent.tool.write(path="passwords.txt")
     assert (tmp_path / "passwords.txt").exists()
+
+
+async def test_a_guard_at_the_end_of_a_run_fails_closed():
+    @guard(ON_RUN_END)
+    def broken(ctx, result):
+        raise ValueError("the guard is broken")
+
+    agent = agent_of([reply("Hi.")], [], broken)
+    with pytest.raises(RunFailedError, match="the guard is broken"):
+        await agent.invoke_async("Hello.")
 
 
 async def test_hooks_see_images_and_a_hook_that_changes_the_text_keeps_them():
