@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 from .._base.text import did_you_mean
 from .._kernel.errors import RegistrationError
 from ..models.protocol import Model
+from .prices import Price
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from .prices import Price
 
 
 class ModelOptions(TypedDict, total=False):
