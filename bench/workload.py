@@ -9,6 +9,7 @@ says "done". An adapter in ``peers/`` defines as many of these as its framework 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 ARGUMENTS = '{"a": 1, "b": 2}'
 PROMPT = "Add the numbers."
@@ -17,14 +18,26 @@ FINAL = "done"
 
 @dataclass(frozen=True)
 class Spec:
-    """One measurement: hooks on each main point (none, sync or async), steps, seconds the model sleeps."""
+    """One measurement: hooks on each main point (none, sync or async), steps, seconds the model sleeps.
+
+    With ``adapter``, the hooks are those of Hookline in the loop of the peer, or there are none but the adapter.
+    """
 
     hooks: str = "none"
     steps: int = 10
     delay: float = 0.0
     n: int = 10
     events: bool = False
+    adapter: bool = False
 
     def count(self) -> int:
         """Return the number of hooks on each main point."""
-        return 0 if self.hooks == "none" else self.n
+        return 0 if self.hooks == "none" or self.adapter else self.n
+
+    def hookline_hooks(self) -> list[Any]:
+        """Return hooks of Hookline that do nothing, for an adapter."""
+        from peers.hookline_ import MAIN, noop
+
+        from hookline import hook
+
+        return [] if self.hooks == "none" else [hook(*MAIN, name=f"noop{number}")(noop) for number in range(self.n)]

@@ -66,6 +66,10 @@ async def noop_function(context, call_next):
 def build(spec):
     n = spec.count()
     middleware = [noop_agent] * n + [noop_chat] * n + [noop_function] * n
+    if spec.adapter:
+        from hookline.adapters.agent_framework import HooklineMiddleware
+
+        middleware = [HooklineMiddleware(*spec.hookline_hooks())]
     agent = Agent(client=FakeClient(spec), tools=[add], middleware=middleware)
 
     async def run():

@@ -76,7 +76,12 @@ def plugins(n):
 def build(spec):
     model = FakeModel(model="fake", steps=spec.steps, delay=spec.delay)
     agent = LlmAgent(name="bench", model=model, tools=[add])
-    runner = InMemoryRunner(agent=agent, app_name="bench", plugins=plugins(spec.count()))
+    chosen = plugins(spec.count())
+    if spec.adapter:
+        from hookline.adapters.google_adk import HooklinePlugin
+
+        chosen = [HooklinePlugin(*spec.hookline_hooks())]
+    runner = InMemoryRunner(agent=agent, app_name="bench", plugins=chosen)
     sessions, config = runner.session_service, RunConfig(max_llm_calls=0)
 
     async def run():

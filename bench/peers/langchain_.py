@@ -76,6 +76,10 @@ class Noop(AgentMiddleware):
 
 def build(spec):
     middleware = [Noop(number) for number in range(spec.count())]
+    if spec.adapter:
+        from hookline.adapters.langchain import HooklineMiddleware
+
+        middleware = [HooklineMiddleware(*spec.hookline_hooks())]
     agent = create_agent(FakeModel(steps=spec.steps, delay=spec.delay), tools=[add], middleware=middleware)
     task = {"messages": [{"role": "user", "content": PROMPT}]}
 

@@ -52,10 +52,14 @@ class Several(RunHooks):
 def build(spec):
     agent = Agent(name="bench", model=FakeModel(spec), tools=[add])
     hooks = Several(spec.count()) if spec.count() else None
-    config = RunConfig(tracing_disabled=True)
+    config, runner = RunConfig(tracing_disabled=True), Runner
+    if spec.adapter:
+        from hookline.adapters.openai_agents import HooklineRunner
+
+        runner = HooklineRunner(*spec.hookline_hooks())
 
     async def run():
-        result = await Runner.run(agent, PROMPT, max_turns=spec.steps + 5, hooks=hooks, run_config=config)
+        result = await runner.run(agent, PROMPT, max_turns=spec.steps + 5, hooks=hooks, run_config=config)
         assert result.final_output == FINAL
         return len(result.raw_responses)
 

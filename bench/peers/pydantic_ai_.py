@@ -59,7 +59,12 @@ def build(spec):
         hooks.on.after_model_request(after_model)
         hooks.on.before_tool_execute(before_tool)
         hooks.on.after_tool_execute(after_tool)
-    agent = Agent(FunctionModel(model), tools=[add], capabilities=[hooks] if spec.count() else [])
+    capabilities = [hooks] if spec.count() else []
+    if spec.adapter:
+        from hookline.adapters.pydantic_ai import HooklineCapability
+
+        capabilities = [HooklineCapability(*spec.hookline_hooks())]
+    agent = Agent(FunctionModel(model), tools=[add], capabilities=capabilities)
     limits = UsageLimits(request_limit=None)
 
     async def run():

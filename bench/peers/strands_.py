@@ -86,7 +86,19 @@ def build(spec):
 
     async def run():
         manager = NullConversationManager() if spec.steps > 15 else None  # the usual one keeps 40 messages
-        agent = Agent(model=model, tools=[add], hooks=hooks, callback_handler=None, conversation_manager=manager)
+        plugins = []
+        if spec.adapter:  # one for each agent
+            from hookline.adapters.strands import HooklinePlugin
+
+            plugins = [HooklinePlugin(*spec.hookline_hooks())]
+        agent = Agent(
+            model=model,
+            tools=[add],
+            hooks=hooks,
+            plugins=plugins,
+            callback_handler=None,
+            conversation_manager=manager,
+        )
         await agent.invoke_async(PROMPT)
         return sum(message["role"] == "assistant" for message in agent.messages)
 

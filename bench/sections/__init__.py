@@ -3,6 +3,7 @@
 from section import Section
 
 from . import (
+    adapters,
     agentdojo_,
     audit,
     backtest,
@@ -44,6 +45,7 @@ SECTIONS: dict[str, Section] = {
         replay,
         parquet,
         sandbox,
+        adapters,
         claude_hook,
         telemetry,
         explain,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from . import audit, command_line, configuration, events, hooks, names, points, verbs
+from . import adapters, audit, command_line, configuration, events, hooks, names, points, verbs
 
 PAGES: dict[str, Callable[[str], str]] = {
     "reference/points.md": points.page,
@@ -12,6 +12,7 @@ PAGES: dict[str, Callable[[str], str]] = {
     "reference/cli.md": command_line.page,
     "reference/configuration.md": configuration.page,
     "reference/names.md": names.page,
+    "reference/adapters.md": adapters.page,
     "guides/audit.md": audit.page,
 }
 """Functions that return a page, given its current text, by path in `docs`."""

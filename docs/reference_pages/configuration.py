@@ -13,7 +13,7 @@ from hookline.cli.options import capitalize
 from hookline.config.secrets import mask
 from hookline.config.settings import CONTROL, KEYS, LIMITS, MODEL, WORK, DeclaredChannel, DeclaredHook, Key
 from hookline.plugins.manifest import Manifest, Setting
-from hookline.server.options import ServerOptions
+from hookline.server.options import LinkOptions, ServerOptions
 from hookline.teams.personality import FIELDS, Personality
 
 from .markdown import GENERATED, cell, code, default_words, listed, table
@@ -67,6 +67,11 @@ def page(_: str) -> str:
         "The table gateway", GatewayOptions, "Options of [hookline gateway](../guides/channels.md): `[gateway]`."
     )
     text += _declared("The table server", ServerOptions, "Options of [hookline serve](../guides/serve.md): `[server]`.")
+    text += _declared(
+        "The table server.approval_links",
+        LinkOptions,
+        "[Signed links](../guides/approvals.md#approve-by-link) to calls that wait for approval.",
+    )
     text += _personality()
     text += _declared("A plugin's manifest", Manifest, "The keys of `plugin.toml` of a [plugin](../guides/plugins.md).")
     text += _declared("A setting of a plugin", Setting, "The keys of `[settings.NAME]` in a manifest.")
@@ -124,6 +129,8 @@ def _toml_type(kind: Any) -> str:
         return " or ".join(_toml_type(arg) for arg in args if arg is not NoneType)
     if origin is tuple:
         return "texts" if args[0] is str else "list"
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return "table"
     return TYPES[origin or kind]
 
 

@@ -22,6 +22,7 @@ from .models import get_model as get_model
 from .models import reply as reply
 from .payloads import AgentResult as AgentResult
 from .payloads import ApprovalRequest as ApprovalRequest
+from .payloads import Attachment as Attachment
 from .payloads import Failure as Failure
 from .payloads import Message as Message
 from .payloads import ModelReply as ModelReply

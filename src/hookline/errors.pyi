@@ -1,3 +1,4 @@
+from ._base.attachment import AttachmentError as AttachmentError
 from ._base.errors import NotInstalledError as NotInstalledError
 from ._kernel.errors import CallRefusedError as CallRefusedError
 from ._kernel.errors import HookError as HookError

@@ -1,3 +1,4 @@
+from ._base.attachment import Attachment as Attachment
 from ._base.frozen import Frozen as Frozen
 from ._kernel.payloads import ApprovalAnswer as ApprovalAnswer
 from ._kernel.payloads import ApprovalDecision as ApprovalDecision

@@ -20,7 +20,8 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 from environments import Environment  # noqa: E402
 
-TOOLS = ("-c", "constraints.txt", "-e", ".[sensitive]", "hypothesis", "pytest", "pytest-asyncio", "pytest-timeout")
+# Without constraints.txt: Strands and Google ADK need older versions of libraries that Hookline's own environment has.
+TOOLS = ("-e", ".[sensitive]", "hypothesis", "pytest", "pytest-asyncio", "pytest-timeout")
 
 
 def frameworks() -> Iterator[tuple[str, Environment]]:
@@ -48,7 +49,11 @@ def main() -> int:
             print(f"{name} cannot be installed: {problem}", flush=True)
             failed += 1
             continue
-        files = [file for file in (HERE / f"test_{each}.py" for each in ("behaviours", "names", name)) if file.exists()]
+        files = [
+            file
+            for file in (HERE / f"test_{each}.py" for each in ("behaviours", "guide", "names", name))
+            if file.exists()
+        ]
         variables = {**os.environ} | ({"HOOKLINE_WRITE_ADAPTER_RESULTS": "1"} if given.write_results else {})
         variables.pop("PYTHONPATH", None)  # the environment contains this checkout
         command = [environment.python, "-m", "pytest", "-p", "no:cacheprovider", *map(str, files)]

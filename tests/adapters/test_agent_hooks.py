@@ -14,13 +14,14 @@ if importlib.util.find_spec("agent_hooks") is None:
 from agent_hooks import CompositionConfig, Decision, InterceptionEmitter, Transform, Verdict
 from agent_hooks.ctk import load_vectors, run_vector
 
-from hookline import BEFORE_TOOL, Agent, HookResult, guard, hook, tool
+from hookline import BEFORE_TOOL, Agent, HookResult, guard, hook, observer, tool
 from hookline.adapters.agent_hooks import AgentHooks
 from hookline.agents import Session
 from hookline.errors import RegistrationError
-from hookline.events import TextDelta
+from hookline.events import Discarded, TextDelta
 from hookline.models import ScriptedModel
-from hookline.testing import call
+from hookline.points import ON_TOKEN
+from hookline.testing import call, reply
 
 from .agent_hooks_harness import HooklineHarness
 
@@ -176,32 +177,102 @@ async def test_runs_at_the_same_time_do_not_mix():
     assert len(hooks.emitter.results) == 20 * 6
 
 
-@pytest.mark.parametrize("incremental", [False, True])
-async def test_text_is_shown_only_after_a_verdict(incremental):
-    judged = []
+class InPieces(ScriptedModel):
+    """Streams the text of each reply word by word."""
 
-    def judge(context):
-        judged.append((context["target"]["content"], shown))
-        return Verdict.allow()
+    async def stream(self, request):
+        """Yield the words, then the whole reply."""
+        response = await self.complete(request)
+        for word in response.content.split(" "):
+            if word:
+                yield f"{word} "
+        yield response
 
-    class Slow(ScriptedModel):
-        async def stream(self, request):
-            for piece in ("one ", "two ", "three"):
-                yield piece
-            yield await self.complete(request)
 
+async def shown_by(run):
+    """Return the text that a consumer of the stream shows in the end."""
     shown = ""
-    bob = Agent(
-        "bob", llm=Slow(["one two three"]), hooks=[AgentHooks(Rule("post_model_call", judge), incremental=incremental)]
-    )
-    run = bob.start("Count.")
     async for event in run.events():
         if isinstance(event, TextDelta):
             shown += event.text
-    assert shown == (await run.result()).reply == "one two three"
-    assert all(len(before) < len(text) or text == before for text, before in judged)
-    texts = [text for text, _ in judged]
-    assert texts == (["one ", "one two ", "one two three"] if incremental else ["one two three"])
+        elif isinstance(event, Discarded):
+            shown = ""
+    return shown
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+async def test_text_is_shown_only_after_a_verdict(incremental):
+    log = []
+
+    def judge(context):
+        log.append(("judged", context["target"]["content"]))
+        return Verdict.allow()
+
+    @observer(ON_TOKEN)
+    def note(ctx, token):
+        log.append(("shown", token.delta))
+
+    hooks = AgentHooks(Rule("post_model_call", judge), incremental=incremental)
+    run = Agent("bob", llm=InPieces(["one two three "]), hooks=[hooks, note]).start("Count.")
+    assert await shown_by(run) == (await run.result()).reply == "one two three "
+    pieces = [entry for entry in log if entry != ("shown", "")]
+    assert pieces == (
+        [
+            ("judged", "one "),
+            ("shown", "one "),
+            ("judged", "one two "),
+            ("shown", "two "),
+            ("judged", "one two three "),
+            ("shown", "three "),
+        ]
+        if incremental
+        else [("judged", "one two three "), ("shown", "one two three ")]
+    )
+
+
+async def test_text_that_was_shown_cannot_be_changed_later():
+    def late(context):
+        if "three" in context["target"]["content"]:
+            return Verdict(Decision.TRANSFORM, transform=Transform("$target.content", "something else"))
+        return Verdict.allow()
+
+    hooks = AgentHooks(Rule("post_model_call", late), incremental=True)
+    run = Agent("bob", llm=InPieces(["one two three "]), hooks=[hooks]).start("Count.")
+    assert await shown_by(run) == ""
+    result = await run.result()
+    assert (result.status, result.reply) == (
+        "ended",
+        "Denied: an interceptor changed text that has already been shown.",
+    )
+
+
+async def test_a_reply_with_text_and_calls_is_judged_as_a_whole_too(write, canary):
+    kinds = []
+
+    def judge(context):
+        kinds.append((context["target"]["finish_reason"], len(context["target"]["tool_calls"])))
+        return Verdict.allow()
+
+    model = InPieces(
+        [reply("I write now. ", tool_calls=(call("write", text="hello"),), finish_reason="tool_calls"), "Done. "]
+    )
+    bob = Agent("bob", llm=model, tools=[write], hooks=[AgentHooks(Rule("post_model_call", judge), incremental=True)])
+    assert await shown_by(bob.start("Write.")) == "I write now. Done. "
+    assert canary.exists()
+    assert kinds == [("incremental", 0), ("incremental", 0), ("stop", 0), ("tool_calls", 1), ("stop", 0)]
+
+
+async def test_a_change_of_the_whole_reply_reaches_the_stream_and_the_transcript():
+    def longer(context):
+        return Verdict(
+            Decision.TRANSFORM, transform=Transform("$target.content", context["target"]["content"] + "four ")
+        )
+
+    hooks = AgentHooks(Rule("output", longer), incremental=True)
+    run = Agent("bob", llm=InPieces(["one two three "]), hooks=[hooks]).start("Count.")
+    assert await shown_by(run) == (await run.result()).reply == "one two three four "
+    points = [record.interception_point.value for record in hooks.emitter.results]
+    assert points[2:] == ["pre_model_call", *["post_model_call"] * 3, "output", "agent_shutdown"]
 
 
 def test_the_program_of_the_page_prints_what_the_page_shows():

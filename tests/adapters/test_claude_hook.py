@@ -650,6 +650,15 @@ def test_an_unused_process_ends(new):
     assert claude.sockets() == []
 
 
+def test_the_log_of_a_process_does_not_grow_without_end(new):
+    noisy = NO_SUDO.replace("    return", "    print('x' * 600_000, flush=True)\n    return")
+    claude = new(noisy)
+    for _ in range(4):
+        assert claude.bash("true") == ""
+    (log,) = (claude.runtime / "hookline").glob("*.log")
+    assert log.stat().st_size < 1_500_000
+
+
 def test_only_the_user_can_reach_the_process(claude):
     claude.bash("true")
     assert (claude.runtime / "hookline").stat().st_mode & 0o777 == 0o700
@@ -696,7 +705,7 @@ def test_the_printed_settings_protect_a_session_in_another_folder(new, tmp_path_
 def test_rules_of_the_same_name_in_the_working_folder_do_not_replace_those_of_the_project(claude):
     inner = claude.folder / "inner"
     inner.mkdir()
-    (inner / "rules.py").write_text("from hookline.hooks import Notes\n")
+    (inner / "rules.py").write_text(NO_SUDO)
     event = claude.event("PreToolUse", tool_name="Bash", tool_input={"command": "rm -rf canary"}, cwd=str(inner))
     assert b'"deny"' in claude.call(event, cwd=inner).stdout
 

@@ -110,8 +110,22 @@ NOT_UNDERSTOOD = [
     ({"content": "x"}, "missing required field `role`"),
     ({"role": "user", "content": 0}, ".content: Expected `str`, got `int`"),
     ({"role": "user", "content": {"text": "x"}}, ".content: Expected `str`"),
-    ({"role": "user", "content": ["x"]}, ".content[0] is of type 'str'; a message may only contain text parts"),
-    ({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, ".content[0] is of type 'image_url'"),
+    ({"role": "user", "content": ["x"]}, ".content[0] is of type 'str'; a message may contain parts of type text"),
+    ({"role": "user", "content": [{"type": "video_url"}]}, ".content[0] is of type 'video_url'"),
+    ({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, ".content[0].image_url.url: expected text"),
+    ({"role": "user", "content": [{"type": "image_url", "image_url": 7}]}, ".content[0].image_url: expected a mapping"),
+    (
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]},
+        ".content[0].image_url.url: expected a URL that begins with data:",
+    ),
+    (
+        {"role": "user", "content": [{"type": "file", "file": {"file_data": "data:application/pdf,plain"}}]},
+        ".content[0].file.file_data: expected data:TYPE;base64,DATA",
+    ),
+    (
+        {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "???", "format": "wav"}}]},
+        ".content[0].input_audio.data: expected text in Base64",
+    ),
     (
         {"role": "user", "content": [{"type": "text", "txt": "x"}]},
         ".content[0] has no field 'txt'. Did you mean 'text'?",

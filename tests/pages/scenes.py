@@ -297,6 +297,9 @@ SCENES = {
         typed={"hookline trust ": "y\n"},
         exits={'hookline run "What is new?"': 2, 'hookline run "What is new?" --': 0},
     ),
+    "docs/guides/claude-code-hooks.md": Scene(
+        turns=[{"tool": "write_file", "arguments": {"path": "app/.env", "content": "KEY=1"}}, "I may not."],
+    ),
     "docs/guides/cookbook.md": Scene(checkout=True),
     "examples/README.md": Scene(checkout=True),
 }

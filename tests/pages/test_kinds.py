@@ -15,6 +15,7 @@ import pytest
 
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
 from hookline._net.signatures import verify
+from hookline.adapters.claude_code import ClaudeHooks
 from hookline.channels.approvals import PendingApproval, render_request
 from hookline.channels.options import GatewayOptions
 from hookline.channels.webhook.channel import _parse_query, _reply
@@ -111,6 +112,11 @@ def is_a_reply(block, folder):
     assert json.loads(block.text).keys() == _reply("", "", "", "", "").keys()
 
 
+def is_settings_of_claude_code(block, folder):
+    (folder / "settings.json").write_text(block.text)
+    assert ClaudeHooks(folder / "settings.json").handlers
+
+
 def is_an_app_manifest(block, folder):
     settings = json.loads(block.text)["settings"]
     assert settings["event_subscriptions"]["bot_events"] == ["app_mention", "message.im"]
@@ -120,11 +126,12 @@ def is_an_app_manifest(block, folder):
 JSON = {
     "docs/guides/a2a.md": is_a_decision,
     "docs/guides/channels/webhook.md": is_a_reply,
+    "docs/guides/claude-code-hooks.md": is_settings_of_claude_code,
     "docs/guides/evidence.md": is_a_script,
     "docs/guides/models.md": is_a_script,
     "docs/guides/observability.md": is_a_log_line,
     "docs/guides/plugins.md": is_a_script,
-    "docs/guides/slack.md": is_an_app_manifest,
+    "docs/guides/channels/slack.md": is_an_app_manifest,
 }
 
 

@@ -26,8 +26,10 @@ def rows(system, heading):
 
 
 def test_each_system_of_the_point_table_has_a_page():
-    assert {system for system, _, _ in ALIASES} == set(SYSTEMS)
-    assert sorted(path.stem for path in PAGES.glob("*.md")) == ["cognesy", "edgevox", "ethos", "forge", "index"]
+    systems = {system for system, _, _ in ALIASES}
+    assert systems >= set(SYSTEMS)
+    pages = {system.lower().replace(" ", "-") for system in systems}
+    assert pages <= {path.stem for path in PAGES.glob("*.md")}
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

@@ -566,3 +566,19 @@ async def test_the_embedded_model_answers_chat_requests(tmp_path):
         text, finish = await streamed(place, [{"role": "user", "content": "Say hello."}])
         assert text.strip()
         assert finish in ("stop", "length")
+
+
+# Files
+
+
+async def test_a_picture_of_the_official_client_reaches_the_model(tmp_path):
+    from base64 import b64encode
+
+    png = b"\x89PNG\r\n\x1a\npixels"
+    agent = make()
+    url = f"data:image/png;base64,{b64encode(png).decode()}"
+    content = [{"type": "text", "text": "Look."}, {"type": "image_url", "image_url": {"url": url}}]
+    async with chatting(tmp_path, agent) as place:
+        assert await whole(place, [{"role": "user", "content": content}]) == ("done", "stop")
+    (message,) = agent.model.requests[0].messages
+    assert (message.content, [each.data for each in message.attachments]) == ("Look.", [png])

@@ -85,18 +85,48 @@ def test_unsupported_parameters_are_rejected_by_name(fields, param):
 
 
 @pytest.mark.parametrize(
-    "part",
+    ("role", "part"),
     [
-        {"type": "image_url", "image_url": {"url": "data:"}},
-        {"type": "input_audio", "input_audio": {}},
-        {"type": "file", "file": {"file_id": "f"}},
-        {},
+        ("user", {"type": "video_url"}),
+        ("user", {}),
+        ("system", {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}),
+        ("assistant", {"type": "input_audio", "input_audio": {}}),
     ],
 )
-def test_images_audio_and_files_are_rejected_with_advice(part):
-    code, param, message = refusal({"role": "user", "content": [{"type": "text", "text": "look"}, part]})
+def test_parts_that_a_message_cannot_have_are_rejected_with_advice(role, part):
+    given = {"role": role, "content": [{"type": "text", "text": "look"}, part]}
+    code, param, message = refusal(given, {"role": "user", "content": "x"})
     assert (code, param) == ("unsupported_parameter", "messages[0].content[1]")
     assert "describe it in words" in message
+
+
+@pytest.mark.parametrize(
+    ("part", "why"),
+    [
+        ({"type": "image_url", "image_url": {"url": "data:"}}, "expected data:TYPE;base64,DATA"),
+        ({"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}, "expected a URL that begins with data:"),
+        ({"type": "input_audio", "input_audio": {}}, "expected text in Base64"),
+        ({"type": "file", "file": {"file_id": "f"}}, "file_data: expected text"),
+        ({"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}, "does not begin like such a file"),
+    ],
+)
+def test_files_that_cannot_be_attached_are_rejected_by_name(part, why):
+    code, param, message = refusal({"role": "user", "content": [{"type": "text", "text": "look"}, part]})
+    assert (code, param) == ("invalid_request", "messages[0].content[1]")
+    assert why in message
+
+
+def test_files_of_the_user_are_attached_to_their_messages():
+    def picture(name):
+        return {"type": "image_url", "image_url": {"url": f"https://example.com/{name}.png"}}
+
+    found = asked(
+        {"role": "user", "content": [{"type": "text", "text": "first"}, picture("one")]},
+        {"role": "assistant", "content": "A cat."},
+        {"role": "user", "content": [{"type": "text", "text": "and this?"}, picture("two")]},
+    )
+    assert (found.task, [each.name for each in found.attachments]) == ("and this?", ["two.png"])
+    assert [[each.name for each in message.attachments] for message in found.history] == [["one.png"], []]
 
 
 @pytest.mark.parametrize(

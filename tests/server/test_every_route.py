@@ -27,6 +27,7 @@ PATHS = {
     "HEAD /runs/{id}/events",
     "POST /runs/{id}/cancel",
     "POST /runs/{id}/messages",
+    "GET /runs/{id}/attachments/{digest}",
     "GET /runs/{id}/explain",
     "GET /approvals",
     "GET /approvals/{id}",
@@ -109,7 +110,12 @@ class Rig:
 
     def filled(self, path):
         id = self.grant.id if "grants" in path else self.call.id if "approvals" in path else self.run.id
-        return path.replace("{id}", id).replace("{agent}", "helper").replace("{model}", "helper")
+        return (
+            path.replace("{id}", id)
+            .replace("{agent}", "helper")
+            .replace("{model}", "helper")
+            .replace("{digest}", "0" * 64)
+        )
 
 
 @pytest.fixture

@@ -113,6 +113,7 @@ OPERATIONS = [
     ("GET", "/runs/{id}"),
     ("POST", "/runs/{id}/cancel"),
     ("POST", "/runs/{id}/messages"),
+    ("GET", "/runs/{id}/attachments/{digest}"),
     ("GET", "/runs/{id}/events"),
     ("HEAD", "/runs/{id}/events"),
     ("GET", "/agents"),

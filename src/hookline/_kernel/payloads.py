@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from .._base.attachment import Attachment
 from .._base.frozen import Frozen, FrozenDict, History, as_sealed, digest, empty, freeze, json_text
 from . import values as v
 from .values import Ids, Message, Outcome, Usage, Where
@@ -33,12 +34,25 @@ class SessionStart(Frozen, frozen=True):
 
 
 class RunStart(Frozen, frozen=True):
-    """Payload of ``on_run_start``: the task of the run, which hooks may rewrite."""
+    """Payload of ``on_run_start``: the task of the run and its attachments, which hooks may rewrite.
+
+    Example::
+
+        @guard(ON_RUN_START)
+        def only_images(ctx: AgentContext, start: RunStart) -> HookResult | None:
+            wrong = [str(each) for each in start.attachments if not each.media_type.startswith("image/")]
+            return HookResult.end(f"Only images are accepted, not {wrong[0]}.") if wrong else None
+    """
 
     task: str
     ids: Ids = Ids()
+    attachments: tuple[Attachment, ...] = ()
 
-    editable = frozenset(("task",))
+    editable = frozenset(("task", "attachments"))
+
+    def __post_init__(self) -> None:
+        if type(self.attachments) is not tuple:
+            self._seal("attachments", tuple)
 
 
 class PromptBuild(Frozen, frozen=True):
@@ -216,7 +230,7 @@ class Progress(Frozen, frozen=True):
 
 
 class ToolCallResult(Frozen, frozen=True):
-    """Payload of ``after_tool``: the result of a tool call, as JSON. The model reads ``text``.
+    """Payload of ``after_tool``: the result of a tool call, as JSON. The model reads ``text`` and ``attachments``.
 
     Example::
 
@@ -235,14 +249,17 @@ class ToolCallResult(Frozen, frozen=True):
     hop: int = 0
     attempt: int = 1
     ids: Ids = Ids()
+    attachments: tuple[Attachment, ...] = ()
 
-    editable = frozenset(("result", "error"))
+    editable = frozenset(("result", "error", "attachments"))
 
     def __post_init__(self) -> None:
         if type(self.arguments) is not FrozenDict:
             _set(self, "arguments", freeze(self.arguments))
         if type(self.result) is not str:
             self._seal("result", freeze)
+        if type(self.attachments) is not tuple:
+            self._seal("attachments", tuple)
 
     @property
     def text(self) -> str:

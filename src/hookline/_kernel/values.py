@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from .._base.attachment import Attachment, file_part
 from .._base.frozen import Frozen, FrozenDict, empty, freeze, parse_object
 from .._base.text import did_you_mean
 
@@ -128,6 +129,7 @@ class Message(Frozen, frozen=True):
     """One message of a transcript.
 
     ``call_id`` and ``name`` are set for tool results; ``hook`` is set if a hook wrote the message with ``end``.
+    ``attachments`` are the images, PDF, audio and other files in a user message or a tool result.
 
     Functions that take messages also accept a mapping of these fields, or a message in OpenAI's format::
 
@@ -144,10 +146,13 @@ class Message(Frozen, frozen=True):
     name: str | None = None
     is_error: bool = False
     hook: str | None = None
+    attachments: tuple[Attachment, ...] = ()
 
     def __post_init__(self) -> None:
         if type(self.tool_calls) is not tuple:
             self._seal("tool_calls", tuple)
+        if type(self.attachments) is not tuple:
+            self._seal("attachments", tuple)
 
     @classmethod
     def _read_mapping(cls, given: Mapping[str, Any], path: str) -> Mapping[str, Any]:
@@ -163,7 +168,17 @@ class Message(Frozen, frozen=True):
             fields["role"] = "system"
         content = fields.get("content")
         if isinstance(content, (list, tuple)):
-            fields["content"] = "\n".join(_text_part(part, f"{path}.content[{i}]") for i, part in enumerate(content))
+            texts, files = [], []
+            for i, part in enumerate(content):
+                where = f"{path}.content[{i}]"
+                file = file_part(part, where)
+                if file is None:
+                    texts.append(_text_part(part, where))
+                else:
+                    files.append(file)
+            fields["content"] = "\n".join(texts)
+            if files:
+                fields["attachments"] = (*fields.get("attachments", ()), *files)
         return fields
 
 
@@ -174,7 +189,9 @@ _OFTEN_EMPTY = frozenset(("content", "tool_calls", "refusal", "audio", "function
 def _text_part(part: Any, path: str) -> str:
     if not isinstance(part, Mapping) or part.get("type") != "text":
         kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-        raise TypeError(f"{path} is of type {kind!r:.80}; a message may only contain text parts")
+        raise TypeError(
+            f"{path} is of type {kind!r:.80}; a message may contain parts of type text, image_url, input_audio and file"
+        )
     for name in part:
         if name not in ("type", "text"):
             raise TypeError(f"{path} has no field {name!r}.{did_you_mean(str(name), ('type', 'text'))}")

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, overload
 from weakref import WeakSet
 
+from .._base.attachment import MAX_SIZE
 from .._base.frozen import EMPTY, freeze
 from .._base.tasks import running_loop
 from .._kernel.errors import RegistrationError
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
         sinks: Sequence[Sink]
         stream: StreamMode
         strict: bool
+        max_attachment: int | None
 
     class AgentOptions(CommonAgentOptions[DepsT], Generic[DepsT], total=False):
         """The keyword options of :class:`Agent` except ``output_type``."""
@@ -105,6 +107,7 @@ class Agent(Generic[DepsT, OutputT]):
             settled. With ``live``, it is shown at once, and withdrawn if it is rejected: see :class:`RunOptions`.
         strict: whether to refuse tools that no guard names. Short for the hook :class:`hookline.hooks.Strict`, which is
             added to ``hooks``; use the hook itself to allow some tools.
+        max_attachment: the largest size of an attachment in bytes, of a task or a tool result; ``None`` for no limit.
 
     Raises:
         RegistrationError: a hook, tool, plugin or option cannot work.
@@ -166,6 +169,7 @@ class Agent(Generic[DepsT, OutputT]):
         sinks: Sequence[Sink] = (),
         stream: StreamMode = "safe",
         strict: bool = False,
+        max_attachment: int | None = MAX_SIZE,
     ) -> None:
         llm = resolve_model(llm)
         if isinstance(tools, Tool) or not isinstance(tools, Iterable):
@@ -183,6 +187,8 @@ class Agent(Generic[DepsT, OutputT]):
             raise RegistrationError(
                 "response_format and output_type exclude each other: output_type sets the schema itself"
             )
+        if max_attachment is not None and (type(max_attachment) is not int or max_attachment < 0):
+            raise RegistrationError(f"max_attachment must be a number of bytes, or None, not {max_attachment!r:.80}")
         limits = NO_LIMITS if limits is None else limits
         if not isinstance(limits, Limits):
             raise RegistrationError(f"limits= takes Limits(steps=10, tokens=20000), not {limits!r:.80}")
@@ -207,6 +213,7 @@ class Agent(Generic[DepsT, OutputT]):
         self.output_spec = output_spec(output_type)
         self.sinks = tuple(sinks)
         self.stream_mode: StreamMode = stream
+        self.max_attachment = max_attachment
         self.tools = ToolRegistry(tools)
         self.unchecked_globs = True
         self.tools.specs  # noqa: B018 - fail here, not in a run, if a tool has no valid schema
@@ -456,7 +463,7 @@ class Agent(Generic[DepsT, OutputT]):
     def _prepare(self, task: str, options: RunOptions[DepsT], output_type: Any, *, keep: bool = False) -> Run[Any]:
         prepared = Preparation(self, task, options, output_type, keep=keep)
         engine = prepared.engine
-        run: Run[Any] = Run(engine, self._loop_type(engine, task, prepared.base))
+        run: Run[Any] = Run(engine, self._loop_type(engine, task, prepared.base, prepared.attachments))
         if prepared.outer is not None:
             run.follow(prepared.outer)
         elif (ctx := options.get("ctx")) is not None:

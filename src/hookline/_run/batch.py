@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from .._base.attachment import Attachment, check_size
 from .._base.errors import PlainError
 from .._base.frozen import fingerprint, private_copy
 from .._base.tasks import StillRunningError, abandon, capture_exit, raise_exit, with_timeout
@@ -34,7 +35,7 @@ from .._kernel.points import AFTER_TOOL, APPROVAL_DECIDED, APPROVAL_REQUESTED, B
 from .._kernel.results import HookAction, HookAnswer, Verdict
 from .._kernel.scope import is_being_closed
 from .._kernel.values import ErrorInfo, Message, Outcome, StopSignal, ToolCall
-from ..tools._tool import jsonable
+from ..tools._tool import jsonable, take_attachments
 from .engine import Engine
 from .events import ApprovalAsked, ApprovalDecided, ToolSettled
 from .model_call import MAX_RETRIES
@@ -304,9 +305,10 @@ class Batch:
         if engine.reports_calls:
             await self._reports.start(call)
         value: Any = None
+        attachments: tuple[Attachment, ...] = ()
         failure: BaseException | None = None
         try:
-            value = await self._call_tool(call)
+            value, attachments = await self._call_tool(call)
             if engine.cancellation.task_cancelled:
                 raise asyncio.CancelledError  # the tool suppressed the cancellation; its result is too late
         except asyncio.CancelledError as cancelled:
@@ -329,7 +331,7 @@ class Batch:
         if call.ended:
             return  # it was cancelled in the meantime
         if failure is None:
-            call.settle(engine, "ok", value)
+            call.settle(engine, "ok", value, attachments=attachments)
         else:
             message = error_text(failure) if isinstance(failure, PlainError) else describe(failure)
             call.settle(engine, "error", error=message)
@@ -339,7 +341,8 @@ class Batch:
         if failure is not None:
             await self._report(call, type(failure).__name__, error_text(failure))
 
-    async def _call_tool(self, call: PendingCall) -> Any:
+    async def _call_tool(self, call: PendingCall) -> tuple[Any, tuple[Attachment, ...]]:
+        """Return the result of the tool as JSON, and the attachments in it."""
         engine, tool, request = self.engine, call.tool, call.request
         assert tool is not None  # a call of an unknown tool already has a result
         engine.refresh()
@@ -348,7 +351,13 @@ class Batch:
         ctx = self._reports.context_of(call) if tool.takes_ctx else None
         work = engine.wrap(request, engine.environment.call(request, tool, call.values, ctx))
         limit = engine.environment.timeout_of(tool)
-        return jsonable(await work if limit is None else await with_timeout(limit, work))
+        value = await work if limit is None else await with_timeout(limit, work)
+        if type(value) is str:
+            return jsonable(value), ()
+        value, attachments = take_attachments(value)
+        for each in attachments:
+            check_size(each.size, str(each), engine.agent.max_attachment)
+        return jsonable(value), attachments
 
     async def _report(self, call: PendingCall, kind: str, message: str) -> None:
         await self.engine.report(ErrorInfo("tool", kind, message, call.request.name, call.request.id))
@@ -372,7 +381,8 @@ class Batch:
             call.result = ended.verdict.payload
             await self._record_cause(ended)
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            call.result = replace(result, result=None, error="The result was withheld: its hooks did not finish.")
+            withheld = "The result was withheld: its hooks did not finish."
+            call.result = replace(result, result=None, error=withheld, attachments=())
             await self._record_cause(cause)
         if retried:
             self.calls[index] = again = self._pending(call.call, result.attempt + 1)
@@ -408,6 +418,8 @@ class Batch:
             self.outcomes += (result.outcome,)
             engine.run_state.count_call(result.name, ok=result.outcome == "ok")
             message = Message("tool", result.text, (), result.id, result.name, result.error is not None)
+            if result.attachments and result.error is None:  # a result that a hook withheld has none
+                message = replace(message, attachments=result.attachments)
             messages.append(message)
             engine.emit(
                 ToolSettled,
@@ -416,6 +428,7 @@ class Batch:
                 outcome=result.outcome,
                 text=message.content,
                 attempt=result.attempt,
+                attachments=message.attachments,
             )
         engine.run_state.close_calls(messages)
 

@@ -71,6 +71,7 @@ class AgentSetup(Protocol):
     hooks: HookRegistry
     params: Mapping[str, Any]
     max_parallel_tools: int
+    max_attachment: int | None
 
     def tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:
         """Return the tools of a run with this filter."""

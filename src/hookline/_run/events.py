@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
 
+from .._base.attachment import Attachment
 from .._base.tasks import running_loop
 from .._kernel import events as kernel_events
 from .._kernel.events import Event, HookExecuted, PointFired
@@ -38,6 +39,7 @@ class TaskTaken(Event, frozen=True):
     """The task, after ``on_run_start``, was added to the transcript."""
 
     task: str = ""
+    attachments: tuple[Attachment, ...] = ()
 
 
 class StepStarted(Event, frozen=True):
@@ -156,6 +158,7 @@ class ToolSettled(Event, frozen=True):
     outcome: Outcome = "ok"
     text: str = ""
     attempt: int = 1
+    attachments: tuple[Attachment, ...] = ()
 
 
 class StepFinished(Event, frozen=True):

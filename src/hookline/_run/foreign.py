@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from .._base.attachment import Attachment
 from .._base.frozen import freeze, scrub, thaw
 from .._base.tasks import running_loop
 from .._base.text import describe
@@ -33,6 +34,7 @@ from .._kernel.events import Event
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.state import AgentResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec
+from ..providers.prices import Price, cost_of
 from ..tools._tool import CheckedArguments, Effect, Tool
 from ..tools.registry import ToolRegistry
 from .agent import Agent
@@ -163,27 +165,42 @@ _EXCHANGE: ContextVar[Exchange | None] = ContextVar("hookline_exchange", default
 
 
 class ForeignModel:
-    """The model of a framework. It can be asked only while the framework is about to call it."""
+    """The model of a framework. It can be asked only while the framework is about to call it.
+
+    Args:
+        name: the name of the framework.
+        price: the price of its model; by default from the price list, by the name of the model.
+    """
 
     provider = ""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, price: Price | None = None) -> None:
         self.name = name
+        self._price = price
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Let the framework send the request."""
-        response: ModelResponse = await self._exchange().ask("send", request)
+        response: ModelResponse = self._priced(await self._exchange().ask("send", request), request)
         return response
+
+    def _priced(self, response: Any, request: ModelRequest) -> Any:
+        """Return the response with its cost: frameworks report tokens, but not what they cost."""
+        if not isinstance(response, ModelResponse) or response.cost is not None or not response.usage.total_tokens:
+            return response
+        usage = response.usage
+        names = [name for name in (response.model, request.model) if name]
+        cost = cost_of(usage, *names, url=None) if self._price is None else self._price.of(usage)
+        return response if cost is None else replace(response, cost=cost)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
         """Let the framework send the request, and yield the pieces of the reply if it has any."""
         exchange = self._exchange()
         if not exchange.streaming:
-            yield await exchange.ask("send", request)
+            yield await self.complete(request)
             return
         await exchange.ask("stream", request)
         while True:
-            piece = await exchange.ask("next")
+            piece = self._priced(await exchange.ask("next"), request)
             yield piece
             if isinstance(piece, ModelResponse):
                 return
@@ -371,8 +388,10 @@ class ForeignBatch(Batch):
 class ForeignLoop(Loop):
     """One run in the loop of another framework."""
 
-    def __init__(self, engine: Engine, task: str, base: Sequence[Message]) -> None:
-        super().__init__(engine, task, base)
+    def __init__(
+        self, engine: Engine, task: str, base: Sequence[Message], attachments: tuple[Attachment, ...] = ()
+    ) -> None:
+        super().__init__(engine, task, base, attachments)
         self._given_task = task
         self._inbox: asyncio.Queue[Exchange] = asyncio.Queue()
         self._open: list[Exchange] = []
@@ -443,7 +462,8 @@ class ForeignLoop(Loop):
         reply, error = ended
         if error is not None:
             raise error
-        if reply is not None and (not self.state.messages or self.state.messages[-1].content != reply):
+        last = self.state.messages[-1] if self.state.messages else None
+        if reply is not None and (last is None or last.role != "assistant" or last.content != reply):
             self.state.append(Message("assistant", reply))
         if not self.state.signals:
             self.engine.signal(COMPLETED)
@@ -470,7 +490,9 @@ class ForeignLoop(Loop):
             self._arrived, self._last_batch = self._last_batch.left_over, None
 
     async def _make_earlier_call(self, exchange: Exchange) -> None:
+        self._arrived = exchange
         batch = self._batch_of((exchange.argument,), self._steps_begun, frozenset())
+        self._arrived = exchange  # the batch takes it
         try:
             await batch.run()
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
@@ -539,7 +561,7 @@ class ForeignLoop(Loop):
         return self._last_batch
 
     def _batch_of(self, calls: Sequence[ToolCall], hop: int, withdrawn: frozenset[str]) -> ForeignBatch:
-        return ForeignBatch(self.engine, calls, hop, withdrawn, self._reports, self._inbox.get)
+        return ForeignBatch(self.engine, calls, hop, withdrawn, self._reports, self._next)
 
     async def _finish(self) -> AgentResult[Any]:
         result = await super()._finish()

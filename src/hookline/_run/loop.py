@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from .._base.attachment import Attachment
 from .._base.frozen import private_copy
 from .._kernel.errors import CallRefusedError, HooklineError, OutputError
 from .._kernel.payloads import (
@@ -54,10 +55,12 @@ CLEARABLE = frozenset(("completed", "finish_reason", "stop_requested"))
 class Loop:
     """One run of one agent, from ``session_start`` to ``on_run_end``."""
 
-    def __init__(self, engine: Engine, task: str, base: Sequence[Message]) -> None:
+    def __init__(
+        self, engine: Engine, task: str, base: Sequence[Message], attachments: tuple[Attachment, ...] = ()
+    ) -> None:
         self.engine = engine
         self.state = engine.run_state
-        self.task = task
+        self.task, self.attachments = task, attachments
         self._base = base
         self._reports = CallReports(engine)
         self._recording = False
@@ -105,10 +108,11 @@ class Loop:
         if session.first_run():
             opened = SessionStart(session.id, session.key, session.platform, session.personality_id, engine.ids)
             await self._fire_early(SESSION_START, opened)
-        self.task = (await self._fire_early(ON_RUN_START, RunStart(self.task, engine.ids))).payload.task
+        start = (await self._fire_early(ON_RUN_START, RunStart(self.task, engine.ids, self.attachments))).payload
+        self.task = start.task
         self._recording = True
-        self.state.append(Message("user", self.task))
-        engine.emit(TaskTaken, task=self.task)
+        self.state.append(Message("user", self.task, attachments=start.attachments))
+        engine.emit(TaskTaken, task=self.task, attachments=start.attachments)
 
     async def _build_prompt(self) -> None:
         """Let hooks change the system prompt."""

@@ -19,6 +19,7 @@ from .._kernel.points import AFTER_LLM, BEFORE_LLM, ON_TOKEN
 from .._kernel.results import HookAction, HookAnswer, Verdict
 from .._kernel.scope import is_being_closed
 from .._kernel.values import ErrorInfo, Message, ModelResponse, ToolCall, Usage
+from ..models.attachments import check_attachments
 from ..models.errors import ProviderError
 from ..models.protocol import Model
 from .context import GatedModel
@@ -172,6 +173,7 @@ class Generation(msgspec.Struct):
 
     async def ask(self) -> None:
         """Get the reply from the model, streamed if a hook or a consumer wants the pieces."""
+        check_attachments(self.model, self.request.messages)
         if self.engine.has_listeners(ON_TOKEN):
             await self.stream()
         else:

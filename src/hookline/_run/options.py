@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypedDict, get_args
 
+from .._base.attachment import Attachment, attachments_of
 from .._base.frozen import freeze
 from .._kernel.errors import HooklineError
 from .._kernel.hook import unmatched_globs
@@ -53,6 +55,8 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     """An id that connects the run to its origin; by default the id of the task."""
     allowed_plugins: Iterable[str] | None
     """The names of the plugins that take part: ``None`` for all, ``[]`` for none."""
+    attachments: Iterable[Attachment | str | os.PathLike[str] | bytes]
+    """Images, PDF, audio and other files for the model: attachments, paths, URLs or bytes."""
     sinks: Sequence[Sink]
     """Callables that get every event of the run."""
     every_call: bool
@@ -151,6 +155,8 @@ class Preparation:
         self._services = self._make_services()
         self.base = self._services.session.messages
         """The transcript at the start of the run."""
+        given = options.get("attachments")
+        self.attachments = attachments_of(given, agent.max_attachment) if given else ()
         self.engine = self._make_engine()
 
     def _find_outer(self) -> Engine | None:

@@ -80,7 +80,7 @@ class Run(Generic[OutputT]):
     async def _run(self) -> AgentResult[OutputT]:
         engine, loop = self._engine, self._loop
         try:
-            return await engine.instrumented(RunStart(loop.task, engine.ids), loop.run)
+            return await engine.instrumented(RunStart(loop.task, engine.ids, loop.attachments), loop.run)
         finally:
             if self._unsubscribe is not None:
                 self._unsubscribe()

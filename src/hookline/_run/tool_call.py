@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from .._base.attachment import Attachment
 from .._base.frozen import EMPTY
 from .._base.tasks import running_loop
 from .._base.text import duration_text
@@ -56,7 +57,14 @@ class PendingCall(msgspec.Struct):
         self.started = True
         self.began = engine.environment.clock.monotonic()
 
-    def settle(self, engine: Engine, outcome: Outcome, value: Any = None, error: str | None = None) -> None:
+    def settle(
+        self,
+        engine: Engine,
+        outcome: Outcome,
+        value: Any = None,
+        error: str | None = None,
+        attachments: tuple[Attachment, ...] = (),
+    ) -> None:
         """Set the result of the call."""
         request = self.request
         spent = engine.environment.clock.monotonic() - self.began if self.started else 0.0
@@ -71,6 +79,7 @@ class PendingCall(msgspec.Struct):
             request.hop,
             request.attempt,
             request.ids,
+            attachments,
         )
 
 

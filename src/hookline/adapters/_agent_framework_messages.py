@@ -1,5 +1,7 @@
 """Between the requests, replies and tool results of Microsoft Agent Framework and Hookline's."""
 
+# pyright: reportMissingImports=false, reportPossiblyUnboundVariable=false
+# The frameworks are not installed together, so their names are unknown to the type checker.
 from __future__ import annotations
 
 import copy

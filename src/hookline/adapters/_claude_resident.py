@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hookline")
 
+MAX_LOG = 1_000_000
+"""A larger log is emptied: hooks may print, and the folder of the socket is often in memory."""
 _MARGIN = 0.8
 """The part of the time that hooks get; the rest is for what surrounds them."""
 
@@ -79,7 +81,7 @@ def _detach(log_file: str, keep: int) -> None:
     """Let go of the files of the call that started this process: Claude Code waits until they are closed."""
     for name, flags, target in (
         (os.devnull, os.O_RDONLY, 0),
-        (log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 1),
+        (log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 1),
         (log_file, os.O_WRONLY | os.O_APPEND, 2),
     ):
         file = os.open(name, flags, 0o600)
@@ -157,6 +159,8 @@ class _Resident:
         return b"".join(pieces)
 
     async def _answer(self, data: bytes) -> Answer:
+        if os.fstat(2).st_size > MAX_LOG:
+            os.ftruncate(2, 0)
         if self.judge.rules.changed():
             self._remove_socket()
             self._ended.set()

@@ -44,6 +44,7 @@ from ..models.protocol import Model
 from ..plugins.loading import without_plugins
 from ..plugins.plugin import Plugin
 from ..providers.factory import resolve_model
+from ..providers.prices import Price
 from ..tools._tool import Effect
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ class AdapterOptions(TypedDict, total=False):
     """Data for ``ctx.state.metadata``."""
     llm: Model | str | None
     """The model for hooks that call one with ``ctx.llm``; by default that of the framework, around its model calls."""
+    price: Price | None
+    """The price of the framework's model, for cost limits; by default from the price list, by the name of the model."""
     effects: Mapping[str, Iterable[Effect]]
     """The effects of the framework's tools, by name. Guards treat the others as if they could do everything."""
 
@@ -156,10 +159,8 @@ class Support(msgspec.Struct, frozen=True):
         layers = [
             [self._limited(entry) for entry in layer if entry.point not in self.missing] for layer in hooks.layers
         ]
-        same = all(
-            a is b for old, new in zip(hooks.layers, layers, strict=True) for a, b in zip(old, new, strict=False)
-        )
-        return hooks if same and sum(map(len, layers)) == sum(map(len, hooks.layers)) else HookStack(*layers)
+        unchanged = all(tuple(new) == old for old, new in zip(hooks.layers, layers, strict=True))
+        return hooks if unchanged else HookStack(*layers)
 
     def _limited(self, entry: Entry) -> Entry:
         refused = {
@@ -251,14 +252,16 @@ class Attachment:
             known = ", ".join(sorted(AdapterOptions.__annotations__))
             raise RegistrationError(f"unknown option {', '.join(unknown)}; known: {known}")
         self._deps, self._metadata = given.pop("deps", None), given.pop("metadata", None)
-        llm, effects = given.pop("llm", None), given.pop("effects", {})
+        llm, effects, price = given.pop("llm", None), given.pop("effects", {}), given.pop("price", None)
+        if price is not None and not isinstance(price, Price):
+            raise RegistrationError(f"price= takes Price(input=0.5, output=1.5), not {price!r:.80}")
         self._llm = None if llm is None else resolve_model(llm)
         strict = given.pop("strict", False)
         given.setdefault("max_steps", None)
         if given["max_steps"] is None and (given.get("limits") or Limits()).steps is None:
             given["max_steps"] = math.inf
         name = given.pop("name", support.framework)
-        self.agent = ForeignAgent(name, llm=ForeignModel(support.framework), hooks=_registry(hooks), **given)
+        self.agent = ForeignAgent(name, llm=ForeignModel(support.framework, price), hooks=_registry(hooks), **given)
         if with_tools := [plugin.name for plugin in self.agent.plugins if plugin.tools]:
             raise RegistrationError(
                 f"plugin {with_tools[0]!r} has tools, which {support.framework} does not know: give them to "
@@ -272,7 +275,6 @@ class Attachment:
             self.agent.hooks.register(Strict())
         support.check(self.agent.hooks.stack)
         self.hooks = self.agent.hooks = _SupportedHooks(self.agent.hooks, support)
-        self._attached: weakref.WeakSet[Any] | None = None
 
     @property
     def holds_text(self) -> bool:
@@ -359,6 +361,14 @@ class ForeignRun:
         self._abandoned = weakref.finalize(self, run.cancel, "the framework ended without a result")
         self._abandoned.atexit = False
 
+    @property
+    def alive(self) -> bool:
+        """Whether the framework can go on with the run: it has not ended otherwise, and its event loop is running.
+
+        A run that ended with a reply is alive: it tells the framework to end too.
+        """
+        return not self._aio.is_closed() and not self._engine.services.interrupt.cancelled
+
     # Model calls.
 
     async def call_model(self, request: ModelRequest, send: Send) -> Reply:
@@ -392,8 +402,7 @@ class ForeignRun:
                 elif isinstance(item, Discarded):
                     yield item
                 elif not isinstance(item, Work):
-                    yield self._reply(item)
-                    return
+                    break
                 elif item.kind == "stream":
                     await _close(pieces)
                     pieces = send(item.argument)
@@ -410,6 +419,7 @@ class ForeignRun:
             raise
         finally:
             await _close(pieces)
+        yield self._reply(item)  # a framework that closes the generator here has what it needs
 
     def _reply(self, outcome: Any) -> Reply:
         if isinstance(outcome, AgentResult):

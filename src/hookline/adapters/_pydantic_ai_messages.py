@@ -5,6 +5,8 @@ response is one with all its parts. What no hook changed goes back exactly as it
 message does: timestamps, thinking, files, ids of the provider.
 """
 
+# pyright: reportMissingImports=false, reportPossiblyUnboundVariable=false
+# The frameworks are not installed together, so their names are unknown to the type checker.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

@@ -10,6 +10,8 @@ It is an agent middleware. For each run it adds a chat middleware and a function
 it stands in the list: later middleware may change the arguments of a call, and hooks must judge what really runs.
 """
 
+# pyright: reportMissingImports=false, reportPossiblyUnboundVariable=false
+# The frameworks are not installed together, so their names are unknown to the type checker.
 from __future__ import annotations
 
 import uuid
@@ -131,9 +133,10 @@ def _stream_until_end(stream: Any, started: _StartedRun) -> Any:
     async def updates() -> AsyncIterator[Any]:
         nonlocal final
         try:
-            async for update in stream:
-                yield update
-            final = await stream.get_final_response()
+            async with stream:  # a consumer that stops reading cancels the run
+                async for update in stream:
+                    yield update
+                final = await stream.get_final_response()
         except Exception as error:
             await started.run.end(error=error)
             raise
@@ -226,15 +229,15 @@ class _ModelCall:
         self.source.write(request, self.context)
         self.received, self.template, self.others = None, None, []
         await self.call_next()
-        stream = self.context.result
-        async for update in stream:
-            if self.template is None:
-                self.template = update
-            if text := translate.text_of(update):
-                yield text
-            if (rest := translate.without_text(update)) is not None:
-                self.others.append(rest)
-        self.received = await stream.get_final_response()
+        async with self.context.result as stream:
+            async for update in stream:
+                if self.template is None:
+                    self.template = update
+                if text := translate.text_of(update):
+                    yield text
+                if (rest := translate.without_text(update)) is not None:
+                    self.others.append(rest)
+            self.received = await stream.get_final_response()
         yield translate.read_reply(self.received, request.model)
 
 

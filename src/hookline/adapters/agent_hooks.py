@@ -11,6 +11,10 @@ Example::
     agent = Agent("helper", llm="local", tools=[...], hooks=[AgentHooks(MyInterceptor())])
 """
 
+# Without the package, pyright takes this module for it.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false, reportInvalidTypeForm=false
+# The frameworks are not installed together, so their names are unknown to the type checker.
 from __future__ import annotations
 
 from collections import OrderedDict
@@ -114,12 +118,13 @@ class AgentHooks:
                 "AgentHooks(emitter=...): the emitter has its own interceptors, resolver, mode and composition. Set "
                 "them there"
             )
-        if emitter is None:
+        made: Any = emitter
+        if made is None:
             mode = agent_hooks.EnforcementMode.EVALUATE_ONLY if evaluate_only else agent_hooks.EnforcementMode.ENFORCE
-            emitter = agent_hooks.InterceptionEmitter(mode=mode, resolver=resolver, composition=composition)
+            made = agent_hooks.InterceptionEmitter(mode=mode, resolver=resolver, composition=composition)
             for interceptor in interceptors:
-                emitter.register(interceptor)
-        self.emitter = emitter
+                made.register(interceptor)
+        self.emitter: InterceptionEmitter = made
         """Evaluates the interceptors, and keeps the records in ``emitter.results``."""
         self.incremental = incremental
         points: set[Point[Any]] = {ON_RUN_START, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, ON_RUN_END}
@@ -285,8 +290,8 @@ class AgentHooks:
             return None
         # The reason why the model stopped is not known here. If it is another one, or there are calls, after_llm judges
         # the whole reply again.
-        stream.whole = _Reply(text)
-        denied, stream.judged = await self._judge_reply(ctx, stream.whole, "")
+        stream.whole = whole = _Reply(text)
+        denied, stream.judged = await self._judge_reply(ctx, whole, "")
         stream.waiting = False
         if denied is None and not stream.judged.content.startswith(stream.shown):
             denied = "Denied: an interceptor changed text that has already been shown."

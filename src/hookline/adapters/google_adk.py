@@ -12,6 +12,8 @@ uses only the callbacks around a run and an agent. For each run it gives the age
 that call the hooks at the last moment: hooks judge what really runs.
 """
 
+# pyright: reportMissingImports=false, reportPossiblyUnboundVariable=false
+# The frameworks are not installed together, so their names are unknown to the type checker.
 from __future__ import annotations
 
 import copy

@@ -7,9 +7,12 @@ One middleware takes the place of the whole agent::
     agent = create_agent(model, tools, middleware=[HooklineMiddleware(no_sudo, AuditTrail("audit.db"))])
 """
 
+# pyright: reportMissingImports=false, reportPossiblyUnboundVariable=false
+# The frameworks are not installed together, so their names are unknown to the type checker.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import copy_context
 from functools import cache
 from typing import Annotated, Any, NotRequired, Unpack
 
@@ -18,7 +21,9 @@ from .._base.frozen import thaw
 from .._kernel.hook import Hook
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.registry import HookRegistry
+from .._kernel.state import AgentResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec, Usage
+from .._run.termination import RunFailedError
 from ._foreign import AdapterOptions, Attachment, ForeignRun, RunOverError, Support, Translation, reply_is
 
 try:
@@ -26,6 +31,7 @@ try:
     from langchain.agents.middleware.types import ModelRequest as LangChainRequest
     from langchain.agents.middleware.types import ModelResponse as LangChainResponse
     from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+    from langchain_core.runnables.config import var_child_runnable_config
     from langchain_core.utils.function_calling import convert_to_openai_tool
     from langgraph.channels.untracked_value import UntrackedValue
     from langgraph.config import get_config
@@ -83,34 +89,54 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
         super().__init__()
         self.tools: Sequence[Any] = ()
         self.state_schema = _state_schema()
+        self._resumed: dict[str, ForeignRun] = {}  # by conversation; other runs are in the state of their graph
 
     # The run.
 
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         """Start the run."""
-        task, history = _task(state["messages"])
-        return {"hookline_run": self._attachment.start_sync(task, history, session=_thread())}
+        self._resumed.pop(_thread(), None)
+        return {"hookline_run": self._start(state, self._attachment.start_sync)}
 
     async def abefore_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         """Start the run."""
-        task, history = _task(state["messages"])
-        return {"hookline_run": self._attachment.start(task, history, session=_thread())}
+        self._resumed.pop(_thread(), None)
+        return {"hookline_run": self._start(state, self._attachment.start)}
 
     def after_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         """End the run, and use the reply of its result."""
-        run = state.get("hookline_run")
-        return None if run is None else _final(state["messages"], run.end_sync(_last_text(state["messages"])).reply)
+        messages = state["messages"]
+        return _final(messages, self._last_run(state, self._attachment.start_sync).end_sync(_last_text(messages)))
 
     async def aafter_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         """End the run, and use the reply of its result."""
-        run = state.get("hookline_run")
-        return None if run is None else _final(state["messages"], (await run.end(_last_text(state["messages"]))).reply)
+        messages = state["messages"]
+        return _final(messages, await self._last_run(state, self._attachment.start).end(_last_text(messages)))
+
+    def _start(self, state: Any, start: Callable[..., ForeignRun]) -> ForeignRun:
+        task, history = _task(state["messages"])
+        context, thread = copy_context(), _thread()
+        # The graph holds the run, so the run must not hold the graph: the run ends when a failed graph is dropped.
+        context.run(var_child_runnable_config.set, None)
+        return context.run(lambda: start(task, history, session=thread))
+
+    def _run_of(self, state: Any, start: Callable[..., ForeignRun]) -> ForeignRun:
+        """Return the run of the graph. After an interrupt the graph resumes without its run: start another one."""
+        run: ForeignRun | None = state.get("hookline_run") or self._resumed.get(_thread())
+        if run is None or not run.alive:
+            run = self._resumed[_thread()] = self._start(state, start)
+        return run
+
+    def _last_run(self, state: Any, start: Callable[..., ForeignRun]) -> ForeignRun:
+        run = state.get("hookline_run") or self._run_of(state, start)
+        self._resumed.pop(_thread(), None)
+        return run
 
     # Model calls.
 
     def wrap_model_call(self, request: LangChainRequest, handler: Callable[..., Any]) -> LangChainResponse:
         """Call the model under the hooks."""
-        run, call = self._run_of(request.state), _ModelCall(self._attachment, request)
+        run, call = self._run_of(request.state, self._attachment.start_sync), _ModelCall(self._attachment, request)
         try:
             while True:
                 if not call.add(
@@ -124,7 +150,7 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
         self, request: LangChainRequest, handler: Callable[..., Awaitable[Any]]
     ) -> LangChainResponse:
         """Call the model under the hooks."""
-        run, call = self._run_of(request.state), _ModelCall(self._attachment, request)
+        run, call = self._run_of(request.state, self._attachment.start), _ModelCall(self._attachment, request)
 
         async def send(asked: ModelRequest) -> ModelResponse:
             return call.read(await handler(call.write(asked)))
@@ -142,7 +168,7 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
         """Call a tool under the hooks."""
         call = _ToolCall(request)
         try:
-            result = self._run_of(request.state).call_tool_sync(
+            result = self._run_of(request.state, self._attachment.start_sync).call_tool_sync(
                 call.call, lambda name, arguments: call.read(handler(call.write(name, arguments)))
             )
         except RunOverError:
@@ -161,19 +187,12 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
             return call.read(await handler(call.write(name, arguments)))
 
         try:
-            result = await self._run_of(request.state).call_tool(call.call, execute)
+            result = await self._run_of(request.state, self._attachment.start).call_tool(call.call, execute)
         except RunOverError:
             return call.cancelled()
         except _ToolFailedError as failed:
             return failed.returned
         return call.message(result)
-
-    def _run_of(self, state: Any) -> ForeignRun:
-        run: ForeignRun | None = state.get("hookline_run")
-        if run is None:  # the graph was resumed after an interrupt, which ended the run
-            task, history = _task(state["messages"])
-            run = state["hookline_run"] = self._attachment.start(task, history, session=_thread())
-        return run
 
 
 class _ModelCall:
@@ -277,7 +296,7 @@ class _ToolCall:
     def message(self, result: ToolCallResult) -> ToolMessage | Command:
         """Return the result for LangChain: what the tool returned, unless a hook changed it."""
         if self._returned is not None and result.error is None and result.result == self._read:
-            return self._returned  # type: ignore[no-any-return]
+            return self._returned
         status = "error" if result.error is not None else "success"
         return ToolMessage(result.text, tool_call_id=self.call.id, name=result.name, status=status)
 
@@ -367,9 +386,15 @@ def _last_text(messages: Sequence[BaseMessage]) -> str | None:
     return messages[-1].text if messages and isinstance(messages[-1], AIMessage) else None
 
 
-def _final(messages: Sequence[BaseMessage], reply: str) -> dict[str, Any] | None:
-    """Return the change of the graph's state if a hook at ``on_run_end`` replaced the reply."""
+def _final(messages: Sequence[BaseMessage], result: AgentResult[Any]) -> dict[str, Any] | None:
+    """Return the change of the graph's state if a hook at ``on_run_end`` replaced the reply.
+
+    Raises:
+        RunFailedError: a hook at ``on_run_end`` failed closed.
+    """
+    if result.status == "failed":
+        raise RunFailedError(result)
     last = messages[-1] if messages else None
-    if not isinstance(last, AIMessage) or last.text == reply:
+    if not isinstance(last, AIMessage) or last.text == result.reply:
         return None
-    return {"messages": [AIMessage(content=reply, id=last.id)]}
+    return {"messages": [AIMessage(content=result.reply, id=last.id)]}

@@ -13,6 +13,8 @@ arguments are validated), ``Agent.get_all_tools`` (tools of MCP servers too) and
 put into copies of the agents, made for each run. The agents themselves stay unchanged.
 """
 
+# pyright: reportMissingImports=false, reportPossiblyUnboundVariable=false
+# The frameworks are not installed together, so their names are unknown to the type checker.
 from __future__ import annotations
 
 import copy
@@ -42,6 +44,7 @@ from ._openai_items import Conversation, new_items, read_reply, write_output
 try:
     import agents as sdk
     from agents import AgentOutputSchemaBase, Handoff, Model
+    from agents.models import get_default_model_settings
     from agents.tool import (
         maybe_invoke_function_tool_failure_error_function,
         set_function_tool_failure_error_function,
@@ -86,6 +89,7 @@ class HooklineRunner:
     ) -> None:
         self._attachment = Attachment(SUPPORT, hooks, options)
         self._unguarded = frozenset(unguarded)
+        self.default_config: Any = sdk.RunConfig()
 
     async def run(self, starting_agent: Any, input: Any, **options: Any) -> Any:
         """Run an agent like ``Runner.run``, with the same options. Return its ``RunResult``.
@@ -135,24 +139,43 @@ class HooklineRunner:
     def _start(
         self, agent: Any, given: Any, options: dict[str, Any], *, blocking: bool = False, streaming: bool = False
     ) -> _Run:
-        if isinstance(agent, _HookedAgent):  # such as the last agent of an earlier result
-            if agent.hookline.runner is not self:
-                raise RegistrationError(
-                    f"Hookline is already attached to the agent {agent.name!r} by another HooklineRunner: each hook "
-                    "would be called twice. Use one HooklineRunner, with all hooks"
-                )
-            agent = agent.hookline.original(agent)
         if not isinstance(agent, sdk.Agent):
             raise TypeError(f"expected an Agent of the OpenAI Agents SDK, got {type(agent).__name__}")
+        if isinstance(given, sdk.RunState):
+            run = self._paused(given)
+        else:
+            run = _Run(self)
+            if isinstance(agent, _HookedAgent):  # such as the last agent of an earlier result
+                self._check_own(agent)
+                agent = agent.hookline.original(agent)
+        run.set_options(options)
+        run.first = run.hooked(agent)
         task, history = _task(given)
         session = str(getattr(options.get("session"), "session_id", "") or options.get("conversation_id") or "")
-        run = _Run(self, options)
-        run.first = run.hooked(agent)
         if blocking:
             run.foreign = self._attachment.start_sync(task, history, session=session)
         else:
             run.foreign = self._attachment.start(task, history, session=session, streaming=streaming)
         return run
+
+    def _paused(self, state: Any) -> _Run:
+        """Return the run that a state of the SDK continues, whose copies of agents it contains."""
+        agent = state._current_agent
+        if not isinstance(agent, _HookedAgent):
+            raise RegistrationError(
+                "this RunState was not made by this HooklineRunner, so the calls that it contains would run without "
+                "hooks. Continue it with the HooklineRunner that made it, in the same process, or ask with "
+                "HookResult.ask instead of needs_approval"
+            )
+        self._check_own(agent)
+        return agent.hookline
+
+    def _check_own(self, agent: _HookedAgent) -> None:
+        if agent.hookline.runner is not self:
+            raise RegistrationError(
+                f"Hookline is already attached to the agent {agent.name!r} by another HooklineRunner: each hook would "
+                "be called twice. Use one HooklineRunner, with all hooks"
+            )
 
     def check(self, agent: Any, tools: Iterable[Any]) -> None:
         """Refuse tools that the SDK does not call as functions, because no hook could judge their calls."""
@@ -180,21 +203,31 @@ class _Run:
     foreign: ForeignRun
     first: Any
 
-    def __init__(self, runner: HooklineRunner, options: dict[str, Any]) -> None:
+    def __init__(self, runner: HooklineRunner) -> None:
         self.runner = runner
         self.over: AgentResult[Any] | None = None
         self.failure: RunFailedError | None = None
-        self.options = options
-        self.config = _config(options.get("run_config"))
+        self.options: dict[str, Any] = {}
+        self.config: Any = None
         self._agents: dict[int, tuple[Any, _HookedAgent]] = {}
         self._calls: list[ToolCall] = []
         self._added: list[tuple[int, list[Any]]] = []
+
+    def set_options(self, options: Mapping[str, Any]) -> None:
+        """Take the options of a run, or of its continuation."""
+        self.over = self.failure = None
+        given = options.get("run_config")
+        if given is None:
+            given = self.runner.default_config
+        self.config = given if isinstance(given, sdk.RunConfig) else sdk.RunConfig(**given)
+        # A model in the configuration takes the place of all agents' own, and of the hooks around these.
+        self.options = {**options, "run_config": dataclasses.replace(self.config, model=None)}
 
     # Agents.
 
     def hooked(self, agent: Any) -> Any:
         """Return the copy of an agent for this run."""
-        if isinstance(agent, _HookedAgent):
+        if isinstance(agent, _HookedAgent):  # its run is this one
             return agent
         if id(agent) in self._agents:
             return self._agents[id(agent)][1]
@@ -209,6 +242,7 @@ class _Run:
         own = {
             "hookline": self,
             "model": _HookedModel(self, agent),
+            "model_settings": self._settings(agent),
             "handoffs": [self.hooked_handoff(hooked, each) for each in agent.handoffs],
             "tool_use_behavior": partial(self.final_output, agent.tool_use_behavior),
         }
@@ -218,6 +252,14 @@ class _Run:
             own["output_type"] = _HookedSchema(self, plain)
         vars(hooked).update(own)
         return hooked
+
+    def _settings(self, agent: Any) -> Any:
+        """Return the model settings of an agent: the SDK has defaults for named models, and the hooks hide the name."""
+        own, other = agent.model, self.config.model
+        default = sdk.ModelSettings() if isinstance(own, sdk.Model) else get_default_model_settings(own)
+        if other is None or agent.model_settings != default:
+            return agent.model_settings
+        return sdk.ModelSettings() if isinstance(other, sdk.Model) else get_default_model_settings(other)
 
     def original(self, hooked: Any) -> Any:
         """Return the agent that a copy was made from."""
@@ -406,9 +448,8 @@ class _HookedModel(Model):  # type: ignore[misc]
 
     def plain(self, name: str = "") -> Any:
         """Return the model itself, or another one of the same provider."""
-        config, given = self.run.config, self.agent.model
-        if name:
-            return config.model_provider.get_model(name)
+        config = self.run.config
+        given = name or config.model or self.agent.model
         return given if isinstance(given, sdk.Model) else config.model_provider.get_model(given)
 
     def get_retry_advice(self, request: Any) -> Any:
@@ -646,12 +687,6 @@ def _reply(result: Any) -> str | None:
         return result.final_output
     texts = [item for item in result.new_items if item.type == "message_output_item"]
     return sdk.ItemHelpers.text_message_output(texts[-1]) if texts else None
-
-
-def _config(given: Any) -> Any:
-    if given is None:
-        return sdk.RunConfig()
-    return given if isinstance(given, sdk.RunConfig) else sdk.RunConfig(**given)
 
 
 def _params(settings: Any) -> dict[str, Any]:

@@ -11,11 +11,13 @@ model only once) and the toolset (``get_wrapper_toolset``: the last place before
 judged is what runs). It is the innermost capability: what others change is changed before the hooks see it.
 """
 
+# pyright: reportMissingImports=false, reportPossiblyUnboundVariable=false
+# The frameworks are not installed together, so their names are unknown to the type checker.
 from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -25,6 +27,7 @@ from .._base.frozen import freeze, json_text, parse_object, thaw
 from .._kernel.errors import HooklineError, RegistrationError
 from .._kernel.hook import Hook
 from .._kernel.payloads import ModelRequest
+from .._kernel.points import BEFORE_TOOL
 from .._kernel.registry import HookRegistry
 from .._kernel.state import AgentResult
 from .._kernel.values import ModelResponse, ToolCall, ToolSpec
@@ -61,8 +64,12 @@ _RUN: ContextVar[str | None] = ContextVar("hookline_pydantic_ai_run", default=No
 class HooklineCapability(AbstractCapability):  # type: ignore[misc]
     """A capability that calls Hookline's hooks in an agent of pydantic-ai.
 
+    Native tools, such as ``WebSearchTool``, are run by the provider, so hooks cannot judge their calls. A request that
+    offers one is refused if there is a hook at ``before_tool``, unless ``unguarded`` names the tool.
+
     Args:
         hooks: hooks, or one :class:`hookline.HookRegistry`, whose later changes take effect too.
+        unguarded: the kinds of native tools that no hook needs to judge, such as ``web_search``.
         options: see :class:`hookline.adapters.AdapterOptions`.
 
     Raises:
@@ -77,8 +84,11 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
         agent = Agent(model, tools=[shell], capabilities=[HooklineCapability(no_sudo)])
     """
 
-    def __init__(self, *hooks: Hook | HookRegistry, **options: Unpack[AdapterOptions]) -> None:
+    def __init__(
+        self, *hooks: Hook | HookRegistry, unguarded: Iterable[str] = (), **options: Unpack[AdapterOptions]
+    ) -> None:
         self._attachment = Attachment(SUPPORT, hooks, options)
+        self._unguarded = frozenset(unguarded)
         self._run: _Run | None = None
         super().__init__()
 
@@ -89,8 +99,17 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
     async def for_run(self, ctx: Any) -> Any:
         """Return the capability of one run."""
         own = copy.copy(self)
-        own._run = _Run()
+        own._run = _Run(self)
         return own
+
+    def check(self, native_tools: Iterable[Any]) -> None:
+        """Refuse tools that the provider runs, because no hook could judge their calls."""
+        for tool in native_tools if self._attachment.hooks.at(BEFORE_TOOL) else ():
+            if tool.kind not in self._unguarded:
+                raise RegistrationError(
+                    f"the native tool {tool.kind!r} is run by the provider: hooks at before_tool cannot judge its "
+                    f"calls. Remove it, or allow it with unguarded=[{tool.kind!r}]"
+                )
 
     async def wrap_run(self, ctx: Any, *, handler: Any) -> Any:
         """Start and end Hookline's run."""
@@ -148,7 +167,8 @@ class _Run:
 
     foreign: ForeignRun
 
-    def __init__(self) -> None:
+    def __init__(self, capability: HooklineCapability) -> None:
+        self.capability = capability
         self.over: AgentResult[Any] | None = None
         self.note: str | None = None
         """The note of a hook that kept the run going after the last reply."""
@@ -260,6 +280,7 @@ class _ModelCall:
     """One call of the model: the request for Hookline, and the response for pydantic-ai."""
 
     def __init__(self, run: _Run, model: Any, messages: list[Any], settings: Any, parameters: Any) -> None:
+        run.capability.check(parameters.native_tools)
         self.run, self.model = run, model
         self._settings, self._parameters = settings, parameters
         parts = parameters.instruction_parts

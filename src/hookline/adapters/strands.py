@@ -10,12 +10,15 @@ It is the innermost middleware of Strands around model calls and tool calls, so 
 runs. The run begins and ends with the events around an invocation.
 """
 
+# pyright: reportMissingImports=false, reportPossiblyUnboundVariable=false
+# The frameworks are not installed together, so their names are unknown to the type checker.
 from __future__ import annotations
 
 import asyncio
 import itertools
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Any, Unpack
 
 from .._base.errors import PlainError
@@ -117,7 +120,9 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
 
     # Model calls.
 
-    async def _call_model(self, context: Any, next_fn: Callable[[Any], AsyncIterator[Any]]) -> AsyncIterator[Any]:
+    async def _call_model(
+        self, context: Any, next_fn: Callable[[Any], AsyncGenerator[Any, None]]
+    ) -> AsyncIterator[Any]:
         """Call the model under the hooks. Text is shown as the hooks release it, all else when the reply is settled."""
         invocation = _invocation(context)
         call = _ModelCall(context, next_fn)
@@ -144,7 +149,7 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
 
     # Tool calls.
 
-    async def _call_tool(self, context: Any, next_fn: Callable[[Any], AsyncIterator[Any]]) -> AsyncIterator[Any]:
+    async def _call_tool(self, context: Any, next_fn: Callable[[Any], AsyncGenerator[Any, None]]) -> AsyncIterator[Any]:
         """Call a tool under the hooks. What the tool streams is shown at once."""
         if _STATE not in context.invocation_state:  # a call by the program itself: agent.tool.NAME(...)
             async for event in next_fn(context):
@@ -172,7 +177,7 @@ class _Invocation:
 class _ModelCall:
     """One call of the model stage: the request for Hookline, and what the model answered."""
 
-    def __init__(self, context: Any, next_fn: Callable[[Any], AsyncIterator[Any]]) -> None:
+    def __init__(self, context: Any, next_fn: Callable[[Any], AsyncGenerator[Any, None]]) -> None:
         self._context = context
         self._next = next_fn
         self.source = translate.StrandsRequest(context)
@@ -190,19 +195,22 @@ class _ModelCall:
     async def send(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
         """Send a request to the model, and yield the text and the response."""
         context = self.source.context(request)
-        self.received, self.others = None, []
+        began = False
         while True:
+            self.received, self.others = None, []
             try:
-                async for event in self._next(context):
-                    if isinstance(event, ModelStopReason):
-                        self.received = event
-                    elif "data" in event:
-                        yield event["data"]
-                    elif not _is_text_chunk(event):
-                        self.others.append(event)
+                async with aclosing(self._next(context)) as events:
+                    async for event in events:
+                        if isinstance(event, ModelStopReason):
+                            self.received = event
+                        elif "data" in event:
+                            began = True
+                            yield event["data"]
+                        elif not _is_text_chunk(event):
+                            self.others.append(event)
                 break
             except Exception as error:
-                if self.others or not await self._retries(error):
+                if began or not await self._retries(error):
                     raise
         if self.received is None:
             raise HooklineError("the middleware of Strands ended without the reply of the model")
@@ -223,7 +231,7 @@ class _ModelCall:
 class _ToolCall:
     """One tool call: the call for Hookline, and the result for Strands."""
 
-    def __init__(self, context: Any, next_fn: Callable[[Any], AsyncIterator[Any]]) -> None:
+    def __init__(self, context: Any, next_fn: Callable[[Any], AsyncGenerator[Any, None]]) -> None:
         self._context = context
         self._next = next_fn
         self._received: Any = None
@@ -252,13 +260,14 @@ class _ToolCall:
             registry = agent.tool_registry
             changes["tool"] = registry.dynamic_tools.get(name) or registry.registry.get(name)
         self._received = None
-        async for event in self._next(context.replace(**changes)):
-            if isinstance(event, ToolResultEvent):
-                self._received = event
-            elif "tool_interrupt_event" in event:
-                raise _ToolStoppedError("The tool waits for an answer.", event)
-            else:
-                self.events.put_nowait(event)
+        async with aclosing(self._next(context.replace(**changes))) as events:  # in the task that began it
+            async for event in events:
+                if isinstance(event, ToolResultEvent):
+                    self._received = event
+                elif "tool_interrupt_event" in event:
+                    raise _ToolStoppedError("The tool waits for an answer.", event)
+                else:
+                    self.events.put_nowait(event)
         if self._received is None:
             raise HooklineError("the middleware of Strands ended without the result of the tool")
         result = self._received.tool_result

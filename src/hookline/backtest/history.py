@@ -82,10 +82,12 @@ class RunState:
         elif point == "after_tool":
             result = changed_by(_decode_result(line.payload), line.decisions)
             text = Message("tool", result.text, (), result.id, result.name, result.error is not None)
+            if result.attachments and result.error is None:
+                text = text.replace(attachments=result.attachments)
             self._results[result.id] = text
         elif point == "on_run_start":
             start = changed_by(_decode_start(line.payload), line.decisions)
-            self.messages = self.messages.plus(Message("user", start.task))
+            self.messages = self.messages.plus(Message("user", start.task, attachments=start.attachments))
         for decision in line.decisions or ():
             if decision.state is not None and decision.hook not in replaced:
                 self._change(decision.state)

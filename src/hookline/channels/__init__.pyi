@@ -9,6 +9,7 @@ from .protocol import Channel as Channel
 from .protocol import ChannelError as ChannelError
 from .protocol import Health as Health
 from .protocol import UndeliverableError as UndeliverableError
+from .slack.approver import SlackApprover as SlackApprover
 from .slack.channel import SlackChannel as SlackChannel
 from .telegram.channel import TelegramChannel as TelegramChannel
 from .web.channel import WebChannel as WebChannel

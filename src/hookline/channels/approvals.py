@@ -446,6 +446,7 @@ def render_request(
     hide_arguments: bool = False,
     limit: int | None = None,
     length: Callable[[str], int] = len,
+    instructions: Sequence[str] | None = None,
 ) -> tuple[list[str], bool]:
     """Render the messages that show a call to people, and return whether they contain all of its arguments.
 
@@ -457,10 +458,11 @@ def render_request(
         hide_arguments: leave the arguments out.
         limit: the longest message, as measured by ``length``.
         length: measures a text as the platform does.
+        instructions: lines that say how to decide; by default with the commands of a conversation.
     """
     row, code = pending.row, pending.code
     head = f"{code}: {one_line(row.agent) or 'the agent'} wants to call `{one_line(row.tool)}`"
-    tail = "\n".join([*_reasons(row), *_instructions(pending)])
+    tail = "\n".join([*_reasons(row), *(_instructions(pending) if instructions is None else instructions)])
     arguments = visible_json(row.arguments)
     if hide_arguments:
         return [f"{head}.\n{tail}"], False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .._base.attachment import Attachment
 from .._base.text import did_you_mean
 from .._kernel.errors import HooklineError
 from .._kernel.values import Usage
@@ -107,10 +109,13 @@ class Chat:
         self.usage, self.turns = Usage(), 0
         self.cost: float | None = 0.0
         self.finished = False
+        self.attachments: list[Attachment] = []
+        """Files for the next message."""
         self._known_problems = [] if isinstance(answerer, Agent) else list(answerer.problems.values())
         self.commands: dict[str, tuple[str, Callable[[], None]]] = {
             "/help": ("list these commands", self.help),
             **{f"/{word}": (command.help, lambda: None) for word, command in self._shared.items()},
+            "/attach": ("attach a file or a URL to the next message: /attach photo.jpg", self.attach),
             "/hooks": ("show which hooks run where", self.hooks),
             "/tools": ("show the tools of the model", self.tools),
             "/plugins": ("show the enabled plugins", self.show_plugins),
@@ -175,10 +180,20 @@ class Chat:
             for line in run_coroutine(shared.call(self.session, argument.strip())).splitlines():
                 print_line(line)
             save_session(self.settings, self.name, self.session)
+        elif name == "/attach":
+            self.attach(argument.strip())
         elif name in self.commands:
             self.commands[name][1]()
         else:
             print_line(f"There is no command {name}.{did_you_mean(name, self.commands)} /help shows all.")
+
+    def attach(self, file: str = "") -> None:
+        """Attach a file to the next message."""
+        if not file:
+            raise HooklineError("give a file or a URL: /attach photo.jpg")
+        found = Attachment.of(os.path.expanduser(file), max_size=self.settings.max_attachment)
+        self.attachments.append(found)
+        print_line(f"{found} is sent with your next message.")
 
     def send(self, text: str) -> None:
         """Run the agent on a message, and the agents it hands over to."""
@@ -188,7 +203,9 @@ class Chat:
             self.refresh()
         ctx, speaker = make_context(self.settings, self.session), self.speaker
         with self.view:
-            for outcome in run_with_handovers(self.answerer, text, ctx, [self.view], self.settings.metadata):
+            files, self.attachments = self.attachments, []
+            runs = run_with_handovers(self.answerer, text, ctx, [self.view], self.settings.metadata, files)
+            for outcome in runs:
                 self._show_outcome(outcome)
                 if self.speaker != speaker:
                     speaker = self.speaker

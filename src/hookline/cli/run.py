@@ -28,6 +28,7 @@ Examples:
   hookline run "What is in this folder?"
   hookline run "Fix the typos in notes.txt" --write --max-steps 8
   git diff | hookline run "Review this" --hooks rules.py -m openai:gpt-5-mini
+  hookline run "What is in this picture?" --attach photo.jpg -m openai:gpt-5-mini
   hookline run "Tidy up" --json | jq .type
 
 The reply goes to stdout, everything else to stderr. A limit may be "none".
@@ -53,6 +54,10 @@ def run(
     session: Annotated[
         str | None, typer.Option(metavar="NAME", help="Continue this session, and save it.", show_default=False)
     ] = None,
+    attach: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Attach an image, a PDF or another file, or a URL.", show_default=False),
+    ] = None,
     tape: Annotated[
         str | None,
         typer.Option(metavar="FILE.tape", help="Record the run for hookline replay.", show_default=False),
@@ -61,6 +66,7 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the reply.")] = False,
 ) -> int:
     """Run an agent on one task."""
+    from .._base.attachment import Attachment
     from ..config.factory import build_plugins, make_context
     from ..tape.recording import TapeHook
     from .approval_prompt import Approver
@@ -81,6 +87,7 @@ def run(
     settings = config.settings
     set_up_logging(settings.debug)
     text = task_text(task or [])
+    files = [Attachment.of(each, max_size=settings.max_attachment) for each in attach or ()]
     view = choose_view(silent=quiet or json)
     recorders, plugins = start_recording(settings), build_plugins(settings, config.home)
     conversation = load_session(settings, session)
@@ -94,7 +101,8 @@ def run(
         prepare_model(agent.model)
         with view:
             sinks: list[Sink] = [view, lines] if lines is not None else [view]
-            outcome = combine(list(run_with_handovers(answerer, text, ctx, sinks, settings.metadata)))
+            runs = run_with_handovers(answerer, text, ctx, sinks, settings.metadata, files)
+            outcome = combine(list(runs))
     finally:
         close_plugins(plugins)
     result = outcome.result

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from .._base.attachment import Attachment
 from .._base.frozen import EMPTY
 from .._kernel.errors import HooklineError
 from .._kernel.events import Event, HookExecuted
@@ -56,12 +57,14 @@ def run_with_handovers(
     ctx: AgentContext,
     sinks: Sequence[Sink],
     metadata: Mapping[str, Any] = EMPTY,
+    attachments: Sequence[Attachment] = (),
 ) -> Iterator[Outcome]:
     """Run an agent, then each agent that the conversation is handed over to. Yield an outcome for each run."""
     follow_up = getattr(answerer, "follow_up", None)
     text: str | None = task
     while text is not None:
-        outcome = run_once(answerer, text, ctx, sinks, metadata)
+        outcome = run_once(answerer, text, ctx, sinks, metadata, attachments)
+        attachments = ()  # the session has them now
         text = follow_up(ctx.session, outcome.result) if follow_up is not None else None
         yield outcome
 
@@ -103,6 +106,7 @@ def run_once(
     ctx: AgentContext,
     sinks: Sequence[Sink],
     metadata: Mapping[str, Any] = EMPTY,
+    attachments: Sequence[Attachment] = (),
 ) -> Outcome:
     """Run an agent once. A failed run is an outcome too, not an exception."""
     failed_hooks: set[str] = set()
@@ -116,7 +120,7 @@ def run_once(
         if isinstance(event, HookExecuted) and event.error is not None:
             failed_hooks.add(event.hook)
 
-    run = answerer.start(task, ctx=ctx, sinks=[*sinks, note], metadata=metadata)
+    run = answerer.start(task, ctx=ctx, sinks=[*sinks, note], metadata=metadata, attachments=attachments)
     with _interruptible(run):
         try:
             return Outcome(run.wait(), failed_hooks=failed_hooks, subagents=subagents)

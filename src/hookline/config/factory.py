@@ -90,6 +90,7 @@ def build_agent(
         max_steps=settings.max_steps,
         params=settings.params,
         stream=settings.stream,
+        max_attachment=settings.max_attachment,
     )
     plugins = build_plugins(settings, home) if plugins is None else plugins
     for note in use_plugins(plugins, agent, settings.plugins):

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 import msgspec
 
+from .._base.attachment import MAX_SIZE
 from .._base.files import user_folder
 from .._base.frozen import EMPTY, freeze, thaw
 from .._base.text import did_you_mean
@@ -212,6 +213,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_tool_calls: Annotated[
         Count | None, KeyInfo("at most N tool calls in a run", LIMITS, "--max-tool-calls", "N")
     ] = None
+    max_attachment: Annotated[
+        Count | None,
+        KeyInfo("largest size of an attachment, of a task or a tool result, in bytes", LIMITS, "--max-attachment", "N"),
+    ] = MAX_SIZE
     metadata: Annotated[
         Mapping[str, Any],
         KeyInfo("metadata of the user for hooks, such as user_role=admin", CONTROL, "--metadata", "KEY=VALUE"),

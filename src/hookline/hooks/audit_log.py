@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from .._base.attachment import Attachment
 from .._base.errors import HooklineError
 from .._base.frozen import digest, json_text
 from .._base.text import snake_case
@@ -56,7 +57,7 @@ class _RecordBuilder:
         self._redact = redact
         self._makers: dict[type[Event], Callable[[Any], r.AuditRecord | None]] = {
             e.RunStarted: lambda event: r.RunStartRecord(),
-            e.TaskTaken: lambda event: r.TaskRecord(len(event.task), self._text(event.task)),
+            e.TaskTaken: lambda event: r.TaskRecord(len(event.task), self._text(event.task), _files(event.attachments)),
             e.ApprovalAsked: self._asked,
             e.ApprovalDecided: self._decided,
             e.Signalled: self._stop,
@@ -122,6 +123,7 @@ class _RecordBuilder:
             _ms(result.duration),
             UNSET if failed else self._json(result.result),
             self._text(result.error or "") if failed else UNSET,
+            UNSET if failed else _files(result.attachments),
         )
 
     def _verdict(self, event: HookExecuted) -> r.VerdictRecord:
@@ -400,6 +402,13 @@ class AuditLogHook:
             raise AuditError(f"{lost} records of the audit log were lost: {self.log.problem}")
         if self.log.is_working is False or self.log.failures > (run.failures if run else 0):
             raise AuditError(f"records of the audit log may not be on the disk: {self.log.problem}")
+
+
+def _files(attachments: Sequence[Attachment]) -> list[str] | UnsetType:
+    """Return attachments for a record, without their names, which are texts."""
+    if not attachments:
+        return UNSET
+    return [f"sha256:{each.digest} {each.media_type} {each.size}" for each in attachments[:MAX_ITEMS]]
 
 
 def _redactor(redact: Any) -> Redact:

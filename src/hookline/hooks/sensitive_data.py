@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from .._base.attachment import Attachment
 from .._base.text import did_you_mean
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ModelReply, ModelRequest, RunStart, TokenDelta, ToolCallRequest, ToolCallResult
@@ -56,6 +57,9 @@ class SensitiveDataHook:
     No transcript, event or output contains the values, even if a reply is streamed: text that may become a value is
     held back. See :class:`Redactor` for the replacements. With ``block``, a value in the task or in a reply ends the
     run with ``reply``; a tool result is withheld, and a call with such arguments does not run and gets an error result.
+
+    **The contents of attachments are not searched**: of an image, a PDF or another file, only the name is. In a run
+    with attachments, the reason of the hook in the events names the files that it did not look into.
 
     Example:
         >>> hook = SensitiveDataHook(actions={"email": "mask"}, allow=["acme.com"])
@@ -143,8 +147,22 @@ class SensitiveDataHook:
 
     def _start(self, ctx: Any, start: RunStart) -> HookResult | None:
         task, kinds = self.redactor.clean(start.task)
+        attachments, more = self._clean_names(start.attachments)
+        kinds |= more
         self._state(ctx).refused = self.redactor.blocked(kinds)
-        return HookResult.replace({"task": task}, reason=_found(kinds)) if kinds else None
+        reason = "; ".join(filter(None, (_found(kinds) if kinds else "", _not_searched(attachments))))
+        if not kinds:
+            return HookResult.cont(reason=reason) if reason else None
+        return HookResult.replace({"task": task, "attachments": attachments}, reason=reason)
+
+    def _clean_names(self, attachments: tuple[Attachment, ...]) -> tuple[tuple[Attachment, ...], frozenset[str]]:
+        """Clean the names of attachments. Their contents are not searched."""
+        kinds, cleaned = frozenset[str](), []
+        for each in attachments:
+            name, found = self.redactor.clean(each.name)
+            cleaned.append(replace(each, name=name) if found else each)
+            kinds |= found
+        return tuple(cleaned) if kinds else attachments, kinds
 
     def _step(self, ctx: Any, step: Any) -> HookResult | None:
         """End a run with a blocked task. At its start, results and events would still have the original task."""
@@ -224,12 +242,16 @@ class SensitiveDataHook:
     def _result(self, ctx: Any, result: ToolCallResult) -> HookResult | None:
         value, kinds = self.redactor.clean_value(result.result)
         error, more = (None, frozenset[str]()) if result.error is None else self.redactor.clean(result.error)
-        kinds |= more
+        attachments, in_names = self._clean_names(result.attachments)
+        kinds |= more | in_names
+        unsearched = _not_searched(attachments)
         if not kinds:
-            return None
+            return HookResult.cont(reason=unsearched) if unsearched else None
         if refused := self.redactor.blocked(kinds):
             value, error = None, f"The result was withheld: it contains sensitive data ({', '.join(refused)})."
-        return HookResult.replace({"result": value, "error": error}, reason=_found(kinds))
+            attachments = ()
+        reason = "; ".join(filter(None, (_found(kinds), unsearched)))
+        return HookResult.replace({"result": value, "error": error, "attachments": attachments}, reason=reason)
 
     def _end(self, ctx: Any, result: AgentResult[Any]) -> HookResult | None:
         """Clean text that is only in the result: messages of errors, and replies of hooks that ended the run."""
@@ -253,3 +275,8 @@ def _clean_call(redactor: Redactor, call: ToolCall) -> tuple[ToolCall, frozenset
 
 def _found(kinds: Iterable[str]) -> str:
     return f"found: {', '.join(sorted(kinds))}"
+
+
+def _not_searched(attachments: tuple[Attachment, ...]) -> str:
+    """Return a reason that names the attachments, whose contents were not searched."""
+    return f"not searched: the contents of {', '.join(map(str, attachments))}" if attachments else ""

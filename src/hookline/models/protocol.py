@@ -22,7 +22,9 @@ class Model(Protocol):
     :class:`~hookline.models.ProviderError`.
 
     Two methods are optional: ``price(usage)`` returns the cost in USD or ``None``, for calls that were interrupted, and
-    ``count_request(request)`` returns the number of tokens of a whole request.
+    ``count_request(request)`` returns the number of tokens of a whole request. A model that takes attachments has an
+    attribute ``attachment_types`` with their media types, such as ``("image/*", "application/pdf")``. Requests with
+    other attachments fail before the model is called.
 
     Example::
 

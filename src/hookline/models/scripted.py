@@ -11,6 +11,7 @@ from .._base.text import counted
 from .._kernel.errors import ModelError
 from .._kernel.payloads import ModelRequest
 from .._kernel.values import Message, ModelResponse, ToolCall, Usage
+from .attachments import ANY_TYPE
 
 Turn = ModelResponse | ToolCall | str | BaseException | Callable[[ModelRequest], Any] | Sequence[Any]
 
@@ -55,6 +56,7 @@ class ScriptedModel:
     """
 
     provider = "scripted"
+    attachment_types = ANY_TYPE
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,8 @@ class AnthropicModel(RemoteModel):
         timeout: how many seconds to wait for data; ``None`` for no limit.
         max_retries: how often the client retries after a temporary failure.
         max_tokens: the maximum length of a reply if ``params`` has no such limit.
+        attachments: the media types that the model takes, such as ``["image/png"]``, or ``[]`` for none; by default
+            those of the API.
         price: the price of the model; from the price list if omitted.
 
     Raises:
@@ -49,6 +51,7 @@ class AnthropicModel(RemoteModel):
         timeout: float | None = 600.0,
         max_retries: int = 2,
         max_tokens: int = 4096,
+        attachments: Iterable[str] | None = None,
         price: Price | None = None,
     ) -> None:
         base_url = base_url or os.environ.get("ANTHROPIC_BASE_URL") or None
@@ -73,6 +76,7 @@ class AnthropicModel(RemoteModel):
             MessagesApi(max_tokens),
             connect,
             organization_header="anthropic-organization-id",
+            attachments=attachments,
             price=price,
         )
 

@@ -32,6 +32,8 @@ class ModelOptions(TypedDict, total=False):
     """All vendors: the price of the model; from the price list if omitted."""
     api: Literal["chat", "responses"]
     """``openai``: the API to use, ``"chat"`` or ``"responses"``."""
+    attachments: Iterable[str] | None
+    """``openai``, ``anthropic``: the media types of attachments that the model takes; by default those of the API."""
     organization: str | None
     """``openai``: the organization to bill."""
     max_tokens: int

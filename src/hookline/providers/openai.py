@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
@@ -32,6 +32,8 @@ class OpenAIModel(RemoteModel):
         organization: the organization to bill; if omitted, ``OPENAI_ORG_ID``.
         timeout: how many seconds to wait for data; ``None`` for no limit.
         max_retries: how often the client retries after a temporary failure.
+        attachments: the media types that the model takes, such as ``["image/png"]``, or ``[]`` for none; by default
+            those of the API.
         price: the price of the model; from the price list if omitted.
 
     Raises:
@@ -54,6 +56,7 @@ class OpenAIModel(RemoteModel):
         organization: str | None = None,
         timeout: float | None = 600.0,
         max_retries: int = 2,
+        attachments: Iterable[str] | None = None,
         price: Price | None = None,
     ) -> None:
         base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
@@ -87,6 +90,7 @@ class OpenAIModel(RemoteModel):
             connect,
             organization=organization or "",
             organization_header="openai-organization",
+            attachments=attachments,
             price=price,
         )
 

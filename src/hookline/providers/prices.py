@@ -46,13 +46,13 @@ class Price(msgspec.Struct, frozen=True):
         return (fresh * self.input + usage.cached_tokens * cached + usage.output_tokens * self.output) / 1e6
 
 
-def cost_of(usage: Usage, *models: str, url: str, cache_writes: Mapping[str, int] | None = None) -> float | None:
+def cost_of(usage: Usage, *models: str, url: str | None, cache_writes: Mapping[str, int] | None = None) -> float | None:
     """Return the cost in USD; ``None`` if the model, the server or the price list is unknown.
 
     Args:
         usage: the tokens, including cached ones.
         models: names of the model, best first: the one that the server reported, then the requested one.
-        url: the base URL of the API, which determines the vendor.
+        url: the base URL of the API, which determines the vendor; ``None`` if only the name of the model is known.
         cache_writes: tokens written to the vendor's cache, by the names that ``genai-prices`` uses.
     """
     prices = load_prices()

@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
@@ -22,6 +22,7 @@ from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ModelRequest
 from .._kernel.values import Message, ModelResponse, Usage
+from ..models.attachments import check_attachments, with_usable_attachments
 from ..models.errors import AuthError, NotInstalledError
 from .apis.common import ModelApi, Reply, ToolNames
 from .apis.compatible import choice_errors
@@ -56,6 +57,7 @@ class RemoteModel(ABC):
         connect: makes the vendor's client, given the HTTP client to use.
         organization: the organization that is billed, if the server does not report it.
         organization_header: the response header that reports it, if there is one.
+        attachments: the media types that the model takes; by default those of the API.
         price: the price of the model; from the price list if omitted.
     """
 
@@ -68,11 +70,13 @@ class RemoteModel(ABC):
         *,
         organization: str = "",
         organization_header: str = "",
+        attachments: Iterable[str] | None = None,
         price: Price | None = None,
     ) -> None:
         self.name, self._endpoint, self._api = name, endpoint, api
         self._organization, self._organization_header = organization, organization_header
         self._price = price
+        self.attachment_types = api.attachment_types if attachments is None else _checked_types(attachments, api)
         self._clients = LoopClients(lambda: _make_client(connect, endpoint))
 
     @property
@@ -91,6 +95,7 @@ class RemoteModel(ABC):
         Raises:
             ProviderError: the call failed; see the subclasses.
         """
+        request = self._prepared(request)
         asked, names = request.model or self.name, ToolNames.from_request(request)
         with map_errors(self._endpoint, asked):
             client = await self._clients.get()
@@ -108,6 +113,7 @@ class RemoteModel(ABC):
         Raises:
             ProviderError: the call failed or the reply is incomplete; see the subclasses.
         """
+        request = self._prepared(request)
         asked, names = request.model or self.name, ToolNames.from_request(request)
         with map_errors(self._endpoint, asked):
             client = await self._clients.get()
@@ -140,6 +146,15 @@ class RemoteModel(ABC):
                 raise incomplete_reply(self._endpoint, asked)
             response = self._response(data, events.response.headers, request, asked, names)
         yield response
+
+    def _prepared(self, request: ModelRequest) -> ModelRequest:
+        """Return the request as it can be sent, before anything is sent.
+
+        Raises:
+            BadRequestError: the model does not take an attachment.
+        """
+        check_attachments(self, request.messages)
+        return with_usable_attachments(self.attachment_types, request)
 
     def price(self, usage: Usage) -> float | None:
         """Return the price of these tokens in USD; ``None`` if it is unknown."""
@@ -213,6 +228,18 @@ def check(
     package = package or vendor
     if find_spec(package) is None:
         raise NotInstalledError(package, extra or package)
+
+
+def _checked_types(given: Iterable[str], api: ModelApi) -> tuple[str, ...]:
+    types = tuple(given) if not isinstance(given, str) else ()
+    known = ", ".join(api.attachment_types)
+    for each in types:
+        family = str(each).removesuffix("*")
+        if not any(kind == each or kind.startswith(family) for kind in api.attachment_types):
+            raise RegistrationError(f"attachments= has {each!r:.80}, which this API does not take. It takes {known}")
+    if isinstance(given, str):
+        raise RegistrationError(f"attachments= must be a list such as ['image/png'], not {given!r:.80}")
+    return types
 
 
 def find_api_key(vendor: str, given: str | None, base_url: str | None, *variables: str) -> str:

@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 from math import ceil
 from typing import Any
 
+from .._base.attachment import AttachmentError
 from .._base.frozen import json_text
 from .._kernel.values import Message
 
@@ -48,7 +49,30 @@ def count(content: str | Sequence[Message], counter: Counter) -> int:
     """Count the tokens of a text, or of messages with their calls and a few for the frame of each message."""
     if isinstance(content, str):
         return counter(content)
-    return sum(_PER_MESSAGE + counter(_as_text(message)) for message in content)
+    return sum(
+        _PER_MESSAGE + counter(_as_text(message)) + (_of_attachments(message, counter) if message.attachments else 0)
+        for message in content
+    )
+
+
+_PER_IMAGE = 1_600
+_BYTES_PER_TOKEN = 40
+
+
+def _of_attachments(message: Message, counter: Counter) -> int:
+    """Estimate the tokens of attachments. Vendors count pixels, pages and seconds, which are not known here."""
+    tokens = 0
+    for each in message.attachments:
+        if each.media_type.startswith("image/") or not each.size:
+            tokens += _PER_IMAGE
+        elif each.is_text:
+            try:
+                tokens += counter(each.data.decode(errors="replace"))
+            except AttachmentError:  # the call itself reports it
+                tokens += each.size // 4
+        else:
+            tokens += max(_PER_IMAGE, each.size // _BYTES_PER_TOKEN)
+    return tokens
 
 
 def _as_text(message: Message) -> str:

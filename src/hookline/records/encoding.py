@@ -68,6 +68,7 @@ class _SlimMessage(msgspec.Struct, omit_defaults=True, gc=False):
     name: str | None = None
     is_error: bool = False
     hook: str | None = None
+    attachments: Any = ()
 
 
 class _SlimRequest(msgspec.Struct, omit_defaults=True, gc=False):
@@ -442,6 +443,8 @@ class MomentEncoder:
                     message.tool_calls = redacted.calls(message.tool_calls)
                 if message.name is not None and message.name not in redacted.texts:
                     message.name = redacted.value(message.name)
+                if message.attachments:
+                    message.attachments = redacted.value(message.attachments)
         return found
 
     def _request(self, request: ModelRequest) -> tuple[_SlimRequest, fmt.Notes]:

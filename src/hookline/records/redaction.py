@@ -43,6 +43,7 @@ NEVER_SENSITIVE = frozenset(
         "outcome",
         "outcomes",
         "digest",
+        "media_type",
         "decision",
         "phase",
         "verb",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from .._base.attachment import Attachment, AttachmentError, attachment_of_base64
 from ..stores.runs import PAGE_SIZE, page_of
 from .auth import RIGHTS
 from .errors import ApiError
@@ -18,6 +20,7 @@ from .sse import EVENT_STREAM, HEADERS, event_stream, preferred_media
 from .views import (
     AgentsPage,
     AgentView,
+    AttachmentInput,
     CancelRequest,
     EventsPage,
     EventsQuery,
@@ -41,6 +44,10 @@ returns the run that the first one started. The texts of the run are shown to ca
 _EVENTS = """A stream of server-sent events, unless the client prefers JSON: `id` is the number of the event (`seq`),
 `event` its type, `data` the event as JSON. The last event is `run_closed`. If the stream ends before it, reconnect with
 `Last-Event-ID`, or `?after=`, to continue without loss or repetition. Lines that begin with a colon are heartbeats."""
+
+
+_ATTACHMENT = """The digest is in the events of the run. The content is available while the run is active, and as long
+as its conversation is stored."""
 
 
 class RunsApi:
@@ -137,6 +144,17 @@ class RunsApi:
                 errors=(406,),
                 responses=(all_read,),
             ),
+            Endpoint(
+                "GET",
+                "/runs/{id}/attachments/{digest}",
+                self._attachment,
+                read,
+                "get_attachment",
+                "Get the content of an attachment of a run",
+                media="application/octet-stream",
+                errors=(404,),
+                description=_ATTACHMENT,
+            ),
             Endpoint("GET", "/agents", self._agents, RIGHTS, "list_agents", "List the agents", response=AgentsPage),
         ]
 
@@ -147,9 +165,11 @@ class RunsApi:
             raise ApiError(
                 400, "bad_key", "an Idempotency-Key must have 1 to 255 printable ASCII characters, without spaces"
             )
+        attachments = [_attachment(given, f"attachments[{at}]") for at, given in enumerate(body.attachments)]
         run = await self._service.start(
             caller,
             body.task,
+            attachments=attachments,
             agent=body.agent,
             session=body.session,
             task_id=body.task_id,
@@ -227,9 +247,35 @@ class RunsApi:
         del events[query.limit :]
         return json_response({"events": events, "last_seq": first + len(events), "over": found is None})
 
+    async def _attachment(self, request: Request) -> Response:
+        digest = request.path_params["digest"]
+        found = await self._service.attachment(request.path_params["id"], caller_of(request), digest)
+        # The content comes from a caller or a tool: a browser must save it and never show it as a page of this server.
+        headers = {
+            "content-disposition": f"attachment; filename*=UTF-8''{quote(found.name or digest, safe='')}",
+            "x-content-type-options": "nosniff",
+            "content-security-policy": "sandbox; default-src 'none'",
+            "cache-control": "private, no-store",
+        }
+        return Response(found.data, media_type=found.media_type, headers=headers)
+
     async def _agents(self, request: Request) -> Response:
         found = (AgentView(each.name, each.description, each.tools) for each in self._service.agents.list())
         return json_response(AgentsPage(tuple(found)))
+
+
+def _attachment(given: AttachmentInput, where: str) -> Attachment:
+    if bool(given.data) == bool(given.url):
+        raise ApiError(400, "bad_attachment", f"{where}: give either data or url")
+    try:
+        if given.data:
+            return attachment_of_base64(given.data, given.media_type, given.name, f"{where}.data", max_size=None)
+        if not given.url.lower().startswith(("http://", "https://")):
+            raise TypeError("url must begin with https:// or http://")
+        return Attachment.of(given.url, given.media_type or None, given.name or None)
+    except (TypeError, AttachmentError) as error:
+        message = str(error) if str(error).startswith(where) else f"{where}: {error}"
+        raise ApiError(400, "bad_attachment", message) from None
 
 
 def _resume_after(header: str | None, after: int) -> int:

@@ -31,6 +31,13 @@ class UnknownRunError(ServiceError):
     status = 404
 
 
+class UnknownAttachmentError(ServiceError):
+    """The run has no attachment with this digest, or its content is not stored any more."""
+
+    code = "unknown_attachment"
+    status = 404
+
+
 class UnknownAgentError(ServiceError):
     """No agent with this name is served."""
 

@@ -151,6 +151,7 @@ class RunExecutor:
             metadata={**self._metadata, **caller.metadata, **origin},
             task_id=record.task_id,
             correlation_id=record.correlation_id,
+            **({"attachments": live.attachments} if first and live.attachments else {}),
         )
         try:
             result: AgentResult[Any] = await run.result()

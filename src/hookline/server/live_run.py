@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from .._base.attachment import Attachment
 from .._base.text import error_text
 from .._kernel.events import Event, HookExecuted, PointFired
 from .._kernel.values import Usage
@@ -70,6 +71,7 @@ class LiveRun:
         self.record = record
         self.run: Run[Any] | None = None
         self.task: asyncio.Task[None] | None = None
+        self.attachments: tuple[Attachment, ...] = ()
         self.stop_reason = ""
         """Why the run has been asked to stop; empty if it has not."""
         self.final_status = ""

@@ -15,6 +15,8 @@ from typing import Any, Unpack
 
 import msgspec
 
+from .._base.attachment import Attachment
+from .._base.attachment_files import available_data
 from .._base.frozen import EMPTY
 from .._base.text import error_text
 from .._kernel.values import Message
@@ -29,7 +31,7 @@ from ..stores.runs import OPEN_STATES, RunFilter, RunRecord, RunStore, StoredEve
 from ..stores.sessions import SessionStore
 from .agents import Agents
 from .auth import Caller
-from .errors import BusyError, ConflictError, UnavailableError, UnknownRunError
+from .errors import BusyError, ConflictError, UnavailableError, UnknownAttachmentError, UnknownRunError
 from .events import RunAccepted
 from .executor import RunExecutor
 from .idempotency import IdempotencyKeys
@@ -83,6 +85,7 @@ class RunService:
         self.options = options
         self._store = store
         context = context or (lambda session: AgentContext(session=session))
+        self._sessions = sessions
         self._executor = RunExecutor(approvals, sessions, options, context, metadata, notify)
         self._recorder = RunRecorder(store, self._on_stored, self._on_store_error)
         self._keys = IdempotencyKeys(store)
@@ -155,6 +158,7 @@ class RunService:
         agent: str = "",
         session: str = "",
         history: Iterable[Message] | None = None,
+        attachments: Sequence[Attachment] = (),
         task_id: str = "",
         correlation_id: str = "",
         transport: str = "api",
@@ -169,6 +173,7 @@ class RunService:
             agent: the name of the agent; the first one if left out.
             session: the caller's name of a conversation to continue; a new one if left out.
             history: the messages before the task, if the caller keeps the conversation; it is not stored then.
+            attachments: files for the model.
             task_id: an id of the task; the id of the run if left out.
             correlation_id: connects the run with its cause.
             transport: the API that the run came through.
@@ -187,7 +192,9 @@ class RunService:
         async with self._keys.run_of(caller.id, idempotency_key, request, fresh) as id:
             if id != fresh:
                 return await self.get(id, caller)
-            run = await self._accept(id, caller, task, agent, session, history, task_id, correlation_id, transport)
+            run = await self._accept(
+                id, caller, task, agent, session, history, attachments, task_id, correlation_id, transport
+            )
         await self._prune()
         return run
 
@@ -199,6 +206,7 @@ class RunService:
         agent: str,
         session: str,
         history: Iterable[Message] | None,
+        attachments: Sequence[Attachment],
         task_id: str,
         correlation_id: str,
         transport: str,
@@ -231,6 +239,7 @@ class RunService:
         if history is not None:
             found = Session(record.session_id, history, platform=transport, personality_id=personality)
         live = self._live[id] = LiveRun(record, self._recorder.put, lambda: bool(self._recorder.problem))
+        live.attachments = tuple(attachments)
         live.update()
         accepted = RunAccepted(
             at=record.created,
@@ -263,6 +272,24 @@ class RunService:
         if caller.owner not in (None, run.owner):
             raise _unknown(id)
         return run
+
+    async def attachment(self, id: str, caller: Caller, digest: str) -> Attachment:
+        """Return an attachment of a run with its content.
+
+        Raises:
+            UnknownRunError: there is no such run, or it belongs to another caller.
+            UnknownAttachmentError: its conversation has no attachment with this digest, or its content is gone.
+            StoreError: the conversation cannot be read.
+        """
+        run, live = await self.get(id, caller), self._live.get(id)
+        found = list(() if live is None else live.attachments)
+        session = await asyncio.to_thread(self._sessions.load, run.session_id)
+        if session is not None:
+            found += [each for message in session.messages for each in message.attachments]
+        for each in found:
+            if each.digest == digest and await asyncio.to_thread(available_data, each) is not None:
+                return each
+        raise UnknownAttachmentError(f"the run {id!r:.80} has no stored attachment {digest!r:.80}")
 
     async def list(
         self, caller: Caller, *, limit: int = 50, before: str = "", **filters: Unpack[RunFilter]

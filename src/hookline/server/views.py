@@ -22,11 +22,23 @@ RunStatus = Literal[
 Sequence = Annotated[int, msgspec.Meta(ge=0, le=10**15 - 1)]
 
 
+class AttachmentInput(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A file for the model: its content in Base64 as ``data``, or a ``url`` that the vendor of the model fetches.
+
+    ``media_type`` is found from the content and the name if left out.
+    """
+
+    data: str = ""
+    url: str = ""
+    media_type: Annotated[str, msgspec.Meta(max_length=100)] = ""
+    name: Name = ""
+
+
 class RunRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The run to start.
 
     ``agent`` is a name from ``/agents``; the first one if left out. ``session`` names a conversation to continue; a
-    new one if left out.
+    new one if left out. ``attachments`` are images, PDF, audio and other files for the model.
     """
 
     task: Text
@@ -35,6 +47,7 @@ class RunRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
     task_id: IdText = ""
     correlation_id: IdText = ""
     wait: Wait = 0.0
+    attachments: Annotated[tuple[AttachmentInput, ...], msgspec.Meta(max_length=20)] = ()
 
 
 class CancelRequest(msgspec.Struct, forbid_unknown_fields=True):

@@ -7,12 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from hashlib import sha256
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from .._base.attachment import Attachment, known_content
+from .._base.attachment_files import available_data, folder_contents, remove_contents, save_contents
 from .._base.files import file_name_for, locked_folder, replace_file
 from .._base.frozen import EMPTY, Frozen, History
 from .._base.own_files import OwnFile, register_own_file
@@ -23,6 +26,7 @@ from .paths import checked_path, folder_advice
 from .sqlite import Database
 
 if TYPE_CHECKING:
+    import sqlite3
     from pathlib import Path
 
 VERSION = 1
@@ -101,17 +105,18 @@ class SessionRecord(Frozen, frozen=True):
 
 
 @contextmanager
-def _saving(session: Session, place: Any) -> Iterator[Callable[[SessionRecord | None], bytes]]:
+def _saving(session: Session, place: Any) -> Iterator[Callable[[SessionRecord | None], tuple[bytes, list[Attachment]]]]:
     """Save a session at ``place``.
 
-    The ``with`` block gets a function. It calls this function with the stored record and writes the returned bytes. If
-    the block succeeds, the session contains the messages that were written.
+    The ``with`` block gets a function. It calls this function with the stored record, and writes the returned bytes and
+    the contents of the returned attachments. If the block succeeds, the session contains the messages that were
+    written.
     """
     with session._saving:
         taken, metadata = session.snapshot()
         merged, started, data = taken, session.started, b""
 
-        def merge(stored: SessionRecord | None) -> bytes:
+        def merge(stored: SessionRecord | None) -> tuple[bytes, list[Attachment]]:
             nonlocal merged, started, data
             if stored is not None:
                 merged, started = _merged(session, place, taken, stored.messages), started or stored.started
@@ -128,7 +133,7 @@ def _saving(session: Session, place: Any) -> Iterator[Callable[[SessionRecord | 
                 metadata=metadata,
                 messages=merged,
             ).to_json()
-            return data
+            return data, [each for message in merged for each in message.attachments]
 
         yield merge
         session.adopt_stored(place, taken, merged)
@@ -222,7 +227,8 @@ class JsonSessionStore:
     Files are replaced atomically. If two processes save the same session, no message is lost: the stored messages stay,
     and the messages added by this session follow; the last saved metadata wins. File names are derived from the ids, so
     that they stay in the folder and differ on every file system. An unreadable file is never overwritten. A process
-    that saves locks the file ``.lock`` in the folder.
+    that saves locks the file ``.lock`` in the folder. The contents of attachments are in a folder beside the file of
+    their session, and are deleted with it.
 
     Args:
         folder: the folder, created when the first session is saved.
@@ -252,9 +258,11 @@ class JsonSessionStore:
             StoreError: the file cannot be read, or the id is not valid.
         """
         path = self._path(id)
+        contents = folder_contents(_attachments(path))  # the attachments in the file find them
         stored = _read_file(path)
         if stored is None:
             return None
+        del contents
         if stored.id != id:
             raise StoreError(f"{path} holds the session {stored.id!r}, not {id!r}: rename the file back")
         return stored.session(self._place(path))
@@ -272,7 +280,10 @@ class JsonSessionStore:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with _saving(session, self._place(path)) as merge, self._locked():
-                replace_file(path, merge(_read_file(path)), 0o600)
+                data, found = merge(_read_file(path))
+                save_contents(_attachments(path), found)
+                replace_file(path, data, 0o600)
+                remove_contents(_attachments(path), keep=[each.digest for each in found])
         except OSError as error:
             raise StoreError(f"cannot save the session {session.id!r}: {error}{_advice(self.folder, error)}") from error
 
@@ -302,6 +313,7 @@ class JsonSessionStore:
             path = self._path(id)
             path.lstat()
             with self._locked():
+                remove_contents(_attachments(path))
                 path.unlink()
         except FileNotFoundError:
             return False
@@ -339,6 +351,11 @@ class JsonSessionStore:
         return found.summary(problem)
 
 
+def _attachments(path: Path) -> Path:
+    """Return the folder with the contents of the attachments of a session."""
+    return path.with_suffix(".attachments")
+
+
 def _read_file(path: Path) -> SessionRecord | None:
     where = f"the session file {path}"
     try:
@@ -361,10 +378,14 @@ def session_store_at(path: str | os.PathLike[str]) -> SessionStore:
     return JsonSessionStore(path)
 
 
+_ATTACHMENTS = """CREATE TABLE attachments (
+    session TEXT NOT NULL, digest TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (session, digest)
+)"""
 _SCHEMA = (
     """CREATE TABLE sessions (
         seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, data BLOB NOT NULL
     )""",
+    _ATTACHMENTS,
 )
 
 
@@ -373,14 +394,21 @@ class SqliteSessionStore:
 
     Sessions are saved atomically. If two processes save the same session, no message is lost: the stored messages stay,
     and the messages added by this session follow; the last saved metadata wins. An unreadable session is never
-    overwritten.
+    overwritten. The contents of attachments are in the file too, and are deleted with their session.
 
     Args:
         path: the file, created when first used; ``:memory:`` keeps everything in memory.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._db = Database(path, contents="sessions", application_id=0x486B4C53, version=1, schema=_SCHEMA)
+        self._db = Database(
+            path,
+            contents="sessions",
+            application_id=0x486B4C53,
+            version=2,
+            schema=_SCHEMA,
+            upgrades={1: (_ATTACHMENTS,)},
+        )
 
     @property
     def path(self) -> str:
@@ -395,7 +423,12 @@ class SqliteSessionStore:
         """
         with self._db.transaction() as db:
             row = db.execute("SELECT data FROM sessions WHERE id = ?", (_checked_id(id),)).fetchone()
-        return None if row is None else self._read(id, row[0]).session(self._place(id))
+            digests = db.execute("SELECT digest FROM attachments WHERE session = ?", (id,)).fetchall()
+        # The attachments in the data find their contents while the list exists.
+        contents = [known_content(digest, partial(self._content, id, digest)) for (digest,) in digests]
+        session = None if row is None else self._read(id, row[0]).session(self._place(id))
+        contents.clear()
+        return session
 
     def save(self, session: Session) -> None:
         """Save the session. This is fast enough to do after every run.
@@ -410,8 +443,11 @@ class SqliteSessionStore:
         place = self._place(id)
         with _saving(session, place) as merge, self._db.transaction(write=True) as db:
             row = db.execute("SELECT data FROM sessions WHERE id = ?", (id,)).fetchone()
-            data = merge(None if row is None else _if_unchanged(session, place, row[0]) or self._read(id, row[0]))
+            data, found = merge(
+                None if row is None else _if_unchanged(session, place, row[0]) or self._read(id, row[0])
+            )
             db.execute("INSERT OR REPLACE INTO sessions (id, data) VALUES (?, ?)", (id, data))
+            self._save_contents(db, id, found)
 
     def list(self) -> Sequence[SessionSummary]:
         """Return summaries of all sessions, the last saved one first. An unreadable session has a ``problem``.
@@ -429,11 +465,29 @@ class SqliteSessionStore:
             StoreError: the file cannot be used, or the id is not valid.
         """
         with self._db.transaction(write=True) as db:
-            return db.execute("DELETE FROM sessions WHERE id = ?", (_checked_id(id),)).rowcount > 0
+            db.execute("DELETE FROM attachments WHERE session = ?", (_checked_id(id),))
+            return db.execute("DELETE FROM sessions WHERE id = ?", (id,)).rowcount > 0
 
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+    def _save_contents(self, db: sqlite3.Connection, id: str, attachments: Sequence[Attachment]) -> None:
+        """Save the contents of the attachments of a session, and delete those that it no longer has."""
+        stored = {digest for (digest,) in db.execute("SELECT digest FROM attachments WHERE session = ?", (id,))}
+        wanted = {each.digest: each for each in attachments}
+        for digest in stored - wanted.keys():
+            db.execute("DELETE FROM attachments WHERE session = ? AND digest = ?", (id, digest))
+        for digest in wanted.keys() - stored:
+            if (data := available_data(wanted[digest])) is not None:
+                db.execute("INSERT INTO attachments (session, digest, data) VALUES (?, ?, ?)", (id, digest, data))
+
+    def _content(self, id: str, digest: str) -> bytes:
+        with self._db.transaction() as db:
+            row = db.execute("SELECT data FROM attachments WHERE session = ? AND digest = ?", (id, digest)).fetchone()
+        if row is None:
+            raise FileNotFoundError(digest)
+        return bytes(row[0])
 
     def _read(self, id: str, data: bytes) -> SessionRecord:
         where = f"the session {id!r} in {self.path}"

@@ -169,6 +169,7 @@ async def areplay(
         session=_session(began),
         hooks=[*run_hooks, player],
         metadata=began.metadata or {},
+        attachments=began.attachments,
         task_id=began.ids.task_id,
         correlation_id=began.ids.correlation_id,
         allowed_plugins=began.allowed_plugins,
@@ -216,6 +217,7 @@ def replay_agent(tape: Tape, hooks: Iterable[Hook] | HookRegistry) -> Agent:
         response_format=began.response_format,
         output_retries=max((check.retries_left for check in _output_checks(tape)), default=0),
         stream=began.stream or "live",
+        max_attachment=None,
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from .._base.attachment import Attachment
 from .._base.errors import PlainError
 from .._base.frozen import EMPTY, Frozen, History, digest, plain, scrub
 from .._base.text import error_text
@@ -120,6 +121,7 @@ class RunEntry(Entry, frozen=True, tag="run"):
 
     ids: Ids = Ids()
     task: str = ""
+    attachments: tuple[Attachment, ...] = ()
     instructions: str = ""
     response_format: Any = None
     messages: tuple[Message, ...] = ()
@@ -223,6 +225,7 @@ class ToolResultEntry(Entry, frozen=True, tag="tool_result"):
     raised: RecordedError | None = None
     cancelled: bool = False
     refused: bool = False
+    attachments: tuple[Attachment, ...] = ()
 
 
 class ValidationEntry(Entry, frozen=True, tag="validation"):
@@ -377,6 +380,14 @@ def without_addresses(text: str) -> str:
     return _ADDRESS.sub(" at 0x", text) if " at 0x" in text else text
 
 
+_NO_ATTACHMENTS = b',"attachments":[]}'
+
+
+def _without_empty_attachments(message: bytes) -> bytes:
+    """Return the JSON of a message without attachments as older versions wrote it: old tapes contain its digest."""
+    return message[: -len(_NO_ATTACHMENTS)] + b"}" if message.endswith(_NO_ATTACHMENTS) else message
+
+
 NO_SETTINGS = digest((None, None, {}))[:16]
 
 
@@ -431,7 +442,7 @@ class RequestDigests:
         for message in messages:
             pair = known.get(id(message))
             if pair is None:
-                data = message.to_json()
+                data = _without_empty_attachments(message.to_json())
                 if b" at 0x" in data:
                     data = without_addresses(data.decode()).encode()
                 pair = known[id(message)] = message, sha256(data).digest()
@@ -445,7 +456,10 @@ class Version2Digests(RequestDigests):
     def of(self, request: ModelRequest) -> dict[str, str]:
         """Return the digests of a request."""
         parts = {
-            "messages": [without_addresses(message.to_json().decode()) for message in request.messages],
+            "messages": [
+                without_addresses(_without_empty_attachments(message.to_json()).decode())
+                for message in request.messages
+            ],
             "tools": plain(request.tools),
             "settings": [plain(request.response_format), request.tool_choice, plain(request.params)],
         }
@@ -453,7 +467,10 @@ class Version2Digests(RequestDigests):
 
     def count_key(self, content: str | Sequence[Message]) -> str:
         """Return the key of the token count of a text or of messages."""
-        return digest(scrub(content) if isinstance(content, str) else [plain(message) for message in content])[:16]
+        if isinstance(content, str):
+            return digest(scrub(content))[:16]
+        messages = [msgspec.json.decode(_without_empty_attachments(message.to_json())) for message in content]
+        return digest(messages)[:16]
 
 
 def price_key(usage: Usage) -> str:

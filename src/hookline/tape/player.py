@@ -21,8 +21,9 @@ from .._kernel.values import Message, ModelResponse, Usage
 from .._run.engine import Engine
 from .._run.events import AllEventsExcept, ToolEnded, ToolStarted
 from .._run.run import Run
+from ..models.attachments import ANY_TYPE
 from ..models.protocol import Model
-from ..tools._tool import CheckedArguments, Tool
+from ..tools._tool import CheckedArguments, Tool, WithAttachments
 from . import format as fmt
 from .compare import AnyEvent, Comparison, Decision
 from .order import BRANCH, Order, settle
@@ -166,7 +167,7 @@ class Player:
             return await self.playback.stop(f"a hook refused a model call inside {request.name}, which is not replayed")
         if answer.raised is not None:
             raise answer.raised.error()
-        return answer.value
+        return WithAttachments(answer.value, answer.attachments) if answer.attachments else answer.value
 
     def _forget(self, number: int) -> None:
         """Stop waiting for entries that a call produced after the run had stopped waiting for it."""
@@ -418,6 +419,8 @@ def _without_old_text(tape: Tape) -> Tape:
 
 class ReplayModel:
     """A model that returns the recorded replies. Only the name of the actual model is used."""
+
+    attachment_types = ANY_TYPE  # a recorded refusal is on the tape
 
     def __init__(self, player: Player, playback: Playback, model: Model) -> None:
         self._player, self._playback = player, playback

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from .._base.attachment import Attachment
+from .._base.attachment_files import remove_contents, save_contents
 from .._base.files import file_name_for
 from .._base.frozen import json_encoder, plain
 from .._base.own_files import OwnFile, register_own_file
@@ -30,17 +32,18 @@ from .._run.budget import Budget
 from .._run.context import AgentContext, context_for_call, progress_reporter_of
 from .._run.engine import Engine
 from .._run.events import AllEventsExcept, ToolStarted, log
+from ..models.attachments import ANY_TYPE, check_attachments
 from ..models.protocol import Model
 from ..records.encoding import MomentEncoder, RunTree, changes, describe_hooks, encode_line, slim, without_payload
 from ..records.format import NOT_MOMENTS, TAPE_SUFFIX
 from ..records.hook import run_info
-from ..tools._tool import CheckedArguments, Tool, jsonable
+from ..tools._tool import CheckedArguments, Tool, jsonable, take_attachments
 from ..tools.registry import ToolRegistry
 from . import format as fmt
 from .format import TapeError
 from .order import PLACE
 from .sources import install_sources, real_clock
-from .tape import TEXT_EVENTS
+from .tape import ATTACHMENTS_SUFFIX, TEXT_EVENTS
 
 Line = fmt.Entry | tuple[Any, ...]
 """An entry, or the items of a line of a record."""
@@ -180,6 +183,7 @@ class Recording:
         self._file: int | None = None
         try:
             self._file = _opened(path)
+            remove_contents(f"{path}{ATTACHMENTS_SUFFIX}")  # of the tape that this one replaces
         except OSError as error:
             self._fail(error)
         now = self._clock.time()
@@ -286,6 +290,7 @@ class Recording:
             fmt.RunEntry,
             ids=start.ids,
             task=start.task,
+            attachments=start.attachments,
             instructions=state.system_prompt,
             metadata=plain(state.metadata),
             response_format=plain(state.response_format),
@@ -306,7 +311,16 @@ class Recording:
             allowed_plugins=ctx.allowed_plugins,
             stream="live" if engine.live else "safe",
         )
+        self._save_contents([*start.attachments, *(each for m in state.messages for each in m.attachments)])
         self._record_moments(engine, start)
+
+    def _save_contents(self, attachments: Sequence[Attachment]) -> None:
+        """Save the contents of attachments beside the tape, which contains their digests."""
+        if attachments and self._file is not None:
+            try:
+                save_contents(f"{self._path}{ATTACHMENTS_SUFFIX}", attachments)
+            except OSError as error:
+                self._fail(error)
 
     def _record_moments(self, engine: Engine, start: RunStart) -> None:
         """Record the fires of the run's points as moments."""
@@ -393,7 +407,11 @@ class Recording:
         try:
             work = tool.call(values, given) if self.inner is None else self.inner.call(request, tool, values, given)
             value = await work
-            result["value"] = jsonable(value)
+            own, attachments = take_attachments(value)
+            result["value"] = jsonable(own)
+            if attachments:
+                result["attachments"] = attachments
+                self._save_contents(attachments)
             return value
         except BaseException as error:
             result = {"refused": isinstance(error, CallRefusedError), **fmt.outcome_of(error)}
@@ -569,6 +587,8 @@ def _opened(path: str) -> int:
 class RecordedModel:
     """A model whose replies are recorded."""
 
+    attachment_types = ANY_TYPE  # the model's own types are checked here, so that a refusal is on the tape
+
     def __init__(self, tape: Recording, model: Model) -> None:
         self._tape, self._model = tape, model
         self.name, self.provider = model.name, model.provider
@@ -583,6 +603,7 @@ class RecordedModel:
         number = self._tape.model_request(self._model, request)
         ended: dict[str, Any] = {}
         try:
+            check_attachments(self._model, request.messages)
             response = await self._model.complete(request)
             ended = _reply_fields(self._model, response)
             return response
@@ -597,6 +618,7 @@ class RecordedModel:
         given, ended = self._model.stream(request), dict[str, Any]()
         response: ModelResponse | None = None
         try:
+            check_attachments(self._model, request.messages)
             async for piece in given:
                 if isinstance(piece, ModelResponse):
                     response, ended = piece, _reply_fields(self._model, piece)

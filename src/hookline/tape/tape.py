@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from .._base.attachment import Content
+from .._base.attachment_files import folder_contents
 from .._kernel import events as kernel_events
 from .._kernel.events import Event, PointFired
 from .._kernel.payloads import ModelRequest
@@ -28,6 +30,10 @@ TEXT_EVENTS = (events.TextDelta, events.Discarded)
 """The events about streamed text. Those of a run are recorded only if someone else wants them too."""
 
 
+ATTACHMENTS_SUFFIX = ".attachments"
+"""What follows the path of a tape in that of the folder with the contents of its attachments."""
+
+
 class Tape:
     """The recording of a run, as :class:`TapeHook` wrote it.
 
@@ -44,6 +50,8 @@ class Tape:
 
     def __init__(self, entries: Sequence[fmt.Entry], path: Path | None = None, truncated: bool = False) -> None:
         self.entries, self.path, self.truncated = tuple(entries), path, truncated
+        self._contents: list[Content] = []
+        """The contents of attachments, so that moments that are decoded later find them."""
         runs = [entry for entry in self.entries if isinstance(entry, fmt.RunEntry)]
         if not self.entries or not isinstance(self.entries[0], fmt.HeaderEntry) or not runs:
             raise TapeError(f"{path or 'the tape'} is not a tape, or ends before its run starts")
@@ -64,6 +72,7 @@ class Tape:
         except OSError as error:
             raise TapeError(f"the tape {file} cannot be read: {error.strerror or error}") from error
         truncated = bool(lines.pop())
+        contents = folder_contents(f"{file}{ATTACHMENTS_SUFFIX}")  # attachments in the entries find them
         found: list[fmt.Entry] = []
         decode: Callable[[bytes], fmt.Entry] = fmt.decoder.decode
         runs: dict[int, str] = {}
@@ -77,7 +86,9 @@ class Tape:
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 where = "is not a tape" if number == 1 else f"is damaged in line {number}"
                 raise TapeError(f"{file} {where}: {error}") from error
-        return cls(found, file, truncated)
+        tape = cls(found, file, truncated)
+        tape._contents = contents
+        return tape
 
     @cached_property
     def result(self) -> AgentResult[Any] | None:

@@ -266,6 +266,7 @@ def make_agent(
         limits=base.limits,
         max_steps=personality.max_steps,
         max_parallel_tools=base.max_parallel_tools,
+        max_attachment=base.max_attachment,
         params={**base.params, **personality.params},
         response_format=base.response_format,
         output_type=base.output_type,

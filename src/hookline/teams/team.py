@@ -72,6 +72,7 @@ class AgentPerSession(ABC):
             if follow_up is None:
                 return result
             task = follow_up
+            options.pop("attachments", None)  # the session has them now
 
     def run(self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[Any]]) -> AgentResult[Any]:
         """Run to the end and block; otherwise like :meth:`arun`.
@@ -87,6 +88,7 @@ class AgentPerSession(ABC):
             if follow_up is None:
                 return result
             task = follow_up
+            options.pop("attachments", None)  # the session has them now
 
     @abstractmethod
     def follow_up(self, session: Session, result: AgentResult[Any]) -> str | None:

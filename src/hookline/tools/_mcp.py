@@ -8,9 +8,10 @@ import threading
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
-from itertools import filterfalse, islice, pairwise
+from itertools import filterfalse, islice, pairwise, zip_longest
 from typing import Any
 
+from .._base.attachment import Attachment, AttachmentError, attachment_of_base64
 from .._base.frozen import freeze, json_text, scrub, thaw
 from .._base.own_files import OwnFile, register_own_file
 from .._base.text import describe, did_you_mean
@@ -352,14 +353,38 @@ def _is_plain(word: str) -> bool:
 
 
 def _result_value(result: Any) -> Any:
-    """Return the text of a result, or its structured data if it has no text. Other content is described in words."""
-    blocks = [_block_text(block) for block in result.content]
+    """Return the text of a result, or its structured data if it has no text; with attachments, a list of both.
+
+    Other content is described in words.
+    """
+    files = [] if result.is_error else [_attachment(block) for block in result.content]
+    rest = [block for block, file in zip_longest(result.content, files) if file is None]
+    attachments = [file for file in files if file is not None]
+    blocks = [_block_text(block) for block in rest]
     text = "\n".join(part for part, _ in blocks)
     if result.is_error:
         raise McpError(text or "the tool failed without a message")
-    if result.structured_content is None or any(is_text for _, is_text in blocks):
-        return text
-    return "\n".join([json_text(result.structured_content), text]) if text else result.structured_content
+    value: Any = text
+    if result.structured_content is not None and not any(is_text for _, is_text in blocks):
+        value = "\n".join([json_text(result.structured_content), text]) if text else result.structured_content
+    return [*([value] if value else []), *attachments] if attachments else value
+
+
+_ATTACHED = ("image/", "audio/", "application/pdf", "text/")
+"""The types of files that a model may take."""
+
+
+def _attachment(block: Any) -> Attachment | None:
+    """Return the file in a content block; ``None`` if there is none, or if it is not what the server says."""
+    held = block.resource if block.type == "resource" else block
+    data = getattr(held, "blob", None) if block.type == "resource" else getattr(held, "data", None)
+    if not isinstance(data, str) or not str(held.mime_type).startswith(_ATTACHED):
+        return None
+    name = str(getattr(held, "uri", "") or "")
+    try:
+        return attachment_of_base64(data, held.mime_type, name, "content", max_size=None)
+    except (TypeError, AttachmentError):
+        return None
 
 
 def _block_text(block: Any) -> tuple[str, bool]:

@@ -25,6 +25,7 @@ from typing import (
 
 import msgspec
 
+from .._base.attachment import Attachment
 from .._base.frozen import FrozenDict, freeze, freeze_flat, scrub, thaw
 from .._base.text import describe, did_you_mean
 from .._base.workers import in_thread
@@ -463,6 +464,42 @@ def tool(
         )
 
     return made if fn is None else made(fn)
+
+
+class WithAttachments(msgspec.Struct, frozen=True):
+    """The result of a tool, split into its JSON and its attachments, as a replay returns it."""
+
+    value: Any
+    attachments: tuple[Attachment, ...]
+
+
+def take_attachments(value: Any) -> tuple[Any, tuple[Attachment, ...]]:
+    """Split the result of a tool into its own value and the attachments in it.
+
+    A tool may return an attachment, a list of texts and attachments, or a dict with attachments as values. The value
+    names the attachments, for guards that read it and for models that do not take them.
+    """
+    if isinstance(value, (list, tuple)):
+        found = tuple(each for each in value if isinstance(each, Attachment))
+        if not found:
+            return value, ()
+        rest = [each for each in value if not isinstance(each, Attachment)]
+        if all(isinstance(each, str) for each in rest):
+            return "\n".join([*rest, _names_of(found)]), found
+        return [*rest, _names_of(found)], found
+    if isinstance(value, Attachment):
+        return _names_of((value,)), (value,)
+    if isinstance(value, WithAttachments):
+        return value.value, value.attachments
+    if isinstance(value, dict):
+        found = tuple(each for each in value.values() if isinstance(each, Attachment))
+        if found:
+            return {key: str(each) if isinstance(each, Attachment) else each for key, each in value.items()}, found
+    return value, ()
+
+
+def _names_of(attachments: tuple[Attachment, ...]) -> str:
+    return f"Attached: {', '.join(map(str, attachments))}"
 
 
 def jsonable(value: Any) -> Any:

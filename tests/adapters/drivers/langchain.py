@@ -30,7 +30,7 @@ class Scripted(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=message(response, AIMessage))])
 
     def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **options: Any) -> ChatResult:
-        response = asyncio.run(self.script.complete(request(messages)))
+        response = finished(self.script.complete(request(messages)))
         return ChatResult(generations=[ChatGeneration(message=message(response, AIMessage))])
 
     async def _astream(self, messages: Any, stop: Any = None, run_manager: Any = None, **options: Any) -> Any:
@@ -40,6 +40,15 @@ class Scripted(BaseChatModel):
             if text and run_manager is not None:
                 await run_manager.on_llm_new_token(text, chunk=ChatGenerationChunk(message=chunk))
             yield ChatGenerationChunk(message=chunk)
+
+
+def finished(coroutine: Any) -> Any:
+    """Return the result of a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("the coroutine waits")
 
 
 def request(messages: Any) -> ModelRequest:

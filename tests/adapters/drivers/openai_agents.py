@@ -53,20 +53,22 @@ def request(instructions: str | None, given: Any) -> ModelRequest:
     messages = [Message("system", instructions)] if instructions else []
     for item in [{"role": "user", "content": given}] if isinstance(given, str) else given:
         if item.get("type") == "function_call_output":
-            messages.append(Message("tool", item["output"], (), item["call_id"]))
+            messages.append(Message("tool", text(item["output"]), (), item["call_id"]))
         elif item.get("type") != "function_call":
-            content = item["content"]
-            text = content if isinstance(content, str) else "".join(part["text"] for part in content)
-            messages.append(Message(item["role"], text))
+            messages.append(Message(item["role"], text(item["content"])))
     return ModelRequest(tuple(messages))
+
+
+def text(content: Any) -> str:
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
 def output(response: ModelResponse) -> list[Any]:
     items: list[Any] = []
     if response.content:
-        text = ResponseOutputText(text=response.content, type="output_text", annotations=[])
+        part = ResponseOutputText(text=response.content, type="output_text", annotations=[])
         items.append(
-            ResponseOutputMessage(id="m", content=[text], role="assistant", status="completed", type="message")
+            ResponseOutputMessage(id="m", content=[part], role="assistant", status="completed", type="message")
         )
     for call in response.tool_calls:
         arguments = json.dumps(dict(call.arguments))

@@ -44,7 +44,9 @@ def request(messages: list[Any], info: AgentInfo) -> ModelRequest:
             if part.part_kind == "tool-return":
                 read.append(Message("tool", part.model_response_str(wrap_if_error=False), (), part.tool_call_id))
             elif part.part_kind != "tool-call":
-                read.append(Message("assistant" if message.kind == "response" else "user", part.content))
+                given = [part.content] if isinstance(part.content, str) else part.content
+                text = "".join(each for each in given if isinstance(each, str))
+                read.append(Message("assistant" if message.kind == "response" else "user", text))
     return ModelRequest(tuple(read))
 
 

@@ -53,6 +53,8 @@ from .rig import (
     text_of,
 )
 
+PNG = b"\x89PNG\r\n\x1a\npixels"
+
 
 @tool
 def look(at: str, ctx) -> str:
@@ -177,12 +179,36 @@ async def test_return_immediately_returns_the_task_at_once(tmp_path):
         assert state(await got(client, task.id)) == "COMPLETED"
 
 
-async def test_data_reaches_the_agent_as_json_and_files_and_empty_messages_are_rejected(tmp_path):
+async def test_files_reach_the_agent_as_attachments(tmp_path):
+    agent = make()
+    async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
+        request = message_request("look")
+        request.message.parts.append(Part(raw=PNG, media_type="image/png", filename="../photo.png"))
+        request.message.parts.append(Part(url="http://example.com/x.pdf"))
+        await sent(client, request)
+        photo, link = agent.model.requests[0].messages[-1].attachments
+        assert (photo.name, photo.data, link.url) == ("photo.png", PNG, "http://example.com/x.pdf")
+
+
+async def test_a_running_task_takes_no_files(tmp_path):
+    blocker = Blocker()
+    async with serving_a2a(tmp_path, blocker.agent()) as rig, rig.client() as client:
+        task = await sent(client, message_request("hi", now=True))
+        await wait_until(lambda: blocker.entered)
+        request = message_request("look", task=task.id)
+        request.message.parts.append(Part(raw=PNG, media_type="image/png"))
+        with pytest.raises(ContentTypeNotSupportedError, match="send files with a new task"):
+            await sent(client, request)
+        blocker.open.set()
+        await rig.service._live[task.id].task
+
+
+async def test_data_reaches_the_agent_as_json_and_wrong_files_and_empty_messages_are_rejected(tmp_path):
     agent = make()
     async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
         await sent(client, message_request("see:", data={"a": [1, 2.5, "ö"]}))
         assert agent.model.requests[0].messages[-1].content == 'see:\n\n{"a": [1, 2.5, "ö"]}'
-        for part in (Part(raw=b"x", media_type="image/png"), Part(url="http://example.com/x.png")):
+        for part in (Part(raw=b"x", media_type="image/png"), Part(url="file:///etc/passwd"), Part(raw=b"")):
             request = message_request("look")
             request.message.parts.append(part)
             with pytest.raises(ContentTypeNotSupportedError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from ..protocol import (
     Health,
     UndeliverableError,
 )
-from ..receiving import Backoff, InFlight, RetryingDelivery, await_unless_stopped, sleep_unless_stopped
+from ..receiving import MAX_DELAY, Backoff, InFlight, RetryingDelivery, await_unless_stopped, sleep_unless_stopped
 from ..validation import checked_name, checked_path
 
 if TYPE_CHECKING:
@@ -312,6 +313,7 @@ class SlackChannel:
     async def _serve(self, client: SlackClient) -> None:
         backoff = Backoff()
         while not self._stopping.is_set():
+            began = time.monotonic()
             try:
                 if client.bot is None and await await_unless_stopped(client.identify(), self._stopping) is None:
                     return
@@ -319,15 +321,12 @@ class SlackChannel:
                     self._report("")
                     await self._stopping.wait()
                     return
-                await client.listen(self._app_token, self._handle, lambda: self._connected(backoff), self._stopping)
-                continue  # Slack ends each connection after some hours
+                await client.listen(self._app_token, self._handle, lambda: self._report(""), self._stopping)
             except Exception as error:  # noqa: BLE001 - every error is retried
                 self._record_failure(error)
+            if time.monotonic() - began > MAX_DELAY:  # Slack ends each connection after some hours
+                backoff.reset()
             await sleep_unless_stopped(backoff.next(), self._stopping)
-
-    def _connected(self, backoff: Backoff) -> None:
-        backoff.reset()
-        self._report("")
 
     async def _handle(self, request: AsyncBoltRequest) -> BoltResponse:
         """Handle a request. The status is 200 once the gateway has stored the message."""

@@ -101,7 +101,7 @@ class SlackClient:
             SlackApiError: Slack rejects the token.
         """
         found = await self.web.auth_test()
-        self.bot = Bot(found["user_id"], found.get("bot_id") or "", found.get("user") or "")
+        self.bot = Bot(str(found["user_id"]), found.get("bot_id") or "", found.get("user") or "")
         return self.bot
 
     async def dispatch(self, request: AsyncBoltRequest) -> BoltResponse:
@@ -127,7 +127,7 @@ class SlackClient:
             return
         tasks: set[asyncio.Task[None]] = set()
         async with self._session.ws_connect(
-            opened["url"], heartbeat=HEARTBEAT, proxy=self.web.proxy, max_msg_size=_MAX_MESSAGE
+            str(opened["url"]), heartbeat=HEARTBEAT, proxy=self.web.proxy, max_msg_size=_MAX_MESSAGE
         ) as socket:
             try:
                 while not stopping.is_set():

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from ..._base.attachment import Attachment
 from ..._base.frozen import json_text
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import Message, ToolCall, Usage
+from .attachments import (
+    IMAGES,
+    PDF,
+    about_result,
+    base64_of,
+    data_url,
+    file_name,
+    file_text,
+    is_image,
+    unsupported,
+)
 from .common import (
     Json,
     Reply,
@@ -30,6 +42,8 @@ _FINISHES = {
     "content_filter": "content_filter",
 }
 
+_AUDIO = {"audio/wav": "wav", "audio/mpeg": "mp3"}
+
 
 class ChatCompletionsApi:
     """The Chat Completions API.
@@ -40,13 +54,14 @@ class ChatCompletionsApi:
     """
 
     path = "/chat/completions"
+    attachment_types = (*IMAGES, PDF, "audio/wav", "audio/mpeg", "text/*")
 
     def __init__(self, max_tokens: str) -> None:
         self._max_tokens = max_tokens
 
     def body(self, request: ModelRequest, model: str, names: ToolNames) -> Json:
         """Return the body of a request."""
-        body: Json = {"model": model, "messages": [_message(message, names) for message in request.messages]}
+        body: Json = {"model": model, "messages": list(_messages(request.messages, names))}
         if request.tools:
             body["tools"] = [
                 {
@@ -165,11 +180,32 @@ class _Fragments(msgspec.Struct):
         return {"id": self.id, "function": {"name": self.name, "arguments": self.arguments}}
 
 
+def _messages(messages: Sequence[Message], names: ToolNames) -> Iterator[Json]:
+    """Yield the messages. Tool results are text in this API, so their attachments follow in a user message.
+
+    It comes after all results of a batch, because the API requires that these follow their calls directly.
+    """
+    parts: list[Json] = []
+    for message in messages:
+        if parts and not (message.role == "tool" and message.call_id):
+            yield {"role": "user", "content": parts}
+            parts = []
+        yield _message(message, names)
+        if message.attachments and message.role == "tool" and message.call_id:
+            parts = [*parts, _text(about_result(message)), *map(_part, message.attachments)]
+    if parts:
+        yield {"role": "user", "content": parts}
+
+
 def _message(message: Message, names: ToolNames) -> Json:
     if message.role == "tool" and message.call_id:
         return {"role": "tool", "tool_call_id": message.call_id, "content": message.content}
     if not message.tool_calls:
-        return {"role": "user" if message.role == "tool" else message.role, "content": message.content}
+        role = "user" if message.role == "tool" else message.role
+        if not message.attachments:
+            return {"role": role, "content": message.content}
+        texts = [_text(message.content)] if message.content else []
+        return {"role": role, "content": [*texts, *map(_part, message.attachments)]}
     calls = [
         {
             "id": call.id,
@@ -179,6 +215,24 @@ def _message(message: Message, names: ToolNames) -> Json:
         for call in message.tool_calls
     ]
     return {"role": "assistant", "content": message.content or None, "tool_calls": calls}
+
+
+def _text(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+def _part(attachment: Attachment) -> Json:
+    if is_image(attachment):
+        return {"type": "image_url", "image_url": {"url": data_url(attachment)}}
+    if not attachment.url:
+        if attachment.media_type in _AUDIO:
+            audio = {"data": base64_of(attachment), "format": _AUDIO[attachment.media_type]}
+            return {"type": "input_audio", "input_audio": audio}
+        if attachment.media_type == PDF:
+            return {"type": "file", "file": {"filename": file_name(attachment), "file_data": data_url(attachment)}}
+        if attachment.is_text:
+            return _text(file_text(attachment))
+    raise unsupported(attachment, "the Chat Completions API")
 
 
 def _call(call: Json) -> ToolCall:

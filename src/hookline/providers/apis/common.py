@@ -61,6 +61,11 @@ class ModelApi(Protocol):
         """The path of the endpoint, below the base URL."""
         ...
 
+    @property
+    def attachment_types(self) -> tuple[str, ...]:
+        """The media types of attachments that the API takes."""
+        ...
+
     def body(self, request: ModelRequest, model: str, names: ToolNames) -> Json:
         """Return the body of a request."""
         ...

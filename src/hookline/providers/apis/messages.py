@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..._base.attachment import Attachment
 from ..._base.frozen import json_text, thaw
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import Message, ToolCall, Usage
 from ...models.errors import BadRequestError
+from .attachments import IMAGES, PDF, base64_of, data_of, is_image, unsupported
 from .common import Json, Reply, ToolNames, final_reason, parameters_schema, text_of, token_count, valid_id
 
 OPENING = "(The conversation begins.)"
@@ -40,6 +42,7 @@ class MessagesApi:
     """
 
     path = "/v1/messages"
+    attachment_types = (*IMAGES, PDF, "text/*")
 
     def __init__(self, max_tokens: int) -> None:
         self._max_tokens = max_tokens
@@ -169,8 +172,13 @@ def _blocks(message: Message, names: ToolNames) -> list[Json]:
             result["content"] = message.content if message.content.strip() else "The call failed."
         if message.is_error:
             result["is_error"] = True
+        if message.attachments:
+            texts = [_text(message.content)] if message.content.strip() else []
+            result["content"] = [*texts, *map(_file, message.attachments)]
         return [result]
     blocks = [_text(message.content)] if message.content.strip() else []
+    if message.attachments:  # the vendor recommends files before the question about them
+        blocks = [*map(_file, message.attachments), *blocks]
     for call in message.tool_calls:
         used = {"id": valid_id(call.id), "name": names.encode(call.name), "input": call.arguments}
         blocks.append({"type": "tool_use", **used})
@@ -179,6 +187,24 @@ def _blocks(message: Message, names: ToolNames) -> list[Json]:
 
 def _text(text: str) -> Json:
     return {"type": "text", "text": text}
+
+
+def _file(attachment: Attachment) -> Json:
+    title = {"title": attachment.name} if attachment.name else {}
+    if is_image(attachment):
+        return {"type": "image", "source": _source(attachment)}
+    if attachment.media_type == PDF:
+        return {"type": "document", "source": _source(attachment), **title}
+    if attachment.is_text and not attachment.url:
+        text = data_of(attachment).decode(errors="replace")
+        return {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": text}, **title}
+    raise unsupported(attachment, "the Messages API")
+
+
+def _source(attachment: Attachment) -> Json:
+    if attachment.url:
+        return {"type": "url", "url": attachment.url}
+    return {"type": "base64", "media_type": attachment.media_type, "data": base64_of(attachment)}
 
 
 def _tools(request: ModelRequest, names: ToolNames, params: Mapping[str, Any]) -> Json:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ..._base.attachment import Attachment
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import Message, ToolCall, Usage
+from .attachments import IMAGES, PDF, data_url, file_name, file_text, is_image, unsupported
 from .common import (
     Json,
     Reply,
@@ -26,6 +28,7 @@ class ResponsesApi:
     """The Responses API. It has no ``seed``, so that parameter is dropped."""
 
     path = "/responses"
+    attachment_types = (*IMAGES, PDF, "text/*")
 
     def body(self, request: ModelRequest, model: str, names: ToolNames) -> Json:
         """Return the body of a request."""
@@ -115,7 +118,10 @@ class ResponsesStream:
 
 def _items(message: Message, names: ToolNames) -> Iterator[Json]:
     if message.role == "tool" and message.call_id:
-        yield {"type": "function_call_output", "call_id": message.call_id, "output": message.content}
+        output: Any = message.content
+        if message.attachments:
+            output = _parts(message)
+        yield {"type": "function_call_output", "call_id": message.call_id, "output": output}
         return
     if message.role == "assistant":
         if message.content:
@@ -123,10 +129,34 @@ def _items(message: Message, names: ToolNames) -> Iterator[Json]:
             yield {"type": "message", "role": "assistant", "content": [part]}
     else:
         role = "user" if message.role == "tool" else message.role
-        yield {"type": "message", "role": role, "content": message.content}
+        content: Any = message.content
+        if message.attachments:
+            content = _parts(message)
+        yield {"type": "message", "role": role, "content": content}
     for call in message.tool_calls:
         name, arguments = names.encode(call.name), arguments_text(call)
         yield {"type": "function_call", "call_id": call.id, "name": name, "arguments": arguments}
+
+
+def _parts(message: Message) -> list[Json]:
+    texts = [_text(message.content)] if message.content else []
+    return [*texts, *map(_part, message.attachments)]
+
+
+def _text(text: str) -> Json:
+    return {"type": "input_text", "text": text}
+
+
+def _part(attachment: Attachment) -> Json:
+    if is_image(attachment):
+        return {"type": "input_image", "image_url": data_url(attachment)}
+    if attachment.media_type == PDF:
+        if attachment.url:
+            return {"type": "input_file", "file_url": attachment.url}
+        return {"type": "input_file", "filename": file_name(attachment), "file_data": data_url(attachment)}
+    if attachment.is_text and not attachment.url:
+        return _text(file_text(attachment))
+    raise unsupported(attachment, "the Responses API")
 
 
 def _usage(usage: Any) -> Usage | None:

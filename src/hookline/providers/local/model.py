@@ -12,6 +12,7 @@ from ..._base.workers import in_thread
 from ..._kernel.errors import RegistrationError
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import Message, ModelResponse, Usage
+from ...models.attachments import check_attachments
 from ...models.errors import NotInstalledError, OverloadedError
 from ..apis.chat_completions import ChatCompletionsApi
 from ..apis.common import ToolNames
@@ -47,6 +48,7 @@ class LocalModel:
     """
 
     provider = "local"
+    attachment_types = ()
 
     def __init__(
         self, path: str | Path | None = None, *, context: int | None = None, report: weights.Report | None = None
@@ -75,6 +77,7 @@ class LocalModel:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
         """Yield pieces of text, then the whole reply. Closing the generator stops the model at its next token."""
+        check_attachments(self, request.messages)
         engine: LlamaEngine = await in_thread(self.load)
         names = ToolNames.from_request(request)
         api = self._api(engine, request, names)

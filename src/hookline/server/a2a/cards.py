@@ -22,7 +22,7 @@ from ..agents import ServedAgent
 
 VERSIONS = ("1.0", "0.3")
 """The supported versions of the protocol, the preferred one first."""
-_MODES = ("text/plain", "application/json")
+_MODES = ("text/plain", "application/json", "image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf")
 
 
 def agent_card(agent: ServedAgent, base_url: str, *, needs_key: bool) -> AgentCard:

@@ -29,6 +29,7 @@ from a2a.types import (
 from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
 from a2a.utils.errors import (
     A2AError,
+    ContentTypeNotSupportedError,
     InternalError,
     InvalidParamsError,
     InvalidRequestError,
@@ -187,6 +188,7 @@ class Handler(RequestHandler):
             session=message.context_id,
             correlation_id=request.correlation_id(correlation_id_of(message)),
             transport="a2a",
+            attachments=content.attachments,
         )
 
     async def _deliver(self, follower: TaskFollower, content: MessageContent, request: RequestContext) -> str:
@@ -196,6 +198,8 @@ class Handler(RequestHandler):
             return "No call waits for approval now, so the decision has no effect."
         if not progress.waiting:
             _need(request, "run")
+            if content.attachments:
+                raise ContentTypeNotSupportedError("a running task takes text only: send files with a new task")
             await self._service.steer(progress.run.id, request.caller, content.text)
             return ""
         _need(request, "approve")

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
-from a2a.types import Message
+from a2a.types import Message, Part
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 from google.protobuf.json_format import MessageToDict
 
+from ..._base.attachment import Attachment, AttachmentError, file_name
 from ...stores.approvals import ApprovalRow
 from ..routing import is_correlation_id
 
@@ -35,10 +36,11 @@ class DecisionData(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageContent(msgspec.Struct, frozen=True):
-    """The text and data parts of a message."""
+    """The text, data and file parts of a message."""
 
     texts: tuple[str, ...]
     data: tuple[Any, ...]
+    attachments: tuple[Attachment, ...] = ()
 
     @property
     def text(self) -> str:
@@ -50,10 +52,10 @@ def content_of(message: Message) -> MessageContent:
     """Return the content of a message.
 
     Raises:
-        ContentTypeNotSupportedError: the message contains a file.
+        ContentTypeNotSupportedError: the message contains a file that cannot be attached.
         InvalidParamsError: the message is empty.
     """
-    texts, data = [], []
+    texts, data, files = [], [], []
     for part in message.parts:
         kind = part.WhichOneof("content")
         if kind == "text":
@@ -61,10 +63,20 @@ def content_of(message: Message) -> MessageContent:
         elif kind == "data":
             data.append(_restore_integers(MessageToDict(part.data)))
         elif kind is not None:
-            raise ContentTypeNotSupportedError("files are not supported: send text or data parts")
+            files.append(_file(part, kind))
     if not data and not any(text.strip() for text in texts):
         raise InvalidParamsError("the message is empty: send a text or data part with content")
-    return MessageContent(tuple(texts), tuple(data))
+    return MessageContent(tuple(texts), tuple(data), tuple(files))
+
+
+def _file(part: Part, kind: str) -> Attachment:
+    try:
+        if kind == "url" and not part.url.lower().startswith(("http://", "https://")):
+            raise TypeError("its URL must begin with https:// or http://")
+        source: object = part.url if kind == "url" else part.raw
+        return Attachment.of(source, part.media_type or None, file_name(part.filename) or None, max_size=None)
+    except (TypeError, AttachmentError) as error:
+        raise ContentTypeNotSupportedError(f"a file of the message is not supported: {error}") from None
 
 
 def _restore_integers(value: Any) -> Any:

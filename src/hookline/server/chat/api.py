@@ -192,6 +192,7 @@ class ChatApi:
                 task.task,
                 agent=task.model,
                 history=task.history,
+                attachments=task.attachments,
                 transport="openai",
                 correlation_id=correlation_of(request),
             )

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from ..._base.attachment import Attachment, AttachmentError, file_part
 from ..._base.frozen import EMPTY, Frozen
 from ..._kernel.values import Message
 from ..errors import ApiError
@@ -22,7 +23,7 @@ class ChatError(ApiError):
 
 
 class ChatMessage(msgspec.Struct):
-    """A message of the conversation. The content is text, or a list of text parts."""
+    """A message of the conversation. The content is text, or a list of parts: text, and the files of the user."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[dict[str, Any]] | None = None
@@ -68,6 +69,7 @@ class ChatTask(Frozen, frozen=True):
     history: tuple[Message, ...]
     stream: bool
     usage: bool
+    attachments: tuple[Attachment, ...] = ()
 
 
 _decoder = msgspec.json.Decoder(ChatRequest)
@@ -88,9 +90,9 @@ def parse_request(body: bytes) -> ChatTask:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _bad(f"the body is not valid JSON: {error}") from None
     _check(request)
-    task, history = _conversation(request.messages)
+    task, attachments, history = _conversation(request.messages)
     usage = request.stream_options is not None and bool(request.stream_options.include_usage)
-    return ChatTask(request.model, task, history, bool(request.stream), usage)
+    return ChatTask(request.model, task, history, bool(request.stream), usage, attachments)
 
 
 def _check(request: ChatRequest) -> None:
@@ -107,22 +109,25 @@ def _check(request: ChatRequest) -> None:
         raise _unsupported("audio" if request.audio else "modalities", "answers are text")
 
 
-def _conversation(messages: Sequence[ChatMessage]) -> tuple[str, tuple[Message, ...]]:
-    """Return the task and its history. System messages after the task are moved before it."""
+def _conversation(
+    messages: Sequence[ChatMessage],
+) -> tuple[str, tuple[Attachment, ...], tuple[Message, ...]]:
+    """Return the task, its attachments and its history. System messages after the task are moved before it."""
     last = max((at for at, message in enumerate(messages) if message.role == "user"), default=-1)
     after = {message.role for message in messages[last + 1 :]} - {"system", "developer"}
     if last < 0 or after:
         raise _bad("the last message must have the role user: it is the task for the agent", "messages")
-    texts = [_text(at, message) for at, message in enumerate(messages)]
+    contents = [_content(at, message) for at, message in enumerate(messages)]
+    texts = [text for text, _ in contents]
     if not texts[last].strip():
         raise _bad("the last user message has no text", f"messages[{last}].content")
     names = {str(call.get("id")): _called(call)[0] for message in messages for call in message.tool_calls or ()}
     history = [
-        _history_message(message, text, names)
-        for at, (message, text) in enumerate(zip(messages, texts, strict=True))
+        _history_message(message, text, names).replace(attachments=files)
+        for at, (message, (text, files)) in enumerate(zip(messages, contents, strict=True))
         if at != last
     ]
-    return texts[last], tuple(message for message in history if message.content)
+    return texts[last], contents[last][1], tuple(each for each in history if each.content or each.attachments)
 
 
 def _history_message(message: ChatMessage, text: str, names: dict[str, str]) -> Message:
@@ -152,20 +157,33 @@ def _called(call: dict[str, Any]) -> tuple[str, str]:
     return str(function.get("name") or "a tool"), str(arguments or "nothing")
 
 
-def _text(at: int, message: ChatMessage) -> str:
+def _content(at: int, message: ChatMessage) -> tuple[str, tuple[Attachment, ...]]:
+    """Return the text of a message, and the files in it."""
     if not isinstance(message.content, list):
-        return message.content or message.refusal or ""
-    found = []
+        return message.content or message.refusal or "", ()
+    found, files = [], []
     for number, part in enumerate(message.content):
         place, kind = f"messages[{at}].content[{number}]", part.get("type")
         text = part.get(kind) if kind in ("text", "refusal") else None
+        if message.role == "user" and (file := _file(part, place)) is not None:
+            files.append(file)
+            continue
         if kind not in ("text", "refusal"):
-            problem = f"{place} is of type {kind!r:.40}, but agents accept text only"
+            problem = f"{place} is of type {kind!r:.40}, which a message of the role {message.role} cannot have here"
             raise _unsupported(place, f"{problem}: describe it in words, or give the agent a tool that fetches it")
         if not isinstance(text, str):
             raise _bad(f"{place} has no {kind}", place)
         found.append(text)
-    return "\n".join(found)
+    return "\n".join(found), tuple(files)
+
+
+def _file(part: dict[str, Any], place: str) -> Attachment | None:
+    try:
+        return file_part(part, place)
+    except TypeError as error:
+        raise _bad(str(error), place) from None
+    except AttachmentError as error:
+        raise _bad(f"{place}: {error}", place) from None
 
 
 def _bad(message: str, param: str | None = None) -> ChatError:

@@ -13,6 +13,9 @@ from msgspec import UNSET, UnsetType
 Text = str | UnsetType
 """A field that is written only if the log keeps texts (``content=True``)."""
 
+Files = list[str] | UnsetType
+"""Attachments, each as its digest, media type and size; written only if there are any."""
+
 
 class AuditRecord(msgspec.Struct, frozen=True, gc=False):
     """Fields of a record besides its number, time, type and ids; ``when`` describes when it is written."""
@@ -41,6 +44,7 @@ class TaskRecord(AuditRecord, frozen=True):
 
     chars: int
     text: Text = UNSET
+    attachments: Files = UNSET
 
 
 class ModelRecord(AuditRecord, frozen=True):
@@ -134,6 +138,7 @@ class ToolEndRecord(AuditRecord, frozen=True):
     duration_ms: float
     result: Text = UNSET
     error: Text = UNSET
+    attachments: Files = UNSET
 
 
 class ApprovalAskedRecord(AuditRecord, frozen=True):

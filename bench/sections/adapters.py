@@ -1,0 +1,56 @@
+"""Section: the cost of Hookline's hooks in the loops of other frameworks."""
+
+from typing import Any
+
+from figures import number, prose, ratio, shown, spread, table
+from lab import Lab, title
+from section import Section
+
+ADAPTED = ("agent_framework_", "google_adk_", "langchain_", "openai_agents_", "pydantic_ai_", "strands_")
+KINDS = {
+    "bare": {},
+    "adapter": {"adapter": True},
+    "hooks": {"adapter": True, "hooks": "async"},
+    "own hooks": {"hooks": "async"},
+}
+
+
+def measure(lab: Lab) -> dict[str, Any]:
+    taken: dict[str, dict[str, list[float]]] = {}
+    peers = [peer for peer in lab.peers if peer in ADAPTED]
+    for peer in lab.turns(peers, lab.pick(5, 1), title):
+        for kind, times in lab.peer(peer, "loop", specs=KINDS, reps=lab.pick(10, 1)).items():
+            taken.setdefault(peer, {}).setdefault(kind, []).extend(times)
+    return {peer: {kind: spread(times) for kind, times in kinds.items()} for peer, kinds in taken.items()}
+
+
+def render(data: Any) -> str:
+    rows = [
+        [
+            title(peer),
+            shown(kinds["bare"], "µs"),
+            f"+{number(kinds['adapter']['median'] - kinds['bare']['median'])} µs",
+            ratio(kinds["adapter"], kinds["bare"]),
+            f"+{number(kinds['hooks']['median'] - kinds['bare']['median'])} µs",
+            ratio(kinds["hooks"], kinds["bare"]),
+            f"+{number(kinds['own hooks']['median'] - kinds['bare']['median'])} µs",
+        ]
+        for peer, kinds in sorted(data.items())
+    ]
+    head = [
+        "",
+        "a step without hooks",
+        "the adapter adds",
+        "ratio",
+        "with 10 hooks on each point",
+        "ratio",
+        "10 of its own",
+    ]
+    return prose(
+        "The standard run of ten steps in the loop of each framework: CPU time for a step, bare, with the adapter "
+        "and no hooks, with the adapter and ten async hooks that do nothing before and after the run, each model call "
+        "and each tool call, and with ten hooks of the framework itself instead."
+    ) + table(head, rows)
+
+
+SECTION = Section("adapters", "Hookline in other frameworks", measure, render)

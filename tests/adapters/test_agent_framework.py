@@ -1,0 +1,300 @@
+"""What is special about Microsoft Agent Framework: its three kinds of middleware, streams, sessions and approvals."""
+
+import asyncio
+
+import pytest
+
+pytest.importorskip("agent_framework")
+
+from agent_framework import (
+    Agent,
+    BaseChatClient,
+    ChatMiddleware,
+    ChatResponse,
+    Content,
+    FunctionMiddleware,
+    tool,
+)
+from agent_framework import Message as ChatMessage
+
+from hookline import HookResult, guard, hook, observer
+from hookline.adapters.agent_framework import HooklineMiddleware
+from hookline.errors import RegistrationError
+from hookline.models import ScriptedModel, call, reply
+from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END, ON_RUN_START, ON_STOP
+
+from .drivers.agent_framework import Scripted
+
+
+@guard(BEFORE_TOOL, tools="write")
+def only_drafts(ctx, request):
+    if not request.arguments["path"].endswith("draft.txt"):
+        return HookResult.block("Only drafts may be written.")
+    return None
+
+
+@pytest.fixture
+def write(tmp_path):
+    @tool(approval_mode="never_require")
+    def write(path: str) -> str:
+        """Write a file."""
+        (tmp_path / path).write_text("written")
+        return "ok"
+
+    return write
+
+
+def agent_of(turns, tools, *middleware, **options):
+    return Agent(client=Scripted(ScriptedModel(turns)), tools=tools, middleware=list(middleware), **options)
+
+
+def results(response):
+    contents = [content for message in response.messages for content in message.contents]
+    return [content.result for content in contents if content.type == "function_result"]
+
+
+class Elsewhere(FunctionMiddleware):
+    """A middleware that has files written elsewhere."""
+
+    async def process(self, context, call_next):
+        context.arguments = {"path": "passwords.txt"}
+        await call_next()
+
+
+WRITE_DRAFT = (call("write", path="draft.txt"), reply("Done."))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_guard_judges_what_later_middleware_made_of_the_arguments(write, tmp_path, stream):
+    agent = agent_of(WRITE_DRAFT, [write], HooklineMiddleware(only_drafts), Elsewhere())
+    response = await (agent.run("Write.", stream=True).get_final_response() if stream else agent.run("Write."))
+    assert list(tmp_path.iterdir()) == []
+    assert results(response) == ["Only drafts may be written."]
+
+
+async def test_a_guard_judges_what_middleware_of_the_client_or_of_one_run_made_of_the_arguments(write, tmp_path):
+    agent = agent_of(WRITE_DRAFT * 2, [write], HooklineMiddleware(only_drafts))
+    await agent.run("Write.", middleware=[Elsewhere()])
+    agent.client.function_middleware.append(Elsewhere())
+    await agent.run("Write.")
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_hooks_see_the_request_as_later_middleware_changed_it():
+    seen = []
+
+    @observer(BEFORE_LLM)
+    def note(ctx, request):
+        seen.append(request.messages[-1].content)
+
+    class Louder(ChatMiddleware):
+        async def process(self, context, call_next):
+            context.messages = [*context.messages, ChatMessage(role="user", contents=["!!!"])]
+            await call_next()
+
+    await agent_of([reply("Hi.")], [], HooklineMiddleware(note), Louder()).run("Hello")
+    assert seen == ["!!!"]
+
+
+async def test_calls_of_one_reply_run_at_the_same_time():
+    both = asyncio.Barrier(2)
+
+    @tool(approval_mode="never_require")
+    async def meet(name: str) -> str:
+        """Wait for the other one."""
+        await both.wait()
+        return f"{name} met"
+
+    turns = [[call("meet", name="ada"), call("meet", name="bob")], reply("Done.")]
+    response = await asyncio.wait_for(agent_of(turns, [meet], HooklineMiddleware(only_drafts)).run("Meet."), 20)
+    assert results(response) == ["ada met", "bob met"]
+
+
+async def test_a_call_that_a_person_approves_later_is_judged_then(tmp_path):
+    allowed = []
+
+    @guard(BEFORE_TOOL)
+    def when_allowed(ctx, request):
+        return None if allowed else HookResult.block("Not allowed.")
+
+    @tool(approval_mode="always_require")
+    def write(path: str) -> str:
+        """Write a file."""
+        (tmp_path / path).write_text("written")
+        return "ok"
+
+    for expected in ([], ["draft.txt"]):
+        agent = agent_of(WRITE_DRAFT, [write], HooklineMiddleware(when_allowed))
+        session = agent.create_session()
+        paused = await agent.run("Write.", session=session)
+        assert list(tmp_path.iterdir()) == []
+        (asked,) = paused.user_input_requests
+        answer = ChatMessage(role="user", contents=[asked.to_function_approval_response(approved=True)])
+        response = await agent.run(answer, session=session)
+        assert response.messages[-1].text == "Done."
+        assert [file.name for file in tmp_path.iterdir()] == expected  # first the guard does not agree
+        allowed.append(True)
+
+
+async def test_an_error_of_a_tool_is_told_to_the_model_as_without_hooks():
+    @tool(approval_mode="never_require")
+    def fail() -> str:
+        """Fail."""
+        raise ValueError("a secret")
+
+    failures = []
+
+    @observer(AFTER_TOOL)
+    def note(ctx, result):
+        failures.append(result.error)
+
+    response = await agent_of([call("fail"), reply("Done.")], [fail], HooklineMiddleware(note)).run("Go.")
+    assert results(response) == ["Error: Function failed."]
+    assert failures == ["ValueError: a secret"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_error_of_the_model_reaches_the_program_as_it_is(stream):
+    ends = []
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        ends.append(result.status)
+
+    agent = agent_of([ConnectionResetError("the line is cut")], [], HooklineMiddleware(note))
+    with pytest.raises(ConnectionResetError, match="the line is cut"):
+        await (agent.run("Hello.", stream=True).get_final_response() if stream else agent.run("Hello."))
+    assert ends == ["failed"]
+
+
+async def test_a_stream_that_nobody_reads_to_its_end_cancels_the_run():
+    ends = []
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        ends.append(result.status)
+
+    agent = agent_of([reply("One two three four.")], [], HooklineMiddleware(note))
+    async with agent.run("Count.", stream=True) as stream:
+        async for _ in stream:
+            break
+    async with asyncio.timeout(20):
+        while not ends:
+            await asyncio.sleep(0)
+    assert ends == ["cancelled"]
+
+
+async def test_a_hook_that_changes_the_text_of_a_message_keeps_its_image():
+    @hook(BEFORE_LLM)
+    def redact(ctx, request):
+        changed = [each.replace(content=each.content.replace("Ada", "[name]")) for each in request.messages]
+        return request.replace(messages=changed)
+
+    got = []
+
+    class Looking(Scripted):
+        def _inner_get_response(self, *, messages, **options):
+            got.extend(messages[-1].contents)
+            return super()._inner_get_response(messages=messages, **options)
+
+    image = Content.from_uri("https://example.com/face.png", media_type="image/png")
+    agent = Agent(client=Looking(ScriptedModel([reply("Hi.")])), middleware=[HooklineMiddleware(redact)])
+    await agent.run(ChatMessage(role="user", contents=["This is Ada.", image]))
+    assert {content.type: content.text or content.uri for content in got} == {
+        "text": "This is [name].",
+        "uri": "https://example.com/face.png",
+    }
+
+
+async def test_hooks_change_settings_and_tools_of_one_request(write):
+    @hook(BEFORE_LLM)
+    def brief(ctx, request):
+        assert request.params == {"temperature": 0.5}
+        spec = request.tools[0].replace(description="Write a draft.")
+        return request.replace(params={"max_tokens": 5}, tools=(spec,), tool_choice="none")
+
+    got = []
+
+    class Looking(Scripted):
+        def _inner_get_response(self, *, options, **others):
+            got.append(options)
+            return super()._inner_get_response(options=options, **others)
+
+    agent = Agent(
+        client=Looking(ScriptedModel([reply("Hi.")])),
+        tools=[write],
+        middleware=[HooklineMiddleware(brief)],
+        default_options={"temperature": 0.5},
+    )
+    await agent.run("Hello.")
+    (options,) = got
+    assert ("temperature" in options, options["max_tokens"], options["tool_choice"]) == (False, 5, "none")
+    assert [each.description for each in options["tools"]] == ["Write a draft."]
+    assert write.description == "Write a file."
+
+
+async def test_a_call_cannot_be_redirected_to_another_tool(write, tmp_path):
+    @hook(BEFORE_TOOL)
+    def rename(ctx, request):
+        return request.replace(name="read")
+
+    response = await agent_of(WRITE_DRAFT, [write], HooklineMiddleware(rename)).run("Write.")
+    assert list(tmp_path.iterdir()) == []
+    assert "Error" in results(response)[0]
+
+
+async def test_the_next_message_of_a_session_is_a_run_of_the_same_conversation():
+    seen = []
+
+    @observer(AFTER_LLM)
+    def note(ctx, answer):
+        seen.append([message.content for message in ctx.state.messages])
+
+    starts = []
+
+    @observer(ON_RUN_START)
+    def begin(ctx, start):
+        starts.append((start.task, start.ids.session_id))
+
+    agent = agent_of([reply("Hi Ada."), reply("You are Ada.")], [], HooklineMiddleware(note, begin))
+    session = agent.create_session()
+    await agent.run("I am Ada.", session=session)
+    await agent.run("Who am I?", session=session)
+    assert seen == [["I am Ada."], ["I am Ada.", "Hi Ada.", "Who am I?"]]
+    assert starts == [("I am Ada.", session.session_id), ("Who am I?", session.session_id)]
+
+
+async def test_what_on_stop_adds_stays_in_the_conversation_of_the_run(write):
+    asked = []
+
+    @hook(ON_STOP)
+    def more(ctx, stopping):
+        asked.append(True)
+        return HookResult.keep_going("Write it down.") if len(asked) == 1 else None
+
+    turns = [reply("Hm."), call("write", path="draft.txt"), reply("Written.")]
+    agent = agent_of(turns, [write], HooklineMiddleware(more))
+    response = await agent.run("Think.")
+    assert response.text == "Written."
+    last = agent.client.script.requests[-1]
+    assert [message.content for message in last.messages] == ["Think.", "Hm.", "Write it down.", "", "ok"]
+
+
+async def test_attaching_twice_is_an_error_before_anything_runs():
+    agent = agent_of([reply("Hi.")], [], HooklineMiddleware(only_drafts), HooklineMiddleware(only_drafts))
+    with pytest.raises(RegistrationError, match="already attached to this agent"):
+        await agent.run("Hello.")
+    assert agent.client.script.requests == []
+
+
+async def test_a_client_without_middleware_is_refused():
+    class Bare(BaseChatClient):
+        def _inner_get_response(self, **_):
+            async def whole():
+                return ChatResponse(messages=[ChatMessage(role="assistant", contents=["Hi."])])
+
+            return whole()
+
+    agent = Agent(client=Bare(), middleware=[HooklineMiddleware(only_drafts)])
+    with pytest.raises(RegistrationError, match="need a chat client with ChatMiddlewareLayer"):
+        await agent.run("Hello.")

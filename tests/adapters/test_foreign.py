@@ -1,0 +1,652 @@
+"""The core of all adapters: what is checked when hooks are attached, and the framework's side of a run."""
+
+import asyncio
+import gc
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from hookline import HookResult, Limits, Message, ModelRequest, ModelResponse, guard, hook, observer
+from hookline.adapters._foreign import Attachment, RunOverError, Support, Translation
+from hookline.errors import HooklineError, NotInstalledError, RegistrationError, RunFailedError
+from hookline.hooks import HookRegistry, Strict
+from hookline.models import Price, ScriptedModel, reply
+from hookline.payloads import ToolCall, ToolSpec, Usage
+from hookline.plugins import Plugin
+from hookline.points import (
+    AFTER_LLM,
+    AFTER_TOOL,
+    BEFORE_LLM,
+    BEFORE_TOOL,
+    ON_RUN_END,
+    ON_STOP,
+    ON_TOKEN,
+)
+
+from ..waiting import wait_until
+
+FRAME = Support("Frame", "hookline", "0", "1000")
+POOR = Support(
+    "Frame",
+    "hookline",
+    "0",
+    "1000",
+    {"on_token": "Use after_llm.", "on_stop.keep_going": "Use retry at after_llm.", "after_llm.retry": "Use replace."},
+)
+ASK = ModelRequest((Message("user", "Go."),), (ToolSpec("shell"),))
+CALL = ToolCall("1", "shell", {"command": "ls"})
+
+
+def attach(*hooks, support=FRAME, **options):
+    return Attachment(support, hooks, options)
+
+
+async def calls_shell(request):
+    return ModelResponse(tool_calls=(CALL,))
+
+
+async def says_done(request):
+    return ModelResponse("Done.")
+
+
+async def ran(name, arguments):
+    return f"ran {arguments['command']}"
+
+
+# What is checked when hooks are attached.
+
+
+def test_a_hook_at_a_point_without_a_moment_is_refused_with_the_alternative():
+    @guard(ON_TOKEN)
+    def judge(ctx, token):
+        return None
+
+    with pytest.raises(RegistrationError) as error:
+        attach(judge, support=POOR)
+    assert str(error.value) == "hook 'judge' at on_token: Frame has no moment for it. Use after_llm."
+
+
+def test_a_verb_that_the_framework_cannot_do_is_refused_with_the_alternative():
+    @hook(ON_STOP)
+    def more(ctx, stopping):
+        return HookResult.keep_going("More.") if stopping.signals else None
+
+    with pytest.raises(RegistrationError) as error:
+        attach(more, support=POOR)
+    assert str(error.value) == "hook 'more' at on_stop: Frame cannot do 'keep_going' there. Use retry at after_llm."
+
+
+def helper(reply):
+    return HookResult.retry("Again.") if reply.content else None
+
+
+class InMethods:
+    points = (AFTER_LLM,)
+
+    def __call__(self, ctx, reply):
+        return self._judge(reply)
+
+    def _judge(self, reply):
+        return HookResult.retry("Again.") if reply.content else None
+
+
+class Declares:
+    points = (AFTER_LLM,)
+    verbs = ("retry",)
+
+    def __call__(self, ctx, reply):
+        return None
+
+
+class DeclaresByPoint(Declares):
+    verbs = {AFTER_LLM: ["retry"]}
+
+
+@hook(AFTER_LLM)
+def in_helper(ctx, reply):
+    return helper(reply)
+
+
+@hook(AFTER_LLM)
+async def in_nested_function(ctx, reply):
+    def judge():
+        return HookResult.retry("Again.")
+
+    return judge()
+
+
+@pytest.mark.parametrize("given", [InMethods(), Declares(), DeclaresByPoint(), in_helper, in_nested_function])
+def test_the_verbs_of_a_hook_are_found(given):
+    with pytest.raises(RegistrationError, match="cannot do 'retry' there. Use replace"):
+        attach(given, support=POOR)
+
+
+def test_a_declaration_of_verbs_counts_more_than_the_code():
+    class Careful(InMethods):
+        verbs = ("replace",)
+
+    attach(Careful(), support=POOR)
+
+
+def test_an_observer_of_several_points_gets_those_that_exist():
+    @observer(ON_TOKEN, AFTER_LLM)
+    def note(ctx, payload):
+        pass
+
+    assert attach(note, support=POOR).hooks.stack.points == {AFTER_LLM}
+
+
+def test_an_observer_that_would_see_nothing_is_refused():
+    @observer(ON_TOKEN)
+    def note(ctx, token):
+        pass
+
+    with pytest.raises(RegistrationError, match="has no moment for it"):
+        attach(note, support=POOR)
+
+
+async def test_a_verb_that_no_check_could_find_is_a_failure_of_its_hook():
+    @guard(AFTER_LLM)
+    def sly(ctx, answer):
+        return getattr(HookResult, "ret" + "ry")("Again.")
+
+    run = attach(sly, support=POOR).start("Go.")
+    with pytest.raises(RunFailedError, match="Frame cannot do 'retry' there"):
+        await run.call_model(ASK, says_done)
+
+
+async def test_a_verb_that_slips_through_an_open_hook_changes_nothing():
+    @guard(AFTER_LLM, on_failure="open")
+    async def sly(ctx, answer):
+        return getattr(HookResult, "ret" + "ry")("Again.")
+
+    run = attach(sly, support=POOR).start("Go.")
+    assert (await run.call_model(ASK, says_done)).reply.content == "Done."
+    result = await run.end()
+    assert "Frame cannot do 'retry' there" in result.errors[0].message
+
+
+async def test_a_hook_that_is_registered_later_is_checked_when_the_next_run_starts():
+    registry = HookRegistry()
+    attachment = attach(registry, support=POOR)
+    registry.register(Declares())
+    with pytest.raises(RegistrationError, match="cannot do 'retry'"):
+        attachment.start("Go.")
+
+
+async def test_a_hook_that_is_registered_during_a_run_takes_part():
+    registry = HookRegistry()
+    run = attach(registry).start("Go.")
+    await run.call_model(ASK, calls_shell)
+
+    @guard(BEFORE_TOOL)
+    def never(ctx, request):
+        return HookResult.block("Never.")
+
+    registry.register(never)
+    assert (await run.call_tool(CALL, ran)).text == "Never."
+    await run.end()
+
+
+@pytest.mark.parametrize(
+    ("support", "error", "text"),
+    [
+        (Support("Frame", "no-such-package", "1", "2", extra="frame"), NotInstalledError, "no-such-package is not"),
+        (Support("Frame", "msgspec", "1000.1", "1001"), RegistrationError, ">=1000.1,<1001"),
+        (Support("Frame", "msgspec", "0", "0.1"), RegistrationError, ">=0,<0.1"),
+    ],
+)
+def test_another_version_of_the_framework_is_refused_with_the_supported_range(support, error, text):
+    with pytest.raises(error, match="Frame|no-such-package") as raised:
+        attach(support=support)
+    assert text in str(raised.value)
+
+
+def test_an_unknown_option_is_refused():
+    with pytest.raises(RegistrationError, match="unknown option max_step; known: .*max_steps"):
+        attach(max_step=3)
+
+
+def test_a_plugin_with_tools_is_refused():
+    def search(text: str) -> str:
+        """Search."""
+
+    with pytest.raises(RegistrationError, match="plugin 'finder' has tools, which Frame does not know"):
+        attach(plugins=[Plugin("finder", tools=[search])])
+
+
+def test_attaching_twice_is_refused():
+    thing = SimpleNamespace()
+    attach().attach_to(thing, "agent")
+    with pytest.raises(RegistrationError, match="already attached to this agent"):
+        attach().attach_to(thing, "agent")
+
+
+async def test_strict_refuses_tools_that_no_guard_names():
+    run = attach(Strict()).start("Go.")
+    with pytest.raises(RunFailedError, match="no guard names 'shell'"):
+        await run.call_model(ASK, says_done)
+
+
+async def test_a_glob_that_matches_no_tool_of_the_framework_is_reported(caplog):
+    @guard(BEFORE_TOOL, tools="shel")
+    def judge(ctx, request):
+        return None
+
+    run = attach(judge).start("Go.")
+    assert caplog.text == ""
+    await run.call_model(ASK, says_done)
+    assert "tools='shel' matches no tool" in caplog.text
+    await run.end()
+
+
+async def test_guards_see_the_declared_effects_of_tools():
+    found = []
+
+    @guard(BEFORE_TOOL)
+    def look(ctx, request):
+        tool = ctx.tool_registry.get(request.name)
+        found.append((tool.effects, tool.spec.parameters["properties"]))
+
+    spec = ToolSpec("shell", "", {"type": "object", "properties": {"command": {"type": "string"}}})
+    run = attach(look, effects={"shell": ["read"]}).start("Go.")
+    await run.call_model(ModelRequest((Message("user", "Go."),), (spec,)), calls_shell)
+    await run.call_tool(CALL, ran)
+    await run.end()
+    assert found == [({"read"}, {"command": {"type": "string"}})]
+
+
+@pytest.mark.parametrize(
+    ("options", "model", "cost"),
+    [
+        ({"price": Price(input=1.0, output=2.0)}, "unheard-of", 4.0),
+        ({}, "unheard-of", None),
+        ({}, "gpt-4o", 22.5),
+    ],
+)
+async def test_the_cost_of_a_reply_comes_from_its_price_or_from_the_price_list(options, model, cost):
+    async def costly(request):
+        return ModelResponse("Done.", usage=Usage(1_000_000, 1_500_000 if cost == 4.0 else 2_000_000))
+
+    run = attach(**options).start("Go.")
+    assert (await run.call_model(ASK.replace({"model": model}), costly)).reply.cost == cost
+    await run.end()
+
+
+async def test_a_cost_limit_stops_the_run():
+    async def costly(request):
+        return ModelResponse(tool_calls=(CALL,), usage=Usage(1_000_000, 0))
+
+    run = attach(price=Price(input=1.0, output=1.0), limits=Limits(cost=0.5)).start("Go.")
+    await run.call_model(ASK, costly)
+    with pytest.raises(RunOverError) as over:
+        await run.call_tool(CALL, ran)
+    assert over.value.result.stop.kind == "cost_limit"
+
+
+def test_a_price_that_is_none_is_refused():
+    with pytest.raises(RegistrationError, match="price= takes Price"):
+        attach(price=3)
+
+
+# The framework's side of a run.
+
+
+async def test_a_framework_that_makes_calls_one_by_one_is_not_blocked():
+    calls = (CALL, ToolCall("2", "shell", {"command": "pwd"}))
+    run = attach().start("Go.")
+
+    async def two(request):
+        return ModelResponse(tool_calls=calls)
+
+    await run.call_model(ASK, two)
+    assert [(await run.call_tool(each, ran)).text for each in calls] == ["ran ls", "ran pwd"]
+    await run.call_model(ASK, says_done)
+    result = await run.end()
+    assert [message.content for message in result.messages] == ["Go.", "", "ran ls", "ran pwd", "Done."]
+
+
+async def test_results_are_recorded_in_the_order_of_the_calls():
+    calls = (CALL, ToolCall("2", "shell", {"command": "pwd"}))
+    run = attach().start("Go.")
+
+    async def two(request):
+        return ModelResponse(tool_calls=calls)
+
+    await run.call_model(ASK, two)
+    for each in reversed(calls):
+        await run.call_tool(each, ran)
+    assert [message.call_id for message in (await run.end()).messages if message.role == "tool"] == ["1", "2"]
+
+
+async def test_concurrent_calls_run_concurrently():
+    calls = (CALL, ToolCall("2", "shell", {"command": "pwd"}))
+    together = asyncio.Barrier(2)
+    run = attach().start("Go.")
+
+    async def two(request):
+        return ModelResponse(tool_calls=calls)
+
+    async def execute(name, arguments):
+        await together.wait()
+        return arguments["command"]
+
+    await run.call_model(ASK, two)
+    results = await asyncio.gather(*(run.call_tool(each, execute) for each in calls))
+    assert [result.text for result in results] == ["ls", "pwd"]
+    await run.end()
+
+
+async def test_a_call_that_the_framework_never_makes_counts_as_cancelled():
+    outcomes = []
+
+    @observer(AFTER_TOOL)
+    def note(ctx, result):
+        outcomes.append(result.outcome)
+
+    run = attach(note).start("Go.")
+    await run.call_model(ASK, calls_shell)
+    assert (await run.call_model(ASK, says_done)).reply.content == "Done."
+    assert (await run.end()).status == "completed"
+    assert outcomes == ["cancelled"]
+
+
+async def test_guards_judge_the_arguments_that_the_framework_is_about_to_use():
+    judged = []
+
+    @guard(BEFORE_TOOL)
+    def judge(ctx, request):
+        judged.append(request.arguments["command"])
+
+    run = attach(judge).start("Go.")
+    await run.call_model(ASK, calls_shell)
+    changed = ToolCall("1", "shell", {"command": "rm -r x"})
+    assert (await run.call_tool(changed, ran)).text == "ran rm -r x"
+    assert judged == ["rm -r x"]
+    await run.end()
+
+
+async def test_the_framework_may_go_on_after_a_final_reply():
+    run = attach().start("Go.")
+    await run.call_model(ASK, says_done)
+    await run.call_model(ASK, says_done)
+    result = await run.end()
+    assert (result.status, len(result.steps)) == ("completed", 2)
+
+
+async def test_a_limit_counts_also_when_the_framework_goes_on_after_a_final_reply():
+    run = attach(max_steps=1).start("Go.")
+    await run.call_model(ASK, says_done)
+    with pytest.raises(RunOverError) as over:
+        await run.call_model(ASK, says_done)
+    assert over.value.result.stop.kind == "steps_limit"
+
+
+async def test_there_is_no_step_limit_unless_one_is_given():
+    run = attach().start("Go.")
+    for _ in range(30):
+        await run.call_model(ASK, says_done)
+    assert (await run.end()).status == "completed"
+
+
+async def test_after_the_end_every_call_says_that_the_run_is_over():
+    run = attach().start("Go.")
+    await run.end("Enough.")
+    with pytest.raises(RunOverError) as over:
+        await run.call_model(ASK, says_done)
+    assert over.value.result.reply == "Enough."
+    with pytest.raises(RunOverError):
+        await run.call_tool(CALL, ran)
+    assert (await run.end()).reply == "Enough."
+
+
+async def test_an_error_of_the_framework_fails_the_run():
+    run = attach().start("Go.")
+    await run.call_model(ASK, says_done)
+    result = await run.end(error=ValueError("the graph is broken"))
+    assert result.status == "failed"
+
+
+async def test_the_error_of_a_model_reaches_the_framework_as_it_was():
+    run = attach().start("Go.")
+
+    async def fails(request):
+        raise ConnectionError("the line is cut")
+
+    with pytest.raises(ConnectionError, match="the line is cut"):
+        await run.call_model(ASK, fails)
+
+
+async def test_the_error_of_a_tool_reaches_the_framework_as_it_was():
+    seen = []
+
+    @observer(AFTER_TOOL)
+    def note(ctx, result):
+        seen.append((result.outcome, result.error))
+
+    async def fails(name, arguments):
+        raise ValueError("no such file")
+
+    run = attach(note).start("Go.")
+    await run.call_model(ASK, calls_shell)
+    with pytest.raises(ValueError, match="no such file"):
+        await run.call_tool(CALL, fails)
+    assert seen == [("error", "ValueError: no such file")]
+    await run.end()
+
+
+async def test_a_hook_may_change_the_error_of_a_tool_into_a_result():
+    @hook(AFTER_TOOL)
+    def explain(ctx, result):
+        return HookResult.replace({"error": "Try another file."})
+
+    async def fails(name, arguments):
+        raise ValueError("no such file")
+
+    run = attach(explain).start("Go.")
+    await run.call_model(ASK, calls_shell)
+    assert (await run.call_tool(CALL, fails)).text == "Try another file."
+    await run.end()
+
+
+async def test_a_time_limit_interrupts_a_tool_of_the_framework():
+    interrupted = asyncio.Event()
+
+    async def hangs(name, arguments):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            interrupted.set()
+
+    run = attach(limits=Limits(seconds=0.05)).start("Go.")
+    await run.call_model(ASK, calls_shell)
+    with pytest.raises(RunOverError) as over:
+        await run.call_tool(CALL, hangs)
+    assert over.value.result.stop.kind == "time_limit"
+    assert interrupted.is_set()
+
+
+async def test_cancelling_the_framework_cancels_the_run():
+    ended = []
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        ended.append(result.status)
+
+    started = asyncio.Event()
+
+    async def hangs(request):
+        started.set()
+        await asyncio.Event().wait()
+
+    run = attach(note).start("Go.")
+    work = asyncio.create_task(run.call_model(ASK, hangs))
+    await started.wait()
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    await run.run.settled()
+    assert ended == ["cancelled"]
+
+
+async def test_a_run_that_the_framework_drops_is_cancelled():
+    ended = []
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        ended.append(result.status)
+
+    run = attach(note).start("Go.")
+    await run.call_model(ASK, calls_shell)
+    del run
+    gc.collect()
+    await wait_until(lambda: ended == ["cancelled"])
+
+
+async def test_a_resumed_framework_may_begin_with_a_tool_call():
+    judged = []
+
+    @guard(BEFORE_TOOL)
+    def judge(ctx, request):
+        judged.append(request.arguments["command"])
+
+    run = attach(judge).start("Go.", [Message("assistant", "", (CALL,))])
+    assert (await run.call_tool(CALL, ran)).text == "ran ls"
+    await run.call_model(ASK, says_done)
+    assert (await run.end()).status == "completed"
+    assert judged == ["ls"]
+
+
+async def test_a_hook_that_compacts_the_transcript_changes_what_the_model_gets():
+    @hook(BEFORE_LLM, priority=10)
+    def forget(ctx, request):
+        if request.hop == 1:
+            short = ctx.state.replace({"messages": (Message("user", "Short."),)})
+            return HookResult.replace({"messages": short.messages}, state=short)
+
+    asked = []
+
+    async def send(request):
+        asked.append([message.content for message in request.messages])
+        return ModelResponse("More.")
+
+    run = attach(forget).start("Go.")
+    history = [Message("system", "Help."), Message("user", "Go.")]
+    for _ in range(3):
+        await run.call_model(ModelRequest(tuple(history)), send)
+        history += [Message("assistant", "More."), Message("user", "And?")]
+    await run.end()
+    assert asked == [["Help.", "Go."], ["Short."], ["Help.", "Short.", "More.", "And?"]]
+
+
+async def test_steered_messages_reach_the_model():
+    asked = []
+
+    async def send(request):
+        asked.append([message.content for message in request.messages])
+        return ModelResponse("Done.")
+
+    run = attach().start("Go.")
+    run.run.steer("Only the first one.")
+    await run.call_model(ASK, send)
+    await run.end()
+    assert asked == [["Go.", "Only the first one."]]
+
+
+async def test_a_hook_may_call_the_model_of_the_framework_around_a_model_call():
+    asked = []
+
+    @hook(AFTER_LLM)
+    async def second_opinion(ctx, answer):
+        if answer.purpose == "step":
+            other = await ctx.llm.complete([Message("user", "Is it right?")])
+            return HookResult.replace({"content": f"{answer.content} {other.content}"})
+
+    async def send(request):
+        asked.append(request.messages[-1].content)
+        return ModelResponse("Yes.")
+
+    run = attach(second_opinion).start("Go.")
+    assert (await run.call_model(ASK, send)).reply.content == "Yes. Yes."
+    assert asked == ["Go.", "Is it right?"]
+    await run.end()
+
+
+@pytest.mark.parametrize("llm", [None, ScriptedModel([reply("It is safe.")])])
+async def test_elsewhere_a_hook_needs_a_model_of_its_own(llm):
+    @guard(BEFORE_TOOL)
+    async def judge(ctx, request):
+        answer = await ctx.llm.complete([Message("user", "Is it safe?")])
+        return None if "safe" in answer.content else HookResult.block("Not safe.")
+
+    run = attach(judge, llm=llm).start("Go.")
+    await run.call_model(ASK, calls_shell)
+    if llm is not None:
+        assert (await run.call_tool(CALL, ran)).text == "ran ls"
+        await run.end()
+    else:
+        with pytest.raises(RunFailedError, match="give the adapter llm="):
+            await run.call_tool(CALL, ran)
+
+
+async def test_a_sync_call_in_the_event_loop_of_the_run_is_refused_instead_of_hanging():
+    run = attach().start("Go.")
+    with pytest.raises(HooklineError, match="would block the event loop"):
+        run.call_model_sync(ASK, lambda request: ModelResponse("Hi."))
+    await run.end()
+
+
+def test_sync_calls_from_several_threads_share_a_run():
+    calls = (CALL, ToolCall("2", "shell", {"command": "pwd"}))
+    together, texts = threading.Barrier(2), []
+    run = attach().start_sync("Go.")
+    run.call_model_sync(ASK, lambda request: ModelResponse(tool_calls=calls))
+
+    def execute(name, arguments):
+        together.wait(10)
+        return arguments["command"]
+
+    threads = [
+        threading.Thread(target=lambda each=each: texts.append(run.call_tool_sync(each, execute).text))
+        for each in calls
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(texts) == ["ls", "pwd"]
+    assert run.end_sync().status == "completed"
+
+
+def test_an_interrupt_of_sync_code_cancels_the_run_and_is_raised():
+    def interrupted(request):
+        raise KeyboardInterrupt
+
+    run = attach().start_sync("Go.")
+    with pytest.raises(KeyboardInterrupt):
+        run.call_model_sync(ASK, interrupted)
+    assert run.end_sync().status == "cancelled"
+
+
+async def test_the_session_has_the_id_and_the_history_of_the_conversation():
+    seen = []
+
+    @hook(BEFORE_LLM)
+    def look(ctx, request):
+        seen.append((ctx.session.id, [message.content for message in ctx.state.messages]))
+
+    run = attach(look).start("And now?", [Message("user", "Hi."), Message("assistant", "Hello.")], session="thread-7")
+    await run.call_model(ASK, says_done)
+    await run.end()
+    assert seen == [("thread-7", ["Hi.", "Hello.", "And now?"])]
+
+
+def test_unchanged_messages_return_as_the_same_objects():
+    originals = [{"text": "a", "image": b"..."}, {"text": "b"}]
+    translation = Translation(lambda each: Message("user", each["text"]), lambda each: {"text": each.content})
+    first, second = translation.read(originals)
+    written = translation.write([first, Message("user", "new"), second])
+    assert written[0] is originals[0]
+    assert written[1] == {"text": "new"}
+    assert written[2] is originals[1]

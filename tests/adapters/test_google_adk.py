@@ -1,0 +1,357 @@
+"""What is special about Google ADK: callbacks, toolsets, confirmations, and agents that call agents."""
+
+import asyncio
+
+import pytest
+
+pytest.importorskip("google.adk")
+
+from google.adk.agents import LlmAgent
+from google.adk.apps import App
+from google.adk.models.llm_response import LlmResponse
+from google.adk.plugins.base_plugin import BasePlugin
+from google.adk.runners import InMemoryRunner
+from google.adk.tools import FunctionTool
+from google.adk.tools.agent_tool import AgentTool
+from google.adk.tools.base_toolset import BaseToolset
+from google.genai import types
+
+from hookline import HookResult, guard, hook, observer
+from hookline.adapters.google_adk import HooklinePlugin
+from hookline.errors import RegistrationError
+from hookline.models import ScriptedModel, call, reply
+from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END, ON_RUN_START
+
+from .drivers.google_adk import Scripted
+
+
+@guard(BEFORE_TOOL, tools="write")
+def only_drafts(ctx, request):
+    if not request.arguments["path"].endswith("draft.txt"):
+        return HookResult.block("Only drafts may be written.")
+    return None
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(path: str) -> str:
+        """Write a file."""
+        (tmp_path / path).write_text("written")
+        return "ok"
+
+    return write
+
+
+def model_of(*turns):
+    return Scripted(model="scripted", script=ScriptedModel(turns))
+
+
+class Conversation:
+    """One session with an agent, in a runner with these plugins."""
+
+    def __init__(self, agent, *plugins):
+        self.runner = InMemoryRunner(app=App(name="tests", root_agent=agent, plugins=list(plugins)))
+        self.session = None
+
+    async def say(self, *parts, **options):
+        sessions = self.runner.session_service
+        if self.session is None:
+            self.session = await sessions.create_session(app_name="tests", user_id="ada")
+        parts = [part if isinstance(part, types.Part) else types.Part(text=part) for part in parts]
+        message = types.Content(role="user", parts=parts)
+        given = {"user_id": "ada", "session_id": self.session.id, "new_message": message}
+        return [event async for event in self.runner.run_async(**given, **options)]
+
+
+def texts(events):
+    return [part.text for event in events for part in event.content.parts if part.text]
+
+
+def results(events):
+    return [each.response for event in events for each in event.get_function_responses()]
+
+
+WRITE_DRAFT = (call("write", path="draft.txt"), reply("Done."))
+
+
+async def test_a_guard_judges_what_a_callback_of_the_agent_made_of_the_arguments(write, tmp_path):
+    def elsewhere(tool, args, tool_context):
+        args["path"] = "passwords.txt"
+
+    agent = LlmAgent(name="a", model=model_of(*WRITE_DRAFT), tools=[write], before_tool_callback=elsewhere)
+    events = await Conversation(agent, HooklinePlugin(only_drafts)).say("Write.")
+    assert list(tmp_path.iterdir()) == []
+    assert results(events) == [{"error": "Only drafts may be written."}]
+
+
+async def test_a_guard_judges_what_a_later_plugin_made_of_the_arguments(write, tmp_path):
+    class Elsewhere(BasePlugin):
+        async def before_tool_callback(self, *, tool, tool_args, tool_context):
+            tool_args["path"] = "passwords.txt"
+
+    agent = LlmAgent(name="a", model=model_of(*WRITE_DRAFT), tools=[write])
+    await Conversation(agent, HooklinePlugin(only_drafts), Elsewhere(name="elsewhere")).say("Write.")
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_hooks_see_the_request_as_a_callback_of_the_agent_changed_it():
+    seen = []
+
+    @observer(BEFORE_LLM)
+    def note(ctx, request):
+        seen.append(request.messages[-1].content)
+
+    def louder(callback_context, llm_request):
+        llm_request.contents[-1].parts[0].text += "!!!"
+
+    agent = LlmAgent(name="a", model=model_of(reply("Hi.")), before_model_callback=louder)
+    await Conversation(agent, HooklinePlugin(note)).say("Hello")
+    assert seen == ["Hello!!!"]
+
+
+async def test_the_agent_of_the_program_stays_as_it_is(write):
+    model = model_of(*WRITE_DRAFT)
+    agent = LlmAgent(name="a", model=model, tools=[write])
+    await Conversation(agent, HooklinePlugin(only_drafts)).say("Write.")
+    assert agent.model is model
+    assert "generate_content_async" not in vars(model)
+    assert agent.tools == [write]
+
+
+async def test_tools_of_a_toolset_are_judged_under_their_prefixed_name(write, tmp_path):
+    class Files(BaseToolset):
+        async def get_tools(self, readonly_context=None):
+            return [FunctionTool(write)]
+
+    @guard(BEFORE_TOOL, tools="files_*")
+    def never(ctx, request):
+        return HookResult.block("Never.")
+
+    agent = LlmAgent(
+        name="a", model=model_of(call("files_write", path="x"), reply("Done.")), tools=[Files(tool_name_prefix="files")]
+    )
+    assert results(await Conversation(agent, HooklinePlugin(never)).say("Write.")) == [{"error": "Never."}]
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_calls_of_one_reply_run_at_the_same_time():
+    both = asyncio.Barrier(2)
+
+    async def meet(name: str) -> str:
+        """Wait for the other one."""
+        await both.wait()
+        return f"{name} met"
+
+    model = model_of([call("meet", name="ada"), call("meet", name="bob")], reply("Done."))
+    agent = LlmAgent(name="a", model=model, tools=[meet])
+    events = await asyncio.wait_for(Conversation(agent, HooklinePlugin(only_drafts)).say("Meet."), 20)
+    assert results(events) == [{"result": "ada met"}, {"result": "bob met"}]
+
+
+async def test_a_call_that_a_person_confirms_later_is_judged_then(write, tmp_path):
+    allowed = []
+
+    @guard(BEFORE_TOOL)
+    def when_allowed(ctx, request):
+        return None if allowed else HookResult.block("Not allowed.")
+
+    tool = FunctionTool(write, require_confirmation=True)
+    agent = LlmAgent(
+        name="a", model=model_of(call("write", path="draft.txt"), reply("No."), reply("Yes.")), tools=[tool]
+    )
+    conversation = Conversation(agent, HooklinePlugin(when_allowed))
+    paused = await conversation.say("Write.")
+    assert list(tmp_path.iterdir()) == []
+    await conversation.say(confirmation(paused))
+    assert list(tmp_path.iterdir()) == []  # the person agreed, but the guard did not
+    agent.model = model_of(call("write", path="draft.txt"), reply("Yes."))
+    conversation = Conversation(agent, HooklinePlugin(when_allowed))
+    paused = await conversation.say("Write.")
+    allowed.append(True)
+    await conversation.say(confirmation(paused))
+    assert (tmp_path / "draft.txt").exists()
+
+
+def confirmation(events):
+    """Return the answer of a person who agrees to the call."""
+    asked = [each for event in events for each in event.get_function_calls() if "confirmation" in each.name]
+    return types.Part(
+        function_response=types.FunctionResponse(id=asked[0].id, name=asked[0].name, response={"confirmed": True})
+    )
+
+
+async def test_an_agent_that_takes_over_is_judged_too(write, tmp_path):
+    writer = LlmAgent(
+        name="writer",
+        description="Writes.",
+        model=model_of(call("write", path="passwords.txt"), reply("I may not.")),
+        tools=[write],
+    )
+    root = LlmAgent(name="root", model=model_of(call("transfer_to_agent", agent_name="writer")), sub_agents=[writer])
+    ends = []
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        ends.append((result.reply, len(result.steps)))
+
+    events = await Conversation(root, HooklinePlugin(only_drafts, note)).say("Write.")
+    assert list(tmp_path.iterdir()) == []
+    assert texts(events)[-1] == "I may not."
+    assert ends == [("I may not.", 3)]  # one run, with the steps of both agents
+
+
+@pytest.mark.filterwarnings("ignore:The `plugins` argument is deprecated")  # ADK itself uses it for the inner runner
+async def test_an_agent_as_a_tool_is_a_nested_run_with_the_same_guards(write, tmp_path):
+    writer = LlmAgent(
+        name="writer",
+        description="Writes.",
+        model=model_of(call("write", path="passwords.txt"), reply("I may not.")),
+        tools=[write],
+    )
+    root = LlmAgent(
+        name="root", model=model_of(call("writer", request="Write."), reply("It may not.")), tools=[AgentTool(writer)]
+    )
+    runs = []
+
+    @observer(ON_RUN_START)
+    def note(ctx, start):
+        runs.append(start.ids)
+
+    events = await Conversation(root, HooklinePlugin(only_drafts, note)).say("Write.")
+    assert list(tmp_path.iterdir()) == []
+    assert texts(events)[-1] == "It may not."
+    outer, inner = runs
+    assert inner.parent_run_id == outer.run_id
+
+
+async def test_an_unknown_tool_is_an_error_for_the_model_and_for_hooks(write):
+    outcomes = []
+
+    @observer(AFTER_TOOL)
+    def note(ctx, result):
+        outcomes.append((result.name, result.outcome))
+
+    agent = LlmAgent(name="a", model=model_of(call("fly", to="Rome"), reply("I cannot fly.")), tools=[write])
+    events = await Conversation(agent, HooklinePlugin(note)).say("Fly.")
+    assert "no tool with that name" in results(events)[0]["error"]
+    assert outcomes == [("fly", "error")]
+
+
+async def test_an_error_of_the_model_reaches_the_program_as_it_is():
+    ends = []
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        ends.append(result.status)
+
+    agent = LlmAgent(name="a", model=model_of(ConnectionResetError("the line is cut")))
+    with pytest.raises(ConnectionResetError, match="the line is cut"):
+        await Conversation(agent, HooklinePlugin(note)).say("Hello.")
+    assert ends == ["failed"]
+
+
+async def test_an_error_of_a_tool_is_handled_as_adk_does_without_hooks():
+    def fail() -> str:
+        """Fail."""
+        raise ValueError("boom")
+
+    def sorry(tool, args, tool_context, error):
+        return {"result": f"It failed: {error}"}
+
+    agent = LlmAgent(name="a", model=model_of(call("fail"), reply("Done.")), tools=[fail], on_tool_error_callback=sorry)
+    events = await Conversation(agent, HooklinePlugin(only_drafts)).say("Go.")
+    assert results(events) == [{"result": "It failed: boom"}]
+
+
+async def test_a_hook_that_changes_the_text_of_a_message_keeps_its_image():
+    @hook(BEFORE_LLM)
+    def redact(ctx, request):
+        changed = [each.replace(content=each.content.replace("Ada", "[name]")) for each in request.messages]
+        return request.replace(messages=changed)
+
+    got = []
+
+    class Looking(Scripted):
+        async def generate_content_async(self, llm_request, stream=False):
+            got.extend(llm_request.contents[-1].parts)
+            yield LlmResponse(content=types.Content(role="model", parts=[types.Part(text="Hi.")]))
+
+    image = types.Part(inline_data=types.Blob(data=b"png", mime_type="image/png"))
+    agent = LlmAgent(name="a", model=Looking(model="m", script=None))
+    await Conversation(agent, HooklinePlugin(redact)).say("This is Ada.", image)
+    assert [got[0].text, got[1].inline_data.data] == ["This is [name].", b"png"]
+
+
+async def test_hooks_change_settings_and_tools_of_one_request(write):
+    @hook(BEFORE_LLM)
+    def brief(ctx, request):
+        assert request.params == {"temperature": 0.5}
+        spec = request.tools[0].replace(description="Write a draft.")
+        return request.replace(params={"max_tokens": 5}, tools=(spec,), tool_choice="none")
+
+    got = []
+
+    class Looking(Scripted):
+        async def generate_content_async(self, llm_request, stream=False):
+            got.append(llm_request.config)
+            yield LlmResponse(content=types.Content(role="model", parts=[types.Part(text="Hi.")]))
+
+    settings = types.GenerateContentConfig(temperature=0.5)
+    agent = LlmAgent(name="a", model=Looking(model="m", script=None), tools=[write], generate_content_config=settings)
+    await Conversation(agent, HooklinePlugin(brief)).say("Hello.")
+    (config,) = got
+    assert (config.temperature, config.max_output_tokens) == (None, 5)
+    assert config.tools[0].function_declarations[0].description == "Write a draft."
+    assert config.tool_config.function_calling_config.mode.name == "NONE"
+
+
+async def test_the_next_message_is_a_run_of_the_same_conversation():
+    seen = []
+
+    @observer(AFTER_LLM)
+    def note(ctx, answer):
+        seen.append([message.content for message in ctx.state.messages])
+
+    agent = LlmAgent(name="a", model=model_of(reply("Hi Ada."), reply("You are Ada.")))
+    conversation = Conversation(agent, HooklinePlugin(note))
+    await conversation.say("I am Ada.")
+    await conversation.say("Who am I?")
+    assert seen == [["I am Ada."], ["I am Ada.", "Hi Ada.", "Who am I?"]]
+
+
+async def test_calls_without_an_id_are_matched_with_their_results(write):
+    seen = []
+
+    @observer(BEFORE_LLM)
+    def note(ctx, request):
+        seen.append([(message.call_id, [each.id for each in message.tool_calls]) for message in request.messages[2:]])
+
+    class WithoutIds(Scripted):
+        async def generate_content_async(self, llm_request, stream=False):
+            if len(llm_request.contents) == 1:
+                made = types.FunctionCall(name="write", args={"path": "draft.txt"})
+                parts = [types.Part(function_call=made)]
+            else:
+                parts = [types.Part(text="Done.")]
+            yield LlmResponse(content=types.Content(role="model", parts=parts))
+
+    agent = LlmAgent(name="a", model=WithoutIds(model="m", script=None), tools=[write], instruction="Write.")
+    events = await Conversation(agent, HooklinePlugin(note)).say("Go.")
+    assert results(events) == [{"result": "ok"}]
+    (assistant, result) = seen[1]
+    assert assistant[1] == [result[0]]
+
+
+def test_attaching_twice_is_an_error():
+    agent = LlmAgent(name="a", model=model_of())
+    with pytest.raises(ValueError, match="'hookline' already registered"):
+        Conversation(agent, HooklinePlugin(only_drafts), HooklinePlugin(only_drafts))
+
+
+def test_a_hook_that_replaces_the_final_reply_is_refused_when_it_is_attached():
+    @hook(ON_RUN_END)
+    def sign(ctx, result):
+        return HookResult.replace({"reply": "Signed."})
+
+    with pytest.raises(RegistrationError, match="Google ADK cannot do 'replace' there. ADK has sent the last event"):
+        HooklinePlugin(sign)

@@ -1,0 +1,330 @@
+"""LangChain: what the suite of behaviours does not cover, in agents as people write them."""
+
+import asyncio
+import gc
+
+import pytest
+
+pytest.importorskip("langchain")
+
+from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddleware
+from langchain.agents.structured_output import ToolStrategy
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+from pydantic import BaseModel
+
+from hookline import HookResult, Message, guard, hook, observer
+from hookline.adapters.langchain import HooklineMiddleware
+from hookline.errors import RegistrationError, RunFailedError
+from hookline.models import ScriptedModel, call, reply
+from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END, ON_TOKEN, SESSION_START
+
+from ..waiting import wait_until
+from .drivers.langchain import Scripted
+
+GO = {"messages": [HumanMessage("Go.")]}
+
+
+class Shell:
+    """A tool that only notes its commands."""
+
+    def __init__(self):
+        self.ran = ran = []
+
+        @tool
+        def shell(command: str) -> str:
+            """Run a command."""
+            ran.append(command)
+            return f"ran {command}"
+
+        self.tool = shell
+
+
+@pytest.fixture
+def shell():
+    return Shell()
+
+
+def agent(turns, *middleware, tools=(), **options):
+    model = Scripted(script=ScriptedModel(turns))
+    return create_agent(model, tools, middleware=middleware, **options)
+
+
+@guard(BEFORE_TOOL, tools="shell")
+def no_rm(ctx, request):
+    return HookResult.block("rm is not allowed.") if "rm" in request.arguments["command"] else None
+
+
+def test_one_line_attaches_a_guard(shell):
+    state = agent(
+        [call("shell", command="rm x"), reply("I may not.")], HooklineMiddleware(no_rm), tools=[shell.tool]
+    ).invoke(GO)
+    assert shell.ran == []
+    (result,) = [message for message in state["messages"] if isinstance(message, ToolMessage)]
+    assert (result.content, result.status) == ("rm is not allowed.", "error")
+
+
+def test_two_of_them_in_one_agent_are_refused():
+    with pytest.raises(AssertionError, match="duplicate middleware"):
+        agent([], HooklineMiddleware(), HooklineMiddleware())
+
+
+def test_a_hook_at_on_token_is_refused_with_the_alternative():
+    @guard(ON_TOKEN)
+    def judge(ctx, token):
+        return None
+
+    with pytest.raises(RegistrationError, match=r"'judge' at on_token: LangChain has no moment for it.*after_llm"):
+        HooklineMiddleware(judge)
+
+
+async def test_one_middleware_serves_many_concurrent_runs(shell):
+    tasks = []
+
+    @observer(BEFORE_TOOL)
+    def note(ctx, request):
+        tasks.append((ctx.state.messages[0].content, request.arguments["command"]))
+
+    middleware = HooklineMiddleware(no_rm, note)
+
+    async def one(number):
+        turns = [call("shell", command=str(number)), reply(f"Done {number}.")]
+        state = await agent(turns, middleware, tools=[shell.tool]).ainvoke(
+            {"messages": [HumanMessage(f"Go {number}.")]}
+        )
+        return state["messages"][-1].text
+
+    assert await asyncio.gather(*map(one, range(20))) == [f"Done {i}." for i in range(20)]
+    assert sorted(tasks) == sorted((f"Go {i}.", str(i)) for i in range(20))
+
+
+def test_arguments_that_an_outer_middleware_changes_are_judged(shell):
+    class Careless(AgentMiddleware):
+        def wrap_tool_call(self, request, handler):
+            return handler(request.override(tool_call={**request.tool_call, "args": {"command": "rm -r x"}}))
+
+    turns = [call("shell", command="ls"), reply("Done.")]
+    agent(turns, Careless(), HooklineMiddleware(no_rm), tools=[shell.tool]).invoke(GO)
+    assert shell.ran == []
+
+
+def test_the_exception_of_a_tool_is_raised_as_without_hookline():
+    ended = []
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        ended.append(result.status)
+
+    @tool
+    def fails() -> str:
+        """Fail."""
+        raise ConnectionError("the line is cut")
+
+    with pytest.raises(ConnectionError, match="the line is cut"):
+        agent([call("fails")], HooklineMiddleware(note), tools=[fails]).invoke(GO)
+
+
+async def test_a_run_whose_graph_failed_is_ended():
+    ended = []
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        ended.append(result.status)
+
+    @tool
+    async def fails() -> str:
+        """Fail."""
+        raise ConnectionError("the line is cut")
+
+    async def run():
+        with pytest.raises(ConnectionError):
+            await agent([call("fails")], HooklineMiddleware(note), tools=[fails]).ainvoke(GO)
+
+    await run()
+    gc.collect()
+    await wait_until(lambda: ended == ["cancelled"])
+
+
+def test_invalid_arguments_reach_the_model_as_langchain_words_them(shell):
+    outcomes = []
+
+    @observer(AFTER_TOOL)
+    def note(ctx, result):
+        outcomes.append(result.outcome)
+
+    turns = [call("shell", wrong=1), reply("Sorry.")]
+    state = agent(turns, HooklineMiddleware(note), tools=[shell.tool]).invoke(GO)
+    assert outcomes == ["error"]
+    assert "command" in state["messages"][2].text
+    assert state["messages"][-1].text == "Sorry."
+
+
+def test_a_command_that_a_tool_returns_is_kept():
+    @tool
+    def finish() -> Command:
+        """Finish."""
+        return Command(update={"messages": [ToolMessage("finished", tool_call_id="c1")]})
+
+    turns = [[call("finish")], reply("Done.")]
+    model = ScriptedModel(turns)
+    scripted = Scripted(script=model)
+
+    @hook(AFTER_LLM)
+    def fixed_ids(ctx, answer):
+        calls = tuple(each.replace({"id": "c1"}) for each in answer.tool_calls)
+        return HookResult.replace({"tool_calls": calls}) if calls else None
+
+    state = create_agent(scripted, [finish], middleware=[HooklineMiddleware(fixed_ids)]).invoke(GO)
+    assert [message.text for message in state["messages"]] == ["Go.", "", "finished", "Done."]
+
+
+def test_images_pass_unchanged_through_hooks_that_change_other_messages():
+    got = []
+
+    class Looks(Scripted):
+        def _generate(self, messages, **options):
+            got.extend(messages)
+            return super()._generate(messages, **options)
+
+    @hook(BEFORE_LLM)
+    def add(ctx, request):
+        return HookResult.replace({"messages": (*request.messages, Message("user", "Be brief."))})
+
+    picture = HumanMessage(
+        [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": "data:"}}]
+    )
+    model = Looks(script=ScriptedModel([reply("A cat.")]))
+    create_agent(model, [], middleware=[HooklineMiddleware(add)]).invoke({"messages": [picture]})
+    assert [message.content for message in got] == [picture.content, "Be brief."]
+
+
+def test_structured_output_is_kept():
+    class Weather(BaseModel):
+        """The weather."""
+
+        degrees: int
+
+    turns = [call("Weather", degrees=21)]
+    made = agent(turns, HooklineMiddleware(no_rm), response_format=ToolStrategy(Weather))
+    assert made.invoke(GO)["structured_response"] == Weather(degrees=21)
+
+
+def test_a_conversation_has_one_session_and_its_history():
+    sessions, seen = [], []
+
+    @observer(SESSION_START)
+    def opened(ctx, start):
+        sessions.append(start.session_id)
+
+    @hook(BEFORE_LLM)
+    def look(ctx, request):
+        seen.append([message.content for message in ctx.state.messages])
+
+    made = agent([reply("Hello."), reply("Fine.")], HooklineMiddleware(opened, look), checkpointer=InMemorySaver())
+    config = {"configurable": {"thread_id": "thread-7"}}
+    made.invoke({"messages": [HumanMessage("Hi.")]}, config)
+    made.invoke({"messages": [HumanMessage("How are you?")]}, config)
+    assert sessions == ["thread-7"]
+    assert seen == [["Hi."], ["Hi.", "Hello.", "How are you?"]]
+
+
+@pytest.mark.parametrize("command", ["ls", "rm x"])
+async def test_a_call_is_judged_after_an_interrupt_for_a_person(shell, command):
+    ended = []
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        ended.append((result.status, result.reply))
+
+    made = agent(
+        [call("shell", command=command), reply("Done.")],
+        HumanInTheLoopMiddleware(interrupt_on={"shell": True}),
+        HooklineMiddleware(no_rm, note),
+        tools=[shell.tool],
+        checkpointer=InMemorySaver(),
+    )
+    config = {"configurable": {"thread_id": "1"}}
+    await made.ainvoke(GO, config)
+    gc.collect()
+    await wait_until(lambda: ended == [("cancelled", "")])
+    state = await made.ainvoke(Command(resume={"decisions": [{"type": "approve"}]}), config)
+    assert shell.ran == ([] if "rm" in command else ["ls"])
+    assert state["messages"][-1].text == "Done."
+    assert ended[1:] == [("completed", "Done.")]
+
+
+async def test_text_is_streamed_live_while_no_hook_can_reject_it():
+    pieces = []
+
+    @observer(AFTER_LLM)
+    def note(ctx, answer):
+        pass
+
+    async for message, _ in agent([reply("one two three")], HooklineMiddleware(note)).astream(
+        GO, stream_mode="messages"
+    ):
+        pieces.append(message.text)
+    assert "".join(pieces) == "one two three"
+    assert len(pieces) > 2
+
+
+async def test_text_that_a_hook_judges_is_streamed_when_it_is_settled():
+    @guard(AFTER_LLM)
+    def judge(ctx, answer):
+        return HookResult.retry("Again.") if "two" in answer.content else None
+
+    made = agent([reply("one two three"), reply("four five")], HooklineMiddleware(judge))
+    pieces = [
+        message.text async for message, _ in made.astream(GO, stream_mode="messages") if isinstance(message, AIMessage)
+    ]
+    assert [piece for piece in pieces if piece] == ["four five"]
+
+
+async def test_stream_live_shows_text_at_once():
+    @guard(AFTER_LLM)
+    def judge(ctx, answer):
+        return None
+
+    made = agent([reply("one two three")], HooklineMiddleware(judge, stream="live"))
+    pieces = [
+        message.text async for message, _ in made.astream(GO, stream_mode="messages") if isinstance(message, AIMessage)
+    ]
+    assert len(pieces) > 2
+
+
+async def test_cancelling_the_agent_cancels_the_run(shell):
+    ended, started = [], asyncio.Event()
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        ended.append(result.status)
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        started.set()
+        await asyncio.Event().wait()
+
+    work = asyncio.create_task(agent([call("wait")], HooklineMiddleware(note), tools=[wait]).ainvoke(GO))
+    await started.wait()
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    await wait_until(lambda: ended == ["cancelled"])
+
+
+def test_a_hook_that_fails_at_the_end_fails_the_agent():
+    @hook(ON_RUN_END)
+    def broken(ctx, result):
+        raise ValueError("the end is broken")
+
+    with pytest.raises(RunFailedError, match="the end is broken"):
+        agent([reply("Done.")], HooklineMiddleware(broken)).invoke(GO)
+
+
+async def test_a_sync_agent_inside_async_code_does_not_hang():
+    state = agent([reply("Done.")], HooklineMiddleware(no_rm)).invoke(GO)
+    assert state["messages"][-1].text == "Done."

@@ -1,0 +1,491 @@
+"""The adapter of pydantic-ai: what is special about this framework. The rest is in ``test_behaviours.py``."""
+
+import asyncio
+from datetime import date
+from importlib import metadata
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pydantic_ai")
+
+from pydantic import BaseModel  # noqa: E402
+from pydantic_ai import Agent, ModelRetry, RunContext, ToolReturn  # noqa: E402
+from pydantic_ai.capabilities import AbstractCapability, NativeTool  # noqa: E402
+from pydantic_ai.exceptions import UnexpectedModelBehavior  # noqa: E402
+from pydantic_ai.messages import (  # noqa: E402
+    ImageUrl,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import FunctionModel  # noqa: E402
+from pydantic_ai.native_tools import WebSearchTool  # noqa: E402
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults  # noqa: E402
+
+from hookline import HookRegistry, HookResult, RunFailedError, guard, hook, observer  # noqa: E402
+from hookline.adapters._pydantic_ai_messages import Conversation  # noqa: E402
+from hookline.adapters.pydantic_ai import HooklineCapability  # noqa: E402
+from hookline.errors import RegistrationError  # noqa: E402
+from hookline.models import ScriptedModel, call, reply  # noqa: E402
+from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END, ON_STOP  # noqa: E402
+
+from .drivers.pydantic_ai import scripted  # noqa: E402
+
+ran: list[str] = []
+
+
+def shell(command: str) -> str:
+    """Run a command."""
+    ran.append(command)
+    return f"ran {command}"
+
+
+@guard(BEFORE_TOOL, tools="*")
+def no_sudo(ctx, request):
+    return HookResult.block("No sudo here.") if "sudo" in str(request.arguments) else None
+
+
+SUDO = [call("shell", command="sudo ls"), reply("I may not.")]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran():
+    ran.clear()
+
+
+def agent(script: list[Any], *hooks: Any, tools: Any = (shell,), **options: Any) -> Any:
+    capabilities = [*options.pop("capabilities", ()), HooklineCapability(*hooks)]
+    return Agent(scripted(ScriptedModel(script)), tools=tools, capabilities=capabilities, **options)
+
+
+def parts(result: Any, kind: str) -> list[Any]:
+    return [part for message in result.all_messages() for part in message.parts if part.part_kind == kind]
+
+
+@pytest.mark.parametrize("second", ["in the agent", "in the run"])
+async def test_a_second_capability_in_the_same_run_is_refused(second):
+    one, two = HooklineCapability(no_sudo), HooklineCapability(no_sudo)
+    model = ScriptedModel(SUDO)
+    mine = Agent(scripted(model), capabilities=[one, two] if second == "in the agent" else [one])
+    with pytest.raises(RegistrationError, match="already attached"):
+        await mine.run("Go.", capabilities=None if second == "in the agent" else [two])
+    assert model.requests == []
+
+
+async def test_an_unsupported_version_is_refused_with_the_supported_range(monkeypatch):
+    monkeypatch.setattr("hookline.adapters._foreign.version", lambda package: "3.0.0")
+    with pytest.raises(RegistrationError, match=r"pydantic-ai 3\.0\.0 is not supported: .* >=2\.66,<2\.67"):
+        HooklineCapability(no_sudo)
+
+
+def test_the_installed_version_is_the_tested_one():
+    assert metadata.version("pydantic-ai-slim").startswith("2.66.")
+
+
+async def test_one_capability_serves_several_agents_and_runs_at_the_same_time():
+    capability = HooklineCapability(no_sudo)
+    agents = [Agent(scripted(ScriptedModel(SUDO)), tools=[shell], capabilities=[capability]) for _ in range(5)]
+    results = await asyncio.gather(*[each.run("Go.") for each in agents])
+    assert [result.output for result in results] == ["I may not."] * 5
+    assert ran == []
+
+
+async def test_a_capability_of_one_run_guards_that_run():
+    mine = Agent(scripted(ScriptedModel(SUDO)), tools=[shell])
+    assert (await mine.run("Go.", capabilities=[HooklineCapability(no_sudo)])).output == "I may not."
+    assert ran == []
+
+
+# Tools.
+
+
+async def test_guards_judge_the_arguments_as_pydantic_ai_validates_them():
+    judged, got = [], []
+
+    def remind(day: date, times: int = 2) -> str:
+        """Remind me."""
+        got.append((day, times))
+        return "ok"
+
+    @guard(BEFORE_TOOL)
+    def judge(ctx, request):
+        judged.append(dict(request.arguments))
+
+    @hook(BEFORE_TOOL)
+    def tomorrow(ctx, request):
+        return HookResult.replace({"arguments": {"day": "2026-11-17"}})
+
+    await agent([call("remind", day="someday"), reply("Done.")], judge, tomorrow, tools=[remind]).run("Go.")
+    assert judged == [{"day": "2026-11-17", "times": 2}]
+    assert got == [(date(2026, 11, 17), 2)]
+
+
+async def test_invalid_arguments_are_returned_to_the_model_as_without_hooks_and_guards_are_not_asked():
+    judged = []
+
+    @guard(BEFORE_TOOL)
+    def judge(ctx, request):
+        judged.append(request)
+
+    script = [call("shell", command=3), call("shell", command="ls"), reply("Done.")]
+    result = await agent(script, judge).run("Go.")
+    plain = await Agent(scripted(ScriptedModel(script)), tools=[shell]).run("Go.")
+    first, same = parts(result, "tool-return")[0], parts(plain, "tool-return")[0]
+    assert (first.outcome, first.content) == (same.outcome, same.content) == ("retried", same.content)
+    assert len(judged) == 1
+    with pytest.raises(UnexpectedModelBehavior, match="exceeded max retries"):
+        await agent([call("shell", command=3)] * 2, judge).run("Go.")
+
+
+async def test_a_rewriter_repairs_arguments_that_are_no_json():
+    @hook(BEFORE_TOOL)
+    def repair(ctx, request):
+        return HookResult.replace({"arguments": {"command": "ls"}, "raw": None}) if request.raw else None
+
+    def answer(messages, info):
+        if len(messages) > 1:
+            return ModelResponse(parts=[TextPart("Done.")])
+        return ModelResponse(parts=[ToolCallPart("shell", "{command: ls", "c1")])
+
+    mine = Agent(FunctionModel(answer), tools=[shell], capabilities=[HooklineCapability(repair)])
+    assert (await mine.run("Go.")).output == "Done."
+    assert ran == ["ls"]
+
+
+async def test_the_hooks_judge_what_other_capabilities_changed():
+    class Sneaky(AbstractCapability[Any]):
+        async def before_tool_execute(self, ctx: Any, *, call: Any, tool_def: Any, args: Any) -> Any:
+            return {"command": "sudo rm"}
+
+    mine = agent([call("shell", command="ls"), reply("I may not.")], no_sudo, capabilities=[Sneaky()])
+    result = await mine.run("Go.")
+    assert ran == []
+    assert parts(result, "tool-return")[0].content == "No sudo here."
+
+
+async def test_a_blocked_call_is_a_denied_one_in_the_history():
+    result = await agent(SUDO, no_sudo).run("Go.")
+    (returned,) = parts(result, "tool-return")
+    assert (returned.outcome, returned.content) == ("denied", "No sudo here.")
+
+
+@pytest.mark.parametrize("failure", [ModelRetry("the disk is full"), OSError("the disk is full")])
+async def test_a_tool_that_fails_does_what_it_does_without_hooks_and_hooks_see_an_error(failure):
+    seen = []
+
+    @observer(AFTER_TOOL)
+    def note(ctx, result):
+        seen.append(result.outcome)
+
+    def save() -> str:
+        """Save."""
+        raise failure
+
+    mine = agent([call("save"), reply("Sorry.")], note, tools=[save])
+    if isinstance(failure, ModelRetry):
+        result = await mine.run("Go.")
+        assert parts(result, "tool-return")[0].outcome == "retried"
+    else:
+        with pytest.raises(OSError, match="the disk is full"):
+            await mine.run("Go.")
+    assert seen == ["error"]
+
+
+async def test_a_hook_replaces_the_failure_of_a_tool():
+    @hook(AFTER_TOOL)
+    def soften(ctx, result):
+        return HookResult.replace({"error": None, "result": "Nothing was saved."})
+
+    def save() -> str:
+        """Save."""
+        raise OSError("the disk is full")
+
+    result = await agent([call("save"), reply("Sorry.")], soften, tools=[save]).run("Go.")
+    assert parts(result, "tool-return")[0].content == "Nothing was saved."
+
+
+async def test_what_a_tool_returned_stays_the_same_object_unless_a_hook_changed_it():
+    picture = ImageUrl("https://example.com/dot.png")
+
+    def look() -> ToolReturn[str]:
+        """Look."""
+        return ToolReturn("a dot", content=["see", picture], metadata={"size": 1})
+
+    result = await agent([call("look"), reply("A dot.")], no_sudo, tools=[look]).run("Go.")
+    assert parts(result, "tool-return")[0].metadata == {"size": 1}
+    assert ["see", picture] in [part.content for part in parts(result, "user-prompt")]
+
+    @hook(AFTER_TOOL)
+    def redact(ctx, returned):
+        assert returned.result["content"][0] == "see"
+        return HookResult.replace({"result": "[redacted]"})
+
+    result = await agent([call("look"), reply("A dot.")], redact, tools=[look]).run("Go.")
+    assert parts(result, "tool-return")[0].content == "[redacted]"
+    assert len(parts(result, "user-prompt")) == 1
+
+
+async def test_an_agent_in_a_tool_that_has_a_capability_is_a_nested_run():
+    inner = agent(SUDO)  # without hooks of its own
+
+    async def ask_inner(ctx: RunContext[None], task: str) -> str:
+        """Ask another agent."""
+        return str((await inner.run(task)).output)
+
+    outer = agent([call("ask_inner", task="Go."), reply("Done.")], no_sudo, tools=[ask_inner])
+    result = await outer.run("Go.")
+    assert ran == []
+    assert parts(result, "tool-return")[0].content == "I may not."
+
+
+async def test_a_native_tool_is_refused_unless_it_is_named():
+    options = {"tools": (), "capabilities": [NativeTool(WebSearchTool())]}
+    with pytest.raises(RegistrationError, match=r"native tool 'web_search' .* unguarded=\['web_search'\]"):
+        await agent([reply("Hi.")], no_sudo, **options).run("Go.")
+
+
+async def test_a_call_that_the_program_approves_is_judged_when_it_runs():
+    mine: Any = Agent(
+        scripted(ScriptedModel([[call("delete", path="sudoers"), call("delete", path="a.txt")], reply("Done.")])),
+        output_type=[str, DeferredToolRequests],
+        capabilities=[HooklineCapability(no_sudo)],
+    )
+
+    @mine.tool_plain(requires_approval=True)
+    def delete(path: str) -> str:
+        """Delete a file."""
+        ran.append(path)
+        return "deleted"
+
+    first = await mine.run("Go.")
+    approved = DeferredToolResults(approvals={each.tool_call_id: True for each in first.output.approvals})
+    second = await mine.run(message_history=first.all_messages(), deferred_tool_results=approved)
+    assert (second.output, ran) == ("Done.", ["a.txt"])
+    assert "No sudo here." in [part.content for part in parts(second, "tool-return")]
+
+
+# The end of a run.
+
+
+class Report(BaseModel):
+    title: str
+
+
+async def test_a_typed_output_is_a_reply_for_hooks_and_no_tool_call():
+    seen = []
+
+    @hook(AFTER_LLM)
+    def retitle(ctx, answer):
+        seen.append((answer.content, answer.tool_calls))
+        return HookResult.replace({"content": '{"title": "new"}'})
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        seen.append(result.status)
+
+    result = await agent([call("final_result", title="old")], retitle, note, output_type=Report).run("Go.")
+    assert result.output == Report(title="new")
+    assert seen == [('{"title":"old"}', ()), "completed"]
+
+
+@pytest.mark.parametrize("point", [BEFORE_TOOL, BEFORE_LLM])
+async def test_the_reply_of_a_hook_that_ends_the_run_is_the_output_whatever_its_type(point):
+    @guard(point)
+    def stop(ctx, payload):
+        return HookResult.end("That is enough.")
+
+    result = await agent([call("shell", command="ls")], stop, output_type=Report).run("Go.")
+    assert (result.output, ran) == ("That is enough.", [])
+    assert parts(result, "text")[-1].content == "That is enough."
+
+
+async def test_every_call_has_a_result_in_the_history_of_a_run_that_a_hook_ended():
+    @guard(BEFORE_TOOL)
+    def stop(ctx, request):
+        return HookResult.end("That is enough.")
+
+    result = await agent([[call("shell", command="a"), call("shell", command="b")]], stop).run("Go.")
+    calls = {part.tool_call_id for part in parts(result, "tool-call")}
+    assert {part.tool_call_id for part in parts(result, "tool-return")} == calls
+
+
+async def test_a_run_that_a_hook_keeps_going_has_the_note_in_its_history():
+    @hook(ON_STOP)
+    def more(ctx, stopping):
+        return HookResult.keep_going("And the tests?") if len(ctx.state.steps) == 1 else None
+
+    result = await agent([reply("Done."), reply("They pass.")], more).run("Go.")
+    assert [part.content for part in parts(result, "user-prompt")] == ["Go.", "And the tests?"]
+    assert result.output == "They pass."
+
+
+async def test_a_failure_of_a_hook_is_raised_by_name():
+    @guard(BEFORE_TOOL)
+    def broken(ctx, request):
+        raise ValueError("the guard is broken")
+
+    with pytest.raises(RunFailedError, match="hook 'broken' failed at before_tool"):
+        await agent(SUDO, broken).run("Go.")
+
+
+async def test_cancelling_the_run_is_seen_by_its_hooks():
+    started, ended = asyncio.Event(), []
+
+    async def wait() -> str:
+        """Wait."""
+        started.set()
+        await asyncio.Event().wait()
+        return ""
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        ended.append(result.status)
+
+    task = asyncio.create_task(agent([call("wait")], note, tools=[wait]).run("Go."))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended == ["cancelled"]
+
+
+# Streaming, and other ways to run.
+
+
+async def test_run_stream_shows_the_text_that_hooks_released():
+    @guard(AFTER_LLM)
+    def polite(ctx, answer):
+        return HookResult.retry("Be polite.") if "Fool" in answer.content else None
+
+    ended = []
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        ended.append((result.status, result.reply))
+
+    mine = agent([call("shell", command="sudo ls"), reply("Fool!"), reply("My friend.")], no_sudo, polite, note)
+    async with mine.run_stream("Go.") as stream:
+        shown = [text async for text in stream.stream_text()]
+    assert shown[-1] == "My friend."
+    assert not any("Fool" in text for text in shown)
+    assert ended == [("completed", "My friend.")]
+    assert ran == []
+
+
+async def test_a_run_that_is_iterated_and_left_early_ends_for_its_hooks_too():
+    ended = []
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        ended.append(result.status)
+
+    async with agent([call("shell", command="ls"), reply("Done.")], note).iter("Go.") as run:
+        async for node in run:
+            if type(node).__name__ == "CallToolsNode":
+                break
+    assert ended == ["cancelled"]
+
+
+async def test_a_stream_that_is_left_early_ends_for_its_hooks_too():
+    ended = []
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        ended.append(result.status)
+
+    async with agent([reply("one two three four five")], note).run_stream_events("Go.") as events:
+        async for _ in events:
+            break
+    assert ended == ["cancelled"]
+
+
+async def test_the_usage_of_rejected_replies_counts_in_the_result():
+    @guard(AFTER_LLM)
+    def again(ctx, answer):
+        return HookResult.retry("Again.") if answer.attempt == 1 else None
+
+    once = await agent([reply("Hi.")]).run("Go.")
+    twice = await agent([reply("Hi."), reply("Hi.")], again).run("Go.")
+    assert twice.usage.output_tokens > once.usage.output_tokens > 0
+
+
+async def test_a_hook_changes_settings_and_tool_descriptions():
+    got = []
+
+    def answer(messages, info):
+        got.append((info.model_settings, [tool.description for tool in info.function_tools]))
+        return ModelResponse(parts=[TextPart("Hi.")])
+
+    @hook(BEFORE_LLM)
+    def change(ctx, request):
+        (tool,) = request.tools
+        return request.replace(params={**request.params, "temperature": 0.5}, tools=(tool.replace(description="!"),))
+
+    capability = HooklineCapability(change)
+    mine = Agent(FunctionModel(answer), tools=[shell], capabilities=[capability], model_settings={"max_tokens": 9})
+    await mine.run("Go.")
+    assert got == [({"max_tokens": 9, "temperature": 0.5}, ["!"])]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda request: {"tools": (*request.tools, request.tools[0].replace(name="other"))}, "add the tool 'other'"),
+        (lambda request: {"model": "other"}, "change the model"),
+        (lambda request: {"response_format": {"type": "object"}}, "change response_format"),
+    ],
+)
+async def test_a_change_that_pydantic_ai_cannot_make_fails_and_names_the_alternative(change, message):
+    @hook(BEFORE_LLM)
+    def rewrite(ctx, request):
+        return request.replace(**change(request))
+
+    with pytest.raises(Exception, match=f"pydantic-ai: a hook cannot {message}"):
+        await agent([reply("Hi.")], rewrite).run("Go.")
+
+
+async def test_hooks_that_are_added_to_the_registry_later_take_part():
+    registry = HookRegistry()
+    mine = agent(SUDO, registry)
+    registry.register(no_sudo)
+    await mine.run("Go.")
+    assert ran == []
+
+
+# Messages there and back.
+
+HISTORY = [
+    ModelRequest(parts=[SystemPromptPart("s"), UserPromptPart(["hi", ImageUrl("https://example.com/x.png")])]),
+    ModelResponse(parts=[ThinkingPart("t"), TextPart("ok"), ToolCallPart("add", '{"a": 1}', "c1")]),
+    ModelRequest(parts=[ToolReturnPart("add", {"sum": 3}, "c1"), UserPromptPart("and")]),
+]
+
+
+def test_messages_that_no_hook_changed_return_exactly_as_they_were():
+    conversation = Conversation("Help.", HISTORY)
+    roles = [message.role for message in conversation.messages]
+    assert roles == ["system", "system", "user", "assistant", "tool", "user"]
+    instructions, history = conversation.restore([message.replace() for message in conversation.messages])
+    assert instructions is None
+    assert all(one is two for one, two in zip(history, HISTORY, strict=True))
+
+
+def test_a_changed_message_keeps_its_files_and_the_other_parts_stay():
+    conversation = Conversation("Help.", HISTORY)
+    messages = list(conversation.messages)
+    messages[0] = messages[0].replace(content="Help me.")
+    messages[2] = messages[2].replace(content="hello")
+    note = messages[2].replace(content="more")
+    instructions, history = conversation.restore([*messages, note])
+    assert instructions == "Help me."
+    assert history[0].parts[0] is HISTORY[0].parts[0]
+    assert history[0].parts[1].content == ["hello", ImageUrl("https://example.com/x.png")]
+    assert history[1] is HISTORY[1]
+    assert history[2].parts[:2] == HISTORY[2].parts
+    assert history[2].parts[2].content == "more"

@@ -1,0 +1,273 @@
+"""What is special about Strands: its middleware, its events, its interrupts and its retries."""
+
+import asyncio
+import json
+
+import pytest
+
+pytest.importorskip("strands")
+
+from strands import Agent, ToolContext, tool
+from strands.event_loop._retry import ModelRetryStrategy
+from strands.hooks import BeforeToolCallEvent
+from strands.middleware import ExecuteToolStage, InvokeModelStage
+from strands.types.exceptions import ModelThrottledException
+
+from hookline import HookResult, Message, guard, hook, observer
+from hookline.adapters.strands import HooklinePlugin
+from hookline.errors import RegistrationError
+from hookline.models import ScriptedModel, call, reply
+from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END
+
+from .drivers.strands import Scripted
+
+
+@guard(BEFORE_TOOL, tools="write")
+def only_drafts(ctx, request):
+    if not request.arguments["path"].endswith("draft.txt"):
+        return HookResult.block("Only drafts may be written.")
+    return None
+
+
+@pytest.fixture
+def write(tmp_path):
+    @tool
+    def write(path: str) -> str:
+        """Write a file."""
+        (tmp_path / path).write_text("written")
+        return "ok"
+
+    return write
+
+
+def agent_of(turns, tools, *hooks, **options):
+    model = Scripted(ScriptedModel(turns))
+    return Agent(model=model, tools=tools, plugins=[HooklinePlugin(*hooks)], callback_handler=None, **options)
+
+
+WRITE_DRAFT = (call("write", path="draft.txt"), reply("Done."))
+
+
+async def test_a_guard_judges_what_middleware_made_of_the_arguments(write, tmp_path):
+    agent = agent_of(WRITE_DRAFT, [write], only_drafts)
+
+    async def elsewhere(context, next_fn):
+        use = {**context.tool_use, "input": {"path": "passwords.txt"}}
+        async for event in next_fn(context.replace(tool_use=use)):
+            yield event
+
+    agent.add_middleware(ExecuteToolStage, elsewhere)  # added after Hookline, so inside of it if nothing prevents that
+    await agent.invoke_async("Write.")
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_guard_judges_what_a_hook_of_strands_made_of_the_arguments(write, tmp_path):
+    agent = agent_of(WRITE_DRAFT, [write], only_drafts)
+
+    def elsewhere(event):
+        event.tool_use = {**event.tool_use, "input": {"path": "passwords.txt"}}
+
+    agent.add_hook(elsewhere, BeforeToolCallEvent)
+    await agent.invoke_async("Write.")
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_hooks_see_the_request_as_other_middleware_changed_it():
+    seen = []
+
+    @observer(BEFORE_LLM)
+    def note(ctx, request):
+        seen.append(request.messages[0].content)
+
+    agent = agent_of([reply("Hi.")], [], note, system_prompt="Be kind.")
+    agent.add_middleware(InvokeModelStage.Input, lambda context: context.replace(system_prompt="Be rude."))
+    agent.add_middleware(InvokeModelStage, shouting)
+    await agent.invoke_async("Hello.")
+    assert seen == ["Be rude.!"]
+
+
+async def shouting(context, next_fn):
+    async for event in next_fn(context.replace(system_prompt=f"{context.system_prompt}!")):
+        yield event
+
+
+async def test_calls_of_one_reply_run_at_the_same_time():
+    both = asyncio.Barrier(2)
+
+    @tool
+    async def meet(name: str) -> str:
+        """Wait for the other one."""
+        await both.wait()
+        return f"{name} met"
+
+    agent = agent_of([[call("meet", name="ada"), call("meet", name="bob")], reply("Done.")], [meet], only_drafts)
+    await asyncio.wait_for(agent.invoke_async("Meet."), 20)
+    results = [block["toolResult"]["content"][0]["text"] for block in agent.messages[2]["content"]]
+    assert results == ["ada met", "bob met"]
+
+
+async def test_what_a_tool_streams_is_shown_while_it_runs():
+    shown = asyncio.Event()
+
+    @tool
+    async def count() -> str:
+        """Count."""
+        yield "one"
+        await shown.wait()  # the consumer has got it
+        yield "done"
+
+    agent = agent_of([call("count"), reply("Done.")], [count], only_drafts)
+    async for event in agent.stream_async("Count."):
+        if event.get("tool_stream_event", {}).get("data") == "one":
+            shown.set()
+    assert agent.messages[-2]["content"][0]["toolResult"]["content"] == [{"text": "done"}]
+
+
+async def test_an_interrupt_of_a_tool_pauses_the_agent_and_the_resumed_call_is_judged(tmp_path):
+    @tool(context=True)
+    def write(path: str, tool_context: ToolContext) -> str:
+        """Write a file, if somebody says yes."""
+        answer = tool_context.interrupt("sure", reason="Really?")
+        (tmp_path / path).write_text(answer)
+        return "ok"
+
+    judged = []
+
+    @guard(BEFORE_TOOL)
+    def note(ctx, request):
+        judged.append(request.arguments["path"])
+
+    agent = agent_of(WRITE_DRAFT, [write], note)
+    paused = await agent.invoke_async("Write.")
+    assert paused.stop_reason == "interrupt"
+    assert list(tmp_path.iterdir()) == []
+    answer = {"interruptResponse": {"interruptId": paused.interrupts[0].id, "response": "yes"}}
+    result = await agent.invoke_async([answer])
+    assert str(result) == "Done.\n"
+    assert (tmp_path / "draft.txt").read_text() == "yes"
+    assert judged == ["draft.txt", "draft.txt"]
+
+
+async def test_a_throttled_model_is_retried_by_the_strategy_of_the_agent():
+    strategy = ModelRetryStrategy(initial_delay=0)
+    turns = [ModelThrottledException("slow down"), ModelThrottledException("slow down"), reply("Hi.")]
+    agent = agent_of(turns, [], only_drafts, retry_strategy=strategy)
+    assert str(await agent.invoke_async("Hello.")) == "Hi.\n"
+
+
+async def test_an_error_of_the_model_reaches_the_program_as_it_is():
+    ends = []
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        ends.append(result.status)
+
+    agent = agent_of([ConnectionResetError("the line is cut")], [], note)
+    with pytest.raises(ConnectionResetError, match="the line is cut"):
+        await agent.invoke_async("Hello.")
+    assert ends == ["failed"]
+
+
+async def test_a_call_by_the_program_itself_is_not_a_call_of_the_model(write, tmp_path):
+    agent = agent_of([], [write], only_drafts)
+    agent.tool.write(path="passwords.txt")
+    assert (tmp_path / "passwords.txt").exists()
+
+
+async def test_a_hook_that_changes_the_text_of_a_message_keeps_its_image():
+    @hook(BEFORE_LLM)
+    def redact(ctx, request):
+        changed = [each.replace(content=each.content.replace("Ada", "[name]")) for each in request.messages]
+        return request.replace(messages=changed)
+
+    class Looking(Scripted):
+        async def stream(self, messages, *args, **options):
+            self.got = json.loads(json.dumps(messages))
+            async for chunk in super().stream(messages, *args, **options):
+                yield chunk
+
+    model = Looking(ScriptedModel([reply("Hi.")]))
+    agent = Agent(model=model, plugins=[HooklinePlugin(redact)], callback_handler=None)
+    image = {"image": {"format": "png", "source": {"location": {"type": "s3", "uri": "s3://bucket/face"}}}}
+    await agent.invoke_async([{"text": "This is Ada."}, image])
+    assert model.got[0]["content"] == [{"text": "This is [name]."}, image]
+
+
+async def test_the_next_invocation_is_a_run_of_the_same_conversation():
+    seen = []
+
+    @observer(AFTER_LLM)
+    def note(ctx, answer):
+        seen.append([message.content for message in ctx.state.messages])
+
+    agent = agent_of([reply("Hi Ada."), reply("You are Ada.")], [], note)
+    await agent.invoke_async("I am Ada.")
+    await agent.invoke_async("Who am I?")
+    assert seen == [["I am Ada."], ["I am Ada.", "Hi Ada.", "Who am I?"]]
+
+
+async def test_an_unknown_tool_is_an_error_for_the_model_and_for_hooks():
+    outcomes = []
+
+    @observer(AFTER_TOOL)
+    def note(ctx, result):
+        outcomes.append((result.name, result.outcome, result.error))
+
+    agent = agent_of([call("fly", to="Rome"), reply("I cannot fly.")], [], note)
+    assert str(await agent.invoke_async("Fly.")) == "I cannot fly.\n"
+    assert outcomes == [("fly", "error", "Unknown tool: fly")]
+
+
+async def test_settings_of_one_call_do_not_change_the_model():
+    @hook(BEFORE_LLM)
+    def brief(ctx, request):
+        return request.replace(params={"max_tokens": 5})
+
+    class Configured(Scripted):
+        def __init__(self, script):
+            super().__init__(script)
+            self.config = {"model_id": "m"}
+
+        def update_config(self, **config):
+            self.config.update(config)
+
+        def get_config(self):
+            return self.config
+
+        async def stream(self, *args, **options):
+            used.append(dict(self.config))
+            async for chunk in super().stream(*args, **options):
+                yield chunk
+
+    used = []
+    model = Configured(ScriptedModel([reply("Hi.")]))
+    agent = Agent(model=model, plugins=[HooklinePlugin(brief)], callback_handler=None)
+    await agent.invoke_async("Hello.")
+    assert used == [{"model_id": "m", "max_tokens": 5}]
+    assert model.config == {"model_id": "m"}
+
+
+def test_attaching_twice_is_an_error():
+    with pytest.raises(RegistrationError, match="already attached to this agent"):
+        Agent(model=Scripted(ScriptedModel()), plugins=[HooklinePlugin(only_drafts), HooklinePlugin(only_drafts)])
+
+
+def test_one_plugin_serves_several_agents(write):
+    plugin = HooklinePlugin(only_drafts)
+    agents = [
+        Agent(model=Scripted(ScriptedModel(WRITE_DRAFT)), tools=[write], plugins=[plugin], callback_handler=None)
+        for _ in range(2)
+    ]
+    assert [str(agent("Write.")) for agent in agents] == ["Done.\n", "Done.\n"]
+
+
+def test_messages_keep_their_role_and_their_error():
+    from hookline.adapters._strands_messages import read_messages
+
+    use = {"toolUse": {"toolUseId": "1", "name": "read", "input": {"path": "a"}}}
+    result = {"toolResult": {"toolUseId": "1", "status": "error", "content": [{"json": {"code": 5}}]}}
+    messages = read_messages(
+        [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result, {"text": "And?"}]}]
+    )
+    assert messages[1] == Message("tool", '{"code": 5}', (), "1", "read", is_error=True)
+    assert messages[2] == Message("user", "And?")
