@@ -3,11 +3,12 @@
 import json
 import struct
 import sys
+from base64 import b64encode
 from binascii import crc32
 
 import pytest
 
-from hookline import Agent, Message, ModelRequest, RegistrationError, get_model, tool
+from hookline import Agent, Attachment, Message, ModelRequest, RegistrationError, get_model, tool
 from hookline.errors import NotInstalledError
 from hookline.events import TextDelta
 from hookline.models import (
@@ -281,3 +282,31 @@ async def test_prices_come_from_the_list_or_are_given(script):
     script.say(replied({"text": "Hi."}))
     got = await model_at(script, price=Price(input=1, output=2)).complete(ASKED)
     assert got.cost == pytest.approx((150 * 1 + 10 * 2) / 1e6)
+
+
+async def test_attachments_are_sent_as_bytes_also_in_a_tool_result(script):
+    script.say(replied({"text": "A cat."}))
+    picture = Attachment.of(b"\x89PNG\r\n\x1a\n" + bytes(20), "image/png", "a.png")
+    paper = Attachment.of(b"%PDF-1.7 ", "application/pdf", "paper_1.pdf")
+    note = Attachment.of(b"Buy milk.", "text/plain", "a.txt")
+    messages = (
+        Message("user", "Look.", attachments=(picture, paper, note)),
+        Message("assistant", "", (ToolCall("t1", "shoot", {}),)),
+        Message("tool", "Done.", call_id="t1", attachments=(picture,)),
+    )
+    await model_at(script).complete(ModelRequest(messages))
+    first, _, last = script.bodies[0]["messages"]
+    image = {"image": {"format": "png", "source": {"bytes": b64encode(picture.data).decode()}}}
+    document = {"format": "pdf", "name": "paper-1-pdf", "source": {"bytes": b64encode(paper.data).decode()}}
+    assert first["content"] == [image, {"document": document}, {"text": "File a.txt:\nBuy milk."}, {"text": "Look."}]
+    assert last["content"][0]["toolResult"]["content"] == [{"text": "Done."}, image]
+
+
+async def test_bedrock_does_not_fetch_a_url(script):
+    picture = Attachment.of("https://example.com/a.png")
+    with pytest.raises(BadRequestError, match="attach the file itself"):
+        await model_at(script).complete(ModelRequest((Message("user", "Look.", attachments=(picture,)),)))
+    sound = Attachment.of(b"RIFF0000WAVEfmt ", "audio/wav", "a.wav")
+    with pytest.raises(BadRequestError, match="does not take a.wav"):
+        await model_at(script).complete(ModelRequest((Message("user", "Hear.", attachments=(sound,)),)))
+    assert script.requests == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ModelRequest
 from .._kernel.values import Message, ModelResponse, Usage
+from ..models.attachments import check_attachments, with_usable_attachments
 from ..models.errors import AuthError, BadRequestError, ModelTimeoutError, ProviderError
 from .apis.common import Reply, ToolNames
 from .apis.converse import ConverseApi
@@ -24,7 +25,7 @@ from .error_mapping import (
     unreachable_error,
 )
 from .prices import Price, cost_of, load_prices
-from .remote import check
+from .remote import check, checked_types
 from .tokens import count, estimate
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class BedrockModel:
         base_url: another address of the API, such as that of a VPC endpoint.
         timeout: how many seconds to wait for data; ``None`` for no limit.
         max_retries: how often the client retries after a temporary failure.
+        attachments: the media types that the model takes; by default those of the API.
         price: the price of the model; from the price list if omitted.
 
     Raises:
@@ -69,6 +71,7 @@ class BedrockModel:
         base_url: str | None = None,
         timeout: float | None = 600.0,
         max_retries: int = 2,
+        attachments: Iterable[str] | None = None,
         price: Price | None = None,
     ) -> None:
         base_url = base_url or os.environ.get("BEDROCK_BASE_URL") or None
@@ -77,6 +80,7 @@ class BedrockModel:
         self._region, self._base_url, self._timeout, self._retries = region, base_url, timeout, max_retries
         self._price = price
         self._api = ConverseApi()
+        self.attachment_types = checked_types(attachments, self._api.attachment_types)
         self._client: Any = None
         self._making = threading.Lock()
 
@@ -91,6 +95,7 @@ class BedrockModel:
         Raises:
             ProviderError: the call failed; see the subclasses.
         """
+        request = self._prepared(request)
         asked, names = request.model or self.name, ToolNames.from_request(request)
         body = self._api.body(request, asked, names)
         with self._mapped(asked):
@@ -103,6 +108,7 @@ class BedrockModel:
         Raises:
             ProviderError: the call failed or the reply is incomplete; see the subclasses.
         """
+        request = self._prepared(request)
         asked, names = request.model or self.name, ToolNames.from_request(request)
         body, reply = self._api.body(request, asked, names), self._api.stream()
         with self._mapped(asked):
@@ -129,6 +135,10 @@ class BedrockModel:
     def count_tokens(self, content: str | Sequence[Message]) -> int:
         """Estimate the number of tokens from the length."""
         return count(content, partial(estimate, bytes_per_token=_BYTES_PER_TOKEN))
+
+    def _prepared(self, request: ModelRequest) -> ModelRequest:
+        check_attachments(self, request.messages)
+        return with_usable_attachments(self.attachment_types, request)
 
     @property
     def _endpoint(self) -> Endpoint:

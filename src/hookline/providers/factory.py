@@ -33,7 +33,7 @@ class ModelOptions(TypedDict, total=False):
     api: Literal["chat", "responses"]
     """``openai``: the API to use, ``"chat"`` or ``"responses"``."""
     attachments: Iterable[str] | None
-    """``openai``, ``anthropic``: the media types of attachments that the model takes; by default those of the API."""
+    """All vendors: the media types of attachments that the model takes; by default those of the API."""
     organization: str | None
     """``openai``: the organization to bill."""
     max_tokens: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,12 +14,16 @@ from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.values import Message
 from ..models.errors import AuthError, NotInstalledError
+from .apis.attachments import IMAGES, PDF
 from .apis.compatible import CompatibleApi, Quirks
 from .error_mapping import Endpoint
 from .prices import Price
 from .remote import RemoteModel, check, client_timeout, find_api_key
 from .tokens import count, openai_counter
 
+_TEXT = ("text/*",)
+_PICTURES = (*IMAGES, *_TEXT)
+_SOUNDS = ("audio/wav", "audio/mpeg")
 _GOOGLE = Quirks(echo_calls=("extra_content",), signed_calls=True)
 
 
@@ -32,6 +36,7 @@ class Vendor(msgspec.Struct, frozen=True):
         keys: the environment variables that may contain the API key.
         quirks: how its API differs from that of OpenAI.
         is_local: whether the server usually runs on this machine, without a key.
+        attachments: the media types of attachments that its models may take.
     """
 
     title: str
@@ -39,6 +44,7 @@ class Vendor(msgspec.Struct, frozen=True):
     keys: tuple[str, ...]
     quirks: Quirks = Quirks()
     is_local: bool = False
+    attachments: tuple[str, ...] = _PICTURES
 
 
 VENDORS: Mapping[str, Vendor] = {
@@ -47,6 +53,7 @@ VENDORS: Mapping[str, Vendor] = {
         "https://generativelanguage.googleapis.com/v1beta/openai",
         ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         _GOOGLE,
+        attachments=(*_PICTURES, *_SOUNDS),
     ),
     "mistral": Vendor(
         "Mistral",
@@ -62,6 +69,7 @@ VENDORS: Mapping[str, Vendor] = {
         "https://api.deepseek.com/v1",
         ("DEEPSEEK_API_KEY",),
         Quirks(schemas=False, echo=("reasoning_content",)),
+        attachments=_TEXT,
     ),
     "xai": Vendor("xAI", "https://api.x.ai/v1", ("XAI_API_KEY",), Quirks(max_tokens="max_completion_tokens")),
     "together": Vendor("Together", "https://api.together.xyz/v1", ("TOGETHER_API_KEY",)),
@@ -71,14 +79,19 @@ VENDORS: Mapping[str, Vendor] = {
         "https://openrouter.ai/api/v1",
         ("OPENROUTER_API_KEY",),
         Quirks(echo=("reasoning_details",)),
+        attachments=(*_PICTURES, *_SOUNDS, PDF),
     ),
     "azure": Vendor("Azure OpenAI", "", ("AZURE_OPENAI_API_KEY",), Quirks(max_tokens="max_completion_tokens")),
-    "vertex": Vendor("Google Vertex AI", "", ("GOOGLE_APPLICATION_CREDENTIALS",), _GOOGLE),
+    "vertex": Vendor(
+        "Google Vertex AI", "", ("GOOGLE_APPLICATION_CREDENTIALS",), _GOOGLE, attachments=(*_PICTURES, *_SOUNDS)
+    ),
     "ollama": Vendor("Ollama", "http://localhost:11434/v1", ("OLLAMA_API_KEY",), is_local=True),
     "lmstudio": Vendor(
         "LM Studio", "http://localhost:1234/v1", ("LMSTUDIO_API_KEY",), Quirks(named_choice=False), is_local=True
     ),
-    "vllm": Vendor("vLLM", "http://localhost:8000/v1", ("VLLM_API_KEY",), is_local=True),
+    "vllm": Vendor(
+        "vLLM", "http://localhost:8000/v1", ("VLLM_API_KEY",), is_local=True, attachments=(*_PICTURES, *_SOUNDS)
+    ),
 }
 """The vendors by the name in front of the colon: ``groq:NAME``."""
 
@@ -93,6 +106,7 @@ class VendorModel(RemoteModel):
         api_key: the API key; if omitted, that in the vendor's environment variable.
         timeout: how many seconds to wait for data; ``None`` for no limit.
         max_retries: how often the client retries after a temporary failure.
+        attachments: the media types that the model takes; by default those that the vendor takes.
         price: the price of the model; from the price list if omitted.
         headers: further headers of each request.
         token: returns the access token for each request, for a vendor without API keys.
@@ -112,6 +126,7 @@ class VendorModel(RemoteModel):
         api_key: str | None = None,
         timeout: float | None = 600.0,
         max_retries: int = 2,
+        attachments: Iterable[str] | None = None,
         price: Price | None = None,
         headers: Mapping[str, str] | None = None,
         token: Callable[[], Awaitable[str]] | None = None,
@@ -137,7 +152,14 @@ class VendorModel(RemoteModel):
                 http_client=http_client,
             )
 
-        super().__init__(name, endpoint, CompatibleApi(about.quirks), connect, price=price)
+        super().__init__(
+            name,
+            endpoint,
+            CompatibleApi(about.quirks),
+            connect,
+            attachments=about.attachments if attachments is None else attachments,
+            price=price,
+        )
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:
         """Estimate the number of tokens, with a tokenizer of OpenAI if ``bpe-openai`` is installed."""
@@ -157,6 +179,7 @@ def ollama_model(
     api_key: str | None = None,
     timeout: float | None = 600.0,
     max_retries: int = 2,
+    attachments: Iterable[str] | None = None,
     price: Price | None = None,
 ) -> VendorModel:
     """Make the model for ``ollama:NAME``. ``OLLAMA_HOST`` is the address of the server, as for Ollama itself."""
@@ -167,7 +190,14 @@ def ollama_model(
         port = "" if parts.port or parts.scheme == "https" else ":11434"
         base_url = f"{parts.scheme}://{parts.netloc}{port}/v1"
     return VendorModel(
-        "ollama", name, base_url=base_url, api_key=api_key, timeout=timeout, max_retries=max_retries, price=price
+        "ollama",
+        name,
+        base_url=base_url,
+        api_key=api_key,
+        timeout=timeout,
+        max_retries=max_retries,
+        attachments=attachments,
+        price=price,
     )
 
 
@@ -178,6 +208,7 @@ def azure_model(
     api_key: str | None = None,
     timeout: float | None = 600.0,
     max_retries: int = 2,
+    attachments: Iterable[str] | None = None,
     price: Price | None = None,
 ) -> VendorModel:
     """Make the model for ``azure:NAME``, where the name is that of a deployment.
@@ -189,6 +220,7 @@ def azure_model(
         api_key: the API key; if omitted, ``AZURE_OPENAI_API_KEY``.
         timeout: how many seconds to wait for data.
         max_retries: how often the client retries.
+        attachments: the media types that the model takes.
         price: the price of the model.
     """
     url = base_url or os.environ.get("AZURE_BASE_URL") or os.environ.get("AZURE_OPENAI_ENDPOINT") or ""
@@ -208,6 +240,7 @@ def azure_model(
         api_key=key,
         timeout=timeout,
         max_retries=max_retries,
+        attachments=attachments,
         price=price,
         headers={"api-key": key},
     )
@@ -221,6 +254,7 @@ def vertex_model(
     base_url: str | None = None,
     timeout: float | None = 600.0,
     max_retries: int = 2,
+    attachments: Iterable[str] | None = None,
     price: Price | None = None,
 ) -> VendorModel:
     """Make the model for ``vertex:NAME``, with the credentials that Google's own library finds.
@@ -232,6 +266,7 @@ def vertex_model(
         base_url: another address of the API.
         timeout: how many seconds to wait for data.
         max_retries: how often the client retries.
+        attachments: the media types that the model takes.
         price: the price of the model.
     """
     for module, package in (("google.auth", "google-auth"), ("requests", "requests")):
@@ -254,6 +289,7 @@ def vertex_model(
         base_url=base_url,
         timeout=timeout,
         max_retries=max_retries,
+        attachments=attachments,
         price=price,
         token=_GoogleToken(),
         api_key="unused",

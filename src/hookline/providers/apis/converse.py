@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64decode
 from typing import Any
 
 from ..._kernel.payloads import ModelRequest
@@ -12,6 +14,7 @@ from .messages import MessagesApi, MessagesStream
 _LIMITS = {"max_tokens": "maxTokens", "temperature": "temperature", "top_p": "topP", "stop_sequences": "stopSequences"}
 _CHOICES: dict[str, Json] = {"auto": {"auto": {}}, "any": {"any": {}}}
 _FINISHES = {"guardrail_intervened": "refusal", "content_filtered": "refusal"}
+_UNFIT = re.compile(r"[^a-zA-Z0-9 ()-]|(?<= ) ")  # what the API rejects in the name of a document
 _USAGE = {
     "inputTokens": "input_tokens",
     "outputTokens": "output_tokens",
@@ -22,6 +25,8 @@ _USAGE = {
 
 class ConverseApi:
     """The Converse API. Parameters that it does not know are passed to the model."""
+
+    attachment_types = MessagesApi.attachment_types
 
     def __init__(self) -> None:
         self._messages = MessagesApi(4096)
@@ -115,11 +120,23 @@ def _block(block: Json) -> Json:
         return {"toolUse": {"toolUseId": block["id"], "name": block["name"], "input": block.get("input") or {}}}
     if kind == "tool_result":
         status = {"status": "error"} if block.get("is_error") else {}
-        text = block.get("content") or "(no output)"
-        if not isinstance(text, str):
-            raise BadRequestError("bedrock accepts only text as the result of a tool")
-        return {"toolResult": {"toolUseId": block["tool_use_id"], "content": [{"text": text}], **status}}
-    raise BadRequestError(f"hookline cannot send {kind!r} content to bedrock")
+        content = block.get("content") or "(no output)"
+        parts = [{"text": content}] if isinstance(content, str) else [_block(each) for each in content]
+        return {"toolResult": {"toolUseId": block["tool_use_id"], "content": parts, **status}}
+    return _file(kind, block)
+
+
+def _file(kind: str, block: Json) -> Json:
+    """Convert an image or a document."""
+    source, name = block["source"], block.get("title") or "attachment"
+    if source["type"] == "text":
+        return {"text": f"File {name}:\n{source['data']}"}
+    if source["type"] == "url":
+        raise BadRequestError(f"bedrock does not take {source['url']}: attach the file itself. Nothing was sent")
+    content = {"format": source["media_type"].rpartition("/")[2], "source": {"bytes": b64decode(source["data"])}}
+    if kind == "image":
+        return {"image": content}
+    return {"document": {**content, "name": _UNFIT.sub("-", name)[:200]}}
 
 
 def _from_block(block: Json) -> Json:
